@@ -1,0 +1,1 @@
+"""callsmith: any model, any client, every tool call valid."""

@@ -1,0 +1,94 @@
+"""Errors, by who can do something about them.
+
+    CallsmithError
+    ├─ UsageError              the programmer (or API client) fixes it; raised when things are built, before any run
+    │   ├─ UnsupportedSchema     .path .keyword
+    │   ├─ UnknownName           .kind .name .known
+    │   └─ MissingExtra          .extra
+    ├─ ModelError              the operator fixes it       .retryable .hint
+    │   ├─ Unavailable           not there, or not in working order
+    │   ├─ TimedOut
+    │   └─ Rejected              .status   the upstream said no
+    └─ LimitReached            .limit
+
+A *model* never sees these: it gets `Result(ok=False, code=...)`.
+"""
+
+from collections.abc import Iterable
+from difflib import get_close_matches
+
+
+class CallsmithError(Exception):
+    """The root: catching it catches everything callsmith raises on purpose."""
+
+
+class UsageError(CallsmithError):
+    """What was asked for makes no sense as asked. `field` names the culprit (`tools.0.name`) where there is one."""
+
+    def __init__(self, message: str, *, field: str | None = None) -> None:
+        super().__init__(message)
+        self.field = field
+
+
+class UnsupportedSchema(UsageError):
+    """A JSON Schema that is not valid, or that cannot be enforced."""
+
+    def __init__(self, path: str, keyword: str, why: str, *, field: str | None = None) -> None:
+        super().__init__(f"unsupported schema at {path or '#'}, keyword {keyword!r}: {why}", field=field)
+        self.path = path
+        self.keyword = keyword
+        self.why = why
+
+
+class UnknownName(UsageError):
+    """A name that is not in the list it should come from."""
+
+    def __init__(self, kind: str, name: str, known: Iterable[str], *, field: str | None = None) -> None:
+        self.kind = kind
+        self.name = name
+        self.known = tuple(known)
+        close = get_close_matches(name, self.known, 1)
+        hint = f"did you mean {close[0]!r}?" if close else f"known: {', '.join(sorted(self.known)) or 'none'}"
+        super().__init__(f"unknown {kind} {name!r}; {hint}", field=field)
+
+
+class MissingExtra(UsageError):
+    """An optional part of callsmith that is not installed."""
+
+    def __init__(self, extra: str, what: str) -> None:
+        super().__init__(f"{what} needs an optional part: pip install 'callsmith[{extra}]'")
+        self.extra = extra
+
+
+class ModelError(CallsmithError):
+    """The model or its engine could not do its work. `hint` says what the operator can do."""
+
+    def __init__(self, message: str, *, hint: str = "", retryable: bool = False) -> None:
+        super().__init__(f"{message}\n{hint}" if hint else message)
+        self.message = message
+        self.hint = hint
+        self.retryable = retryable
+
+
+class Unavailable(ModelError):
+    """The engine, the library or the weights are not there or not in working order."""
+
+
+class TimedOut(ModelError):
+    """No answer within the time allowed."""
+
+
+class Rejected(ModelError):
+    """The upstream refused; `status` is its HTTP status."""
+
+    def __init__(self, message: str, *, status: int, hint: str = "", retryable: bool = False) -> None:
+        super().__init__(message, hint=hint, retryable=retryable)
+        self.status = status
+
+
+class LimitReached(CallsmithError):
+    """A limit the caller set was reached."""
+
+    def __init__(self, limit: str, message: str) -> None:
+        super().__init__(message)
+        self.limit = limit

@@ -1,0 +1,111 @@
+"""What happens while a model answers (ModelEvent) and while tools run (RunEvent)."""
+
+from dataclasses import dataclass
+from typing import Literal, TypeAlias
+
+from callsmith.core.values import Call, Message, Result, Usage
+
+StopReason: TypeAlias = Literal["stop", "length", "calls"]
+
+
+@dataclass(frozen=True, slots=True)
+class Text:
+    """A piece of the answer the user sees."""
+
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Thought:
+    """A piece of the model's reasoning."""
+
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class CallStarted:
+    """The model has named a tool. Calls of one answer are numbered from 0."""
+
+    index: int
+    name: str
+    id: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class CallArguments:
+    """The next piece of that call's arguments, as JSON text. The pieces concatenate to `CallReady.call.text`."""
+
+    index: int
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class CallReady:
+    """The call is complete. `repairs` names each leniency that was needed to read it."""
+
+    index: int
+    call: Call
+    repairs: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Unreadable:
+    """Something that began like a call and is none: the raw text and the reason. `index` if a call had started."""
+
+    text: str
+    reason: str
+    index: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Stopped:
+    """The answer has ended. Always the last event, exactly once."""
+
+    reason: StopReason
+    usage: Usage = Usage()
+
+
+ModelEvent: TypeAlias = Text | Thought | CallStarted | CallArguments | CallReady | Unreadable | Stopped
+
+
+@dataclass(frozen=True, slots=True)
+class ToolStarted:
+    """A tool begins to run."""
+
+    call: Call
+
+
+@dataclass(frozen=True, slots=True)
+class ToolProgress:
+    """A running tool tells how far it is."""
+
+    call_id: str
+    text: str = ""
+    current: float | None = None
+    total: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ToolFinished:
+    """A tool has answered; every call gets exactly one."""
+
+    result: Result
+
+
+@dataclass(frozen=True, slots=True)
+class Notice:
+    """Something a person should know: a limit was reached, a tool was ignored."""
+
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class TurnEnded:
+    """The run is over. `messages` is what it added to the conversation, `usage` the sum over all its steps."""
+
+    messages: tuple[Message, ...]
+    reason: StopReason
+    usage: Usage = Usage()
+
+
+RunEvent: TypeAlias = ModelEvent | ToolStarted | ToolProgress | ToolFinished | Notice | TurnEnded

@@ -1,0 +1,165 @@
+"""The nouns: Tool, Call, Result, Message, Choice, Sampling, Request, Usage. Frozen data, no behaviour beyond construction."""
+
+import json
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal, TypeAlias
+
+from callsmith.core.errors import UnknownName, UsageError
+
+Json: TypeAlias = Any  # a JSON value: dict, list, str, int, float, bool or None
+Schema: TypeAlias = Mapping[str, Any]  # a JSON Schema document
+Role: TypeAlias = Literal["system", "user", "assistant", "tool"]
+Mode: TypeAlias = Literal["auto", "none", "required"]
+
+TOOL_NAME = re.compile(r"[A-Za-z0-9_.:/-]{1,256}")
+
+
+def _no_parameters() -> Schema:
+    return {"type": "object", "properties": {}}
+
+
+@dataclass(frozen=True, slots=True)
+class Tool:
+    """What can be called. The first five fields are what a model sees; the rest says how to run it and stays off the wire."""
+
+    name: str
+    description: str = ""
+    parameters: Schema = field(default_factory=_no_parameters)
+    output: Schema | None = None
+    strict: bool = False
+    side_effects: bool = False
+    idempotent: bool = False
+    timeout: float | None = None
+    source: str = ""
+
+    def __post_init__(self) -> None:
+        if not TOOL_NAME.fullmatch(self.name):
+            raise UsageError(f"tool name {self.name!r} must be 1 to 256 letters, digits, '_', '-', '.', ':' or '/'")
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """A tool call. `text` is the arguments as JSON text, kept as it was read; `arguments` is the same, parsed."""
+
+    name: str
+    arguments: Mapping[str, Json] = field(default_factory=dict[str, Json])
+    id: str = ""
+    text: str = field(default="", compare=False)
+
+    def __post_init__(self) -> None:
+        if not self.text:
+            object.__setattr__(self, "text", json.dumps(self.arguments, ensure_ascii=False))
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """What became of a call. `code` names the failure: bad_request, not_found, timeout, internal_error, …"""
+
+    call_id: str
+    name: str
+    content: Json
+    ok: bool = True
+    code: str = ""
+
+    @property
+    def text(self) -> str:
+        """The content as the model reads it."""
+        return self.content if isinstance(self.content, str) else json.dumps(self.content, ensure_ascii=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    """One message of a conversation. `calls` on the assistant's, `call_id` and `name` on a tool's."""
+
+    role: Role
+    content: str = ""
+    reasoning: str = ""
+    calls: tuple[Call, ...] = ()
+    call_id: str = ""
+    name: str = ""
+
+    @classmethod
+    def system(cls, content: str) -> "Message":
+        return cls("system", content)
+
+    @classmethod
+    def user(cls, content: str) -> "Message":
+        return cls("user", content)
+
+    @classmethod
+    def assistant(cls, content: str = "", *, reasoning: str = "", calls: Iterable[Call] = ()) -> "Message":
+        return cls("assistant", content, reasoning, tuple(calls))
+
+    @classmethod
+    def tool(cls, result: Result) -> "Message":
+        return cls("tool", result.text, call_id=result.call_id, name=result.name)
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """Whether tools are called, and which: `names` narrows the choice to some of them (empty: all)."""
+
+    mode: Mode = "auto"
+    names: tuple[str, ...] = ()
+
+    @classmethod
+    def only(cls, *names: str) -> "Choice":
+        """Exactly this tool (or one of these) must be called."""
+        return cls("required", names)
+
+    def among(self, tools: Iterable[Tool]) -> tuple[Tool, ...]:
+        """The tools this choice leaves. A name that is not among them is an error."""
+        offered = {tool.name: tool for tool in tools}
+        for name in self.names:
+            if name not in offered:
+                raise UnknownName("tool", name, offered, field="tool_choice")
+        if self.mode == "none":
+            return ()
+        if self.mode == "required" and not offered:
+            raise UsageError("a tool call is required, but there are no tools", field="tool_choice")
+        return tuple(offered[name] for name in self.names) if self.names else tuple(offered.values())
+
+
+@dataclass(frozen=True, slots=True)
+class Sampling:
+    """How tokens are chosen. None leaves the choice to the model's own settings."""
+
+    temperature: float | None = None
+    top_p: float | None = None
+    top_k: int | None = None
+    min_p: float | None = None
+    seed: int | None = None
+    max_tokens: int | None = None
+    stop: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """What a model is asked."""
+
+    messages: tuple[Message, ...]
+    tools: tuple[Tool, ...] = ()
+    choice: Choice = Choice()
+    parallel: bool = True
+    sampling: Sampling = Sampling()
+    thinking: bool | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """Tokens spent. `cached` is a part of `prompt`, `reasoning` of `completion`."""
+
+    prompt: int = 0
+    completion: int = 0
+    cached: int = 0
+    reasoning: int = 0
+
+    def __add__(self, other: "Usage") -> "Usage":
+        return Usage(
+            self.prompt + other.prompt,
+            self.completion + other.completion,
+            self.cached + other.cached,
+            self.reasoning + other.reasoning,
+        )

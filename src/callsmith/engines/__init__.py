@@ -1,0 +1,69 @@
+"""Engines continue text under a grammar. They know tokens and nothing of tools.
+
+An engine is named `scheme:rest` (`llama:/models/qwen.gguf`); the scheme is the module's name here, or an entry point in the
+group `callsmith.engines`, and the module's `open(rest, **options)` makes it.
+"""
+
+from collections.abc import AsyncIterator, Mapping
+from dataclasses import dataclass
+from importlib import import_module
+from importlib.metadata import entry_points
+from pkgutil import iter_modules
+from typing import Any, Literal, Protocol
+
+from callsmith.core.errors import UnknownName
+from callsmith.core.values import Sampling, Usage
+from callsmith.formats.prompt import Prompt
+from callsmith.grammar.nodes import Grammar
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """The next piece of text. `special`: it is the text of one special token, and not the same letters in ordinary tokens."""
+
+    text: str
+    special: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Finished:
+    """The text has ended: by itself, a stop string or the end of the grammar ("stop"), or at a length limit ("length")."""
+
+    reason: Literal["stop", "length"]
+    usage: Usage = Usage()
+
+
+class Engine(Protocol):
+    """Continues a prompt. Closing the iterator early stops the work within one decode step."""
+
+    @property
+    def template(self) -> str | None:
+        """The chat template the weights carry, if any."""
+        ...
+
+    @property
+    def specials(self) -> Mapping[str, int]:
+        """Special and added tokens: text to id."""
+        ...
+
+    def generate(self, prompt: Prompt, sampling: Sampling, grammar: Grammar | None = None) -> AsyncIterator[Piece | Finished]:
+        """Pieces of text, then exactly one Finished."""
+        ...
+
+    def close(self) -> None:
+        """Free what the engine holds. Generating afterwards is an error."""
+        ...
+
+
+def open_engine(spec: str, **options: Any) -> Engine:
+    """`open_engine("llama:/models/qwen.gguf")`: the engine of that scheme, opened on the rest."""
+    scheme, _, rest = spec.partition(":")
+    built_in = {module.name for module in iter_modules(__path__)}
+    plugged = {entry.name: entry for entry in entry_points(group="callsmith.engines")}
+    if scheme in built_in:
+        module = import_module(f"{__name__}.{scheme}")
+        if hasattr(module, "open"):
+            return module.open(rest, **options)
+    if scheme in plugged:
+        return plugged[scheme].load()(rest, **options)
+    raise UnknownName("engine", scheme, {"llama", "scripted", *plugged})

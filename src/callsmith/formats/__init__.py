@@ -1,0 +1,1 @@
+"""How model families write calls: one declarative value each, and the interpreters that walk it."""

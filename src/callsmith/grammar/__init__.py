@@ -1,0 +1,1 @@
+"""Format × tools × choice → a grammar that admits only valid calls, and its emitters."""

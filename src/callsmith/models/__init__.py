@@ -1,0 +1,1 @@
+"""Models answer requests as events: local ones through an engine, with weights from a catalogue."""

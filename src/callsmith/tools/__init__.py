@@ -1,0 +1,1 @@
+"""Toolsets: where tools come from and what they are wrapped in."""

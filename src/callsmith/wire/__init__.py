@@ -1,0 +1,1 @@
+"""API dialects, both directions, pure."""
