@@ -1,6 +1,36 @@
-"""Request + chat template → Prompt."""
+"""Request + chat template → Prompt.
 
-from dataclasses import dataclass
+Messages and tools are put into the words chat templates know (`role`, `tool_calls`, `reasoning_content`, …). What a template
+cannot show it is told in text: tools as instructions in the system message, calls as the format writes them, results as a
+message of the user's.
+"""
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from hashlib import sha256
+from typing import Any, TypeAlias
+
+from callsmith.core.values import Call, Message, Request, Tool
+from callsmith.formats.layout import Format
+from callsmith.formats.template import Template
+from callsmith.formats.write import write
+
+Dict: TypeAlias = dict[str, Any]
+
+INSTRUCTIONS = """\
+You can call tools. To call one, write it in this form and then stop:
+{example}
+Use only the tools and parameters listed here. {number} When you have the results, or need no tool, answer in plain text.
+
+Tools:
+{tools}"""
+ONE_CALL = "Make one call at a time."
+MANY_CALLS = "Several calls may stand one after another."
+MUST_CALL = "For the next answer a call is required."
+RESULT = "<tool_response>\n{}\n</tool_response>"
+SIMPLE_PATTERN = re.compile(r"(?P<letter>\[[^\]]+\])\{(?:\d+,)?(?P<count>\d+)\}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -9,3 +39,116 @@ class Prompt:
 
     text: str
     opened: str = ""
+
+
+def prompt_for(request: Request, tools: Sequence[Tool], template: Template, format: Format) -> Prompt:
+    """The prompt of a request. `tools` are those its choice leaves: none, and the model is not told of any."""
+    manners = template.manners
+    messages = request.messages
+    if tools and not manners.tools:
+        messages = _instructed(messages, _instructions(request, tools, format))
+    if not manners.calls:
+        messages = tuple(_calls_as_text(message, format) for message in messages)
+    if not (manners.results and (manners.tools or manners.calls)):
+        messages = _results_as_text(messages)
+    written = _written(messages, format.ids)
+    shown = [_tool(tool) for tool in tools] if manners.tools else []
+    thinking = {} if request.thinking is None else {"enable_thinking": request.thinking, "thinking": request.thinking}
+    text, opened = template.begin(written, shown, thinking)
+    return Prompt(text, opened)
+
+
+def fit_id(id: str, pattern: str) -> str:
+    """The id itself where it matches, else one that does: always the same for the same id.
+
+    The pattern is of the form `[charset]{n}` or `[charset]{m,n}`; under any other, and under none, an id stays as it is.
+    """
+    shape = SIMPLE_PATTERN.fullmatch(pattern)
+    if shape is None or re.fullmatch(pattern, id):
+        return id
+    letters = [chr(code) for code in range(33, 127) if re.fullmatch(shape["letter"], chr(code))]
+    number = int.from_bytes(sha256(id.encode("utf-8", "surrogatepass")).digest())
+    fitted = ""
+    for _ in range(int(shape["count"])):
+        number, letter = divmod(number, len(letters))
+        fitted += letters[letter]
+    return fitted
+
+
+def _instructions(request: Request, tools: Sequence[Tool], format: Format) -> str:
+    example = write(format, [Call("tool_name", {"parameter": "value"}, id=fit_id("call_1", format.ids))])
+    number = MANY_CALLS if request.parallel else ONE_CALL
+    if request.choice.mode == "required":
+        number = f"{number} {MUST_CALL}"
+    listed = [f"- {tool.name}: {tool.description}".rstrip(": ") + f"\n  parameters: {_json(tool.parameters)}" for tool in tools]
+    return INSTRUCTIONS.format(example=example, number=number, tools="\n".join(listed))
+
+
+def _instructed(messages: Sequence[Message], text: str) -> tuple[Message, ...]:
+    if messages and messages[0].role == "system":
+        return (replace(messages[0], content=f"{messages[0].content}\n\n{text}".strip()), *messages[1:])
+    return (Message.system(text), *messages)
+
+
+def _calls_as_text(message: Message, format: Format) -> Message:
+    if not message.calls:
+        return message
+    calls = write(format, [replace(call, id=fit_id(call.id, format.ids)) for call in message.calls])
+    return replace(message, content=f"{message.content}\n{calls}" if message.content else calls, calls=())
+
+
+def _results_as_text(messages: Sequence[Message]) -> tuple[Message, ...]:
+    """Results as the user's words; those of one round in one message, for templates in which the roles take turns."""
+    shown: list[Message] = []
+    for index, message in enumerate(messages):
+        if message.role != "tool":
+            shown.append(message)
+            continue
+        text = RESULT.format(message.content)
+        if index and messages[index - 1].role == "tool":
+            shown[-1] = replace(shown[-1], content=f"{shown[-1].content}\n{text}")
+        else:
+            shown.append(Message.user(text))
+    return tuple(shown)
+
+
+def _written(messages: Sequence[Message], pattern: str) -> list[Dict]:
+    ids = _ids(messages, pattern)
+    names = {call.id: call.name for message in messages for call in message.calls}
+    return [_message(message, ids, names) for message in messages]
+
+
+def _ids(messages: Sequence[Message], pattern: str) -> dict[str, str]:
+    """Every id of the conversation and what it is written as; two ids never become one."""
+    fitted: dict[str, str] = {}
+    for id in [id for message in messages for id in (*(call.id for call in message.calls), message.call_id)]:
+        candidate, salt = fit_id(id, pattern), id
+        while candidate in fitted.values() and id not in fitted and candidate != id:
+            salt += "'"
+            candidate = fit_id(salt, pattern)
+        fitted.setdefault(id, candidate)
+    return fitted
+
+
+def _message(message: Message, ids: Mapping[str, str], names: Mapping[str, str]) -> Dict:
+    written: Dict = {"role": message.role, "content": message.content}
+    if message.role == "tool":
+        written |= {"tool_call_id": ids[message.call_id], "name": message.name or names.get(message.call_id, "")}
+    if message.reasoning:
+        written["reasoning_content"] = message.reasoning
+    if message.calls:
+        written["content"] = message.content or None
+        written["tool_calls"] = [
+            {"id": ids[call.id], "type": "function", "function": {"name": call.name, "arguments": dict(call.arguments)}}
+            for call in message.calls
+        ]
+    return written
+
+
+def _tool(tool: Tool) -> Dict:
+    function = {"name": tool.name, "description": tool.description, "parameters": tool.parameters}
+    return {"type": "function", "function": function}
+
+
+def _json(value: Any) -> str:
+    return json.dumps(value, ensure_ascii=False, default=dict)

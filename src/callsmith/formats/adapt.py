@@ -1,0 +1,306 @@
+"""How chat templates differ in what they take, and how a conversation is reshaped to suit one.
+
+Templates agree on the outline (a list of `{"role", "content"}`), not on the rest: arguments as an object or as JSON text, tools
+wrapped or bare, one call a message or many, a system role or none. Each difference is one named `Adaptation`. `study` finds out
+which of them a template needs by rendering a few made-up conversations and looking for their words in the text; that is
+done once a template, and rendering afterwards only applies what was found.
+"""
+
+import json
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, TypeAlias, cast
+
+Dict: TypeAlias = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Conversation:
+    """What a template is given: messages and tools in the spelling templates use, and further variables."""
+
+    messages: list[Dict]
+    tools: list[Dict] = field(default_factory=list[Dict])
+    variables: Dict = field(default_factory=dict[str, Any])
+
+
+@dataclass(frozen=True, slots=True)
+class Adaptation:
+    """One way of shaping a conversation, under a name that says what it does."""
+
+    name: str
+    apply: Callable[[Conversation], Conversation]
+
+
+@dataclass(frozen=True, slots=True)
+class Manners:
+    """What was found out about a template: the adaptations it needs, and whether it shows tools, calls and results at all."""
+
+    adaptations: tuple[str, ...]
+    tools: bool
+    calls: bool
+    results: bool
+
+
+def _each_call(given: Conversation, rewrite: Callable[[Dict], Dict]) -> Conversation:
+    def inside(message: Dict) -> Dict:
+        calls: list[Dict] = message.get("tool_calls") or []
+        return {**message, "tool_calls": [rewrite(call) for call in calls]} if calls else message
+
+    return replace(given, messages=[inside(message) for message in given.messages])
+
+
+def _arguments_as_text(given: Conversation) -> Conversation:
+    def rewrite(call: Dict) -> Dict:
+        text = json.dumps(call["function"]["arguments"], ensure_ascii=False)
+        return {**call, "function": {**call["function"], "arguments": text}}
+
+    return _each_call(given, rewrite)
+
+
+def _bare_calls(given: Conversation) -> Conversation:
+    return _each_call(given, lambda call: {"id": call.get("id", ""), **call["function"]})
+
+
+def _bare_tools(given: Conversation) -> Conversation:
+    return replace(given, tools=[tool["function"] for tool in given.tools])
+
+
+def _schemas_spelt_out(given: Conversation) -> Conversation:
+    """Every schema with the keywords templates look into without asking; they say nothing that the schema did not."""
+
+    def inside(tool: Dict) -> Dict:
+        return {**tool, "function": {**tool["function"], "parameters": _spelt_out(tool["function"]["parameters"])}}
+
+    return replace(given, tools=[inside(tool) for tool in given.tools])
+
+
+def _spelt_out(schema: Any) -> Any:
+    if not isinstance(schema, Mapping):
+        return schema
+    full: Dict = {"description": "", **cast("Mapping[str, Any]", schema)}
+    kinds = full.get("type")
+    if isinstance(kinds, list):  # a nullable string is shown as a string
+        full["type"] = next((kind for kind in cast("list[str]", kinds) if kind != "null"), "null")
+    if full.get("type") == "object":
+        full = {"properties": {}, "additionalProperties": {}, **full}
+    if isinstance(properties := full.get("properties"), Mapping):
+        full["properties"] = {name: _spelt_out(inner) for name, inner in cast("Mapping[str, Any]", properties).items()}
+    return {**full, "items": _spelt_out(full["items"])} if "items" in full else full
+
+
+def _tools_as_functions_text(given: Conversation) -> Conversation:
+    functions = json.dumps(given.tools, ensure_ascii=False, indent=4) if given.tools else "[]"
+    return replace(given, variables={**given.variables, "functions": functions})
+
+
+def _one_call_a_message(given: Conversation) -> Conversation:
+    """Take parallel calls apart: each in a message of its own, followed by its result."""
+    messages: list[Dict] = []
+    rest = list(given.messages)
+    while rest:
+        message = rest.pop(0)
+        calls: list[Dict] = message.get("tool_calls") or []
+        if len(calls) < 2:
+            messages.append(message)
+            continue
+        results: list[Dict] = []
+        while rest and rest[0]["role"] == "tool":
+            results.append(rest.pop(0))
+        for index, call in enumerate(calls):
+            spoken = message if index == 0 else {"role": "assistant", "content": None}
+            answers = [result for result in results if result.get("tool_call_id") == call.get("id")]
+            messages += [{**spoken, "tool_calls": [call]}, *answers]
+    return replace(given, messages=messages)
+
+
+def _system_in_first_user_message(given: Conversation) -> Conversation:
+    said = "\n\n".join(message["content"] for message in given.messages if message["role"] == "system")
+    messages = [message for message in given.messages if message["role"] != "system"]
+    if not said:
+        return given
+    if messages and messages[0]["role"] == "user":
+        return replace(given, messages=[{**messages[0], "content": f"{said}\n\n{messages[0]['content']}"}, *messages[1:]])
+    return replace(given, messages=[{"role": "user", "content": said}, *messages])
+
+
+def _system_first(given: Conversation) -> Conversation:
+    system = [message for message in given.messages if message["role"] == "system"]
+    others = [message for message in given.messages if message["role"] != "system"]
+    if len(system) > 1:
+        system = [{**system[0], "content": "\n\n".join(message["content"] for message in system)}]
+    return replace(given, messages=system + others)
+
+
+def _neighbours_merged(given: Conversation) -> Conversation:
+    """One message where several of one role stand side by side: for templates in which user and assistant take turns."""
+    messages: list[Dict] = []
+    for message in given.messages:
+        last = messages[-1] if messages else None
+        plain = message["role"] in ("user", "assistant") and not message.get("tool_calls")
+        if last and plain and last["role"] == message["role"] and not last.get("tool_calls"):
+            messages[-1] = {**last, "content": f"{last['content']}\n\n{message['content']}"}
+        else:
+            messages.append(message)
+    return replace(given, messages=messages)
+
+
+def _empty_list_of_tools(given: Conversation) -> Conversation:
+    return given if given.tools else replace(given, variables={**given.variables, "tools": []})
+
+
+def _empty_text_beside_calls(given: Conversation) -> Conversation:
+    messages = [{**message, "content": ""} if message.get("content") is None else message for message in given.messages]
+    return replace(given, messages=messages)
+
+
+def _text_before_calls(given: Conversation) -> Conversation:
+    """Spoken text in a message of its own, before the message with the calls."""
+    messages: list[Dict] = []
+    for message in given.messages:
+        if message.get("tool_calls") and message.get("content"):
+            messages += [{"role": "assistant", "content": message["content"]}, {**message, "content": None}]
+        else:
+            messages.append(message)
+    return replace(given, messages=messages)
+
+
+def _content_in_parts(given: Conversation) -> Conversation:
+    def parts(message: Dict) -> Dict:
+        text = message.get("content")
+        return {**message, "content": [{"type": "text", "text": text}]} if text else message
+
+    return replace(given, messages=[parts(message) for message in given.messages])
+
+
+def _thinking_key(given: Conversation) -> Conversation:
+    """Reasoning under the key `thinking`. Beside calls it takes the spoken text in: such templates have one place for both."""
+
+    def move(message: Dict) -> Dict:
+        thought = message.get("reasoning_content")
+        if not thought:
+            return message
+        others = {key: value for key, value in message.items() if key != "reasoning_content"}
+        if message.get("tool_calls") and message.get("content"):
+            return {**others, "thinking": f"{thought}\n\n{message['content']}", "content": None}
+        return {**others, "thinking": thought}
+
+    return replace(given, messages=[move(message) for message in given.messages])
+
+
+# In the order they are tried and applied.
+ADAPTATIONS = (
+    Adaptation("schemas spelt out", _schemas_spelt_out),
+    Adaptation("tools also as JSON text in `functions`", _tools_as_functions_text),
+    Adaptation("bare tools", _bare_tools),
+    Adaptation("an empty list for no tools", _empty_list_of_tools),
+    Adaptation("system messages joined, first", _system_first),
+    Adaptation("system text in the first user message", _system_in_first_user_message),
+    Adaptation("neighbours of one role merged", _neighbours_merged),
+    Adaptation("one call a message", _one_call_a_message),
+    Adaptation("arguments as JSON text", _arguments_as_text),
+    Adaptation("bare calls", _bare_calls),
+    Adaptation("reasoning under `thinking`", _thinking_key),
+    Adaptation("text in a message before the calls", _text_before_calls),
+    Adaptation("empty text beside calls", _empty_text_beside_calls),
+    Adaptation("content in parts", _content_in_parts),
+)
+
+
+def adapted(given: Conversation, names: Iterable[str]) -> Conversation:
+    """The conversation after the named adaptations."""
+    wanted = set(names)
+    for adaptation in ADAPTATIONS:
+        if adaptation.name in wanted:
+            given = adaptation.apply(given)
+    return given
+
+
+# What follows is the study: conversations made of words that no template contains.
+
+
+def _tool(name: str, parameters: Dict) -> Dict:
+    return {"type": "function", "function": {"name": name, "description": "About it.", "parameters": parameters}}
+
+
+KEYS = {key: {"type": "string", "description": "quartz"} for key in ("zebra_key", "yak_key")}
+TOOLS = [_tool(name, {"type": "object", "properties": KEYS, "required": ["zebra_key"]}) for name in ("zebra_tool", "yak_tool")]
+SPARSE = [
+    _tool("gecko_tool", {"type": "object", "properties": {"one": {"type": ["string", "null"]}, "two": {"type": "object"}}}),
+    _tool("otter_tool", {"type": "object"}),
+]
+SYSTEM: Dict = {"role": "system", "content": "Ostrich rules."}
+USER: Dict = {"role": "user", "content": "Pelican asks."}
+AGAIN: Dict = {"role": "user", "content": "Walrus asks."}
+ANSWER: Dict = {"role": "assistant", "content": "Heron answers."}
+
+
+def _call(name: str, id: str, **arguments: str) -> Dict:
+    return {"type": "function", "id": id, "function": {"name": name, "arguments": arguments}}
+
+
+def _result(name: str, id: str, content: str) -> Dict:
+    return {"role": "tool", "tool_call_id": id, "name": name, "content": content}
+
+
+ZEBRA = _call("zebra_tool", "zebracall", zebra_key="badger")
+YAK = _call("yak_tool", "yakcall01", yak_key="lemur")
+ZEBRA_RESULT = _result("zebra_tool", "zebracall", "Marmot result.")
+YAK_RESULT = _result("yak_tool", "yakcall01", "Jackal result.")
+CALLING: Dict = {"role": "assistant", "content": None, "tool_calls": [ZEBRA]}
+CALLING_BOTH: Dict = {**CALLING, "tool_calls": [ZEBRA, YAK]}
+SPELT_WRONG = ("None", "{'zebra_key'", '\\"zebra_key', "{'type'", "{'name'", "{'function'")
+
+
+@dataclass(frozen=True, slots=True)
+class Probe:
+    """A conversation, and the words its text must contain."""
+
+    messages: Sequence[Dict]
+    wanted: tuple[str, ...]
+    tools: Sequence[Dict] = ()
+
+    def points(self, text: str | None) -> int:
+        """0 if it does not render; the more of the words stand in the text, the more."""
+        if text is None:
+            return 0
+        return 1 + sum(word in text for word in self.wanted) - sum(word in text for word in SPELT_WRONG)
+
+
+ASKED = Probe([USER], ("Pelican", "zebra_tool", "yak_tool", "zebra_key", "quartz"), TOOLS)
+CALLED = Probe([USER, CALLING, ZEBRA_RESULT], ("badger", "Marmot"), TOOLS)
+PROBES = (
+    ASKED,
+    CALLED,
+    Probe([USER], ("Pelican",)),
+    Probe([USER], ("gecko_tool", "otter_tool"), SPARSE),
+    Probe([USER, CALLING, ZEBRA_RESULT], ("zebra_tool", "zebra_key", "badger", "Marmot")),
+    Probe([SYSTEM, USER], ("Ostrich", "Pelican")),
+    Probe([SYSTEM, USER, ANSWER, SYSTEM, AGAIN], ("Ostrich", "Pelican", "Heron", "Walrus")),
+    Probe([USER, AGAIN, ANSWER, ANSWER, USER], ("Pelican", "Walrus", "Heron")),
+    Probe([SYSTEM, USER, CALLING, ZEBRA_RESULT], ("Ostrich", "badger", "Marmot"), TOOLS),
+    Probe([USER, CALLING, ZEBRA_RESULT, ANSWER, AGAIN], ("badger", "Marmot", "Heron", "Walrus"), TOOLS),
+    Probe([USER, {**CALLING, "content": "Heron answers."}, ZEBRA_RESULT], ("badger", "Marmot"), TOOLS),
+    Probe([USER, CALLING_BOTH, ZEBRA_RESULT, YAK_RESULT], ("badger", "lemur", "Marmot", "Jackal"), TOOLS),
+    Probe([USER, {**CALLING, "reasoning_content": "Toucan thinks."}, ZEBRA_RESULT], ("Toucan", "badger", "Marmot"), TOOLS),
+)
+
+
+def study(attempt: Callable[[Conversation], str | None]) -> Manners:
+    """Find the adaptations a template needs. `attempt` renders, or gives None where the template fails."""
+
+    def text(probe: Probe, names: Iterable[str]) -> str | None:
+        return attempt(adapted(Conversation(list(probe.messages), list(probe.tools)), names))
+
+    def score(names: Iterable[str]) -> int:
+        return sum(probe.points(text(probe, names)) for probe in PROBES)
+
+    chosen: tuple[str, ...] = ()
+    best, most = score(chosen), sum(1 + len(probe.wanted) for probe in PROBES)
+    before = -1
+    while before < best:  # again after every gain: some help only once another is there
+        before = best
+        for name in (adaptation.name for adaptation in ADAPTATIONS if adaptation.name not in chosen):
+            if best < most and (reached := score((*chosen, name))) > best:
+                chosen, best = (*chosen, name), reached
+    asked, called = text(ASKED, chosen) or "", text(CALLED, chosen) or ""
+    return Manners(chosen, tools="zebra_tool" in asked, calls="badger" in called, results="Marmot" in called)

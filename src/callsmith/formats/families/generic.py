@@ -1,0 +1,23 @@
+"""Formats of no family: for models that were never taught one, and what models write when left alone.
+
+<tool_call>
+<name>get_weather</name>
+<arguments>{"city": "Paris"}</arguments>
+</tool_call>
+"""
+
+from callsmith.formats.layout import ARGS, NAME, Calls, Format, any_, obj
+
+ENVELOPE = obj(("name", NAME), ("arguments", ARGS))
+
+GENERIC_XML = Format(
+    name="generic-xml",
+    parts=(
+        Calls(
+            "<tool_call>\n", "<name>", NAME, "</name>\n", "<arguments>", ARGS, "</arguments>\n", "</tool_call>",
+            between="\n",
+        ),
+    ),
+)  # fmt: skip
+FENCED_JSON = Format(name="fenced-json", parts=(Calls(any_("```json\n", "```"), ENVELOPE, "\n```", between="\n"),))
+JSON_OBJECT = Format(name="json", parts=(Calls(ENVELOPE, between="\n"),), aliases=("bare-json",))

@@ -1,0 +1,26 @@
+"""Harmony: gpt-oss. Every message has a header; a call is a message to a function.
+
+    <|channel|>analysis<|message|>Need the weather.<|end|>
+    <|start|>assistant<|channel|>commentary to=functions.get_weather <|constrain|>json<|message|>{"city": "Paris"}<|call|>
+
+The prompt ends in `<|start|>assistant`. The recipient stands behind the channel or before it.
+"""
+
+from callsmith.formats.layout import ARGS, NAME, SKIP, Calls, Format, Says, Thinks, any_, opt
+
+START = opt("<|start|>assistant")
+TO = (" to=", opt("functions."), NAME)
+KIND = (opt(" <|constrain|>", write=False), opt(SKIP))
+END = any_("<|end|>", "<|return|>", "<|call|>")
+
+FORMAT = Format(
+    name="harmony",
+    aliases=("gpt-oss", "openai"),
+    parts=(
+        Thinks((START, "<|channel|>", "analysis", "<|message|>"), (END,)),
+        Calls(START, "<|channel|>", "commentary", *TO, " <|constrain|>json", "<|message|>", ARGS, "<|call|>"),
+        Calls(START, "<|channel|>", any_("commentary", "analysis"), *TO, *KIND, "<|message|>", ARGS, "<|call|>"),
+        Calls(START, *TO, "<|channel|>", SKIP, *KIND, "<|message|>", ARGS, "<|call|>"),
+        Says((START, "<|channel|>", any_("final", "commentary"), *KIND, "<|message|>"), (END,)),
+    ),
+)

@@ -1,0 +1,23 @@
+"""Inkling: every message names its content type.
+
+    <|message_model|><|content_thinking|>Need the weather.<|end_message|>
+    <|message_model|>get_weather<|content_invoke_tool_json|>{"name": "get_weather", "args": {"city": "Paris"}}<|end_message|>
+
+The prompt ends in `<|message_model|>`.
+"""
+
+from callsmith.formats.layout import ARGS, NAME, SKIP, Calls, Format, Says, Thinks, any_, obj, opt
+
+START = opt("<|message_model|>", opt(SKIP))
+END = any_("<|end_message|>", "<|content_model_end_sampling|>")
+
+FORMAT = Format(
+    name="inkling",
+    parts=(
+        Thinks((START, "<|content_thinking|>"), (END,)),
+        Calls(
+            opt("<|message_model|>", opt(NAME)), "<|content_invoke_tool_json|>", obj(("name", NAME), ("args", ARGS)), END,
+        ),
+        Says((START, any_("<|content_text|>", "<|content_tool_error|>")), (END,)),
+    ),
+)  # fmt: skip

@@ -1,0 +1,32 @@
+"""Muse Glimmer: every message names its recipient; a call is a message to the tool.
+
+    <|start|>assistant to=self<|message|>Need the weather.<|eom|>
+    <|start|>assistant to=get_weather<|message|><atem:function_calls>
+    <atem:invoke name="get_weather">
+    <atem:parameter name="city">Paris</atem:parameter>
+    </atem:invoke>
+    </atem:function_calls><|eom|>
+
+The prompt ends in `<|start|>assistant`.
+"""
+
+from callsmith.formats.layout import KEY, NAME, SKIP, VALUE, Calls, Format, Raw, Says, Thinks, any_, each, opt
+
+START = opt("<|start|>assistant")
+END = any_("<|eom|>", "<|eot|>")
+
+FORMAT = Format(
+    name="muse-glimmer",
+    aliases=("muse",),
+    parts=(
+        Thinks((START, " to=self", "<|message|>"), (END,)),
+        Says((START, " to=user", "<|message|>"), (END,)),
+        Calls(
+            START, " to=", NAME, "<|message|>", "<atem:function_calls>\n", '<atem:invoke name="', NAME, '">\n',
+            each('<atem:parameter name="', KEY, '">', VALUE, "</atem:parameter>\n"),
+            "</atem:invoke>\n", "</atem:function_calls>", END,
+            values=Raw(trim=False),
+        ),
+        Says((START, opt(" to=", SKIP), "<|message|>"), (END,)),
+    ),
+)  # fmt: skip

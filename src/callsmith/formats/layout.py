@@ -1,0 +1,268 @@
+"""The algebra of formats: a `Format` says, once, how a model family writes its turn.
+
+A turn is made of *parts*: what it `Says`, what it `Thinks`, and its `Calls`. A part is written as *nodes*: literals, holes, and
+a few combinators. The reader, the writer and the grammar all walk these same values; nothing about a family stands elsewhere.
+
+    FORMAT = Format(
+        name="qwen3-coder",
+        parts=(
+            Thinks("<think>\\n", "\\n</think>\\n\\n", ended_by_calls=True),
+            Calls(
+                opt("<tool_call>\\n"), "<function=", NAME, ">\\n",
+                each("<parameter=", KEY, ">\\n", VALUE, "\\n</parameter>\\n"),
+                "</function>", opt("\\n</tool_call>"),
+                between="\\n", values=RAW,
+            ),
+        ),
+    )
+
+Literals: white space at the edges of a literal is soft when read (any amount, or none), inside it is exact.
+Parts that share an opener are tried in order; of several `Calls` only the first is written, the others are read too.
+"""
+
+from dataclasses import dataclass, replace
+from enum import Enum
+from typing import TypeAlias
+
+
+class Hole(Enum):
+    """Where something of the call stands."""
+
+    NAME = "name"
+    ID = "id"
+    INDEX = "index"  # the number of the call in the turn
+    ARGS = "args"  # all arguments as one object, in the notation of the part's values
+    KEY = "key"  # one argument, inside `each`: its name,
+    TYPE = "type"  # the flag that tells its type,
+    VALUE = "value"  # and its value
+    SKIP = "skip"  # a header word that says nothing: read over, written as nothing
+
+
+NAME, ID, INDEX, ARGS, KEY, TYPE, VALUE, SKIP = Hole
+
+
+@dataclass(frozen=True, slots=True)
+class Any:
+    """Spellings of one literal: the first is written, all are read."""
+
+    texts: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Opt:
+    """May be missing when read; `write` says whether it is written."""
+
+    nodes: "Nodes"
+    write: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Obj:
+    """A JSON object around the call: keys in any order and spacing. A key may itself be NAME, its value then the arguments."""
+
+    fields: tuple[tuple[str | Hole, Hole], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Each:
+    """The arguments one by one."""
+
+    nodes: "Nodes"
+    between: str
+
+
+@dataclass(frozen=True, slots=True)
+class Ident:
+    """Nodes whose whole text is the call's id (`functions.NAME:INDEX`)."""
+
+    nodes: "Nodes"
+
+
+Node: TypeAlias = str | Hole | Any | Opt | Obj | Each | Ident
+Nodes: TypeAlias = tuple[Node, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Notation:
+    """Values with brackets and quotes: JSON and its relatives. One transcoder reads them all."""
+
+    quotes: tuple[str, ...] = ('"',)
+    bare_keys: bool = False
+    python: bool = False  # True, False, None
+    escapes: bool = True
+    item_separator: str = ", "
+    key_separator: str = ": "
+
+
+@dataclass(frozen=True, slots=True)
+class Raw:
+    """Values as plain text, typed by the schema or by a TYPE flag.
+
+    `flags` spells the types; the flag "json" stands for everything but a string. `trim`: one newline at each edge of a value
+    is the format's, not the value's.
+    """
+
+    flags: tuple[tuple[str, str], ...] = ()
+    trim: bool = True
+    entities: bool = False  # names and keys carry &amp; and the like
+
+
+@dataclass(frozen=True, slots=True)
+class Nested:
+    """Values as nested elements: `prefix<key>…prefix</key>`, arrays as repeated `item` elements, leaves typed by the schema."""
+
+    prefix: str = ""
+    item: str = "item"
+
+
+Spelling: TypeAlias = Notation | Raw | Nested
+JSON = Notation()
+PYTHON = Notation(quotes=("'", '"'), python=True)
+RAW = Raw()
+
+
+@dataclass(frozen=True, slots=True, init=False)
+class Calls:
+    """A section of calls, all written alike. `index` numbers the first; `most` bounds how many the model may write."""
+
+    item: Nodes
+    open: Nodes
+    between: str
+    close: Nodes
+    values: Spelling
+    index: int
+    most: int | None
+
+    def __init__(
+        self,
+        *item: Node,
+        open: Nodes = (),
+        between: str = "",
+        close: Nodes = (),
+        values: Spelling = JSON,
+        index: int = 0,
+        most: int | None = None,
+    ) -> None:
+        for name, value in (
+            ("item", item), ("open", open), ("between", between), ("close", close),
+            ("values", values), ("index", index), ("most", most),
+        ):  # fmt: skip
+            object.__setattr__(self, name, value)
+
+
+@dataclass(frozen=True, slots=True)
+class Thinks:
+    """Reasoning. `ended_by_calls`: in this family a call may begin without the closer."""
+
+    open: Nodes | str
+    close: Nodes | str
+    ended_by_calls: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Says:
+    """Text for the user that stands between markers."""
+
+    open: Nodes | str
+    close: Nodes | str = ()
+
+
+Part: TypeAlias = Calls | Thinks | Says
+
+
+@dataclass(frozen=True, slots=True)
+class Format:
+    """How a model family writes a turn. `ids` is the pattern of a call id; `drop` are markers that mean nothing anywhere."""
+
+    name: str
+    parts: tuple[Part, ...]
+    aliases: tuple[str, ...] = ()
+    ids: str = ""
+    drop: tuple[str, ...] = ()
+
+    @property
+    def calls(self) -> Calls:
+        """The calls as they are written."""
+        return next(part for part in self.parts if isinstance(part, Calls))
+
+    @property
+    def thinks(self) -> Thinks | None:
+        """The reasoning as it is written, if the family has any."""
+        return next((part for part in self.parts if isinstance(part, Thinks)), None)
+
+    def without_calls(self) -> "Format":
+        """The same turn for when no tool may be called: what looks like a call is text."""
+        return replace(self, parts=tuple(part for part in self.parts if not isinstance(part, Calls)))
+
+    def also(self, *others: "Format") -> "Format":
+        """This format, which also reads what the others write."""
+        return replace(self, parts=self.parts + tuple(part for other in others for part in other.parts))
+
+
+def opt(*nodes: Node, write: bool = True) -> Opt:
+    """`opt("<tool_call>\\n")`: may be missing."""
+    return Opt(nodes, write)
+
+
+def any_(*texts: str) -> Any:
+    """`any_("<a>", "<b>")`: one of these; the first is written."""
+    return Any(texts)
+
+
+def each(*nodes: Node, between: str = "") -> Each:
+    """`each(KEY, "=", VALUE, between=", ")`: the arguments one by one."""
+    return Each(nodes, between)
+
+
+def obj(*fields: tuple[str | Hole, Hole]) -> Obj:
+    """`obj(("name", NAME), ("arguments", ARGS))`: a JSON object."""
+    return Obj(fields)
+
+
+def ident(*nodes: Node) -> Ident:
+    """`ident("functions.", NAME, ":", INDEX)`: together they are the call's id."""
+    return Ident(nodes)
+
+
+def nodes_of(nodes: Nodes | str) -> Nodes:
+    """A bare string is one literal."""
+    return (nodes,) if isinstance(nodes, str) else nodes
+
+
+def texts(node: Node) -> tuple[str, ...]:
+    """The literal texts a node may be; empty for all that is no literal."""
+    match node:
+        case str():
+            return (node,)
+        case Any():
+            return node.texts
+        case _:
+            return ()
+
+
+def first(nodes: Nodes, follow: tuple[str, ...] = ()) -> tuple[str, ...]:
+    """The literals that may stand first, through everything optional; `follow` is what may come after the nodes."""
+    found: list[str] = []
+    for node in nodes:
+        match node:
+            case str() | Any():
+                cores = [text.strip() for text in texts(node)]
+                found += [core for core in cores if core]
+                if all(cores):
+                    return tuple(dict.fromkeys(found))
+            case Opt() | Each():
+                found += first(node.nodes)
+            case Ident():
+                return tuple(dict.fromkeys((*found, *first(node.nodes))))
+            case Obj() | Hole.ARGS:
+                return tuple(dict.fromkeys((*found, "{")))
+            case Hole.SKIP:
+                continue
+            case Hole():
+                return tuple(dict.fromkeys(found))
+    return tuple(dict.fromkeys((*found, *follow)))
+
+
+def is_strong(marker: str) -> bool:
+    """Whether a marker hardly ever stands in ordinary prose. After a weak one, only a declared tool's name makes it a call."""
+    return len(marker) > 2 and any(mark in marker for mark in "<>|[]")

@@ -1,0 +1,273 @@
+"""The reader: a model's text, as it streams, to events. Sans I/O; reading a whole text is `feed` and `close`.
+
+    reader = Reader(format, tools, opened=prompt.opened)
+    for piece in pieces:
+        events += reader.feed(piece)
+    events += reader.close()
+
+What begins like a call is remembered from its marker until the call is whole: if it turns out to be none, the marker comes out
+as text and reading goes on behind it; once the tool's name has been announced, what cannot be read becomes `Unreadable`.
+Nothing makes a reader raise. `strict` turns every leniency off.
+"""
+
+from collections.abc import Iterable
+
+from callsmith.core.events import CallArguments, CallReady, CallStarted, ModelEvent, Text, Thought, Unreadable
+from callsmith.core.values import Call, Tool
+from callsmith.formats.call import CallReader
+from callsmith.formats.layout import Calls, Format, Part, Says, Thinks, first, is_strong, nodes_of
+from callsmith.formats.source import Asking, Cut, Mismatch, Source, stops
+from callsmith.formats.turn import SPECIAL, Turn, closers_of, mark_specials, opens_content, turn_of
+
+
+class Reader:
+    """Reads one turn. `opened` is the prompt's tail, which may have begun it; `specials` are the tokenizer's special tokens."""
+
+    def __init__(
+        self,
+        format: Format,
+        tools: Iterable[Tool] = (),
+        opened: str = "",
+        *,
+        specials: frozenset[str] = frozenset(),
+        strict: bool = False,
+    ) -> None:
+        self._turn: Turn = turn_of(format, specials)
+        self._source = Source()
+        self._events: list[ModelEvent] = []
+        self._run: list[str] = []  # the piece of text, thought or arguments being gathered
+        self._kind: type[Text] | type[Thought] | None = Text  # what the run is of; None: arguments of the current call
+        self._call = CallReader(self._source, {tool.name: tool for tool in tools}, self._start, self._run.append, strict=strict)
+        self._index = 0
+        self._part: Says | Thinks | None = None
+        self._gap: str | None = None  # white space at an edge, kept until it is known whether text follows it
+        self._fresh = False  # nothing of this thought, or of the text after it, has come yet
+        self._prompt = 0  # how much of the text not yet dealt with is the prompt's
+        self._main = self._read()
+        next(self._main)
+        if opened:
+            self.feed(mark_specials(opened, specials))
+            self._events.clear()
+            self._gap = ""
+            self._prompt = self._source.pending()
+
+    def feed(self, text: str, special: bool = False) -> list[ModelEvent]:
+        """The events this piece of text completes. `special`: it is one special token."""
+        source = self._source
+        if special:
+            text = SPECIAL + text
+        elif source.quick and not source.text and not source.quick[0].search(text):
+            if source.past is not None:
+                source.past.append(text)
+            source.quick[1](text)
+            return self._drain()
+        source.feed(text)
+        next(self._main, None)
+        return self._drain()
+
+    def close(self) -> list[ModelEvent]:
+        """The text has ended."""
+        self._source.ended = True
+        next(self._main, None)
+        return self._drain()
+
+    # --- gathering events -------------------------------------------------------------------------------------------------
+
+    def _drain(self) -> list[ModelEvent]:
+        self._flush()
+        events = self._events
+        self._events = []
+        return events
+
+    def _flush(self) -> None:
+        if not self._run:
+            return
+        text = "".join(self._run)
+        self._run.clear()
+        if SPECIAL in text:
+            text = text.replace(SPECIAL, "")
+        if self._kind is None:
+            self._call.text.append(text)
+            self._events.append(CallArguments(self._index, text))
+        else:
+            self._events.append(self._kind(text))
+
+    def _emit(self, text: str) -> None:
+        """Text or thought. White space at an edge waits until something follows it; the prompt's own text is not repeated."""
+        if self._prompt:
+            text, self._prompt = text[self._prompt :], max(0, self._prompt - len(text))
+        if self._gap is not None:
+            text = self._gap + text
+            if not text or text.isspace():
+                self._gap = text
+                return
+            text = text.lstrip() if self._fresh else text
+            self._gap = None
+        self._fresh = False
+        if self._kind is Thought:
+            bare = text.rstrip()
+            if len(bare) < len(text):
+                self._gap, text = text[len(bare) :], bare
+        self._run.append(text)
+
+    def _enter(self, part: Says | Thinks | None) -> None:
+        """From here on, text belongs to this part."""
+        self._flush()
+        self._fresh = isinstance(part, Thinks) or isinstance(self._part, Thinks)
+        self._part = part
+        self._kind = Thought if isinstance(part, Thinks) else Text
+        self._gap = ""
+        self._prompt = 0
+
+    # --- the turn ---------------------------------------------------------------------------------------------------------
+
+    def _read(self) -> Asking[None]:
+        yield
+        turn, source = self._turn, self._source
+        while True:
+            wanted = turn.ends(self._part) if self._part else turn.plain
+            hit = yield from source.until(wanted, self._emit)
+            if hit is None:
+                return
+            yield from self._marker(hit)
+
+    def _marker(self, hit: str) -> Asking[None]:
+        turn, part = self._turn, self._part
+        if part and hit in first(nodes_of(part.close)):
+            self._source.pos += len(hit)
+            self._enter(None)
+        elif hit in turn.drop:
+            self._source.pos += len(hit)
+        elif isinstance(part, Thinks) and hit in first(nodes_of(part.open)) and not opens_content(turn.openers[hit]):
+            self._source.pos += len(hit)
+            if not self._fresh:
+                self._emit(hit)
+        elif hit in turn.openers:
+            yield from self._open(hit)
+        else:
+            self._source.pos += len(hit)  # a closer of something that is not open
+
+    def _open(self, hit: str) -> Asking[None]:
+        """A marker that may open a part: try each, in order."""
+        source = self._source
+        source.mark()
+        cut = False
+        for part in self._turn.openers[hit]:
+            try:
+                if isinstance(part, Calls):
+                    yield from self._section(part, hit)
+                    self._enter(None)
+                else:
+                    yield from self._call.literals(nodes_of(part.open))
+                    self._enter(part)
+                source.unmark()
+                return
+            except (Mismatch, Cut) as problem:
+                if self._call.started:
+                    yield from self._give_up(part, problem)
+                    return
+                cut = cut or isinstance(problem, Cut)
+                source.rewind()
+        if cut and is_strong(hit) and self._prompt < len(hit):
+            source.pos = len(source.text)
+            self._flush()
+            self._events.append(Unreadable(self._own(source.taken()), "truncated"))
+            source.unmark()
+            return
+        source.unmark()
+        source.pos += len(hit)
+        self._emit(hit)
+
+    def _own(self, text: str) -> str:
+        """Raw text without the prompt's share and without marks."""
+        text, self._prompt = text[self._prompt :], 0
+        return text.replace(SPECIAL, "")
+
+    def _give_up(self, part: Part, problem: Mismatch | Cut) -> Asking[None]:
+        """A call that has started cannot be read: skip to where it ends, or to the next one."""
+        source = self._source
+        assert isinstance(part, Calls)
+        if isinstance(problem, Cut):
+            source.pos = len(source.text)
+        else:
+            ends = closers_of(part)
+            calls = tuple(opener for opener, parts in self._turn.openers.items() if opens_content(parts) and is_strong(opener))
+            if ends or calls:
+                stop = yield from source.until(stops((*ends, *calls)), _ignore)
+                if stop in ends:
+                    source.pos += len(stop or "")
+            else:
+                source.pos = len(source.text)
+        self._flush()
+        reason = "truncated" if isinstance(problem, Cut) else str(problem)
+        self._events.append(Unreadable(self._own(source.taken()), reason, self._index))
+        source.unmark()
+        self._end_call()
+        self._enter(None)
+
+    # --- a section of calls -----------------------------------------------------------------------------------------------
+
+    def _section(self, part: Calls, hit: str) -> Asking[None]:
+        source, call = self._source, self._call
+        lead, between, close = first(part.item), part.between.strip(), first(part.close)
+        strong = is_strong(hit)
+        strong = (yield from call.open_section(part.open, lead)) or strong
+        count = 0
+        while True:
+            if not (yield from source.space()):
+                break
+            closing = (yield from source.at(close)) if close else None
+            leading = yield from (source.at(lead) if lead else call.at_name())
+            if closing and (not leading or len(closing) > len(leading)):
+                yield from call.literals(part.close, soft=True)
+                source.mark()
+                if not count and not strong:
+                    raise Mismatch("an empty section")
+                return
+            if leading:
+                try:
+                    yield from call.read(part, strong=strong)
+                except (Mismatch, Cut):
+                    if count and not call.started:
+                        break
+                    raise
+                self._ready()
+                count += 1
+                source.mark()
+            elif between and count and (yield from source.at((between,))):
+                source.pos += len(between)
+            else:
+                break
+        if not count:
+            raise Cut("the text ended") if source.ended and source.pos >= len(source.text) else Mismatch("no call")
+        source.rewind()
+
+    # --- one call ---------------------------------------------------------------------------------------------------------
+
+    def _start(self, name: str, id: str) -> None:
+        self._flush()
+        self._kind = None
+        self._prompt = 0
+        self._events.append(CallStarted(self._index, name, id))
+
+    def _ready(self) -> None:
+        self._flush()
+        call = self._call
+        made = Call(call.name, call.arguments(), call.id, "".join(call.text))
+        self._events.append(CallReady(self._index, made, tuple(sorted(call.repairs))))
+        self._end_call()
+
+    def _end_call(self) -> None:
+        self._call.reset()
+        self._index += 1
+        self._kind = Text
+
+
+def _ignore(text: str) -> None:
+    """Text that is kept under the mark already."""
+
+
+def read(format: Format, text: str, tools: Iterable[Tool] = (), opened: str = "") -> list[ModelEvent]:
+    """A whole text at once."""
+    reader = Reader(format, tools, opened)
+    return reader.feed(text) + reader.close()

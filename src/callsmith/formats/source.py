@@ -1,0 +1,170 @@
+"""Text that arrives in pieces, and the few questions a reader asks of it.
+
+Each question is a generator: a bare `yield` in it means "more text, please", its return value is the answer. A question is
+answered only when no further text could change the answer; that is why reading does not depend on how the text is cut.
+"""
+
+import re
+from collections.abc import Callable, Generator
+from functools import lru_cache
+from typing import TypeAlias, TypeVar
+
+T = TypeVar("T")
+Asking: TypeAlias = Generator[None, None, T]
+Emit: TypeAlias = Callable[[str], object]
+
+SPACE = re.compile(r"[ \t\r\n]*")
+
+
+class Mismatch(Exception):
+    """The text is not what the format says. Never leaves the reader."""
+
+
+class Cut(Exception):
+    """The text ended in the middle. Never leaves the reader."""
+
+
+class Stops:
+    """A set of texts to look for: the leftmost wins, then the longest."""
+
+    __slots__ = ("begin", "longest", "pattern", "texts")
+
+    def __init__(self, texts: tuple[str, ...]) -> None:
+        self.texts = texts
+        self.pattern = re.compile("|".join(re.escape(text) for text in sorted(texts, key=len, reverse=True)))
+        self.begin = re.compile("[" + "".join(sorted({re.escape(text[0]) for text in texts})) + "]")
+        self.longest = max(len(text) for text in texts)
+
+    def may_grow(self, text: str, start: int) -> bool:
+        """Whether what stands from `start` to the end may still become a (longer) stop."""
+        rest = text[start:]
+        return any(len(stop) > len(rest) and stop.startswith(rest) for stop in self.texts)
+
+    def held_from(self, text: str, pos: int) -> int:
+        """Where the tail begins that may be the beginning of a stop."""
+        start = max(pos, len(text) - self.longest + 1)
+        while found := self.begin.search(text, start):
+            start = found.start()
+            if self.may_grow(text, start):
+                return start
+            start += 1
+        return len(text)
+
+
+@lru_cache(4096)
+def stops(texts: tuple[str, ...]) -> Stops:
+    """The compiled set, made once."""
+    return Stops(texts)
+
+
+class Source:
+    """The unread text. Between `mark` and `unmark` it remembers what was read, so that it can be read again."""
+
+    __slots__ = ("ended", "past", "pos", "quick", "start", "text")
+
+    def __init__(self) -> None:
+        self.text = ""
+        self.pos = 0
+        self.ended = False
+        self.past: list[str] | None = None  # what was read since the mark and is no longer in `text`
+        self.start = 0  # where the mark stands in `text`
+        # While `until` waits with nothing held back: text without any of these characters can go straight to this callable.
+        self.quick: tuple[re.Pattern[str], Emit] | None = None
+
+    def feed(self, text: str) -> None:
+        """More text has come."""
+        self.text = self.settle() + text
+
+    def settle(self) -> str:
+        """Forget what was read (or put it in the past, under a mark); the rest is what remains."""
+        if self.past is not None:
+            self.past.append(self.text[self.start : self.pos])
+        self.text = self.text[self.pos :]
+        self.pos = self.start = 0
+        return self.text
+
+    def mark(self) -> None:
+        """Remember from here on."""
+        self.past = []
+        self.start = self.pos
+
+    def unmark(self) -> None:
+        """What was read stays read."""
+        self.past = None
+
+    def rewind(self) -> None:
+        """Back to the mark, which stays."""
+        if self.past:
+            self.text = "".join(self.past) + self.text[self.start :]
+            self.past = []
+            self.start = 0
+        self.pos = self.start
+
+    def taken(self) -> str:
+        """What was read since the mark."""
+        return "".join((*(self.past or ()), self.text[self.start : self.pos]))
+
+    def pending(self) -> int:
+        """How many characters are not yet read for good."""
+        return len(self.text) - self.pos + (len(self.taken()) if self.past is not None else 0)
+
+    def until(self, wanted: Stops, emit: Emit, limit: int = 0) -> Asking[str | None]:
+        """Emit the text up to the leftmost stop, which is left unread and returned; None: the text ended first."""
+        seen = 0
+        while True:
+            text, pos = self.text, self.pos
+            found = wanted.pattern.search(text, pos)
+            if found and (self.ended or not wanted.may_grow(text, found.start())):
+                self.pos = found.start()
+                if self.pos > pos:
+                    emit(text[pos : self.pos])
+                return found[0]
+            end = found.start() if found else len(text) if self.ended else wanted.held_from(text, pos)
+            if end > pos:
+                self.pos = end
+                emit(text[pos:end])
+                seen += end - pos
+                if limit and seen > limit:
+                    raise Mismatch("too long for a name")
+            if self.ended:
+                return None
+            if not limit and not self.settle():
+                self.quick = wanted.begin, emit
+            yield
+            self.quick = None
+
+    def space(self) -> Asking[bool]:
+        """Skip white space; False: the text has ended."""
+        while True:
+            found = SPACE.match(self.text, self.pos)
+            self.pos = found.end() if found else self.pos
+            if self.pos < len(self.text):
+                return True
+            if self.ended:
+                return False
+            yield
+
+    def peek(self) -> Asking[str]:
+        """The next character that is not white space, left unread."""
+        if not (yield from self.space()):
+            raise Cut("the text ended")
+        return self.text[self.pos]
+
+    def at(self, wanted: tuple[str, ...]) -> Asking[str | None]:
+        """The longest of these that stands here, left unread."""
+        while True:
+            text, pos = self.text, self.pos
+            here = max((want for want in wanted if text.startswith(want, pos)), key=len, default=None)
+            rest = text[pos : pos + 200]
+            longer = 0 if here is None else len(here)
+            if self.ended or not any(len(want) > len(rest) and len(want) > longer and want.startswith(rest) for want in wanted):
+                return here
+            yield
+
+    def ahead(self, count: int) -> Asking[str]:
+        """The next `count` characters, left unread."""
+        while len(self.text) - self.pos < count:
+            if self.ended:
+                raise Cut("the text ended")
+            yield
+        return self.text[self.pos : self.pos + count]

@@ -1,0 +1,133 @@
+"""What a schema says about a value written as plain text: its types, and the JSON it then stands for."""
+
+import ast
+import json
+import re
+from collections.abc import Mapping
+from json.encoder import encode_basestring
+from typing import Any, cast
+
+from callsmith.core.values import Schema
+
+NUMBER = re.compile(r"-?(0|[1-9]\d*)(\.\d+)?([eE][+-]?\d+)?")
+ATOMS = {"true": "true", "false": "false", "null": "null", "True": "true", "False": "false", "None": "null"}
+SCALARS: dict[type, str] = {
+    str: "string",
+    bool: "boolean",
+    int: "integer",
+    float: "number",
+    type(None): "null",
+    list: "array",
+    dict: "object",
+}
+ANYTHING = frozenset({"string", "number", "integer", "boolean", "null", "array", "object"})
+
+
+def quoted(text: str) -> str:
+    """The text as a JSON string."""
+    return encode_basestring(text)
+
+
+def resolve(root: Schema, schema: Any) -> Schema:
+    """The schema a local `$ref` leads to. What leads nowhere says nothing."""
+    for _ in range(16):
+        found: Schema = cast(Schema, schema) if isinstance(schema, Mapping) else {}
+        if "$ref" not in found:
+            return found
+        schema = cast(Any, root)
+        for step in str(found["$ref"]).removeprefix("#").strip("/").split("/"):
+            if step and isinstance(schema, Mapping):
+                schema = cast(Schema, schema).get(step.replace("~1", "/").replace("~0", "~"))
+    return {}
+
+
+def types_of(root: Schema, schema: Any, depth: int = 0) -> frozenset[str]:
+    """The JSON types a schema allows; all of them where it says nothing."""
+    found = resolve(root, schema)
+    kind = found.get("type")
+    if isinstance(kind, str):
+        allowed = {kind}
+    elif isinstance(kind, list):
+        allowed = {str(one) for one in cast(list[Any], kind)}
+    elif "enum" in found or "const" in found:
+        values = found.get("enum", [found.get("const")])
+        allowed = {SCALARS[type(value)] for value in values if type(value) in SCALARS}
+    elif "properties" in found or "additionalProperties" in found:
+        allowed = {"object"}
+    elif "items" in found or "prefixItems" in found:
+        allowed = {"array"}
+    else:
+        allowed = set(ANYTHING)
+        for keyword in ("anyOf", "oneOf"):
+            if isinstance(found.get(keyword), list) and depth < 8:
+                allowed &= set().union(*(types_of(root, one, depth + 1) for one in found[keyword]))
+        if isinstance(found.get("allOf"), list) and depth < 8:
+            allowed = allowed.intersection(*(types_of(root, one, depth + 1) for one in found["allOf"]))
+    if found.get("nullable") is True:
+        allowed.add("null")
+    return frozenset(allowed & ANYTHING) or ANYTHING
+
+
+def property_of(root: Schema, schema: Schema, key: str) -> Schema:
+    """The schema of one property; what is not declared says nothing."""
+    found = resolve(root, schema)
+    declared = found.get("properties")
+    if isinstance(declared, Mapping) and key in declared:
+        return resolve(root, declared[key])
+    return resolve(root, found.get("additionalProperties"))
+
+
+def typed(text: str, types: frozenset[str]) -> str:
+    """Plain text as JSON text of one of the types, where that loses nothing; otherwise as the string it is."""
+    bare = text.strip()
+    if "null" in types and bare in ("null", "None"):
+        return "null"
+    if "boolean" in types and bare.lower() in ("true", "false"):
+        return bare.lower()
+    if types & {"integer", "number"} and NUMBER.fullmatch(bare):
+        if "number" in types or bare.lstrip("-").isdigit():
+            return bare
+        if (value := float(bare)).is_integer() and abs(value) < 2**53:
+            return str(int(value))
+    if types & {"array", "object"} and bare[:1] in ("[", "{"):
+        return _structure(bare, types) or quoted(text)
+    if "string" not in types and len(bare) > 1 and bare[0] == bare[-1] == '"' and types & {"integer", "number", "boolean"}:
+        return typed(bare[1:-1], types)
+    return quoted(text)
+
+
+def _structure(text: str, types: frozenset[str]) -> str | None:
+    try:
+        value: Any = json.loads(text, strict=False)
+    except (ValueError, RecursionError):
+        try:
+            value = ast.literal_eval(text)
+        except (ValueError, SyntaxError, RecursionError, MemoryError):
+            return None
+    if SCALARS.get(type(cast(object, value))) not in types:
+        return None
+    try:
+        return json.dumps(value, ensure_ascii=False)
+    except (TypeError, ValueError, RecursionError):
+        return None
+
+
+def atom(text: str) -> str:
+    """A bare word of a notation as JSON text: a number, true, None, …; anything else is a string without its quotes."""
+    if text in ATOMS:
+        return ATOMS[text]
+    if NUMBER.fullmatch(text):
+        return text
+    try:
+        return str(int(text.replace("_", ""), 0)) if text[:1].isdigit() else repr(_finite(text))
+    except ValueError:
+        return quoted(text)
+
+
+def _finite(text: str) -> float:
+    if text[:1] not in "+-.0123456789":
+        raise ValueError(text)
+    value = float(text)
+    if value != value or value in (float("inf"), float("-inf")):
+        raise ValueError(text)
+    return value

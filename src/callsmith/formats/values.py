@@ -1,0 +1,256 @@
+"""Reading values: from a family's spelling to JSON text, piece by piece.
+
+`push` takes the JSON text as it becomes known. A string streams; a value whose type is not yet sure is held to its end, so
+nothing pushed is ever taken back. `repair` is told of each leniency by name.
+"""
+
+import re
+from typing import NamedTuple
+
+from callsmith.core.values import Schema
+from callsmith.formats.layout import JSON, Nested, Notation, Raw
+from callsmith.formats.source import Asking, Cut, Emit, Mismatch, Source, Stops, stops
+from callsmith.formats.typed import atom, property_of, quoted, resolve, typed, types_of
+
+DEEPEST = 100
+STRING = frozenset({"string"})
+ESCAPES = {"u": 6, "U": 10, "x": 4}
+WORD_END = stops((",", "}", "]", ")", ":", "\n", " "))
+BARE_END = stops((",", "}", "]"))
+KEY_END = stops((":", "}", ",", "\n"))
+
+
+class Sink(NamedTuple):
+    """Where JSON text goes, and who is told of repairs."""
+
+    push: Emit
+    repair: Emit
+
+
+def read_notation(source: Source, spelling: Notation, sink: Sink) -> Asking[None]:
+    """One value of a notation, brackets and all. Iterative, so depth is bounded by a number and not by the stack."""
+    push = sink.push
+    closers: list[str] = []
+    keyed = False  # a key and its colon have been read
+    count = [0]
+    while True:
+        char = yield from source.peek()
+        if closers and not keyed and char == closers[-1]:
+            source.pos += 1
+            push("]" if closers.pop() == ")" else char)
+            count.pop()
+        else:
+            if closers and not keyed:
+                if count[-1]:
+                    if char != ",":
+                        raise Mismatch(f"expected ',' or '{closers[-1]}'")
+                    source.pos += 1
+                    if (yield from source.peek()) == closers[-1]:
+                        continue  # a trailing comma
+                    push(", ")
+                count[-1] += 1
+                if closers[-1] == "}":
+                    yield from _key(source, spelling, sink)
+                    keyed = True
+                    continue
+            keyed = False
+            opened = yield from _open(source, spelling, sink)
+            if opened:
+                if len(closers) >= DEEPEST:
+                    raise Mismatch("nested too deep")
+                closers.append(opened)
+                count.append(0)
+                continue
+        if not closers:
+            return
+
+
+def _open(source: Source, spelling: Notation, sink: Sink) -> Asking[str]:
+    """A value begins: the closer if it is a bracket, "" if it was a whole string or word."""
+    char = yield from source.peek()
+    if char == "{" or char == "[" or (char == "(" and spelling.python):
+        source.pos += 1
+        sink.push("{" if char == "{" else "[")
+        return {"{": "}", "[": "]", "(": ")"}[char]
+    quote = yield from _quote(source, spelling, sink)
+    if quote:
+        yield from read_string(source, quote, spelling, sink.push)
+        return ""
+    word: list[str] = []
+    if (yield from source.until(BARE_END if spelling.bare_keys else WORD_END, word.append)) is None:
+        raise Cut("the text ended in a value")
+    text = "".join(word).strip()
+    if not text:
+        raise Mismatch("a value is missing")
+    if spelling == JSON and not (text in ("true", "false", "null") or text[0] in "-0123456789"):
+        sink.repair("python-literals")
+    sink.push(atom(text))
+    return ""
+
+
+def _quote(source: Source, spelling: Notation, sink: Sink) -> Asking[str | None]:
+    quote = yield from source.at(spelling.quotes if "'" in spelling.quotes else (*spelling.quotes, "'", '"'))
+    if quote:
+        source.pos += len(quote)
+        if quote not in spelling.quotes:
+            sink.repair("other-quotes")
+    return quote
+
+
+def _key(source: Source, spelling: Notation, sink: Sink) -> Asking[None]:
+    yield from source.peek()
+    quote = yield from _quote(source, spelling, sink)
+    if quote:
+        yield from read_string(source, quote, spelling, sink.push)
+    else:
+        word: list[str] = []
+        stop = yield from source.until(KEY_END, word.append)
+        key = "".join(word).strip()
+        if stop is None:
+            raise Cut("the text ended in a key")
+        if stop != ":" or not key:
+            raise Mismatch("a key is missing")
+        if not spelling.bare_keys:
+            sink.repair("bare-keys")
+        sink.push(quoted(key))
+    if (yield from source.peek()) != ":":
+        raise Mismatch("expected ':'")
+    source.pos += 1
+    sink.push(": ")
+
+
+def read_string(source: Source, quote: str, spelling: Notation, push: Emit) -> Asking[None]:
+    """The rest of a string whose opening quote was read, as a JSON string."""
+    escapes = spelling.escapes and len(quote) == 1
+    wanted = stops((quote, "\\") if escapes else (quote,))
+
+    def emit(text: str) -> None:
+        # Between double quotes JSON text is its own escape, but for control characters that a model wrote plainly.
+        push(text if escapes and quote == '"' and text.isprintable() else quoted(text)[1:-1])
+
+    push('"')
+    while True:
+        stop = yield from source.until(wanted, emit)
+        if stop is None:
+            raise Cut("the text ended in a string")
+        if stop == quote:
+            source.pos += len(quote)
+            push('"')
+            return
+        push((yield from _escape(source, python=spelling.python)))
+
+
+def _escape(source: Source, *, python: bool) -> Asking[str]:
+    kind = (yield from source.ahead(2))[1]
+    length = ESCAPES[kind] if kind == "u" or (python and kind in ESCAPES) else 2
+    text = yield from source.ahead(length)
+    source.pos += length
+    if kind in '"\\/bfnrt':
+        return "/" if kind == "/" else text
+    if kind == "u" and re.fullmatch(r"[0-9a-fA-F]{4}", text[2:]):
+        return text
+    if kind == "'":
+        return "'"
+    if kind == "\n" and python:
+        return ""
+    if kind in "xU" and python:
+        try:
+            return quoted(chr(int(text[2:], 16)))[1:-1]
+        except (ValueError, OverflowError):
+            pass
+    return quoted(text)[1:-1]  # no escape at all: the backslash was meant
+
+
+class Typing(NamedTuple):
+    """What is known of a raw value before its first character: the whole schema, its own, and its flag if it carries one."""
+
+    root: Schema
+    schema: Schema
+    flag: str | None = None
+
+    def types(self, spelling: Raw) -> frozenset[str]:
+        """The types it may have. A flag narrows them, but a string the schema forbids is still converted."""
+        types = types_of(self.root, self.schema)
+        meant = dict(spelling.flags).get(self.flag or "")
+        if meant is None:
+            return types
+        if meant == "json":
+            return types - STRING or types
+        return types & {meant} or types
+
+
+def read_raw(source: Source, spelling: Raw, closers: tuple[str, ...], typing: Typing, push: Emit) -> Asking[None]:
+    """A value as plain text up to one of the closers, which is left unread."""
+    types = typing.types(spelling)
+    wanted = stops(tuple(f"\n{closer}" for closer in closers) + closers) if spelling.trim else stops(closers)
+    if spelling.trim and (yield from source.at(("\n",))) and not (yield from source.at(wanted.texts)):
+        source.pos += 1
+    stop = yield from _leaf(source, wanted, types, push)
+    if stop not in closers:
+        source.pos += 1
+
+
+def _leaf(source: Source, wanted: Stops, types: frozenset[str], push: Emit) -> Asking[str]:
+    """Text up to a stop: a sure string streams, all else is typed when it is whole."""
+    if types == STRING:
+        push('"')
+        stop = yield from source.until(wanted, lambda text: push(quoted(text)[1:-1]))
+        push('"')
+    else:
+        held: list[str] = []
+        stop = yield from source.until(wanted, held.append)
+        if stop is not None:
+            push(typed("".join(held), types))
+    if stop is None:
+        raise Cut("the text ended in a value")
+    return stop
+
+
+def read_nested(source: Source, spelling: Nested, typing: Typing, push: Emit, depth: int = 0) -> Asking[None]:
+    """A value of nested elements, up to the closing tag around it, which is left unread."""
+    if depth > DEEPEST:
+        raise Mismatch("nested too deep")
+    root, schema = typing.root, typing.schema
+    types = types_of(root, schema)
+    tag, end = f"{spelling.prefix}<", f"{spelling.prefix}</"
+    if types == STRING:
+        yield from _leaf(source, stops((end,)), types, push)
+        return
+    held: list[str] = []
+    if (yield from source.until(stops((tag,)), held.append)) is None:
+        raise Cut("the text ended in a value")
+    listed: bool | None = None
+    while (yield from source.at((tag, end))) != end:
+        if (yield from source.at((tag,))) is None:
+            raise Mismatch("an element is missing")
+        source.pos += len(tag)
+        key = yield from element_name(source)
+        if listed is None:
+            listed = "array" in types if len(types & {"array", "object"}) == 1 else key == spelling.item
+            push("[" if listed else "{")
+        else:
+            push(", ")
+        if not listed:
+            push(f"{quoted(key)}: ")
+        inner = resolve(root, schema.get("items")) if listed else property_of(root, schema, key)
+        yield from read_nested(source, spelling, Typing(root, inner), push, depth + 1)
+        source.pos += len(end)
+        if (yield from element_name(source)) != key:
+            raise Mismatch(f"element {key!r} is not closed")
+        yield from source.space()
+    text = "".join(held)
+    if listed is not None:
+        push("]" if listed else "}")
+    elif not text.strip() and types & {"array", "object"} and "string" not in types:
+        push("[]" if "array" in types else "{}")
+    else:
+        push(typed(text, types))
+
+
+def element_name(source: Source) -> Asking[str]:
+    """The rest of a tag whose beginning was read."""
+    word: list[str] = []
+    if (yield from source.until(stops((">",)), word.append, limit=256)) is None:
+        raise Cut("the text ended in a tag")
+    source.pos += 1
+    return "".join(word)

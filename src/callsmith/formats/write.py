@@ -1,0 +1,187 @@
+"""The writer: calls to text, as the model family itself would write them."""
+
+import html
+import json
+from collections.abc import Sequence
+from typing import Any as AnyType
+
+from callsmith.core.errors import UsageError
+from callsmith.core.values import Call, Json
+from callsmith.formats.layout import (
+    JSON,
+    Any,
+    Calls,
+    Each,
+    Format,
+    Hole,
+    Ident,
+    Nested,
+    Node,
+    Nodes,
+    Notation,
+    Obj,
+    Opt,
+    Raw,
+    Says,
+    Spelling,
+    first,
+    nodes_of,
+)
+
+
+def write(format: Format, calls: Sequence[Call] = (), *, text: str = "", thought: str = "") -> str:
+    """A whole turn: reasoning, text and calls. Refuses what the format cannot express."""
+    out: list[str] = []
+    if thought and format.thinks:
+        out += [literal_text(nodes_of(format.thinks.open)), thought, literal_text(nodes_of(format.thinks.close))]
+    if text:
+        says = next((part for part in format.parts if isinstance(part, Says)), Says(()))
+        out += [literal_text(nodes_of(says.open)), text, literal_text(nodes_of(says.close))]
+    if calls:
+        part = format.calls
+        items = (_Item(part, call, index).text(part.item) for index, call in enumerate(calls, part.index))
+        out += [literal_text(part.open), part.between.join(items), literal_text(part.close)]
+    return "".join(out)
+
+
+def literal_text(nodes: Nodes) -> str:
+    """Nodes that hold nothing of a call, as written."""
+    return _Item(Calls(), Call(""), 0).text(nodes)
+
+
+class _Item:
+    """One call being written."""
+
+    def __init__(self, part: Calls, call: Call, index: int) -> None:
+        self.part = part
+        self.call = call
+        self.index = index
+
+    def text(self, nodes: Nodes) -> str:
+        return "".join(self._node(node, nodes[position + 1 :]) for position, node in enumerate(nodes))
+
+    def _node(self, node: Node, rest: Nodes) -> str:
+        match node:
+            case str():
+                return node
+            case Any():
+                return node.texts[0]
+            case Opt():
+                return self.text(node.nodes) if node.write and (Hole.ID not in node.nodes or self.call.id) else ""
+            case Ident():
+                return self.text(node.nodes)
+            case Obj():
+                return self._envelope(node)
+            case Each():
+                return node.between.join(
+                    "".join(
+                        self._argument(one, key, value, node.nodes[position + 1 :]) for position, one in enumerate(node.nodes)
+                    )
+                    for key, value in self.call.arguments.items()
+                )
+            case Hole.NAME:
+                return escaped(self.part.values, self.call.name)
+            case Hole.ID:
+                return self.call.id
+            case Hole.INDEX:
+                return str(self.index)
+            case Hole.ARGS:
+                values = self.part.values
+                return spell(values if isinstance(values, Notation) else JSON, dict(self.call.arguments))
+            case Hole.SKIP:
+                return ""
+            case Hole():
+                raise UsageError(f"{node} stands outside `each`")
+
+    def _envelope(self, node: Obj) -> str:
+        held = {Hole.NAME: self.call.name, Hole.ID: self.call.id, Hole.ARGS: dict(self.call.arguments)}
+        fields: dict[str, AnyType] = {}
+        for key, hole in node.fields:
+            if hole is not Hole.ID or self.call.id:
+                fields[self.call.name if isinstance(key, Hole) else key] = held[hole]
+        return spell(JSON, fields)
+
+    def _argument(self, node: Node, key: str, value: Json, rest: Nodes) -> str:
+        values = self.part.values
+        if isinstance(node, Opt):
+            return "".join(self._argument(inner, key, value, ()) for inner in node.nodes) if node.write else ""
+        match node:
+            case Hole.KEY:
+                return escaped(values, key)
+            case Hole.TYPE:
+                return flag_of(values, value)
+            case Hole.VALUE:
+                return spell_within(values, value, first(rest))
+            case _:
+                return self._node(node, rest)
+
+
+def escaped(values: Spelling, name: str) -> str:
+    """A name or key as it stands in the text."""
+    return html.escape(name) if isinstance(values, Raw) and values.entities else name
+
+
+def flag_of(values: Spelling, value: Json) -> str:
+    """The flag that tells a value's type."""
+    kinds = {str: "string", bool: "boolean", int: "number", float: "number", list: "array", dict: "object", type(None): "null"}
+    kind = kinds[type(value)]
+    flags = {meant: flag for flag, meant in values.flags} if isinstance(values, Raw) else {}
+    return flags.get(kind, flags.get("json", kind))
+
+
+def spell_within(values: Spelling, value: Json, closers: tuple[str, ...]) -> str:
+    """A value that ends at one of the closers; refused where it contains one."""
+    text = spell(values, value)
+    if isinstance(values, Raw) and any(closer in text for closer in closers):
+        raise UsageError(f"the value {text!r} contains {closers[0]!r}, which ends it in this format")
+    if isinstance(values, Raw) and values.trim and (text.startswith("\n") or text.endswith("\n")):
+        return f"\n{text}\n"
+    return text
+
+
+def spell(values: Spelling, value: Json) -> str:
+    """A value in a spelling."""
+    match values:
+        case Raw():
+            return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+        case Nested():
+            return _nested(values, value)
+        case Notation() if values.python:
+            return repr(value)
+        case Notation() if values.bare_keys:
+            return _bare(values, value)
+        case Notation():
+            return json.dumps(value, ensure_ascii=False, separators=(values.item_separator, values.key_separator))
+
+
+def _bare(values: Notation, value: Json) -> str:
+    match value:
+        case dict():
+            inner = (f"{key}{values.key_separator}{_bare(values, one)}" for key, one in value.items())  # pyright: ignore[reportUnknownVariableType]
+            return "{" + values.item_separator.join(inner) + "}"
+        case list():
+            return "[" + values.item_separator.join(_bare(values, one) for one in value) + "]"  # pyright: ignore[reportUnknownVariableType]
+        case str():
+            quote = values.quotes[0]
+            if quote in value:
+                raise UsageError(f"the value {value!r} contains {quote!r}, which ends it in this format")
+            return f"{quote}{value}{quote}"
+        case _:
+            return json.dumps(value)
+
+
+def _nested(values: Nested, value: Json) -> str:
+    def element(key: str, inner: Json) -> str:
+        return f"{values.prefix}<{key}>{_nested(values, inner)}{values.prefix}</{key}>"
+
+    match value:
+        case dict():
+            return "".join(element(key, one) for key, one in value.items())  # pyright: ignore[reportUnknownVariableType, reportUnknownArgumentType]
+        case list():
+            return "".join(element(values.item, one) for one in value)  # pyright: ignore[reportUnknownVariableType]
+        case str():
+            if f"{values.prefix}<" in value:
+                raise UsageError(f"the value {value!r} contains a tag of this format")
+            return value
+        case _:
+            return json.dumps(value)

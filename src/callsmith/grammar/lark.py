@@ -1,0 +1,112 @@
+"""Grammar → llguidance's Lark.
+
+Special tokens are named by id (`<[151657]>`): a string literal never matches them, and text never contains them. So a literal is
+split at every special token of the tokenizer, and text that ends at one needs nothing excluded.
+"""
+
+import json
+import re
+from collections.abc import Mapping
+
+from callsmith.grammar.nodes import Alt, Free, Grammar, JsonValue, Lit, Many, Node, Pattern, Ref, Seq, Until
+
+ANYTHING = "(?s:.*)"
+
+
+def to_lark(grammar: Grammar, specials: Mapping[str, int] | None = None) -> str:
+    """The grammar as text. `specials` maps the text of each special token to its id."""
+    return _Emitter(specials or {}).emit(grammar)
+
+
+class _Emitter:
+    def __init__(self, specials: Mapping[str, int]) -> None:
+        self.specials = specials
+        longest_first = sorted(specials, key=len, reverse=True)
+        self.special = re.compile("(" + "|".join(map(re.escape, longest_first)) + ")") if specials else None
+        self.lines: dict[str, str] = {}  # body → name, for the rules and terminals made here
+
+    def emit(self, grammar: Grammar) -> str:
+        rules = [f"start: {self.node(grammar.start)}"]
+        rules += [f"{name}: {self.node(node)}" for name, node in grammar.rules.items()]
+        made = [f"{name}{body}" for body, name in self.lines.items()]
+        return "\n".join((*rules, *made)) + "\n"
+
+    def made(self, body: str, *, terminal: bool) -> str:
+        """A rule or terminal of our own; `body` begins behind its name."""
+        return self.lines.setdefault(body, f"{'T' if terminal else 'x'}{len(self.lines)}")
+
+    def node(self, node: Node) -> str:
+        match node:
+            case Lit():
+                return self.literal(node.text)
+            case Seq():
+                return " ".join(filter(None, (self.inner(item) for item in node.items))) or '""'
+            case Alt():
+                return " | ".join(self.node(item) for item in node.items)
+            case Many():
+                return self.many(node)
+            case Ref():
+                return node.name
+            case Pattern():
+                return f"/{_slashes(node.regex)}/"
+            case JsonValue():
+                return self.made(f": %json {json.dumps(_guided(node), ensure_ascii=False)}", terminal=False)
+            case Until():
+                return self.until(node.close)
+            case Free():
+                return self.free(node)
+
+    def inner(self, node: Node) -> str:
+        """A node inside a sequence: alternatives in brackets, nothing as nothing."""
+        text = self.node(node)
+        if isinstance(node, Alt) and len(node.items) > 1:
+            return f"({text})"
+        return "" if text == '""' else text
+
+    def many(self, node: Many) -> str:
+        if node.most == 0:
+            return '""'
+        item = self.node(node.item)
+        short = {"0,": "*", "1,": "+", "0,1": "?"}
+        count = f"{node.least},{'' if node.most is None else node.most}"
+        return f"({item}){short.get(count) or '{' + count + '}'}"
+
+    def literal(self, text: str) -> str:
+        pieces = self.special.split(text) if self.special else [text]
+        return " ".join(self.token(piece) if piece in self.specials else _quoted(piece) for piece in pieces if piece) or '""'
+
+    def token(self, text: str) -> str:
+        return f"<[{self.specials[text]}]>"
+
+    def until(self, close: str) -> str:
+        found = self.special.search(close) if self.special else None
+        if found is None:
+            return self.made(f"[lazy]: /{ANYTHING}{_escaped(close)}/", terminal=False)
+        text = self.made(f": /{ANYTHING}{_escaped(close[: found.start()])}/", terminal=True)
+        return f"{text} {self.literal(close[found.start() :])}"
+
+    def free(self, node: Free) -> str:
+        plain = [stop for stop in node.stops if not (self.special and self.special.search(stop))]
+        without = "".join(f" & ~/{ANYTHING}{_escaped(stop)}{ANYTHING}/" for stop in plain)
+        return self.made(f": /{ANYTHING}/{without}", terminal=True)
+
+
+def _guided(node: JsonValue) -> object:
+    style = {"whitespace_flexible": False, "item_separator": node.item_separator, "key_separator": node.key_separator}
+    return {**node.schema, "x-guidance": style}
+
+
+def _quoted(text: str) -> str:
+    return json.dumps(text, ensure_ascii=False)
+
+
+def _escaped(text: str) -> str:
+    """Text as a regular expression between slashes."""
+    return "".join(_ESCAPES.get(char, char) for char in text)
+
+
+def _slashes(regex: str) -> str:
+    return re.sub(r"(?<!\\)/", r"\\/", regex)
+
+
+_ESCAPES = {char: f"\\{char}" for char in r"\/.^$*+?()[]{}|-&~#"} | {"\n": "\\n", "\r": "\\r", "\t": "\\t"}
