@@ -4,7 +4,7 @@ An engine is named `scheme:rest` (`llama:/models/qwen.gguf`); the scheme is the 
 group `callsmith.engines`, and the module's `open(rest, **options)` makes it.
 """
 
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncGenerator, Mapping
 from dataclasses import dataclass
 from importlib import import_module
 from importlib.metadata import entry_points
@@ -34,7 +34,7 @@ class Finished:
 
 
 class Engine(Protocol):
-    """Continues a prompt. Closing the iterator early stops the work within one decode step."""
+    """Continues a prompt. Closing the generator early stops the work within one decode step."""
 
     @property
     def template(self) -> str | None:
@@ -46,8 +46,14 @@ class Engine(Protocol):
         """Special and added tokens: text to id."""
         ...
 
-    def generate(self, prompt: Prompt, sampling: Sampling, grammar: Grammar | None = None) -> AsyncIterator[Piece | Finished]:
+    def generate(
+        self, prompt: Prompt, sampling: Sampling, grammar: Grammar | None = None
+    ) -> AsyncGenerator[Piece | Finished, None]:
         """Pieces of text, then exactly one Finished."""
+        ...
+
+    def count(self, text: str) -> int:
+        """How many tokens the text has."""
         ...
 
     def close(self) -> None:

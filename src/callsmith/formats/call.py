@@ -42,7 +42,6 @@ NAME_LIKE = re.compile(r"[\w.\-:/&;$@+#]+")
 WORD_LIKE = re.compile(r"[^<>\n]+")
 NAME_KEYS = ("name", "tool_name", "function")
 ARGS_KEYS = ("arguments", "parameters", "args", "input")
-LONGEST_WORD = 256
 
 
 class CallReader:
@@ -147,26 +146,25 @@ class CallReader:
             self._strong = self._strong or is_strong(hit)
             self._closed = hit.endswith("/>")
         elif self._done:
-            if self.started:
-                self._repair("missing-close")
+            self._miss(cores)
         elif not more:
             raise Cut("the text ended")
         else:
             raise Mismatch(f"expected {cores[0]!r}")
 
+    def _miss(self, cores: tuple[str, ...]) -> None:
+        """A closer is missing behind complete arguments; the piece of it with which the text may end is no text."""
+        rest = self._source.text[self._source.pos :]
+        if self._source.ended and rest and any(core.startswith(rest) for core in cores):
+            self._source.pos = len(self._source.text)
+        if self.started:
+            self._repair("missing-close")
+
     def _word(self, ends: tuple[str, ...], *, name: bool = False) -> Asking[str]:
         """A word up to what follows it."""
         yield from self._source.space()
-        got: list[str] = []
-
-        def emit(text: str) -> None:
-            got.append(text)
-            if (word := "".join(got).rstrip()) and not (NAME_LIKE if name else WORD_LIKE).fullmatch(word):
-                raise Mismatch("not a name")
-
-        if (yield from self._source.until(stops(ends), emit, limit=LONGEST_WORD)) is None:
-            raise Cut("the text ended in a name")
-        word = "".join(got).strip().replace(SPECIAL, "")
+        word = yield from self._source.word(stops(ends), NAME_LIKE if name else WORD_LIKE)
+        word = word.replace(SPECIAL, "")
         values = self._part.values
         return html.unescape(word) if isinstance(values, Raw) and values.entities else word
 

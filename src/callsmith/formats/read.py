@@ -190,14 +190,11 @@ class Reader:
         if isinstance(problem, Cut):
             source.pos = len(source.text)
         else:
-            ends = closers_of(part)
-            calls = tuple(opener for opener, parts in self._turn.openers.items() if opens_content(parts) and is_strong(opener))
-            if ends or calls:
-                stop = yield from source.until(stops((*ends, *calls)), _ignore)
-                if stop in ends:
-                    source.pos += len(stop or "")
-            else:
-                source.pos = len(source.text)
+            ends = closers_of(part) or ("\n",)
+            calls = (opener for opener, parts in self._turn.openers.items() if opens_content(parts) and is_strong(opener))
+            stop = yield from source.until(stops((*ends, *calls)), _ignore)
+            if stop in ends:
+                source.pos += len(stop or "")
         self._flush()
         reason = "truncated" if isinstance(problem, Cut) else str(problem)
         self._events.append(Unreadable(self._own(source.taken()), reason, self._index))

@@ -13,6 +13,7 @@ T = TypeVar("T")
 Asking: TypeAlias = Generator[None, None, T]
 Emit: TypeAlias = Callable[[str], object]
 
+LONGEST_WORD = 256
 SPACE = re.compile(r"[ \t\r\n]*")
 
 
@@ -108,9 +109,8 @@ class Source:
         """How many characters are not yet read for good."""
         return len(self.text) - self.pos + (len(self.taken()) if self.past is not None else 0)
 
-    def until(self, wanted: Stops, emit: Emit, limit: int = 0) -> Asking[str | None]:
+    def until(self, wanted: Stops, emit: Emit) -> Asking[str | None]:
         """Emit the text up to the leftmost stop, which is left unread and returned; None: the text ended first."""
-        seen = 0
         while True:
             text, pos = self.text, self.pos
             found = wanted.pattern.search(text, pos)
@@ -123,15 +123,29 @@ class Source:
             if end > pos:
                 self.pos = end
                 emit(text[pos:end])
-                seen += end - pos
-                if limit and seen > limit:
-                    raise Mismatch("too long for a name")
             if self.ended:
                 return None
-            if not limit and not self.settle():
+            if not self.settle():
                 self.quick = wanted.begin, emit
             yield
             self.quick = None
+
+    def word(self, wanted: Stops, like: re.Pattern[str]) -> Asking[str]:
+        """The short text up to a stop, without white space at its end. Nothing is read unless all of it is such a word."""
+        while True:
+            text, pos = self.text, self.pos
+            found = wanted.pattern.search(text, pos, pos + LONGEST_WORD + wanted.longest)
+            sure = found is not None and (self.ended or not wanted.may_grow(text, found.start()))
+            end = found.start() if found else min(wanted.held_from(text, pos), pos + LONGEST_WORD + 1)
+            word = text[pos:end].rstrip()
+            if len(word) > LONGEST_WORD or (word and not like.fullmatch(word)):
+                raise Mismatch("not a name")
+            if sure:
+                self.pos = end
+                return word
+            if self.ended:
+                raise Cut("the text ended in a name")
+            yield
 
     def space(self) -> Asking[bool]:
         """Skip white space; False: the text has ended."""

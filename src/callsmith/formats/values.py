@@ -17,6 +17,9 @@ STRING = frozenset({"string"})
 ESCAPES = {"u": 6, "U": 10, "x": 4}
 WORD_END = stops((",", "}", "]", ")", ":", "\n", " "))
 BARE_END = stops((",", "}", "]"))
+TAG_END = stops((">",))
+TAG_NAME = re.compile(r"[^<>\n]+")
+STRING_END = stops(('"', "\\"))
 KEY_END = stops((":", "}", ",", "\n"))
 
 
@@ -198,11 +201,30 @@ def _leaf(source: Source, wanted: Stops, types: frozenset[str], push: Emit) -> A
         push('"')
     else:
         held: list[str] = []
-        stop = yield from source.until(wanted, held.append)
+        stop = yield from _hold(source, wanted, held, quotes="string" not in types)
         if stop is not None:
             push(typed("".join(held), types))
     if stop is None:
         raise Cut("the text ended in a value")
+    return stop
+
+
+def _hold(source: Source, wanted: Stops, held: list[str], *, quotes: bool) -> Asking[str | None]:
+    """Text up to a stop. In a value that is JSON and no string, a stop between quotes is not one."""
+    structure = quotes and (yield from source.space()) and source.text[source.pos] in "[{"
+    if not structure:
+        return (yield from source.until(wanted, held.append))
+    outside = stops((*wanted.texts, '"'))
+    while (stop := (yield from source.until(outside, held.append))) == '"':
+        source.pos += 1
+        held.append('"')
+        while (stop := (yield from source.until(STRING_END, held.append))) == "\\":
+            held.append((yield from source.ahead(2)))
+            source.pos += 2
+        if stop is None:
+            return None
+        source.pos += 1
+        held.append('"')
     return stop
 
 
@@ -249,8 +271,6 @@ def read_nested(source: Source, spelling: Nested, typing: Typing, push: Emit, de
 
 def element_name(source: Source) -> Asking[str]:
     """The rest of a tag whose beginning was read."""
-    word: list[str] = []
-    if (yield from source.until(stops((">",)), word.append, limit=256)) is None:
-        raise Cut("the text ended in a tag")
+    word = yield from source.word(TAG_END, TAG_NAME)
     source.pos += 1
-    return "".join(word)
+    return word

@@ -1,0 +1,210 @@
+"""JSON Schema: checked when a tool is made, compiled once, and used to tell a model what is wrong with its arguments.
+
+    >>> validate({"properties": {"city": {"type": "string"}}}, {"city": 5})
+    [Complaint(path='/city', message='5 is not of type "string"')]
+
+Drafts 2020-12 and 7 are both understood, a `$schema` or none; `$ref` is followed inside the document and never over the network.
+"""
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from copy import deepcopy
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any, cast
+
+import jsonschema_rs
+
+from callsmith.core.errors import UnsupportedSchema, UsageError
+from callsmith.core.values import Json, Schema
+
+# Where schemas stand inside a schema: alone, in a list, or under names that are not keywords.
+_ALONE = frozenset(
+    {"additionalItems", "additionalProperties", "contains", "else", "if", "items", "not", "propertyNames", "then"}
+    | {"unevaluatedItems", "unevaluatedProperties"}
+)
+_LISTED = frozenset({"allOf", "anyOf", "items", "oneOf", "prefixItems"})
+_NAMED = frozenset({"$defs", "definitions", "dependencies", "dependentSchemas", "patternProperties", "properties"})
+
+_TYPES = "array, boolean, integer, null, number, object or string"
+_MOST_COMPLAINTS = 5
+_LONGEST_MESSAGE = 300
+
+
+@dataclass(frozen=True, slots=True)
+class Complaint:
+    """One thing wrong with a value: where (a JSON pointer, empty for the whole) and what."""
+
+    path: str
+    message: str
+
+    def __str__(self) -> str:
+        return f"at {self.path}: {self.message}" if self.path else self.message
+
+
+def pointer(tokens: Sequence[str | int]) -> str:
+    """`["a", 0]` as the JSON pointer `/a/0`."""
+    return "".join("/" + str(token).replace("~", "~0").replace("/", "~1") for token in tokens)
+
+
+def validate(schema: Schema, arguments: Mapping[str, Json]) -> list[Complaint]:
+    """What is wrong with these arguments, worded for the model that wrote them; empty when nothing is."""
+    validator = _compiled(_canonical(schema))
+    try:
+        errors = list(validator.iter_errors(dict(arguments)))
+    except ValueError as error:  # not JSON at all, or nested deeper than the validator follows
+        return [Complaint("", str(error))]
+    complaints = [_complaint(error, schema) for error in errors[:_MOST_COMPLAINTS]]
+    if len(errors) > _MOST_COMPLAINTS:
+        complaints.append(Complaint("", f"and {len(errors) - _MOST_COMPLAINTS} more"))
+    return complaints
+
+
+def check_schema(schema: Schema, field: str | None = None) -> None:
+    """Raise UnsupportedSchema, naming place and keyword, if this is no valid JSON Schema. `field` says where it came from."""
+    try:
+        _compiled(_canonical(schema))
+    except UnsupportedSchema as error:
+        raise UnsupportedSchema(error.path, error.keyword, error.why, field=field) from None
+
+
+def schema_of(annotation: Any) -> dict[str, Json]:
+    """The JSON Schema of a Python type: a pydantic model, a dataclass, an enum, `list[int]`, …"""
+    from pydantic import TypeAdapter
+    from pydantic.errors import PydanticInvalidForJsonSchema, PydanticSchemaGenerationError
+
+    try:
+        return untitled(TypeAdapter(annotation).json_schema())
+    except (PydanticInvalidForJsonSchema, PydanticSchemaGenerationError) as error:
+        raise UsageError(f"no JSON Schema for {annotation!r}: {str(error).splitlines()[0]}") from error
+
+
+def untitled(schema: Schema) -> dict[str, Json]:
+    """The schema without the titles pydantic gives to everything: they cost tokens and say nothing new."""
+    copy = dict(deepcopy(schema))
+    for _, inner in subschemas(copy):
+        if isinstance(inner.get("title"), str):
+            cast(dict[str, Json], inner).pop("title")
+    return copy
+
+
+def subschemas(schema: Schema, tokens: tuple[str | int, ...] = ()) -> Iterator[tuple[tuple[str | int, ...], Schema]]:
+    """The schema and every schema inside it, each with its place."""
+    yield tokens, schema
+    for keyword, value in list(schema.items()):
+        found: list[tuple[tuple[str | int, ...], Json]] = []
+        if keyword in _NAMED and isinstance(value, Mapping):
+            found = [((keyword, name), inner) for name, inner in cast(Mapping[str, Json], value).items()]
+        elif keyword in _LISTED and isinstance(value, list):
+            found = [((keyword, index), inner) for index, inner in enumerate(cast(list[Json], value))]
+        elif keyword in _ALONE:
+            found = [((keyword,), value)]
+        for place, inner in found:
+            if isinstance(inner, Mapping):
+                yield from subschemas(cast(Schema, inner), (*tokens, *place))
+
+
+def _canonical(schema: Schema) -> str:
+    try:
+        return json.dumps(schema, sort_keys=True, separators=(",", ":"))
+    except (TypeError, ValueError) as error:
+        raise UnsupportedSchema("", "", f"not a JSON document: {error}") from None
+    except RecursionError:
+        raise UnsupportedSchema("", "", "nested too deeply") from None
+
+
+@lru_cache(maxsize=1024)
+def _compiled(text: str) -> jsonschema_rs.Validator:
+    schema = json.loads(text)
+    if not isinstance(schema, dict):
+        raise UnsupportedSchema("", "", "a schema is a JSON object")
+    document = cast(dict[str, Json], schema)
+    try:
+        return _compile(document, None)
+    except jsonschema_rs.ValidationError as error:
+        first = error
+    except ValueError as error:
+        raise UnsupportedSchema("", "", str(error)) from None
+    try:
+        # A list under `items` and the like: a draft 7 habit, common where `$schema` is missing or not a draft's address.
+        return _compile(document, jsonschema_rs.Draft7)
+    except jsonschema_rs.ValidationError:
+        raise _unsupported(document, first) from None
+
+
+def _compile(schema: dict[str, Json], draft: int | None) -> jsonschema_rs.Validator:
+    if draft is None:
+        return jsonschema_rs.validator_for(schema, retriever=_stay_here)
+    without = {key: value for key, value in schema.items() if key != "$schema"}
+    return jsonschema_rs.Draft7Validator(without, retriever=_stay_here)
+
+
+def _stay_here(uri: str) -> Json:
+    raise ValueError(f"{uri} is outside the schema, and is not fetched")
+
+
+def _unsupported(schema: Schema, error: jsonschema_rs.ValidationError) -> UnsupportedSchema:
+    if error.kind.name == "$ref":
+        for tokens, inner in subschemas(schema):
+            reference = inner.get("$ref")
+            if isinstance(reference, str) and not _resolves(schema, reference):
+                return UnsupportedSchema(pointer(tokens), "$ref", f"{reference!r} leads nowhere in this schema")
+        return UnsupportedSchema("", "$ref", error.message)
+    tokens = list(error.instance_path)
+    place, keyword = _locate(tokens)
+    if keyword == "type":
+        return UnsupportedSchema(place, keyword, f"{json.dumps(error.instance)} is not a type; a type is {_TYPES}")
+    return UnsupportedSchema(place, keyword or error.kind.name, _shortened(error.message))
+
+
+def _resolves(schema: Schema, reference: str) -> bool:
+    if reference == "#":
+        return True
+    here: Any = schema
+    for token in reference.removeprefix("#/").split("/"):
+        name = token.replace("~1", "/").replace("~0", "~")
+        if isinstance(here, Mapping) and name in here:
+            here = cast(Mapping[str, Any], here)[name]
+        elif isinstance(here, list) and name.isdigit() and int(name) < len(cast(list[Any], here)):
+            here = cast(list[Any], here)[int(name)]
+        else:
+            return False
+    return reference.startswith("#/")
+
+
+def _locate(tokens: Sequence[str | int]) -> tuple[str, str]:
+    """The place of the innermost schema on this path, and the keyword in it that the path goes on through."""
+    place, keyword, at = "", "", 0
+    while at < len(tokens):
+        place, keyword = pointer(tokens[:at]), str(tokens[at])
+        if keyword in _NAMED or (keyword in _LISTED and _indexed(tokens, at + 1)):
+            at += 2
+        elif keyword in _ALONE:
+            at += 1
+        else:
+            break
+    return place, keyword
+
+
+def _indexed(tokens: Sequence[str | int], at: int) -> bool:
+    return at < len(tokens) and isinstance(tokens[at], int)
+
+
+def _complaint(error: jsonschema_rs.ValidationError, schema: Schema) -> Complaint:
+    message = _shortened(error.message)
+    match error.kind:
+        case jsonschema_rs.ValidationErrorKind.AnyOf(context) | jsonschema_rs.ValidationErrorKind.OneOfNotValid(context):
+            branches = [str(_complaint(branch[0], schema)) for branch in context if branch][:3]
+            message = "fits none of the alternatives: " + "; or ".join(branches)
+        case jsonschema_rs.ValidationErrorKind.AdditionalProperties() if not error.instance_path and "properties" in schema:
+            message += "; known: " + (", ".join(schema["properties"]) or "none")
+        case _:
+            pass
+    return Complaint(pointer(error.instance_path), message)
+
+
+def _shortened(message: str) -> str:
+    """Messages quote the value they are about; the reason stands at the end."""
+    if len(message) <= _LONGEST_MESSAGE:
+        return message
+    return f"{message[: _LONGEST_MESSAGE // 2]} … {message[-_LONGEST_MESSAGE // 2 :]}"

@@ -1,0 +1,130 @@
+"""A function's signature, as JSON Schema one way and as arguments of the annotated Python types the other."""
+
+import inspect
+import typing
+import warnings
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated, Any
+
+from callsmith.core.errors import UsageError
+from callsmith.core.schema import Complaint, pointer, untitled
+from callsmith.core.values import Json, Schema
+
+if TYPE_CHECKING:
+    from pydantic import BaseModel
+
+
+@dataclass(frozen=True, slots=True)
+class Bound:
+    """Arguments ready to call with."""
+
+    positional: tuple[Any, ...]
+    named: dict[str, Any]
+
+
+class Signature:
+    """The parameters of a function. Those annotated with `injected` are the runtime's to fill, and stay out of the schema."""
+
+    def __init__(
+        self, function: Callable[..., Any], *, descriptions: Mapping[str, str] | None = None, injected: type | None = None
+    ) -> None:
+        self._injected: set[str] = set()
+        self._positional: list[str] = []
+        self._fields: dict[str, str] = {}  # pydantic field name → parameter name: parameters may be called `schema` or `_x`
+        self._model = self._model_of(function, descriptions or {}, injected)
+        self.schema: Schema = _schema_of(self._model, function)
+
+    def bind(self, arguments: Mapping[str, Json], injected: Any = None) -> Bound | list[Complaint]:
+        """Convert the arguments to the annotated types, or say why that cannot be done."""
+        from pydantic import ValidationError
+
+        try:
+            values = self._model.model_validate(dict(arguments))
+        except ValidationError as error:
+            return [Complaint(pointer(one["loc"]), one["msg"]) for one in error.errors(include_url=False, include_input=False)]
+        named: dict[str, Any] = {name: getattr(values, field) for field, name in self._fields.items()}
+        named |= values.model_extra or {}
+        named |= dict.fromkeys(self._injected, injected)
+        return Bound(tuple(named.pop(name) for name in self._positional), named)
+
+    def _model_of(
+        self, function: Callable[..., Any], descriptions: Mapping[str, str], injected: type | None
+    ) -> "type[BaseModel]":
+        from pydantic import ConfigDict, create_model
+        from pydantic.errors import PydanticSchemaGenerationError
+
+        hints, open_ended = _hints(function), False
+        fields: dict[str, Any] = {}
+        for name, parameter in _parameters(function).items():
+            if parameter.kind is parameter.VAR_POSITIONAL:
+                raise UsageError(f"{_name(function)}: *{name} has no name to call it by; a tool takes named parameters")
+            if parameter.kind is parameter.VAR_KEYWORD:
+                open_ended = True
+                continue
+            if parameter.kind is parameter.POSITIONAL_ONLY:
+                self._positional.append(name)
+            hint = hints.get(name, Any)
+            if injected is not None and _is_injected(hint, injected):
+                self._injected.add(name)
+                continue
+            field = f"p{len(fields)}"
+            self._fields[field] = name
+            default = ... if parameter.default is parameter.empty else parameter.default
+            fields[field] = (_annotated(hint, name, descriptions.get(name)), default)
+        config = ConfigDict(extra="allow" if open_ended else "forbid")
+        try:
+            return create_model("Arguments", __config__=config, **fields)
+        except PydanticSchemaGenerationError as error:
+            raise UsageError(f"{_name(function)}: {str(error).splitlines()[0]}") from error
+
+
+def _schema_of(model: "type[BaseModel]", function: Callable[..., Any]) -> dict[str, Json]:
+    from pydantic.errors import PydanticInvalidForJsonSchema
+    from pydantic.json_schema import PydanticJsonSchemaWarning
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", PydanticJsonSchemaWarning)  # a default that is no JSON is simply not shown
+        try:
+            return untitled(model.model_json_schema())
+        except PydanticInvalidForJsonSchema as error:
+            raise UsageError(f"{_name(function)}: {str(error).splitlines()[0]}") from error
+
+
+def _parameters(function: Callable[..., Any]) -> Mapping[str, inspect.Parameter]:
+    try:
+        return inspect.signature(function).parameters
+    except (TypeError, ValueError) as error:
+        raise UsageError(f"{_name(function)} has no signature to read: {error}") from error
+
+
+def _hints(function: Callable[..., Any]) -> dict[str, Any]:
+    target: Any = function
+    while hasattr(target, "func"):  # functools.partial
+        target = target.func
+    if not (inspect.isroutine(target) or inspect.isclass(target)):
+        target = type(target).__call__
+    try:
+        return typing.get_type_hints(target, include_extras=True)
+    except NameError as error:
+        raise UsageError(f"{_name(function)}: an annotation cannot be resolved: {error}") from error
+
+
+def _annotated(hint: Any, name: str, description: str | None) -> Any:
+    """The hint with the parameter's name and the docstring's words; its own `Field(description=...)` comes later and wins."""
+    from pydantic import Field
+
+    base, *metadata = typing.get_args(hint) if typing.get_origin(hint) is Annotated else (hint,)
+    if description:
+        metadata.insert(0, Field(description=description))
+    return Annotated[(base, *metadata, Field(alias=name))]  # pyright: ignore[reportInvalidTypeForm]
+
+
+def _is_injected(hint: Any, injected: type) -> bool:
+    if typing.get_origin(hint) is Annotated:
+        hint = typing.get_args(hint)[0]
+    return hint is injected or injected in typing.get_args(hint)
+
+
+def _name(function: Callable[..., Any]) -> str:
+    return getattr(function, "__name__", repr(function))

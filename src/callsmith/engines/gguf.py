@@ -1,0 +1,233 @@
+"""A GGUF file, opened: its vocabulary, what it says of itself, and a context to decode in."""
+
+import ctypes as C
+import sys
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Final, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from callsmith.core.errors import ModelError, Unavailable, UsageError
+from callsmith.engines.libllama import Library
+
+Logits: TypeAlias = NDArray[np.float32]
+
+_UNKNOWN, _CONTROL, _USER_DEFINED = 1 << 0, 1 << 3, 1 << 4
+
+
+class Vocabulary:
+    """The tokens: what each says, which are special, which end an answer."""
+
+    def __init__(self, library: Library, pointer: int) -> None:
+        self._c = library.c
+        self.pointer = pointer
+        self.tokenize_address = C.cast(library.c.llama_tokenize, C.c_void_p).value or 0
+        self.size: int = self._c.llama_vocab_n_tokens(pointer)
+        self.bos: int = self._c.llama_vocab_bos(pointer)
+        self.eos: int = self._c.llama_vocab_eos(pointer)
+        self.adds_bos: bool = self._c.llama_vocab_get_add_bos(pointer) and self.bos >= 0
+        self.says = self._read_tokens()
+        self.ends = frozenset(token for token in range(self.size) if self._c.llama_vocab_is_eog(pointer, token))
+        self.special: Mapping[int, str] = {
+            token: said.decode("utf-8", "replace") for token, said in enumerate(self.says) if said and self._is_special(token)
+        }
+        self.specials: Mapping[str, int] = {text: token for token, text in self.special.items()}
+
+    def tokenize(self, text: str) -> list[int]:
+        """The tokens of the text, special ones where their text stands; no BOS is added."""
+        data = text.encode()
+        room = len(data) + 8
+        tokens = (C.c_int32 * room)()
+        count = self._c.llama_tokenize(self.pointer, data, len(data), tokens, room, False, True)
+        if count < 0:
+            raise ModelError(f"the tokenizer needs {-count} tokens for {len(data)} bytes")
+        return list(tokens[:count])
+
+    def prompt(self, text: str) -> list[int]:
+        """The tokens of a prompt: with BOS if the model wants it and the text does not begin with it."""
+        tokens = self.tokenize(text)
+        if self.adds_bos and tokens[:1] != [self.bos]:
+            tokens.insert(0, self.bos)
+        return tokens
+
+    def text(self, token: int) -> str:
+        """What one token says; empty for a token the model does not have."""
+        return self.says[token].decode("utf-8", "replace") if token >= 0 else ""
+
+    def _read_tokens(self) -> list[bytes]:
+        buffer, room = C.create_string_buffer(4096), 4096
+        read = self._c.llama_token_to_piece
+        sizes = ((token, read(self.pointer, token, buffer, room, 0, True)) for token in range(self.size))
+        return [C.string_at(buffer, size) if size > 0 else b"" for _, size in sizes]
+
+    def _is_special(self, token: int) -> bool:
+        """Whether the token stands apart from its letters. An added token that is just a word or spaces does not."""
+        kind: int = self._c.llama_vocab_get_attr(self.pointer, token)
+        said = self.says[token]
+        return bool(kind & (_CONTROL | _UNKNOWN)) or bool(kind & _USER_DEFINED and said[:1] == b"<" and said[-1:] == b">")
+
+
+class Weights:
+    """The model in the file."""
+
+    def __init__(self, library: Library, path: Path) -> None:
+        _check_file(path)
+        self.library = library
+        self._c = library.c
+        library.log.clear()
+        self.pointer: int | None = self._c.llama_model_load_from_file(str(path).encode(), self._c.llama_model_default_params())
+        if not self.pointer:
+            why = library.log.reason() or "the library gives no reason"
+            raise Unavailable(f"{path} cannot be loaded: {why}", hint="the file may be damaged or incomplete: fetch it again")
+        self.vocabulary = Vocabulary(library, self._c.llama_model_get_vocab(self.pointer))
+        self.trained_context: int = self._c.llama_model_n_ctx_train(self.pointer)
+        self.name = self.metadata("general.name") or path.stem
+        self.description = self._describe()
+        template: bytes | None = self._c.llama_model_chat_template(self.pointer, None)
+        self.template = template.decode("utf-8", "replace") if template else None
+
+    def metadata(self, key: str) -> str | None:
+        """One entry of the file's metadata."""
+        buffer = C.create_string_buffer(512)
+        size = self._c.llama_model_meta_val_str(self.pointer, key.encode(), buffer, len(buffer))
+        return buffer.value.decode("utf-8", "replace") if size >= 0 else None
+
+    def _describe(self) -> str:
+        buffer = C.create_string_buffer(256)
+        self._c.llama_model_desc(self.pointer, buffer, len(buffer))
+        return buffer.value.decode("utf-8", "replace")
+
+    def close(self) -> None:
+        if self.pointer:
+            self._c.llama_model_free(self.pointer)
+            self.pointer = None
+
+
+def _check_file(path: Path) -> None:
+    if not path.is_file():
+        raise Unavailable(f"there is no model file at {path}", hint="give the path of a .gguf file: llama:/models/qwen.gguf")
+    with path.open("rb") as file:
+        if file.read(4) != b"GGUF":
+            raise Unavailable(f"{path} is not a GGUF file", hint="other kinds of weights must be converted to GGUF")
+
+
+SLICE: Final = 256  # tokens decoded at once: big enough to be quick, small enough to be interrupted
+
+
+class Context:
+    """The memory and the working space of decoding."""
+
+    def __init__(self, weights: Weights, *, size: int, threads: int) -> None:
+        self._c = weights.library.c
+        self._width = weights.vocabulary.size
+        params = self._c.llama_context_default_params()
+        params.n_ctx = min(size, weights.trained_context)
+        params.n_batch = params.n_ubatch = SLICE
+        params.n_threads = params.n_threads_batch = threads
+        weights.library.log.clear()
+        self.pointer: int | None = self._c.llama_init_from_model(weights.pointer, params)
+        if not self.pointer:
+            why = weights.library.log.reason() or "not enough memory?"
+            raise Unavailable(f"no context of {size} tokens for {weights.name}: {why}", hint="try a smaller context")
+        self.size: int = self._c.llama_n_ctx(self.pointer)
+        self._memory: int = self._c.llama_get_memory(self.pointer)
+        self._batch = self._c.llama_batch_init(SLICE, 0, 1)
+        self._flag: object = None
+
+    def decode(self, rows: Iterable[tuple[int, int, int, bool]]) -> bool:
+        """Decode (token, position, sequence, logits wanted) rows, at most SLICE; False when it was interrupted."""
+        batch, count = self._batch, 0
+        for token, position, sequence, wanted in rows:
+            batch.token[count], batch.pos[count], batch.logits[count] = token, position, wanted
+            batch.n_seq_id[count], batch.seq_id[count][0] = 1, sequence
+            count += 1
+        batch.n_tokens = count
+        status: int = self._c.llama_decode(self.pointer, batch)
+        if status not in (0, 2):
+            raise ModelError(f"llama.cpp could not decode {count} tokens (status {status})", retryable=status == 1)
+        return status == 0
+
+    def logits(self, row: int) -> Logits:
+        """The logits of that row of the last batch: the library's own memory, good until the next decode, and free to change."""
+        return np.ctypeslib.as_array(self._c.llama_get_logits_ith(self.pointer, row), (self._width,))
+
+    def forget(self, sequence: int, start: int) -> bool:
+        """Drop a sequence from a position on. False: this kind of model cannot forget a part."""
+        return self._c.llama_memory_seq_rm(self._memory, sequence, start, -1)
+
+    def interrupt_by(self, flag: "C.Array[C.c_char]") -> None:
+        """From now on a decode ends at once when `flag` is set to b"1"."""
+        # The library asks this between any two operations of its graph; a C function can answer without the interpreter lock.
+        answer = C.cast(C.CDLL("msvcrt" if sys.platform == "win32" else None).atoi, C.c_void_p)
+        self._flag = flag  # kept alive as long as the library may look at it
+        self._c.llama_set_abort_callback(self.pointer, answer, C.cast(flag, C.c_void_p))
+
+    def close(self) -> None:
+        if self.pointer:
+            self._c.llama_batch_free(self._batch)
+            self._c.llama_free(self.pointer)
+            self.pointer = None
+
+
+class Slot:
+    """One sequence of the context's memory, and the tokens it holds: a later prompt that begins alike need not decode them."""
+
+    def __init__(self, context: Context, number: int = 0) -> None:
+        self._context = context
+        self._number = number
+        self.tokens: list[int] = []
+        self._whole = 0  # how many of them were decoded in whole slices from the start
+
+    def reuse(self, prompt: list[int], *, exact: bool) -> int:
+        """Keep what the prompt has in common with the last one, forget the rest; how many tokens were kept.
+
+        `exact` keeps only what is bit for bit as if decoded afresh, for seeds: the rounding of a decode depends on how many
+        tokens it takes at once, so that is whole slices.
+        """
+        common = 0
+        for held, wanted in zip(self.tokens, prompt[:-1], strict=False):  # the last one must be decoded: its logits are wanted
+            if held != wanted:
+                break
+            common += 1
+        if exact:
+            common = min(common, self._whole) // SLICE * SLICE
+        return self._cut(common)
+
+    def decode(self, tokens: list[int], *, wanted: bool) -> Logits | None:
+        """Append at most SLICE tokens; the logits after the last one if wanted. None also when interrupted."""
+        start, last = len(self.tokens), len(tokens) - 1
+        rows = ((token, start + place, self._number, wanted and place == last) for place, token in enumerate(tokens))
+        try:
+            done = self._context.decode(rows)
+        except ModelError:
+            self._cut(0)
+            raise
+        if not done:
+            self._cut(start)
+            return None
+        if start == self._whole and len(tokens) == SLICE:
+            self._whole += SLICE
+        self.tokens += tokens
+        return self._context.logits(last) if wanted else None
+
+    def _cut(self, size: int) -> int:
+        if not self._context.forget(self._number, size) and size:
+            size = 0
+            self._context.forget(self._number, 0)
+        del self.tokens[size:]
+        self._whole = min(self._whole, size // SLICE * SLICE)
+        return size
+
+
+def require_room(tokens: list[int], context: Context) -> int:
+    """How many tokens an answer to this prompt may have."""
+    if not tokens:
+        raise UsageError("the prompt is empty", field="messages")
+    room = context.size - len(tokens)
+    if room < 1:
+        raise UsageError(
+            f"the prompt has {len(tokens)} tokens; the context holds {context.size}, answer included", field="messages"
+        )
+    return room

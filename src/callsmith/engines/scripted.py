@@ -1,0 +1,139 @@
+"""An engine that says what it is told: for tests, documentation and demonstrations.
+
+`scripted:Hello!` says Hello! to every prompt; `scripted:replies.jsonl` reads its replies from a file, one JSON string a line,
+and begins anew after the last. It remembers what it was asked and pays no heed to the grammar.
+"""
+
+import asyncio
+import json
+import re
+from collections.abc import AsyncGenerator, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal, TypeAlias
+
+from callsmith.core.errors import CallsmithError, Unavailable, UsageError
+from callsmith.core.values import Sampling, Usage
+from callsmith.engines import Finished, Piece
+from callsmith.engines.text import StopScanner
+from callsmith.formats.prompt import Prompt
+from callsmith.grammar.nodes import Grammar
+
+Reply: TypeAlias = str | CallsmithError | tuple[Piece, ...]  # a text, a failure, or the very pieces
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """What the engine was asked to continue."""
+
+    prompt: Prompt
+    sampling: Sampling
+    grammar: Grammar | None
+
+
+class Scripted:
+    """Gives one reply a request, in pieces of `chunk` characters; the text of a special token is always a piece of its own.
+
+    >>> engine = Scripted(["Hello there"], chunk=6)
+    >>> async def pieces():
+    ...     return [piece async for piece in engine.generate(Prompt("Hi"), Sampling())]
+    >>> asyncio.run(pieces())[:2]
+    [Piece(text='Hello ', special=False), Piece(text='there', special=False)]
+    """
+
+    name = "scripted"
+    bos = ""
+    eos = ""
+
+    def __init__(
+        self,
+        replies: Iterable[Reply],
+        *,
+        chunk: int = 4,
+        template: str | None = None,
+        specials: Mapping[str, int] | None = None,
+        repeat: bool = False,
+        pause: float = 0.0,
+    ) -> None:
+        self._replies = tuple(replies)
+        self._chunk = chunk
+        self._repeat = repeat
+        self._pause = pause
+        self._next = 0
+        self._closed = False
+        self.template = template
+        self.specials: Mapping[str, int] = dict(specials or {})
+        self.asked: list[Asked] = []
+
+    async def generate(
+        self, prompt: Prompt, sampling: Sampling, grammar: Grammar | None = None
+    ) -> AsyncGenerator[Piece | Finished, None]:
+        """The next reply, in pieces; a piece counts as a token."""
+        if self._closed:
+            raise UsageError("the engine is closed")
+        self.asked.append(Asked(prompt, sampling, grammar))
+        scanner, said = StopScanner(sampling.stop), 0
+        reason: Literal["stop", "length"] = "stop"
+        for piece in self._pieces(self._take()):
+            if said == sampling.max_tokens:
+                reason = "length"
+                break
+            said += 1
+            for released in scanner.feed(piece):
+                yield released
+            if scanner.found:
+                break
+            await asyncio.sleep(self._pause)
+        for released in scanner.close():
+            yield released
+        yield Finished(reason, Usage(self.count(prompt.text), said))
+
+    def count(self, text: str) -> int:
+        """How many pieces the text has."""
+        return sum(1 for _ in self._pieces(text))
+
+    def close(self) -> None:
+        """Say no more."""
+        self._closed = True
+
+    def _take(self) -> str | tuple[Piece, ...]:
+        if self._repeat and self._replies:
+            self._next %= len(self._replies)
+        if self._next >= len(self._replies):
+            raise Unavailable(f"the script is over after {len(self._replies)} replies")
+        reply = self._replies[self._next]
+        self._next += 1
+        if isinstance(reply, CallsmithError):
+            raise reply
+        return reply
+
+    def _pieces(self, reply: str | tuple[Piece, ...]) -> Iterator[Piece]:
+        if not isinstance(reply, str):
+            yield from reply
+            return
+        longest_first = sorted(self.specials, key=len, reverse=True)
+        apart = re.split(f"({'|'.join(map(re.escape, longest_first))})", reply) if longest_first else [reply]
+        for part in apart:
+            if part in self.specials:
+                yield Piece(part, special=True)
+            else:
+                yield from (Piece(part[start : start + self._chunk]) for start in range(0, len(part), self._chunk))
+
+
+def open(rest: str, *, chunk: int = 4, pause: float = 0.0) -> Scripted:
+    """The engine for a file of replies, or for one literal reply; it repeats itself."""
+    return Scripted(_read(rest), chunk=chunk, repeat=True, pause=pause)
+
+
+def _read(rest: str) -> list[str]:
+    try:
+        lines = Path(rest).read_text("utf-8").splitlines()
+    except (OSError, ValueError):  # no such file, or nothing a file could be called: the text itself
+        return [rest]
+    try:
+        replies = [json.loads(line) for line in lines if line.strip()]
+    except json.JSONDecodeError as error:
+        raise UsageError(f"{rest} must hold one JSON string a line: {error}") from error
+    if not replies or not all(isinstance(reply, str) for reply in replies):
+        raise UsageError(f"{rest} must hold one JSON string a line")
+    return replies

@@ -1,0 +1,92 @@
+"""From tokens to text: whole characters only, and nothing of a stop string."""
+
+import codecs
+from collections.abc import Iterable
+
+from callsmith.engines import Piece
+
+
+class StopScanner:
+    """Lets text through up to the first stop string; holds back what may yet become one.
+
+    >>> scanner = StopScanner(["END"])
+    >>> scanner.feed(Piece("one E")), scanner.feed(Piece("ND two")), scanner.found
+    ([Piece(text='one ', special=False)], [], True)
+    """
+
+    def __init__(self, stops: Iterable[str]) -> None:
+        self._stops = tuple(stop for stop in stops if stop)
+        self._held: list[Piece] = []
+        self.found = False
+
+    def feed(self, piece: Piece) -> list[Piece]:
+        """What can be said now."""
+        if self.found or not piece.text:
+            return []
+        if not self._stops:
+            return [piece]
+        self._held.append(piece)
+        text = "".join(held.text for held in self._held)
+        found = [(start + len(stop), start) for stop in self._stops if (start := text.find(stop)) >= 0]
+        if not found:
+            return self._release(len(text) - self._undecided(text))
+        self.found = True
+        said = self._release(min(found)[1])  # the first to be complete, so that it does not matter how the text was cut
+        self._held.clear()
+        return said
+
+    def close(self) -> list[Piece]:
+        """The end has come: what was held back is no stop string."""
+        held, self._held = self._held, []
+        return held
+
+    def _undecided(self, text: str) -> int:
+        """How many characters at the end may be the beginning of a stop string."""
+        begun = (size for stop in self._stops for size in range(1, len(stop)) if text.endswith(stop[:size]))
+        return max(begun, default=0)
+
+    def _release(self, size: int) -> list[Piece]:
+        """Take the first `size` characters out of what is held. A special token is one: it comes whole or stays."""
+        said: list[Piece] = []
+        while size and self._held:
+            piece = self._held[0]
+            if len(piece.text) <= size:
+                said.append(self._held.pop(0))
+                size -= len(piece.text)
+            elif piece.special:
+                break
+            else:
+                said.append(Piece(piece.text[:size]))
+                self._held[0] = Piece(piece.text[size:])
+                break
+        return said
+
+
+class Writer:
+    """Puts together what tokens say: a character may span tokens, and a token may hold several."""
+
+    def __init__(self, stops: Iterable[str] = ()) -> None:
+        self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
+        self._scanner = StopScanner(stops)
+
+    @property
+    def stopped(self) -> bool:
+        """A stop string has been written; nothing more comes out."""
+        return self._scanner.found
+
+    def write(self, data: bytes) -> list[Piece]:
+        """An ordinary token."""
+        return self._scanner.feed(Piece(self._decoder.decode(data)))
+
+    def write_special(self, text: str) -> list[Piece]:
+        """A special token: a character left half-written before it stays broken."""
+        return [*self._cut(), *self._scanner.feed(Piece(text, special=True))]
+
+    def close(self) -> list[Piece]:
+        """The end: what was still held back."""
+        return [*self._cut(), *self._scanner.close()]
+
+    def _cut(self) -> list[Piece]:
+        broken = self._decoder.decode(b"", final=True)
+        self._decoder.reset()
+        return self._scanner.feed(Piece(broken))

@@ -1,0 +1,68 @@
+"""Large files on disk: room for them, their digest, their first bytes, and one process at a time."""
+
+import hashlib
+import shutil
+import sys
+from collections.abc import Generator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Protocol
+
+from callsmith.core.errors import Unavailable
+
+MAGIC = b"GGUF"
+
+
+class Digest(Protocol):
+    """A hash being computed, as hashlib makes them."""
+
+    def update(self, data: bytes, /) -> None: ...
+
+    def hexdigest(self) -> str: ...
+
+
+def digest_of(path: Path) -> Digest:
+    """The sha256 of a file, open to further bytes."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256")
+
+
+def is_gguf(path: Path) -> bool:
+    """Whether the file begins as a GGUF file does."""
+    with path.open("rb") as file:
+        return file.read(len(MAGIC)) == MAGIC
+
+
+def beside(target: Path, suffix: str) -> Path:
+    """`model.gguf` → `model.gguf.partial`."""
+    return target.with_name(target.name + suffix)
+
+
+def require_room(folder: Path, needed: int) -> None:
+    """Refuse to begin what the disk cannot hold."""
+    free = shutil.disk_usage(folder).free
+    if free < needed:
+        raise Unavailable(
+            f"{folder} has {free >> 20} MiB free, {needed >> 20} MiB are needed",
+            hint="Make room, or set CALLSMITH_CACHE to a folder on another disk.",
+        )
+
+
+@contextmanager
+def alone(path: Path) -> Generator[None]:
+    """One process at a time; the others wait. The system drops the lock with the process, so a crash leaves none behind."""
+    with path.open("ab") as file:
+        if sys.platform == "win32":
+            import msvcrt
+
+            while True:
+                try:
+                    msvcrt.locking(file.fileno(), msvcrt.LK_LOCK, 1)
+                    break
+                except OSError:  # it gives up after ten seconds
+                    continue
+        else:
+            import fcntl
+
+            fcntl.flock(file, fcntl.LOCK_EX)
+        yield

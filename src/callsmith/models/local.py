@@ -1,0 +1,135 @@
+"""`LocalModel`: an engine, a format and a template make a model. The only place where prompt, grammar and reader meet."""
+
+from collections.abc import AsyncGenerator, Iterable, Iterator, Sequence
+from contextlib import aclosing
+from dataclasses import replace
+from typing import Literal
+from uuid import uuid4
+
+from callsmith.core.events import CallArguments, CallReady, CallStarted, ModelEvent, Stopped, StopReason, Unreadable
+from callsmith.core.values import Request, Sampling, Tool, Usage
+from callsmith.engines import Engine, Finished
+from callsmith.formats.layout import Format, nodes_of
+from callsmith.formats.prompt import Prompt, fit_id, prompt_for
+from callsmith.formats.read import Reader
+from callsmith.formats.template import Template
+from callsmith.formats.write import literal_text
+from callsmith.grammar.calls import grammar_for
+from callsmith.grammar.nodes import Grammar
+
+
+class LocalModel:
+    """Answers requests through an engine. `also` are formats it reads besides its own, `sampling` its own settings."""
+
+    def __init__(
+        self,
+        engine: Engine,
+        format: Format,
+        template: Template,
+        *,
+        also: Sequence[Format] = (),
+        sampling: Sampling = Sampling(),  # noqa: B008 - a frozen value
+        thinks: bool = False,
+    ) -> None:
+        self.engine = engine
+        self.format = format
+        self.template = template
+        self.sampling = sampling
+        self.thinks = thinks and format.thinks is not None
+        self._read = format.also(*also)
+        self._specials = frozenset(engine.specials)
+
+    async def stream(self, request: Request) -> AsyncGenerator[ModelEvent, None]:
+        """The answer, as it comes."""
+        tools = request.choice.among(request.tools)
+        prompt = prompt_for(request, tools, self.template, self.format)
+        reader = Reader(
+            self._read if request.tools else self.format.without_calls(), tools, prompt.opened, specials=self._specials
+        )
+        answer = _Answer(self.format.ids, bool(tools), request.parallel)
+        grammar = self._grammar(request, tools, prompt)
+        written: list[str] = []
+        async with aclosing(self.engine.generate(prompt, self._settled(request), grammar)) as pieces:
+            async for piece in pieces:
+                if isinstance(piece, Finished):
+                    for event in answer.shown(reader.close()):
+                        yield event
+                    yield Stopped(answer.reason(piece.reason), piece.usage)
+                    return
+                written.append(piece.text)
+                for event in answer.shown(reader.feed(piece.text, piece.special)):
+                    yield event
+                if answer.complete:
+                    count = self.engine.count
+                    yield Stopped("calls", Usage(count(prompt.text), count("".join(written))))
+                    return
+
+    def _grammar(self, request: Request, tools: Sequence[Tool], prompt: Prompt) -> Grammar | None:
+        """A call that must come is valid by construction. Where the model may choose, it is left alone."""
+        if request.choice.mode != "required":
+            return None
+        return grammar_for(
+            self.format,
+            tools,
+            request.choice,
+            parallel=request.parallel,
+            opened=prompt.opened,
+            thinking=self.thinks and request.thinking is not False,
+        )
+
+    def _settled(self, request: Request) -> Sampling:
+        """The request's sampling, and the model's own where it says nothing."""
+        asked, own = request.sampling, self.sampling
+        return Sampling(
+            temperature=own.temperature if asked.temperature is None else asked.temperature,
+            top_p=own.top_p if asked.top_p is None else asked.top_p,
+            top_k=own.top_k if asked.top_k is None else asked.top_k,
+            min_p=own.min_p if asked.min_p is None else asked.min_p,
+            seed=asked.seed,
+            max_tokens=own.max_tokens if asked.max_tokens is None else asked.max_tokens,
+            stop=asked.stop or own.stop,
+        )
+
+
+def thinks(format: Format, template_source: str) -> bool:
+    """Whether a model reasons: its template knows the markers of the format's reasoning."""
+    return format.thinks is not None and literal_text(nodes_of(format.thinks.open)).strip() in template_source
+
+
+class _Answer:
+    """What of an answer is shown. Every call gets an id: the model's own where it wrote one before its arguments, else a new
+    one that fits the format. Calls nobody may make are not shown, and behind the one call that was wanted nothing is.
+    """
+
+    def __init__(self, pattern: str, callable: bool, parallel: bool) -> None:
+        self._pattern = pattern
+        self._callable = callable
+        self._parallel = parallel
+        self._ids: dict[int, str] = {}
+        self._calls = 0
+
+    @property
+    def complete(self) -> bool:
+        """Whether the one call that was wanted is there."""
+        return bool(self._calls) and not self._parallel
+
+    def shown(self, events: Iterable[ModelEvent]) -> Iterator[ModelEvent]:
+        """The events the caller gets to see."""
+        for event in events:
+            if self.complete:
+                return
+            match event:
+                case CallStarted() | CallArguments() | CallReady() | Unreadable() if not self._callable:
+                    continue
+                case CallStarted():
+                    self._ids[event.index] = event.id or fit_id(f"call_{uuid4().hex[:24]}", self._pattern)
+                    yield replace(event, id=self._ids[event.index])
+                case CallReady():
+                    self._calls += 1
+                    yield replace(event, call=replace(event.call, id=self._ids[event.index]))
+                case _:
+                    yield event
+
+    def reason(self, reason: Literal["stop", "length"]) -> StopReason:
+        """Why the answer ended."""
+        return "calls" if reason == "stop" and self._calls else reason

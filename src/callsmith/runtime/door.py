@@ -1,0 +1,37 @@
+"""The one sync door: everything inside is async, and this is how a plain program comes in."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from typing import TypeVar
+
+from callsmith.core.errors import UsageError
+from callsmith.core.events import RunEvent, TurnEnded
+from callsmith.core.ports import Model, Toolset
+from callsmith.core.values import Request
+from callsmith.runtime.closing import closing
+from callsmith.runtime.execute import STANDARD_LIMITS, Limits
+from callsmith.runtime.loop import run
+
+T = TypeVar("T")
+
+
+def collect(events: AsyncIterator[T]) -> list[T]:
+    """All the events, in a program that has no event loop."""
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return asyncio.run(_all(events))
+    raise UsageError("an event loop is already running here: use `async for event in run(...)` instead of the sync door")
+
+
+def run_sync(model: Model, toolset: Toolset, request: Request, *, limits: Limits = STANDARD_LIMITS) -> TurnEnded:
+    """`run`, to its end."""
+    events: list[RunEvent] = collect(run(model, toolset, request, limits=limits))
+    ended = events[-1]
+    assert isinstance(ended, TurnEnded)  # run() ends in nothing else
+    return ended
+
+
+async def _all(events: AsyncIterator[T]) -> list[T]:
+    async with closing(events) as items:
+        return [event async for event in items]

@@ -1,0 +1,143 @@
+"""Between HTTP and the dialects: bodies in, JSON and event streams out, and noticing that a client has gone."""
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Callable, Coroutine
+from typing import Any, TypeVar
+
+import msgspec
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.types import Receive, Scope, Send
+
+from callsmith.core.errors import CallsmithError, UsageError
+from callsmith.core.values import Json
+from callsmith.runtime.closing import closing
+from callsmith.wire.sse import KEEP_ALIVE
+
+T = TypeVar("T")
+
+_log = logging.getLogger(__name__)
+
+
+class JsonResponse(Response):
+    """JSON, written by msgspec."""
+
+    media_type = "application/json"
+
+    def render(self, content: Json) -> bytes:
+        return msgspec.json.encode(content)
+
+
+class ClientGone(Exception):
+    """The client closed the connection: there is nobody left to answer."""
+
+
+async def read_json(request: Request, largest: int) -> Json:
+    """The body as JSON; 413 if it is too large, 400 if it is none."""
+    body = bytearray()
+    announced = request.headers.get("content-length", "")
+    if announced.isdecimal() and int(announced) > largest:
+        raise HTTPException(413, f"the body is larger than {largest} bytes")
+    async for piece in request.stream():
+        body += piece
+        if len(body) > largest:
+            raise HTTPException(413, f"the body is larger than {largest} bytes")
+    try:
+        return msgspec.json.decode(body)
+    except (ValueError, RecursionError) as error:
+        raise UsageError(f"the body is not valid JSON: {error}") from None
+
+
+async def unless_gone(receive: Receive, work: Coroutine[Any, Any, T]) -> T:
+    """Do the work; if the client goes away meanwhile, cancel it and raise ClientGone."""
+    working, leaving = asyncio.create_task(work), asyncio.create_task(_gone(receive))
+    try:
+        await asyncio.wait({working, leaving}, return_when=asyncio.FIRST_COMPLETED)
+        if working.done():
+            return working.result()
+        raise ClientGone
+    finally:
+        await _cancelled(working, leaving)
+
+
+class EventStream(Response):
+    """Frames as a `text/event-stream`.
+
+    The response begins with the first frame or the first keep-alive: what fails before that is an ordinary error response, what
+    fails afterwards is told in a last frame, written by `failure`. A client that goes away ends the work at once.
+    """
+
+    media_type = "text/event-stream"
+
+    def __init__(
+        self, frames: AsyncIterator[bytes], failure: Callable[[BaseException], bytes], *, keep_alive: float = 15.0
+    ) -> None:
+        super().__init__(headers={"cache-control": "no-cache", "x-accel-buffering": "no"})
+        del self.headers["content-length"]
+        self._frames = frames
+        self._failure = failure
+        self._keep_alive = keep_alive
+        self._begun = False
+        self._latest = 0.0
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        self._latest = asyncio.get_running_loop().time()
+        sending = asyncio.create_task(self._send_frames(send))
+        leaving, ticking = asyncio.create_task(_gone(receive)), asyncio.create_task(self._tick(send))
+        try:
+            await asyncio.wait({sending, leaving}, return_when=asyncio.FIRST_COMPLETED)
+            ticking.cancel()
+            if not sending.done():
+                return
+            error = _error_of(sending)
+            if error is not None and not self._begun:
+                raise error
+            if error is not None:
+                await self._send(send, self._failure(error))
+            if error is not None and not isinstance(error, CallsmithError):
+                # Not raised: the HTTP server would close a connection on which the client may already ask again.
+                _log.error("an answer failed while it was streamed", exc_info=error)
+            await send({"type": "http.response.body", "body": b"", "more_body": False})
+        finally:
+            await _cancelled(sending, leaving, ticking)
+
+    async def _send_frames(self, send: Send) -> None:
+        async with closing(self._frames) as frames:
+            async for frame in frames:
+                await self._send(send, frame)
+
+    async def _tick(self, send: Send) -> None:
+        loop = asyncio.get_running_loop()
+        while True:
+            await asyncio.sleep(max(0.0, self._latest + self._keep_alive - loop.time()))
+            if loop.time() - self._latest >= self._keep_alive:
+                await self._send(send, KEEP_ALIVE)
+
+    async def _send(self, send: Send, body: bytes) -> None:
+        self._latest = asyncio.get_running_loop().time()
+        if not self._begun:
+            self._begun = True
+            await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
+        await send({"type": "http.response.body", "body": body, "more_body": True})
+
+
+async def _gone(receive: Receive) -> None:
+    while (await receive())["type"] != "http.disconnect":
+        pass
+
+
+async def _cancelled(*tasks: asyncio.Task[Any]) -> None:
+    """Cancel what still runs and wait until it has cleaned up behind itself."""
+    running = [task for task in tasks if not task.done()]
+    for task in running:
+        task.cancel()
+    if running:
+        await asyncio.wait(running)
+    for task in tasks:
+        _error_of(task)  # looked at, so that asyncio does not report it as forgotten
+
+
+def _error_of(task: asyncio.Task[Any]) -> BaseException | None:
+    return RuntimeError("the work was cancelled from within") if task.cancelled() else task.exception()

@@ -1,0 +1,113 @@
+"""Tools written by hand, where there is no Python function to read them from.
+
+    weather = (
+        define("weather")
+        .description("The weather in a city.")
+        .parameter("city", string(), "Which city")
+        .parameter("unit", enum(["celsius", "fahrenheit"]), required=False)
+        .build()
+    )
+
+The schema helpers are sugar for JSON Schema; any schema, or any Python type, will do in their place.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, cast
+
+from callsmith.core.errors import UsageError
+from callsmith.core.schema import check_schema, schema_of
+from callsmith.core.values import Json, Schema, Tool
+
+
+def string(description: str = "", **keywords: Json) -> Schema:
+    return _typed("string", description, keywords)
+
+
+def integer(description: str = "", **keywords: Json) -> Schema:
+    return _typed("integer", description, keywords)
+
+
+def number(description: str = "", **keywords: Json) -> Schema:
+    return _typed("number", description, keywords)
+
+
+def boolean(description: str = "", **keywords: Json) -> Schema:
+    return _typed("boolean", description, keywords)
+
+
+def array(items: Schema, description: str = "", **keywords: Json) -> Schema:
+    return _typed("array", description, {"items": items, **keywords})
+
+
+def object_(properties: Mapping[str, Schema], description: str = "", *, required: Iterable[str] | None = None) -> Schema:
+    """An object; all its properties are required unless `required` says which."""
+    names = list(properties if required is None else required)
+    return _typed("object", description, {"properties": dict(properties), "required": names})
+
+
+def enum(values: Iterable[Json], description: str = "") -> Schema:
+    """One of these values."""
+    listed = list(values)
+    keywords: dict[str, Json] = {"enum": listed}
+    return _typed("string", description, keywords) if all(isinstance(one, str) for one in listed) else keywords
+
+
+def _typed(kind: str, description: str, keywords: Mapping[str, Json]) -> Schema:
+    return {"type": kind, **({"description": description} if description else {}), **keywords}
+
+
+@dataclass(frozen=True, slots=True)
+class Definition:
+    """A tool in the making; every step gives a new one. `build` ends it."""
+
+    name: str
+    words: str = ""
+    properties: Mapping[str, Schema] = field(default_factory=dict[str, Schema])
+    needed: tuple[str, ...] = ()
+    options: Mapping[str, Any] = field(default_factory=dict[str, Any])
+
+    def description(self, text: str) -> "Definition":
+        return replace(self, words=text)
+
+    def parameter(
+        self, name: str, schema: Schema | type | Any = str, description: str = "", *, required: bool = True
+    ) -> "Definition":
+        """Add a parameter: a JSON Schema or a Python type, and what it means."""
+        if name in self.properties:
+            raise UsageError(f"tool {self.name!r} has two parameters {name!r}")
+        shape: dict[str, Json] = dict(cast(Schema, schema)) if isinstance(schema, Mapping) else schema_of(schema)
+        if description:
+            shape["description"] = description
+        needed = (*self.needed, name) if required else self.needed
+        return replace(self, properties={**self.properties, name: shape}, needed=needed)
+
+    def required(self, names: Iterable[str]) -> "Definition":
+        """Exactly these parameters are required."""
+        wanted = tuple(names)
+        unknown = [name for name in wanted if name not in self.properties]
+        if unknown:
+            raise UsageError(f"tool {self.name!r} requires {unknown[0]!r}, which is not among its parameters")
+        return replace(self, needed=wanted)
+
+    def option(self, **options: Any) -> "Definition":
+        """Set further fields of the Tool: `side_effects=True`, `timeout=5`, …"""
+        return replace(self, options={**self.options, **options})
+
+    def build(self) -> Tool:
+        properties = {name: dict(schema) for name, schema in self.properties.items()}
+        parameters: dict[str, Json] = {"type": "object", "properties": properties}
+        if self.needed:
+            parameters["required"] = list(self.needed)
+        definitions: dict[str, Json] = {}
+        for schema in properties.values():  # a type's own definitions are referred to from the root: "#/$defs/…"
+            definitions |= schema.pop("$defs", {})
+        if definitions:
+            parameters["$defs"] = definitions
+        check_schema(parameters, f"{self.name}.parameters")
+        return Tool(self.name, self.words, parameters, **self.options)
+
+
+def define(name: str) -> Definition:
+    """Begin a tool."""
+    return Definition(name)

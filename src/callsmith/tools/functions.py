@@ -1,0 +1,246 @@
+"""Python functions as tools: the signature gives the schema, the docstring the descriptions.
+
+    @tool(idempotent=True)
+    async def weather(city: str, days: int = 1) -> Forecast:
+        \"\"\"The weather forecast.
+
+        Args:
+            city: Where.
+            days: How many days ahead.
+        \"\"\"
+
+    toolset = Functions(weather, any_other_function)
+
+A function may be sync (it runs in a thread of its own), async, or a generator that yields `ToolProgress` and, last, its value.
+A parameter annotated `Context` is filled in by the runtime and not shown to the model.
+"""
+
+import asyncio
+import contextvars
+import inspect
+import json
+import threading
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Generator, Sequence
+from contextlib import aclosing, suppress
+from dataclasses import dataclass, replace
+from typing import Any, TypeVar, cast, overload
+
+from callsmith.core.errors import UsageError
+from callsmith.core.events import ToolProgress
+from callsmith.core.ports import Context
+from callsmith.core.signature import Bound, Signature
+from callsmith.core.values import Call, Json, Result, Tool
+
+F = TypeVar("F", bound=Callable[..., Any])
+T = TypeVar("T")
+
+_OPTIONS = "__callsmith_tool__"
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """What `@tool` says beyond the signature and the docstring."""
+
+    name: str = ""
+    description: str = ""
+    side_effects: bool = False
+    idempotent: bool = False
+    timeout: float | None = None
+
+
+@overload
+def tool(function: F, /) -> F: ...
+@overload
+def tool(
+    *, name: str = "", description: str = "", side_effects: bool = False, idempotent: bool = False, timeout: float | None = None
+) -> Callable[[F], F]: ...
+def tool(function: Any = None, /, **options: Any) -> Any:
+    """Mark a function as a tool. It stays the function it was; `Functions` reads the mark."""
+
+    def mark(marked: Any) -> Any:
+        setattr(marked, _OPTIONS, Options(**options))
+        return marked
+
+    return mark if function is None else mark(function)
+
+
+@dataclass(frozen=True, slots=True)
+class Function:
+    """A tool and the Python function behind it."""
+
+    tool: Tool
+    function: Callable[..., Any]
+    signature: Signature
+
+    @classmethod
+    def of(cls, function: Callable[..., Any], declared: Tool | None = None) -> "Function":
+        """Read a function; `declared` is what the model is shown instead, when the tool was defined by hand."""
+        options: Options = getattr(function, _OPTIONS, Options())
+        summary, descriptions = _documented(function)
+        signature = Signature(function, descriptions=descriptions, injected=Context)
+        name = options.name or getattr(function, "__name__", "")
+        return cls(
+            declared
+            or Tool(
+                name=name,
+                description=options.description or summary,
+                parameters=signature.schema,
+                side_effects=options.side_effects,
+                idempotent=options.idempotent,
+                timeout=options.timeout,
+                source="python",
+            ),
+            function,
+            signature,
+        )
+
+
+class Functions:
+    """A toolset of Python functions."""
+
+    def __init__(self, *functions: Callable[..., Any] | Function) -> None:
+        self._functions: dict[str, Function] = {}
+        for one in functions:
+            function = one if isinstance(one, Function) else Function.of(one)
+            if function.tool.name in self._functions:
+                raise UsageError(f"two functions are called {function.tool.name!r}; name one with @tool(name=...)")
+            self._functions[function.tool.name] = function
+
+    async def tools(self) -> Sequence[Tool]:
+        return [function.tool for function in self._functions.values()]
+
+    async def call(self, call: Call, context: Context) -> AsyncIterator[ToolProgress | Result]:
+        """Run the function. What it raises is raised here: the runtime turns it into a Result."""
+        function = self._functions.get(call.name)
+        if function is None:
+            known = ", ".join(self._functions) or "none"
+            yield Result(call.id, call.name, f"not_found: no tool {call.name!r}; tools: {known}", ok=False, code="not_found")
+            return
+        bound = function.signature.bind(call.arguments, context)
+        if not isinstance(bound, Bound):
+            complaints = "; ".join(map(str, bound))
+            yield Result(call.id, call.name, f"invalid_arguments: {complaints}", ok=False, code="bad_request")
+            return
+        value: Any = None
+        async with aclosing(_values(function.function, bound)) as values:
+            async for item, last in values:
+                if last:
+                    value = item
+                elif isinstance(item, ToolProgress):
+                    yield replace(item, call_id=call.id)
+                else:
+                    yield ToolProgress(call.id, text=str(item))
+        yield _result(call, value)
+
+
+def _result(call: Call, value: Any) -> Result:
+    """A function that returns a Result has decided for itself whether it went well."""
+    if isinstance(value, Result):
+        return replace(value, call_id=call.id, name=call.name)
+    return Result(call.id, call.name, _as_json(value))
+
+
+def _as_json(value: Any) -> Json:
+    if value is None or isinstance(value, str):
+        return value
+    from pydantic_core import to_json
+
+    return json.loads(to_json(value, fallback=str, inf_nan_mode="strings"))
+
+
+async def _values(function: Callable[..., Any], bound: Bound) -> AsyncGenerator[tuple[Any, bool], None]:
+    """What the function gives, each with whether it is its last word."""
+    target = _unwrapped(function)
+    if inspect.isasyncgenfunction(target) or inspect.isgeneratorfunction(target):
+        produced = function(*bound.positional, **bound.named)
+        items = produced if inspect.isasyncgenfunction(target) else _in_threads(produced)
+        value: Any = None
+        async with aclosing(items):
+            async for item in items:
+                if value is not None:  # only the next item shows that a value was not the last
+                    yield value, False
+                    value = None
+                if isinstance(item, ToolProgress):
+                    yield item, False
+                else:
+                    value = item
+        yield value, True
+    elif inspect.iscoroutinefunction(target):
+        yield await function(*bound.positional, **bound.named), True
+    else:
+        value = await _in_thread(lambda: function(*bound.positional, **bound.named))
+        yield (await value if inspect.isawaitable(value) else value), True
+
+
+def _unwrapped(function: Any) -> Any:
+    while hasattr(function, "func"):  # functools.partial
+        function = function.func
+    return function if inspect.isroutine(function) or inspect.isclass(function) else type(function).__call__
+
+
+async def _in_threads(items: Generator[Any, None, Any]) -> AsyncGenerator[Any, None]:
+    """A sync generator, each step in a thread; what it returns, if anything, is its last value."""
+    end = object()
+    returned: Any = None
+
+    def step() -> Any:
+        nonlocal returned
+        try:
+            return next(items)
+        except StopIteration as stop:  # may not cross into a coroutine
+            returned = stop.value
+            return end
+
+    while (item := await _in_thread(step)) is not end:
+        yield item
+    if returned is not None:
+        yield returned
+
+
+async def _in_thread(work: Callable[[], T]) -> T:
+    """Run in a daemon thread of its own: a function that hangs holds up neither the other tools nor the end of the program."""
+    loop = asyncio.get_running_loop()
+    future: asyncio.Future[T] = loop.create_future()
+    variables = contextvars.copy_context()
+
+    def settle(value: T | None, error: BaseException | None) -> None:
+        if future.done():  # nobody waits any more
+            return
+        if error is None:
+            future.set_result(cast(T, value))
+        else:
+            future.set_exception(error)
+
+    def body() -> None:
+        value: T | None = None
+        error: BaseException | None = None
+        try:
+            value = variables.run(work)
+        except BaseException as raised:  # carried over to the waiting side; what means something to an event loop is disguised
+            odd = isinstance(raised, StopIteration) or not isinstance(raised, Exception)
+            error = RuntimeError(f"{type(raised).__name__}: {raised}") if odd else raised
+        with suppress(RuntimeError):  # the loop is closed: the program has gone on without us
+            loop.call_soon_threadsafe(settle, value, error)
+
+    threading.Thread(target=body, name="callsmith-tool", daemon=True).start()
+    return await future
+
+
+def _documented(function: Callable[..., Any]) -> tuple[str, dict[str, str]]:
+    """The docstring's own words, and its words on each parameter (google, numpy and sphinx styles)."""
+    text = inspect.getdoc(function)
+    if not text or not (inspect.isroutine(function) or inspect.isclass(function)):
+        return "", {}
+    import griffe
+
+    # Sections that name no types make griffe warn; here the types come from the annotations.
+    quiet: Any = {style: {"warnings": False} for style in ("google", "numpy", "sphinx")}
+    sections = griffe.Docstring(text).parse("auto", per_style_options=quiet)
+    words: list[str] = []
+    descriptions: dict[str, str] = {}
+    for section in sections:
+        if isinstance(section, griffe.DocstringSectionText):
+            words.append(section.value)
+        elif isinstance(section, griffe.DocstringSectionParameters):
+            descriptions |= {one.name.lstrip("*"): " ".join(one.description.split()) for one in section.value}
+    return "\n\n".join(words).strip(), descriptions

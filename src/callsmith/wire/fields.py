@@ -1,0 +1,118 @@
+"""Reading JSON that others wrote: lenient about what is absent or null, exact about what is wrong and where.
+
+>>> Fields({"top_p": "high"}).number("top_p")
+UsageError: top_p: expected a number, got a string
+"""
+
+from collections.abc import Iterator, Mapping
+from typing import Any, TypeVar, cast
+
+from callsmith.core.errors import UsageError
+from callsmith.core.values import Json
+
+T = TypeVar("T")
+
+_KINDS: dict[type, str] = {
+    dict: "an object",
+    list: "an array",
+    str: "a string",
+    bool: "a boolean",  # before int, whose subclass it is
+    int: "an integer",
+    float: "a number",
+    type(None): "null",
+}
+
+
+def kind(value: Json) -> str:
+    """What a JSON value is, in words."""
+    return next((words for known, words in _KINDS.items() if isinstance(value, known)), "something that is not JSON")
+
+
+class Fields:
+    """A JSON object being read. `None` comes back for what is absent or null; every complaint names its field."""
+
+    def __init__(self, data: Mapping[str, Json], path: str = "") -> None:
+        self.data = data
+        self.path = path
+
+    @classmethod
+    def of(cls, value: Json, path: str) -> "Fields":
+        """The object at this path, or a complaint that it is none."""
+        if not isinstance(value, Mapping):
+            raise UsageError(f"{path or 'the body'}: expected an object, got {kind(value)}", field=path or None)
+        return cls(cast(Mapping[str, Json], value), path)
+
+    def at(self, key: str | int) -> str:
+        """The path of a field in here."""
+        return f"{self.path}.{key}" if self.path else str(key)
+
+    def wrong(self, key: str, why: str) -> UsageError:
+        """The complaint about a field."""
+        return UsageError(f"{self.at(key)}: {why}", field=self.at(key))
+
+    def get(self, key: str) -> Json:
+        return self.data.get(key)
+
+    def text(self, key: str) -> str | None:
+        return self._typed(key, str, "a string")
+
+    def needed_text(self, key: str) -> str:
+        value = self.text(key)
+        if not value:
+            raise self.wrong(key, "is required and may not be empty")
+        return value
+
+    def flag(self, key: str) -> bool | None:
+        return self._typed(key, bool, "a boolean")
+
+    def integer(self, key: str, least: int | None = None) -> int | None:
+        value = self.get(key)
+        if isinstance(value, float) and value.is_integer():
+            value = int(value)
+        if value is not None and (isinstance(value, bool) or not isinstance(value, int)):
+            raise self.wrong(key, f"expected an integer, got {kind(value)}")
+        if value is not None and least is not None and value < least:
+            raise self.wrong(key, f"must be at least {least}, got {value}")
+        return value
+
+    def number(self, key: str, least: float = 0.0, most: float | None = None) -> float | None:
+        value = self.get(key)
+        if value is None:
+            return None
+        if isinstance(value, bool) or not isinstance(value, int | float):
+            raise self.wrong(key, f"expected a number, got {kind(value)}")
+        if not least <= value or (most is not None and value > most):
+            bounds = f"at least {least:g}" if most is None else f"between {least:g} and {most:g}"
+            raise self.wrong(key, f"must be {bounds}, got {value}")
+        return float(value)
+
+    def object(self, key: str) -> "Fields | None":
+        value = self.get(key)
+        return None if value is None else Fields.of(value, self.at(key))
+
+    def needed_object(self, key: str) -> "Fields":
+        return Fields.of(self.get(key), self.at(key))
+
+    def array(self, key: str) -> list[Json] | None:
+        return self._typed(key, cast(type[list[Json]], list), "an array")
+
+    def objects(self, key: str) -> "Iterator[Fields]":
+        """The objects of an array."""
+        for index, value in enumerate(self.array(key) or ()):
+            yield Fields.of(value, f"{self.at(key)}.{index}")
+
+    def texts(self, key: str) -> tuple[str, ...]:
+        """The strings of an array; one string alone counts as an array of one."""
+        value: Any = self.get(key)
+        if isinstance(value, str):
+            return (value,)
+        for index, one in enumerate(self.array(key) or ()):
+            if not isinstance(one, str):
+                raise self.wrong(f"{key}.{index}", f"expected a string, got {kind(one)}")
+        return tuple(value or ())
+
+    def _typed(self, key: str, wanted: type[T], words: str) -> T | None:
+        value = self.get(key)
+        if value is not None and not isinstance(value, wanted):
+            raise self.wrong(key, f"expected {words}, got {kind(value)}")
+        return value

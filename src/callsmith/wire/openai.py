@@ -1,0 +1,71 @@
+"""What the OpenAI dialects share: error bodies, the list of models, token counts."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from callsmith.core.errors import LimitReached, ModelError, Rejected, TimedOut, Unavailable, UnknownName, UsageError
+from callsmith.core.values import Json, Usage
+from callsmith.wire.fields import Fields
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """An HTTP status and the body that explains it."""
+
+    status: int
+    body: dict[str, Json]
+
+
+def write_failure(status: int, message: str, *, param: str | None = None, code: str | None = None) -> Failure:
+    """`{"error": {"message", "type", "param", "code"}}`."""
+    kind = {429: "rate_limit_error"}.get(status, "invalid_request_error" if status < 500 else "server_error")
+    return Failure(status, {"error": {"message": message, "type": kind, "param": param, "code": code}})
+
+
+def write_error(error: BaseException) -> Failure:
+    """An exception as the client may see it. What is not meant for it is only named as an internal error."""
+    match error:
+        case UnknownName(kind="model"):
+            return write_failure(404, str(error), param="model", code="model_not_found")
+        case UsageError():
+            return write_failure(400, str(error), param=error.field)
+        case LimitReached():
+            return write_failure(429, str(error), code=error.limit)
+        case Rejected():
+            return write_failure(429 if error.status == 429 else 502, error.message, code="upstream_error")
+        case TimedOut():
+            return write_failure(504, error.message, code="timeout")
+        case Unavailable():
+            return write_failure(503, error.message, code="model_unavailable")
+        case ModelError():
+            return write_failure(503 if error.retryable else 500, error.message, code="model_error")
+        case _:
+            return write_failure(500, "internal error; the server's log says more", code="internal_error")
+
+
+def write_model(name: str, created: int) -> dict[str, Json]:
+    return {"id": name, "object": "model", "created": created, "owned_by": "callsmith"}
+
+
+def write_models(names: Iterable[str], created: int) -> dict[str, Json]:
+    return {"object": "list", "data": [write_model(name, created) for name in names]}
+
+
+def write_usage(usage: Usage) -> dict[str, Json]:
+    return {
+        "prompt_tokens": usage.prompt,
+        "completion_tokens": usage.completion,
+        "total_tokens": usage.prompt + usage.completion,
+        "prompt_tokens_details": {"cached_tokens": usage.cached},
+        "completion_tokens_details": {"reasoning_tokens": usage.reasoning},
+    }
+
+
+def read_usage(fields: Fields) -> Usage:
+    prompt, completion = fields.object("prompt_tokens_details"), fields.object("completion_tokens_details")
+    return Usage(
+        fields.integer("prompt_tokens") or 0,
+        fields.integer("completion_tokens") or 0,
+        (prompt.integer("cached_tokens") or 0) if prompt else 0,
+        (completion.integer("reasoning_tokens") or 0) if completion else 0,
+    )

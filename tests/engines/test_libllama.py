@@ -1,0 +1,110 @@
+"""The binding refuses a library it does not know."""
+
+import ctypes as C
+import os
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("xllamacpp")
+
+from callsmith.core.errors import MissingExtra, Unavailable
+from callsmith.engines import libllama
+from callsmith.engines.libllama import ContextParams, ModelParams, check_layout, declare, load, locate
+
+
+def test_the_pinned_build_fits() -> None:
+    check_layout(load().c)
+
+
+def planted(original: type[C.Structure], *, without: str = "", after: str = "") -> type[C.Structure]:
+    """The struct with one field missing, or with one too many."""
+    fields: list[tuple[str, type]] = []
+    for name, kind in original._fields_:
+        if name != without:
+            fields.append((name, kind))
+        if name == after:
+            fields.append(("planted", kind))
+    return type("Planted", (C.Structure,), {"_fields_": fields})
+
+
+def forget(monkeypatch: pytest.MonkeyPatch, field: str) -> None:
+    """Check all defaults but this one, so that only its absence can be noticed."""
+    known = {name: {key: value for key, value in values.items() if key != field} for name, values in libllama.KNOWN.items()}
+    monkeypatch.setattr(libllama, "KNOWN", known)
+
+
+SET = {"n_ctx", "n_batch", "n_ubatch", "n_threads", "n_threads_batch"}
+
+
+def is_harmless(wrong: type[C.Structure], right: type[C.Structure]) -> bool:
+    """The compiler's padding has swallowed the difference: size, and all that callsmith may set, are where they were."""
+    names = SET & {name for name, _ in right._fields_} & {name for name, _ in wrong._fields_}
+    moved = [name for name in names if getattr(wrong, name).offset != getattr(right, name).offset]
+    return C.sizeof(wrong) == C.sizeof(right) and not moved
+
+
+@pytest.mark.parametrize(("which", "struct"), [("model", ModelParams), ("context", ContextParams)])
+def test_a_struct_with_a_field_more_or_less_is_refused_with_the_command_that_mends_it(
+    monkeypatch: pytest.MonkeyPatch, which: str, struct: type[C.Structure]
+) -> None:
+    for name, _ in struct._fields_:
+        for wrong in (planted(struct, without=name), planted(struct, after=name)):
+            with monkeypatch.context() as patch:
+                forget(patch, name)
+                try:
+                    check_layout(load().c, **{which: wrong})
+                except Unavailable as refused:
+                    assert "is not the one callsmith knows" in refused.message
+                    assert refused.hint == "pip install 'xllamacpp==2026.10.11549'"
+                else:
+                    assert is_harmless(wrong, struct), name
+
+
+def test_where_sizes_cannot_be_measured_shifted_defaults_still_give_it_away(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(libllama.platform, "machine", lambda: "riscv64")
+    check_layout(load().c)
+    forget(monkeypatch, "moe_cache_size")
+    for wrong in (planted(ContextParams, after="n_ctx"), planted(ContextParams, without="moe_cache_size")):
+        with pytest.raises(Unavailable, match="llama_context_default_params gives"):
+            check_layout(load().c, context=wrong)
+
+
+def test_a_library_without_the_functions_is_refused() -> None:
+    with pytest.raises(Unavailable, match="it has no llama_backend_init"):
+        declare(C.CDLL(None))
+
+
+def test_the_library_may_be_named_and_must_then_be_there(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("CALLSMITH_LIBLLAMA", str(tmp_path / "libllama.so"))
+    with pytest.raises(Unavailable, match="names no file"):
+        locate()
+    (tmp_path / "libllama.so").write_bytes(b"no library")
+    with pytest.raises(Unavailable, match="cannot be loaded"):
+        libllama.Library(locate())
+
+
+def test_without_the_package_the_extra_to_install_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("CALLSMITH_LIBLLAMA", raising=False)
+    monkeypatch.setattr(libllama, "find_spec", lambda name: None)
+    with pytest.raises(MissingExtra, match=r"callsmith\[llama\]"):
+        locate()
+
+
+@pytest.mark.parametrize(
+    ("ci", "load_average", "set_by_user", "expected"),
+    [("", 0.0, None, None), ("true", 0.0, None, "passive"), ("", 99.0, None, "passive"), ("true", 0.0, "active", "active")],
+)
+def test_waiting_threads_sleep_where_the_machine_is_shared(
+    monkeypatch: pytest.MonkeyPatch, ci: str, load_average: float, set_by_user: str | None, expected: str | None
+) -> None:
+    monkeypatch.setenv("CI", ci)
+    monkeypatch.delenv("OMP_WAIT_POLICY", raising=False)
+    monkeypatch.delenv("GOMP_SPINCOUNT", raising=False)
+    monkeypatch.setattr(libllama.sys, "platform", "linux")
+    monkeypatch.setattr(libllama.os, "getloadavg", lambda: (load_average, 0.0, 0.0))
+    if set_by_user:
+        monkeypatch.setenv("OMP_WAIT_POLICY", set_by_user)
+    with libllama.openmp_policy():
+        assert os.environ.get("OMP_WAIT_POLICY") == expected
+    assert os.environ.get("OMP_WAIT_POLICY") == set_by_user

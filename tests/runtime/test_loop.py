@@ -1,0 +1,361 @@
+"""The run loop: rounds of calls, limits, deadlines, and every call answered exactly once."""
+
+import asyncio
+import sys
+import time
+from collections.abc import AsyncIterator, Callable, Sequence
+from typing import Any
+
+import pytest
+
+from callsmith.core.errors import UnknownName, UsageError
+from callsmith.core.events import (
+    CallReady,
+    ModelEvent,
+    Notice,
+    RunEvent,
+    Stopped,
+    Text,
+    Thought,
+    ToolFinished,
+    ToolProgress,
+    ToolStarted,
+    TurnEnded,
+    Unreadable,
+)
+from callsmith.core.ports import Context
+from callsmith.core.values import Call, Choice, Message, Request, Result, Tool, Usage
+from callsmith.runtime.door import collect, run_sync
+from callsmith.runtime.execute import Limits
+from callsmith.runtime.loop import LIMIT_TEXT, run
+
+ASKED = Request((Message.user("go"),))
+
+
+class Told:
+    """A model that gives the answers it was told, and remembers what it was asked."""
+
+    def __init__(self, *answers: Sequence[ModelEvent]) -> None:
+        self.answers = list(answers)
+        self.asked: list[Request] = []
+        self.closed = 0
+
+    async def stream(self, request: Request) -> AsyncIterator[ModelEvent]:
+        self.asked.append(request)
+        try:
+            for event in self.answers.pop(0) if len(self.answers) > 1 else self.answers[0]:
+                await asyncio.sleep(0)
+                yield event
+        finally:
+            self.closed += 1
+
+
+class Handlers:
+    """A toolset of coroutine functions that take the call and return content, or of generator functions."""
+
+    def __init__(self, *tools: Tool, **handlers: Callable[[Call], Any]) -> None:
+        self._tools = tools or tuple(Tool(name) for name in handlers)
+        self._handlers = handlers
+
+    async def tools(self) -> Sequence[Tool]:
+        return self._tools
+
+    async def call(self, call: Call, context: Context) -> AsyncIterator[ToolProgress | Result]:
+        yield Result("somebody else's", "wrong", await self._handlers[call.name](call))
+
+
+async def hello(call: Call) -> str:
+    return f"hello {call.arguments.get('to', '')}".strip()
+
+
+def calls(*made: Call, text: str = "") -> list[ModelEvent]:
+    said: list[ModelEvent] = [Text(text)] if text else []
+    return [*said, *(CallReady(index, call) for index, call in enumerate(made)), Stopped("calls", Usage(10, 5, 2, 1))]
+
+
+def says(text: str) -> list[ModelEvent]:
+    return [Text(text), Stopped("stop", Usage(20, 3))]
+
+
+async def everything(model: Told, toolset: Any, request: Request = ASKED, **options: Any) -> list[RunEvent]:
+    return [event async for event in run(model, toolset, request, **options)]
+
+
+def finished(events: list[RunEvent]) -> list[Result]:
+    return [event.result for event in events if isinstance(event, ToolFinished)]
+
+
+def ended(events: list[RunEvent]) -> TurnEnded:
+    last = events[-1]
+    assert isinstance(last, TurnEnded)
+    assert sum(isinstance(event, TurnEnded) for event in events) == 1
+    return last
+
+
+@pytest.mark.req("R23")
+async def test_an_answer_without_calls_ends_the_run():
+    model = Told([Thought("hm"), *says("hi")])
+    events = await everything(model, Handlers(hello=hello))
+    assert events == [
+        Thought("hm"),
+        Text("hi"),
+        Stopped("stop", Usage(20, 3)),
+        TurnEnded((Message.assistant("hi", reasoning="hm"),), "stop", Usage(20, 3)),
+    ]
+    assert [tool.name for tool in model.asked[0].tools] == ["hello"]
+
+
+@pytest.mark.req("R84")
+@pytest.mark.req("R85")
+@pytest.mark.req("R117")
+async def test_calls_are_run_and_their_results_told_until_the_model_answers():
+    first, second = Call("hello", {"to": "Ada"}, "c1"), Call("hello", {"to": "Bob"}, "c2")
+    model = Told(calls(first, text="wait"), calls(second), says("done"))
+    turn = ended(await everything(model, Handlers(hello=hello)))
+    assert turn.messages == (
+        Message.assistant("wait", calls=[first]),
+        Message("tool", "hello Ada", call_id="c1", name="hello"),
+        Message.assistant(calls=[second]),
+        Message("tool", "hello Bob", call_id="c2", name="hello"),
+        Message.assistant("done"),
+    )
+    assert turn.usage == Usage(40, 13, 4, 2)
+    assert turn.reason == "stop"
+    assert model.asked[2].messages == (*ASKED.messages, *turn.messages[:4])
+    assert model.closed == 3
+
+
+@pytest.mark.req("R95")
+@pytest.mark.req("R86")
+async def test_calls_of_a_round_run_at_most_four_at_a_time_and_are_told_in_order():
+    running = peak = 0
+
+    async def work(call: Call) -> int:
+        nonlocal running, peak
+        running += 1
+        peak = max(peak, running)
+        await asyncio.sleep(0.02 - 0.002 * call.arguments["n"])  # later ones are faster
+        running -= 1
+        return call.arguments["n"]
+
+    made = [Call("work", {"n": n}, f"c{n}") for n in range(9)]
+    events = await everything(Told(calls(*made), says("done")), Handlers(work=work))
+    assert peak == 4
+    assert [message.content for message in ended(events).messages[1:-1]] == [str(n) for n in range(9)]
+    assert sorted(result.content for result in finished(events)) == list(range(9))
+    assert sum(isinstance(event, ToolStarted) for event in events) == 9
+
+
+async def test_calls_that_share_an_id_still_get_a_result_each():
+    made = [Call("hello", {"to": "Ada"}, "same"), Call("hello", {"to": "Bob"}, "same")]
+    turn = ended(await everything(Told(calls(*made), says("done")), Handlers(hello=hello)))
+    assert [message.content for message in turn.messages[1:3]] == ["hello Ada", "hello Bob"]
+
+
+async def test_a_result_bears_the_id_and_name_of_its_call_whatever_the_toolset_says():
+    events = await everything(Told(calls(Call("hello", {}, "c1")), says("done")), Handlers(hello=hello))
+    assert finished(events) == [Result("c1", "hello", "hello")]
+
+
+@pytest.mark.req("R165")
+async def test_an_unknown_tool_is_answered_with_the_names_of_those_that_exist():
+    events = await everything(Told(calls(Call("helo", {}, "c1")), says("sorry")), Handlers(hello=hello))
+    (result,) = finished(events)
+    assert (result.ok, result.code) == (False, "not_found")
+    assert "there is no tool 'helo'. Did you mean 'hello'? The tools are: hello" in result.text
+    assert not any(isinstance(event, ToolStarted) for event in events)
+
+
+@pytest.mark.req("R99")
+@pytest.mark.req("R166")
+async def test_invalid_arguments_are_told_so_that_the_model_can_correct_itself():
+    tool = Tool("hello", parameters={"type": "object", "properties": {"to": {"type": "string"}}, "required": ["to"]})
+    model = Told(calls(Call("hello", {"to": 5}, "c1")), calls(Call("hello", {"to": "Ada"}, "c2")), says("done"))
+    events = await everything(model, Handlers(tool, hello=hello))
+    wrong, right = finished(events)
+    assert wrong == Result("c1", "hello", 'invalid_arguments: at /to: 5 is not of type "string"', ok=False, code="bad_request")
+    assert right.content == "hello Ada"
+
+
+async def test_a_tool_whose_schema_is_none_is_not_run_and_the_run_goes_on():
+    tool = Tool("hello", parameters={"type": "nonsense"})
+    (result,) = finished(await everything(Told(calls(Call("hello", {}, "c1")), says("ok")), Handlers(tool, hello=hello)))
+    assert (result.ok, result.code) == (False, "internal_error")
+
+
+@pytest.mark.req("R167")
+@pytest.mark.req("R160")
+async def test_a_tool_that_takes_too_long_is_answered_with_a_timeout():
+    async def slow(call: Call) -> None:
+        await asyncio.sleep(30)
+
+    began = time.monotonic()
+    model = Told(calls(Call("slow", {}, "c1"), Call("patient", {}, "c2")), says("done"))
+    toolset = Handlers(Tool("slow"), Tool("patient", timeout=0.1), slow=slow, patient=slow)
+    results = finished(await everything(model, toolset, limits=Limits(seconds=0.05)))
+    assert [(result.call_id, result.code) for result in results] == [("c1", "timeout"), ("c2", "timeout")]
+    assert "0.05 s" in results[0].text
+    assert time.monotonic() - began < 5
+
+
+@pytest.mark.req("R167")
+async def test_a_tool_that_ignores_its_cancellation_cannot_hold_up_the_run():
+    async def stubborn(call: Call) -> None:
+        until = time.monotonic() + 2
+        while time.monotonic() < until:
+            try:
+                await asyncio.sleep(0.5)
+            except asyncio.CancelledError:
+                continue
+
+    began = time.monotonic()
+    model = Told(calls(Call("stubborn", {}, "c1")), says("done"))
+    (result,) = finished(await everything(model, Handlers(stubborn=stubborn), limits=Limits(seconds=0.05)))
+    assert result.code == "timeout"
+    assert time.monotonic() - began < 1.5
+
+
+@pytest.mark.req("R168")
+@pytest.mark.parametrize("error", [ValueError("disk full"), SystemExit("disk full"), asyncio.CancelledError(), KeyError()])
+async def test_whatever_a_tool_raises_becomes_its_result(error: BaseException):
+    async def broken(call: Call) -> None:
+        raise error
+
+    events = await everything(Told(calls(Call("broken", {}, "c1")), says("done")), Handlers(broken=broken))
+    (result,) = finished(events)
+    assert (result.ok, result.code) == (False, "internal_error")
+    if error.args:
+        assert "disk full" in result.text
+    assert ended(events).messages[-1].content == "done"
+
+
+async def test_a_toolset_that_forgets_its_result_is_answered_for():
+    class Forgetful(Handlers):
+        async def call(self, call: Call, context: Context) -> AsyncIterator[ToolProgress | Result]:
+            yield ToolProgress("", text="working")
+
+    events = await everything(Told(calls(Call("hello", {}, "c1")), says("done")), Forgetful(hello=hello))
+    assert [event for event in events if isinstance(event, ToolProgress)] == [ToolProgress("c1", text="working")]
+    (result,) = finished(events)
+    assert result.code == "internal_error"
+
+
+@pytest.mark.req("R92")
+@pytest.mark.req("R169")
+async def test_at_the_limit_pending_calls_are_answered_and_the_model_must_finish():
+    made = Call("hello", {}, "c1")
+    model = Told(calls(made), calls(made), calls(made, Call("hello", {}, "c2")), says("finally"))
+    events = await everything(model, Handlers(hello=hello), limits=Limits(iterations=2))
+    turn = ended(events)
+    assert [request.choice.mode for request in model.asked] == ["auto", "auto", "auto", "none"]
+    assert [(message.call_id, message.content) for message in turn.messages[-3:-1]] == [("c1", LIMIT_TEXT), ("c2", LIMIT_TEXT)]
+    assert turn.messages[-1] == Message.assistant("finally")
+    assert any(isinstance(event, Notice) for event in events)
+    assert [result.code for result in finished(events)] == ["", "", "limit_reached", "limit_reached"]
+
+
+@pytest.mark.req("R87")
+async def test_the_limit_is_six_rounds_unless_said_otherwise():
+    model = Told(calls(Call("hello", {}, "c1")))
+    events = await everything(model, Handlers(hello=hello))
+    assert sum(result.ok for result in finished(events)) == 6
+    assert len(model.asked) == 8
+
+
+@pytest.mark.req("R24")
+async def test_a_model_that_calls_although_told_not_to_leaves_no_call_without_a_result():
+    model = Told(calls(Call("hello", {}, "c1"), text="hm"))
+    events = await everything(model, Handlers(hello=hello), Request(ASKED.messages, choice=Choice("none")))
+    assert ended(events) == TurnEnded((Message.assistant("hm"),), "stop", Usage(10, 5, 2, 1))
+    assert finished(events) == []
+
+
+@pytest.mark.req("R25")
+@pytest.mark.req("R34")
+@pytest.mark.parametrize(
+    ("choice", "after"),
+    [
+        (Choice("required"), Choice()),
+        (Choice.only("hello"), Choice()),
+        (Choice("required", ("hello", "other")), Choice("auto", ("hello", "other"))),
+        (Choice("auto", ("hello",)), Choice("auto", ("hello",))),
+    ],
+)
+async def test_a_forced_call_is_forced_once(choice: Choice, after: Choice):
+    model = Told(calls(Call("hello", {}, "c1")), says("done"))
+    await everything(model, Handlers(hello=hello, other=hello), Request(ASKED.messages, choice=choice))
+    assert [request.choice for request in model.asked] == [choice, after]
+
+
+@pytest.mark.req("R26")
+async def test_a_choice_of_what_does_not_exist_is_the_callers_mistake():
+    with pytest.raises(UnknownName):
+        await everything(Told(says("")), Handlers(hello=hello), Request(ASKED.messages, choice=Choice.only("hullo")))
+    with pytest.raises(UsageError):
+        await everything(Told(says("")), Handlers(), Request(ASKED.messages, choice=Choice("required")))
+
+
+async def test_the_tools_of_the_request_come_before_those_of_the_toolset():
+    model = Told(says("hi"))
+    await everything(model, Handlers(hello=hello, other=hello), Request(ASKED.messages, tools=(Tool("hello"),)))
+    assert [tool.name for tool in model.asked[0].tools] == ["hello"]
+
+
+async def test_a_history_that_ends_in_unanswered_calls_is_taken_up_there():
+    made = [Call("hello", {"to": "Ada"}, "c1"), Call("hello", {"to": "Bob"}, "c2")]
+    history = (*ASKED.messages, Message.assistant(calls=made), Message.tool(Result("c1", "hello", "hello Ada")))
+    model = Told(says("done"))
+    turn = ended(await everything(model, Handlers(hello=hello), Request(history)))
+    assert turn.messages == (Message("tool", "hello Bob", call_id="c2", name="hello"), Message.assistant("done"))
+    assert model.asked[0].messages == (*history, turn.messages[0])
+
+
+async def test_what_could_not_be_read_as_a_call_stays_part_of_what_was_said():
+    model = Told([Text("a "), Unreadable("<tool_call>{", "cut off"), Stopped("length")])
+    turn = ended(await everything(model, Handlers(hello=hello)))
+    assert turn == TurnEnded((Message.assistant("a <tool_call>{"),), "length")
+
+
+async def test_closing_a_run_stops_the_model():
+    model = Told([Text("a"), Text("b"), Stopped("stop")])
+    events = run(model, Handlers(hello=hello), ASKED)
+    await anext(aiter(events))
+    await events.aclose()  # type: ignore[attr-defined]
+    assert model.closed == 1
+
+
+async def test_cancelling_a_run_cancels_its_tools_at_once():
+    began, stopped = asyncio.Event(), asyncio.Event()
+
+    async def slow(call: Call) -> None:
+        began.set()
+        try:
+            await asyncio.sleep(30)
+        finally:
+            stopped.set()
+
+    task = asyncio.create_task(everything(Told(calls(Call("slow", {}, "c1"))), Handlers(slow=slow)))
+    await began.wait()
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await asyncio.wait_for(task, 2)
+    assert stopped.is_set()
+
+
+def test_a_plain_program_comes_in_through_the_sync_door():
+    turn = run_sync(Told(calls(Call("hello", {}, "c1")), says("done")), Handlers(hello=hello), ASKED)
+    assert turn.messages[-1].content == "done"
+    assert collect(Told(says("hi")).stream(ASKED)) == says("hi")
+
+
+async def test_the_sync_door_says_where_to_go_when_a_loop_is_running():
+    with pytest.raises(UsageError, match="async for"):
+        run_sync(Told(says("hi")), Handlers(hello=hello), ASKED)
+
+
+def test_the_loop_knows_no_backend():
+    runtime = [name for name in sys.modules if name.startswith("callsmith.runtime")]
+    for name in runtime:
+        for value in vars(sys.modules[name]).values():
+            module = getattr(value, "__module__", None) or ""
+            assert not module.startswith("callsmith.") or module.split(".")[1] in ("core", "runtime")

@@ -1,0 +1,455 @@
+"""The server, asked by the real OpenAI client."""
+
+import asyncio
+import json
+import time
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
+from typing import Any
+
+import httpx2
+import openai
+import pytest
+import uvicorn
+from openai import AsyncOpenAI
+from pydantic import BaseModel
+from starlette.applications import Starlette
+
+from callsmith.core.errors import ModelError, Rejected, TimedOut, Unavailable, UsageError
+from callsmith.core.events import CallArguments, CallReady, CallStarted, ModelEvent, Stopped, Text, Thought
+from callsmith.core.values import Call, Choice, Message, Request, Tool, Usage
+from callsmith.server.app import create_app
+from callsmith.server.service import Settings
+from callsmith.tools.functions import Functions
+from callsmith.wire.openai_chat import ChatRequest, write_request
+from callsmith.wire.openai_chat_events import EventReader
+from callsmith.wire.sse import DONE, FrameReader
+
+HI: Any = [{"role": "user", "content": "hi"}]
+WEATHER: Any = {
+    "type": "function",
+    "function": {
+        "name": "weather",
+        "parameters": {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]},
+    },
+}
+
+
+class Told:
+    """A model that gives the answers it was told, in turn; an exception among the events is raised there."""
+
+    def __init__(self, *answers: Sequence[ModelEvent | Exception | float]) -> None:
+        self.answers = list(answers)
+        self.asked: list[Request] = []
+        self.open = 0
+
+    async def stream(self, request: Request) -> AsyncIterator[ModelEvent]:
+        self.asked.append(request)
+        self.open += 1
+        try:
+            for event in self.answers.pop(0) if len(self.answers) > 1 else self.answers[0]:
+                if isinstance(event, Exception):
+                    raise event
+                if isinstance(event, float):
+                    await asyncio.sleep(event)
+                else:
+                    yield event
+        finally:
+            self.open -= 1
+
+
+def says(*pieces: str) -> list[ModelEvent | Exception | float]:
+    return [*map(Text, pieces), Stopped("stop", Usage(7, 3, 2, 1))]
+
+
+def calls(*made: Call) -> list[ModelEvent | Exception | float]:
+    events: list[ModelEvent | Exception | float] = []
+    for index, call in enumerate(made):
+        middle = len(call.text) // 2
+        events += [CallStarted(index, call.name, call.id)]
+        events += [CallArguments(index, piece) for piece in (call.text[:middle], call.text[middle:])]
+        events += [CallReady(index, call)]
+    return [*events, Stopped("calls", Usage(7, 3))]
+
+
+BONN, KOELN = Call("weather", {"city": "Bonn"}, "c1"), Call("weather", {"city": "Köln"}, "c2")
+
+
+async def weather(city: str) -> str:
+    return f"sun in {city}"
+
+
+def http(app: Starlette) -> httpx2.AsyncClient:
+    transport = httpx2.ASGITransport(app=app, raise_app_exceptions=False)
+    return httpx2.AsyncClient(transport=transport, base_url="http://callsmith")
+
+
+def client(model: Told, **options: Any) -> AsyncOpenAI:
+    app = create_app({"m": model}, **options)
+    return AsyncOpenAI(base_url="http://callsmith/v1", api_key="ignored", http_client=http(app), max_retries=0)
+
+
+@asynccontextmanager
+async def served(model: Told, **options: Any) -> AsyncIterator[str]:
+    """The application on a real socket."""
+    config = uvicorn.Config(create_app({"m": model}, **options), port=0, log_level="critical", lifespan="off")
+    server = uvicorn.Server(config)
+    task = asyncio.create_task(server.serve())
+    try:
+        while not server.started:
+            await asyncio.sleep(0.01)
+        yield f"http://127.0.0.1:{server.servers[0].sockets[0].getsockname()[1]}"
+    finally:
+        server.should_exit = True
+        await task
+
+
+async def until(condition: Callable[[], bool], seconds: float = 5) -> None:
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline
+        await asyncio.sleep(0.01)
+
+
+# Answers
+
+
+@pytest.mark.req("R119")
+@pytest.mark.req("R208")
+async def test_a_plain_question_gets_a_plain_answer():
+    answer = await client(Told([Thought("hm"), *says("hel", "lo")])).chat.completions.create(model="m", messages=HI)
+    assert answer.choices[0].message.content == "hello"
+    assert answer.choices[0].message.reasoning_content == "hm"  # type: ignore[attr-defined]
+    assert answer.choices[0].finish_reason == "stop"
+    assert answer.usage is not None
+    assert (answer.usage.total_tokens, answer.usage.prompt_tokens_details.cached_tokens) == (10, 2)  # type: ignore[union-attr]
+
+
+@pytest.mark.req("R112")
+@pytest.mark.req("R118")
+async def test_a_request_with_tools_gets_its_calls_back():
+    model = Told(calls(BONN, KOELN))
+    answer = await client(model).chat.completions.create(
+        model="m", messages=HI, tools=[WEATHER], tool_choice="required", parallel_tool_calls=True
+    )
+    message = answer.choices[0].message
+    assert message.content is None
+    assert [(call.id, json.loads(call.function.arguments)) for call in message.tool_calls or ()] == [  # type: ignore[union-attr]
+        ("c1", {"city": "Bonn"}),
+        ("c2", {"city": "Köln"}),
+    ]
+    assert answer.choices[0].finish_reason == "tool_calls"
+    assert model.asked[0].choice == Choice("required")
+
+
+@pytest.mark.req("R103")
+async def test_the_clients_streaming_helper_sees_every_call_complete():
+    seen: list[Any] = []
+    async with client(Told([Text("let me see"), *calls(BONN, KOELN)])).chat.completions.stream(
+        model="m", messages=HI, tools=[WEATHER], stream_options={"include_usage": True}
+    ) as stream:
+        async for event in stream:
+            if event.type == "tool_calls.function.arguments.done":
+                seen.append((event.index, event.name, json.loads(event.arguments)))
+        final = await stream.get_final_completion()
+    assert seen == [(0, "weather", {"city": "Bonn"}), (1, "weather", {"city": "Köln"})]
+    assert final.choices[0].message.content == "let me see"
+    assert [call.id for call in final.choices[0].message.tool_calls or ()] == ["c1", "c2"]
+    assert final.usage is not None
+    assert final.usage.total_tokens == 10
+
+
+async def test_the_clients_strict_tools_arrive_parsed():
+    class Weather(BaseModel):
+        city: str
+
+    tools = [openai.pydantic_function_tool(Weather, name="weather")]
+    model = Told(calls(BONN))
+    answer = await client(model).chat.completions.parse(model="m", messages=HI, tools=tools)
+    (call,) = answer.choices[0].message.tool_calls or ()
+    assert call.function.parsed_arguments == Weather(city="Bonn")
+    assert model.asked[0].tools[0].strict
+
+
+@pytest.mark.req("R120")
+async def test_the_deprecated_functions_get_a_function_call():
+    answer = await client(Told(calls(BONN, KOELN))).chat.completions.create(
+        model="m", messages=HI, functions=[WEATHER["function"]]
+    )
+    message = answer.choices[0].message
+    assert message.function_call is not None
+    assert message.function_call.arguments == '{"city": "Bonn"}'
+    assert message.tool_calls is None
+    assert answer.choices[0].finish_reason == "function_call"
+
+
+async def test_usage_comes_in_the_stream_only_when_asked_for():
+    chunks = [chunk async for chunk in await client(Told(says("a"))).chat.completions.create(model="m", messages=HI, stream=True)]
+    assert [chunk.usage for chunk in chunks] == [None] * len(chunks)
+    assert chunks[0].choices[0].delta.role == "assistant"
+
+
+# The server's own tools
+
+
+@pytest.mark.req("R113")
+@pytest.mark.req("R116")
+@pytest.mark.req("R117")
+@pytest.mark.parametrize("stream", [False, True])
+async def test_without_tools_of_its_own_a_request_sees_one_seamless_answer(stream: bool):
+    first = [Text("One moment."), *calls(BONN)]
+    model = Told(first, calls(KOELN), says("Sun", " everywhere."))
+    asked = client(model, tools=Functions(weather)).chat.completions
+    if stream:
+        chunks = [chunk async for chunk in await asked.create(model="m", messages=HI, stream=True)]
+        text = "".join(chunk.choices[0].delta.content or "" for chunk in chunks)
+        assert not any(chunk.choices[0].delta.tool_calls for chunk in chunks)
+        reasons = [chunk.choices[0].finish_reason for chunk in chunks if chunk.choices[0].finish_reason]
+    else:
+        answer = await asked.create(model="m", messages=HI)
+        text, reasons = answer.choices[0].message.content or "", [answer.choices[0].finish_reason]
+        assert answer.usage is not None
+        assert answer.usage.prompt_tokens == 21
+    assert text == "One moment.\n\nSun everywhere."
+    assert reasons == ["stop"]
+    assert [message.content for message in model.asked[2].messages if message.role == "tool"] == ["sun in Bonn", "sun in Köln"]
+
+
+@pytest.mark.req("R113")
+@pytest.mark.req("R114")
+async def test_a_request_with_tools_switches_the_servers_own_off():
+    model = Told(calls(BONN))
+    answer = await client(model, tools=Functions(weather)).chat.completions.create(
+        model="m", messages=HI, tools=[{"type": "function", "function": {"name": "other"}}]
+    )
+    assert answer.choices[0].finish_reason == "tool_calls"
+    assert [tool.name for tool in model.asked[0].tools] == ["other"]
+
+
+@pytest.mark.req("R113")
+async def test_without_any_tools_there_is_only_text():
+    model = Told(says("a </tool_call> b"))
+    answer = await client(model).chat.completions.create(model="m", messages=HI)
+    assert answer.choices[0].message.content == "a </tool_call> b"
+    assert model.asked[0].tools == ()
+
+
+# Refusals
+
+
+@pytest.mark.parametrize(
+    ("body", "status", "param"),
+    [
+        ({"messages": []}, 400, "messages"),
+        ({"n": 2}, 400, "n"),
+        ({"tool_choice": "required"}, 400, "tool_choice"),
+        ({"tool_choice": {"name": "x"}, "tools": [WEATHER]}, 400, "tool_choice"),
+        ({"model": "other"}, 404, "model"),
+    ],
+)
+async def test_what_is_wrong_is_said_in_the_clients_own_words(body: dict[str, Any], status: int, param: str):
+    request = {"model": "m", "messages": HI, "extra_body": {}} | body
+    with pytest.raises(openai.APIStatusError) as caught:
+        await client(Told(says("a"))).chat.completions.create(**request)
+    assert caught.value.status_code == status
+    error: Any = caught.value.body
+    assert error["param"] == param
+    assert error["type"] == "invalid_request_error"
+    assert error["message"]
+
+
+async def test_an_unknown_model_is_answered_with_those_that_are_known():
+    with pytest.raises(openai.NotFoundError, match="known: m") as caught:
+        await client(Told(says("a"))).chat.completions.create(model="gpt-9", messages=HI)
+    assert caught.value.code == "model_not_found"
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "content", "status"),
+    [
+        ("POST", "/v1/chat/completions", b"{", 400),
+        ("POST", "/v1/chat/completions", b"", 400),
+        ("POST", "/v1/chat/completions", b"\xff\xfe", 400),
+        ("POST", "/v1/chat/completions", b"[" * 5000, 400),
+        ("POST", "/v1/chat/completions", b"[]", 400),
+        ("POST", "/v1/chat/completions", b'"\\ud800"', 400),
+        ("POST", "/v1/chat/completions", b"x" * 20_000, 413),
+        ("GET", "/v1/chat/completions", b"", 405),
+        ("POST", "/v1/nothing", b"", 404),
+        ("GET", "/v1/models/nothing", b"", 404),
+    ],
+)
+async def test_every_failure_has_the_same_shape(method: str, path: str, content: bytes, status: int):
+    app = create_app({"m": Told(says("a"))}, settings=Settings(largest_body=10_000))
+    async with http(app) as asking:
+        response = await asking.request(method, path, content=content)
+    assert response.status_code == status
+    assert set(response.json()["error"]) == {"message", "type", "param", "code"}
+    assert response.headers["content-type"] == "application/json"
+
+
+async def test_a_body_without_a_length_is_measured_while_it_comes():
+    async def endless() -> AsyncIterator[bytes]:
+        while True:
+            yield b" " * 1000
+
+    async with http(create_app({"m": Told(says("a"))}, settings=Settings(largest_body=10_000))) as asking:
+        assert (await asking.post("/v1/chat/completions", content=endless())).status_code == 413
+
+
+@pytest.mark.parametrize(
+    ("error", "status", "words"),
+    [
+        (Unavailable("no weights", hint="look in /secret"), 503, "no weights"),
+        (ModelError("out of memory"), 500, "out of memory"),
+        (ModelError("busy", retryable=True), 503, "busy"),
+        (TimedOut("too slow"), 504, "too slow"),
+        (Rejected("bad key", status=401), 502, "bad key"),
+        (UsageError("too long", field="messages"), 400, "too long"),
+        (ZeroDivisionError("secret"), 500, "internal error"),
+    ],
+)
+@pytest.mark.parametrize("stream", [False, True])
+async def test_a_model_that_fails_at_once_is_an_http_error_and_the_server_goes_on(
+    error: Exception, status: int, words: str, stream: bool
+):
+    model = Told([error], says("fine"))
+    asking = client(model).chat.completions
+    with pytest.raises(openai.APIStatusError, match=words) as caught:
+        await asking.create(model="m", messages=HI, stream=stream)
+    assert caught.value.status_code == status
+    assert "secret" not in str(caught.value.body)
+    assert (await asking.create(model="m", messages=HI)).choices[0].message.content == "fine"
+    assert model.open == 0
+
+
+@pytest.mark.parametrize("error", [Unavailable("gone"), ZeroDivisionError("secret")])
+async def test_a_model_that_fails_in_the_middle_of_a_stream_says_so_before_the_end(error: Exception):
+    model = Told([Text("so far"), error], says("fine"))
+    async with served(model) as url, httpx2.AsyncClient(base_url=url) as asking:
+        response = await asking.post("/v1/chat/completions", json={"model": "m", "messages": HI, "stream": True})
+        *_, last = FrameReader().feed(response.content)
+        assert response.status_code == 200
+        assert set(json.loads(last.data)["error"]) == {"message", "type", "param", "code"}
+        assert "secret" not in last.data
+        again = await asking.post("/v1/chat/completions", json={"model": "m", "messages": HI})
+        assert again.status_code == 200
+
+
+async def test_the_client_library_raises_on_an_error_in_the_stream():
+    with pytest.raises(openai.APIError, match="gone"):
+        async for _ in await client(Told([Text("so far"), Unavailable("gone")])).chat.completions.create(
+            model="m", messages=HI, stream=True
+        ):
+            pass
+
+
+# Connections
+
+
+@pytest.mark.parametrize("stream", [False, True])
+@pytest.mark.parametrize("tools", [None, Functions(weather)])
+async def test_a_client_that_goes_away_stops_the_generation(stream: bool, tools: Functions | None):
+    model = Told([Text("a"), 30.0, Text("b"), Stopped("stop")])
+    async with served(model, tools=tools) as url, httpx2.AsyncClient(base_url=url) as asking:
+        task = asyncio.create_task(
+            asking.post("/v1/chat/completions", json={"model": "m", "messages": HI, "stream": stream}, timeout=30)
+        )
+        await until(lambda: model.open == 1)
+        task.cancel()
+        await until(lambda: model.open == 0, seconds=2)
+
+
+async def test_a_client_that_stops_reading_half_way_stops_the_generation():
+    model = Told([Text("a"), 30.0, Stopped("stop")])
+    async with served(model) as url:
+        asking = AsyncOpenAI(base_url=f"{url}/v1", api_key="-", max_retries=0)
+        stream = await asking.chat.completions.create(model="m", messages=HI, stream=True)
+        async for chunk in stream:
+            if chunk.choices[0].delta.content == "a":
+                break
+        assert model.open == 1
+        await stream.close()
+        await until(lambda: model.open == 0, seconds=2)
+
+
+async def test_silence_is_filled_with_comments_that_clients_skip():
+    model = Told([0.25, Text("a"), 0.25, Text("b"), Stopped("stop")])
+    app = create_app({"m": model}, settings=Settings(keep_alive=0.1))
+    async with http(app) as asking:
+        response = await asking.post("/v1/chat/completions", json={"model": "m", "messages": HI, "stream": True})
+    assert response.content.startswith(b": keep-alive\n\n: keep-alive\n\ndata: ")
+    assert response.content.count(b": keep-alive\n\n") >= 4
+    frames = FrameReader().feed(response.content)
+    assert frames[-1].data == DONE
+    assert response.headers["content-type"].startswith("text/event-stream")
+
+
+async def test_pieces_are_sent_as_they_come():
+    model = Told([Text("a"), 0.5, Text("b"), Stopped("stop")])
+    async with served(model) as url:
+        asking = AsyncOpenAI(base_url=f"{url}/v1", api_key="-", max_retries=0)
+        came: dict[str, float] = {}
+        async for chunk in await asking.chat.completions.create(model="m", messages=HI, stream=True):
+            came[(chunk.choices[0].delta.content if chunk.choices else "") or ""] = time.monotonic()
+    assert came["b"] - came["a"] > 0.3
+
+
+async def test_many_requests_at_once_are_answered_each_with_its_own():
+    class Echo:
+        async def stream(self, request: Request) -> AsyncIterator[ModelEvent]:
+            for letter in request.messages[-1].content:
+                await asyncio.sleep(0)
+                yield Text(letter)
+            yield Stopped("stop")
+
+    app = create_app({"echo": Echo()})
+    asking = AsyncOpenAI(base_url="http://callsmith/v1", api_key="-", http_client=http(app))
+
+    async def ask(text: str) -> str | None:
+        messages: Any = [{"role": "user", "content": text}]
+        return (await asking.chat.completions.create(model="echo", messages=messages)).choices[0].message.content
+
+    questions = [f"question {number}" for number in range(30)]
+    assert await asyncio.gather(*map(ask, questions)) == questions
+
+
+async def test_our_own_codec_reads_from_our_own_server_what_the_model_said():
+    events = [Thought("hm"), Text("so"), *calls(BONN, KOELN)]
+    tool = Tool("weather", "The weather.", {"type": "object", "properties": {"city": {"type": "string"}}})
+    request = Request((Message.user("hi"),), (tool,), Choice("required"), thinking=True)
+    model = Told(events)
+    async with http(create_app({"m": model})) as asking:
+        body = write_request(ChatRequest("m", request, stream=True, include_usage=True))
+        response = await asking.post("/v1/chat/completions", json=body)
+    reader = EventReader()
+    read = [event for frame in FrameReader().feed(response.content)[:-1] for event in reader.feed(json.loads(frame.data))]
+    assert [*read, *reader.close()] == events
+    assert model.asked == [request]
+
+
+# The rest
+
+
+async def test_models_are_listed_and_found():
+    asking = client(Told(says("a")))
+    assert [model.id async for model in asking.models.list()] == ["m"]
+    assert (await asking.models.retrieve("m")).owned_by == "callsmith"
+    with pytest.raises(openai.NotFoundError):
+        await asking.models.retrieve("n")
+
+
+async def test_a_model_may_have_a_slash_in_its_name():
+    app = create_app({"org/model": Told(says("a"))})
+    async with http(app) as asking:
+        assert (await asking.get("/v1/models/org/model")).json()["id"] == "org/model"
+
+
+async def test_health_is_told():
+    async with http(create_app({"m": Told(says("a"))})) as asking:
+        assert (await asking.get("/health")).json() == {"status": "ok"}
+
+
+def test_a_server_without_models_is_refused():
+    with pytest.raises(UsageError):
+        create_app({})
