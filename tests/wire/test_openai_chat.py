@@ -164,8 +164,9 @@ def test_thinking_is_asked_for_in_either_way(body: dict[str, Any], thinking: boo
 
 
 @pytest.mark.req("R164")
-def test_parallel_calls_are_allowed_unless_forbidden():
-    assert read().request.parallel
+def test_parallel_calls_are_left_to_the_model_unless_the_request_says():
+    assert read().request.parallel is None
+    assert read(parallel_tool_calls=True).request.parallel is True
     assert not read(parallel_tool_calls=False).request.parallel
 
 

@@ -137,12 +137,12 @@ class Sampling:
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """What a model is asked."""
+    """What a model is asked. `parallel` and `thinking`: None leaves it to the model's own settings."""
 
     messages: tuple[Message, ...]
     tools: tuple[Tool, ...] = ()
     choice: Choice = Choice()
-    parallel: bool = True
+    parallel: bool | None = None
     sampling: Sampling = Sampling()
     thinking: bool | None = None
 

@@ -77,7 +77,7 @@ def fit_id(id: str, pattern: str) -> str:
 
 def _instructions(request: Request, tools: Sequence[Tool], format: Format) -> str:
     example = write(format, [Call("tool_name", {"parameter": "value"}, id=fit_id("call_1", format.ids))])
-    number = MANY_CALLS if request.parallel else ONE_CALL
+    number = ONE_CALL if request.parallel is False else MANY_CALLS
     if request.choice.mode == "required":
         number = f"{number} {MUST_CALL}"
     listed = [f"- {tool.name}: {tool.description}".rstrip(": ") + f"\n  parameters: {_json(tool.parameters)}" for tool in tools]

@@ -30,7 +30,8 @@ class Wheels:
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """One model of the catalogue. `also` names formats it falls into when nothing constrains it."""
+    """One model of the catalogue. `also` names formats it falls into when nothing constrains it; `parallel` whether it may
+    be left to make several calls at once where the request does not say: small models do not know when to stop."""
 
     name: str
     title: str
@@ -42,6 +43,7 @@ class Entry:
     also: tuple[str, ...] = ()
     template_file: str = ""
     context: int = 4096
+    parallel: bool = True
     sampling: Sampling = field(default_factory=Sampling)
 
     @property
@@ -94,5 +96,6 @@ def _entry(name: str, row: Mapping[str, Any]) -> Entry:
         also=tuple(row.get("also", ())),
         template_file=row.get("template", ""),
         context=row["context"],
+        parallel=row.get("parallel", True),
         sampling=Sampling(**row.get("sampling", {})),
     )

@@ -29,27 +29,30 @@ class LocalModel:
         *,
         also: Sequence[Format] = (),
         sampling: Sampling = Sampling(),  # noqa: B008 - a frozen value
+        parallel: bool = True,
         thinks: bool = False,
     ) -> None:
         self.engine = engine
         self.format = format
         self.template = template
         self.sampling = sampling
+        self.parallel = parallel
         self.thinks = thinks and format.thinks is not None
         self._read = format.also(*also)
         self._specials = frozenset(engine.specials)
 
     async def stream(self, request: Request) -> AsyncGenerator[ModelEvent, None]:
         """The answer, as it comes."""
+        request = self._settled(request)
         tools = request.choice.among(request.tools)
         prompt = prompt_for(request, tools, self.template, self.format)
         reader = Reader(
             self._read if request.tools else self.format.without_calls(), tools, prompt.opened, specials=self._specials
         )
-        answer = _Answer(self.format.ids, bool(tools), request.parallel)
+        answer = _Answer(self.format.ids, bool(tools), parallel=request.parallel is not False)
         grammar = self._grammar(request, tools, prompt)
         written: list[str] = []
-        async with aclosing(self.engine.generate(prompt, self._settled(request), grammar)) as pieces:
+        async with aclosing(self.engine.generate(prompt, request.sampling, grammar)) as pieces:
             async for piece in pieces:
                 if isinstance(piece, Finished):
                     for event in answer.shown(reader.close()):
@@ -72,15 +75,15 @@ class LocalModel:
             self.format,
             tools,
             request.choice,
-            parallel=request.parallel,
+            parallel=request.parallel is not False,
             opened=prompt.opened,
             thinking=self.thinks and request.thinking is not False,
         )
 
-    def _settled(self, request: Request) -> Sampling:
-        """The request's sampling, and the model's own where it says nothing."""
+    def _settled(self, request: Request) -> Request:
+        """The request, with the model's own settings where it says nothing."""
         asked, own = request.sampling, self.sampling
-        return Sampling(
+        sampling = Sampling(
             temperature=own.temperature if asked.temperature is None else asked.temperature,
             top_p=own.top_p if asked.top_p is None else asked.top_p,
             top_k=own.top_k if asked.top_k is None else asked.top_k,
@@ -89,6 +92,7 @@ class LocalModel:
             max_tokens=own.max_tokens if asked.max_tokens is None else asked.max_tokens,
             stop=asked.stop or own.stop,
         )
+        return replace(request, sampling=sampling, parallel=self.parallel if request.parallel is None else request.parallel)
 
 
 def thinks(format: Format, template_source: str) -> bool:
@@ -101,7 +105,7 @@ class _Answer:
     one that fits the format. Calls nobody may make are not shown, and behind the one call that was wanted nothing is.
     """
 
-    def __init__(self, pattern: str, callable: bool, parallel: bool) -> None:
+    def __init__(self, pattern: str, callable: bool, *, parallel: bool) -> None:
         self._pattern = pattern
         self._callable = callable
         self._parallel = parallel

@@ -41,6 +41,7 @@ def open_model(spec: str, options: Options = Options()) -> LocalModel:  # noqa: 
         template,
         also=[format_named(name) for name in entry.also] if entry else (),
         sampling=entry.sampling if entry else Sampling(),
+        parallel=entry.parallel if entry else True,
         thinks=thinks(format, source),
     )
 

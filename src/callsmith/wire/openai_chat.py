@@ -82,7 +82,7 @@ def read_request(body: Json) -> ChatRequest:
             messages=_read_messages(fields),
             tools=tools,
             choice=choice,
-            parallel=not legacy and parallel is not False,  # one `function_call` is all the deprecated answer can hold
+            parallel=False if legacy else parallel,  # one `function_call` is all the deprecated answer can hold
             sampling=_read_sampling(fields),
             thinking=_read_thinking(fields),
         ),
@@ -265,7 +265,7 @@ def write_request(chat: ChatRequest) -> dict[str, Json]:
         "functions": functions if chat.legacy else None,
         "tools": None if chat.legacy else wrapped or None,
         "tool_choice": _write_choice(request.choice),
-        "parallel_tool_calls": None if request.parallel or chat.legacy else False,
+        "parallel_tool_calls": None if chat.legacy else request.parallel,
         "temperature": sampling.temperature,
         "top_p": sampling.top_p,
         "top_k": sampling.top_k,
