@@ -216,10 +216,9 @@ class Reader:
             closing = (yield from source.at(close)) if close else None
             leading = yield from (source.at(lead) if lead else call.at_name())
             if closing and (not leading or len(closing) > len(leading)):
-                yield from call.literals(part.close, soft=True)
-                source.mark()
                 if not count and not strong:
                     raise Mismatch("an empty section")
+                yield from call.literals(part.close, soft=True)
                 return
             if leading:
                 try:

@@ -26,6 +26,7 @@ from callsmith.formats.layout import (
     Spelling,
     first,
     nodes_of,
+    texts,
 )
 
 
@@ -58,9 +59,9 @@ class _Item:
         self.index = index
 
     def text(self, nodes: Nodes) -> str:
-        return "".join(self._node(node, nodes[position + 1 :]) for position, node in enumerate(nodes))
+        return "".join(self._node(node) for node in nodes)
 
-    def _node(self, node: Node, rest: Nodes) -> str:
+    def _node(self, node: Node) -> str:
         match node:
             case str():
                 return node
@@ -74,9 +75,7 @@ class _Item:
                 return self._envelope(node)
             case Each():
                 return node.between.join(
-                    "".join(
-                        self._argument(one, key, value, node.nodes[position + 1 :]) for position, one in enumerate(node.nodes)
-                    )
+                    "".join(self._argument(node.nodes, position, key, value) for position in range(len(node.nodes)))
                     for key, value in self.call.arguments.items()
                 )
             case Hole.NAME:
@@ -101,19 +100,21 @@ class _Item:
                 fields[self.call.name if isinstance(key, Hole) else key] = held[hole]
         return spell(JSON, fields)
 
-    def _argument(self, node: Node, key: str, value: Json, rest: Nodes) -> str:
-        values = self.part.values
+    def _argument(self, nodes: Nodes, position: int, key: str, value: Json) -> str:
+        values, node = self.part.values, nodes[position]
         if isinstance(node, Opt):
-            return "".join(self._argument(inner, key, value, ()) for inner in node.nodes) if node.write else ""
+            inner = node.nodes if node.write else ()
+            return "".join(self._argument(inner, at, key, value) for at in range(len(inner)))
         match node:
             case Hole.KEY:
                 return escaped(values, key)
             case Hole.TYPE:
                 return flag_of(values, value)
             case Hole.VALUE:
-                return spell_within(values, value, first(rest))
+                before = texts(nodes[position - 1])
+                return spell_within(values, value, first(nodes[position + 1 :]), bare=not before or not before[0].endswith("\n"))
             case _:
-                return self._node(node, rest)
+                return self._node(node)
 
 
 def escaped(values: Spelling, name: str) -> str:
@@ -129,12 +130,12 @@ def flag_of(values: Spelling, value: Json) -> str:
     return flags.get(kind, flags.get("json", kind))
 
 
-def spell_within(values: Spelling, value: Json, closers: tuple[str, ...]) -> str:
-    """A value that ends at one of the closers; refused where it contains one."""
+def spell_within(values: Spelling, value: Json, closers: tuple[str, ...], *, bare: bool) -> str:
+    """A value that ends at one of the closers; refused where it contains one. `bare`: no newline of the format's is around it."""
     text = spell(values, value)
     if isinstance(values, Raw) and any(closer in text for closer in closers):
         raise UsageError(f"the value {text!r} contains {closers[0]!r}, which ends it in this format")
-    if isinstance(values, Raw) and values.trim and (text.startswith("\n") or text.endswith("\n")):
+    if isinstance(values, Raw) and values.trim and bare and (text.startswith("\n") or text.endswith("\n")):
         return f"\n{text}\n"
     return text
 

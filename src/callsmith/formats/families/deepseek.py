@@ -1,4 +1,6 @@
-"""DeepSeek V3.2 and V4: DSML, elements whose parameters say whether they are strings.
+"""DeepSeek. V3 and R1 fence the arguments, V3.1 does not; V3.2 and V4 write DSML, whose parameters say whether they are strings.
+
+<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>get_weather<｜tool▁sep｜>{"city": "Paris"}<｜tool▁call▁end｜><｜tool▁calls▁end｜>
 
 <｜DSML｜function_calls>
 <｜DSML｜invoke name="get_weather">
@@ -7,10 +9,21 @@
 </｜DSML｜function_calls>
 """
 
-from callsmith.formats.layout import KEY, NAME, TYPE, VALUE, Calls, Format, Raw, Thinks, any_, each, opt
+from callsmith.formats.layout import ARGS, KEY, NAME, TYPE, VALUE, Calls, Format, Nodes, Raw, Thinks, any_, each, opt
 
+THINKS = Thinks("<think>\n", "\n</think>\n\n", ended_by_calls=True)
 D = "｜DSML｜"
-THINKS = Thinks("<think>", "</think>\n\n", ended_by_calls=True)
+
+
+def _marked(body: Nodes, between: str) -> Calls:
+    return Calls(
+        "<｜tool▁call▁begin｜>", *body, "<｜tool▁call▁end｜>",
+        open=("<｜tool▁calls▁begin｜>",), between=between, close=("<｜tool▁calls▁end｜>",),
+    )  # fmt: skip
+
+
+FENCED = _marked(("function<｜tool▁sep｜>", NAME, "\n```json\n", ARGS, "\n```"), "\n")
+PLAIN = _marked((NAME, "<｜tool▁sep｜>", ARGS), "")
 
 
 def _dsml(*sections: str) -> Calls:
@@ -22,5 +35,7 @@ def _dsml(*sections: str) -> Calls:
     )  # fmt: skip
 
 
+V3 = Format(name="deepseek-v3", parts=(THINKS, FENCED, PLAIN), aliases=("deepseekv3", "deepseek-r1"))
+V31 = Format(name="deepseek-v31", parts=(THINKS, PLAIN, FENCED), aliases=("deepseekv31", "deepseek-v3.1"))
 V32 = Format(name="deepseek-v32", parts=(THINKS, _dsml("function_calls", "tool_calls")), aliases=("deepseekv32", "deepseek-v3.2"))
 V4 = Format(name="deepseek-v4", parts=(THINKS, _dsml("tool_calls", "function_calls")), aliases=("deepseekv4",))

@@ -1,17 +1,25 @@
-"""Gemma 4: a relaxed dict, its strings between special tokens.
+"""Gemma 4 and FunctionGemma: a relaxed dict, its strings between special tokens.
 
 <|tool_call>call:get_weather{city:<|"|>Paris<|"|>,days:3}<tool_call|>
+<start_function_call>call:get_weather{city:<escape>Paris<escape>}<end_function_call>
 """
 
 from callsmith.formats.layout import ARGS, NAME, Calls, Format, Notation, Thinks, any_
 
+
+def _relaxed(quote: str) -> Notation:
+    return Notation(quotes=(quote,), bare_keys=True, escapes=False, item_separator=",", key_separator=":")
+
+
 GEMMA4 = Format(
     name="gemma4",
+    aliases=("gemma",),
     parts=(
         Thinks((any_("<|channel>thought\n", "<|channel>"),), "<channel|>"),
-        Calls(
-            "<|tool_call>", "call:", NAME, ARGS, "<tool_call|>",
-            values=Notation(quotes=('<|"|>',), bare_keys=True, escapes=False, item_separator=",", key_separator=":"),
-        ),
+        Calls("<|tool_call>", "call:", NAME, ARGS, "<tool_call|>", values=_relaxed('<|"|>')),
     ),
-)  # fmt: skip
+)
+FUNCTIONGEMMA = Format(
+    name="functiongemma",
+    parts=(Calls("<start_function_call>", "call:", NAME, ARGS, "<end_function_call>", values=_relaxed("<escape>")),),
+)

@@ -1,17 +1,25 @@
-"""Hermes: Qwen 2.5 and 3, QwQ, Hermes 2 and 3, and many fine-tunes.
+"""Hermes: Qwen 2.5 and 3, QwQ, Hermes 2 and 3, SmolLM3, MiniCPM-V, and many fine-tunes.
 
-<tool_call>
-{"name": "get_weather", "arguments": {"city": "Paris"}}
-</tool_call>
+    <tool_call>
+    {"name": "get_weather", "arguments": {"city": "Paris"}}
+    </tool_call>
+
+LongCat writes `<longcat_tool_call>`; ERNIE 4.5 frames its answers in `<response>`.
 """
 
-from callsmith.formats.layout import ARGS, NAME, Calls, Format, Thinks, obj
+from callsmith.formats.layout import ARGS, NAME, Calls, Format, Says, Thinks, obj
 
-FORMAT = Format(
+THINKS = Thinks("<think>\n", "\n</think>\n\n")
+ENVELOPE = obj(("name", NAME), ("arguments", ARGS))
+CALLS = Calls("<tool_call>\n", ENVELOPE, "\n</tool_call>", between="\n")
+
+HERMES = Format(
     name="hermes",
-    aliases=("qwen", "qwen25", "qwen2.5", "qwen3", "trinity"),
-    parts=(
-        Thinks("<think>\n", "\n</think>\n\n"),
-        Calls("<tool_call>\n", obj(("name", NAME), ("arguments", ARGS)), "\n</tool_call>", between="\n"),
-    ),
+    aliases=("qwen", "qwen25", "qwen2.5", "qwen3", "trinity", "smollm3", "minicpm-v", "bielik", "reka-edge"),
+    parts=(THINKS, CALLS),
 )
+GRANITE4 = Format(name="granite4", parts=(CALLS,))
+LONGCAT = Format(
+    name="longcat", parts=(THINKS, Calls("<longcat_tool_call>", ENVELOPE, "</longcat_tool_call>", between="\n"), CALLS)
+)
+ERNIE45 = Format(name="ernie45", parts=(THINKS, Says("<response>\n", "\n</response>\n"), CALLS), aliases=("ernie-4.5",))

@@ -1,13 +1,28 @@
-"""Kimi K3 (XTML): elements of special tokens, each argument with its type.
+"""Kimi. K2 writes an id that holds the name; K3 (XTML) elements of special tokens, each argument with its type.
+
+<|tool_calls_section_begin|><|tool_call_begin|>functions.get_weather:0<|tool_call_argument_begin|>{"city": "Paris"}
+<|tool_call_end|><|tool_calls_section_end|>
 
 <|open|>tools<|sep|><|open|>call tool="get_weather" index="1"<|sep|><|open|>argument key="city" type="string"<|sep|>Paris
 <|close|>argument<|sep|><|close|>call<|sep|><|close|>tools<|sep|>
 """
 
-from callsmith.formats.layout import INDEX, KEY, NAME, TYPE, VALUE, Calls, Format, Raw, Says, Thinks, each, opt
+from callsmith.formats.layout import ARGS, INDEX, KEY, NAME, TYPE, VALUE, Calls, Format, Raw, Says, Thinks, any_, each, ident, opt
 
 TYPES = ("string", "number", "boolean", "null", "array", "object")
 
+K2 = Format(
+    name="kimi-k2",
+    parts=(
+        Thinks("<think>", "</think>", ended_by_calls=True),
+        Calls(
+            "<|tool_call_begin|>", ident(opt("functions."), NAME, opt(":", INDEX)), "<|tool_call_argument_begin|>", ARGS,
+            "<|tool_call_end|>",
+            open=(any_("<|tool_calls_section_begin|>", "<|tool_call_section_begin|>"),),
+            close=(any_("<|tool_calls_section_end|>", "<|tool_call_section_end|>"),),
+        ),
+    ),
+)  # fmt: skip
 K3 = Format(
     name="kimi-k3",
     parts=(

@@ -1,14 +1,31 @@
-"""MiniMax M3: nested elements, every tag behind a marker of its own.
+"""MiniMax. M2 writes `invoke` elements; M3 nested elements, every tag behind a marker of its own.
+
+<minimax:tool_call>
+<invoke name="get_weather">
+<parameter name="city">Paris</parameter>
+</invoke>
+</minimax:tool_call>
 
 ]<]minimax[>[<tool_call>
 ]<]minimax[>[<invoke name="get_weather">]<]minimax[>[<city>Paris]<]minimax[>[</city>]<]minimax[>[</invoke>
 ]<]minimax[>[</tool_call>
 """
 
-from callsmith.formats.layout import KEY, NAME, VALUE, Calls, Format, Nested, Thinks, each
+from callsmith.formats.layout import KEY, NAME, RAW, VALUE, Calls, Format, Nested, Thinks, any_, each
 
 MARK = "]<]minimax[>["
 
+M2 = Format(
+    name="minimax-m2",
+    parts=(
+        Thinks("<think>\n", "\n</think>\n\n", ended_by_calls=True),
+        Calls(
+            '<invoke name="', NAME, any_('">\n', '"/>'),
+            each('<parameter name="', KEY, '">', VALUE, "</parameter>\n"), "</invoke>\n",
+            open=("<minimax:tool_call>\n",), close=("</minimax:tool_call>",), values=RAW,
+        ),
+    ),
+)  # fmt: skip
 M3 = Format(
     name="minimax-m3",
     parts=(

@@ -1,16 +1,35 @@
-"""Pythonic: a list of Python calls (Llama 3.2 and 4, ToolACE).
+"""Pythonic: Python calls in a list (Llama 3.2 and 4, ToolACE, LFM2), or one a line (OLMo 3).
 
 [get_weather(city='Paris', days=3), get_time()]
+<|tool_call_start|>[get_weather(city="Paris")]<|tool_call_end|>
 """
 
-from callsmith.formats.layout import KEY, NAME, PYTHON, VALUE, Calls, Format, each
+from callsmith.formats.layout import ARGS, KEY, NAME, PYTHON, VALUE, Calls, Format, Nodes, Thinks, each, obj, opt
 
-FORMAT = Format(
-    name="pythonic",
+CALL = (NAME, "(", each(KEY, "=", VALUE, between=", "), ")")
+
+
+def _python(open: Nodes, close: Nodes, between: str = ", ") -> Calls:
+    return Calls(*CALL, open=open, between=between, close=close, values=PYTHON)
+
+
+PYTHONIC = Format(name="pythonic", parts=(_python(("[",), ("]",)),))
+LLAMA4_PYTHONIC = Format(
+    name="llama4-pythonic",
+    parts=(_python((opt("<|python_start|>"), "["), ("]", opt("<|python_end|>"))),),
+)
+LFM2 = Format(
+    name="lfm2",
     parts=(
+        Thinks("<think>\n", "\n</think>\n\n"),
+        _python(("<|tool_call_start|>", "["), ("]", "<|tool_call_end|>")),
         Calls(
-            NAME, "(", each(KEY, "=", VALUE, between=", "), ")",
-            open=("[",), between=", ", close=("]",), values=PYTHON,
+            obj(("name", NAME), ("arguments", ARGS)),
+            open=("<|tool_call_start|>", opt("[")), between=", ", close=(opt("]"), "<|tool_call_end|>"),
         ),
     ),
 )  # fmt: skip
+OLMO3 = Format(
+    name="olmo3",
+    parts=(Thinks("<think>\n", "\n</think>\n\n"), _python(("<function_calls>\n",), ("\n</function_calls>",), "\n")),
+)

@@ -1,0 +1,42 @@
+"""Families that write `invoke` elements with `parameter` elements in them.
+
+<invoke name="get_weather">
+<parameter name="city">Paris</parameter>
+</invoke>
+"""
+
+from callsmith.formats.layout import ARGS, KEY, NAME, RAW, VALUE, Calls, Format, Thinks, any_, each, obj, opt
+
+DOTS = Format(
+    name="dots",
+    parts=(
+        Thinks("<think>", "</think>"),
+        Calls(
+            '<invoke name="', NAME, '">', each('<parameter name="', KEY, '">', VALUE, "</parameter>"), "</invoke>",
+            open=("<dots_function_call>",), close=("</dots_function_call>",), values=RAW,
+        ),
+        Calls(obj(("name", NAME), ("arguments", ARGS)), open=("<dots_function_call>",), close=("</dots_function_call>",)),
+    ),
+)  # fmt: skip
+STEP3 = Format(
+    name="step3",
+    parts=(
+        Thinks("<think>\n", "\n</think>\n"),
+        Calls(
+            "<｜tool_call_begin｜>", opt("function<｜tool_sep｜>"), '<steptml:invoke name="', NAME, '">',
+            each('<steptml:parameter name="', KEY, '">', VALUE, "</steptml:parameter>"),
+            "</steptml:invoke>", "<｜tool_call_end｜>",
+            open=("<｜tool_calls_begin｜>",), between="\n", close=("<｜tool_calls_end｜>",), values=RAW,
+        ),
+    ),
+)  # fmt: skip
+MINICPM5 = Format(
+    name="minicpm5",
+    parts=(
+        Thinks("<think>\n", "\n</think>\n\n", ended_by_calls=True),
+        Calls(
+            '<function name="', NAME, any_('">', '"/>'), each('<param name="', KEY, '">', VALUE, "</param>"), "</function>",
+            between="\n", values=RAW,
+        ),
+    ),
+)  # fmt: skip
