@@ -5,6 +5,7 @@ import json
 import re
 from collections.abc import Callable, Mapping
 from typing import Any as AnyType
+from typing import cast
 
 from callsmith.core.values import Json, Schema, Tool
 from callsmith.formats.layout import (
@@ -67,7 +68,7 @@ class CallReader:
         self.repairs: set[str] = set()
         self._done = False  # the arguments are complete; what follows may be missing
         self._closed = False
-        self._strong = True
+        self._strong = self._anyone = True
         self._part = Calls()
         self._schema: Schema = {}
 
@@ -79,11 +80,12 @@ class CallReader:
             raise Mismatch(f"arguments are not JSON: {problem}") from None
         return parsed
 
-    def read(self, part: Calls, *, strong: bool) -> Asking[None]:
-        """One call, written as the part's item. `strong`: its marker alone makes it a call, whatever the name."""
+    def read(self, part: Calls, *, strong: bool = True, anyone: bool = True) -> Asking[None]:
+        """One call, written as the part's item. `strong`: its marker alone makes it a call; `anyone`: whatever the name."""
         self.reset()
         self._part = part
         self._strong = strong
+        self._anyone = anyone
         yield from self._walk(part.item)
         if not self.started:
             self._start()
@@ -98,12 +100,20 @@ class CallReader:
     def _start(self) -> None:
         if not self.name:
             raise Mismatch("a call without a name")
-        if self._tools and self.name not in self._tools and (self._strict or not self._strong):
+        self._settle_name()
+        if self._tools and self.name not in self._tools and (self._strict or not (self._strong or self._anyone)):
             raise Mismatch(f"no tool is called {self.name!r}")
         tool = self._tools.get(self.name)
         self._schema = tool.parameters if tool else {}
         self.started = True
         self._announce(self.name, self.id)
+
+    def _settle_name(self) -> None:
+        """A name in a namespace is taken for the tool it ends in; one that is doubled, for its half."""
+        *spaces, last = self.name.split(".")
+        if spaces and self.name not in self._tools and (last in self._tools or spaces == [last]):
+            self._repair("other-name")
+            self.name = last
 
     # --- literals and words -----------------------------------------------------------------------------------------------
 
@@ -357,8 +367,11 @@ class CallReader:
         beyond = tuple(closer for closer in (*closers_of(self._part), *first(self._part.item)) if is_strong(closer))
         self._push("{")
         count = 0
+        self._keys: set[str] = set()
         while True:
-            yield from source.peek()
+            if not (yield from source.space()):
+                self._end_early(count)
+                break
             hit = yield from source.at((*lead, *ends, *beyond))
             if hit is not None and hit not in lead:
                 if hit not in ends:
@@ -376,6 +389,13 @@ class CallReader:
             count += 1
         self._push("}")
 
+    def _end_early(self, count: int) -> None:
+        """The text ended between two arguments. If the tool needs no more than there is, only the closer is missing."""
+        properties = self._schema.get("properties", ())
+        if not self._schema or (properties and not count) or not self._keys.issuperset(self._schema.get("required", ())):
+            raise Cut("the text ended")
+        self._repair("missing-close")
+
     def _argument(self, nodes: Nodes, count: int, follow: tuple[str, ...]) -> Asking[None]:
         key: str | None = None
         flag: str | None = None
@@ -383,7 +403,18 @@ class CallReader:
             ends = first(nodes[position + 1 :], follow)
             if node is VALUE:
                 assert key is not None
-                yield from self._value(key, flag, ends)
+                ends += self._siblings(nodes)
+                if self._may_wrap(key, count):
+                    held: list[str] = []
+                    yield from self._value(key, flag, ends, held.append)
+                    self._unwrap(key, "".join(held))
+                else:
+                    self._push(f"{', ' if count else ''}{quoted(key)}: ")
+                    yield from self._value(key, flag, ends, self._push)
+                self._keys.add(key)
+                if (yield from self._source.at(self._siblings(nodes))):
+                    self._repair("missing-close")
+                    return
             elif isinstance(node, str | Any):
                 yield from self._edge(node, exact=nodes[position + 1 : position + 2] == (VALUE,))
             elif isinstance(node, Opt):
@@ -392,11 +423,16 @@ class CallReader:
                     flag = yield from self._word(ends)
             elif node is KEY:
                 word = yield from self._word(ends)
-                if key is None:
-                    key = word
-                    self._push(f"{', ' if count else ''}{quoted(key)}: ")
+                key = key or word
             elif node in (TYPE, SKIP, INDEX):
                 flag = yield from self._word(ends)
+
+    def _siblings(self, nodes: Nodes) -> tuple[str, ...]:
+        """How the tool's own arguments begin, on a line of their own: there a raw value ends, closed or not."""
+        if not isinstance(self._part.values, Raw) or not self._part.values.trim or self._strict:
+            return ()
+        before, after = texts(nodes[0])[0].strip(), texts(nodes[2])[0].strip()
+        return tuple(f"\n{before}{key}{after}" for key in self._schema.get("properties", ()))
 
     def _literal_of(self, node: Node) -> Asking[None]:
         if isinstance(node, str | Any):
@@ -408,15 +444,34 @@ class CallReader:
         if not exact:
             yield from self._source.space()
 
-    def _value(self, key: str, flag: str | None, ends: tuple[str, ...]) -> Asking[None]:
+    def _may_wrap(self, key: str, count: int) -> bool:
+        """Whether a first argument may be all of them in one, under a name the tool does not know."""
+        properties = self._schema.get("properties")
+        return not count and key in ARGS_KEYS and bool(properties) and key not in (properties or ())
+
+    def _unwrap(self, key: str, text: str) -> None:
+        inner: AnyType = json.loads(text, strict=False)
+        if isinstance(inner, str):
+            try:
+                inner = json.loads(inner, strict=False)
+            except (ValueError, RecursionError):
+                inner = None
+        if isinstance(inner, dict) and self._schema["properties"].keys() >= set(cast(dict[str, Json], inner)):
+            self._repair("unwrapped")
+            self._keys.update(cast(dict[str, Json], inner))
+            self._push(json.dumps(inner, ensure_ascii=False)[1:-1])
+        else:
+            self._push(f"{quoted(key)}: {text}")
+
+    def _value(self, key: str, flag: str | None, ends: tuple[str, ...], push: Emit) -> Asking[None]:
         typing = Typing(self._schema, property_of(self._schema, self._schema, key), flag)
         match self._part.values:
             case Notation() as spelling:
-                yield from read_notation(self._source, spelling, self._sink)
+                yield from read_notation(self._source, spelling, Sink(push, self._repair))
             case Raw() as spelling:
-                yield from read_raw(self._source, spelling, ends, typing, self._push)
+                yield from read_raw(self._source, spelling, ends, typing, push)
             case Nested() as spelling:
-                yield from read_nested(self._source, spelling, typing, self._push)
+                yield from read_nested(self._source, spelling, typing, push)
 
 
 def _ignore(text: str) -> None:

@@ -42,6 +42,7 @@ class Reader:
         self._part: Says | Thinks | None = None
         self._gap: str | None = None  # white space at an edge, kept until it is known whether text follows it
         self._fresh = False  # nothing of this thought, or of the text after it, has come yet
+        self._spoken = False  # some text has come
         self._prompt = 0  # how much of the text not yet dealt with is the prompt's
         self._main = self._read()
         next(self._main)
@@ -104,6 +105,7 @@ class Reader:
             text = text.lstrip() if self._fresh else text
             self._gap = None
         self._fresh = False
+        self._spoken = self._spoken or self._kind is Text
         if self._kind is Thought:
             bare = text.rstrip()
             if len(bare) < len(text):
@@ -207,8 +209,9 @@ class Reader:
     def _section(self, part: Calls, hit: str) -> Asking[None]:
         source, call = self._source, self._call
         lead, between, close = first(part.item), part.between.strip(), first(part.close)
-        strong = is_strong(hit)
-        strong = (yield from call.open_section(part.open, lead)) or strong
+        strong = (yield from call.open_section(part.open, lead)) or is_strong(hit)
+        # Where nothing was said before it, even a bare object is meant as a call; later only with the name of a tool.
+        anyone = strong or (part is self._turn.format.calls and not self._spoken)
         count = 0
         while True:
             if not (yield from source.space()):
@@ -222,7 +225,7 @@ class Reader:
                 return
             if leading:
                 try:
-                    yield from call.read(part, strong=strong)
+                    yield from call.read(part, strong=strong, anyone=anyone)
                 except (Mismatch, Cut):
                     if count and not call.started:
                         break

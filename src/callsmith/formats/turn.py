@@ -12,6 +12,7 @@ from callsmith.formats.layout import (
     Each,
     Format,
     Ident,
+    Nested,
     Node,
     Nodes,
     Notation,
@@ -26,6 +27,12 @@ from callsmith.formats.layout import (
 )
 from callsmith.formats.source import Stops, stops
 
+# What tokenizers add around turns. A server that does not strip them lets them into the text, where they mean nothing.
+CONTROL = (
+    "<bos>", "<eos>", "<|im_end|>", "<|endoftext|>", "<|begin_of_text|>", "<|end_of_text|>", "<|eot_id|>", "<|eom_id|>",
+    "<end_of_turn>", "<｜begin▁of▁sentence｜>", "<｜end▁of▁sentence｜>", "<|START_OF_TURN_TOKEN|>", "<|CHATBOT_TOKEN|>",
+    "<|END_OF_TURN_TOKEN|>",
+)  # fmt: skip
 SPECIAL = "\ufdd0"  # stands before a special token's text, to tell it from the same letters; a noncharacter, never real text
 
 
@@ -74,10 +81,9 @@ def turn_of(format: Format, specials: frozenset[str] = frozenset()) -> Turn:
         for marker in dict.fromkeys(starts(part)):
             openers[marker] = (*openers.get(marker, ()), part)
     closers = {closer for part in ready.parts for closer in _closers(part)} - set(openers)
-    drop = frozenset(ready.drop) - set(openers)
-    # A turn without any marker still needs something to look for; a lone mark of a special token means nothing.
-    plain = stops((*openers, *closers, *drop) or (SPECIAL,))
-    return Turn(ready, openers, plain, drop)
+    noise = {*ready.drop, *(mark_specials(text, specials) for text in CONTROL)}
+    drop = frozenset(noise - closers - set(openers))
+    return Turn(ready, openers, stops((*openers, *closers, *drop)), drop)
 
 
 def _closers(part: Part) -> tuple[str, ...]:
@@ -119,6 +125,8 @@ def _special_part(part: Part, specials: frozenset[str]) -> Part:
     values = part.values
     if isinstance(values, Notation):
         values = replace(values, quotes=tuple(mark_specials(quote, specials) for quote in values.quotes))
+    elif isinstance(values, Nested):
+        values = replace(values, prefix=mark_specials(values.prefix, specials))
     return Calls(
         *over(part.item),
         open=over(part.open),

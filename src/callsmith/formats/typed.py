@@ -68,13 +68,33 @@ def types_of(root: Schema, schema: Any, depth: int = 0) -> frozenset[str]:
     return frozenset(allowed & ANYTHING) or ANYTHING
 
 
-def property_of(root: Schema, schema: Schema, key: str) -> Schema:
-    """The schema of one property; what is not declared says nothing."""
+def property_of(root: Schema, schema: Any, key: str, depth: int = 0) -> Schema:
+    """The schema of one property, also where an alternative declares it; what is not declared says nothing."""
     found = resolve(root, schema)
     declared = found.get("properties")
     if isinstance(declared, Mapping) and key in declared:
         return resolve(root, declared[key])
+    for one in alternatives(found) if depth < 8 else ():
+        if inner := property_of(root, one, key, depth + 1):
+            return inner
     return resolve(root, found.get("additionalProperties"))
+
+
+def items_of(root: Schema, schema: Any, depth: int = 0) -> Schema:
+    """The schema of an array's items, also where an alternative declares it."""
+    found = resolve(root, schema)
+    if "items" in found:
+        return resolve(root, found["items"])
+    for one in alternatives(found) if depth < 8 else ():
+        if inner := items_of(root, one, depth + 1):
+            return inner
+    return {}
+
+
+def alternatives(schema: Schema) -> list[Any]:
+    """The schemas a schema is put together from."""
+    lists = (schema.get(keyword) for keyword in ("anyOf", "oneOf", "allOf"))
+    return [one for found in lists if isinstance(found, list) for one in cast(list[Any], found)]
 
 
 def typed(text: str, types: frozenset[str]) -> str:
@@ -100,15 +120,24 @@ def _structure(text: str, types: frozenset[str]) -> str | None:
     try:
         value: Any = json.loads(text, strict=False)
     except (ValueError, RecursionError):
-        try:
-            value = ast.literal_eval(text)
-        except (ValueError, SyntaxError, RecursionError, MemoryError):
-            return None
+        value = _python_or_escaped(text)
     if SCALARS.get(type(cast(object, value))) not in types:
         return None
     try:
         return json.dumps(value, ensure_ascii=False)
     except (TypeError, ValueError, RecursionError):
+        return None
+
+
+def _python_or_escaped(text: str) -> Any:
+    """A Python literal, or JSON that was escaped once too often; None if it is neither."""
+    try:
+        return ast.literal_eval(text)
+    except (ValueError, SyntaxError, RecursionError, MemoryError):
+        pass
+    try:
+        return json.loads(json.loads(f'"{text}"', strict=False), strict=False)
+    except (ValueError, RecursionError):
         return None
 
 

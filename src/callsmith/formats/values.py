@@ -10,7 +10,7 @@ from typing import NamedTuple
 from callsmith.core.values import Schema
 from callsmith.formats.layout import JSON, Nested, Notation, Raw
 from callsmith.formats.source import Asking, Cut, Emit, Mismatch, Source, Stops, stops
-from callsmith.formats.typed import atom, property_of, quoted, resolve, typed, types_of
+from callsmith.formats.typed import atom, items_of, property_of, quoted, typed, types_of
 
 DEEPEST = 100
 STRING = frozenset({"string"})
@@ -216,6 +216,8 @@ def _hold(source: Source, wanted: Stops, held: list[str], *, quotes: bool) -> As
         return (yield from source.until(wanted, held.append))
     outside = stops((*wanted.texts, '"'))
     while (stop := (yield from source.until(outside, held.append))) == '"':
+        if held and held[-1].endswith("\\"):
+            return (yield from source.until(wanted, held.append))  # escaped once too often: nothing is between quotes
         source.pos += 1
         held.append('"')
         while (stop := (yield from source.until(STRING_END, held.append))) == "\\":
@@ -254,7 +256,7 @@ def read_nested(source: Source, spelling: Nested, typing: Typing, push: Emit, de
             push(", ")
         if not listed:
             push(f"{quoted(key)}: ")
-        inner = resolve(root, schema.get("items")) if listed else property_of(root, schema, key)
+        inner = items_of(root, schema) if listed else property_of(root, schema, key)
         yield from read_nested(source, spelling, Typing(root, inner), push, depth + 1)
         source.pos += len(end)
         if (yield from element_name(source)) != key:

@@ -13,7 +13,10 @@ def _python(open: Nodes, close: Nodes, between: str = ", ") -> Calls:
     return Calls(*CALL, open=open, between=between, close=close, values=PYTHON)
 
 
-PYTHONIC = Format(name="pythonic", parts=(_python(("[",), ("]",)),))
+PYTHONIC = Format(
+    name="pythonic",
+    parts=(_python((opt("<|python_start|>", write=False), "["), ("]", opt("<|python_end|>", write=False))),),
+)
 LLAMA4_PYTHONIC = Format(
     name="llama4-pythonic",
     parts=(_python((opt("<|python_start|>"), "["), ("]", opt("<|python_end|>"))),),

@@ -23,6 +23,7 @@ GIGACHAT3 = Format(
         Calls("<|message_sep|>\n\n", "function call<|role_sep|>\n", NAMED, most=1),
         Calls("<|function_call|>", NAMED, most=1),
     ),
+    drop=("</s>",),
 )
 GIGACHAT31 = Format(name="gigachat31", parts=(Calls("<|function_call|>", NAMED, most=1),))
 FUNCTIONARY_V31 = Format(name="functionary-v31", parts=(Calls("<function=", NAME, ">", ARGS, "</function>"),))
