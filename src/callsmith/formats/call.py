@@ -1,48 +1,36 @@
 """Reading one call: a walk over the nodes of a `Calls` part."""
 
-import html
 import json
-import re
 from collections.abc import Callable, Mapping
 from typing import Any as AnyType
-from typing import cast
 
 from callsmith.core.values import Json, Schema, Tool
+from callsmith.formats.each import WRAPPERS as ARGS_KEYS
+from callsmith.formats.each import Arguments
 from callsmith.formats.layout import (
     ARGS,
     ID,
-    INDEX,
     JSON,
-    KEY,
     NAME,
-    SKIP,
-    TYPE,
-    VALUE,
     Any,
     Calls,
     Each,
     Hole,
     Ident,
-    Nested,
-    Node,
     Nodes,
     Notation,
     Obj,
     Opt,
-    Raw,
     first,
     is_strong,
     texts,
 )
-from callsmith.formats.source import Asking, Cut, Emit, Mismatch, Source, stops
-from callsmith.formats.turn import SPECIAL, closers_of
-from callsmith.formats.typed import property_of, quoted
-from callsmith.formats.values import Sink, Typing, read_nested, read_notation, read_raw
+from callsmith.formats.source import Asking, Emit, Mismatch, Source
+from callsmith.formats.turn import SPECIAL
+from callsmith.formats.values import Sink, read_notation
+from callsmith.formats.words import NAME_LIKE, Words
 
-NAME_LIKE = re.compile(r"[\w.\-:/&;$@+#]+")
-WORD_LIKE = re.compile(r"[^<>\n]+")
 NAME_KEYS = ("name", "tool_name", "function")
-ARGS_KEYS = ("arguments", "parameters", "args", "input")
 
 
 class CallReader:
@@ -55,8 +43,8 @@ class CallReader:
         self._tools = tools
         self._announce = start
         self._push = push
-        self._strict = strict
-        self._sink = Sink(push, self._repair)
+        self._words = Words(source, strict=strict)
+        self._sink = Sink(push, self._words.repair)
         self.reset()
 
     def reset(self) -> None:
@@ -65,12 +53,17 @@ class CallReader:
         self.id = ""
         self.started = False
         self.text: list[str] = []
-        self.repairs: set[str] = set()
+        self._words.repairs.clear()
         self._done = False  # the arguments are complete; what follows may be missing
         self._closed = False
         self._strong = self._anyone = True
         self._part = Calls()
         self._schema: Schema = {}
+
+    @property
+    def repairs(self) -> tuple[str, ...]:
+        """The leniencies this call needed."""
+        return tuple(sorted(self._words.repairs))
 
     def arguments(self) -> Mapping[str, Json]:
         """The arguments as read."""
@@ -92,16 +85,11 @@ class CallReader:
         if not self._done:
             self._push("{}")
 
-    def _repair(self, name: str) -> None:
-        if self._strict:
-            raise Mismatch(name)
-        self.repairs.add(name)
-
     def _start(self) -> None:
         if not self.name:
             raise Mismatch("a call without a name")
         self._settle_name()
-        if self._tools and self.name not in self._tools and (self._strict or not (self._strong or self._anyone)):
+        if self._tools and self.name not in self._tools and (self._words.strict or not (self._strong or self._anyone)):
             raise Mismatch(f"no tool is called {self.name!r}")
         tool = self._tools.get(self.name)
         self._schema = tool.parameters if tool else {}
@@ -112,7 +100,7 @@ class CallReader:
         """A name in a namespace is taken for the tool it ends in; one that is doubled, for its half."""
         *spaces, last = self.name.split(".")
         if spaces and self.name not in self._tools and (last in self._tools or spaces == [last]):
-            self._repair("other-name")
+            self._words.repair("other-name")
             self.name = last
 
     # --- literals and words -----------------------------------------------------------------------------------------------
@@ -136,7 +124,7 @@ class CallReader:
             elif not isinstance(node, Opt):
                 if not lead or not (yield from self._source.at(lead)):
                     raise Mismatch(f"expected {alone[0]!r}")
-                if self._strict:
+                if self._words.strict:
                     raise Mismatch("missing-section")
         return strong
 
@@ -146,37 +134,18 @@ class CallReader:
         return char if char.isalpha() or char == "_" else None
 
     def _literal(self, node: str | Any) -> Asking[None]:
-        cores = tuple(text.strip() for text in texts(node))
-        more = yield from self._source.space()
-        if not all(cores):
+        if self._done and not self.started:
+            yield from self._optional(node)
             return
-        hit = yield from self._source.at(cores)
+        hit = yield from self._words.literal(node, soft=self._done)
         if hit is not None:
-            self._source.pos += len(hit)
             self._strong = self._strong or is_strong(hit)
             self._closed = hit.endswith("/>")
-        elif self._done:
-            self._miss(cores)
-        elif not more:
-            raise Cut("the text ended")
-        else:
-            raise Mismatch(f"expected {cores[0]!r}")
 
-    def _miss(self, cores: tuple[str, ...]) -> None:
-        """A closer is missing behind complete arguments; the piece of it with which the text may end is no text."""
-        rest = self._source.text[self._source.pos :]
-        if self._source.ended and rest and any(core.startswith(rest) for core in cores):
-            self._source.pos = len(self._source.text)
-        if self.started:
-            self._repair("missing-close")
-
-    def _word(self, ends: tuple[str, ...], *, name: bool = False) -> Asking[str]:
-        """A word up to what follows it."""
-        yield from self._source.space()
-        word = yield from self._source.word(stops(ends), NAME_LIKE if name else WORD_LIKE)
-        word = word.replace(SPECIAL, "")
-        values = self._part.values
-        return html.unescape(word) if isinstance(values, Raw) and values.entities else word
+    def _optional(self, node: str | Any) -> Asking[None]:
+        """A closer of a section, which may be missing."""
+        if (yield from self._words.present(Opt((node,), True), ())):
+            yield from self._words.literal(node)
 
     # --- the walk ---------------------------------------------------------------------------------------------------------
 
@@ -189,7 +158,7 @@ class CallReader:
                     if self._closed:
                         return  # a self-closing element: a call without arguments, and nothing else follows
                 case Opt():
-                    if (yield from self._present(node, first(rest, follow))):
+                    if (yield from self._words.present(node, first(rest, follow))):
                         yield from self._walk(node.nodes, first(rest, follow))
                 case Ident():
                     yield from self._ident(node, first(rest, follow))
@@ -197,7 +166,7 @@ class CallReader:
                     yield from self._envelope(node)
                 case Each():
                     self._start()
-                    yield from self._each(node, first(rest, follow))
+                    yield from Arguments(self._words, self._part, self._schema, self._push).read(node, first(rest, follow))
                     self._done = True
                 case Hole():
                     yield from self._hole(node, first(rest, follow))
@@ -208,20 +177,13 @@ class CallReader:
             yield from self._arguments(self._part.values)
             self._done = True
             return
-        word = yield from self._word(ends, name=hole is NAME)
+        word = yield from self._words.word(ends, self._part.values, name=hole is NAME)
         if hole is NAME:
             if not word:
                 raise Mismatch("a name is missing")
             self.name = word
         elif hole is ID:
             self.id = word
-
-    def _present(self, node: Opt, follow: tuple[str, ...]) -> Asking[bool]:
-        yield from self._source.space()
-        lead = first(node.nodes)
-        if isinstance(node.nodes[0], str | Any):
-            return (yield from self._source.at(lead)) is not None
-        return (yield from self._source.at(follow)) is None
 
     def _ident(self, node: Ident, follow: tuple[str, ...]) -> Asking[None]:
         yield from self._source.space()
@@ -238,20 +200,20 @@ class CallReader:
         if char == "{":
             doubled = (yield from self._source.at(("{{",))) is not None
             if doubled:
-                self._repair("doubled-braces")
+                self._words.repair("doubled-braces")
                 self._source.pos += 1
             yield from read_notation(self._source, notation, self._sink)
             if doubled and (yield from self._source.at(("}",))):
                 self._source.pos += 1
         else:
             held: list[str] = []
-            yield from read_notation(self._source, notation, Sink(held.append, self._repair))
+            yield from read_notation(self._source, notation, Sink(held.append, self._words.repair))
             self._push(self._object("".join(held)))
 
     def _object(self, text: str) -> str:
         """Arguments that were not an object at once: a JSON string of one, or null."""
         if text == "null":
-            self._repair("null-arguments")
+            self._words.repair("null-arguments")
             return "{}"
         if text.startswith('"'):
             try:
@@ -259,7 +221,7 @@ class CallReader:
             except (ValueError, RecursionError):
                 inner = None
             if isinstance(inner, dict):
-                self._repair("string-arguments")
+                self._words.repair("string-arguments")
                 return json.dumps(inner, ensure_ascii=False)
         if text.startswith("{"):
             return text
@@ -274,7 +236,7 @@ class CallReader:
         source.pos += 1
         depth = 1
         if (yield from source.peek()) == "{":
-            self._repair("doubled-braces")
+            self._words.repair("doubled-braces")
             source.pos += 1
             depth = 2
         held: str | None = None
@@ -293,7 +255,7 @@ class CallReader:
                 source.pos += 1
                 meaning = self._meaning(node, key)
                 if meaning is None and key == "function" and (yield from source.peek()) == "{":
-                    self._repair("wrapped")
+                    self._words.repair("wrapped")
                     source.pos += 1
                     depth += 1
                 else:
@@ -311,10 +273,10 @@ class CallReader:
                 return ARGS
             return None
         if key in ARGS_KEYS:
-            self._repair("other-key")
+            self._words.repair("other-key")
             return ARGS
         if key in NAME_KEYS[:2] and not self.name:
-            self._repair("other-key")
+            self._words.repair("other-key")
             return NAME
         if key in ("id", "tool_call_id"):
             return ID
@@ -346,7 +308,7 @@ class CallReader:
         got: list[str] = []
         if key and (yield from self._source.peek()) not in "\"'":
             raise Mismatch("a key is missing")
-        yield from read_notation(self._source, JSON, Sink(got.append, self._repair))
+        yield from read_notation(self._source, JSON, Sink(got.append, self._words.repair))
         return "".join(got).replace(SPECIAL, "")
 
     def _finish_envelope(self, held: str | None) -> None:
@@ -357,122 +319,3 @@ class CallReader:
                 self._start()
             self._push(self._object(held) if held is not None else "{}")
         self._done = True
-
-    # --- arguments one by one ---------------------------------------------------------------------------------------------
-
-    def _each(self, node: Each, ends: tuple[str, ...]) -> Asking[None]:
-        source = self._source
-        lead = first(node.nodes) if isinstance(node.nodes[0], str | Any) else ()
-        between = node.between.strip()
-        beyond = tuple(closer for closer in (*closers_of(self._part), *first(self._part.item)) if is_strong(closer))
-        self._push("{")
-        count = 0
-        self._keys: set[str] = set()
-        while True:
-            if not (yield from source.space()):
-                self._end_early(count)
-                break
-            hit = yield from source.at((*lead, *ends, *beyond))
-            if hit is not None and hit not in lead:
-                if hit not in ends:
-                    self._repair("missing-close")
-                break
-            if between and count and (yield from source.at((between,))):
-                source.pos += len(between)
-                continue
-            if lead and hit is None:
-                self._repair("stray-text")
-                if (yield from source.until(stops((*lead, *ends)), _ignore)) is None:
-                    raise Cut("the text ended")
-                continue
-            yield from self._argument(node.nodes, count, (between, *ends) if between else ends)
-            count += 1
-        self._push("}")
-
-    def _end_early(self, count: int) -> None:
-        """The text ended between two arguments. If the tool needs no more than there is, only the closer is missing."""
-        properties = self._schema.get("properties", ())
-        if not self._schema or (properties and not count) or not self._keys.issuperset(self._schema.get("required", ())):
-            raise Cut("the text ended")
-        self._repair("missing-close")
-
-    def _argument(self, nodes: Nodes, count: int, follow: tuple[str, ...]) -> Asking[None]:
-        key: str | None = None
-        flag: str | None = None
-        for position, node in enumerate(nodes):
-            ends = first(nodes[position + 1 :], follow)
-            if node is VALUE:
-                assert key is not None
-                ends += self._siblings(nodes)
-                if self._may_wrap(key, count):
-                    held: list[str] = []
-                    yield from self._value(key, flag, ends, held.append)
-                    self._unwrap(key, "".join(held))
-                else:
-                    self._push(f"{', ' if count else ''}{quoted(key)}: ")
-                    yield from self._value(key, flag, ends, self._push)
-                self._keys.add(key)
-                if (yield from self._source.at(self._siblings(nodes))):
-                    self._repair("missing-close")
-                    return
-            elif isinstance(node, str | Any):
-                yield from self._edge(node, exact=nodes[position + 1 : position + 2] == (VALUE,))
-            elif isinstance(node, Opt):
-                if (yield from self._present(node, ends)):
-                    yield from self._literal_of(node.nodes[0])
-                    flag = yield from self._word(ends)
-            elif node is KEY:
-                word = yield from self._word(ends)
-                key = key or word
-            elif node in (TYPE, SKIP, INDEX):
-                flag = yield from self._word(ends)
-
-    def _siblings(self, nodes: Nodes) -> tuple[str, ...]:
-        """How the tool's own arguments begin, on a line of their own: there a raw value ends, closed or not."""
-        if not isinstance(self._part.values, Raw) or not self._part.values.trim or self._strict:
-            return ()
-        before, after = texts(nodes[0])[0].strip(), texts(nodes[2])[0].strip()
-        return tuple(f"\n{before}{key}{after}" for key in self._schema.get("properties", ()))
-
-    def _literal_of(self, node: Node) -> Asking[None]:
-        if isinstance(node, str | Any):
-            yield from self._literal(node)
-
-    def _edge(self, node: str | Any, *, exact: bool) -> Asking[None]:
-        """A literal of an argument. Before a raw value the white space behind it is the value's business."""
-        yield from self._literal(node)
-        if not exact:
-            yield from self._source.space()
-
-    def _may_wrap(self, key: str, count: int) -> bool:
-        """Whether a first argument may be all of them in one, under a name the tool does not know."""
-        properties = self._schema.get("properties")
-        return not count and key in ARGS_KEYS and bool(properties) and key not in (properties or ())
-
-    def _unwrap(self, key: str, text: str) -> None:
-        inner: AnyType = json.loads(text, strict=False)
-        if isinstance(inner, str):
-            try:
-                inner = json.loads(inner, strict=False)
-            except (ValueError, RecursionError):
-                inner = None
-        if isinstance(inner, dict) and self._schema["properties"].keys() >= set(cast(dict[str, Json], inner)):
-            self._repair("unwrapped")
-            self._keys.update(cast(dict[str, Json], inner))
-            self._push(json.dumps(inner, ensure_ascii=False)[1:-1])
-        else:
-            self._push(f"{quoted(key)}: {text}")
-
-    def _value(self, key: str, flag: str | None, ends: tuple[str, ...], push: Emit) -> Asking[None]:
-        typing = Typing(self._schema, property_of(self._schema, self._schema, key), flag)
-        match self._part.values:
-            case Notation() as spelling:
-                yield from read_notation(self._source, spelling, Sink(push, self._repair))
-            case Raw() as spelling:
-                yield from read_raw(self._source, spelling, ends, typing, push)
-            case Nested() as spelling:
-                yield from read_nested(self._source, spelling, typing, push)
-
-
-def _ignore(text: str) -> None:
-    """Text that means nothing here; it is kept under the mark."""

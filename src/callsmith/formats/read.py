@@ -253,7 +253,7 @@ class Reader:
         self._flush()
         call = self._call
         made = Call(call.name, call.arguments(), call.id, "".join(call.text))
-        self._events.append(CallReady(self._index, made, tuple(sorted(call.repairs))))
+        self._events.append(CallReady(self._index, made, call.repairs))
         self._end_call()
 
     def _end_call(self) -> None:
