@@ -33,6 +33,7 @@ class Reader:
         strict: bool = False,
     ) -> None:
         self._turn: Turn = turn_of(format, specials)
+        self._marked = bool(specials)
         self._source = Source()
         self._events: list[ModelEvent] = []
         self._run: list[str] = []  # the piece of text, thought or arguments being gathered
@@ -47,14 +48,17 @@ class Reader:
         self._main = self._read()
         next(self._main)
         if opened:
-            self.feed(mark_specials(opened, specials))
-            self._events.clear()
+            self._source.feed(mark_specials(opened, specials))
+            next(self._main, None)
+            self._drain()
             self._gap = ""
             self._prompt = self._source.pending()
 
     def feed(self, text: str, special: bool = False) -> list[ModelEvent]:
         """The events this piece of text completes. `special`: it is one special token."""
         source = self._source
+        if self._marked and SPECIAL in text:
+            text = text.replace(SPECIAL, "\ufffd")
         if special:
             text = SPECIAL + text
         elif source.quick and not source.text and not source.quick[0].search(text):
@@ -85,7 +89,7 @@ class Reader:
             return
         text = "".join(self._run)
         self._run.clear()
-        if SPECIAL in text:
+        if self._marked and SPECIAL in text:
             text = text.replace(SPECIAL, "")
         if self._kind is None:
             self._call.text.append(text)
@@ -183,7 +187,7 @@ class Reader:
     def _own(self, text: str) -> str:
         """Raw text without the prompt's share and without marks."""
         text, self._prompt = text[self._prompt :], 0
-        return text.replace(SPECIAL, "")
+        return text.replace(SPECIAL, "") if self._marked else text
 
     def _give_up(self, part: Part, problem: Mismatch | Cut) -> Asking[None]:
         """A call that has started cannot be read: skip to where it ends, or to the next one."""
