@@ -51,6 +51,11 @@ class Template:
         for text in self._sources.values():
             _compiled(text)
 
+    @property
+    def source(self) -> str:
+        """All the template's text."""
+        return "\n".join(self._sources.values())
+
     def render(
         self,
         messages: Sequence[Mapping[str, Any]],

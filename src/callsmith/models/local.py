@@ -9,11 +9,10 @@ from uuid import uuid4
 from callsmith.core.events import CallArguments, CallReady, CallStarted, ModelEvent, Stopped, StopReason, Unreadable
 from callsmith.core.values import Request, Sampling, Tool, Usage
 from callsmith.engines import Engine, Finished
-from callsmith.formats.layout import Format, nodes_of
+from callsmith.formats.layout import Format
 from callsmith.formats.prompt import Prompt, fit_id, prompt_for
 from callsmith.formats.read import Reader
 from callsmith.formats.template import Template
-from callsmith.formats.write import literal_text
 from callsmith.grammar.calls import grammar_for
 from callsmith.grammar.nodes import Grammar
 
@@ -28,7 +27,7 @@ class LocalModel:
         template: Template,
         *,
         also: Sequence[Format] = (),
-        sampling: Sampling = Sampling(),  # noqa: B008 - a frozen value
+        sampling: Sampling = Sampling(),
         parallel: bool = True,
         thinks: bool = False,
     ) -> None:
@@ -93,11 +92,6 @@ class LocalModel:
             stop=asked.stop or own.stop,
         )
         return replace(request, sampling=sampling, parallel=self.parallel if request.parallel is None else request.parallel)
-
-
-def thinks(format: Format, template_source: str) -> bool:
-    """Whether a model reasons: its template knows the markers of the format's reasoning."""
-    return format.thinks is not None and literal_text(nodes_of(format.thinks.open)).strip() in template_source
 
 
 class _Answer:

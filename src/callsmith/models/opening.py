@@ -7,11 +7,11 @@ from pathlib import Path
 from callsmith.core.values import Sampling
 from callsmith.engines import Engine, open_engine
 from callsmith.formats import format_named, formats
-from callsmith.formats.detect import detect
+from callsmith.formats.detect import detect, thinks
 from callsmith.formats.layout import Format
 from callsmith.formats.template import CHATML, Template
 from callsmith.models.catalogue import Entry, catalogue
-from callsmith.models.local import LocalModel, thinks
+from callsmith.models.local import LocalModel
 from callsmith.models.weights import locate
 
 FALLBACK = "generic-xml"  # for models that were never taught a format of their own
@@ -27,7 +27,7 @@ class Options:
     threads: int | None = None
 
 
-def open_model(spec: str, options: Options = Options()) -> LocalModel:  # noqa: B008 - a frozen value
+def open_model(spec: str, options: Options = Options()) -> LocalModel:
     """A catalogue name, a GGUF file, `org/repo/file.gguf` of a hub, or an engine's own `scheme:rest`."""
     entry = catalogue().get(spec)
     engine = _engine(spec, entry, options)
@@ -42,7 +42,7 @@ def open_model(spec: str, options: Options = Options()) -> LocalModel:  # noqa: 
         also=[format_named(name) for name in entry.also] if entry else (),
         sampling=entry.sampling if entry else Sampling(),
         parallel=entry.parallel if entry else True,
-        thinks=thinks(format, source),
+        thinks=thinks(format, template.source),
     )
 
 
