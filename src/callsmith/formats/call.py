@@ -40,7 +40,7 @@ class CallReader:
         self, source: Source, tools: Mapping[str, Tool], start: Callable[[str, str], None], push: Emit, *, strict: bool = False
     ) -> None:
         self._source = source
-        self._tools = tools
+        self.tools = tools
         self._announce = start
         self._push = push
         self._words = Words(source, strict=strict)
@@ -89,9 +89,9 @@ class CallReader:
         if not self.name:
             raise Mismatch("a call without a name")
         self._settle_name()
-        if self._tools and self.name not in self._tools and (self._words.strict or not (self._strong or self._anyone)):
+        if self.tools and self.name not in self.tools and (self._words.strict or not (self._strong or self._anyone)):
             raise Mismatch(f"no tool is called {self.name!r}")
-        tool = self._tools.get(self.name)
+        tool = self.tools.get(self.name)
         self._schema = tool.parameters if tool else {}
         self.started = True
         self._announce(self.name, self.id)
@@ -99,7 +99,7 @@ class CallReader:
     def _settle_name(self) -> None:
         """A name in a namespace is taken for the tool it ends in; one that is doubled, for its half."""
         *spaces, last = self.name.split(".")
-        if spaces and self.name not in self._tools and (last in self._tools or spaces == [last]):
+        if spaces and self.name not in self.tools and (last in self.tools or spaces == [last]):
             self._words.repair("other-name")
             self.name = last
 

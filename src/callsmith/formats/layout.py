@@ -167,7 +167,15 @@ class Says:
     close: Nodes | str = ()
 
 
-Part: TypeAlias = Calls | Thinks | Says
+@dataclass(frozen=True, slots=True)
+class Quotes:
+    """Text that is quoted, as code in a fence is: it is said as it stands, marks and all, and nothing in it is a call."""
+
+    open: Nodes | str
+    close: Nodes | str
+
+
+Part: TypeAlias = Calls | Thinks | Says | Quotes
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,15 +7,17 @@
 
 What begins like a call is remembered from its marker until the call is whole: if it turns out to be none, the marker comes out
 as text and reading goes on behind it; once the tool's name has been announced, what cannot be read becomes `Unreadable`.
+A call inside reasoning, where none stood outside, is recovered at the end unless `recover` is off.
 Nothing makes a reader raise. `strict` turns every leniency off.
 """
 
 from collections.abc import Iterable
+from dataclasses import replace
 
 from callsmith.core.events import CallArguments, CallReady, CallStarted, ModelEvent, Text, Thought, Unreadable
 from callsmith.core.values import Call, Tool
 from callsmith.formats.call import CallReader
-from callsmith.formats.layout import Calls, Format, Part, Says, Thinks, first, is_strong, nodes_of
+from callsmith.formats.layout import Calls, Format, Part, Quotes, Says, Thinks, first, is_strong, nodes_of
 from callsmith.formats.source import Asking, Cut, Mismatch, Source, stops
 from callsmith.formats.turn import SPECIAL, Turn, closers_of, mark_specials, opens_content, turn_of
 
@@ -31,8 +33,12 @@ class Reader:
         *,
         specials: frozenset[str] = frozenset(),
         strict: bool = False,
+        recover: bool = True,
     ) -> None:
-        self._turn: Turn = turn_of(format, specials)
+        tools = tuple(tools)
+        self._turn: Turn = turn_of(format, specials, frozenset(tool.name for tool in tools))
+        self._recover = recover and not strict
+        self._thoughts: list[str] = []
         self._marked = bool(specials)
         self._source = Source()
         self._events: list[ModelEvent] = []
@@ -40,9 +46,10 @@ class Reader:
         self._kind: type[Text] | type[Thought] | None = Text  # what the run is of; None: arguments of the current call
         self._call = CallReader(self._source, {tool.name: tool for tool in tools}, self._start, self._run.append, strict=strict)
         self._index = 0
-        self._part: Says | Thinks | None = None
+        self._part: Says | Thinks | Quotes | None = None
         self._gap: str | None = None  # white space at an edge, kept until it is known whether text follows it
         self._fresh = False  # nothing of this thought, or of the text after it, has come yet
+        self._last = ""  # the last character said
         self._spoken = False  # some text has come
         self._prompt = 0  # how much of the text not yet dealt with is the prompt's
         self._main = self._read()
@@ -74,7 +81,24 @@ class Reader:
         """The text has ended."""
         self._source.ended = True
         next(self._main, None)
+        if self._recover and not self._index and self._thoughts:
+            self._events += self._thought_calls()
         return self._drain()
+
+    def _thought_calls(self) -> list[ModelEvent]:
+        """The calls that stand in the reasoning, of tools there are; what else stands there was thought, and is told already."""
+        self._flush()
+        format, known = self._turn.format, self._call.tools
+        inner = Reader(replace(format, parts=tuple(part for part in format.parts if isinstance(part, Calls))), known.values())
+        events = inner.feed("".join(self._thoughts)) + inner.close()
+        ready = {event.index: event for event in events if isinstance(event, CallReady) and event.call.name in known}
+        found: list[ModelEvent] = []
+        for index, event in enumerate(ready.values()):
+            call = event.call
+            found += [CallStarted(index, call.name, call.id), CallArguments(index, call.text)]
+            found.append(CallReady(index, call, (*event.repairs, "in-reasoning")))
+        self._index = len(ready)
+        return found
 
     # --- gathering events -------------------------------------------------------------------------------------------------
 
@@ -111,12 +135,14 @@ class Reader:
         self._fresh = False
         self._spoken = self._spoken or self._kind is Text
         if self._kind is Thought:
+            self._thoughts.append(text)
             bare = text.rstrip()
             if len(bare) < len(text):
                 self._gap, text = text[len(bare) :], bare
+        self._last = text[-1:] or self._last
         self._run.append(text)
 
-    def _enter(self, part: Says | Thinks | None) -> None:
+    def _enter(self, part: Says | Thinks | Quotes | None) -> None:
         """From here on, text belongs to this part."""
         self._flush()
         self._fresh = isinstance(part, Thinks) or isinstance(self._part, Thinks)
@@ -141,7 +167,11 @@ class Reader:
         turn, part = self._turn, self._part
         if part and hit in first(nodes_of(part.close)):
             self._source.pos += len(hit)
-            self._enter(None)
+            if isinstance(part, Quotes):
+                self._emit(hit)
+                self._part = None
+            else:
+                self._enter(None)
         elif hit in turn.drop:
             self._source.pos += len(hit)
         elif isinstance(part, Thinks) and hit in first(nodes_of(part.open)) and not opens_content(turn.openers[hit]):
@@ -156,6 +186,10 @@ class Reader:
     def _open(self, hit: str) -> Asking[None]:
         """A marker that may open a part: try each, in order."""
         source = self._source
+        if hit[0].isalnum() and (self._last.isalnum() or self._last in ("_", ".")) and not self._gap:
+            source.pos += len(hit)
+            self._emit(hit)  # the end of another word
+            return
         source.mark()
         cut = False
         for part in self._turn.openers[hit]:
@@ -163,6 +197,10 @@ class Reader:
                 if isinstance(part, Calls):
                     yield from self._section(part, hit)
                     self._enter(None)
+                elif isinstance(part, Quotes):
+                    source.pos += len(hit)
+                    self._emit(hit)
+                    self._part = part
                 else:
                     yield from self._call.literals(nodes_of(part.open))
                     self._enter(part)

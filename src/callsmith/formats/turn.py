@@ -18,6 +18,7 @@ from callsmith.formats.layout import (
     Notation,
     Opt,
     Part,
+    Quotes,
     Says,
     Thinks,
     first,
@@ -45,9 +46,11 @@ class Turn:
     plain: Stops
     drop: frozenset[str]
 
-    def ends(self, part: Says | Thinks) -> Stops:
+    def ends(self, part: Says | Thinks | Quotes) -> Stops:
         """The markers that end a framed part: its closer, and other parts where they may begin without it."""
         close = first(nodes_of(part.close))
+        if isinstance(part, Quotes):
+            return stops(close)
         return stops((*close, *self._intruders(part, close), *self.drop))
 
     def _intruders(self, part: Says | Thinks, close: tuple[str, ...]) -> list[str]:
@@ -73,12 +76,12 @@ def starts(part: Part) -> tuple[str, ...]:
 
 
 @lru_cache(1024)
-def turn_of(format: Format, specials: frozenset[str] = frozenset()) -> Turn:
-    """The format, made ready."""
+def turn_of(format: Format, specials: frozenset[str] = frozenset(), names: frozenset[str] = frozenset()) -> Turn:
+    """The format, made ready. `names` are the tools': calls without a marker of their own are known by them."""
     ready = with_specials(format, specials)
     openers: dict[str, tuple[Part, ...]] = {}
     for part in ready.parts:
-        for marker in dict.fromkeys(starts(part)):
+        for marker in dict.fromkeys(starts(part) or tuple(f"{name}(" for name in sorted(names))):
             openers[marker] = (*openers.get(marker, ()), part)
     closers = {closer for part in ready.parts for closer in _closers(part)} - set(openers)
     noise = {*ready.drop, *(mark_specials(text, specials) for text in CONTROL)}
@@ -120,7 +123,7 @@ def _special_part(part: Part, specials: frozenset[str]) -> Part:
     def over(nodes: Nodes | str) -> Nodes:
         return tuple(_special_node(node, specials) for node in nodes_of(nodes))
 
-    if isinstance(part, Thinks | Says):
+    if not isinstance(part, Calls):
         return replace(part, open=over(part.open), close=over(part.close))
     values = part.values
     if isinstance(values, Notation):

@@ -6,7 +6,7 @@
 </tool_call>
 """
 
-from callsmith.formats.layout import ARGS, NAME, Calls, Format, any_, obj
+from callsmith.formats.layout import ARGS, KEY, NAME, PYTHON, VALUE, Calls, Format, Quotes, any_, each, obj
 
 ENVELOPE = obj(("name", NAME), ("arguments", ARGS))
 
@@ -20,4 +20,11 @@ GENERIC_XML = Format(
     ),
 )  # fmt: skip
 FENCED_JSON = Format(name="fenced-json", parts=(Calls(any_("```json\n", "```"), ENVELOPE, "\n```", between="\n"),))
+PLAIN_CALL = Format(  # `get_weather(city='Paris')` in the text, told only by the name of a tool, and not in quoted code
+    name="plain-call",
+    parts=(
+        Quotes("```", "```"),
+        Calls(NAME, "(", each(KEY, "=", VALUE, between=", "), ")", between="\n", values=PYTHON),
+    ),
+)
 JSON_OBJECT = Format(name="json", parts=(Calls(ENVELOPE, between="\n"),), aliases=("bare-json",))

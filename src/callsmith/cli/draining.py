@@ -1,0 +1,80 @@
+"""Ending a server in good order: what is still being answered is told so, in a response that is whole."""
+
+import asyncio
+import json
+from typing import TYPE_CHECKING
+
+from callsmith.core.errors import Unavailable
+from callsmith.wire.openai import write_error
+from callsmith.wire.sse import write_frame
+
+if TYPE_CHECKING:
+    from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+GONE = 499  # what the application answers when it takes its client for gone
+
+
+class Draining:
+    """An ASGI application that can be told to stop.
+
+    From then on the application within finds its clients gone, and gives up its work as it does for any client that leaves. The
+    clients, who are still there, get a last frame in a stream that has begun, and a 503 otherwise.
+    """
+
+    def __init__(self, app: "ASGIApp") -> None:
+        self._app = app
+        self._stop = asyncio.Event()
+
+    def stop(self) -> None:
+        """End all answers."""
+        self._stop.set()
+
+    async def __call__(self, scope: "Scope", receive: "Receive", send: "Send") -> None:
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        exchange = _Exchange(receive, send, self._stop)
+        await self._app(scope, exchange.receive, exchange.send)
+        await exchange.finish()
+
+
+class _Exchange:
+    """One request and its response."""
+
+    def __init__(self, receive: "Receive", send: "Send", stop: asyncio.Event) -> None:
+        self._receive = receive
+        self._send = send
+        self._stop = stop
+        self._begun = False
+        self._ended = False
+        self._refused = False
+
+    async def receive(self) -> "Message":
+        """What the client sends; that it is gone, once we are to stop."""
+        arriving, stopping = asyncio.ensure_future(self._receive()), asyncio.ensure_future(self._stop.wait())
+        try:
+            await asyncio.wait({arriving, stopping}, return_when=asyncio.FIRST_COMPLETED)
+            return arriving.result() if arriving.done() else {"type": "http.disconnect"}
+        finally:
+            arriving.cancel()
+            stopping.cancel()
+
+    async def send(self, message: "Message") -> None:
+        if message["type"] == "http.response.start":
+            self._refused = self._stop.is_set() and message["status"] == GONE
+            self._begun = not self._refused
+        if self._refused:
+            return
+        self._ended = message["type"] == "http.response.body" and not message.get("more_body")
+        await self._send(message)
+
+    async def finish(self) -> None:
+        """Say the last word, if we were told to stop before the application could."""
+        if not self._stop.is_set() or self._ended:
+            return
+        failure = write_error(Unavailable("the server is shutting down", retryable=True))
+        body = json.dumps(failure.body).encode()
+        if not self._begun:
+            headers = [(b"content-type", b"application/json"), (b"content-length", str(len(body)).encode())]
+            await self._send({"type": "http.response.start", "status": failure.status, "headers": headers})
+        await self._send({"type": "http.response.body", "body": write_frame(body) if self._begun else body})

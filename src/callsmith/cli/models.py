@@ -1,0 +1,92 @@
+"""`callsmith models`: the models that are known by name, and their weights."""
+
+import json
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+models_app = typer.Typer(help="The models known by name, and their weights.", rich_markup_mode=None)
+
+
+@models_app.callback(invoke_without_command=True)
+def list_models(
+    context: typer.Context, as_json: Annotated[bool, typer.Option("--json", help="Print them as JSON.")] = False
+) -> None:
+    """List the models of the catalogue, and what else has been fetched."""
+    if context.invoked_subcommand:
+        return
+    from callsmith.models.weights import installed
+
+    there = installed()
+    rows = _rows(there)
+    if as_json:
+        typer.echo(json.dumps(rows, ensure_ascii=False, indent=2))
+        return
+    from rich import box
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    from callsmith.cli.fetching import size
+
+    table = Table("name", "model", "size", "licence", "installed", box=box.SIMPLE_HEAD)
+    for row in rows:
+        name = Text(row["name"], "bold") + Text(" (default)" if row["default"] else "", "dim")
+        table.add_row(name, Text(row["title"]), size(row["size"]), row["licence"], "yes" if row["path"] else "no")
+    Console().print(table)
+
+
+@models_app.command("fetch")
+def fetch_model(
+    name: Annotated[str, typer.Argument(help="A name of the catalogue, or org/repo/file.gguf on a hub.")],
+    force: Annotated[bool, typer.Option("--force", help="Bring them anew, even if they are there.")] = False,
+) -> None:
+    """Bring a model's weights. What breaks off goes on where it stopped."""
+    from callsmith.cli import fetching
+    from callsmith.models.weights import installed
+
+    there = installed().get(name)
+    typer.echo(there if there and not force else fetching.fetch(name, force=force))
+
+
+@models_app.command("verify")
+def verify_model(name: Annotated[str, typer.Argument(help="A name of the catalogue.")]) -> None:
+    """Check every byte of a model's weights against the catalogue."""
+    from callsmith.models.weights import verify
+
+    typer.echo(f"{verify(name)} is whole")
+
+
+def _rows(there: "Mapping[str, Path]") -> list[dict[str, Any]]:
+    from callsmith.models.catalogue import catalogue, default_model
+
+    known = [
+        {
+            "name": entry.name,
+            "title": entry.title,
+            "size": entry.size,
+            "licence": entry.licence,
+            "format": entry.format,
+            "default": entry.name == default_model(),
+            "path": str(there[entry.name]) if entry.name in there else None,
+        }
+        for entry in catalogue().values()
+    ]
+    own = [
+        {
+            "name": name,
+            "title": "",
+            "size": path.stat().st_size,
+            "licence": "",
+            "format": None,
+            "default": False,
+            "path": str(path),
+        }
+        for name, path in there.items()
+        if name not in catalogue()
+    ]
+    return known + own

@@ -1,0 +1,136 @@
+"""`callsmith parse`: what a model wrote, to JSON. With `--jsonl`, a corpus line by line."""
+
+import json
+import sys
+from collections.abc import Iterable, Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, Annotated, Any, cast
+
+import typer
+
+from callsmith.core.errors import CallsmithError, UsageError
+from callsmith.core.values import Tool
+
+if TYPE_CHECKING:
+    from callsmith.formats.layout import Format
+
+
+def parse(
+    source: Annotated[str, typer.Argument(metavar="[FILE|-]", help="What to read; - is standard input.")] = "-",
+    format: Annotated[str | None, typer.Option("--format", "-f", help="How the model writes: see `callsmith formats`.")] = None,
+    tools: Annotated[
+        Path | None, typer.Option("--tools", exists=True, dir_okay=False, help="The tools the model was shown, as JSON.")
+    ] = None,
+    opened: Annotated[str, typer.Option("--opened", help="What the prompt had already written of the answer.")] = "",
+    jsonl: Annotated[
+        bool,
+        typer.Option(
+            "--jsonl", help='Read lines of {"format", "tools", "output" or "chunks", "opened", "thinking"}, write a line each.'
+        ),
+    ] = False,
+) -> None:
+    """Read the calls out of a model's text."""
+    from callsmith.cli.tool_files import tools_in
+
+    declared = tools_in(tools) if tools else ()
+    with ExitStack() as stack:
+        stream = sys.stdin.buffer if source == "-" else stack.enter_context(_opened(source))
+        if jsonl:
+            if not _corpus(stream, {"format": format, "opened": opened}, declared):
+                raise typer.Exit(1)
+            return
+        if format is None:
+            raise UsageError("say how the model writes: --format NAME (`callsmith formats` lists them)", field="format")
+        from callsmith.formats import format_named
+
+        text = stream.read().decode("utf-8", "replace")
+        typer.echo(json.dumps(parsed(format_named(format), [text], declared, opened), ensure_ascii=False, indent=2))
+
+
+def parsed(format: "Format", pieces: Iterable[str], tools: Sequence[Tool], opened: str = "") -> dict[str, Any]:
+    """What a text, in pieces, says: content, reasoning and calls."""
+    from callsmith.core.events import CallReady, Text, Thought, Unreadable
+    from callsmith.formats.read import Reader
+
+    reader = Reader(format, tools, opened)
+    events = [event for piece in pieces for event in reader.feed(piece)] + reader.close()
+    calls = [event.call for event in events if isinstance(event, CallReady)]
+    unreadable = [{"text": event.text, "reason": event.reason} for event in events if isinstance(event, Unreadable)]
+    answer: dict[str, Any] = {
+        "content": "".join(event.text for event in events if isinstance(event, Text)) or None,
+        "reasoning": "".join(event.text for event in events if isinstance(event, Thought)) or None,
+        "calls": [
+            {"name": call.name, "arguments": dict(call.arguments)} | ({"id": call.id} if call.id else {}) for call in calls
+        ],
+    }
+    return answer | ({"unreadable": unreadable} if unreadable else {})
+
+
+def _corpus(lines: IO[bytes], defaults: dict[str, Any], tools: Sequence[Tool]) -> bool:
+    """A line of JSON for a line of JSON. Whether all of them could be read."""
+    sound = True
+    for line in lines:
+        if line.isspace():
+            continue
+        try:
+            answer = _row(json.loads(line), defaults, tools)
+        except (CallsmithError, ValueError, RecursionError) as error:
+            answer, sound = {"error": str(error) or type(error).__name__}, False
+        # In ASCII: a model's text may hold half a character, which no encoding can write.
+        typer.echo(json.dumps(answer))
+    return sound
+
+
+def _row(row: Any, defaults: dict[str, Any], tools: Sequence[Tool]) -> dict[str, Any]:
+    from callsmith.cli.tool_files import tools_of
+    from callsmith.formats import format_named
+
+    if not isinstance(row, dict):
+        raise UsageError("a line must be a JSON object")
+    given = cast("dict[str, Any]", row)
+    fields = defaults | {key: value for key, value in given.items() if value is not None}
+    format = format_named(_text(fields, "format"))
+    opened = _text(fields, "opened")
+    if fields.get("thinking"):
+        opened = _within_thought(format, opened)
+    declared = tools_of(fields["tools"]) if "tools" in fields else tools
+    return parsed(format, _pieces(fields), declared, opened)
+
+
+def _pieces(fields: dict[str, Any]) -> list[str]:
+    chunks: Any = fields.get("chunks")
+    if chunks is None:
+        return [_text(fields, "output")]
+    if not isinstance(chunks, list) or not all(isinstance(one, str) for one in cast("list[Any]", chunks)):
+        raise UsageError("chunks must be a list of strings", field="chunks")
+    return cast("list[str]", chunks)
+
+
+def _text(fields: dict[str, Any], key: str) -> str:
+    value: Any = fields.get(key)
+    if not isinstance(value, str):
+        raise UsageError(f"{key} must be a string", field=key)
+    return value
+
+
+def _within_thought(format: "Format", opened: str) -> str:
+    """The prompt's tail, so that it ends inside the model's reasoning."""
+    from callsmith.formats.layout import nodes_of
+    from callsmith.formats.write import literal_text
+
+    if format.thinks is None:
+        return opened
+    opener, closer = (literal_text(nodes_of(nodes)) for nodes in (format.thinks.open, format.thinks.close))
+    begun = opened.rfind(opener.strip())
+    if begun >= 0 and opened.find(closer.strip(), begun) < 0:
+        return opened
+    shared = next(size for size in range(len(opener), -1, -1) if opened.endswith(opener[:size]))
+    return opened + opener[shared:]
+
+
+def _opened(source: str) -> IO[bytes]:
+    try:
+        return Path(source).open("rb")
+    except OSError as error:
+        raise UsageError(f"cannot read {source}: {error.strerror or error}", field="file") from error

@@ -1,0 +1,79 @@
+"""`callsmith formats`: the list, and detection."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from callsmith.core.events import CallReady
+from callsmith.core.values import Tool
+from callsmith.formats import format_named, formats
+from callsmith.formats.read import read
+
+HERMES = """\
+{%- if tools %}{{ tools | tojson }}{% endif %}
+{%- for message in messages %}<|im_start|>{{ message.role }}
+{{ message.content or '' }}
+{%- for call in message.tool_calls or [] %}
+<tool_call>
+{"name": "{{ call.function.name }}", "arguments": {{ call.function.arguments | tojson }}}
+</tool_call>
+{%- endfor %}<|im_end|>
+{% endfor %}
+{%- if add_generation_prompt %}<|im_start|>assistant
+{% endif %}"""
+
+
+def test_the_table_names_every_format(callsmith):
+    told = callsmith("formats")
+    assert told.code == 0
+    assert all(name in told.out for name in formats())
+
+
+def test_the_list_shows_a_call_that_its_format_reads_back(callsmith):
+    rows = json.loads(callsmith("formats", "--json").out)
+    assert {row["name"] for row in rows} == set(formats())
+    for row in rows:
+        format = format_named(row["name"])
+        events = read(format, row["sample"], [Tool("get_weather")])
+        calls = [(event.call.name, event.call.arguments) for event in events if isinstance(event, CallReady)]
+        assert calls == [("get_weather", {"city": "Paris"})], row["name"]
+        assert (row["aliases"], row["reasoning"]) == (list(format.aliases), format.thinks is not None)
+        assert row["ids"] == (format.ids or None)
+
+
+def test_the_format_of_a_template_is_found_with_evidence(callsmith, tmp_path: Path):
+    path = tmp_path / "template.jinja"
+    path.write_text(HERMES, "utf-8")
+    told = callsmith("formats", "detect", str(path))
+    assert told.code == 0
+    assert "It reads back 2 of 2 calls" in told.out
+    assert '{"name": "probe_alpha", "arguments": {"first_key": "value one"}}' in told.out
+
+
+def test_a_template_is_also_found_in_a_tokenizer_config(callsmith, tmp_path: Path):
+    path = tmp_path / "tokenizer_config.json"
+    path.write_text(json.dumps({"chat_template": HERMES}), "utf-8")
+    evidence = json.loads(callsmith("formats", "detect", str(path), "--json").out)
+    assert evidence["calls"] == 2
+    assert evidence["format"] in formats()
+
+
+def test_a_template_that_shows_no_calls_has_no_format(callsmith, tmp_path: Path):
+    path = tmp_path / "template.jinja"
+    path.write_text("{% for message in messages %}{{ message.content }}{% endfor %}", "utf-8")
+    told = callsmith("formats", "detect", str(path))
+    assert (told.code, told.out) == (1, "")
+    assert "no known format" in told.err
+
+
+@pytest.mark.parametrize(("name", "content"), [("a.json", "{}"), ("a.json", "["), ("a.jinja", "{% if %}")])
+def test_a_file_that_holds_no_template_is_told(callsmith, tmp_path: Path, name: str, content: str):
+    (tmp_path / name).write_text(content, "utf-8")
+    told = callsmith("formats", "detect", str(tmp_path / name))
+    assert told.code in (1, 2)
+    assert told.err.startswith("error: ")
+
+
+def test_a_name_that_is_neither_file_nor_model_is_told(callsmith):
+    assert callsmith("formats", "detect", "no-such-model").code == 2

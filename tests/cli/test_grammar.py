@@ -1,0 +1,76 @@
+"""`callsmith grammar`."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+TOOLS = [
+    {
+        "name": name,
+        "parameters": {
+            "type": "object",
+            "properties": {"city": {"type": "string"}, "days": {"type": "integer"}},
+            "required": ["city"],
+        },
+    }
+    for name in ("get_weather", "get_time")
+]
+
+
+@pytest.fixture
+def tools(tmp_path: Path) -> str:
+    path = tmp_path / "tools.json"
+    path.write_text(json.dumps(TOOLS), "utf-8")
+    return str(path)
+
+
+@pytest.mark.req("R77")
+def test_the_grammar_is_one_that_llguidance_accepts(callsmith, tools: str):
+    llguidance = pytest.importorskip("llguidance")
+    for choice in ("required", "auto", "get_time"):
+        told = callsmith("grammar", "--tools", tools, "--choice", choice)
+        assert told.code == 0
+        failed, messages = llguidance.LLMatcher.validate_grammar_with_warnings(llguidance.grammar_from("lark", told.out))
+        assert not failed, messages
+
+
+def test_a_name_leaves_only_that_tool(callsmith, tools: str):
+    told = callsmith("grammar", "--tools", tools, "--choice", "get_time", "--target", "lark")
+    assert "get_time" in told.out
+    assert "get_weather" not in told.out
+
+
+def test_without_parallel_calls_there_is_one(callsmith, tools: str):
+    many, one = (callsmith("grammar", "--tools", tools, *more).out for more in ((), ("--no-parallel",)))
+    assert many.count("<tool_call>") == 2
+    assert one.count("<tool_call>") == 1
+
+
+def test_the_format_decides_how_calls_are_written(callsmith, tools: str):
+    assert "[TOOL_CALLS]" in callsmith("grammar", "--tools", tools, "--format", "mistral").out
+
+
+def test_what_is_not_enforced_is_told(callsmith, tmp_path: Path):
+    tags = {"type": "array", "items": {"type": "string"}, "uniqueItems": True}
+    path = tmp_path / "tools.json"
+    path.write_text(json.dumps([{"name": "f", "parameters": {"type": "object", "properties": {"tags": tags}}}]), "utf-8")
+    assert "--report" in callsmith("grammar", "--tools", str(path)).err
+    assert "#/properties/tags  uniqueItems" in callsmith("grammar", "--tools", str(path), "--report").out
+
+
+def test_a_grammar_that_enforces_everything_says_so(callsmith, tools: str):
+    assert "every keyword" in callsmith("grammar", "--tools", tools, "--report").out
+
+
+@pytest.mark.parametrize("content", ["[]", "{", '"x"', '[{"name": "f", "parameters": {"type": "strange"}}]'])
+def test_tools_that_are_none_are_refused(callsmith, tmp_path: Path, content: str):
+    path = tmp_path / "tools.json"
+    path.write_text(content, "utf-8")
+    told = callsmith("grammar", "--tools", str(path))
+    assert told.code == 2
+    assert told.err.startswith("error: ")
+
+
+def test_an_unknown_tool_is_refused(callsmith, tools: str):
+    assert callsmith("grammar", "--tools", tools, "--choice", "get_whether").code == 2

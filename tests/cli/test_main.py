@@ -1,0 +1,63 @@
+"""The commands as a whole: help, versions, and how what goes wrong is told."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from callsmith.core.errors import UnknownName
+
+COMMANDS = [(), ("serve",), ("chat",), ("parse",), ("grammar",), ("formats",), ("formats", "detect"), ("models",)]
+COMMANDS += [("models", "fetch"), ("models", "verify")]
+
+
+@pytest.mark.parametrize("command", COMMANDS, ids=" ".join)
+def test_every_command_explains_itself(callsmith, command: tuple[str, ...]):
+    told = callsmith(*command, "--help")
+    assert told.code == 0
+    assert "Usage: " in told.out
+
+
+def test_help_loads_nothing_heavy():
+    code = (
+        "import sys; from typer.testing import CliRunner; from callsmith.cli.main import app\n"
+        "assert CliRunner().invoke(app, ['--help']).exit_code == 0\n"
+        "print([name for name in ('jinja2', 'numpy', 'starlette', 'uvicorn', 'jsonschema_rs') if name in sys.modules])"
+    )
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.strip() == "[]"
+
+
+def test_the_version_is_told_by_the_module_and_by_the_command(callsmith):
+    module = subprocess.run([sys.executable, "-m", "callsmith", "--version"], capture_output=True, text=True, check=True)
+    assert module.stdout == callsmith("--version").out
+    assert module.stdout.startswith("callsmith ")
+
+
+def test_a_usage_error_is_one_line_on_stderr_and_exit_code_2(callsmith):
+    told = callsmith("parse", "--format", "hermse", stdin="")
+    assert (told.code, told.out) == (2, "")
+    assert told.err == "error: unknown format 'hermse'; did you mean 'hermes'?\n"
+
+
+def test_what_the_operator_must_mend_is_exit_code_1_with_a_hint(callsmith, tmp_path: Path):
+    told = callsmith("chat", "--model", str(tmp_path / "missing.gguf"), "Hi")
+    assert told.code == 1
+    assert told.err.startswith("error: there is no file at ")
+
+
+@pytest.mark.parametrize("how", ["option", "environment"])
+def test_debug_shows_the_exception_itself(callsmith, monkeypatch: pytest.MonkeyPatch, how: str):
+    if how == "environment":
+        monkeypatch.setenv("CALLSMITH_DEBUG", "1")
+    with pytest.raises(UnknownName):
+        callsmith(*(["--debug"] if how == "option" else []), "parse", "--format", "hermse", stdin="")
+
+
+def test_an_interrupt_ends_quietly_with_130(callsmith, monkeypatch: pytest.MonkeyPatch):
+    def interrupt(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("callsmith.formats.format_named", interrupt)
+    told = callsmith("parse", "--format", "hermes", stdin="")
+    assert (told.code, told.out, told.err) == (130, "", "")

@@ -1,0 +1,78 @@
+"""docs/requirements.md and the tests that prove what it lists: `@pytest.mark.req("R92")`.
+
+`python -m tests.requirements` (or `make requirements`) brings the last column of the page up to date. The texts are
+written by hand.
+"""
+
+import ast
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+ROOT = Path(__file__).parent.parent
+PAGE = ROOT / "docs" / "requirements.md"
+ROW = re.compile(r"\| (?P<number>R\d+) \| (?P<text>.*) \| (?P<proof>.*?) \|")
+LATER = "later"
+MOST_NAMED = 3
+
+
+def marked() -> dict[str, list[str]]:
+    """Each number that a test names, with the tests: `runtime/test_loop.py::test_…`."""
+    found: dict[str, list[str]] = {}
+    for path in sorted((ROOT / "tests").rglob("test_*.py")):
+        place = path.relative_to(ROOT / "tests").as_posix()
+        for number, test in _marks(ast.parse(path.read_text("utf-8"))):
+            found.setdefault(number, []).append(f"{place}::{test}" if test else place)
+    return {number: list(dict.fromkeys(tests)) for number, tests in found.items()}
+
+
+def _marks(tree: ast.Module) -> Iterator[tuple[str, str]]:
+    for node in ast.walk(tree):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+            yield from ((number, node.name) for one in node.decorator_list for number in _numbers(one))
+        elif isinstance(node, ast.Assign) and any(
+            isinstance(name, ast.Name) and name.id == "pytestmark" for name in node.targets
+        ):
+            yield from ((number, "") for number in _numbers(node.value))
+
+
+def _numbers(node: ast.AST) -> Iterator[str]:
+    """The numbers in every `….req("R1", …)` in here."""
+    for inner in ast.walk(node):
+        if isinstance(inner, ast.Call) and isinstance(inner.func, ast.Attribute) and inner.func.attr == "req":
+            yield from (argument.value for argument in inner.args if isinstance(argument, ast.Constant))
+
+
+def listed(page: str) -> dict[str, str]:
+    """Each number on the page and what stands in its last column."""
+    rows = [match for line in page.splitlines() if (match := ROW.fullmatch(line))]
+    numbers = [row["number"] for row in rows]
+    twice = {number for number in numbers if numbers.count(number) > 1}
+    assert not twice, f"listed twice: {twice}"
+    return {row["number"]: row["proof"] for row in rows}
+
+
+def updated(page: str) -> str:
+    """The page with its last column as the tests have it. A reason written there by hand stays while no test proves the row."""
+    proofs = marked()
+    lines: list[str] = []
+    for line in page.splitlines():
+        row = ROW.fullmatch(line)
+        if row:
+            proof = _proof(proofs[row["number"]]) if row["number"] in proofs else _unproven(row["proof"])
+            line = f"| {row['number']} | {row['text']} | {proof} |"
+        lines.append(line)
+    return "\n".join(lines) + "\n"
+
+
+def _proof(tests: list[str]) -> str:
+    more = f" and {len(tests) - MOST_NAMED} more" if len(tests) > MOST_NAMED else ""
+    return ", ".join(f"`{test}`" for test in tests[:MOST_NAMED]) + more
+
+
+def _unproven(proof: str) -> str:
+    return LATER if proof.startswith("`") else proof
+
+
+if __name__ == "__main__":
+    PAGE.write_text(updated(PAGE.read_text("utf-8")), "utf-8")
