@@ -135,10 +135,10 @@ class Reader:
         self._fresh = False
         self._spoken = self._spoken or self._kind is Text
         if self._kind is Thought:
-            self._thoughts.append(text)
             bare = text.rstrip()
             if len(bare) < len(text):
                 self._gap, text = text[len(bare) :], bare
+            self._thoughts.append(text)
         self._last = text[-1:] or self._last
         self._run.append(text)
 
@@ -186,7 +186,7 @@ class Reader:
     def _open(self, hit: str) -> Asking[None]:
         """A marker that may open a part: try each, in order."""
         source = self._source
-        if hit[0].isalnum() and (self._last.isalnum() or self._last in ("_", ".")) and not self._gap:
+        if hit[0].isalnum() and (self._last.isalnum() or self._last == "_") and not self._gap:
             source.pos += len(hit)
             self._emit(hit)  # the end of another word
             return
