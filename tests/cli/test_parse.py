@@ -79,7 +79,7 @@ def test_chunks_are_read_instead_of_the_output(callsmith):
         ("hermes", None, "Hm.\n</think>\n\nYes."),
         ("hermes", "<|im_start|>assistant\n", "Hm.\n</think>\n\nYes."),
         ("hermes", "<|im_start|>assistant\n<think>", "\nHm.\n</think>\n\nYes."),
-        ("hermes", "<think>\nI ", "Hm.\n</think>\n\nYes."),
+        ("hermes", "<think>\nH", "m.\n</think>\n\nYes."),
         ("harmony", "<|start|>assistant", "Hm.<|end|><|start|>assistant<|channel|>final<|message|>Yes."),
     ],
 )

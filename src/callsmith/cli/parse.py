@@ -50,18 +50,15 @@ def parse(
 
 def parsed(format: "Format", pieces: Iterable[str], tools: Sequence[Tool], opened: str = "") -> dict[str, Any]:
     """What a text, in pieces, says: content, reasoning and calls."""
-    from callsmith.core.events import CallReady, Text, Thought, Unreadable
-    from callsmith.formats.read import Reader
+    from callsmith.formats.parse import parse
 
-    reader = Reader(format, tools, opened)
-    events = [event for piece in pieces for event in reader.feed(piece)] + reader.close()
-    calls = [event.call for event in events if isinstance(event, CallReady)]
-    unreadable = [{"text": event.text, "reason": event.reason} for event in events if isinstance(event, Unreadable)]
+    read = parse(format, pieces, tools, opened)
+    unreadable = [{"text": event.text, "reason": event.reason} for event in read.unreadable]
     answer: dict[str, Any] = {
-        "content": "".join(event.text for event in events if isinstance(event, Text)) or None,
-        "reasoning": "".join(event.text for event in events if isinstance(event, Thought)) or None,
+        "content": read.content or None,
+        "reasoning": read.reasoning or None,
         "calls": [
-            {"name": call.name, "arguments": dict(call.arguments)} | ({"id": call.id} if call.id else {}) for call in calls
+            {"name": call.name, "arguments": dict(call.arguments)} | ({"id": call.id} if call.id else {}) for call in read.calls
         ],
     }
     return answer | ({"unreadable": unreadable} if unreadable else {})

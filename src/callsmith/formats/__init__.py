@@ -8,6 +8,8 @@ from callsmith.core.errors import UnknownName
 from callsmith.formats import families
 from callsmith.formats.layout import Format
 
+NONE = Format(name="none", parts=())  # a model that has no format: all it writes is text
+
 
 @cache
 def formats() -> dict[str, Format]:
@@ -20,6 +22,8 @@ def formats() -> dict[str, Format]:
 def format_named(name: str) -> Format:
     """A format by its name or by what other servers call it; `_` and `-` are the same."""
     known = formats()
+    if name == NONE.name:
+        return NONE
     spelled = name.lower().replace("_", "-")
     for format in known.values():
         if spelled == format.name or spelled in format.aliases:

@@ -97,9 +97,13 @@ class CallReader:
         self._announce(self.name, self.id)
 
     def _settle_name(self) -> None:
-        """A name in a namespace is taken for the tool it ends in; one that is doubled, for its half."""
+        """A name in a namespace is taken for the tool it ends in; a bare number, for the only tool there is."""
         *spaces, last = self.name.split(".")
-        if spaces and self.name not in self.tools and (last in self.tools or spaces == [last]):
+        if self.name in self.tools:
+            return
+        if self.name.isdigit() and len(self.tools) == 1:
+            last, spaces = next(iter(self.tools)), [""]
+        if spaces and last in self.tools:
             self._words.repair("other-name")
             self.name = last
 

@@ -91,7 +91,9 @@ class Reader:
         format, known = self._turn.format, self._call.tools
         inner = Reader(replace(format, parts=tuple(part for part in format.parts if isinstance(part, Calls))), known.values())
         events = inner.feed("".join(self._thoughts)) + inner.close()
-        ready = {event.index: event for event in events if isinstance(event, CallReady) and event.call.name in known}
+        ready = {
+            event.index: event for event in events if isinstance(event, CallReady) and (not known or event.call.name in known)
+        }
         found: list[ModelEvent] = []
         for index, event in enumerate(ready.values()):
             call = event.call

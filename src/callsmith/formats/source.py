@@ -175,6 +175,17 @@ class Source:
                 return here
             yield
 
+    def followed(self, text: str, chars: str) -> Asking[bool]:
+        """Whether behind this text, which stands here, and white space comes one of these characters, or nothing."""
+        while True:
+            found = SPACE.match(self.text, self.pos + len(text))
+            end = found.end() if found else 0
+            if end < len(self.text):
+                return self.text[end] in chars
+            if self.ended:
+                return True
+            yield
+
     def ahead(self, count: int) -> Asking[str]:
         """The next `count` characters, left unread."""
         while len(self.text) - self.pos < count:

@@ -20,6 +20,7 @@ BARE_END = stops((",", "}", "]"))
 TAG_END = stops((">",))
 TAG_NAME = re.compile(r"[^<>\n]+")
 STRING_END = stops(('"', "\\"))
+AFTER_STRING = ",:}])<["  # what may follow a string in a notation, or end it where its brackets are missing
 KEY_END = stops((":", "}", ",", "\n"))
 
 
@@ -57,7 +58,7 @@ def read_notation(source: Source, spelling: Notation, sink: Sink) -> Asking[None
                     keyed = True
                     continue
             keyed = False
-            opened = yield from _open(source, spelling, sink)
+            opened = yield from _open(source, spelling, sink, inside=bool(closers) or spelling.python)
             if opened:
                 if len(closers) >= DEEPEST:
                     raise Mismatch("nested too deep")
@@ -68,8 +69,8 @@ def read_notation(source: Source, spelling: Notation, sink: Sink) -> Asking[None
             return
 
 
-def _open(source: Source, spelling: Notation, sink: Sink) -> Asking[str]:
-    """A value begins: the closer if it is a bracket, "" if it was a whole string or word."""
+def _open(source: Source, spelling: Notation, sink: Sink, *, inside: bool) -> Asking[str]:
+    """A value begins: the closer if it is a bracket, "" if it was a whole string or word. `inside`: brackets are around it."""
     char = yield from source.peek()
     if char == "{" or char == "[" or (char == "(" and spelling.python):
         source.pos += 1
@@ -77,7 +78,7 @@ def _open(source: Source, spelling: Notation, sink: Sink) -> Asking[str]:
         return {"{": "}", "[": "]", "(": ")"}[char]
     quote = yield from _quote(source, spelling, sink)
     if quote:
-        yield from read_string(source, quote, spelling, sink.push)
+        yield from read_string(source, quote, spelling, sink, inside=inside)
         return ""
     word: list[str] = []
     if (yield from source.until(BARE_END if spelling.bare_keys else WORD_END, word.append)) is None:
@@ -104,7 +105,7 @@ def _key(source: Source, spelling: Notation, sink: Sink) -> Asking[None]:
     yield from source.peek()
     quote = yield from _quote(source, spelling, sink)
     if quote:
-        yield from read_string(source, quote, spelling, sink.push)
+        yield from read_string(source, quote, spelling, sink)
     else:
         word: list[str] = []
         stop = yield from source.until(KEY_END, word.append)
@@ -122,8 +123,9 @@ def _key(source: Source, spelling: Notation, sink: Sink) -> Asking[None]:
     sink.push(": ")
 
 
-def read_string(source: Source, quote: str, spelling: Notation, push: Emit) -> Asking[None]:
-    """The rest of a string whose opening quote was read, as a JSON string."""
+def read_string(source: Source, quote: str, spelling: Notation, sink: Sink, *, inside: bool = False) -> Asking[None]:
+    """The rest of a string whose opening quote was read, as a JSON string. `inside`: something must follow it."""
+    push = sink.push
     escapes = spelling.escapes and len(quote) == 1
     wanted = stops((quote, "\\") if escapes else (quote,))
 
@@ -137,6 +139,11 @@ def read_string(source: Source, quote: str, spelling: Notation, push: Emit) -> A
         if stop is None:
             raise Cut("the text ended in a string")
         if stop == quote:
+            if inside and escapes and not (yield from source.followed(quote, AFTER_STRING)):
+                sink.repair("unescaped-quotes")
+                source.pos += len(quote)
+                emit("\\" * (quote == '"') + quote)
+                continue
             source.pos += len(quote)
             push('"')
             return

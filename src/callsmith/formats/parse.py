@@ -1,0 +1,67 @@
+"""A whole answer at once: what a model wrote, as content, reasoning and calls.
+
+parse(format_named("hermes"), text, tools).calls
+calls, cleaned, fallback = parse_content(text, tools)      # whichever of several formats the text is in
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from callsmith.core.events import CallReady, ModelEvent, Text, Thought, Unreadable
+from callsmith.core.values import Call, Tool
+from callsmith.formats import format_named
+from callsmith.formats.continued import split_header
+from callsmith.formats.layout import Format
+from callsmith.formats.read import Reader
+
+# The order in which a text of unknown format is tried: marked calls, bare JSON, Gemma's inline calls, plain calls by name.
+CHAIN = ("hermes", "mistral", "llama3-json", "json", "fenced-json", "gemma4", "plain-call")
+
+
+@dataclass(frozen=True, slots=True)
+class Parsed:
+    """An answer, read. `repairs` names the leniencies that were needed."""
+
+    content: str
+    reasoning: str
+    calls: tuple[Call, ...]
+    unreadable: tuple[Unreadable, ...]
+    repairs: tuple[str, ...]
+
+
+def parse(format: Format, text: str | Iterable[str], tools: Iterable[Tool] = (), opened: str = "") -> Parsed:
+    """The answer, whole or in pieces. Where the prompt had begun it (`opened`), its words are part of the answer."""
+    tools = tuple(tools)
+    header, spoken = split_header(format, opened)
+    reader = Reader(format, tools, header)
+    events = reader.feed(spoken)
+    if not any(isinstance(event, Text | Thought) for event in events):
+        reader, events = Reader(format, tools, opened), []
+    for piece in (text,) if isinstance(text, str) else text:
+        events += reader.feed(piece)
+    return _gathered(events + reader.close())
+
+
+def _gathered(events: Sequence[ModelEvent]) -> Parsed:
+    ready = [event for event in events if isinstance(event, CallReady)]
+    return Parsed(
+        "".join(event.text for event in events if isinstance(event, Text)),
+        "".join(event.text for event in events if isinstance(event, Thought)),
+        tuple(event.call for event in ready),
+        tuple(event for event in events if isinstance(event, Unreadable)),
+        tuple(sorted({repair for event in ready for repair in event.repairs})),
+    )
+
+
+def parse_content(raw: str, tools: Iterable[Tool] = (), formats: Sequence[str] = CHAIN) -> tuple[tuple[Call, ...], str, bool]:
+    """The calls, the text without them and without reasoning, and whether any call had to be found in the text.
+
+    The formats are tried in order and the first that finds a call is taken. A call without an id gets `NAME_INDEX`.
+    """
+    tools = tuple(tools)
+    read = [parse(format_named(name), raw, tools) for name in formats]
+    best = next((parsed for parsed in read if parsed.calls), read[0])
+    calls = tuple(
+        Call(call.name, call.arguments, call.id or f"{call.name}_{index}", call.text) for index, call in enumerate(best.calls)
+    )
+    return calls, best.content.strip(), bool(calls)
