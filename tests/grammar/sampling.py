@@ -1,0 +1,177 @@
+"""Random answers out of a grammar, token by token through a real tokenizer, steered so that they end.
+
+Where the grammar leaves much room the sampler is led into temptation: it writes markers of the format, halves of them, quotes and
+brackets. When an answer has become long it hurries to close whatever is open.
+"""
+
+import random
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from functools import cache
+
+import numpy as np
+
+from callsmith.engines import Piece
+from callsmith.engines.constraint import Compiler, Constraint
+from callsmith.engines.gguf import Vocabulary
+from callsmith.engines.libllama import load
+from callsmith.engines.text import Writer
+from callsmith.formats.layout import Calls, Each, Format, Ident, Nested, Node, Notation, Opt, nodes_of, texts
+from callsmith.grammar.nodes import Grammar
+from callsmith.models.weights import fetch
+
+LONG = 60  # tokens after which an answer hurries
+LONGEST = 700
+ROOM = 200  # more tokens than this allowed: any text may stand here
+CLOSERS = ('"', "}", "]", ")", "'", ",", ">", "<", "/", "\n")
+TOKEN_LIKE = re.compile(r"<\|?[^<>\s\"=]+\|?>|<\|\"\|>|\[/?[A-Z_]{3,}\]|\]<\]\w+\[>\[|｜\w+｜")
+
+
+@cache
+def vocabulary(name: str = "smollm2-135m") -> Vocabulary:
+    """The vocabulary of a model's file, without its weights."""
+    c = load().c
+    params = c.llama_model_default_params()
+    params.vocab_only = True
+    model = c.llama_model_load_from_file(str(fetch(name)).encode(), params)
+    return Vocabulary(load(), c.llama_model_get_vocab(model))
+
+
+def letters(vocabulary: Vocabulary, text: str) -> list[int]:
+    """The tokens of the text, none of them special: where it holds the text of a special token, that is taken apart."""
+    known = "|".join(re.escape(special) for special in sorted(vocabulary.specials, key=len, reverse=True))
+    parts = (
+        half
+        for part in re.split(f"({known})", text)
+        for half in ((part[:1], part[1:]) if part in vocabulary.specials else (part,))
+    )
+    return [token for part in parts for token in vocabulary.tokenize(part)]
+
+
+class Dressed:
+    """A vocabulary whose special tokens say something else: as if the tokenizer had been made for a certain format."""
+
+    def __init__(self, base: Vocabulary, specials: Iterable[str]) -> None:
+        spare = [token for token in sorted(base.special) if token not in base.ends]
+        self.special: Mapping[int, str] = {
+            **{token: base.special[token] for token in base.ends & base.special.keys()},
+            **dict(zip(spare, dict.fromkeys(specials), strict=False)),
+        }
+        self.specials: Mapping[str, int] = {text: token for token, text in self.special.items()}
+        left = set(spare) - self.special.keys()
+        self.says = [
+            self.special[token].encode() if token in self.special else b"" if token in left else said
+            for token, said in enumerate(base.says)
+        ]
+        self.base, self.size, self.eos, self.ends = base, base.size, base.eos, base.ends
+        self.pointer, self.tokenize_address = base.pointer, base.tokenize_address
+
+    def tokenize(self, text: str) -> list[int]:
+        """The tokens of the text. Only what this vocabulary calls special is."""
+        known = "|".join(re.escape(special) for special in sorted(self.specials, key=len, reverse=True))
+        return [
+            token
+            for part in re.split(f"({known})", text)
+            for token in ([self.specials[part]] if part in self.specials else letters(self.base, part))
+        ]
+
+
+def literals(format: Format) -> list[str]:
+    """Every literal of a format."""
+    found: set[str] = set()
+
+    def walk(nodes: Iterable[Node]) -> None:
+        for node in nodes:
+            found.update(texts(node))
+            if isinstance(node, Opt | Each | Ident):
+                walk(node.nodes)
+
+    for part in format.parts:
+        walk((*nodes_of(part.open), *nodes_of(part.close)))
+        if isinstance(part, Calls):
+            walk(part.item)
+            found.add(part.between)
+            match part.values:
+                case Notation():
+                    found.update(part.values.quotes)
+                case Nested():
+                    found.update((f"{part.values.prefix}<", f"{part.values.prefix}</"))
+                case _:
+                    pass
+    return sorted(text for text in found if text.strip())
+
+
+def special_words(format: Format) -> list[str]:
+    """What the family's own tokenizer is likely to hold as special tokens."""
+    return sorted({word for text in literals(format) for word in TOKEN_LIKE.findall(text)})
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """An answer. `whole`: the grammar was satisfied before the answer grew too long."""
+
+    pieces: tuple[Piece, ...]
+    whole: bool
+
+    @property
+    def text(self) -> str:
+        return "".join(piece.text for piece in self.pieces)
+
+
+class Sampler:
+    """Draws answers; the same seed draws the same ones."""
+
+    def __init__(self, vocabulary: Vocabulary | Dressed, compiler: Compiler, format: Format, seed: int | str) -> None:
+        self.vocabulary = vocabulary
+        self.compiler = compiler
+        self.chance = random.Random(seed)
+        self.noise = np.random.default_rng(self.chance.getrandbits(32)).random(vocabulary.size, np.float32)
+        self.closing = np.zeros(vocabulary.size, np.float32)
+        for text in CLOSERS:
+            tokens = vocabulary.tokenize(text)
+            self.closing[tokens[-1]] = 2.0
+        words = literals(format)
+        closers = [*words, *(text.strip() for text in words), *CLOSERS[:5]]
+        tempting = [*(text[: len(text) // 2 + 1] for text in words), *"\"\\'{}[]<>&\n\t", "null", "5", "é", "🐈"]
+        self.closers = [vocabulary.tokenize(text) for text in closers]
+        self.tempting = [*self.closers, *(vocabulary.tokenize(text) for text in tempting)]
+
+    def draw(self, grammar: Grammar) -> Sample:
+        """One answer, without what the prompt has written of it."""
+        constraint = self.compiler.start(grammar)
+        tokens: list[int] = []
+        while len(tokens) < LONGEST and not constraint.ended:
+            step = constraint.forced() or self._tempted(constraint, len(tokens)) or [self._chosen(constraint, len(tokens))]
+            if step[0] in self.vocabulary.ends and step[0] in self.vocabulary.special:
+                return self._said(tokens, whole=True)
+            for token in step:
+                if not constraint.ended:
+                    constraint.consume(token)
+                    tokens.append(token)
+        return self._said(tokens, whole=constraint.ended)
+
+    def _chosen(self, constraint: Constraint, length: int) -> int:
+        logits = np.roll(self.noise, self.chance.randrange(len(self.noise)))
+        if length > LONG:
+            logits += self.closing
+        constraint.restrict(logits)
+        best = int(logits.argmax())
+        if constraint.may_end and self.chance.random() < (0.9 if length > LONG else 0.4):
+            return self.vocabulary.eos
+        return best
+
+    def _tempted(self, constraint: Constraint, length: int) -> list[int]:
+        """A marker, or as much of it as may stand here; nothing where there is little room anyway."""
+        if self.chance.random() > (0.95 if length > LONG else 0.4):
+            return []
+        tokens = self.chance.choice(self.closers if length > LONG else self.tempting)
+        return tokens[: constraint._matcher.validate_tokens(tokens)]
+
+    def _said(self, tokens: list[int], *, whole: bool) -> Sample:
+        writer, pieces = Writer(), list[Piece]()
+        for token in tokens:
+            special = self.vocabulary.special.get(token)
+            said = writer.write(self.vocabulary.says[token]) if special is None else writer.write_special(special)
+            pieces += said
+        return Sample((*pieces, *writer.close()), whole)
