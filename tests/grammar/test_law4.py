@@ -1,6 +1,7 @@
 """Law 4: the grammar accepts what is written, and whatever it lets through is read back as calls that validate."""
 
 import math
+import time
 from collections.abc import Iterable, Iterator, Sequence
 from functools import cache
 from typing import Any
@@ -481,3 +482,14 @@ def test_an_enum_whose_values_plain_text_cannot_tell_apart_keeps_those_it_can() 
 def test_a_key_the_format_cannot_write_is_refused() -> None:
     with pytest.raises(UnsupportedSchema, match="cannot write the key"):
         required(format_named("gemma4"), [Tool("f", "", obj({"a:b": STRING}))])
+
+
+def test_the_cost_of_a_grammar_grows_with_the_tools_and_not_faster() -> None:
+    def seconds(count: int) -> float:
+        tools = [Tool(f"f{number}", "", obj({f"a{number}": STRING, f"b{number}": INTEGER})) for number in range(count)]
+        began = time.process_time()
+        required(format_named("pythonic"), tools)
+        return time.process_time() - began
+
+    few = min(seconds(50) for _ in range(3))
+    assert seconds(400) < few * 8 * 3

@@ -4,7 +4,7 @@ import json
 from collections.abc import Sequence
 from itertools import takewhile
 
-from callsmith.core.values import Choice, Schema, Tool
+from callsmith.core.values import Choice, Tool
 from callsmith.formats.layout import (
     Any,
     Calls,
@@ -18,6 +18,7 @@ from callsmith.formats.layout import (
     Raw,
     Says,
     Thinks,
+    first,
     is_strong,
     nodes_of,
     texts,
@@ -25,10 +26,11 @@ from callsmith.formats.layout import (
 from callsmith.formats.layout import (
     Node as FormatNode,
 )
+from callsmith.formats.turn import turn_of
 from callsmith.formats.typed import types_of
 from callsmith.formats.write import escaped, literal_text
 from callsmith.grammar.nodes import Alt, Free, Grammar, Lit, Many, Node, Pattern, Seq, Until
-from callsmith.grammar.values import Place, Rules, Values, members
+from callsmith.grammar.values import KINDS, Ending, Place, Rules, Values, members
 
 ANY_ID = r"[a-zA-Z0-9_-]{1,40}"
 NUMBER = Pattern("[0-9]{1,3}")
@@ -54,29 +56,32 @@ def grammar_for(
     body = section.required() if choice.mode == "required" else section.auto()
     prefix, start = _after(format, section, body, opened)
     if thinking and not prefix and format.thinks:
-        start = Seq((Many(_framed(format.thinks), 0, 1), start))
+        start = Seq((Many(_framed(format, format.thinks), 0, 1), start))
     return Grammar(start, section.rules.nodes, prefix, tuple(dict.fromkeys(section.rules.left)))
 
 
 def _after(format: Format, section: "_Section", body: Node, opened: str) -> tuple[str, Node]:
     """What of the answer the prompt has already written, and the grammar that includes it."""
     for part in format.parts:
-        head = "" if isinstance(part, Calls) else literal_text(nodes_of(part.open))
-        if not isinstance(part, Calls) and head.strip() and opened.rstrip().endswith(head.rstrip()):
-            return head, Seq((_framed(part), body))
+        if isinstance(part, Thinks | Says):
+            head = literal_text(nodes_of(part.open))
+            if head.strip() and opened.rstrip().endswith(head.rstrip()):
+                return head, Seq((_framed(format, part), body))
     for size in range(len(section.head), 0, -1):
         if opened.endswith(section.head[:size]):
             return section.head[:size], body
     return "", body
 
 
-def _framed(part: Thinks | Says) -> Node:
-    """Text or reasoning between its markers."""
+def _framed(format: Format, part: Thinks | Says) -> Node:
+    """Text or reasoning between its markers, without a marker that would end it."""
     head, close = Lit(literal_text(nodes_of(part.open))), literal_text(nodes_of(part.close))
+    ends = turn_of(format).ends(part).texts
     if not close.strip():
-        return Seq((head, Free()))
+        return Seq((head, Free(ends)))
     core = close.strip()
-    return Seq((head, Until(core), Lit(close[close.index(core) + len(core) :])))
+    others = tuple(end for end in ends if end not in core)
+    return Seq((head, Until(core, others), Lit(close[close.index(core) + len(core) :])))
 
 
 class _Section:
@@ -105,18 +110,27 @@ class _Section:
     def auto(self) -> Node:
         """Text, or text and then calls. The markers of a call stand nowhere else."""
         says = next((part for part in self.format.parts if isinstance(part, Says)), None)
-        if says:
-            return Alt((_framed(says), Seq((Many(_framed(says), 0, 1), self.required()))))
+        if says is None:
+            return self._text_and_calls()
+        if literal_text(nodes_of(says.close)).strip():
+            said = _framed(self.format, says)
+            return Alt((said, Seq((Many(said, 0, 1), self.required()))))
+        return Alt((Seq((Lit(literal_text(nodes_of(says.open))), self._text_and_calls())), self.required()))
+
+    def _text_and_calls(self) -> Node:
+        """Text that nothing ends but the marker of a call."""
         core = self._core()
+        others = tuple(opener for opener in turn_of(self.format).openers if is_strong(opener) and opener not in core)
         if is_strong(core):
             after = self.head[self.head.index(core) + len(core) :]
-            return Alt((Free((core,)), Seq((Until(core), Lit(after), self.call, self.tail))))
+            return Alt((Free((core, *others)), Seq((Until(core, others), Lit(after), self.call, self.tail))))
         # A weak marker counts only together with the name of a tool.
         starts = {name: self.head + _leading(rest) for name, rest in self.rest.items()}
         ways = (
-            Seq((Until(start), _strip(self.rest[name], start[len(self.head) :]), self.tail)) for name, start in starts.items()
+            Seq((Until(start, others), _strip(self.rest[name], start[len(self.head) :]), self.tail))
+            for name, start in starts.items()
         )
-        return Alt((Free(tuple(starts.values())), *ways))
+        return Alt((Free((*starts.values(), *others)), *ways))
 
     def _core(self) -> str:
         """The marker that announces a call."""
@@ -175,13 +189,14 @@ class _Section:
         return Seq((Lit("{"), *spaced, Lit("}")))
 
     def _each(self, node: Each, tool: Tool) -> Node:
-        root: Schema = tool.parameters
-        self.rules.unenforced("#", root)
+        whole = Place(tool.parameters, tool.parameters)
+        schema = self.rules.merged(whole)
+        self.rules.unenforced("#", schema)
 
         def member(key: str) -> Node:
-            return self._argument(node.nodes, key, Place(root, root["properties"][key], f"#/properties/{key}"))
+            return self._argument(node.nodes, key, whole.at(schema.get("properties", {}).get(key), "properties", key))
 
-        return members(root, member, node.between, self.rules)
+        return members(schema, member, node.between, self.rules)
 
     def _argument(self, nodes: Nodes, key: str, place: Place) -> Node:
         """One argument, once for each flag that may stand on it."""
@@ -189,12 +204,7 @@ class _Section:
         if not isinstance(values, Raw) or not values.flags:
             return self._spelled(nodes, key, place, ("", None))
         types = types_of(place.root, place.schema)
-        json_types = types - {"string"}
-        meant = [
-            (flag, kind)
-            for flag, kind in values.flags
-            if kind in types or (kind == "json" and json_types) or (kind == "number" and "integer" in types)
-        ]
+        meant = [(flag, kind) for flag, kind in values.flags if types & KINDS[kind]]
         return Alt(tuple(self._spelled(nodes, key, place, flag) for flag in meant))
 
     def _spelled(self, nodes: Nodes, key: str, place: Place, flag: tuple[str, str | None]) -> Node:
@@ -211,8 +221,8 @@ class _Section:
             elif node is Hole.VALUE:
                 ending = list(takewhile(lambda one: one is Hole.KEY or bool(texts(one)), flat[position:]))
                 close = "".join(key if one is Hole.KEY else texts(one)[0] for one in ending)
-                kind = "integer" if flag[1] == "number" and "integer" in types_of(place.root, place.schema) else flag[1]
-                out.append(self.values.within(place, close, kind))
+                core, *others = first(tuple(flat[position:])) or ("",)
+                out.append(self.values.within(place, Ending(close, core, tuple(others)), flag[1]))
                 position += len(ending)
             elif texts(node):
                 out.append(Lit(texts(node)[0]))

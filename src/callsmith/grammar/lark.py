@@ -6,7 +6,7 @@ split at every special token of the tokenizer, and text that ends at one needs n
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 from callsmith.grammar.nodes import Alt, Free, Grammar, JsonValue, Lit, Many, Node, Pattern, Ref, Seq, Until
 
@@ -52,7 +52,7 @@ class _Emitter:
             case JsonValue():
                 return self.made(f": %json {json.dumps(_guided(node), ensure_ascii=False)}", terminal=False)
             case Until():
-                return self.until(node.close)
+                return self.until(node)
             case Free():
                 return self.free(node)
 
@@ -78,17 +78,24 @@ class _Emitter:
     def token(self, text: str) -> str:
         return f"<[{self.specials[text]}]>"
 
-    def until(self, close: str) -> str:
+    def until(self, node: Until) -> str:
+        close, barred = node.close, self.barred(node.without)
+        if node.unlike:
+            barred += f" & ~/[\\s\\x1c-\\x1f]*[{_escaped(node.unlike)}]{ANYTHING}/"
         found = self.special.search(close) if self.special else None
         if found is None:
-            return self.made(f"[lazy]: /{ANYTHING}{_escaped(close)}/", terminal=False)
-        text = self.made(f": /{ANYTHING}{_escaped(close[: found.start()])}/", terminal=True)
+            text = f"/{ANYTHING}{_escaped(close)}/{barred}"
+            return self.made(f"[lazy]: {self.made(f': {text}', terminal=True) if barred else text}", terminal=False)
+        text = self.made(f": /{ANYTHING}{_escaped(close[: found.start()])}/{barred}", terminal=True)
         return f"{text} {self.literal(close[found.start() :])}"
 
     def free(self, node: Free) -> str:
-        plain = [stop for stop in node.stops if not (self.special and self.special.search(stop))]
-        without = "".join(f" & ~/{ANYTHING}{_escaped(stop)}{ANYTHING}/" for stop in plain)
-        return self.made(f": /{ANYTHING}/{without}", terminal=True)
+        return self.made(f": /{ANYTHING}/{self.barred(node.stops)}", terminal=True)
+
+    def barred(self, texts: Iterable[str]) -> str:
+        """What rules these texts out. One with a special token in it needs no ruling out."""
+        plain = [_escaped(text) for text in texts if not (self.special and self.special.search(text))]
+        return f" & ~/{ANYTHING}({'|'.join(plain)}){ANYTHING}/" if plain else ""
 
 
 def _guided(node: JsonValue) -> object:

@@ -65,9 +65,14 @@ class JsonValue:
 
 @dataclass(frozen=True, slots=True)
 class Until:
-    """Any text up to and including the first `close`."""
+    """Any text up to and including the first `close`.
+
+    None of `without` occurs in it, and it does not begin with one of the characters `unlike` (behind white space, if any).
+    """
 
     close: str
+    without: tuple[str, ...] = ()
+    unlike: str = ""
 
 
 @dataclass(frozen=True, slots=True)

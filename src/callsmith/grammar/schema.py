@@ -51,6 +51,7 @@ def enforceable(schema: Any, left: Left, path: str = "#", *, close: bool = True)
     _bound_properties(kept, left, path)
     if close and "properties" in kept and not {"additionalProperties", "patternProperties", "anyOf", "$ref"} & kept.keys():
         kept["additionalProperties"] = False
+        kept["properties"] |= {name: {} for name in kept.get("required", ()) if name not in kept["properties"]}
     return kept
 
 
