@@ -1,0 +1,50 @@
+"""The laws as a check anyone can run: sound formats pass, and each way of being unsound is found."""
+
+import time
+
+import pytest
+
+from callsmith.formats import formats, laws
+from callsmith.formats.laws import Breach, check
+from callsmith.formats.layout import ARGS, KEY, NAME, RAW, VALUE, Calls, Format, Says, Thinks, each, obj
+
+NAMED = obj(("name", NAME), ("arguments", ARGS))
+
+
+def breaches(*parts: Calls | Says | Thinks) -> dict[str, Breach]:
+    return {breach.law: breach for breach in check(Format("unsound", parts))}
+
+
+@pytest.mark.parametrize("format", formats().values(), ids=lambda format: format.name)
+def test_every_format_keeps_the_laws(format: Format) -> None:
+    assert check(format, rounds=12) == []
+
+
+def test_a_check_takes_less_than_two_seconds_and_always_says_the_same() -> None:
+    format = Format("unsound", (Calls("<", NAME, "|", ARGS, ">"),))
+    began = time.process_time()
+    assert check(format) == check(format)
+    assert time.process_time() - began < 4
+
+
+def test_a_name_that_what_follows_it_cuts_off_is_found() -> None:
+    found = breaches(Calls("<call ", NAME, "_", ARGS, ">"))
+    assert "get_weather" in found[laws.ROUND_TRIP].text
+
+
+def test_a_call_without_a_marker_is_found() -> None:
+    assert laws.ROUND_TRIP in breaches(Calls(NAME, "\n", ARGS))
+
+
+def test_reasoning_that_never_ends_is_found() -> None:
+    assert laws.NO_LEAK in breaches(Thinks("<t>", ("\n",)), Calls("<call>", NAMED, "</call>"))
+
+
+def test_a_reader_that_raises_is_found_with_the_text() -> None:
+    found = breaches(Calls("<call ", NAME, ">", each(KEY, "=", VALUE, "<end>"), "</call>", values=RAW))
+    assert found[laws.NO_RAISE].text
+
+
+def test_of_each_law_the_shortest_text_is_told() -> None:
+    found = check(Format("unsound", (Calls(NAME, "\n", ARGS),)))
+    assert len({breach.law for breach in found}) == len(found)
