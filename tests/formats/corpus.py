@@ -9,7 +9,7 @@ from typing import Any
 
 from callsmith.core.values import TOOL_NAME, Tool
 from callsmith.formats import format_named
-from callsmith.formats.layout import Format, Says, first, nodes_of
+from callsmith.formats.layout import Format, nodes_of
 from callsmith.formats.parse import parse
 from callsmith.formats.write import literal_text
 
@@ -38,18 +38,11 @@ class Case:
 
     @property
     def opened(self) -> str:
-        """The prompt's tail. Where it was not recorded but the output ends a thought it did not begin, the prompt began it."""
+        """The prompt's tail, as far as it was recorded."""
         recorded = self.row.get("generation_prompt") or self.row.get("prompt_tail") or ""
         thinks = self.format.thinks
-        if recorded or thinks is None:
-            return recorded
-        output, opener = self.row["output"], literal_text(nodes_of(thinks.open))
-        closes = set(first(nodes_of(thinks.close)))
-        if any(closes & set(first(nodes_of(part.close))) for part in self.format.parts if isinstance(part, Says)):
-            return ""
-        ended = min((output.find(close) for close in closes if close in output), default=-1)
-        begun = min((output.find(core) for core in first(nodes_of(thinks.open)) if core in output), default=len(output))
-        return opener if self.row.get("initial_state") == "REASONING" or 0 <= ended < begun else ""
+        inside = thinks is not None and self.row.get("initial_state") == "REASONING"
+        return literal_text(nodes_of(thinks.open)) if thinks and inside and not recorded else recorded
 
     @property
     def counts(self) -> bool:

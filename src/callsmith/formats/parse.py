@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from callsmith.core.events import CallReady, ModelEvent, Text, Thought, Unreadable
 from callsmith.core.values import Call, Tool
 from callsmith.formats import format_named
-from callsmith.formats.continued import split_header
+from callsmith.formats.continued import split_header, unopened_thought
 from callsmith.formats.layout import Format
 from callsmith.formats.read import Reader
 
@@ -30,14 +30,19 @@ class Parsed:
 
 
 def parse(format: Format, text: str | Iterable[str], tools: Iterable[Tool] = (), opened: str = "") -> Parsed:
-    """The answer, whole or in pieces. Where the prompt had begun it (`opened`), its words are part of the answer."""
+    """The answer, whole or in pieces. Where the prompt had begun it (`opened`), its words are part of the answer.
+
+    Where nothing is known of the prompt but the answer ends a thought that it did not begin, the prompt began it.
+    """
     tools = tuple(tools)
+    pieces = (text,) if isinstance(text, str) else tuple(text)
+    opened = opened or unopened_thought(format, "".join(pieces))
     header, spoken = split_header(format, opened)
     reader = Reader(format, tools, header)
     events = reader.feed(spoken)
     if not any(isinstance(event, Text | Thought) for event in events):
         reader, events = Reader(format, tools, opened), []
-    for piece in (text,) if isinstance(text, str) else text:
+    for piece in pieces:
         events += reader.feed(piece)
     return _gathered(events + reader.close())
 
