@@ -206,7 +206,7 @@ class CallReader:
             if doubled:
                 self._words.repair("doubled-braces")
                 self._source.pos += 1
-            yield from read_notation(self._source, notation, self._sink)
+            yield from read_notation(self._source, notation, self._sink, self._schema if notation.bare_keys else None)
             if doubled and (yield from self._source.at(("}",))):
                 self._source.pos += 1
         else:

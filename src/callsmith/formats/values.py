@@ -31,9 +31,13 @@ class Sink(NamedTuple):
     repair: Emit
 
 
-def read_notation(source: Source, spelling: Notation, sink: Sink) -> Asking[None]:
-    """One value of a notation, brackets and all. Iterative, so depth is bounded by a number and not by the stack."""
+def read_notation(source: Source, spelling: Notation, sink: Sink, schema: Schema | None = None) -> Asking[None]:
+    """One value of a notation, brackets and all. Iterative, so depth is bounded by a number and not by the stack.
+
+    With the schema of an object, a bare word where it demands a string is that string, `null` too.
+    """
     push = sink.push
+    words = False  # a bare word here is a string
     closers: list[str] = []
     keyed = False  # a key and its colon have been read
     count = [0]
@@ -54,11 +58,12 @@ def read_notation(source: Source, spelling: Notation, sink: Sink) -> Asking[None
                     push(", ")
                 count[-1] += 1
                 if closers[-1] == "}":
-                    yield from _key(source, spelling, sink)
+                    key = yield from _key(source, spelling, sink)
+                    words = bool(schema) and len(closers) == 1 and types_of(schema, property_of(schema, schema, key)) == STRING
                     keyed = True
                     continue
             keyed = False
-            opened = yield from _open(source, spelling, sink, inside=bool(closers) or spelling.python)
+            opened = yield from _open(source, spelling, sink, inside=bool(closers) or spelling.python, words=words)
             if opened:
                 if len(closers) >= DEEPEST:
                     raise Mismatch("nested too deep")
@@ -69,7 +74,7 @@ def read_notation(source: Source, spelling: Notation, sink: Sink) -> Asking[None
             return
 
 
-def _open(source: Source, spelling: Notation, sink: Sink, *, inside: bool) -> Asking[str]:
+def _open(source: Source, spelling: Notation, sink: Sink, *, inside: bool, words: bool) -> Asking[str]:
     """A value begins: the closer if it is a bracket, "" if it was a whole string or word. `inside`: brackets are around it."""
     char = yield from source.peek()
     if char == "{" or char == "[" or (char == "(" and spelling.python):
@@ -88,7 +93,7 @@ def _open(source: Source, spelling: Notation, sink: Sink, *, inside: bool) -> As
         raise Mismatch("a value is missing")
     if spelling == JSON and not (text in ("true", "false", "null") or text[0] in "-0123456789"):
         sink.repair("python-literals")
-    sink.push(atom(text))
+    sink.push(quoted(text) if words else atom(text))
     return ""
 
 
@@ -101,8 +106,10 @@ def _quote(source: Source, spelling: Notation, sink: Sink) -> Asking[str | None]
     return quote
 
 
-def _key(source: Source, spelling: Notation, sink: Sink) -> Asking[None]:
+def _key(source: Source, spelling: Notation, sink: Sink) -> Asking[str]:
+    """A key and its colon; the key, if it is a bare word."""
     yield from source.peek()
+    key = ""
     quote = yield from _quote(source, spelling, sink)
     if quote:
         yield from read_string(source, quote, spelling, sink)
@@ -121,6 +128,7 @@ def _key(source: Source, spelling: Notation, sink: Sink) -> Asking[None]:
         raise Mismatch("expected ':'")
     source.pos += 1
     sink.push(": ")
+    return key
 
 
 def read_string(source: Source, quote: str, spelling: Notation, sink: Sink, *, inside: bool = False) -> Asking[None]:
