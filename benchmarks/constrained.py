@@ -1,0 +1,96 @@
+"""What a constrained call costs beside an unconstrained one, and what fast-forwarding over forced tokens saves.
+
+Only decoding is compared: every prompt is asked once before it is measured, so that it is already in the model's memory.
+"""
+
+import asyncio
+import time
+from dataclasses import dataclass, replace
+
+from benchmarks.table import show
+from callsmith.core.events import CallReady
+from callsmith.core.schema import validate
+from callsmith.core.values import Choice, Message, Request, Sampling, Tool
+from callsmith.engines.llama import LlamaEngine
+from callsmith.models import Options, open_model
+from callsmith.models.local import LocalModel
+from callsmith.models.weights import fetch
+
+RUNS = 3
+MOST = 120  # tokens of an answer
+UNIT = {"type": "string", "enum": ["celsius", "fahrenheit"]}
+WEATHER = {
+    "type": "object",
+    "properties": {
+        "city": {"type": "string", "maxLength": 40},
+        "unit": UNIT,
+        "days": {"type": "integer", "minimum": 1, "maximum": 14},
+    },
+    "required": ["city", "unit", "days"],
+    "additionalProperties": False,
+}
+TOOL = Tool("get_weather", "The weather in a city.", WEATHER)
+ASKED = Request(
+    (Message.user("What will the weather be like in Paris over the next 3 days, in celsius?"),),
+    (TOOL,),
+    parallel=False,
+    sampling=Sampling(temperature=0.0, max_tokens=MOST),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """One answer: how long it took, how many tokens it had, and whether a valid call was in it."""
+
+    seconds: float
+    tokens: int
+    decodes: int
+    valid: bool
+
+    @property
+    def per_token(self) -> float:
+        return self.seconds / max(1, self.tokens) * 1000
+
+
+def main(model: str) -> None:
+    fetch(model)
+    local = open_model(model, Options(context=1024))
+    engine = local.engine
+    assert isinstance(engine, LlamaEngine)
+    required = replace(ASKED, choice=Choice("required"))
+    ways = [("unconstrained", ASKED, True), ("constrained", required, False), ("constrained, fast-forward", required, True)]
+    rows: list[tuple[str, Answer]] = []
+    for name, request, fast_forward in ways:
+        engine.fast_forward = fast_forward
+        answers = asyncio.run(_answers(local, engine, request))
+        rows.append((name, sorted(answers, key=lambda answer: answer.seconds)[len(answers) // 2]))
+    engine.close()
+    show(
+        f"{model}: one call, decoding only, median of {RUNS}",
+        ("", "ms a call", "tokens", "decodes", "ms a token", "valid call"),
+        [(name, one.seconds * 1000, one.tokens, one.decodes, one.per_token, "yes" if one.valid else "no") for name, one in rows],
+    )
+    (_, free), (_, slow), (_, fast) = rows
+    call = [one.seconds / free.seconds for one in (slow, fast)]
+    token = [one.per_token / free.per_token for one in (slow, fast)]
+    print(f"  constrained / unconstrained, a call: {call[0]:.2f}, with fast-forward {call[1]:.2f}")
+    print(f"  constrained / unconstrained, a token: {token[0]:.2f}, with fast-forward {token[1]:.2f}")
+    if not free.valid:
+        print("  the unconstrained answer held no valid call, so its time is not that of a call: compare by the token")
+
+
+async def _answers(model: LocalModel, engine: LlamaEngine, request: Request) -> list[Answer]:
+    await _answer(model, engine, request)
+    return [await _answer(model, engine, request) for _ in range(RUNS)]
+
+
+async def _answer(model: LocalModel, engine: LlamaEngine, request: Request) -> Answer:
+    decodes, sampled = engine.stats.decodes, engine.stats.sampled + engine.stats.forced
+    valid, began = False, time.perf_counter()
+    async for event in model.stream(request):
+        if isinstance(event, CallReady):
+            valid = validate(WEATHER, event.call.arguments) == []
+    seconds = time.perf_counter() - began
+    await asyncio.sleep(0.2)  # an answer that was ended early is only then accounted for
+    tokens = engine.stats.sampled + engine.stats.forced - sampled
+    return Answer(seconds, tokens, engine.stats.decodes - decodes, valid)

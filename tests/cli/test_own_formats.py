@@ -1,0 +1,80 @@
+"""Formats of the user's own on the command line: worked out, checked, used."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+import callsmith.formats
+
+TEMPLATE = """\
+{%- if tools %}{{ tools | tojson }}{% endif %}
+{%- for message in messages %}<role {{ message.role }}>{{ message.content or '' }}
+{%- for call in message.tool_calls or [] %}<|run {{ call.function.name }}|>{{ call.function.arguments | tojson }}<|ran|>
+{%- endfor %}<over>
+{% endfor %}
+{%- if add_generation_prompt %}<role assistant>{% endif %}"""
+CALL = '<|run get_weather|>{"city": "Paris"}<|ran|>'
+TOOLS = [{"type": "function", "function": {"name": "get_weather", "parameters": {"type": "object", "properties": {}}}}]
+
+
+@pytest.fixture(autouse=True)
+def nothing_registered(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(callsmith.formats, "_registered", {})
+
+
+@pytest.fixture
+def saved(callsmith, tmp_path: Path) -> Path:
+    """A format worked out from a template, and kept."""
+    (tmp_path / "template.jinja").write_text(TEMPLATE, "utf-8")
+    path = tmp_path / "my-runner.toml"
+    told = callsmith("formats", "detect", str(tmp_path / "template.jinja"), "--save", str(path))
+    assert told.code == 0
+    assert "No known format reads it" in told.out
+    return path
+
+
+@pytest.mark.req("R45")
+def test_a_format_that_is_worked_out_can_be_kept_checked_and_used(callsmith, saved: Path):
+    checked = callsmith("formats", "check", str(saved))
+    assert checked.code == 0
+    assert CALL in checked.out
+    read = callsmith("parse", "--format-file", str(saved), stdin=CALL)
+    assert json.loads(read.out)["calls"] == [{"name": "get_weather", "arguments": {"city": "Paris"}}]
+
+
+def test_a_grammar_is_made_of_it(callsmith, saved: Path, tmp_path: Path):
+    (tmp_path / "tools.json").write_text(json.dumps(TOOLS), "utf-8")
+    told = callsmith("grammar", "--tools", str(tmp_path / "tools.json"), "--format-file", str(saved))
+    assert told.code == 0
+    assert "<|run get_weather|>" in told.out
+
+
+def test_it_is_a_model_s_format_too(callsmith, saved: Path):
+    told = callsmith("chat", "--model", f"scripted:{CALL}", "--tools", "demo", "--format-file", str(saved), "Weather?")
+    assert "get_weather" in told.out
+    assert "<|run" not in told.out
+
+
+def test_json_holds_the_format_and_what_the_template_wrote(callsmith, saved: Path, tmp_path: Path):
+    told = json.loads(callsmith("formats", "detect", str(tmp_path / "template.jinja"), "--json").out)
+    assert told["format"] is None
+    assert 'kind = "calls"' in told["inferred"]
+    assert "<|run tourmaline_fn|>" in told["rendered"]
+
+
+def test_an_unsound_format_is_told_with_the_law_and_the_text(callsmith, tmp_path: Path):
+    path = tmp_path / "unsound.toml"
+    path.write_text('name = "x"\n[[parts]]\nkind = "calls"\nitem = "<call {name}_{args}>"', "utf-8")
+    told = callsmith("formats", "check", str(path))
+    assert told.code == 1
+    assert "broken: what is written is read back" in told.out
+    assert "<call get_weather_{" in told.out
+
+
+def test_a_file_that_is_no_format_is_a_usage_error(callsmith, tmp_path: Path):
+    path = tmp_path / "empty.toml"
+    path.write_text("", "utf-8")
+    told = callsmith("formats", "check", str(path))
+    assert told.code == 2
+    assert "empty.toml: the format: `name` is missing" in told.err

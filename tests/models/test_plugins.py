@@ -1,0 +1,110 @@
+"""Formats from elsewhere: of packages, of the user's folder, and how they are refused."""
+
+from importlib.metadata import EntryPoint
+from pathlib import Path
+
+import pytest
+
+import callsmith.formats
+from callsmith.core.errors import UsageError
+from callsmith.formats import format_named, formats, register
+from callsmith.formats.layout import ARGS, NAME, Calls, Format
+from callsmith.formats.toml import format_to_toml
+from callsmith.models import plugins
+from callsmith.models.plugins import load_formats, register_file
+
+MINE = Format("mine-own", (Calls("<mine ", NAME, ">", ARGS, "</mine>"),), aliases=("my-model",))
+OTHER = Format("another-one", MINE.parts)
+
+
+@pytest.fixture(autouse=True)
+def apart(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
+    """Nothing registered, nothing plugged in, an empty folder of the user's."""
+    monkeypatch.setattr(callsmith.formats, "_registered", {})
+    monkeypatch.setattr(plugins, "entry_points", lambda **_: [])
+    monkeypatch.setenv("CALLSMITH_CONFIG", str(tmp_path / "config"))
+    load_formats.cache_clear()
+    yield
+    load_formats.cache_clear()
+
+
+@pytest.fixture
+def plugged(monkeypatch: pytest.MonkeyPatch):
+    def plug(offered: object) -> None:
+        class Entry(EntryPoint):
+            def load(self) -> object:
+                return offered
+
+        entry = Entry("theirs", "their.package:thing", plugins.GROUP)
+        monkeypatch.setattr(plugins, "entry_points", lambda **_: [entry])
+
+    return plug
+
+
+@pytest.mark.req("R50")
+def test_a_format_that_is_registered_is_known_by_its_names():
+    register(MINE)
+    assert format_named("mine_own") == format_named("my-model") == MINE
+    assert formats()["mine-own"] == MINE
+
+
+def test_the_same_format_twice_does_no_harm():
+    assert register(register(MINE)) == MINE
+
+
+@pytest.mark.req("R50")
+@pytest.mark.parametrize("thing", ["hermes", None, Format, {"name": "x"}])
+def test_only_a_format_can_be_registered(thing):
+    with pytest.raises(UsageError, match="must be a `Format`"):
+        register(thing)
+
+
+@pytest.mark.parametrize(
+    ("format", "what"),
+    [
+        (Format("hermes", MINE.parts), "the format name 'hermes' is taken"),
+        (Format("fresh", MINE.parts, aliases=("qwen3",)), "the format name 'qwen3' is taken"),
+        (Format("My_Own", MINE.parts), "'my-own'"),
+    ],
+)
+def test_a_name_that_is_taken_or_could_never_be_found_is_refused(format: Format, what: str):
+    with pytest.raises(UsageError, match=what):
+        register(format)
+    assert "fresh" not in formats()
+
+
+def test_formats_are_read_from_the_users_folder(tmp_path: Path):
+    folder = tmp_path / "config" / "formats"
+    folder.mkdir(parents=True)
+    (folder / "mine.toml").write_text(format_to_toml(MINE), "utf-8")
+    assert load_formats() == (MINE,)
+    assert format_named("mine-own") == MINE
+
+
+def test_the_folder_follows_the_xdg_variable(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.delenv("CALLSMITH_CONFIG")
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
+    assert plugins.config_folder() == tmp_path / "callsmith"
+
+
+def test_a_file_that_is_wrong_is_named(tmp_path: Path):
+    path = tmp_path / "broken.toml"
+    path.write_text('name = "x"\n[[parts]]\nkind = "calls"\nitem = "{name}"', "utf-8")
+    with pytest.raises(UsageError, match=r"broken\.toml: part 1: "):
+        register_file(path)
+    path.write_text(format_to_toml(Format("hermes", MINE.parts)), "utf-8")
+    with pytest.raises(UsageError, match=r"broken\.toml: the format name 'hermes' is taken"):
+        register_file(path)
+
+
+@pytest.mark.parametrize("offered", [MINE, [MINE], lambda: MINE, lambda: (MINE, OTHER)])
+def test_packages_offer_formats_or_what_makes_them(plugged, offered: object):
+    plugged(offered)
+    assert MINE in load_formats()
+    assert format_named("mine-own") == MINE
+
+
+def test_a_plug_in_that_offers_something_else_is_named(plugged):
+    plugged("hermes")
+    with pytest.raises(UsageError, match=r"the plug-in 'theirs' \(their.package:thing\): a format must be a `Format`"):
+        load_formats()

@@ -1,0 +1,105 @@
+"""What is known of models by their names, and when it counts."""
+
+import pytest
+
+from callsmith.core.errors import UnknownName, UsageError
+from callsmith.engines.scripted import Scripted
+from callsmith.formats import format_named
+from callsmith.formats.template import CHATML
+from callsmith.models import opening
+from callsmith.models.opening import Options, open_model
+from callsmith.models.presets import preset_for, presets, presets_in
+
+
+@pytest.mark.parametrize(
+    ("name", "format"),
+    [
+        ("LFM2-8B-A1B", "lfm2"),
+        ("LFM2.5-1.2B-Instruct-Q4_K_M", "lfm2"),
+        ("SmolLM3 3B", "hermes"),
+        ("Granite 3.3 2b Instruct", "granite"),
+        ("granite_3.3_8b", "granite"),
+        ("Hermes-3-Llama-3.1-8B", "hermes"),
+        ("Meta-Llama-3.1-8B-Instruct", "llama3-json"),
+        ("Llama-4-Scout", "llama4-pythonic"),
+        ("Devstral-Small-2507", "mistral-args"),
+    ],
+)
+@pytest.mark.req("R51")
+def test_a_name_leads_to_formats_in_order(name: str, format: str):
+    preset = preset_for("", name)
+    assert preset is not None
+    assert preset.formats[0].name == format
+
+
+def test_a_name_that_says_nothing_leads_nowhere():
+    assert preset_for("my-own-model", "") is None
+
+
+def test_the_presets_that_come_along_are_sound():
+    assert all(preset.knows(pattern.strip("*")) for preset in presets() for pattern in preset.models)
+
+
+@pytest.mark.req("R52")
+def test_a_format_that_does_not_exist_fails_when_presets_are_loaded_and_names_the_preset():
+    with pytest.raises(UnknownName, match=r"unknown format \(in the preset 'mine'\) 'hermse'; did you mean 'hermes'\?"):
+        presets_in('[mine]\nmodels = ["*"]\nformats = ["json", "hermse"]')
+
+
+@pytest.mark.parametrize("row", ['models = ["*"]', 'formats = ["json"]', 'models = ["*"]\nformats = ["json"]\nparalel = true'])
+def test_a_preset_that_is_not_whole_is_an_error(row: str):
+    with pytest.raises(UsageError, match="preset 'mine'"):
+        presets_in(f"[mine]\n{row}")
+
+
+class Weights(Scripted):
+    """An engine that carries a name and a template, as weights do."""
+
+    def __init__(self, name: str, template: str) -> None:
+        super().__init__([], template=template)
+        self.name = name
+
+
+CALLING = """\
+{%- for message in messages %}<|im_start|>{{ message.role }}
+{{ message.content or '' }}
+{%- for call in message.tool_calls or [] %}CALLS{% endfor %}<|im_end|>
+{% endfor %}
+{%- if add_generation_prompt %}<|im_start|>assistant
+{% endif %}"""
+KNOWN = '<tool_call>\n{"name": "{{ call.function.name }}", "arguments": {{ call.function.arguments | tojson }}}\n</tool_call>'
+ODD = "<|run {{ call.function.name }}|>{{ call.function.arguments | tojson }}<|ran|>"
+
+
+@pytest.fixture
+def opened(monkeypatch: pytest.MonkeyPatch):
+    """A model opened on weights of this name with this template."""
+
+    def open(name: str, template: str, **options: str):
+        monkeypatch.setattr(opening, "_engine", lambda *_: Weights(name, template))
+        return open_model("some.gguf", Options(**options))
+
+    return open
+
+
+def test_what_the_template_shows_wins_over_the_name(opened):
+    model = opened("LFM2-8B", CALLING.replace("CALLS", KNOWN))
+    assert "<tool_call>" in str(model.format.calls)
+
+
+def test_a_format_is_worked_out_where_none_is_known(opened):
+    model = opened("LFM2-8B", CALLING.replace("CALLS", ODD))
+    assert model.format.name == "inferred"
+    assert "<|run " in str(model.format.calls)
+
+
+def test_the_name_counts_where_the_template_shows_no_calls(opened):
+    assert opened("LFM2-8B", CHATML).format == format_named("lfm2")
+
+
+def test_what_nothing_is_known_of_speaks_the_generic_format(opened):
+    assert opened("my-own-model", CHATML).format == format_named("generic-xml")
+
+
+def test_what_the_user_says_wins(opened):
+    assert opened("LFM2-8B", CHATML, format="hermes").format == format_named("hermes")
