@@ -70,7 +70,7 @@ def format_text(name: str, tool: Tool) -> str:
 def mask_times(compiler: Compiler, weights: Weights, grammar: Grammar, text: str) -> list[float]:
     """µs for the mask before each token of the text."""
     vocabulary, times = weights.vocabulary, list[float]()
-    constraint = compiler.start(grammar)
+    constraint = compiler.begin(grammar)
     logits = np.zeros(vocabulary.size, np.float32)
     for token in vocabulary.tokenize(text):
         logits[:] = 0

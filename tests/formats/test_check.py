@@ -6,7 +6,7 @@ import pytest
 
 from callsmith.formats import formats, laws
 from callsmith.formats.laws import Breach, check
-from callsmith.formats.layout import ARGS, KEY, NAME, RAW, VALUE, Calls, Format, Says, Thinks, each, obj
+from callsmith.formats.layout import ARGS, NAME, Calls, Format, Says, Thinks, obj
 
 NAMED = obj(("name", NAME), ("arguments", ARGS))
 
@@ -40,9 +40,14 @@ def test_reasoning_that_never_ends_is_found() -> None:
     assert laws.NO_LEAK in breaches(Thinks("<t>", ("\n",)), Calls("<call>", NAMED, "</call>"))
 
 
-def test_a_reader_that_raises_is_found_with_the_text() -> None:
-    found = breaches(Calls("<call ", NAME, ">", each(KEY, "=", VALUE, "<end>"), "</call>", values=RAW))
-    assert found[laws.NO_RAISE].text
+def test_a_reader_that_raises_is_found_with_the_text(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Fragile(laws.Reader):
+        def close(self):
+            raise LookupError("nobody thought of this")
+
+    monkeypatch.setattr(laws, "Reader", Fragile)
+    (breach,) = check(Format("sound", (Calls("<call>", NAMED, "</call>"),)))
+    assert (breach.law, breach.what) == (laws.NO_RAISE, "LookupError: nobody thought of this")
 
 
 def test_of_each_law_the_shortest_text_is_told() -> None:

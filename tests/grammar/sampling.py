@@ -49,7 +49,7 @@ def letters(vocabulary: Vocabulary, text: str) -> list[int]:
     return [token for part in parts for token in vocabulary.tokenize(part)]
 
 
-class Dressed:
+class Dressed(Vocabulary):
     """A vocabulary whose special tokens say something else: as if the tokenizer had been made for a certain format."""
 
     def __init__(self, base: Vocabulary, specials: Iterable[str]) -> None:
@@ -139,7 +139,7 @@ class Sampler:
 
     def draw(self, grammar: Grammar) -> Sample:
         """One answer, without what the prompt has written of it."""
-        constraint = self.compiler.start(grammar)
+        constraint = self.compiler.begin(grammar)
         tokens: list[int] = []
         while len(tokens) < LONGEST and not constraint.ended:
             step = constraint.forced() or self._tempted(constraint, len(tokens)) or [self._chosen(constraint, len(tokens))]

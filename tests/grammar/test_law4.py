@@ -109,7 +109,7 @@ def stuck(grammar: Grammar | None, text: str, dressed_for: str = "") -> str | No
     assert grammar is not None
     tokens, compiling = compiler(dressed_for)
     wanted = tokens.tokenize(text) if dressed_for else letters(tokens.base, text)
-    matcher = compiling.start(grammar)._matcher
+    matcher = compiling.begin(grammar)._matcher
     taken = matcher.validate_tokens(wanted)
     if taken == len(wanted) and matcher.consume_tokens(wanted) and matcher.is_accepting():
         return None
@@ -331,7 +331,7 @@ def test_a_special_token_is_not_its_letters_to_the_grammar_nor_to_the_reader() -
     compiling = Compiler(tokens)
 
     def goes_through(*wanted: int) -> bool:
-        matcher = compiling.start(grammar)._matcher
+        matcher = compiling.begin(grammar)._matcher
         return matcher.validate_tokens(list(wanted)) == len(wanted)
 
     assert goes_through(open_token, *body, close_token)

@@ -2,6 +2,7 @@
 
 import re
 from collections import OrderedDict
+from collections.abc import Callable, Iterable
 from typing import Any, Final
 
 import llguidance
@@ -55,6 +56,10 @@ class Constraint:
         forbidden = np.unpackbits(np.invert(self._mask).view(np.uint8), count=self._width, bitorder="little")
         np.copyto(logits, np.float32(-np.inf), where=forbidden.view(np.bool_))
 
+    def admits(self, token: int) -> bool:
+        """Take in a token that nobody has masked, if the grammar has it here."""
+        return self._matcher.try_consume_tokens([token]) == 1
+
     def consume(self, token: int) -> None:
         """The answer goes on with this token."""
         self._matcher.consume_token(token)
@@ -71,6 +76,67 @@ class Constraint:
             raise ModelError(f"the grammar engine gave up: {self._matcher.get_error()}", hint="simplify the tools' schemas")
 
 
+class Watch:
+    """A constraint that begins where the answer writes a trigger of its grammar. Until then nothing is ruled out, or costs."""
+
+    def __init__(self, begin: Callable[[], Constraint], triggers: Iterable[bytes], vocabulary: Vocabulary) -> None:
+        self._begin = begin
+        self._triggers = tuple(triggers)
+        self._longest = max(len(trigger) for trigger in self._triggers)
+        self._vocabulary = vocabulary
+        self._tokens: list[int] = []
+        self._tail = b""
+        self._ready: Constraint | None = None  # begun, once a trigger has been written
+        self._taken = False  # it has taken in the token that is still to be consumed
+        self._lost = False  # what was written before the trigger is not of the grammar: it can hold nothing to it
+
+    @property
+    def ended(self) -> bool:
+        """The grammar is complete: nothing can follow."""
+        return self._ready is not None and self._ready.ended
+
+    @property
+    def may_end(self) -> bool:
+        """What has been said is a whole answer."""
+        return self._ready is None or self._ready.may_end
+
+    def admits(self, token: int) -> bool:
+        """Whether the answer may go on with this token, which may be the one that writes a trigger and then too much."""
+        if self._ready or self._lost or not self._triggered(token):
+            return True
+        constraint = self._begin()
+        if not all(constraint.admits(before) for before in self._tokens):
+            self._lost = True
+            return True
+        if not constraint.admits(token):
+            return False
+        self._ready, self._taken = constraint, True
+        return True
+
+    def restrict(self, logits: Logits) -> None:
+        """Rule out what the grammar does not allow here, if it holds already."""
+        if self._ready:
+            self._ready.restrict(logits)
+
+    def consume(self, token: int) -> None:
+        """The answer goes on with this token, which was admitted."""
+        if self._ready is None:
+            self._tokens.append(token)
+            self._tail = (self._tail + self._vocabulary.marked(token))[-self._longest :]
+        elif self._taken:
+            self._taken = False
+        else:
+            self._ready.consume(token)
+
+    def forced(self) -> list[int]:
+        """The tokens that must come next."""
+        return self._ready.forced() if self._ready else []
+
+    def _triggered(self, token: int) -> bool:
+        tail = self._tail + self._vocabulary.marked(token)
+        return any(trigger in tail for trigger in self._triggers)
+
+
 class Compiler:
     """Compiles grammars for one vocabulary, and keeps the latest ones."""
 
@@ -79,8 +145,16 @@ class Compiler:
         self._tokenizer: llguidance.LLTokenizer | None = None
         self._compiled: OrderedDict[str, llguidance.LLMatcher] = OrderedDict()
 
-    def start(self, grammar: Grammar) -> Constraint:
-        """A constraint at the beginning of this grammar, or after its prefix where the prompt has written one already."""
+    def start(self, grammar: Grammar) -> Constraint | Watch:
+        """A constraint for this grammar, or where it has triggers a watch for them."""
+        begun = self.begin(grammar)  # also where it is only watched for: what is wrong with a grammar is told before the answer
+        if not grammar.triggers:
+            return begun
+        triggers = (self._vocabulary.marked_text(trigger) for trigger in grammar.triggers)
+        return Watch(lambda: self.begin(grammar), triggers, self._vocabulary)
+
+    def begin(self, grammar: Grammar) -> Constraint:
+        """A constraint at the beginning of the grammar, or after its prefix where the prompt has written one already."""
         matcher = self.compile(to_lark(grammar, self._vocabulary.specials)).deep_copy()
         if grammar.prefix and not matcher.consume_tokens(self._vocabulary.tokenize(grammar.prefix)):
             raise UsageError(f"the grammar does not begin with {grammar.prefix!r}: {matcher.get_error()}")
@@ -107,7 +181,7 @@ def _tokenizer(vocabulary: Vocabulary) -> llguidance.LLTokenizer:
     kind: Any = llguidance.LLTokenizer  # whose type stubs leave this constructor out
     ends = sorted(vocabulary.ends & vocabulary.special.keys(), key=lambda token: (token != vocabulary.eos, token))
     return kind.from_llamacpp(
-        tokens=[b"\xff" + said if token in vocabulary.special else said for token, said in enumerate(vocabulary.says)],
+        tokens=[vocabulary.marked(token) for token in range(vocabulary.size)],
         vocab_ptr=vocabulary.pointer,
         tokenize_fptr=vocabulary.tokenize_address,
         eos_token=ends or [vocabulary.eos],

@@ -1,6 +1,7 @@
 """A GGUF file, opened: its vocabulary, what it says of itself, and a context to decode in."""
 
 import ctypes as C
+import re
 import sys
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -55,6 +56,16 @@ class Vocabulary:
     def text(self, token: int) -> str:
         """What one token says; empty for a token the model does not have."""
         return self.says[token].decode("utf-8", "replace") if token >= 0 else ""
+
+    def marked(self, token: int) -> bytes:
+        """What a token says, a special one behind a byte that no text has."""
+        return b"\xff" + self.says[token] if token in self.special else self.says[token]
+
+    def marked_text(self, text: str) -> bytes:
+        """A text as its tokens say it, special tokens where their text stands."""
+        longest_first = sorted(self.specials, key=len, reverse=True)
+        pieces = re.split("(" + "|".join(map(re.escape, longest_first)) + ")", text) if longest_first else [text]
+        return b"".join(b"\xff" * (piece in self.specials) + piece.encode() for piece in pieces)
 
     def _read_tokens(self) -> list[bytes]:
         buffer, room = C.create_string_buffer(4096), 4096

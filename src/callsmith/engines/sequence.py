@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from callsmith.core.errors import ModelError
 from callsmith.core.values import Sampling
 from callsmith.engines import Piece
-from callsmith.engines.constraint import Constraint
+from callsmith.engines.constraint import Constraint, Watch
 from callsmith.engines.gguf import Logits, Vocabulary
 from callsmith.engines.text import Writer
 
@@ -71,7 +71,7 @@ class Sequence:
         sampling: Sampling,
         *,
         room: int,
-        constraint: Constraint | None = None,
+        constraint: Constraint | Watch | None = None,
         fast_forward: bool = True,
     ) -> None:
         self._vocabulary = vocabulary
@@ -101,6 +101,9 @@ class Sequence:
         if self._constraint:
             self._constraint.restrict(logits)
         token = self._sampler.choose(logits)
+        while isinstance(self._constraint, Watch) and not self._constraint.admits(token):
+            logits[token] = -math.inf
+            token = self._sampler.choose(logits)
         self.pending.clear()
         if self._is_end(token):
             self.finished = "stop"

@@ -57,7 +57,8 @@ def grammar_for(
     prefix, start = _after(format, section, body, opened)
     if thinking and not prefix and format.thinks:
         start = Seq((Many(_framed(format, format.thinks), 0, 1), start))
-    return Grammar(start, section.rules.nodes, prefix, tuple(dict.fromkeys(section.rules.left)))
+    triggers = () if choice.mode == "required" or prefix else section.triggers()
+    return Grammar(start, section.rules.nodes, prefix, triggers, tuple(dict.fromkeys(section.rules.left)))
 
 
 def _after(format: Format, section: "_Section", body: Node, opened: str) -> tuple[str, Node]:
@@ -131,6 +132,11 @@ class _Section:
             for name, start in starts.items()
         )
         return Alt((Free((*starts.values(), *others)), *ways))
+
+    def triggers(self) -> tuple[str, ...]:
+        """What announces a call; a weak marker only together with the name of a tool."""
+        core = self._core()
+        return (core,) if is_strong(core) else tuple(self.head + _leading(rest) for rest in self.rest.values())
 
     def _core(self) -> str:
         """The marker that announces a call."""

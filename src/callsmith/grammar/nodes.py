@@ -90,10 +90,13 @@ class Grammar:
     """A constraint on an answer.
 
     `prefix` is what the prompt has already written of it: an engine lets its matcher consume that first.
+    `triggers`: where there are any, nothing is constrained until the answer has written one of them (and so costs nothing);
+    the grammar then holds for the whole answer, also for what was written before.
     `unenforced` lists (path, keyword) of schema keywords it does not enforce; they are validated after generation.
     """
 
     start: Node
     rules: Mapping[str, Node] = field(default_factory=dict[str, Node])
     prefix: str = ""
+    triggers: tuple[str, ...] = ()
     unenforced: tuple[tuple[str, str], ...] = ()

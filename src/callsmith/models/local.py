@@ -30,12 +30,14 @@ class LocalModel:
         sampling: Sampling = Sampling(),
         parallel: bool = True,
         thinks: bool = False,
+        guarded: bool = False,
     ) -> None:
         self.engine = engine
         self.format = format
         self.template = template
         self.sampling = sampling
         self.parallel = parallel
+        self.guarded = guarded
         self.thinks = thinks and format.thinks is not None
         self._read = format.also(*also)
         self._specials = frozenset(engine.specials)
@@ -67,8 +69,8 @@ class LocalModel:
                     return
 
     def _grammar(self, request: Request, tools: Sequence[Tool], prompt: Prompt) -> Grammar | None:
-        """A call that must come is valid by construction. Where the model may choose, it is left alone."""
-        if request.choice.mode != "required":
+        """A call that must come is valid by construction, and so is one of a strict tool; others are left to the model."""
+        if request.choice.mode != "required" and not self.guarded and not any(tool.strict for tool in tools):
             return None
         return grammar_for(
             self.format,

@@ -1,0 +1,119 @@
+"""LocalModel over the scripted engine: what it asks of the engine, and what it shows of the answer."""
+
+from dataclasses import replace
+
+import pytest
+
+from callsmith.core.errors import UnknownName, UsageError
+from callsmith.core.events import CallReady, CallStarted, ModelEvent, Stopped, Text, Thought, Unreadable
+from callsmith.core.values import Choice, Message, Request, Tool
+from callsmith.engines.scripted import Scripted
+from callsmith.formats import format_named
+from callsmith.formats.template import CHATML, Template
+from callsmith.models.local import LocalModel
+
+WEATHER = Tool("get_weather", "", {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]})
+CALL = '<tool_call>\n{"name": "get_weather", "arguments": {"city": "Paris"}}\n</tool_call>'
+ASK = Request((Message.user("Weather?"),), (WEATHER,))
+
+
+def model(reply: str, format: str = "hermes", **options) -> tuple[LocalModel, Scripted]:
+    engine = Scripted([reply], repeat=True)
+    return LocalModel(engine, format_named(format), Template(CHATML), **options), engine
+
+
+async def events(model: LocalModel, request: Request) -> list[ModelEvent]:
+    return [event async for event in model.stream(request)]
+
+
+def calls(events: list[ModelEvent]) -> list[tuple[str, dict]]:
+    return [(event.call.name, dict(event.call.arguments)) for event in events if isinstance(event, CallReady)]
+
+
+@pytest.mark.req("R23")
+async def test_where_the_model_may_choose_it_is_left_alone():
+    local, engine = model(f"Sure. {CALL}")
+    answer = await events(local, ASK)
+    assert calls(answer) == [("get_weather", {"city": "Paris"})]
+    assert engine.asked[0].grammar is None
+    assert isinstance(answer[-1], Stopped) and answer[-1].reason == "calls"
+
+
+@pytest.mark.req("R25")
+async def test_a_call_that_must_come_is_constrained_from_the_start():
+    local, engine = model(CALL)
+    await events(local, replace(ASK, choice=Choice("required")))
+    grammar = engine.asked[0].grammar
+    assert grammar is not None and not grammar.triggers
+
+
+async def test_a_strict_tool_is_constrained_where_its_call_begins():
+    local, engine = model(CALL)
+    await events(local, replace(ASK, tools=(replace(WEATHER, strict=True),)))
+    grammar = engine.asked[0].grammar
+    assert grammar is not None and grammar.triggers == ("<tool_call>",)
+
+
+async def test_a_guarded_model_constrains_every_call():
+    local, engine = model(CALL, guarded=True)
+    await events(local, ASK)
+    assert engine.asked[0].grammar is not None
+
+
+@pytest.mark.req("R24")
+async def test_with_none_the_model_is_not_told_of_tools_and_its_calls_are_not_shown():
+    local, engine = model(f"No. {CALL}")
+    answer = await events(local, replace(ASK, choice=Choice("none")))
+    assert [event for event in answer if isinstance(event, CallStarted | CallReady | Unreadable)] == []
+    assert "".join(event.text for event in answer if isinstance(event, Text)).strip() == "No."
+    assert "get_weather" not in engine.asked[0].prompt.text
+
+
+@pytest.mark.req("R113")
+async def test_without_tools_markup_is_ordinary_text():
+    local, _ = model(f"Look: {CALL}")
+    answer = await events(local, Request((Message.user("Hi"),)))
+    assert "".join(event.text for event in answer if isinstance(event, Text)) == f"Look: {CALL}"
+
+
+async def test_every_call_has_an_id_that_the_format_can_carry():
+    local, _ = model('[TOOL_CALLS]get_weather[ARGS]{"city": "Paris"}', "mistral-args")
+    answer = await events(local, ASK)
+    started = next(event for event in answer if isinstance(event, CallStarted))
+    ready = next(event for event in answer if isinstance(event, CallReady))
+    assert started.id == ready.call.id
+    assert len(started.id) == 9 and started.id.isalnum()
+
+
+async def test_an_id_the_model_wrote_is_kept():
+    local, _ = model('[TOOL_CALLS]get_weather[CALL_ID]aB3dE6gH9[ARGS]{"city": "Paris"}', "mistral-args")
+    assert [event.call.id for event in await events(local, ASK) if isinstance(event, CallReady)] == ["aB3dE6gH9"]
+
+
+@pytest.mark.req("R86")
+async def test_one_call_is_all_where_no_more_are_wanted():
+    local, _ = model(f"{CALL}\n{CALL}")
+    assert len(calls(await events(local, ASK))) == 2
+    answer = await events(local, replace(ASK, parallel=False))
+    assert len(calls(answer)) == 1
+    assert isinstance(answer[-1], Stopped) and answer[-1].usage.completion > 0
+
+
+async def test_a_model_that_is_bad_at_it_makes_one_call_unless_it_is_asked_for_more():
+    local, _ = model(f"{CALL}\n{CALL}", parallel=False)
+    assert len(calls(await events(local, ASK))) == 1
+    assert len(calls(await events(local, replace(ASK, parallel=True)))) == 2
+
+
+async def test_a_thought_is_told_from_text():
+    local, _ = model("<think>\nHm.\n</think>\n\nYes.")
+    answer = await events(local, ASK)
+    assert ["".join(event.text for event in answer if isinstance(event, kind)) for kind in (Thought, Text)] == ["Hm.", "Yes."]
+
+
+async def test_a_tool_that_is_not_there_cannot_be_chosen():
+    local, _ = model(CALL)
+    with pytest.raises(UnknownName, match="get_time"):
+        await events(local, replace(ASK, choice=Choice.only("get_time")))
+    with pytest.raises(UsageError, match="no tools"):
+        await events(local, Request((Message.user("Hi"),), choice=Choice("required")))
