@@ -16,7 +16,7 @@ import llguidance
 
 from callsmith.core.errors import ModelError, Unavailable, UnsupportedSchema, UsageError
 from callsmith.core.values import Sampling
-from callsmith.engines import Engine, Piece, constraint, gguf, llama, open_engine
+from callsmith.engines import Engine, Finished, Piece, constraint, gguf, llama, open_engine
 from callsmith.engines.constraint import Compiler
 from callsmith.engines.llama import LlamaEngine
 from callsmith.formats.prompt import Prompt
@@ -311,3 +311,23 @@ def test_a_file_that_is_not_there_or_no_model_is_unavailable(tmp_path: Path, fil
 def test_senseless_options_are_refused(file: Path) -> None:
     with pytest.raises(UsageError):
         llama.open(str(file), context=0)
+
+
+async def test_a_constrained_answer_is_brought_to_its_end_before_its_length_cuts_it(shared: LlamaEngine) -> None:
+    schema = {
+        "type": "object",
+        "properties": {
+            "essay": {"type": "string"},
+            "list": {"type": "array", "items": {"type": "string"}},
+            "n": {"type": "number"},
+        },
+        "required": ["essay", "list", "n"],
+        "additionalProperties": False,
+    }
+    prompt = Prompt("Once upon a time, in a land far away, there lived")
+    for seed in range(5):
+        sampling = Sampling(temperature=1.2, seed=seed, max_tokens=120)
+        pieces = [piece async for piece in shared.generate(prompt, sampling, Grammar(JsonValue(schema)))]
+        assert pieces[-1] == Finished("stop", pieces[-1].usage)
+        answer = json.loads("".join(piece.text for piece in pieces if isinstance(piece, Piece)))
+        assert set(answer) == {"essay", "list", "n"}

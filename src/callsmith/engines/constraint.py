@@ -40,6 +40,11 @@ class Constraint:
         self._mask = np.zeros(-(-width // 32), np.uint32)
 
     @property
+    def holds(self) -> bool:
+        """Whether the answer is held to the grammar here: always."""
+        return True
+
+    @property
     def ended(self) -> bool:
         """The grammar is complete: nothing can follow."""
         return self._matcher.is_stopped()
@@ -89,6 +94,11 @@ class Watch:
         self._ready: Constraint | None = None  # begun, once a trigger has been written
         self._taken = False  # it has taken in the token that is still to be consumed
         self._lost = False  # what was written before the trigger is not of the grammar: it can hold nothing to it
+
+    @property
+    def holds(self) -> bool:
+        """Whether the answer is held to the grammar already."""
+        return self._ready is not None
 
     @property
     def ended(self) -> bool:

@@ -4,6 +4,7 @@ import ctypes as C
 import re
 import sys
 from collections.abc import Iterable, Mapping
+from functools import cached_property
 from pathlib import Path
 from typing import Final, TypeAlias
 
@@ -16,6 +17,11 @@ from callsmith.engines.libllama import Library
 Logits: TypeAlias = NDArray[np.float32]
 
 _UNKNOWN, _CONTROL, _USER_DEFINED = 1 << 0, 1 << 3, 1 << 4
+
+_ENDS_STRING = re.compile(rb"""["'][\]})]*""")
+_ENDS_BRACKET = re.compile(rb"[\]})]+|</?|/?>")
+_SEPARATES = re.compile(rb"""[,:]\s?["']?""")
+_DIGIT = re.compile(rb"\s?[0-9]")
 
 
 class Vocabulary:
@@ -56,6 +62,13 @@ class Vocabulary:
     def text(self, token: int) -> str:
         """What one token says; empty for a token the model does not have."""
         return self.says[token].decode("utf-8", "replace") if token >= 0 else ""
+
+    @cached_property
+    def closing(self) -> Logits:
+        """How much nearer each token brings a structure to its end. Quotes most: between them brackets are only text."""
+        steps = [(_ENDS_STRING, 4), (_ENDS_BRACKET, 3), (_SEPARATES, 2), (_DIGIT, 1)]
+        found = (next((step for pattern, step in steps if pattern.fullmatch(said)), 0) for said in self.says)
+        return np.fromiter(found, np.float32, self.size)
 
     def marked(self, token: int) -> bytes:
         """What a token says, a special one behind a byte that no text has."""

@@ -16,6 +16,8 @@ from callsmith.engines.text import Writer
 
 DEFAULTS: Final = Sampling(temperature=0.7, top_p=0.95, top_k=40, min_p=0.05)
 
+_LANDING: Final = 64  # tokens before the limit from which on a constrained answer is brought to its end, to be whole
+_URGE: Final = np.float32(1000)  # more than any difference between logits
 _NEGLIGIBLE: Final = 1e-12  # a token this much less likely than the likeliest is never drawn
 
 
@@ -100,6 +102,8 @@ class Sequence:
         """Choose the next token, and whatever the grammar forces after it."""
         if self._constraint:
             self._constraint.restrict(logits)
+            if self._constraint.holds and self._most - self.size <= min(_LANDING, self._most // 2):
+                logits += _URGE * self._vocabulary.closing
         token = self._sampler.choose(logits)
         while isinstance(self._constraint, Watch) and not self._constraint.admits(token):
             logits[token] = -math.inf
