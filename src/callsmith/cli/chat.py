@@ -9,7 +9,16 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from callsmith.cli.options import ContextOption, FormatOption, ModelOption, TemplateOption, ThreadsOption, ToolsOption
+from callsmith.cli.options import (
+    ContextOption,
+    FormatFileOption,
+    FormatOption,
+    ModelOption,
+    TemplateOption,
+    ThreadsOption,
+    ToolsOption,
+    named_format,
+)
 from callsmith.core.errors import CallsmithError
 from callsmith.core.values import Choice, Message, Request, Sampling
 
@@ -31,6 +40,7 @@ def chat(
     tool_choice: Annotated[str, typer.Option("--tool-choice", help="auto, required, none, or a tool's name.")] = "auto",
     max_tokens: Annotated[int | None, typer.Option("--max-tokens", min=1, help="The longest answer.", show_default=False)] = None,
     format: FormatOption = None,
+    format_file: FormatFileOption = None,
     chat_template: TemplateOption = None,
     context: ContextOption = None,
     threads: ThreadsOption = None,
@@ -50,7 +60,7 @@ def chat(
     asked = Request((), choice=_choice(tool_choice), sampling=Sampling(max_tokens=max_tokens))
     spec = model or default_model()
     ensure(spec)
-    opened = open_model(spec, Options(format=format, template=chat_template, context=context, threads=threads))
+    opened = open_model(spec, Options(named_format(format, format_file), chat_template, context, threads))
     talk = Talk(opened, toolset, asked, Console(highlight=False))
     try:
         with asyncio.Runner() as runner:

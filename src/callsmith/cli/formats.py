@@ -1,14 +1,18 @@
-"""`callsmith formats`: the formats that are known, and which one a chat template speaks."""
+"""`callsmith formats`: the formats that are known, which one a chat template speaks, and whether one of your own is sound."""
 
 import json
+from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from callsmith.core.errors import UsageError
+from callsmith.core.errors import CallsmithError, UsageError
 
 if TYPE_CHECKING:
+    from callsmith.formats.infer import Inferred
+    from callsmith.formats.layout import Format
     from callsmith.formats.template import Sources, Template
 
 formats_app = typer.Typer(help="The formats models write calls in.", rich_markup_mode=None)
@@ -44,47 +48,137 @@ def detect_format(
         str, typer.Argument(metavar="TEMPLATE_FILE|GGUF|MODEL", help="A chat template, a GGUF file, or a model of the catalogue.")
     ],
     as_json: Annotated[bool, typer.Option("--json", help="Print the evidence as JSON.")] = False,
+    save: Annotated[Path | None, typer.Option("--save", dir_okay=False, help="Write the format to this TOML file.")] = None,
 ) -> None:
-    """Find out which format a chat template speaks: it renders known calls, and every format tries to read them back."""
+    """Find out which format a chat template speaks: it renders known calls, and every format tries to read them back.
+
+    Where none can, one is worked out from what the template writes.
+    """
+    from callsmith.formats.toml import format_to_toml
+
+    found = _found(_template(source), _name_for(save))
+    if save:
+        save.write_text(format_to_toml(found.format), encoding="utf-8")
+    if as_json:
+        typer.echo(json.dumps(found.evidence | {"rendered": found.rendered}, ensure_ascii=False, indent=2))
+        return
+    typer.echo(f"{found.told}\nThe template wrote:")
+    typer.echo("\n".join(f"  {line}" for line in found.rendered.splitlines()))
+    if "inferred" in found.evidence and not save:
+        typer.echo("\nKeep it with --save FILE.toml, and use it with --format-file FILE.toml.")
+
+
+def _name_for(save: Path | None) -> str:
+    """What a format that is kept in a file is called."""
+    return save.stem.lower().replace("_", "-").replace(" ", "-") if save else "inferred"
+
+
+@dataclass(frozen=True)
+class _Found:
+    """A format that reads a template: what to say about it, and the text that it reads."""
+
+    format: "Format"
+    told: str
+    evidence: dict[str, Any]
+    rendered: str
+
+
+def _found(template: "Template", name: str) -> _Found:
     from callsmith.formats import formats
     from callsmith.formats.detect import detect
+    from callsmith.formats.toml import format_to_toml
+    from callsmith.models.plugins import load_formats
 
-    found = detect(_template(source), formats().values())
-    if found is None:
-        typer.secho(
-            "error: no known format reads what this template writes. Either it shows no calls at all (then `generic-xml` works), "
-            "or its format is not known yet.",
-            err=True,
-            fg="red",
-        )
+    load_formats()
+    if found := detect(template, formats().values()):
+        told = f"{found.format.name}\nIt reads back {found.found} of {found.shown} calls that the template was given"
+        evidence = {"format": found.format.name, "calls": found.found, "leftover": found.leftover}
+        return _Found(found.format, f"{told}, and leaves {found.leftover} characters as text.", evidence, found.text)
+    made = _inferred(template, name)
+    toml = format_to_toml(made.format)
+    told = "\n".join(("No known format reads it. Worked out from what the template writes:\n", toml, *made.notes))
+    return _Found(made.format, told, {"format": None, "inferred": toml, "notes": made.notes}, made.text)
+
+
+@formats_app.command("check")
+def check_format(
+    file: Annotated[Path, typer.Argument(exists=True, dir_okay=False, help="A format as TOML.")],
+) -> None:
+    """Try a format of your own: whether it keeps the laws that every format keeps, and has a grammar."""
+    from callsmith.formats.laws import check
+    from callsmith.models.plugins import format_in
+
+    format = format_in(file)
+    breaches = [(breach.law, breach.what, breach.text) for breach in check(format)]
+    breaches += [("it has a grammar", problem, "") for problem in _without_grammar(format)]
+    for law, what, text in breaches:
+        typer.secho(f"broken: {law}", fg="red")
+        typer.echo(f"  {what}")
+        if text:
+            typer.echo("  the text:\n" + "\n".join(f"    {line}" for line in text.splitlines()))
+    if breaches:
         raise typer.Exit(1)
-    if as_json:
-        evidence = {"format": found.format.name, "calls": found.found, "leftover": found.leftover, "rendered": found.text}
-        typer.echo(json.dumps(evidence, ensure_ascii=False, indent=2))
-        return
-    typer.echo(found.format.name)
-    typer.echo(f"It reads back {found.found} of {found.shown} calls that the template was given", nl=False)
-    typer.echo(f", and leaves {found.leftover} characters as text. The template wrote:")
-    typer.echo("\n".join(f"  {line}" for line in found.text.splitlines()))
+    typer.echo(f"{format.name} keeps the laws. It writes:")
+    typer.echo("\n".join(f"  {line}" for line in _sample(format).splitlines()))
+
+
+def _without_grammar(format: "Format") -> Iterator[str]:
+    """What goes wrong when grammars are made of a format."""
+    from callsmith.core.values import Choice, Tool
+    from callsmith.formats.laws import FAILURES
+    from callsmith.grammar.calls import grammar_for
+    from callsmith.grammar.lark import to_lark
+
+    properties = {"city": {"type": "string"}, "days": {"type": "integer"}, "tags": {"type": "array", "items": {"type": "string"}}}
+    tools = [Tool("get_weather", "", {"type": "object", "properties": properties, "required": ["city"]}), Tool("get_time")]
+    for choice in (Choice("required"), Choice("auto")):
+        try:
+            made = grammar_for(format, tools, choice)
+            to_lark(made) if made else None
+        except (CallsmithError, *FAILURES) as error:
+            yield f"for tool choice {choice.mode}: {type(error).__name__}: {error}"
+
+
+def _inferred(template: "Template", name: str) -> "Inferred":
+    from callsmith.formats.infer import Inferred, infer
+
+    made = infer(template, name)
+    if isinstance(made, Inferred):
+        return made
+    typer.secho(
+        "error: no known format reads what this template writes, and none can be worked out. If it shows no calls at all, "
+        "`generic-xml` works.",
+        err=True,
+        fg="red",
+    )
+    for reason in made.reasons:
+        typer.echo(f"  {reason}", err=True)
+    raise typer.Exit(1)
 
 
 def _rows() -> list[dict[str, Any]]:
-    from callsmith.core.values import Call
     from callsmith.formats import formats
-    from callsmith.formats.prompt import fit_id
-    from callsmith.formats.write import write
+    from callsmith.models.plugins import load_formats
 
-    call = {"city": "Paris"}
+    load_formats()
     return [
         {
             "name": format.name,
             "aliases": list(format.aliases),
-            "sample": write(format, [Call("get_weather", call, fit_id("call_1", format.ids) if format.ids else "")]),
+            "sample": _sample(format),
             "reasoning": format.thinks is not None,
             "ids": format.ids or None,
         }
         for format in sorted(formats().values(), key=lambda one: one.name)
     ]
+
+
+def _sample(format: "Format") -> str:
+    from callsmith.core.values import Call
+    from callsmith.formats.prompt import fit_id
+    from callsmith.formats.write import write
+
+    return write(format, [Call("get_weather", {"city": "Paris"}, fit_id("call_1", format.ids) if format.ids else "")])
 
 
 def _template(source: str) -> "Template":

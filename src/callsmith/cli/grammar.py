@@ -6,6 +6,7 @@ from typing import Annotated
 
 import typer
 
+from callsmith.cli.options import FormatFileOption, find_format, named_format
 from callsmith.core.errors import UsageError
 
 
@@ -17,7 +18,10 @@ class Target(StrEnum):
 
 def grammar(
     tools: Annotated[Path, typer.Option("--tools", exists=True, dir_okay=False, help="The tools, as JSON.")],
-    format: Annotated[str, typer.Option("--format", "-f", help="How the model writes: see `callsmith formats`.")] = "hermes",
+    format: Annotated[
+        str | None, typer.Option("--format", "-f", help="How the model writes: see `callsmith formats`. Default: hermes.")
+    ] = None,
+    format_file: FormatFileOption = None,
     choice: Annotated[str, typer.Option("--choice", help="required, auto, or the name of the one tool to call.")] = "required",
     no_parallel: Annotated[bool, typer.Option("--no-parallel", help="One call only.")] = False,
     target: Annotated[Target, typer.Option("--target", help="The grammar's language: lark is llguidance's.")] = Target.lark,
@@ -29,7 +33,6 @@ def grammar(
     from callsmith.cli.tool_files import tools_in
     from callsmith.core.schema import check_schema
     from callsmith.core.values import Choice
-    from callsmith.formats import format_named
     from callsmith.grammar.calls import grammar_for
     from callsmith.grammar.lark import to_lark
 
@@ -39,7 +42,7 @@ def grammar(
     for tool in declared:
         check_schema(tool.parameters, f"{tool.name}.parameters")
     wanted = Choice(choice) if choice == "auto" or choice == "required" else Choice.only(choice)
-    made = grammar_for(format_named(format), declared, wanted, parallel=not no_parallel)
+    made = grammar_for(find_format(named_format(format, format_file) or "hermes"), declared, wanted, parallel=not no_parallel)
     assert made is not None  # there are tools to choose from
     if report:
         _report(made.unenforced)

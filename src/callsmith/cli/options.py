@@ -1,9 +1,14 @@
 """Options that several commands have."""
 
 from pathlib import Path
-from typing import Annotated, TypeAlias
+from typing import TYPE_CHECKING, Annotated, TypeAlias
 
 import typer
+
+from callsmith.core.errors import UnknownName
+
+if TYPE_CHECKING:
+    from callsmith.formats.layout import Format
 
 ModelOption: TypeAlias = Annotated[
     str | None,
@@ -20,6 +25,12 @@ FormatOption: TypeAlias = Annotated[
     str | None,
     typer.Option("--format", "-f", help="How the model writes calls, if not as its template shows.", show_default=False),
 ]
+FormatFileOption: TypeAlias = Annotated[
+    Path | None,
+    typer.Option(
+        "--format-file", exists=True, dir_okay=False, help="A format of your own, as TOML; used unless --format names another."
+    ),
+]
 TemplateOption: TypeAlias = Annotated[
     Path | None,
     typer.Option("--chat-template", exists=True, dir_okay=False, help="A chat template instead of the model's own."),
@@ -34,3 +45,26 @@ ToolsOption: TypeAlias = Annotated[
     str | None,
     typer.Option("--tools", help="demo, or module:attribute, or a module with @tool functions.", show_default=False),
 ]
+
+
+def named_format(name: str | None, file: Path | None) -> str | None:
+    """The name of the format to use. One in a file of the user's own is made known first."""
+    if file is None:
+        return name
+    from callsmith.models.plugins import register_file
+
+    made = register_file(file)
+    return name or made.name
+
+
+def find_format(name: str) -> "Format":
+    """A format by its name. Plug-ins cannot take the names of others, so they are looked at only for names nobody else has."""
+    from callsmith.formats import format_named
+
+    try:
+        return format_named(name)
+    except UnknownName:
+        from callsmith.models.plugins import load_formats
+
+        load_formats()
+        return format_named(name)

@@ -9,6 +9,7 @@ from typing import IO, TYPE_CHECKING, Annotated, Any, cast
 
 import typer
 
+from callsmith.cli.options import FormatFileOption, find_format, named_format
 from callsmith.core.errors import CallsmithError, UsageError
 from callsmith.core.values import Tool
 
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
 def parse(
     source: Annotated[str, typer.Argument(metavar="[FILE|-]", help="What to read; - is standard input.")] = "-",
     format: Annotated[str | None, typer.Option("--format", "-f", help="How the model writes: see `callsmith formats`.")] = None,
+    format_file: FormatFileOption = None,
     tools: Annotated[
         Path | None, typer.Option("--tools", exists=True, dir_okay=False, help="The tools the model was shown, as JSON.")
     ] = None,
@@ -33,6 +35,7 @@ def parse(
     """Read the calls out of a model's text."""
     from callsmith.cli.tool_files import tools_in
 
+    format = named_format(format, format_file)
     declared = tools_in(tools) if tools else ()
     with ExitStack() as stack:
         stream = sys.stdin.buffer if source == "-" else stack.enter_context(_opened(source))
@@ -42,10 +45,8 @@ def parse(
             return
         if format is None:
             raise UsageError("say how the model writes: --format NAME (`callsmith formats` lists them)", field="format")
-        from callsmith.formats import format_named
-
         text = stream.read().decode("utf-8", "replace")
-        typer.echo(json.dumps(parsed(format_named(format), [text], declared, opened), ensure_ascii=False, indent=2))
+        typer.echo(json.dumps(parsed(find_format(format), [text], declared, opened), ensure_ascii=False, indent=2))
 
 
 def parsed(format: "Format", pieces: Iterable[str], tools: Sequence[Tool], opened: str = "") -> dict[str, Any]:
@@ -81,13 +82,12 @@ def _corpus(lines: IO[bytes], defaults: dict[str, Any], tools: Sequence[Tool]) -
 
 def _row(row: Any, defaults: dict[str, Any], tools: Sequence[Tool]) -> dict[str, Any]:
     from callsmith.cli.tool_files import tools_of
-    from callsmith.formats import format_named
 
     if not isinstance(row, dict):
         raise UsageError("a line must be a JSON object")
     given = cast("dict[str, Any]", row)
     fields = defaults | {key: value for key, value in given.items() if value is not None}
-    format = format_named(_text(fields, "format"))
+    format = find_format(_text(fields, "format"))
     opened = _text(fields, "opened")
     if fields.get("thinking"):
         opened = _within_thought(format, opened)

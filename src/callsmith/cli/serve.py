@@ -8,7 +8,16 @@ from typing import TYPE_CHECKING, Annotated, NoReturn
 
 import typer
 
-from callsmith.cli.options import ContextOption, FormatOption, ModelOption, TemplateOption, ThreadsOption, ToolsOption
+from callsmith.cli.options import (
+    ContextOption,
+    FormatFileOption,
+    FormatOption,
+    ModelOption,
+    TemplateOption,
+    ThreadsOption,
+    ToolsOption,
+    named_format,
+)
 from callsmith.core.errors import MissingExtra, Unavailable
 
 if TYPE_CHECKING:
@@ -31,6 +40,7 @@ def serve(
     host: Annotated[str, typer.Option("--host", help="The address to listen on.")] = "127.0.0.1",
     name: Annotated[str | None, typer.Option("--name", help="What clients call the model.", show_default=False)] = None,
     format: FormatOption = None,
+    format_file: FormatFileOption = None,
     chat_template: TemplateOption = None,
     context: ContextOption = None,
     threads: ThreadsOption = None,
@@ -50,7 +60,7 @@ def serve(
     with _bound(host, port) as listener:
         spec = model or default_model()
         ensure(spec)
-        served = open_model(spec, Options(format=format, template=chat_template, context=context, threads=threads))
+        served = open_model(spec, Options(named_format(format, format_file), chat_template, context, threads))
         try:
             alias = name or _alias(spec)
             banner = _banner(_url(host, listener.getsockname()[1]), alias, served)

@@ -4,28 +4,49 @@ from functools import cache
 from importlib import import_module
 from pkgutil import iter_modules
 
-from callsmith.core.errors import UnknownName
+from callsmith.core.errors import UnknownName, UsageError
 from callsmith.formats import families
 from callsmith.formats.layout import Format
 
-NONE = Format(name="none", parts=())  # a model that has no format: all it writes is text
+NONE = Format(name="none", parts=())  # for a model that calls no tools: all it writes is text
+_registered: dict[str, Format] = {}
+
+
+def formats() -> dict[str, Format]:
+    """Every known format by its name: those of the families, and those that were registered."""
+    return {**_built_in(), **_registered}
 
 
 @cache
-def formats() -> dict[str, Format]:
-    """Every known format by its name."""
+def _built_in() -> dict[str, Format]:
     modules = (import_module(f"{families.__name__}.{module.name}") for module in iter_modules(families.__path__))
     found = [value for module in modules for value in vars(module).values() if isinstance(value, Format)]
     return {format.name: format for format in found}
 
 
+def register(format: Format) -> Format:
+    """Make one more format known, under a name and aliases that nobody has; the same one twice does no harm."""
+    if not isinstance(format, Format):  # pyright: ignore[reportUnnecessaryIsInstance] (plug-ins are not type-checked)
+        raise UsageError(f"a format must be a `Format`, and {format!r} is a {type(format).__name__}")
+    taken = {name for known in (NONE, *formats().values()) if known != format for name in (known.name, *known.aliases)}
+    for name in (format.name, *format.aliases):
+        if _spelled(name) != name:
+            raise UsageError(f"the format name {name!r} must be in lower case, with '-' instead of '_': {_spelled(name)!r}")
+        if name in taken:
+            raise UsageError(f"the format name {name!r} is taken; give the format {format.name!r} another")
+    _registered.setdefault(format.name, format)
+    return format
+
+
 def format_named(name: str) -> Format:
     """A format by its name or by what other servers call it; `_` and `-` are the same."""
     known = formats()
-    if name == NONE.name:
-        return NONE
-    spelled = name.lower().replace("_", "-")
-    for format in known.values():
+    spelled = _spelled(name)
+    for format in (NONE, *known.values()):
         if spelled == format.name or spelled in format.aliases:
             return format
     raise UnknownName("format", name, {*known, *(alias for format in known.values() for alias in format.aliases)})
+
+
+def _spelled(name: str) -> str:
+    return name.lower().replace("_", "-")

@@ -10,7 +10,7 @@ from functools import cached_property
 from itertools import takewhile
 
 from callsmith.core.errors import CallsmithError
-from callsmith.core.values import Call, Message, Request, Result, Tool
+from callsmith.core.values import Call, Message, Request, Result, Schema, Tool
 from callsmith.formats.layout import ARGS, NAME, Calls, Format, obj
 from callsmith.formats.prompt import prompt_for
 from callsmith.formats.template import Template
@@ -24,11 +24,13 @@ IDS = ("qidaaaaa1", "qidbbbbb2")  # nine letters and digits: what the pickiest t
 SAID = "Quietly spoken"
 THOUGHT = "Deeply pondered"
 
-ANYTHING = {"type": "object", "properties": {key: {} for key in KEYS}}
+ANYTHING: Schema = {"type": "object", "properties": {key: {} for key in KEYS}}
 TOOLS = tuple(Tool(name, "A tool.", ANYTHING) for name in NAMES)
 QUESTION = Message.user("What now?")
 STAND_IN = Format("stand-in", (Calls(obj(("name", NAME), ("arguments", ARGS))),))
 
+FIRST_MARKER = re.compile(r"\s*(?:<[^<>\s]+>|\[/?[A-Z_]+\])\s*")
+LAST_MARKER = re.compile(r"(?:<[^<>\s]+>|\[[A-Z_]+\])\s*\Z")
 TOKEN = re.compile(r"<[^<>]*>?|\[/?[A-Z_]+\]|\w+|\s+|.", re.DOTALL)
 
 
@@ -50,7 +52,8 @@ NO_ARGUMENT = scene({})
 ONE_ARGUMENT = scene({KEYS[0]: WORDS[0]})
 TWO_ARGUMENTS = scene({KEYS[0]: WORDS[0], KEYS[1]: WORDS[1]})
 TWO_CALLS = scene({KEYS[0]: WORDS[0]}, {KEYS[1]: WORDS[1]})
-SPOKEN = replace(ONE_ARGUMENT, text=SAID)
+PLAIN = Scene((), SAID)
+OTHER_ID = Scene((replace(ONE_ARGUMENT.calls[0], id="call_7"),))
 THINKING = replace(ONE_ARGUMENT, thought=THOUGHT)
 TYPED = {
     "number": scene({KEYS[0]: 7301}),
@@ -82,26 +85,59 @@ class Shown:
         if whole is None or not whole.startswith(self.before):
             return None
         rest = whole[len(self.before) :]
-        return _without_control(rest[: rest.rfind(self.after)] if self.answered else rest.removesuffix(self.after))
+        if not self.answered:
+            return _without_control(rest.removesuffix(self.after))
+        held = max((rest.rfind(word) for word in (*NAMES, *KEYS, *WORDS)), default=0)
+        end = rest.find(self._end_of_turn, held)
+        return _without_control(rest[:end]).rstrip() if self._end_of_turn and end > 0 else None
 
     @cached_property
     def before(self) -> str:
-        """What stands before every turn."""
-        one, plain = self.whole(ONE_ARGUMENT) or "", self._plain
-        return one[: shared_start(one, plain)]
+        """What stands before every turn; reasoning that is there but empty belongs to it."""
+        one, length = self.whole(ONE_ARGUMENT) or "", len(self._header)
+        open, close = (re.escape(marker.strip()) for marker in self.reasoning or ("", ""))
+        empty = re.compile(rf"\s*{open}\s*{close}\s*").match(one, length)
+        return one[: empty.end() if open and empty else length]
+
+    @cached_property
+    def _header(self) -> str:
+        one = self.whole(ONE_ARGUMENT) or ""
+        return one[: shared_start(one, self._plain)]
 
     @cached_property
     def after(self) -> str:
         """What stands behind every turn."""
-        one, plain = self.whole(ONE_ARGUMENT) or "", self._plain
-        return one[len(one) - shared_end(one[len(self.before) :], plain[len(self.before) :]) :]
+        one = self.whole(ONE_ARGUMENT) or ""
+        return one[len(one) - shared_end(one[len(self.before) :], self._plain[len(self._header) :]) :]
 
     @cached_property
     def frame(self) -> tuple[str, str]:
         """What stands around spoken text inside the turn."""
-        rest = self._plain[len(self.before) :].removesuffix(self.after)
-        open, _, close = rest.partition(SAID)
+        open, _, close = self._plain[len(self._header) :].removesuffix(self.after).partition(SAID)
         return open, _without_control(close)
+
+    @cached_property
+    def reasoning(self) -> tuple[str, str] | None:
+        """What stands around reasoning, where the template shows it before a call."""
+        one = self.whole(ONE_ARGUMENT) or ""
+        head, thought, tail = (self.whole(THINKING) or "").rpartition(THOUGHT)
+        if not thought or NAMES[0] not in tail:
+            return None
+        if _squeezed(head + tail) == _squeezed(one):  # a turn without reasoning has the markers too, with nothing between
+            opener, closer = LAST_MARKER.search(head), FIRST_MARKER.match(tail)
+            return (opener[0], closer[0]) if opener and closer else None
+        open = head[shared_start(head, self._header) :]
+        close = tail[: len(tail) - shared_end(tail, one[len(self._header) :])]
+        begun = next((at for at in edges(self.opened) if self._header.endswith(self.opened[:at]) and at), 0)
+        open = open if open.strip() else self.opened[begun:]  # only the prompt shows it
+        again = (at for at in edges(close) if close[:at].strip() and close[at:].strip() and self._header.endswith(close[at:]))
+        close = close[: next(again, len(close))]  # behind it, the header of another message
+        return (open.lstrip(), close) if open.strip() and close.strip() else None
+
+    @cached_property
+    def picky(self) -> bool:
+        """Whether the template refuses ids that are not nine letters and digits."""
+        return self.whole(OTHER_ID) is None
 
     @cached_property
     def opened(self) -> str:
@@ -112,15 +148,24 @@ class Shown:
             return ""
 
     @cached_property
+    def _end_of_turn(self) -> str:
+        """The first token behind a plain answer that is followed by another message."""
+        told = self._told((QUESTION, Message.assistant(SAID), Message.user(THOUGHT))) or ""
+        between = told.partition(SAID)[2].partition(THOUGHT)[0]
+        return next((found[0] for found in TOKEN.finditer(between) if found[0].strip()), "")
+
+    @cached_property
     def _plain(self) -> str:
-        return self.whole(Scene((), SAID)) or ""
+        return self.whole(PLAIN) or ""
 
     def _render(self, scene: Scene) -> str | None:
         told = [QUESTION, Message.assistant(scene.text, reasoning=scene.thought, calls=scene.calls)]
-        if self.answered:
-            told += [Message.tool(Result(call.id, call.name, "Granted.")) for call in scene.calls]
+        results = [Message.tool(Result(call.id, call.name, "Granted.")) for call in scene.calls if self.answered]
+        return self._told((*told, *results))
+
+    def _told(self, messages: tuple[Message, ...]) -> str | None:
         try:
-            prompt = prompt_for(Request(tuple(told)), TOOLS, self.template, STAND_IN)
+            prompt = prompt_for(Request(messages), TOOLS, self.template, STAND_IN)
         except CallsmithError:
             return None
         return prompt.text.removesuffix(prompt.opened)
@@ -136,8 +181,8 @@ def shared_start(one: str, other: str) -> int:
 def shared_end(one: str, other: str) -> int:
     """How much two texts end with in common, to the edge of a token in both."""
     length = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(reversed(one), reversed(other), strict=False)))
-    ends = ({len(text) - edge for edge in edges(text)} for text in (one, other))
-    return max(set.intersection(*ends) & set(range(length + 1)))
+    ends, others = ({len(text) - edge for edge in edges(text)} for text in (one, other))
+    return max(ends & others & set(range(length + 1)))
 
 
 def edges(text: str) -> list[int]:
@@ -150,3 +195,7 @@ def _without_control(text: str) -> str:
     bare = text.rstrip()
     ending = next((control for control in CONTROL if bare.endswith(control)), None)
     return text if ending is None else _without_control(bare.removesuffix(ending))
+
+
+def _squeezed(text: str) -> str:
+    return "".join(text.split())

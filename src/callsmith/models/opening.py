@@ -8,10 +8,13 @@ from callsmith.core.values import Sampling
 from callsmith.engines import Engine, open_engine
 from callsmith.formats import format_named, formats
 from callsmith.formats.detect import detect, thinks
+from callsmith.formats.infer import Inferred, infer
 from callsmith.formats.layout import Format
 from callsmith.formats.template import CHATML, Template
 from callsmith.models.catalogue import Entry, catalogue
 from callsmith.models.local import LocalModel
+from callsmith.models.plugins import load_formats
+from callsmith.models.presets import preset_for
 from callsmith.models.weights import locate
 
 FALLBACK = "generic-xml"  # for models that were never taught a format of their own
@@ -29,20 +32,21 @@ class Options:
 
 def open_model(spec: str, options: Options = Options()) -> LocalModel:
     """A catalogue name, a GGUF file, `org/repo/file.gguf` of a hub, or an engine's own `scheme:rest`."""
+    load_formats()
     entry = catalogue().get(spec)
     engine = _engine(spec, entry, options)
     source = _template_source(engine, entry, options)
     bos, eos = getattr(engine, "bos", ""), getattr(engine, "eos", "")
     template = Template(source, bos=bos, eos=eos, now=lambda form: datetime.now().astimezone().strftime(form))
-    format = _format(template, entry, options)
+    speech = _speech(template, entry, options, (getattr(engine, "name", ""), _file_name(spec)))
     return LocalModel(
         engine,
-        format,
+        speech.format,
         template,
-        also=[format_named(name) for name in entry.also] if entry else (),
+        also=speech.also,
         sampling=entry.sampling if entry else Sampling(),
-        parallel=entry.parallel if entry else True,
-        thinks=thinks(format, template.source),
+        parallel=speech.parallel,
+        thinks=thinks(speech.format, template.source),
     )
 
 
@@ -53,16 +57,37 @@ def _engine(spec: str, entry: Entry | None, options: Options) -> Engine:
     return open_engine(f"llama:{locate(spec.removeprefix('llama:'))}", context=context, threads=options.threads)
 
 
+def _file_name(spec: str) -> str:
+    return Path(spec).stem if spec.lower().endswith(".gguf") else ""
+
+
 def _template_source(engine: Engine, entry: Entry | None, options: Options) -> str:
     if options.template:
         return options.template.read_text(encoding="utf-8")
     return (entry and entry.template) or engine.template or CHATML
 
 
-def _format(template: Template, entry: Entry | None, options: Options) -> Format:
-    if options.format:
-        return format_named(options.format)
+@dataclass(frozen=True, slots=True)
+class _Speech:
+    """How a model writes: the formats it is held to and read in, and whether it may make several calls at once."""
+
+    format: Format
+    also: tuple[Format, ...] = ()
+    parallel: bool = True
+
+
+def _speech(template: Template, entry: Entry | None, options: Options, names: tuple[str, ...]) -> _Speech:
+    """What the user says, else the catalogue; else what the template shows, and where it shows nothing, what the names say."""
     if entry:
-        return format_named(entry.format)
-    found = detect(template, formats().values())
-    return found.format if found else format_named(FALLBACK)
+        also = tuple(format_named(name) for name in entry.also)
+        return _Speech(format_named(options.format or entry.format), also, entry.parallel)
+    if options.format:
+        return _Speech(format_named(options.format))
+    if found := detect(template, formats().values()):
+        return _Speech(found.format)
+    match infer(template):
+        case Inferred(format=format):
+            return _Speech(format)
+        case _:
+            preset = preset_for(*names)
+            return _Speech(preset.formats[0], preset.formats[1:], preset.parallel) if preset else _Speech(format_named(FALLBACK))
