@@ -10,7 +10,7 @@ from callsmith.core.values import Choice, Message, Request, Tool
 from callsmith.engines.scripted import Scripted
 from callsmith.formats import format_named
 from callsmith.formats.template import CHATML, Template
-from callsmith.models.local import LocalModel
+from callsmith.models.local import LocalModel, Traits
 
 WEATHER = Tool("get_weather", "", {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]})
 CALL = '<tool_call>\n{"name": "get_weather", "arguments": {"city": "Paris"}}\n</tool_call>'
@@ -19,7 +19,7 @@ ASK = Request((Message.user("Weather?"),), (WEATHER,))
 
 def model(reply: str, format: str = "hermes", **options) -> tuple[LocalModel, Scripted]:
     engine = Scripted([reply], repeat=True)
-    return LocalModel(engine, format_named(format), Template(CHATML), **options), engine
+    return LocalModel(engine, format_named(format), Template(CHATML), Traits(**options)), engine
 
 
 async def events(model: LocalModel, request: Request) -> list[ModelEvent]:

@@ -2,7 +2,7 @@
 
 from collections.abc import AsyncGenerator, Iterable, Iterator, Sequence
 from contextlib import aclosing
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Literal
 from uuid import uuid4
 
@@ -17,29 +17,30 @@ from callsmith.grammar.calls import grammar_for
 from callsmith.grammar.nodes import Grammar
 
 
-class LocalModel:
-    """Answers requests through an engine. `also` are formats it reads besides its own, `sampling` its own settings."""
+@dataclass(frozen=True, slots=True)
+class Traits:
+    """What is known of a model besides how it writes.
 
-    def __init__(
-        self,
-        engine: Engine,
-        format: Format,
-        template: Template,
-        *,
-        also: Sequence[Format] = (),
-        sampling: Sampling = Sampling(),
-        parallel: bool = True,
-        thinks: bool = False,
-        guarded: bool = False,
-    ) -> None:
+    `also` are formats it is read in besides its own; `parallel`, whether it may make several calls at once where a request does
+    not say; `thinks`, whether it reasons; `guarded`, whether its calls are constrained also where it may choose to make them.
+    """
+
+    also: tuple[Format, ...] = ()
+    sampling: Sampling = Sampling()
+    parallel: bool = True
+    thinks: bool = False
+    guarded: bool = False
+
+
+class LocalModel:
+    """Answers requests through an engine."""
+
+    def __init__(self, engine: Engine, format: Format, template: Template, traits: Traits = Traits()) -> None:
         self.engine = engine
         self.format = format
         self.template = template
-        self.sampling = sampling
-        self.parallel = parallel
-        self.guarded = guarded
-        self.thinks = thinks and format.thinks is not None
-        self._read = format.also(*also)
+        self.traits = traits
+        self._read = format.also(*traits.also)
         self._specials = frozenset(engine.specials)
 
     async def stream(self, request: Request) -> AsyncGenerator[ModelEvent, None]:
@@ -70,7 +71,7 @@ class LocalModel:
 
     def _grammar(self, request: Request, tools: Sequence[Tool], prompt: Prompt) -> Grammar | None:
         """A call that must come is valid by construction, and so is one of a strict tool; others are left to the model."""
-        if request.choice.mode != "required" and not self.guarded and not any(tool.strict for tool in tools):
+        if request.choice.mode != "required" and not self.traits.guarded and not any(tool.strict for tool in tools):
             return None
         return grammar_for(
             self.format,
@@ -78,12 +79,12 @@ class LocalModel:
             request.choice,
             parallel=request.parallel is not False,
             opened=prompt.opened,
-            thinking=self.thinks and request.thinking is not False,
+            thinking=self.traits.thinks and request.thinking is not False,
         )
 
     def _settled(self, request: Request) -> Request:
         """The request, with the model's own settings where it says nothing."""
-        asked, own = request.sampling, self.sampling
+        asked, own = request.sampling, self.traits.sampling
         sampling = Sampling(
             temperature=own.temperature if asked.temperature is None else asked.temperature,
             top_p=own.top_p if asked.top_p is None else asked.top_p,
@@ -93,7 +94,9 @@ class LocalModel:
             max_tokens=own.max_tokens if asked.max_tokens is None else asked.max_tokens,
             stop=asked.stop or own.stop,
         )
-        return replace(request, sampling=sampling, parallel=self.parallel if request.parallel is None else request.parallel)
+        return replace(
+            request, sampling=sampling, parallel=self.traits.parallel if request.parallel is None else request.parallel
+        )
 
 
 class _Answer:

@@ -12,7 +12,7 @@ from callsmith.formats.infer import Inferred, infer
 from callsmith.formats.layout import Format
 from callsmith.formats.template import CHATML, Template
 from callsmith.models.catalogue import Entry, catalogue
-from callsmith.models.local import LocalModel
+from callsmith.models.local import LocalModel, Traits
 from callsmith.models.plugins import load_formats
 from callsmith.models.presets import preset_for
 from callsmith.models.weights import locate
@@ -43,10 +43,12 @@ def open_model(spec: str, options: Options = Options()) -> LocalModel:
         engine,
         speech.format,
         template,
-        also=speech.also,
-        sampling=entry.sampling if entry else Sampling(),
-        parallel=speech.parallel,
-        thinks=thinks(speech.format, template.source),
+        Traits(
+            also=speech.also,
+            sampling=entry.sampling if entry else Sampling(),
+            parallel=speech.parallel,
+            thinks=thinks(speech.format, template.source),
+        ),
     )
 
 
