@@ -1,18 +1,17 @@
 """The laws every format obeys, and the data they are tried on. `callsmith.formats` lists the formats; nobody registers any."""
 
-from collections.abc import Iterable, Sequence
-from itertools import pairwise
+from collections.abc import Sequence
 from typing import Any
 
 from hypothesis import strategies as st
 
-from callsmith.core.events import CallArguments, CallReady, CallStarted, ModelEvent, Text, Thought, Unreadable
+from callsmith.core.events import CallArguments, ModelEvent, Text, Thought
 from callsmith.core.values import Call, Tool
-from callsmith.formats.layout import Calls, Format
-from callsmith.formats.read import Reader
+from callsmith.formats.laws import CHUNKS, calls_in, disorder, read_in, text_in
+from callsmith.formats.layout import Format
 from callsmith.formats.turn import turn_of
 
-CHUNKS = (1, 2, 3, 5, 11)
+__all__ = ["CHUNKS", "calls_in", "check_order", "markers_of", "read_in", "rounds", "strings", "text_in"]
 
 NAMES = st.sampled_from(["get_weather", "send-mail", "f", "list_files2"])
 KEYS = st.sampled_from(["city", "n", "path", "is_on", "some_items", "x1"])
@@ -63,66 +62,7 @@ def rounds(draw: st.DrawFn, format: Format) -> tuple[list[Tool], list[Call]]:
     return list(tools.values()), calls
 
 
-def read_in(format: Format, text: str, size: int, tools: Iterable[Tool] = (), opened: str = "") -> list[ModelEvent]:
-    """Read a text in pieces of this size (0: whole), neighbouring deltas joined."""
-    reader = Reader(format, tools, opened)
-    pieces = [text] if not size else [text[at : at + size] for at in range(0, len(text), size)]
-    return merged([event for piece in pieces for event in reader.feed(piece)] + reader.close())
-
-
-def merged(events: Sequence[ModelEvent]) -> list[ModelEvent]:
-    """The same events, with runs of text, thought and arguments joined."""
-    joined: list[ModelEvent] = []
-    for event in events:
-        last = joined[-1] if joined else None
-        match last, event:
-            case (Text(), Text()) | (Thought(), Thought()):
-                joined[-1] = type(event)(last.text + event.text)
-            case CallArguments(), CallArguments() if last.index == event.index:
-                joined[-1] = CallArguments(event.index, last.text + event.text)
-            case _:
-                joined.append(event)
-    return joined
-
-
-def calls_in(events: Iterable[ModelEvent]) -> list[tuple[str, dict[str, Any]]]:
-    """Names and arguments of the calls that are ready."""
-    return [(event.call.name, dict(event.call.arguments)) for event in events if isinstance(event, CallReady)]
-
-
-def text_in(events: Iterable[ModelEvent], kind: type[Text] | type[Thought] = Text) -> str:
-    """All the text, or all the thought."""
-    return "".join(event.text for event in events if isinstance(event, kind))
-
-
 def check_order(events: Sequence[ModelEvent]) -> None:
     """Calls are numbered from 0, one after another, each started once; the streamed arguments are the call's own text."""
-    open_call: int | None = None
-    streamed = ""
-    expected = 0
-    for event in events:
-        match event:
-            case CallStarted():
-                assert open_call is None
-                assert event.index == expected
-                open_call, streamed = event.index, ""
-            case CallArguments():
-                assert event.index == open_call
-                assert event.text
-                streamed += event.text
-            case CallReady():
-                assert event.index == open_call
-                assert streamed == event.call.text
-                open_call, expected = None, expected + 1
-            case Unreadable(index=int()):
-                assert event.index == open_call
-                open_call, expected = None, expected + 1
-            case _:
-                assert open_call is None, f"{event} inside a call"
-    assert open_call is None
-    assert not any(type(a) is type(b) is Text for a, b in pairwise(merged(events)))
-
-
-def written_calls(format: Format) -> Calls:
-    """The part that is written."""
-    return format.calls
+    assert not disorder(events)
+    assert all(event.text for event in events if isinstance(event, Text | Thought | CallArguments))
