@@ -48,9 +48,7 @@ class LocalModel:
         request = self._settled(request)
         tools = request.choice.among(request.tools)
         prompt = prompt_for(request, tools, self.template, self.format)
-        reader = Reader(
-            self._read if request.tools else self.format.without_calls(), tools, prompt.opened, specials=self._specials
-        )
+        reader = Reader(self._written(request, tools), tools, prompt.opened, specials=self._specials)
         answer = _Answer(self.format.ids, bool(tools), parallel=request.parallel is not False)
         grammar = self._grammar(request, tools, prompt)
         written: list[str] = []
@@ -68,6 +66,12 @@ class LocalModel:
                     count = self.engine.count
                     yield Stopped("calls", Usage(count(prompt.text), count("".join(written))))
                     return
+
+    def _written(self, request: Request, tools: Sequence[Tool]) -> Format:
+        """The format to read: where no call may be made, marked ones are known so as not to be shown, and all else is text."""
+        if tools:
+            return self._read
+        return self.format if request.tools else self.format.without_calls()
 
     def _grammar(self, request: Request, tools: Sequence[Tool], prompt: Prompt) -> Grammar | None:
         """A call that must come is valid by construction, and so is one of a strict tool; others are left to the model."""
