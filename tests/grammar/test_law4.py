@@ -23,6 +23,7 @@ from callsmith.engines import Piece
 from callsmith.engines.constraint import Compiler
 from callsmith.engines.gguf import Vocabulary
 from callsmith.formats import format_named, formats
+from callsmith.formats.laws import merged
 from callsmith.formats.layout import Format
 from callsmith.formats.prompt import fit_id
 from callsmith.formats.read import Reader
@@ -30,7 +31,7 @@ from callsmith.formats.write import write
 from callsmith.grammar.calls import grammar_for
 from callsmith.grammar.nodes import Grammar
 from callsmith.models.weights import locate
-from tests.formats.laws import calls_in, check_order, merged, rounds
+from tests.formats.laws import calls_in, check_order, rounds
 from tests.grammar.sampling import Dressed, Sample, Sampler, letters, special_words, vocabulary
 
 pytestmark = pytest.mark.weights

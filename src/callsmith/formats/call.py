@@ -12,11 +12,13 @@ from callsmith.formats.layout import (
     ID,
     JSON,
     NAME,
+    SKIP,
     Any,
     Calls,
     Each,
     Hole,
     Ident,
+    Node,
     Nodes,
     Notation,
     Obj,
@@ -25,11 +27,14 @@ from callsmith.formats.layout import (
     is_strong,
     texts,
 )
-from callsmith.formats.source import Asking, Emit, Mismatch, Source
-from callsmith.formats.turn import SPECIAL
+from callsmith.formats.source import Asking, Emit, Mismatch, Source, stops
+from callsmith.formats.turn import SPECIAL, closers_of
 from callsmith.formats.values import Sink, read_notation
-from callsmith.formats.words import NAME_LIKE, Words
+from callsmith.formats.words import NAME_LIKE, Words, tool_meant
 
+COLON = stops((":",))
+FENCES = ("```json", "```")
+NOTHING = ("null", '""', "[]")
 NAME_KEYS = ("name", "tool_name", "function")
 
 
@@ -73,9 +78,14 @@ class CallReader:
             raise Mismatch(f"arguments are not JSON: {problem}") from None
         return parsed
 
-    def read(self, part: Calls, *, strong: bool = True, anyone: bool = True) -> Asking[None]:
-        """One call, written as the part's item. `strong`: its marker alone makes it a call; `anyone`: whatever the name."""
+    def read(self, part: Calls, *, strong: bool = True, anyone: bool = True, loose: str = "") -> Asking[None]:
+        """One call, written as the part's item. `strong`: its marker alone makes it a call; `anyone`: whatever the name.
+
+        `loose` names a leniency that was needed to come here.
+        """
         self.reset()
+        if loose:
+            self._words.repair(loose)
         self._part = part
         self._strong = strong
         self._anyone = anyone
@@ -88,24 +98,15 @@ class CallReader:
     def _start(self) -> None:
         if not self.name:
             raise Mismatch("a call without a name")
-        self._settle_name()
+        if self.name not in self.tools and (meant := tool_meant(self.name, self.tools)):
+            self._words.repair("other-name")
+            self.name = meant
         if self.tools and self.name not in self.tools and (self._words.strict or not (self._strong or self._anyone)):
             raise Mismatch(f"no tool is called {self.name!r}")
         tool = self.tools.get(self.name)
         self._schema = tool.parameters if tool else {}
         self.started = True
         self._announce(self.name, self.id)
-
-    def _settle_name(self) -> None:
-        """A name in a namespace is taken for the tool it ends in; a bare number, for the only tool there is."""
-        *spaces, last = self.name.split(".")
-        if self.name in self.tools:
-            return
-        if self.name.isdigit() and len(self.tools) == 1:
-            last, spaces = next(iter(self.tools)), [""]
-        if spaces and last in self.tools:
-            self._words.repair("other-name")
-            self.name = last
 
     # --- literals and words -----------------------------------------------------------------------------------------------
 
@@ -118,13 +119,17 @@ class CallReader:
     def open_section(self, nodes: Nodes, lead: tuple[str, ...]) -> Asking[bool]:
         """A section's opener; whether a strong marker was read. After the first, each may be missing where a call begins."""
         strong = False
+        fences = () if any("```" in text for node in nodes for text in texts(node)) else FENCES
         for node in nodes:
+            if strong and fences:
+                yield from self._words.skip_marks(fences, "fenced")
             alone = texts(node.nodes[0] if isinstance(node, Opt) else node)
             yield from self._source.space()
             hit = yield from self._source.at(tuple(text.strip() for text in alone))
             if hit is not None:
                 self._source.pos += len(hit)
                 strong = strong or is_strong(hit)
+                yield from self._undouble(hit)
             elif not isinstance(node, Opt):
                 if not lead or not (yield from self._source.at(lead)):
                     raise Mismatch(f"expected {alone[0]!r}")
@@ -132,12 +137,16 @@ class CallReader:
                     raise Mismatch("missing-section")
         return strong
 
+    def strays(self, closers: tuple[str, ...]) -> Asking[bool]:
+        """Whether something stood here that closes too much; it is skipped."""
+        return (yield from self._words.skip_strays(closers))
+
     def at_name(self) -> Asking[str | None]:
         """Whether a name may begin here."""
         char = yield from self._source.peek()
         return char if char.isalpha() or char == "_" else None
 
-    def _literal(self, node: str | Any) -> Asking[None]:
+    def _literal(self, node: str | Any, *, last: bool) -> Asking[None]:
         if self._done and not self.started:
             yield from self._optional(node)
             return
@@ -145,9 +154,20 @@ class CallReader:
         if hit is not None:
             self._strong = self._strong or is_strong(hit)
             self._closed = hit.endswith("/>")
+            if not last and not self._done:
+                yield from self._undouble(hit)
+
+    def _undouble(self, marker: str) -> Asking[None]:
+        """A marker written twice says no more than once."""
+        if is_strong(marker):
+            yield from self._words.skip_marks((marker,), "doubled-marker")
 
     def _optional(self, node: str | Any) -> Asking[None]:
         """A closer of a section, which may be missing."""
+        cores = tuple(text.strip() for text in texts(node) if text.strip())
+        yield from self._source.space()
+        if cores and not (yield from self._source.at(cores)):
+            yield from self._words.skip_strays(cores)
         if (yield from self._words.present(Opt((node,), True), ())):
             yield from self._words.literal(node)
 
@@ -156,16 +176,18 @@ class CallReader:
     def _walk(self, nodes: Nodes, follow: tuple[str, ...] = ()) -> Asking[None]:
         for position, node in enumerate(nodes):
             rest = nodes[position + 1 :]
+            if self.name and not self.started and (yield from self._ends_early(node)):
+                continue
             match node:
                 case str() | Any():
-                    yield from self._literal(node)
+                    yield from self._literal(node, last=not rest and not follow)
                     if self._closed:
                         return  # a self-closing element: a call without arguments, and nothing else follows
                 case Opt():
                     if (yield from self._words.present(node, first(rest, follow))):
                         yield from self._walk(node.nodes, first(rest, follow))
                 case Ident():
-                    yield from self._ident(node, first(rest, follow))
+                    yield from self._ident(node, self._word_ends(rest, follow))
                 case Obj():
                     yield from self._envelope(node)
                 case Each():
@@ -173,9 +195,40 @@ class CallReader:
                     yield from Arguments(self._words, self._part, self._schema, self._push).read(node, first(rest, follow))
                     self._done = True
                 case Hole():
-                    yield from self._hole(node, first(rest, follow))
+                    yield from self._hole(node, self._word_ends(rest, follow))
+
+    def _word_ends(self, rest: Nodes, follow: tuple[str, ...]) -> tuple[str, ...]:
+        """What ends a word: what comes next, white space before a word of no meaning, and what comes where it is left out."""
+        ends = first(rest, follow)
+        for node in rest:
+            if node is SKIP or (isinstance(node, Opt) and node.nodes == (SKIP,)):
+                ends = (*ends, " ")
+            elif isinstance(node, Each):
+                ends = (*ends, "{")
+            elif not isinstance(node, Opt) and any(text.strip() for text in texts(node)):
+                break
+        return (*ends, *self._closers(), "```") if ARGS in rest and ends else ends
+
+    def _closers(self) -> tuple[str, ...]:
+        return tuple(closer for closer in closers_of(self._part) if is_strong(closer))
+
+    def _ends_early(self, node: Node) -> Asking[bool]:
+        """Whether the call ends where its arguments should begin: it has none."""
+        closers = self._closers() if ARGS in self._part.item and (node is ARGS or texts(node)) else ()
+        if not closers or not (yield from self._source.space()) or not (yield from self._source.at(closers)):
+            return False
+        self._start()
+        self._without_arguments()
+        return True
+
+    def _without_arguments(self) -> None:
+        self._words.repair("no-arguments")
+        self._push("{}")
+        self._done = True
 
     def _hole(self, hole: Hole, ends: tuple[str, ...]) -> Asking[None]:
+        if hole is ARGS and self._done:
+            return
         if hole is ARGS:
             self._start()
             yield from self._arguments(self._part.values)
@@ -200,13 +253,18 @@ class CallReader:
     def _arguments(self, spelling: object) -> Asking[None]:
         """The arguments as an object, streamed."""
         notation = spelling if isinstance(spelling, Notation) else JSON
+        yield from self._words.skip_marks(FENCES, "fenced")
+        if "fenced" in self._words.repairs and (yield from self._source.at(self._closers())):
+            self._without_arguments()
+            return
         char = yield from self._source.peek()
         if char == "{":
             doubled = (yield from self._source.at(("{{",))) is not None
             if doubled:
                 self._words.repair("doubled-braces")
                 self._source.pos += 1
-            yield from read_notation(self._source, notation, self._sink, self._schema if notation.bare_keys else None)
+            schema = self._schema if notation.bare_keys else None
+            yield from read_notation(self._source, notation, self._sink, schema, self._closers())
             if doubled and (yield from self._source.at(("}",))):
                 self._source.pos += 1
         else:
@@ -215,8 +273,8 @@ class CallReader:
             self._push(self._object("".join(held)))
 
     def _object(self, text: str) -> str:
-        """Arguments that were not an object at once: a JSON string of one, or null."""
-        if text == "null":
+        """Arguments that were not an object at once: a JSON string of one, or nothing in other words."""
+        if text in NOTHING:
             self._words.repair("null-arguments")
             return "{}"
         if text.startswith('"'):
@@ -235,6 +293,7 @@ class CallReader:
 
     def _envelope(self, node: Obj) -> Asking[None]:
         source = self._source
+        yield from self._words.skip_marks((*FENCES, "["), "wrapped")
         if (yield from source.peek()) != "{":
             raise Mismatch("expected '{'")
         source.pos += 1
@@ -251,6 +310,9 @@ class CallReader:
                 depth -= 1
             elif char == ",":
                 source.pos += 1
+            elif self._done and (yield from source.at(closers_of(self._part))):
+                self._words.repair("missing-close")
+                break
             else:
                 key = json.loads((yield from self._held(key=True)))
                 yield from source.peek()
@@ -310,8 +372,11 @@ class CallReader:
 
     def _held(self, *, key: bool = False) -> Asking[str]:
         got: list[str] = []
-        if key and (yield from self._source.peek()) not in "\"'":
-            raise Mismatch("a key is missing")
+        if key and (char := (yield from self._source.peek())) not in "\"'":
+            if not self._strong or not char.isalpha():
+                raise Mismatch("a key is missing")
+            self._words.repair("bare-keys")
+            return json.dumps((yield from self._source.word(COLON, NAME_LIKE)))
         yield from read_notation(self._source, JSON, Sink(got.append, self._words.repair))
         return "".join(got).replace(SPECIAL, "")
 

@@ -7,6 +7,7 @@ from typing import cast
 from callsmith.core.values import Json, Schema
 from callsmith.formats.layout import (
     INDEX,
+    JSON,
     KEY,
     SKIP,
     TYPE,
@@ -48,6 +49,8 @@ class Arguments:
         source = self._source
         lead = first(node.nodes) if isinstance(node.nodes[0], str | Any) else ()
         between = node.between.strip()
+        if lead and (yield from self._whole()):
+            return
         beyond = tuple(closer for closer in (*closers_of(self._part), *first(self._part.item)) if is_strong(closer))
         self._push("{")
         count = 0
@@ -70,6 +73,14 @@ class Arguments:
                 count += yield from self._argument(node.nodes, count, (between, *ends) if between else ends)
         self._push("}")
 
+    def _whole(self) -> Asking[bool]:
+        """Whether all arguments stood here as one JSON object."""
+        if not (yield from self._source.space()) or self._source.text[self._source.pos] != "{":
+            return False
+        self._words.repair("json-arguments")
+        yield from read_notation(self._source, JSON, Sink(self._push, self._words.repair))
+        return True
+
     def _end_early(self, count: int) -> None:
         """The text ended between two arguments. If the tool needs no more than there is, only the closer is missing."""
         properties = self._schema.get("properties", ())
@@ -81,7 +92,7 @@ class Arguments:
         """One argument; how many were read (a name without a value is none)."""
         key: str | None = None
         flag: str | None = None
-        siblings = self._siblings(nodes)
+        siblings = (*self._siblings(nodes), *self._enclosing())
         for position, node in enumerate(nodes):
             ends = first(nodes[position + 1 :], follow)
             if node is VALUE and key is not None:
@@ -102,6 +113,9 @@ class Arguments:
                     flag = yield from self._words.word(ends, self._part.values)
             elif node in (KEY, TYPE, SKIP, INDEX):
                 word = yield from self._words.word(ends, self._part.values)
+                if node is KEY and '" ' in word:
+                    self._words.repair("other-attributes")
+                    word = word.split('" ')[0]
                 key, flag = (key or word, flag) if node is KEY else (key, word)
         return 1
 
@@ -119,6 +133,16 @@ class Arguments:
             return ()
         before, after = texts(nodes[0])[0].strip(), texts(nodes[2])[0].strip()
         return tuple(f"\n{before}{key}{after}" for key in self._schema.get("properties", ()))
+
+    def _enclosing(self) -> tuple[str, ...]:
+        """How the call and what is around it end, on lines of their own: there a raw value ends too, closed or not."""
+        if not isinstance(self._part.values, Raw) or self._words.strict:
+            return ()
+        item = self._part.item
+        after = item[next(at for at, node in enumerate(item) if isinstance(node, Each)) + 1 :] + self._part.close
+        flat = [inner for node in after for inner in (node.nodes if isinstance(node, Opt) else (node,))]
+        closers = [text.strip() for node in flat for text in texts(node)[:1] if text.strip()]
+        return (f"\n{closers[0]}\n{closers[1]}",) if len(closers) > 1 else ()
 
     def _named_value(self, key: str, flag: str | None, ends: tuple[str, ...], count: int) -> Asking[None]:
         self._seen.add(key)

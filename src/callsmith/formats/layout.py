@@ -105,6 +105,7 @@ class Raw:
     flags: tuple[tuple[str, str], ...] = ()
     trim: bool = True
     entities: bool = False  # names and keys carry &amp; and the like
+    cdata: bool = False  # a value may stand in <![CDATA[…]]>
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,7 +118,7 @@ class Nested:
 
 Spelling: TypeAlias = Notation | Raw | Nested
 JSON = Notation()
-PYTHON = Notation(quotes=("'", '"'), python=True)
+PYTHON = Notation(quotes=("'", '"', "'''", '"""'), python=True)
 RAW = Raw()
 
 

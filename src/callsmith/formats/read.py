@@ -17,7 +17,7 @@ from dataclasses import replace
 from callsmith.core.events import CallArguments, CallReady, CallStarted, ModelEvent, Text, Thought, Unreadable
 from callsmith.core.values import Call, Tool
 from callsmith.formats.call import CallReader
-from callsmith.formats.layout import Calls, Format, Part, Quotes, Says, Thinks, first, is_strong, nodes_of
+from callsmith.formats.layout import Calls, Format, Obj, Part, Quotes, Says, Thinks, first, is_strong, nodes_of
 from callsmith.formats.source import Asking, Cut, Mismatch, Source, stops
 from callsmith.formats.turn import SPECIAL, Turn, closers_of, mark_specials, opens_content, turn_of
 
@@ -141,8 +141,9 @@ class Reader:
             if len(bare) < len(text):
                 self._gap, text = text[len(bare) :], bare
             self._thoughts.append(text)
-        self._last = text[-1:] or self._last
-        self._run.append(text)
+        if text:
+            self._last = text[-1]
+            self._run.append(text)
 
     def _enter(self, part: Says | Thinks | Quotes | None) -> None:
         """From here on, text belongs to this part."""
@@ -257,6 +258,8 @@ class Reader:
         # Where nothing was said before it, even a bare object is meant as a call; later only with the name of a tool.
         anyone = strong or (part is self._turn.format.calls and not self._spoken)
         count = 0
+        unclosed = False  # the last call was not closed
+        loose = ""  # the leniency the next call needs
         while True:
             if not (yield from source.space()):
                 break
@@ -267,23 +270,32 @@ class Reader:
                     raise Mismatch("an empty section")
                 yield from call.literals(part.close, soft=True)
                 return
-            if leading:
+            joined = (yield from self._joined(part)) if unclosed and not leading else None
+            if leading or joined:
                 try:
-                    yield from call.read(part, strong=strong, anyone=anyone)
+                    yield from call.read(joined or part, strong=strong, anyone=anyone, loose="joined" if joined else loose)
                 except (Mismatch, Cut):
                     if count and not call.started:
                         break
                     raise
+                unclosed, loose = "missing-close" in call.repairs, ""
                 self._ready()
                 count += 1
                 source.mark()
-            elif between and count and (yield from source.at((between,))):
-                source.pos += len(between)
-            else:
+            elif count and (separator := (yield from source.at((between or ",", ",", ";")))):
+                source.pos += len(separator)
+                loose = loose if separator == between else "other-separator"
+            elif not (count and close and (yield from call.strays(close))):
                 break
         if not count:
             raise Cut("the text ended") if source.ended and source.pos >= len(source.text) else Mismatch("no call")
         source.rewind()
+
+    def _joined(self, part: Calls) -> Asking[Calls | None]:
+        """The part without its marker, if a JSON call stands here that shares the marker of the one before it."""
+        if len(part.item) < 2 or not isinstance(part.item[1], Obj) or not (yield from self._source.at(("{",))):
+            return None
+        return Calls(*part.item[1:], close=part.close, values=part.values)
 
     # --- one call ---------------------------------------------------------------------------------------------------------
 

@@ -10,6 +10,7 @@ from typing import Any, cast
 from callsmith.core.values import Schema
 
 NUMBER = re.compile(r"-?(0|[1-9]\d*)(\.\d+)?([eE][+-]?\d+)?")
+LOOSE_NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?")  # as programming languages write it
 ATOMS = {"true": "true", "false": "false", "null": "null", "True": "true", "False": "false", "None": "null"}
 SCALARS: dict[type, str] = {
     str: "string",
@@ -104,16 +105,27 @@ def typed(text: str, types: frozenset[str]) -> str:
         return "null"
     if "boolean" in types and bare.lower() in ("true", "false"):
         return bare.lower()
-    if types & {"integer", "number"} and NUMBER.fullmatch(bare):
-        if "number" in types or bare.lstrip("-").isdigit():
-            return bare
-        if (value := float(bare)).is_integer() and abs(value) < 2**53:
-            return str(int(value))
+    if types & {"integer", "number"} and (number := _number(bare, types)):
+        return number
     if types & {"array", "object"} and bare[:1] in ("[", "{"):
         return _structure(bare, types) or quoted(text)
     if "string" not in types and len(bare) > 1 and bare[0] == bare[-1] == '"' and types & {"integer", "number", "boolean"}:
         return typed(bare[1:-1], types)
     return quoted(text)
+
+
+def _number(text: str, types: frozenset[str]) -> str | None:
+    """The text as a number the types allow. `+5`, `.5` and `007` are numbers only where no string is allowed."""
+    if NUMBER.fullmatch(text) and ("number" in types or text.lstrip("-").isdigit()):
+        return text
+    if not (NUMBER if "string" in types else LOOSE_NUMBER).fullmatch(text):
+        return None
+    if text.lstrip("+-").isdigit():
+        return str(int(text))
+    value = float(text)
+    if value.is_integer() and abs(value) < 2**53 and "number" not in types:
+        return str(int(value))
+    return repr(value) if "number" in types and abs(value) != float("inf") else None
 
 
 def _structure(text: str, types: frozenset[str]) -> str | None:

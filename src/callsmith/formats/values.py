@@ -22,6 +22,12 @@ TAG_NAME = re.compile(r"[^<>\n]+")
 STRING_END = stops(('"', "\\"))
 AFTER_STRING = ",:}])<["  # what may follow a string in a notation, or end it where its brackets are missing
 KEY_END = stops((":", "}", ",", "\n"))
+# By opening bracket: the closing one, and behind it the JSON text that is written for it.
+BRACKETS = {"{": "}}", "[": "]]", "(": ")]"}
+SET = "}]"
+BRACES = "}{}"  # Python's, before it is known whether a dict or a set is between them
+CDATA = "<![CDATA["
+CDATA_END = stops(("]]>",))
 
 
 class Sink(NamedTuple):
@@ -31,10 +37,12 @@ class Sink(NamedTuple):
     repair: Emit
 
 
-def read_notation(source: Source, spelling: Notation, sink: Sink, schema: Schema | None = None) -> Asking[None]:
+def read_notation(
+    source: Source, spelling: Notation, sink: Sink, schema: Schema | None = None, ends: tuple[str, ...] = ()
+) -> Asking[None]:
     """One value of a notation, brackets and all. Iterative, so depth is bounded by a number and not by the stack.
 
-    With the schema of an object, a bare word where it demands a string is that string, `null` too.
+    With the schema of an object, a bare word where it demands a string is that string. At `ends`, open brackets are closed.
     """
     push = sink.push
     words = False  # a bare word here is a string
@@ -43,21 +51,22 @@ def read_notation(source: Source, spelling: Notation, sink: Sink, schema: Schema
     count = [0]
     while True:
         char = yield from source.peek()
-        if closers and not keyed and char == closers[-1]:
+        if closers and not keyed and char == closers[-1][0]:
             source.pos += 1
-            push("]" if closers.pop() == ")" else char)
+            push(closers.pop()[1:])
             count.pop()
         else:
             if closers and not keyed:
-                if count[-1]:
-                    if char != ",":
-                        raise Mismatch(f"expected ',' or '{closers[-1]}'")
-                    source.pos += 1
-                    if (yield from source.peek()) == closers[-1]:
-                        continue  # a trailing comma
-                    push(", ")
+                if count[-1] and not (yield from _next_item(source, sink, closers, ends)):
+                    if closers:
+                        continue
+                    return
                 count[-1] += 1
-                if closers[-1] == "}":
+                if closers[-1] == BRACES:
+                    closers[-1] = yield from _first_of_braces(source, spelling, sink)
+                    keyed = closers[-1] != SET
+                    continue
+                if closers[-1] == BRACKETS["{"]:
                     key = yield from _key(source, spelling, sink)
                     words = bool(schema) and len(closers) == 1 and types_of(schema, property_of(schema, schema, key)) == STRING
                     keyed = True
@@ -74,13 +83,31 @@ def read_notation(source: Source, spelling: Notation, sink: Sink, schema: Schema
             return
 
 
+def _next_item(source: Source, sink: Sink, closers: list[str], ends: tuple[str, ...]) -> Asking[bool]:
+    """The comma before another item; False if there is none: behind the last comma, or where all brackets are left open."""
+    if (yield from source.at((",",))):
+        source.pos += 1
+        if (yield from source.peek()) == closers[-1][0]:
+            return False
+        sink.push(", ")
+        return True
+    if not ends or not (yield from source.at(ends)):
+        raise Mismatch(f"expected ',' or '{closers[-1][0]}'")
+    sink.repair("missing-close")
+    while closers:
+        sink.push(closers.pop()[1:])
+    return False
+
+
 def _open(source: Source, spelling: Notation, sink: Sink, *, inside: bool, words: bool) -> Asking[str]:
     """A value begins: the closer if it is a bracket, "" if it was a whole string or word. `inside`: brackets are around it."""
     char = yield from source.peek()
     if char == "{" or char == "[" or (char == "(" and spelling.python):
         source.pos += 1
+        if char == "{" and spelling.python:
+            return BRACES
         sink.push("{" if char == "{" else "[")
-        return {"{": "}", "[": "]", "(": ")"}[char]
+        return BRACKETS[char]
     quote = yield from _quote(source, spelling, sink)
     if quote:
         yield from read_string(source, quote, spelling, sink, inside=inside)
@@ -95,6 +122,26 @@ def _open(source: Source, spelling: Notation, sink: Sink, *, inside: bool, words
         sink.repair("python-literals")
     sink.push(quoted(text) if words else atom(text))
     return ""
+
+
+def _first_of_braces(source: Source, spelling: Notation, sink: Sink) -> Asking[str]:
+    """The first thing between Python's braces, and which they are: those of a dict, its key and colon read, or of a set."""
+    held: list[str] = []
+    quote = yield from _quote(source, spelling, sink)
+    if quote:
+        yield from read_string(source, quote, spelling, Sink(held.append, sink.repair), inside=True)
+        yield from source.peek()
+    elif (yield from source.until(KEY_END, held.append)) is None:
+        raise Cut("the text ended in a value")
+    text = "".join(held).strip()
+    if not (yield from source.at((":",))):
+        sink.push("[" + (text if quote else atom(text)))
+        return SET
+    if not quote:
+        sink.repair("bare-keys")
+    source.pos += 1
+    sink.push("{" + (text if quote else quoted(text)) + ": ")
+    return BRACKETS["{"]
 
 
 def _quote(source: Source, spelling: Notation, sink: Sink) -> Asking[str | None]:
@@ -134,7 +181,7 @@ def _key(source: Source, spelling: Notation, sink: Sink) -> Asking[str]:
 def read_string(source: Source, quote: str, spelling: Notation, sink: Sink, *, inside: bool = False) -> Asking[None]:
     """The rest of a string whose opening quote was read, as a JSON string. `inside`: something must follow it."""
     push = sink.push
-    escapes = spelling.escapes and len(quote) == 1
+    escapes = quote[0] in "'\"" and (spelling.escapes or quote not in spelling.quotes)
     wanted = stops((quote, "\\") if escapes else (quote,))
 
     def emit(text: str) -> None:
@@ -203,6 +250,12 @@ def read_raw(source: Source, spelling: Raw, closers: tuple[str, ...], typing: Ty
     wanted = stops(tuple(f"\n{closer}" for closer in closers) + closers) if spelling.trim else stops(closers)
     if spelling.trim and (yield from source.at(("\n",))) and not (yield from source.at(wanted.texts)):
         source.pos += 1
+    if spelling.cdata and (yield from source.at((CDATA,))):
+        source.pos += len(CDATA)
+        end = yield from _leaf(source, CDATA_END, types, push)
+        source.pos += len(end)
+        yield from source.space()
+        return
     stop = yield from _leaf(source, wanted, types, push)
     if stop not in closers:
         source.pos += 1

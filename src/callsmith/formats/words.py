@@ -2,13 +2,27 @@
 
 import html
 import re
+from collections.abc import Collection
 
 from callsmith.formats.layout import Any, Opt, Raw, Spelling, first, texts
 from callsmith.formats.source import Asking, Cut, Mismatch, Source, stops
 from callsmith.formats.turn import SPECIAL
 
 NAME_LIKE = re.compile(r"[\w.\-:/&;$@+#]+")
+NUMBERED = re.compile(r"(?:functions?[._]?)?(.+?)[:_]?\d*")  # functions_get_weather_0
+MOST_MARKS = 2
+STRAYS = ("}", "]", "```")
 WORD_LIKE = re.compile(r"[^<>\n]+")
+
+
+def tool_meant(name: str, tools: Collection[str]) -> str | None:
+    """The tool of a name in a namespace, or of an id in place of a name; for a bare number, the only tool there is."""
+    meant = [name.rpartition(".")[2]]
+    if numbered := NUMBERED.fullmatch(name):
+        meant.append(numbered[1])
+    if name.isdigit() and len(tools) == 1:
+        meant.extend(tools)
+    return next((one for one in meant if one in tools), None)
 
 
 class Words:
@@ -32,6 +46,9 @@ class Words:
         if not all(cores):
             return None
         hit = yield from self.source.at(cores)
+        if hit is None and soft:
+            yield from self.skip_strays(cores)
+            hit = yield from self.source.at(cores)
         if hit is not None:
             self.source.pos += len(hit)
         elif soft:
@@ -42,6 +59,29 @@ class Words:
         else:
             raise Mismatch(f"expected {cores[0]!r}")
         return hit
+
+    def skip_strays(self, closers: tuple[str, ...]) -> Asking[bool]:
+        """Skip brackets too many, or the end of a fence, right before a closer; whether there were any."""
+        after = "".join(closer[0] for closer in closers) + "".join(STRAYS)
+        marks = () if self.strict else STRAYS
+        found = False
+        while (stray := (yield from self.source.at(marks))) and (yield from self.source.followed(stray, after)):
+            self.repair("stray-close")
+            self.source.pos += len(stray)
+            yield from self.source.space()
+            found = True
+        return found
+
+    def skip_marks(self, marks: tuple[str, ...], repair: str) -> Asking[None]:
+        """Marks that say nothing here: a doubled opener, a fence around a value. A flood of them is none: it is read again."""
+        yield from self.source.space()
+        for _ in range(MOST_MARKS):
+            hit = yield from self.source.at(marks)
+            if hit is None:
+                break
+            self.repair(repair)
+            self.source.pos += len(hit)
+            yield from self.source.space()
 
     def _drop_piece(self, cores: tuple[str, ...]) -> None:
         """The piece of a closer with which the text ends is no text."""

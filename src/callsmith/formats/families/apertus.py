@@ -9,7 +9,8 @@ FORMAT = Format(
     name="apertus",
     aliases=("apertus2509",),
     parts=(
-        Thinks("<|inner_prefix|>", "<|inner_suffix|>"),
+        Thinks("<|inner_prefix|>", "<|inner_suffix|>", ended_by_calls=True),
         Calls(obj((NAME, ARGS)), open=("<|tools_prefix|>", "["), between=", ", close=("]", "<|tools_suffix|>")),
     ),
+    drop=("<|assistant_end|>",),
 )

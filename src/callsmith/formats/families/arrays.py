@@ -38,7 +38,11 @@ GRANITE = Format(
 PHI4_MINI = Format(
     name="phi4-mini",
     aliases=("phi4-mini-json", "firefunction", "firefunction-v2"),
-    parts=(_array((any_("functools", " functools"), "["), ("]",)),),
+    parts=(
+        _array((any_("functools", " functools"), "["), ("]",)),
+        _array(("<|tool_call|>", opt("[")), (opt("]"), opt("<|/tool_call|>"))),
+    ),
+    drop=("<|end|>",),
 )
 XLAM = Format(
     name="xlam",
@@ -49,7 +53,7 @@ XLAM = Format(
     ),
 )
 JSON_ARRAY = Format(name="json-array", parts=(_array(("[",), ("]",), obj(("name", NAME), ("parameters", ARGS))),))
-MINIMAX_M1 = Format(name="minimax-m1", parts=(THINKS, _array(("<tool_calls>\n",), ("\n</tool_calls>",), between="\n")))
+MINIMAX_M1 = Format(name="minimax-m1", parts=(THINKS, _array(("<tool_calls>\n",), ("\n</tool_calls>",), between="\n"), TAGGED))
 COHERE_COMMAND_R = Format(
     name="cohere-command-r",
     aliases=("command-r",),

@@ -23,7 +23,9 @@ def _marked(body: Nodes, between: str) -> Calls:
 
 
 FENCED = _marked(("function<｜tool▁sep｜>", NAME, "\n```json\n", ARGS, "\n```"), "\n")
-PLAIN = _marked((NAME, "<｜tool▁sep｜>", ARGS), "")
+FUNCTION = opt("function<｜tool▁sep｜>", write=False)
+PLAIN = _marked((FUNCTION, NAME, "<｜tool▁sep｜>", ARGS), "")
+LOOSE = _marked((FUNCTION, NAME, opt("<｜tool▁sep｜>"), ARGS), "")
 
 
 def _dsml(*sections: str) -> Calls:
@@ -35,7 +37,7 @@ def _dsml(*sections: str) -> Calls:
     )  # fmt: skip
 
 
-V3 = Format(name="deepseek-v3", parts=(THINKS, FENCED, PLAIN), aliases=("deepseekv3", "deepseek-r1"))
-V31 = Format(name="deepseek-v31", parts=(THINKS, PLAIN, FENCED), aliases=("deepseekv31", "deepseek-v3.1"))
+V3 = Format(name="deepseek-v3", parts=(THINKS, FENCED, LOOSE), aliases=("deepseekv3", "deepseek-r1"))
+V31 = Format(name="deepseek-v31", parts=(THINKS, PLAIN, LOOSE), aliases=("deepseekv31", "deepseek-v3.1"))
 V32 = Format(name="deepseek-v32", parts=(THINKS, _dsml("function_calls", "tool_calls")), aliases=("deepseekv32", "deepseek-v3.2"))
 V4 = Format(name="deepseek-v4", parts=(THINKS, _dsml("tool_calls", "function_calls")), aliases=("deepseekv4",))

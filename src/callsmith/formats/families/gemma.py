@@ -17,9 +17,12 @@ GEMMA4 = Format(
     parts=(
         Thinks((any_("<|channel>thought\n", "<|channel>"),), "<channel|>"),
         Calls("<|tool_call>", "call:", NAME, ARGS, "<tool_call|>", values=_relaxed('<|"|>')),
+        Calls("<|tool_call>", NAME, ARGS, "<tool_call|>", values=_relaxed('<|"|>')),
     ),
+    drop=("<turn|>", "<|tool_response>"),
 )
 FUNCTIONGEMMA = Format(
     name="functiongemma",
     parts=(Calls("<start_function_call>", "call:", NAME, ARGS, "<end_function_call>", values=_relaxed("<escape>")),),
+    drop=("<start_function_response>",),
 )

@@ -20,8 +20,9 @@ def _calls(newline: str, values: Raw = RAW) -> Calls:
     )  # fmt: skip
 
 
-GLM45 = Format(name="glm45", parts=(THINKS, _calls("\n")), aliases=("glm", "glm46", "glm4-moe"))
-GLM47 = Format(name="glm47", parts=(THINKS, _calls("")), aliases=("ling3", "glm5"))
+TURNS = ("<|observation|>", "<|user|>")  # the next turn, with which the model ends its own
+GLM45 = Format(name="glm45", parts=(THINKS, _calls("\n")), aliases=("glm", "glm46", "glm4-moe"), drop=TURNS)
+GLM47 = Format(name="glm47", parts=(THINKS, _calls("")), aliases=("ling3", "glm5"), drop=TURNS)
 POOLSIDE = Format(
     name="poolside-v1", parts=(THINKS, _calls("\n", Raw(trim=False))), drop=("<assistant>", "</assistant>"), aliases=("laguna",)
 )

@@ -11,6 +11,7 @@ from callsmith.formats.layout import ARGS, NAME, SKIP, Calls, Format, Says, Thin
 START = opt("<|start|>assistant")
 TO = (" to=", opt("functions."), NAME)
 KIND = (opt(" <|constrain|>", write=False), opt(SKIP))
+AGAIN = opt("<|channel|>", SKIP, write=False)
 END = any_("<|end|>", "<|return|>", "<|call|>")
 
 FORMAT = Format(
@@ -19,8 +20,10 @@ FORMAT = Format(
     parts=(
         Thinks((START, "<|channel|>", "analysis", "<|message|>"), (END,)),
         Calls(START, "<|channel|>", "commentary", *TO, " <|constrain|>json", "<|message|>", ARGS, "<|call|>"),
-        Calls(START, "<|channel|>", any_("commentary", "analysis"), *TO, *KIND, "<|message|>", ARGS, "<|call|>"),
+        Calls(START, "<|channel|>", any_("commentary", "analysis"), *TO, AGAIN, *KIND, "<|message|>", ARGS, "<|call|>"),
         Calls(START, *TO, "<|channel|>", SKIP, *KIND, "<|message|>", ARGS, "<|call|>"),
         Says((START, "<|channel|>", any_("final", "commentary"), *KIND, "<|message|>"), (END,)),
+        Says((START, "<|channel|>", opt(SKIP), "<|message|>"), (END,)),
     ),
+    drop=("<|start|>",),
 )

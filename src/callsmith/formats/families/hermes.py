@@ -20,6 +20,12 @@ HERMES = Format(
 )
 GRANITE4 = Format(name="granite4", parts=(CALLS,))
 LONGCAT = Format(
-    name="longcat", parts=(THINKS, Calls("<longcat_tool_call>", ENVELOPE, "</longcat_tool_call>", between="\n"), CALLS)
+    name="longcat",
+    parts=(
+        THINKS,
+        Thinks("<longcat_think>", "</longcat_think>"),
+        Calls("<longcat_tool_call>", ENVELOPE, "</longcat_tool_call>", between="\n"),
+        CALLS,
+    ),
 )
 ERNIE45 = Format(name="ernie45", parts=(THINKS, Says("<response>\n", "\n</response>\n"), CALLS), aliases=("ernie-4.5",))

@@ -5,7 +5,7 @@
 </invoke>
 """
 
-from callsmith.formats.layout import ARGS, KEY, NAME, RAW, VALUE, Calls, Format, Thinks, any_, each, obj, opt
+from callsmith.formats.layout import ARGS, KEY, NAME, RAW, VALUE, Calls, Format, Raw, Thinks, any_, each, obj, opt
 
 DOTS = Format(
     name="dots",
@@ -15,7 +15,10 @@ DOTS = Format(
             '<invoke name="', NAME, '">', each('<parameter name="', KEY, '">', VALUE, "</parameter>"), "</invoke>",
             open=("<dots_function_call>",), close=("</dots_function_call>",), values=RAW,
         ),
-        Calls(obj(("name", NAME), ("arguments", ARGS)), open=("<dots_function_call>",), close=("</dots_function_call>",)),
+        Calls(
+            obj(("name", NAME), ("arguments", ARGS)),
+            open=("<dots_function_call>", opt("[")), between=", ", close=(opt("]"), "</dots_function_call>"),
+        ),
     ),
 )  # fmt: skip
 STEP3 = Format(
@@ -35,8 +38,9 @@ MINICPM5 = Format(
     parts=(
         Thinks("<think>\n", "\n</think>\n\n", ended_by_calls=True),
         Calls(
-            '<function name="', NAME, any_('">', '"/>'), each('<param name="', KEY, '">', VALUE, "</param>"), "</function>",
-            between="\n", values=RAW,
+            any_('<function name="', "<function name='"), NAME, any_('">', '"/>', "'>", "'/>"),
+            each(any_('<param name="', "<param name='"), KEY, any_('">', "'>"), VALUE, "</param>"), "</function>",
+            between="\n", values=Raw(cdata=True),
         ),
     ),
 )  # fmt: skip

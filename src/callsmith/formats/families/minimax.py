@@ -20,11 +20,16 @@ M2 = Format(
     parts=(
         Thinks("<think>\n", "\n</think>\n\n", ended_by_calls=True),
         Calls(
-            '<invoke name="', NAME, any_('">\n', '"/>'),
-            each('<parameter name="', KEY, '">', VALUE, "</parameter>\n"), "</invoke>\n",
+            any_('<invoke name="', "<invoke name='", "<invoke name="), NAME, any_('">\n', '"/>', "'>", ">"),
+            each(
+                any_('<parameter name="', "<parameter name='", "<parameter name="), KEY, any_('">', "'>", ">"), VALUE,
+                "</parameter>\n",
+            ),
+            "</invoke>\n",
             open=("<minimax:tool_call>\n",), close=("</minimax:tool_call>",), values=RAW,
         ),
     ),
+    drop=("[e~[",),
 )  # fmt: skip
 M3 = Format(
     name="minimax-m3",

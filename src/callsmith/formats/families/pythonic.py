@@ -19,13 +19,17 @@ PYTHONIC = Format(
 )
 LLAMA4_PYTHONIC = Format(
     name="llama4-pythonic",
-    parts=(_python((opt("<|python_start|>"), "["), ("]", opt("<|python_end|>"))),),
+    parts=(
+        _python((opt("<|python_start|>"), "["), ("]", opt("<|python_end|>"))),
+        _python(("<|python_start|>",), ("<|python_end|>",)),
+    ),
 )
 LFM2 = Format(
     name="lfm2",
     parts=(
         Thinks("<think>\n", "\n</think>\n\n"),
         _python(("<|tool_call_start|>", "["), ("]", "<|tool_call_end|>")),
+        _python(("<|tool_call_start|>",), ("<|tool_call_end|>",)),
         Calls(
             obj(("name", NAME), ("arguments", ARGS)),
             open=("<|tool_call_start|>", opt("[")), between=", ", close=(opt("]"), "<|tool_call_end|>"),
@@ -34,5 +38,9 @@ LFM2 = Format(
 )  # fmt: skip
 OLMO3 = Format(
     name="olmo3",
-    parts=(Thinks("<think>\n", "\n</think>\n\n"), _python(("<function_calls>\n",), ("\n</function_calls>",), "\n")),
+    parts=(
+        Thinks("<think>\n", "\n</think>\n\n"),
+        _python(("<function_calls>\n",), ("\n</function_calls>",), "\n"),
+        _python(("<function_calls>\n", "["), ("]", "\n</function_calls>")),
+    ),
 )

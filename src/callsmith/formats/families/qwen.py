@@ -8,10 +8,11 @@
     </function>
     </tool_call>
 
-A call may begin without `</think>`, and without `<tool_call>`.
+A call may begin without `</think>`, and without `<tool_call>`. Some put names between quotes, or fall back to Hermes' JSON.
 """
 
-from callsmith.formats.layout import KEY, NAME, RAW, VALUE, Calls, Format, Thinks, each, opt
+from callsmith.formats.families.hermes import CALLS as HERMES
+from callsmith.formats.layout import KEY, NAME, RAW, VALUE, Calls, Format, Thinks, any_, each, opt
 
 QWEN3_CODER = Format(
     name="qwen3-coder",
@@ -19,11 +20,14 @@ QWEN3_CODER = Format(
     parts=(
         Thinks("<think>\n", "\n</think>\n\n", ended_by_calls=True),
         Calls(
-            opt("<tool_call>\n"), "<function=", NAME, ">\n",
-            each("<parameter=", KEY, ">\n", VALUE, "\n</parameter>\n"),
+            opt("<tool_call>\n"), any_("<function=", '<function="', '<function name="'), NAME, any_(">\n", '">\n', "/>", '"/>'),
+            each(
+                any_("<parameter=", '<parameter="', '<parameter name="'), KEY, any_(">\n", '">\n'), VALUE, "\n</parameter>\n",
+            ),
             "</function>", opt("\n</tool_call>"),
             between="\n", values=RAW,
         ),
+        HERMES,
     ),
 )  # fmt: skip
 SEED_OSS = Format(
@@ -37,4 +41,5 @@ SEED_OSS = Format(
             between="\n", values=RAW,
         ),
     ),
+    drop=("<seed:eos>",),
 )  # fmt: skip

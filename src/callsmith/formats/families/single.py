@@ -22,6 +22,7 @@ GIGACHAT3 = Format(
     parts=(
         Calls("<|message_sep|>\n\n", "function call<|role_sep|>\n", NAMED, most=1),
         Calls("<|function_call|>", NAMED, most=1),
+        Calls("function call", opt("<|role_sep|>\n"), NAMED, most=1),
     ),
     drop=("</s>",),
 )
