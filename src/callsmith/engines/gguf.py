@@ -18,10 +18,8 @@ Logits: TypeAlias = NDArray[np.float32]
 
 _UNKNOWN, _CONTROL, _USER_DEFINED = 1 << 0, 1 << 3, 1 << 4
 
-_ENDS_STRING = re.compile(rb"""["'][\]})]*""")
-_ENDS_BRACKET = re.compile(rb"[\]})]+|</?|/?>")
-_SEPARATES = re.compile(rb"""[,:]\s?["']?""")
-_DIGIT = re.compile(rb"\s?[0-9]")
+# Brackets and tags, then separators, then a digit.
+_CLOSING = [(re.compile(rb"[\]})]+|</?|/?>"), 3), (re.compile(rb"""[,:]\s?["']?"""), 2), (re.compile(rb"\s?[0-9]"), 1)]
 
 
 class Vocabulary:
@@ -64,10 +62,16 @@ class Vocabulary:
         return self.says[token].decode("utf-8", "replace") if token >= 0 else ""
 
     @cached_property
-    def closing(self) -> Logits:
-        """How much nearer each token brings a structure to its end. Quotes most: between them brackets are only text."""
-        steps = [(_ENDS_STRING, 4), (_ENDS_BRACKET, 3), (_SEPARATES, 2), (_DIGIT, 1)]
-        found = (next((step for pattern, step in steps if pattern.fullmatch(said)), 0) for said in self.says)
+    def closing(self) -> tuple[Logits, Logits]:
+        """How much nearer each token brings a structure to its end: where strings end in `"`, and where they end in `'`.
+
+        Quotes count most, for between them brackets are only text; and so is the other quote.
+        """
+        double, single = ([(ends, 4), *_CLOSING] for ends in (re.compile(rb'"[\]})]*'), re.compile(rb"'[\]})]*")))
+        return self._ranked(double), self._ranked(single)
+
+    def _ranked(self, steps: list[tuple[re.Pattern[bytes], int]]) -> Logits:
+        found = (next((rank for pattern, rank in steps if pattern.fullmatch(said)), 0) for said in self.says)
         return np.fromiter(found, np.float32, self.size)
 
     def marked(self, token: int) -> bytes:

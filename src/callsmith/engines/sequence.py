@@ -103,7 +103,7 @@ class Sequence:
         if self._constraint:
             self._constraint.restrict(logits)
             if self._constraint.holds and self._most - self.size <= min(_LANDING, self._most // 2):
-                logits += _URGE * self._vocabulary.closing
+                logits += _URGE * self._vocabulary.closing[self.size % 2]  # one quote, then the other: either may be text here
         token = self._sampler.choose(logits)
         while isinstance(self._constraint, Watch) and not self._constraint.admits(token):
             logits[token] = -math.inf
