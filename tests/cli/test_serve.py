@@ -24,6 +24,10 @@ from callsmith.server.app import create_app
 ASK = {"model": "scripted", "messages": [{"role": "user", "content": "Hi"}]}
 
 
+def _heed_sigint() -> None:
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
 @pytest.fixture
 def serving() -> Iterator[Callable[..., tuple[subprocess.Popen[str], str]]]:
     """The command, and the address it says it serves at."""
@@ -31,7 +35,8 @@ def serving() -> Iterator[Callable[..., tuple[subprocess.Popen[str], str]]]:
 
     def start(*arguments: str) -> tuple[subprocess.Popen[str], str]:
         command = [sys.executable, "-m", "callsmith", "serve", "--port", "0", *arguments]
-        process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        # Whoever runs the tests in the background has SIGINT ignored, and a child would inherit that.
+        process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, preexec_fn=_heed_sigint)
         started.append(process)
         assert process.stdout
         first = process.stdout.readline()
