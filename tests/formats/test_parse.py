@@ -119,6 +119,9 @@ def test_tags_bare_objects_and_fences_are_all_read(text: str):
             "<tool_call><function=get_weather> hm <parameter=city>Paris</parameter></function></tool_call>",
         ),
         ("missing-close", "qwen3-coder", "<tool_call><function=get_weather>\n<parameter=city>\nParis\n</parameter>\n"),
+        ("control-token", "hermes", '<tool_call><eos>{"name": "get_weather", "arguments": {"city": "Paris"}}</tool_call>'),
+        ("control-token", "glm45", "<tool_call><bos>get_weather<arg_key>city</arg_key><arg_value>Paris</arg_value></tool_call>"),
+        ("other-name", "kimi-k2", '<|tool_call_begin|>0<|tool_call_argument_begin|>{"city": "Paris"}<|tool_call_end|>'),
     ],
 )
 def test_a_leniency_is_told_by_name_and_strict_allows_none(repair: str, format: str, text: str):
@@ -139,6 +142,79 @@ def test_quotes_nobody_escaped_stay_in_the_string():
     assert parsed.repairs == ("unescaped-quotes",)
 
 
+@pytest.mark.parametrize(
+    ("format", "text", "city"),
+    [
+        ("hermes", '<tool_call>{"name": "get_weather", "arguments": {"city": "a "b", c", "days": 1}}</tool_call>', 'a "b", c'),
+        ("hermes", '<tool_call>{"name": "get_weather", "arguments": {"city": "f("b"): c", "days": 1}}</tool_call>', 'f("b"): c'),
+        ("lfm2", "<|tool_call_start|>[get_weather(city='print('b')', days=1)]<|tool_call_end|>", "print('b')"),
+        ("lfm2", "<|tool_call_start|>[get_weather(city='f(g('b'))', days=1)]<|tool_call_end|>", "f(g('b'))"),
+        ("lfm2", "<|tool_call_start|>[get_weather(city='f('a', 'b')', days=1)]<|tool_call_end|>", "f('a', 'b')"),
+    ],
+)
+def test_a_quote_ends_a_string_only_where_the_call_goes_on_behind_it(format: str, text: str, city: str):
+    assert calls(parse(format_named(format), text, [WEATHER])) == [("get_weather", {"city": city, "days": 1})]
+
+
+def test_a_number_for_a_name_stays_one_where_the_arguments_fit_several_tools():
+    text = "<|tool_call_begin|>0<|tool_call_argument_begin|>{}<|tool_call_end|>"
+    assert calls(parse(format_named("kimi-k2"), text, [TIME, Tool("get_date")])) == [("0", {})]
+    assert calls(parse(format_named("kimi-k2"), text, [TIME])) == [("get_time", {})]
+
+
+@pytest.mark.parametrize(
+    ("format", "text"),
+    [
+        ("hermes", "<tool_call>not JSON</tool_call> at all"),
+        ("hermes", "Write <tool_call> before a call and </tool_call> behind it."),
+        ("lfm2", "<|tool_call_start|>what now<|tool_call_end|>"),
+        ("minimax-m2", "<minimax:tool_call>what now</minimax:tool_call>"),
+    ],
+)
+def test_markers_around_what_is_no_call_are_text_both_of_them(format: str, text: str):
+    parsed = parse(format_named(format), text, [WEATHER])
+    assert (parsed.calls, parsed.content) == ((), text)
+
+
+def test_a_closer_of_nothing_is_dropped():
+    assert parse(format_named("hermes"), "Done.</tool_call>", [WEATHER]).content == "Done."
+
+
+def test_text_behind_a_call_keeps_its_space():
+    assert parse(format_named("pythonic"), "Sure: [get_time()] and so on", [TIME]).content == "Sure:  and so on"
+
+
+def test_white_space_of_a_frame_is_no_text():
+    parsed = parse(format_named("hunyuan-a13b"), "<think>\nhm\n</think>\n\n<answer>\nHello.\n</answer>")
+    assert (parsed.reasoning, parsed.content) == ("hm", "Hello.")
+
+
+def test_calls_that_share_a_marker_are_all_read():
+    invoked = '<steptml:invoke name="get_time"></steptml:invoke>' * 2
+    call = f"<｜tool_call_begin｜>function<｜tool_sep｜>{invoked}<｜tool_call_end｜>"
+    text = f"<｜tool_calls_begin｜>{call}<｜tool_calls_end｜>"
+    parsed = parse(format_named("step3"), text, [TIME])
+    assert (calls(parsed), parsed.content) == ([("get_time", {}), ("get_time", {})], "")
+    assert "joined" in parsed.repairs
+
+
+@pytest.mark.parametrize("recipient", ["self", "user"])
+def test_a_header_quoted_in_a_framed_message_is_no_call(recipient: str):
+    quoted = "a <|start|>assistant to=get_time<|message|><atem:function_calls>\n"
+    parsed = parse(format_named("muse-glimmer"), f"<|start|>assistant to={recipient}<|message|>{quoted}b<|eom|>", [TIME])
+    assert parsed.calls == ()
+    assert (parsed.content or parsed.reasoning) == f"{quoted}b"
+
+
+def test_talk_of_a_call_in_a_thought_is_no_call_where_tokens_are_known():
+    specials = frozenset({"<tool_call>", "</tool_call>", "<think>", "</think>"})
+    reader = Reader(format_named("qwen3-coder"), [TIME], "<think>\n", specials=specials)
+    thought = "One writes <tool_call>\n<function=get_time>\n</function>\n</tool_call> for that."
+    events = reader.feed(thought) + reader.close()
+    assert "".join(event.text for event in events if isinstance(event, Thought)) == thought
+    assert not [event for event in events if isinstance(event, CallReady)]
+
+
 def test_a_marker_counts_only_as_its_token_where_tokens_are_known():
     reader = Reader(format_named("hermes"), [TIME], specials=frozenset({"<tool_call>", "</tool_call>"}))
     events = reader.feed('Write <tool_call>{"name": "get_time", "arguments": {}}</tool_call> for it. ')
@@ -151,6 +227,11 @@ def test_a_marker_counts_only_as_its_token_where_tokens_are_known():
 
 def test_an_answer_the_prompt_has_begun_is_read_with_its_beginning():
     parsed = parse(format_named("hermes"), "world!", opened="<|im_start|>assistant\n<think>\nHm.\n</think>\n\nHello, ")
+    assert (parsed.reasoning, parsed.content) == ("Hm.", "Hello, world!")
+
+
+def test_a_thought_that_the_prompt_ends_but_does_not_begin_is_a_thought():
+    parsed = parse(format_named("apriel"), "world!", opened="<|begin_assistant|>\nHm.\n[BEGIN FINAL RESPONSE]\nHello, ")
     assert (parsed.reasoning, parsed.content) == ("Hm.", "Hello, world!")
 
 

@@ -27,10 +27,10 @@ from callsmith.formats.layout import (
     is_strong,
     texts,
 )
-from callsmith.formats.source import Asking, Emit, Mismatch, Source, stops
+from callsmith.formats.source import Asking, Emit, Mismatch, stops
 from callsmith.formats.turn import SPECIAL, closers_of
 from callsmith.formats.values import Sink, read_notation
-from callsmith.formats.words import NAME_LIKE, Words, tool_meant
+from callsmith.formats.words import COUNTER, NAME_LIKE, STRAYS, Words, tool_fitting, tool_meant
 
 COLON = stops((":",))
 FENCES = ("```json", "```")
@@ -41,14 +41,12 @@ NAME_KEYS = ("name", "tool_name", "function")
 class CallReader:
     """Reads calls from a source. `start` announces the name, `push` streams the arguments."""
 
-    def __init__(
-        self, source: Source, tools: Mapping[str, Tool], start: Callable[[str, str], None], push: Emit, *, strict: bool = False
-    ) -> None:
-        self._source = source
+    def __init__(self, words: Words, tools: Mapping[str, Tool], start: Callable[[str, str], None], push: Emit) -> None:
+        self._source = words.source
         self.tools = tools
         self._announce = start
         self._push = push
-        self._words = Words(source, strict=strict)
+        self._words = words
         self._sink = Sink(push, self._words.repair)
         self.reset()
 
@@ -124,7 +122,7 @@ class CallReader:
             if strong and fences:
                 yield from self._words.skip_marks(fences, "fenced")
             alone = texts(node.nodes[0] if isinstance(node, Opt) else node)
-            yield from self._source.space()
+            yield from self._words.gap()
             hit = yield from self._source.at(tuple(text.strip() for text in alone))
             if hit is not None:
                 self._source.pos += len(hit)
@@ -165,8 +163,8 @@ class CallReader:
     def _optional(self, node: str | Any) -> Asking[None]:
         """A closer of a section, which may be missing."""
         cores = tuple(text.strip() for text in texts(node) if text.strip())
-        yield from self._source.space()
-        if cores and not (yield from self._source.at(cores)):
+        if not (yield from self._source.beyond(cores)) and (yield from self._source.beyond(STRAYS)):
+            yield from self._source.space()
             yield from self._words.skip_strays(cores)
         if (yield from self._words.present(Opt((node,), True), ())):
             yield from self._words.literal(node)
@@ -230,8 +228,11 @@ class CallReader:
         if hole is ARGS and self._done:
             return
         if hole is ARGS:
-            self._start()
-            yield from self._arguments(self._part.values)
+            if self.tools and self.name not in self.tools and COUNTER.fullmatch(self.name):
+                yield from self._counted()
+            else:
+                self._start()
+                yield from self._arguments(self._part.values)
             self._done = True
             return
         word = yield from self._words.word(ends, self._part.values, name=hole is NAME)
@@ -241,6 +242,18 @@ class CallReader:
             self.name = word
         elif hole is ID:
             self.id = word
+
+    def _counted(self) -> Asking[None]:
+        """The arguments of a call that has a number for a name: they tell which tool is meant, so they are held."""
+        held: list[str] = []
+        yield from self._words.gap()
+        yield from read_notation(self._source, JSON, Sink(held.append, self._words.repair))
+        text = self._object("".join(held))
+        if not tool_meant(self.name, self.tools) and (meant := tool_fitting(text, self.tools)):
+            self._words.repair("other-name")
+            self.name = meant
+        self._start()
+        self._push(text)
 
     def _ident(self, node: Ident, follow: tuple[str, ...]) -> Asking[None]:
         yield from self._source.space()

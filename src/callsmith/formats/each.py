@@ -112,7 +112,8 @@ class Arguments:
                     yield from self._words.literal(texts(node.nodes[0])[0])
                     flag = yield from self._words.word(ends, self._part.values)
             elif node in (KEY, TYPE, SKIP, INDEX):
-                word = yield from self._words.word(ends, self._part.values)
+                name = node is KEY and isinstance(self._part.values, Notation)
+                word = yield from self._words.word(ends, self._part.values, name=name)
                 if node is KEY and '" ' in word:
                     self._words.repair("other-attributes")
                     word = word.split('" ')[0]

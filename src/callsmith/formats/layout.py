@@ -162,10 +162,11 @@ class Thinks:
 
 @dataclass(frozen=True, slots=True)
 class Says:
-    """Text for the user that stands between markers."""
+    """Text for the user that stands between markers. `ended_by_calls`: a call may begin without the closer."""
 
     open: Nodes | str
     close: Nodes | str = ()
+    ended_by_calls: bool = True
 
 
 @dataclass(frozen=True, slots=True)

@@ -32,22 +32,25 @@ class Parsed:
 def parse(format: Format, text: str | Iterable[str], tools: Iterable[Tool] = (), opened: str = "") -> Parsed:
     """The answer, whole or in pieces. Where the prompt had begun it (`opened`), its words are part of the answer.
 
-    Where nothing is known of the prompt but the answer ends a thought that it did not begin, the prompt began it.
+    Where an answer whose beginning is not known, or begun by the prompt, ends a thought that it did not begin, it began in one.
     """
     tools = tuple(tools)
     pieces = (text,) if isinstance(text, str) else tuple(text)
-    opened = opened or unopened_thought(format, "".join(pieces))
     header, spoken = split_header(format, opened)
+    if spoken or not opened:
+        spoken = unopened_thought(format, "".join((spoken, *pieces))) + spoken
+        opened = header + spoken
     reader = Reader(format, tools, header)
     events = reader.feed(spoken)
     if not any(isinstance(event, Text | Thought) for event in events):
         reader, events = Reader(format, tools, opened), []
     for piece in pieces:
         events += reader.feed(piece)
-    return _gathered(events + reader.close())
+    return gathered(events + reader.close())
 
 
-def _gathered(events: Sequence[ModelEvent]) -> Parsed:
+def gathered(events: Sequence[ModelEvent]) -> Parsed:
+    """What the events of a reader come to."""
     ready = [event for event in events if isinstance(event, CallReady)]
     return Parsed(
         "".join(event.text for event in events if isinstance(event, Text)),

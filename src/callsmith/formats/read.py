@@ -17,9 +17,11 @@ from dataclasses import replace
 from callsmith.core.events import CallArguments, CallReady, CallStarted, ModelEvent, Text, Thought, Unreadable
 from callsmith.core.values import Call, Tool
 from callsmith.formats.call import CallReader
-from callsmith.formats.layout import Calls, Format, Obj, Part, Quotes, Says, Thinks, first, is_strong, nodes_of
+from callsmith.formats.layout import NAME, Calls, Format, Obj, Part, Quotes, Says, Thinks, first, is_strong, nodes_of
 from callsmith.formats.source import Asking, Cut, Mismatch, Source, stops
-from callsmith.formats.turn import SPECIAL, Turn, closers_of, mark_specials, opens_content, turn_of
+from callsmith.formats.turn import SPECIAL, Turn, closers_of, closing, mark_specials, opens_content, turn_of
+from callsmith.formats.words import Words
+from callsmith.formats.write import literal_text
 
 
 class Reader:
@@ -44,13 +46,16 @@ class Reader:
         self._events: list[ModelEvent] = []
         self._run: list[str] = []  # the piece of text, thought or arguments being gathered
         self._kind: type[Text] | type[Thought] | None = Text  # what the run is of; None: arguments of the current call
-        self._call = CallReader(self._source, {tool.name: tool for tool in tools}, self._start, self._run.append, strict=strict)
+        words = Words(self._source, self._turn.noise, strict=strict)
+        self._call = CallReader(words, {tool.name: tool for tool in tools}, self._start, self._run.append)
         self._index = 0
         self._part: Says | Thinks | Quotes | None = None
         self._gap: str | None = None  # white space at an edge, kept until it is known whether text follows it
         self._fresh = False  # nothing of this thought, or of the text after it, has come yet
+        self._trims = False  # white space at the end of this part belongs to its closer
         self._last = ""  # the last character said
         self._spoken = False  # some text has come
+        self._loose: set[str] = set()  # closers whose openers turned out to be text: they are text too
         self._prompt = 0  # how much of the text not yet dealt with is the prompt's
         self._main = self._read()
         next(self._main)
@@ -88,6 +93,8 @@ class Reader:
     def _thought_calls(self) -> list[ModelEvent]:
         """The calls that stand in the reasoning, of tools there are; what else stands there was thought, and is told already."""
         self._flush()
+        if self._turn.tokens(self._turn.openers) and not self._turn.tokens(self._thoughts):
+            return []  # a marker would have come as its token
         format, known = self._turn.format, self._call.tools
         inner = Reader(replace(format, parts=tuple(part for part in format.parts if isinstance(part, Calls))), known.values())
         events = inner.feed("".join(self._thoughts)) + inner.close()
@@ -136,10 +143,11 @@ class Reader:
             self._gap = None
         self._fresh = False
         self._spoken = self._spoken or self._kind is Text
-        if self._kind is Thought:
+        if self._trims:
             bare = text.rstrip()
             if len(bare) < len(text):
                 self._gap, text = text[len(bare) :], bare
+        if self._kind is Thought:
             self._thoughts.append(text)
         if text:
             self._last = text[-1]
@@ -148,11 +156,14 @@ class Reader:
     def _enter(self, part: Says | Thinks | Quotes | None) -> None:
         """From here on, text belongs to this part."""
         self._flush()
-        self._fresh = isinstance(part, Thinks) or isinstance(self._part, Thinks)
+        before, behind = _edges(part)
+        self._fresh = before or isinstance(self._part, Thinks)
+        self._trims = behind
         self._part = part
         self._kind = Thought if isinstance(part, Thinks) else Text
         self._gap = ""
         self._prompt = 0
+        self._loose.clear()
 
     # --- the turn ---------------------------------------------------------------------------------------------------------
 
@@ -184,7 +195,9 @@ class Reader:
         elif hit in turn.openers:
             yield from self._open(hit)
         else:
-            self._source.pos += len(hit)  # a closer of something that is not open
+            self._source.pos += len(hit)
+            if hit in self._loose:
+                self._emit(hit)  # else a closer of something that is not open
 
     def _open(self, hit: str) -> Asking[None]:
         """A marker that may open a part: try each, in order."""
@@ -224,6 +237,7 @@ class Reader:
         source.unmark()
         source.pos += len(hit)
         self._emit(hit)
+        self._loose.update(closer for part in self._turn.openers[hit] for closer in closing(part))
 
     def _own(self, text: str) -> str:
         """Raw text without the prompt's share and without marks."""
@@ -242,6 +256,8 @@ class Reader:
             stop = yield from source.until(stops((*ends, *calls)), _ignore)
             if stop in ends:
                 source.pos += len(stop or "")
+                self._call.reset()
+                yield from self._call.literals(part.close, soft=True)
         self._flush()
         reason = "truncated" if isinstance(problem, Cut) else str(problem)
         self._events.append(Unreadable(self._own(source.taken()), reason, self._index))
@@ -256,7 +272,8 @@ class Reader:
         lead, between, close = first(part.item), part.between.strip(), first(part.close)
         strong = (yield from call.open_section(part.open, lead)) or is_strong(hit)
         # Where nothing was said before it, even a bare object is meant as a call; later only with the name of a tool.
-        anyone = strong or (part is self._turn.format.calls and not self._spoken)
+        bare = part is self._turn.format.calls or any(isinstance(node, Obj) for node in part.item)
+        anyone = strong or (bare and not self._spoken)
         count = 0
         unclosed = False  # the last call was not closed
         loose = ""  # the leniency the next call needs
@@ -292,10 +309,12 @@ class Reader:
         source.rewind()
 
     def _joined(self, part: Calls) -> Asking[Calls | None]:
-        """The part without its marker, if a JSON call stands here that shares the marker of the one before it."""
-        if len(part.item) < 2 or not isinstance(part.item[1], Obj) or not (yield from self._source.at(("{",))):
+        """The part without its outer markers, if a call stands here that shares those of the one before it."""
+        item = part.item
+        start = max((at - (node is NAME) for at, node in enumerate(item) if node is NAME or isinstance(node, Obj)), default=0)
+        if start < 1 or not (yield from self._source.at(first(item[start:]))):
             return None
-        return Calls(*part.item[1:], close=part.close, values=part.values)
+        return Calls(*item[start:], close=part.close, values=part.values)
 
     # --- one call ---------------------------------------------------------------------------------------------------------
 
@@ -316,6 +335,15 @@ class Reader:
         self._call.reset()
         self._index += 1
         self._kind = Text
+
+
+def _edges(part: Says | Thinks | Quotes | None) -> tuple[bool, bool]:
+    """Whether white space at the beginning and at the end of a part belongs to its markers: always in a thought."""
+    if isinstance(part, Says):
+        opener, closer = literal_text(nodes_of(part.open)), literal_text(nodes_of(part.close))
+        return opener[-1:].isspace(), closer[:1].isspace()
+    thought = isinstance(part, Thinks)
+    return thought, thought
 
 
 def _ignore(text: str) -> None:

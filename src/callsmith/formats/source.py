@@ -14,6 +14,7 @@ Asking: TypeAlias = Generator[None, None, T]
 Emit: TypeAlias = Callable[[str], object]
 
 LONGEST_WORD = 256
+BARE = re.compile(r"\w*")
 SPACE = re.compile(r"[ \t\r\n]*")
 
 
@@ -164,10 +165,10 @@ class Source:
             raise Cut("the text ended")
         return self.text[self.pos]
 
-    def at(self, wanted: tuple[str, ...]) -> Asking[str | None]:
-        """The longest of these that stands here, left unread."""
+    def at(self, wanted: tuple[str, ...], offset: int = 0) -> Asking[str | None]:
+        """The longest of these that stands here (or `offset` further on), left unread."""
         while True:
-            text, pos = self.text, self.pos
+            text, pos = self.text, self.pos + offset
             here = max((want for want in wanted if text.startswith(want, pos)), key=len, default=None)
             rest = text[pos : pos + 200]
             longer = 0 if here is None else len(here)
@@ -184,6 +185,33 @@ class Source:
                 return self.text[end] in chars
             if self.ended:
                 return True
+            yield
+
+    def glance(self, offset: int) -> Asking[tuple[str, int]]:
+        """The next character from `offset` on that is not white space, and where it stands; "" if there is none near by."""
+        while True:
+            start = self.pos + offset
+            found = SPACE.match(self.text, start, start + LONGEST_WORD)
+            end = found.end() if found else start
+            if self.ended or end < len(self.text) or end - start >= LONGEST_WORD:
+                near = end < len(self.text) and end - start < LONGEST_WORD
+                return self.text[end] if near else "", end - self.pos
+            yield
+
+    def beyond(self, wanted: tuple[str, ...]) -> Asking[str | None]:
+        """The longest of these that stands behind the white space here; both are left unread."""
+        _, offset = yield from self.glance(0)
+        return (yield from self.at(wanted, offset))
+
+    def glance_word(self, offset: int) -> Asking[tuple[str, str]]:
+        """The name that stands at `offset`, and the character behind it and white space."""
+        while True:
+            found = BARE.match(self.text, self.pos + offset, self.pos + offset + LONGEST_WORD)
+            end = found.end() if found else self.pos + offset
+            if end < len(self.text):
+                return self.text[self.pos + offset : end], (yield from self.glance(end - self.pos))[0]
+            if self.ended:
+                return self.text[self.pos + offset : end], ""
             yield
 
     def ahead(self, count: int) -> Asking[str]:

@@ -138,8 +138,9 @@ def _part(row: AnyType, place: _Place) -> Part:
             ended = place.typed(table, "ended_by_calls", bool, False)
             return Thinks(_frame(table, "open", place), _frame(table, "close", place), ended)
         case "says":
-            place.only(table, "kind", "open", "close")
-            return Says(_frame(table, "open", place), _frame(table, "close", place) if "close" in table else ())
+            place.only(table, "kind", "open", "close", "ended_by_calls")
+            ended = place.typed(table, "ended_by_calls", bool, True)
+            return Says(_frame(table, "open", place), _frame(table, "close", place) if "close" in table else (), ended)
         case "quotes":
             place.only(table, "kind", "open", "close")
             return Quotes(_frame(table, "open", place), _frame(table, "close", place))
@@ -308,7 +309,9 @@ def _part_table(part: Part) -> Dict:
     if not isinstance(part, Calls):
         frame: Dict = {"kind": type(part).__name__.lower(), "open": _rows(part.open)}
         frame |= {"close": _rows(part.close)} if part.close else {}
-        return frame | ({"ended_by_calls": True} if isinstance(part, Thinks) and part.ended_by_calls else {})
+        if isinstance(part, Thinks | Says) and part.ended_by_calls != isinstance(part, Says):  # not what is taken for granted
+            frame |= {"ended_by_calls": part.ended_by_calls}
+        return frame
     table: Dict = {"kind": "calls", "item": _compact(part.item)}
     table |= {"open": _compact(part.open)} if part.open else {}
     table |= {"between": part.between} if part.between else {}

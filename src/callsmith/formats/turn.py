@@ -3,6 +3,7 @@
 Nobody writes these lists: they follow from the nodes. Made once a format (and tokenizer) and kept.
 """
 
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from functools import lru_cache
 
@@ -39,12 +40,16 @@ SPECIAL = "\ufdd0"  # stands before a special token's text, to tell it from the 
 
 @dataclass(frozen=True, slots=True)
 class Turn:
-    """`openers` lists, by marker, the parts it may open, in order. `plain` are the markers that end plain text."""
+    """`openers` lists, by marker, the parts it may open, in order. `plain` are the markers that end plain text.
+
+    `drop` are those that mean nothing; of them, `noise` begins no other marker and may stand even between two nodes of a call.
+    """
 
     format: Format
     openers: dict[str, tuple[Part, ...]]
     plain: Stops
     drop: frozenset[str]
+    noise: frozenset[str]
 
     def ends(self, part: Says | Thinks | Quotes) -> Stops:
         """The markers that end a framed part: its closer, and other parts where they may begin without it."""
@@ -56,10 +61,15 @@ class Turn:
     def _intruders(self, part: Says | Thinks, close: tuple[str, ...]) -> list[str]:
         own = first(nodes_of(part.open))
         if isinstance(part, Says):
-            return [opener for opener in self.openers if is_strong(opener) or not close]
+            return [opener for opener in self.openers if part.ended_by_calls and (is_strong(opener) or not close)]
         if not part.ended_by_calls:
-            return list(own)
-        return [*own, *(opener for opener, parts in self.openers.items() if opens_content(parts) and is_strong(opener))]
+            return [opener for opener in own if not opens_content(self.openers[opener])]
+        calls = [opener for opener, parts in self.openers.items() if opens_content(parts) and is_strong(opener)]
+        return [*own, *(self.tokens(calls) or calls)]
+
+    def tokens(self, markers: Iterable[str]) -> list[str]:
+        """Those that are special tokens, as far as tokens are known. In a thought the same letters are mere talk of them."""
+        return [marker for marker in markers if SPECIAL in marker]
 
 
 def opens_content(parts: tuple[Part, ...]) -> bool:
@@ -83,13 +93,15 @@ def turn_of(format: Format, specials: frozenset[str] = frozenset(), names: froze
     for part in ready.parts:
         for marker in dict.fromkeys(starts(part) or tuple(f"{name}(" for name in sorted(names))):
             openers[marker] = (*openers.get(marker, ()), part)
-    closers = {closer for part in ready.parts for closer in _closers(part)} - set(openers)
+    closers = {closer for part in ready.parts for closer in closing(part)} - set(openers)
     noise = {*ready.drop, *(mark_specials(text, specials) for text in CONTROL)}
     drop = frozenset(noise - closers - set(openers))
-    return Turn(ready, openers, stops((*openers, *closers, *drop)), drop)
+    known = (*openers, *closers, *drop)
+    alone = frozenset(text for text in drop if not any(other != text and other.startswith(text) for other in known))
+    return Turn(ready, openers, stops(known), drop, alone)
 
 
-def _closers(part: Part) -> tuple[str, ...]:
+def closing(part: Part) -> tuple[str, ...]:
     """Markers that close a part and may stand where nothing is open: a doubled `</think>`, a second `</tool_call>`."""
     found = closers_of(part) if isinstance(part, Calls) else first(nodes_of(part.close))
     return tuple(closer for closer in found if is_strong(closer))

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from callsmith.core.values import Schema
 from callsmith.formats.layout import JSON, Nested, Notation, Raw
-from callsmith.formats.source import Asking, Cut, Emit, Mismatch, Source, Stops, stops
+from callsmith.formats.source import LONGEST_WORD, Asking, Cut, Emit, Mismatch, Source, Stops, stops
 from callsmith.formats.typed import atom, items_of, property_of, quoted, typed, types_of
 
 DEEPEST = 100
@@ -21,9 +21,11 @@ TAG_END = stops((">",))
 TAG_NAME = re.compile(r"[^<>\n]+")
 STRING_END = stops(('"', "\\"))
 AFTER_STRING = ",:}])<["  # what may follow a string in a notation, or end it where its brackets are missing
+CALL = ")"  # the closer around Python's arguments, which no value opens
 KEY_END = stops((":", "}", ",", "\n"))
 # By opening bracket: the closing one, and behind it the JSON text that is written for it.
 BRACKETS = {"{": "}}", "[": "]]", "(": ")]"}
+BRACE = "{"  # around a string of which it is not yet known whether it is a key
 SET = "}]"
 BRACES = "}{}"  # Python's, before it is known whether a dict or a set is between them
 CDATA = "<![CDATA["
@@ -72,7 +74,8 @@ def read_notation(
                     keyed = True
                     continue
             keyed = False
-            opened = yield from _open(source, spelling, sink, inside=bool(closers) or spelling.python, words=words)
+            around = (CALL,) * spelling.python + tuple(closer[0] for closer in closers)
+            opened = yield from _open(source, spelling, sink, around=around, words=words)
             if opened:
                 if len(closers) >= DEEPEST:
                     raise Mismatch("nested too deep")
@@ -99,8 +102,8 @@ def _next_item(source: Source, sink: Sink, closers: list[str], ends: tuple[str, 
     return False
 
 
-def _open(source: Source, spelling: Notation, sink: Sink, *, inside: bool, words: bool) -> Asking[str]:
-    """A value begins: the closer if it is a bracket, "" if it was a whole string or word. `inside`: brackets are around it."""
+def _open(source: Source, spelling: Notation, sink: Sink, *, around: tuple[str, ...], words: bool) -> Asking[str]:
+    """A value begins: the closer if it is a bracket, "" if it was a whole string or word. `around`: what will close around it."""
     char = yield from source.peek()
     if char == "{" or char == "[" or (char == "(" and spelling.python):
         source.pos += 1
@@ -110,7 +113,7 @@ def _open(source: Source, spelling: Notation, sink: Sink, *, inside: bool, words
         return BRACKETS[char]
     quote = yield from _quote(source, spelling, sink)
     if quote:
-        yield from read_string(source, quote, spelling, sink, inside=inside)
+        yield from read_string(source, quote, spelling, sink, around)
         return ""
     word: list[str] = []
     if (yield from source.until(BARE_END if spelling.bare_keys else WORD_END, word.append)) is None:
@@ -129,7 +132,7 @@ def _first_of_braces(source: Source, spelling: Notation, sink: Sink) -> Asking[s
     held: list[str] = []
     quote = yield from _quote(source, spelling, sink)
     if quote:
-        yield from read_string(source, quote, spelling, Sink(held.append, sink.repair), inside=True)
+        yield from read_string(source, quote, spelling, Sink(held.append, sink.repair), (BRACE,))
         yield from source.peek()
     elif (yield from source.until(KEY_END, held.append)) is None:
         raise Cut("the text ended in a value")
@@ -178,8 +181,8 @@ def _key(source: Source, spelling: Notation, sink: Sink) -> Asking[str]:
     return key
 
 
-def read_string(source: Source, quote: str, spelling: Notation, sink: Sink, *, inside: bool = False) -> Asking[None]:
-    """The rest of a string whose opening quote was read, as a JSON string. `inside`: something must follow it."""
+def read_string(source: Source, quote: str, spelling: Notation, sink: Sink, around: tuple[str, ...] = ()) -> Asking[None]:
+    """The rest of a string whose opening quote was read, as a JSON string. `around`: what will close around it."""
     push = sink.push
     escapes = quote[0] in "'\"" and (spelling.escapes or quote not in spelling.quotes)
     wanted = stops((quote, "\\") if escapes else (quote,))
@@ -194,7 +197,7 @@ def read_string(source: Source, quote: str, spelling: Notation, sink: Sink, *, i
         if stop is None:
             raise Cut("the text ended in a string")
         if stop == quote:
-            if inside and escapes and not (yield from source.followed(quote, AFTER_STRING)):
+            if around and escapes and not (yield from _ends_string(source, len(quote), around)):
                 sink.repair("unescaped-quotes")
                 source.pos += len(quote)
                 emit("\\" * (quote == '"') + quote)
@@ -203,6 +206,38 @@ def read_string(source: Source, quote: str, spelling: Notation, sink: Sink, *, i
             push('"')
             return
         push((yield from _escape(source, python=spelling.python)))
+
+
+def _ends_string(source: Source, offset: int, around: tuple[str, ...]) -> Asking[bool]:
+    """Whether a quote ends its string: behind it stands what may follow there, and is not just more of an unescaped text."""
+    depth = len(around)
+    while True:
+        char, offset = yield from source.glance(offset)
+        if not char or char in "<[":
+            return True
+        if char not in AFTER_STRING or offset > LONGEST_WORD:
+            return char in AFTER_STRING
+        if around[depth - 1] == BRACE:
+            return True
+        if char == ",":
+            return (yield from _goes_on(source, offset + 1, around[:depth]))
+        if char != around[depth - 1]:
+            return False
+        offset += 1
+        depth -= 1
+        if not depth:
+            following = (yield from source.glance(offset))[0] if char == CALL else ""
+            return not following or following not in ")'\""
+
+
+def _goes_on(source: Source, offset: int, around: tuple[str, ...]) -> Asking[bool]:
+    """Whether behind a comma comes another item: in an object a key, in a call a name; in a list it may be anything."""
+    call = around == (CALL,)
+    char, offset = yield from source.glance(offset)
+    if not char or char in ("<", around[-1]) or not (call or around[-1] == "}") or (not call and char in "\"'"):
+        return True
+    _, following = yield from source.glance_word(offset)
+    return following in ("", "=" if call else ":")
 
 
 def _escape(source: Source, *, python: bool) -> Asking[str]:

@@ -1,14 +1,17 @@
 """The small things a format is made of, read one at a time: literals, words, and whether something optional is there."""
 
 import html
+import json
 import re
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 
+from callsmith.core.values import Tool
 from callsmith.formats.layout import Any, Opt, Raw, Spelling, first, texts
 from callsmith.formats.source import Asking, Cut, Mismatch, Source, stops
 from callsmith.formats.turn import SPECIAL
 
 NAME_LIKE = re.compile(r"[\w.\-:/&;$@+#]+")
+COUNTER = re.compile(r"(?:functions?|call|tool)?[._:]?\d+")  # a number, in place of a name
 NUMBERED = re.compile(r"(?:functions?[._]?)?(.+?)[:_]?\d*")  # functions_get_weather_0
 MOST_MARKS = 2
 STRAYS = ("}", "]", "```")
@@ -16,21 +19,38 @@ WORD_LIKE = re.compile(r"[^<>\n]+")
 
 
 def tool_meant(name: str, tools: Collection[str]) -> str | None:
-    """The tool of a name in a namespace, or of an id in place of a name; for a bare number, the only tool there is."""
+    """The tool of a name in a namespace, or of an id in place of a name; for a mere number, the only tool there is."""
     meant = [name.rpartition(".")[2]]
     if numbered := NUMBERED.fullmatch(name):
         meant.append(numbered[1])
-    if name.isdigit() and len(tools) == 1:
+    if COUNTER.fullmatch(name) and len(tools) == 1:
         meant.extend(tools)
     return next((one for one in meant if one in tools), None)
+
+
+def tool_fitting(arguments: str, tools: Mapping[str, Tool]) -> str | None:
+    """The only tool that takes just these arguments (JSON text)."""
+    try:
+        keys: set[str] = set(json.loads(arguments, strict=False))
+    except (ValueError, RecursionError):
+        return None
+    schemas = {name: tool.parameters for name, tool in tools.items()}
+    fitting = [
+        name
+        for name, schema in schemas.items()
+        if keys.issuperset(schema.get("required", ())) and keys.issubset(schema.get("properties", keys))
+    ]
+    return fitting[0] if len(fitting) == 1 else None
 
 
 class Words:
     """Reads them from a source. Each leniency that was needed is in `repairs`; `strict` allows none."""
 
-    def __init__(self, source: Source, *, strict: bool = False) -> None:
+    def __init__(self, source: Source, noise: frozenset[str] = frozenset(), *, strict: bool = False) -> None:
         self.source = source
         self.strict = strict
+        self._noise = () if strict else tuple(noise)
+        self._noisy = {text[0] for text in self._noise}
         self.repairs: set[str] = set()
 
     def repair(self, name: str) -> None:
@@ -39,15 +59,33 @@ class Words:
             raise Mismatch(name)
         self.repairs.add(name)
 
+    def gap(self) -> Asking[bool]:
+        """Skip white space, and control tokens, which mean nothing anywhere; False: the text has ended."""
+        source = self.source
+        while (yield from source.space()):
+            hit = (yield from source.at(self._noise)) if source.text[source.pos] in self._noisy else None
+            if hit is None:
+                return True
+            self.repair("control-token")
+            source.pos += len(hit)
+        return False
+
     def literal(self, node: str | Any, *, soft: bool = False) -> Asking[str | None]:
         """A literal and the white space before it; None if it is only white space, or missing where that is allowed."""
         cores = tuple(text.strip() for text in texts(node))
+        if soft and all(cores) and not (yield from self.source.beyond((*cores, *STRAYS, *self._noise))):
+            self._drop_piece(cores)
+            self.repair("missing-close")
+            return None
         more = yield from self.source.space()
         if not all(cores):
             return None
         hit = yield from self.source.at(cores)
         if hit is None and soft:
             yield from self.skip_strays(cores)
+            hit = yield from self.source.at(cores)
+        if hit is None and more:
+            more = yield from self.gap()
             hit = yield from self.source.at(cores)
         if hit is not None:
             self.source.pos += len(hit)
@@ -74,7 +112,7 @@ class Words:
 
     def skip_marks(self, marks: tuple[str, ...], repair: str) -> Asking[None]:
         """Marks that say nothing here: a doubled opener, a fence around a value. A flood of them is none: it is read again."""
-        yield from self.source.space()
+        yield from self.gap()
         for _ in range(MOST_MARKS):
             hit = yield from self.source.at(marks)
             if hit is None:
@@ -85,19 +123,22 @@ class Words:
 
     def _drop_piece(self, cores: tuple[str, ...]) -> None:
         """The piece of a closer with which the text ends is no text."""
-        rest = self.source.text[self.source.pos :]
+        rest = self.source.text[self.source.pos :].lstrip()
         if self.source.ended and rest and any(core.startswith(rest) for core in cores):
             self.source.pos = len(self.source.text)
 
     def word(self, ends: tuple[str, ...], values: Spelling, *, name: bool = False) -> Asking[str]:
         """A word up to what follows it."""
-        yield from self.source.space()
+        yield from self.gap()
         word = (yield from self.source.word(stops(ends), NAME_LIKE if name else WORD_LIKE)).replace(SPECIAL, "")
         return html.unescape(word) if isinstance(values, Raw) and values.entities else word
 
     def present(self, node: Opt, follow: tuple[str, ...]) -> Asking[bool]:
         """Whether something optional stands here: its own beginning does, or else not what follows it."""
-        yield from self.source.space()
         if isinstance(node.nodes[0], str | Any):
-            return (yield from self.source.at(first(node.nodes))) is not None
+            wanted = first(node.nodes)
+            if (yield from self.source.beyond(wanted)) is None and (yield from self.source.beyond(self._noise)):
+                yield from self.gap()
+            return (yield from self.source.beyond(wanted)) is not None
+        yield from self.source.space()
         return (yield from self.source.at(follow)) is None

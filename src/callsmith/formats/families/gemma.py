@@ -4,7 +4,7 @@
 <start_function_call>call:get_weather{city:<escape>Paris<escape>}<end_function_call>
 """
 
-from callsmith.formats.layout import ARGS, NAME, Calls, Format, Notation, Thinks, any_
+from callsmith.formats.layout import ARGS, NAME, Calls, Format, Notation, Thinks, opt
 
 
 def _relaxed(quote: str) -> Notation:
@@ -15,7 +15,7 @@ GEMMA4 = Format(
     name="gemma4",
     aliases=("gemma",),
     parts=(
-        Thinks((any_("<|channel>thought\n", "<|channel>"),), "<channel|>"),
+        Thinks(("<|channel>", opt("thought\n")), "<channel|>"),
         Calls("<|tool_call>", "call:", NAME, ARGS, "<tool_call|>", values=_relaxed('<|"|>')),
         Calls("<|tool_call>", NAME, ARGS, "<tool_call|>", values=_relaxed('<|"|>')),
     ),

@@ -18,7 +18,7 @@ FORMAT = Format(
     name="harmony",
     aliases=("gpt-oss", "openai"),
     parts=(
-        Thinks((START, "<|channel|>", "analysis", "<|message|>"), (END,)),
+        Thinks((START, "<|channel|>", "analysis", "<|message|>"), (END,), ended_by_calls=True),
         Calls(START, "<|channel|>", "commentary", *TO, " <|constrain|>json", "<|message|>", ARGS, "<|call|>"),
         Calls(START, "<|channel|>", any_("commentary", "analysis"), *TO, AGAIN, *KIND, "<|message|>", ARGS, "<|call|>"),
         Calls(START, *TO, "<|channel|>", SKIP, *KIND, "<|message|>", ARGS, "<|call|>"),

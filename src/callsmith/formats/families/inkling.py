@@ -14,10 +14,14 @@ END = any_("<|end_message|>", "<|content_model_end_sampling|>")
 FORMAT = Format(
     name="inkling",
     parts=(
-        Thinks((START, "<|content_thinking|>"), (END,)),
+        Thinks((START, "<|content_thinking|>"), (END,), ended_by_calls=True),
         Calls(
             opt("<|message_model|>", opt(NAME)), "<|content_invoke_tool_json|>", obj(("name", NAME), ("args", ARGS)), END,
         ),
         Says((START, any_("<|content_text|>", "<|content_tool_error|>")), (END,)),
+    ),
+    drop=(
+        "<|message_user|>", "<|message_system|>", "<|message_tool|>", "<|content_audio_input|>", "<|content_image_input|>",
+        "<|audio_end|>", "<|image_end|>",
     ),
 )  # fmt: skip

@@ -5,14 +5,15 @@
 </invoke>
 """
 
-from callsmith.formats.layout import ARGS, KEY, NAME, RAW, VALUE, Calls, Format, Raw, Thinks, any_, each, obj, opt
+from callsmith.formats.layout import ARGS, KEY, NAME, RAW, VALUE, Any, Calls, Format, Raw, Thinks, any_, each, obj, opt
 
 DOTS = Format(
     name="dots",
     parts=(
         Thinks("<think>", "</think>"),
         Calls(
-            '<invoke name="', NAME, '">', each('<parameter name="', KEY, '">', VALUE, "</parameter>"), "</invoke>",
+            '<invoke name="', NAME, any_('">', '"/>', '" />'),
+            each('<parameter name="', KEY, '">', VALUE, "</parameter>"), "</invoke>",
             open=("<dots_function_call>",), close=("</dots_function_call>",), values=RAW,
         ),
         Calls(
@@ -26,20 +27,27 @@ STEP3 = Format(
     parts=(
         Thinks("<think>\n", "\n</think>\n"),
         Calls(
-            "<｜tool_call_begin｜>", opt("function<｜tool_sep｜>"), '<steptml:invoke name="', NAME, '">',
+            "<｜tool_call_begin｜>", opt("function<｜tool_sep｜>"), '<steptml:invoke name="', NAME, any_('">', '"/>', '" />'),
             each('<steptml:parameter name="', KEY, '">', VALUE, "</steptml:parameter>"),
             "</steptml:invoke>", "<｜tool_call_end｜>",
             open=("<｜tool_calls_begin｜>",), between="\n", close=("<｜tool_calls_end｜>",), values=RAW,
         ),
     ),
 )  # fmt: skip
+
+
+def _named(tag: str) -> Any:
+    """MiniCPM's tags: either quote, and the space as it is, as its tokenizer's byte, or lost."""
+    return any_(*(f"<{tag}{space}name={quote}" for space in (" ", "Ġ", "") for quote in "\"'"))
+
+
 MINICPM5 = Format(
     name="minicpm5",
     parts=(
         Thinks("<think>\n", "\n</think>\n\n", ended_by_calls=True),
         Calls(
-            any_('<function name="', "<function name='"), NAME, any_('">', '"/>', "'>", "'/>"),
-            each(any_('<param name="', "<param name='"), KEY, any_('">', "'>"), VALUE, "</param>"), "</function>",
+            _named("function"), NAME, any_('">', '"/>', '" />', "'>", "'/>", "' />"),
+            each(_named("param"), KEY, any_('">', "'>"), VALUE, "</param>"), "</function>",
             between="\n", values=Raw(cdata=True),
         ),
     ),

@@ -36,5 +36,5 @@ K3 = Format(
             values=Raw(flags=tuple((kind, kind) for kind in TYPES), trim=False, entities=True),
         ),
     ),
-    drop=("<|close|>message<|sep|>", "<|end_of_msg|>"),
+    drop=("<|close|>message<|sep|>", "<|end_of_msg|>", "<|open|>", "<|close|>", "<|sep|>"),
 )  # fmt: skip

@@ -4,7 +4,7 @@
 <|python_tag|>{"name": "get_weather", "parameters": {"city": "Paris"}}; {"name": "get_time", "parameters": {}}
 """
 
-from callsmith.formats.layout import ARGS, NAME, Calls, Format, obj, opt
+from callsmith.formats.layout import ARGS, NAME, Calls, Format, any_, obj, opt
 
 ENVELOPE = obj(("name", NAME), ("parameters", ARGS))
 
@@ -15,6 +15,7 @@ FORMAT = Format(
         Calls(opt("<|python_tag|>", write=False), ENVELOPE, between="; "),
         Calls(ENVELOPE, open=("[",), between=", ", close=("]",)),
         Calls("<function=", NAME, ">", ARGS, "</function>"),
+        Calls(any_("```json\n", "```"), ENVELOPE, "\n```"),
     ),
     drop=("<|start_header_id|>assistant<|end_header_id|>",),
 )

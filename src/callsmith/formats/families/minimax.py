@@ -20,7 +20,7 @@ M2 = Format(
     parts=(
         Thinks("<think>\n", "\n</think>\n\n", ended_by_calls=True),
         Calls(
-            any_('<invoke name="', "<invoke name='", "<invoke name="), NAME, any_('">\n', '"/>', "'>", ">"),
+            any_('<invoke name="', "<invoke name='", "<invoke name="), NAME, any_('">\n', '"/>', '" />', "'>", "'/>", ">"),
             each(
                 any_('<parameter name="', "<parameter name='", "<parameter name="), KEY, any_('">', "'>", ">"), VALUE,
                 "</parameter>\n",

@@ -17,5 +17,11 @@ ARRAY = Calls(
 BARE = Calls(obj(("name", NAME), ("arguments", ARGS)), open=("[",), between=", ", close=("]",))
 NAMED = Calls("[TOOL_CALLS]", NAME, opt("[CALL_ID]", ID), opt("[ARGS]"), ARGS)
 
-MISTRAL = Format(name="mistral", parts=(THINKS, ARRAY, NAMED, BARE), ids=NINE)
-MISTRAL_ARGS = Format(name="mistral-args", parts=(THINKS, NAMED, ARRAY, BARE), aliases=("ministral", "devstral"), ids=NINE)
+MISTRAL = Format(name="mistral", parts=(THINKS, ARRAY, NAMED, BARE), ids=NINE, drop=("</s>",))
+MISTRAL_ARGS = Format(
+    name="mistral-args",
+    parts=(THINKS, NAMED, ARRAY, BARE),
+    aliases=("ministral", "devstral"),
+    ids=NINE,
+    drop=("</s>",),
+)

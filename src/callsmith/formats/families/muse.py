@@ -20,7 +20,7 @@ FORMAT = Format(
     aliases=("muse",),
     parts=(
         Thinks((START, " to=self", "<|message|>"), (END,)),
-        Says((START, " to=user", "<|message|>"), (END,)),
+        Says((START, " to=user", "<|message|>"), (END,), ended_by_calls=False),
         Calls(
             START, " to=", NAME, "<|message|>", "<atem:function_calls>\n", '<atem:invoke name="', NAME, '">\n',
             each('<atem:parameter name="', KEY, '">', VALUE, "</atem:parameter>\n"),

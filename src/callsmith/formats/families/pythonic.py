@@ -6,6 +6,7 @@
 
 from callsmith.formats.layout import ARGS, KEY, NAME, PYTHON, VALUE, Calls, Format, Nodes, Thinks, each, obj, opt
 
+TURNS = ("<|eot|>", "<|eom|>")  # Llama 4's ends of a turn
 CALL = (NAME, "(", each(KEY, "=", VALUE, between=", "), ")")
 
 
@@ -16,6 +17,7 @@ def _python(open: Nodes, close: Nodes, between: str = ", ") -> Calls:
 PYTHONIC = Format(
     name="pythonic",
     parts=(_python((opt("<|python_start|>", write=False), "["), ("]", opt("<|python_end|>", write=False))),),
+    drop=TURNS,
 )
 LLAMA4_PYTHONIC = Format(
     name="llama4-pythonic",
@@ -23,6 +25,7 @@ LLAMA4_PYTHONIC = Format(
         _python((opt("<|python_start|>"), "["), ("]", opt("<|python_end|>"))),
         _python(("<|python_start|>",), ("<|python_end|>",)),
     ),
+    drop=TURNS,
 )
 LFM2 = Format(
     name="lfm2",

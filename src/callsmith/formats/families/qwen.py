@@ -20,7 +20,8 @@ QWEN3_CODER = Format(
     parts=(
         Thinks("<think>\n", "\n</think>\n\n", ended_by_calls=True),
         Calls(
-            opt("<tool_call>\n"), any_("<function=", '<function="', '<function name="'), NAME, any_(">\n", '">\n', "/>", '"/>'),
+            opt("<tool_call>\n"), any_("<function=", '<function="', '<function name="'), NAME,
+            any_(">\n", '">\n', "/>", " />", '"/>', '" />'),
             each(
                 any_("<parameter=", '<parameter="', '<parameter name="'), KEY, any_(">\n", '">\n'), VALUE, "\n</parameter>\n",
             ),
@@ -35,7 +36,7 @@ SEED_OSS = Format(
     parts=(
         Thinks("<seed:think>\n", "\n</seed:think>\n", ended_by_calls=True),
         Calls(
-            opt("<seed:tool_call>\n"), "<function=", NAME, ">\n",
+            opt("<seed:tool_call>\n"), "<function=", NAME, any_(">\n", "/>", " />"),
             each("<parameter=", KEY, ">", VALUE, "</parameter>\n"),
             "</function>", opt("\n</seed:tool_call>"),
             between="\n", values=RAW,

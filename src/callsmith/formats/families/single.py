@@ -26,7 +26,7 @@ GIGACHAT3 = Format(
     ),
     drop=("</s>",),
 )
-GIGACHAT31 = Format(name="gigachat31", parts=(Calls("<|function_call|>", NAMED, most=1),))
+GIGACHAT31 = Format(name="gigachat31", parts=(Calls("<|function_call|>", NAMED, most=1),), drop=("</s>",))
 FUNCTIONARY_V31 = Format(name="functionary-v31", parts=(Calls("<function=", NAME, ">", ARGS, "</function>"),))
 SOLAR_OPEN = Format(
     name="solar-open",
