@@ -39,7 +39,7 @@ RULES = {
     "tools": Rule(INWARD, frozenset({"pydantic", "pydantic_core", "griffe", "mcp"})),
     "bus": Rule(INWARD, frozenset({"nats", "cryptography"})),
     "runtime": Rule(frozenset({"core"}), frozenset({"opentelemetry"})),
-    "server": Rule(INWARD | EFFECTS, frozenset({"starlette", "msgspec", "uvicorn"})),
+    "server": Rule(INWARD | EFFECTS, frozenset({"starlette", "msgspec", "uvicorn", "prometheus_client"})),
     "adapters": Rule(INWARD | EFFECTS, frozenset({"langchain_core", "llama_index", "crewai"})),
     "evals": Rule(INWARD | EFFECTS),
     "cli": Rule(INWARD | EFFECTS | {"server", "evals"}, frozenset({"typer", "rich", "uvicorn", "starlette"})),

@@ -1,28 +1,28 @@
 """Any model, any client, every tool call valid: the tool-calling layer for local and self-hosted language models.
 
-    from callsmith import Functions, Message, Request, open_model, run_sync, tool
+    from callsmith import Conversation, Functions, open_model, tool
 
     @tool
     def add(a: int, b: int) -> int:
         \"\"\"Add two numbers.\"\"\"
         return a + b
 
-    ended = run_sync(open_model("qwen2.5-coder-1.5b"), Functions(add), Request((Message.user("What is 19 + 23?"),)))
-    print(ended.messages[-1].content)
+    conversation = Conversation(open_model("qwen2.5-coder-1.5b"), Functions(add))
+    print(conversation.send_sync("What is 19 + 23?").text)
 
-Names are loaded when they are first used: `import callsmith` itself imports next to nothing.
+Names are loaded when they are first used: `import callsmith` itself imports next to nothing. What is needed less often stands in
+the modules: every event in `callsmith.core.events`, every error in `callsmith.core.errors`.
 """
 
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from callsmith.core.errors import CallsmithError, LimitReached, ModelError, UnknownName, UnsupportedSchema, UsageError
+    from callsmith.core.approval import Approved, Denied, Policy
+    from callsmith.core.errors import CallsmithError, LimitReached, ModelError, UsageError
     from callsmith.core.events import (
-        CallArguments,
         CallReady,
-        CallStarted,
-        Notice,
+        ConfirmationNeeded,
         Stopped,
         Text,
         Thought,
@@ -30,30 +30,36 @@ if TYPE_CHECKING:
         ToolProgress,
         ToolStarted,
         TurnEnded,
-        Unreadable,
     )
     from callsmith.core.ports import Context, Model, Toolset
-    from callsmith.core.values import Call, Choice, Message, Request, Result, Sampling, Tool, Usage
+    from callsmith.core.values import Call, Choice, Message, Output, Request, Result, Sampling, Tool
     from callsmith.formats import format_named
     from callsmith.formats.layout import Format
     from callsmith.formats.read import Reader
     from callsmith.models.opening import open_model
+    from callsmith.runtime.agent import Agent
+    from callsmith.runtime.conversation import Conversation
     from callsmith.runtime.door import run_sync
     from callsmith.runtime.execute import Limits
     from callsmith.runtime.loop import run
     from callsmith.tools.define import define
     from callsmith.tools.functions import Functions, tool
+    from callsmith.tools.wrap import Confirmed
 
     __version__: str
 
 __all__ = [
+    "Agent",
+    "Approved",
     "Call",
-    "CallArguments",
     "CallReady",
-    "CallStarted",
     "CallsmithError",
     "Choice",
+    "ConfirmationNeeded",
+    "Confirmed",
     "Context",
+    "Conversation",
+    "Denied",
     "Format",
     "Functions",
     "LimitReached",
@@ -61,7 +67,8 @@ __all__ = [
     "Message",
     "Model",
     "ModelError",
-    "Notice",
+    "Output",
+    "Policy",
     "Reader",
     "Request",
     "Result",
@@ -75,10 +82,6 @@ __all__ = [
     "ToolStarted",
     "Toolset",
     "TurnEnded",
-    "UnknownName",
-    "Unreadable",
-    "UnsupportedSchema",
-    "Usage",
     "UsageError",
     "define",
     "format_named",
@@ -89,22 +92,26 @@ __all__ = [
 ]
 
 _HOMES = {
-    "core.errors": ("CallsmithError", "LimitReached", "ModelError", "UnknownName", "UnsupportedSchema", "UsageError"),
+    "core.approval": ("Approved", "Denied", "Policy"),
+    "core.errors": ("CallsmithError", "LimitReached", "ModelError", "UsageError"),
     "core.events": (
-        "CallArguments", "CallReady", "CallStarted", "Notice", "Stopped", "Text", "Thought", "ToolFinished", "ToolProgress",
-        "ToolStarted", "TurnEnded", "Unreadable",
+        "CallReady", "ConfirmationNeeded", "Stopped", "Text", "Thought", "ToolFinished", "ToolProgress", "ToolStarted",
+        "TurnEnded",
     ),
     "core.ports": ("Context", "Model", "Toolset"),
-    "core.values": ("Call", "Choice", "Message", "Request", "Result", "Sampling", "Tool", "Usage"),
+    "core.values": ("Call", "Choice", "Message", "Output", "Request", "Result", "Sampling", "Tool"),
     "formats": ("format_named",),
     "formats.layout": ("Format",),
     "formats.read": ("Reader",),
     "models.opening": ("open_model",),
+    "runtime.agent": ("Agent",),
+    "runtime.conversation": ("Conversation",),
     "runtime.door": ("run_sync",),
     "runtime.execute": ("Limits",),
     "runtime.loop": ("run",),
     "tools.define": ("define",),
     "tools.functions": ("Functions", "tool"),
+    "tools.wrap": ("Confirmed",),
 }  # fmt: skip
 
 

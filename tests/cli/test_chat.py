@@ -1,6 +1,9 @@
 """`callsmith chat`, with a model that says what it is told."""
 
 import json
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -107,7 +110,7 @@ number = 5
         ("{}:toolset", ["shout", "whisper"]),
         ("{}:some", ["whisper"]),
         ("{}:whisper", ["whisper"]),
-        ("demo", ["get_time", "calculate", "get_weather"]),
+        ("demo", ["get_time", "calculate", "get_weather", "send_message"]),
     ],
 )
 def test_tools_come_from_a_module(
@@ -126,3 +129,119 @@ def test_tools_that_are_none_are_refused(callsmith, script, spec: str):
     told = callsmith("chat", "--model", script("Hi"), "--tools", spec, "Hi")
     assert told.code == 2
     assert told.err.startswith("error: ")
+
+
+SEND = CALL.format("send_message", '{"to": "Ada", "text": "I am late."}')
+ASKED = '? send_message {"to": "Ada", "text": "I am late."}: send_message has side effects'
+
+
+@pytest.mark.req("R93")
+@pytest.mark.req("R94")
+def test_where_nobody_can_be_asked_a_call_with_side_effects_is_denied(callsmith, script):
+    told = callsmith("chat", "--model", script(SEND, "I could not."), "Tell Ada.")
+    assert told.code == 0
+    assert told.out.splitlines()[1:] == [
+        ASKED,
+        "  (denied: nobody can be asked here; --yes runs such calls without asking)",
+        "← send_message: denied: the user is not at a terminal and cannot be asked",
+        "I could not.",
+    ]
+
+
+@pytest.mark.req("R94")
+def test_a_yes_can_be_given_beforehand(callsmith, script):
+    told = callsmith("chat", "--model", script(SEND, "Sent."), "--yes", "Tell Ada.")
+    assert ASKED in told.out
+    assert "nothing was really sent" in told.out
+    assert told.out.endswith("Sent.\n")
+
+
+@pytest.fixture
+def at_terminal():
+    """The command with a terminal as its standard input, and these lines typed there."""
+    pty = pytest.importorskip("pty")
+
+    def run(*arguments: str, typed: str, **environment: str) -> list[str]:
+        ours, theirs = pty.openpty()
+        clean = {name: value for name, value in os.environ.items() if name not in ("VISUAL", "EDITOR")}
+        try:
+            os.write(ours, typed.encode())
+            command = [sys.executable, "-m", "callsmith", "chat", *arguments]
+            env = {**clean, "COLUMNS": "200", "NO_COLOR": "1", **environment}
+            done = subprocess.run(command, stdin=theirs, capture_output=True, text=True, timeout=60, env=env, check=True)
+        finally:
+            os.close(ours)
+            os.close(theirs)
+        return done.stdout.splitlines()
+
+    return run
+
+
+def sent(lines: list[str]) -> list[str]:
+    """The results of `send_message`, without the words around them."""
+    return [line.partition("← send_message: ")[2].partition(', "note"')[0] for line in lines if "← send_message" in line]
+
+
+@pytest.mark.req("R94")
+def test_at_a_terminal_the_user_is_asked(at_terminal, script):
+    model = script(SEND, "Once.", SEND, "Twice.", SEND, "Thrice.", SEND, "Always.", SEND, "Again.")
+    typed = 'one\ny\ntwo\nwhat?\nn not today\nthree\ne {"to": \ne []\ne\n{"to": "Bob", "text": "Hi"}\nfour\na\nfive\n/quit\n'
+    lines = at_terminal("--model", model, typed=typed)
+    ada = '{"to": "Ada", "text": "I am late."'
+    assert sent(lines) == [ada, "denied: not today", '{"to": "Bob", "text": "Hi"', ada, ada]
+    assert sum(ASKED in line for line in lines) == 4  # not about the fifth
+    assert any("That is not JSON" in line for line in lines)
+    assert any("Arguments are a JSON object." in line for line in lines)
+
+
+def test_arguments_are_changed_in_the_users_editor(at_terminal, script, tmp_path: Path):
+    editor = tmp_path / "editor.py"
+    editor.write_text("import pathlib, sys; p = pathlib.Path(sys.argv[1]); p.write_text(p.read_text().replace('Ada', 'Eve'))")
+    lines = at_terminal("--model", script(SEND, "Sent."), "Tell Ada.", typed="e\n", EDITOR=f"{sys.executable} {editor}")
+    assert sent(lines) == ['{"to": "Eve", "text": "I am late."']
+
+
+def test_a_user_who_does_not_answer_has_not_agreed(at_terminal, script):
+    lines = at_terminal("--model", script(SEND, "As you like."), "Tell Ada.", typed="\x04")
+    assert sent(lines) == ["denied: the user did not answer"]
+
+
+def test_what_a_terminal_would_obey_is_shown(callsmith, script):
+    hidden = CALL.format("send_message", json.dumps({"to": "Ada", "text": "Hi\x1b[2K\u202e"}))
+    told = callsmith("chat", "--model", script(hidden, "No."), "Tell Ada.")
+    asked = next(line for line in told.out.splitlines() if line.startswith("? "))
+    assert asked == '? send_message {"to": "Ada", "text": "Hi\\u001b[2K\\u202e"}: send_message has side effects'
+
+
+def test_a_conversation_is_kept_in_a_file_and_gone_on_with(callsmith, script, tmp_path: Path):
+    path = tmp_path / "talk.json"
+    assert callsmith("chat", "--model", script("One."), "--save", str(path), "first").out == "One.\n"
+    assert callsmith("chat", "--model", script("Two."), "--save", str(path), "second").out == "Two.\n"
+    said = [message["content"] for message in json.loads(path.read_text())["messages"]]
+    assert said == ["first", "One.", "second", "Two."]
+    callsmith("chat", "--model", script("Three."), "--save", str(path), stdin=f"/reset\nthird\n/save {tmp_path / 'copy'}\n")
+    assert len(json.loads(path.read_text())["messages"]) == 2
+    assert (tmp_path / "copy").read_text() == path.read_text()
+
+
+def test_a_turn_that_was_left_unfinished_is_gone_on_with_first(callsmith, script, tmp_path: Path):
+    path = tmp_path / "talk.json"
+    path.write_text(json.dumps({"version": 1, "id": "x", "messages": [{"role": "user", "content": "first"}]}))
+    told = callsmith("chat", "--model", script("One.", "Two."), "--save", str(path), "second")
+    assert told.out.splitlines() == ["One.", "Two."]
+
+
+def test_a_file_that_holds_no_conversation_is_refused_and_left_alone(callsmith, script, tmp_path: Path):
+    path = tmp_path / "talk.json"
+    path.write_text('{"version": 7}')
+    told = callsmith("chat", "--model", script("One."), "--save", str(path), "first")
+    assert told.code == 2
+    assert "version: 7 is not known here" in told.err
+    assert path.read_text() == '{"version": 7}'
+
+
+@pytest.mark.parametrize("command", ["chat", "serve"])
+def test_a_choice_policy_nobody_knows_is_told_before_anything_slow_is_done(callsmith, command: str):
+    told = callsmith(command, "--model", "scripted:Hi", "--tool-choice-policy", "always")
+    assert told.code == 2
+    assert "required_always" in told.err

@@ -74,3 +74,53 @@ def test_tools_that_are_none_are_refused(callsmith, tmp_path: Path, content: str
 
 def test_an_unknown_tool_is_refused(callsmith, tools: str):
     assert callsmith("grammar", "--tools", tools, "--choice", "get_whether").code == 2
+
+
+@pytest.mark.req("R66")
+def test_gbnf_is_one_that_llama_cpp_accepts(callsmith, tools: str):
+    from tests.grammar.llama_grammar import LlamaGrammar, missing
+
+    if why := missing():
+        pytest.skip(why)
+    told = callsmith("grammar", "--tools", tools, "--target", "gbnf")
+    assert told.code == 0
+    call = '<tool_call>\n{"name": "get_time", "arguments": {"city": "Paris"}}\n</tool_call>'
+    assert LlamaGrammar(told.out).accepts(call)
+    assert not LlamaGrammar(told.out).accepts(call.replace("Paris", "Paris\n"))
+
+
+@pytest.mark.parametrize(
+    ("target", "required", "auto"),
+    [
+        ("vllm", {"structured_outputs"}, {"structured_outputs"}),
+        ("sglang", {"ebnf"}, {"structural_tag"}),
+        ("llama-server", {"grammar", "preserved_tokens"}, {"grammar", "grammar_lazy", "grammar_triggers", "preserved_tokens"}),
+    ],
+)
+def test_a_server_gets_the_fields_of_its_requests(callsmith, tools: str, target: str, required: set[str], auto: set[str]):
+    assert json.loads(callsmith("grammar", "--tools", tools, "--target", target).out).keys() == required
+    assert json.loads(callsmith("grammar", "--tools", tools, "--target", target, "--choice", "auto").out).keys() == auto
+
+
+@pytest.mark.parametrize("target", ["lark", "gbnf", "vllm", "sglang", "llama-server"])
+def test_the_report_is_that_of_the_target(callsmith, tools: str, tmp_path: Path, target: str):
+    assert "every keyword" in callsmith("grammar", "--tools", tools, "--target", target, "--report").out
+    path = tmp_path / "odd.json"
+    odd = {"type": "object", "properties": {"a": {"type": "string", "pattern": "^(?=x)"}}}
+    path.write_text(json.dumps([{"name": "f", "parameters": odd}]), "utf-8")
+    assert "#/properties/a  pattern" in callsmith("grammar", "--tools", str(path), "--target", target, "--report").out
+
+
+def test_a_schema_that_nothing_satisfies_is_refused_by_its_place(callsmith, tmp_path: Path):
+    path = tmp_path / "tools.json"
+    odd = {"type": "object", "properties": {"a": {"type": "array", "enum": ["x"]}}, "required": ["a"]}
+    path.write_text(json.dumps([{"name": "f", "parameters": odd}]), "utf-8")
+    told = callsmith("grammar", "--tools", str(path), "--target", "gbnf")
+    assert told.code == 2
+    assert "#/properties/a" in told.err
+
+
+def test_an_unknown_target_names_those_there_are(callsmith, tools: str):
+    told = callsmith("grammar", "--tools", tools, "--target", "xml")
+    assert told.code == 2
+    assert "llama-server" in told.err

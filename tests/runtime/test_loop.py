@@ -3,21 +3,16 @@
 import asyncio
 import sys
 import time
-from collections.abc import AsyncIterator, Callable, Sequence
-from typing import Any
+from collections.abc import AsyncIterator
 
 import pytest
 
 from callsmith.core.errors import UnknownName, UsageError
 from callsmith.core.events import (
-    CallReady,
-    ModelEvent,
     Notice,
-    RunEvent,
     Stopped,
     Text,
     Thought,
-    ToolFinished,
     ToolProgress,
     ToolStarted,
     TurnEnded,
@@ -29,67 +24,7 @@ from callsmith.runtime.door import collect, run_sync
 from callsmith.runtime.execute import Limits
 from callsmith.runtime.loop import LIMIT_TEXT, run
 
-ASKED = Request((Message.user("go"),))
-
-
-class Told:
-    """A model that gives the answers it was told, and remembers what it was asked."""
-
-    def __init__(self, *answers: Sequence[ModelEvent]) -> None:
-        self.answers = list(answers)
-        self.asked: list[Request] = []
-        self.closed = 0
-
-    async def stream(self, request: Request) -> AsyncIterator[ModelEvent]:
-        self.asked.append(request)
-        try:
-            for event in self.answers.pop(0) if len(self.answers) > 1 else self.answers[0]:
-                await asyncio.sleep(0)
-                yield event
-        finally:
-            self.closed += 1
-
-
-class Handlers:
-    """A toolset of coroutine functions that take the call and return content, or of generator functions."""
-
-    def __init__(self, *tools: Tool, **handlers: Callable[[Call], Any]) -> None:
-        self._tools = tools or tuple(Tool(name) for name in handlers)
-        self._handlers = handlers
-
-    async def tools(self) -> Sequence[Tool]:
-        return self._tools
-
-    async def call(self, call: Call, context: Context) -> AsyncIterator[ToolProgress | Result]:
-        yield Result("somebody else's", "wrong", await self._handlers[call.name](call))
-
-
-async def hello(call: Call) -> str:
-    return f"hello {call.arguments.get('to', '')}".strip()
-
-
-def calls(*made: Call, text: str = "") -> list[ModelEvent]:
-    said: list[ModelEvent] = [Text(text)] if text else []
-    return [*said, *(CallReady(index, call) for index, call in enumerate(made)), Stopped("calls", Usage(10, 5, 2, 1))]
-
-
-def says(text: str) -> list[ModelEvent]:
-    return [Text(text), Stopped("stop", Usage(20, 3))]
-
-
-async def everything(model: Told, toolset: Any, request: Request = ASKED, **options: Any) -> list[RunEvent]:
-    return [event async for event in run(model, toolset, request, **options)]
-
-
-def finished(events: list[RunEvent]) -> list[Result]:
-    return [event.result for event in events if isinstance(event, ToolFinished)]
-
-
-def ended(events: list[RunEvent]) -> TurnEnded:
-    last = events[-1]
-    assert isinstance(last, TurnEnded)
-    assert sum(isinstance(event, TurnEnded) for event in events) == 1
-    return last
+from .fakes import ASKED, Handlers, Told, calls, ended, everything, finished, hello, says
 
 
 @pytest.mark.req("R23")
@@ -161,7 +96,7 @@ async def test_a_result_bears_the_id_and_name_of_its_call_whatever_the_toolset_s
 async def test_an_unknown_tool_is_answered_with_the_names_of_those_that_exist():
     events = await everything(Told(calls(Call("helo", {}, "c1")), says("sorry")), Handlers(hello=hello))
     (result,) = finished(events)
-    assert (result.ok, result.code) == (False, "not_found")
+    assert (result.ok, result.code) == (False, "bad_request")
     assert "there is no tool 'helo'. Did you mean 'hello'? The tools are: hello" in result.text
     assert not any(isinstance(event, ToolStarted) for event in events)
 
@@ -299,6 +234,14 @@ async def test_the_tools_of_the_request_come_before_those_of_the_toolset():
     model = Told(says("hi"))
     await everything(model, Handlers(hello=hello, other=hello), Request(ASKED.messages, tools=(Tool("hello"),)))
     assert [tool.name for tool in model.asked[0].tools] == ["hello"]
+
+
+async def test_whatever_a_request_says_of_a_tool_calls_are_held_to_the_toolsets_own_word():
+    strict = Tool("hello", parameters={"type": "object", "required": ["to"]})
+    model = Told(calls(Call("hello", {}, "c1")), says("hi"))
+    events = await everything(model, Handlers(strict, hello=hello), Request(ASKED.messages, tools=(Tool("hello"),)))
+    assert model.asked[0].tools == (Tool("hello"),)
+    assert [result.code for result in finished(events)] == ["bad_request"]
 
 
 async def test_a_history_that_ends_in_unanswered_calls_is_taken_up_there():

@@ -1,10 +1,11 @@
-"""`callsmith chat`: talk to a model in the terminal, and watch it call tools."""
+"""`callsmith chat`: talk to a model in the terminal, watch it call tools, and be asked before it does something."""
 
 import sys
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field
 from importlib import import_module
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -14,22 +15,31 @@ from callsmith.cli.options import (
     FormatFileOption,
     FormatOption,
     ModelOption,
+    NoGuardsOption,
+    PolicyOption,
     TemplateOption,
     ThreadsOption,
     ToolsOption,
+    TraceOption,
+    alias_of,
     named_format,
 )
+from callsmith.core.choice import policy_named
 from callsmith.core.errors import CallsmithError
-from callsmith.core.values import Choice, Message, Request, Sampling
+from callsmith.core.values import Choice, Sampling, Tool
 
 if TYPE_CHECKING:
     import asyncio
 
     from rich.console import Console
 
+    from callsmith.cli.approving import Approver
+    from callsmith.core.events import RunEvent
     from callsmith.core.ports import Model, Toolset
+    from callsmith.runtime.conversation import Conversation, Settings
+    from callsmith.runtime.telemetry import Recorder
 
-HELP = "/reset forgets the conversation, /tools lists the tools, /quit ends (or Ctrl-D)."
+HELP = "/reset forgets the conversation, /save FILE keeps it, /tools lists the tools, /quit ends (or Ctrl-D)."
 
 
 def chat(
@@ -38,6 +48,14 @@ def chat(
     tools: ToolsOption = None,
     no_tools: Annotated[bool, typer.Option("--no-tools", help="Offer no tools.")] = False,
     tool_choice: Annotated[str, typer.Option("--tool-choice", help="auto, required, none, or a tool's name.")] = "auto",
+    tool_choice_policy: PolicyOption = None,
+    no_guards: NoGuardsOption = False,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Run calls that have side effects without asking.")] = False,
+    save: Annotated[
+        Path | None,
+        typer.Option("--save", dir_okay=False, help="Keep the conversation in this file; go on with it if it is there."),
+    ] = None,
+    trace: TraceOption = None,
     max_tokens: Annotated[int | None, typer.Option("--max-tokens", min=1, help="The longest answer.", show_default=False)] = None,
     format: FormatOption = None,
     format_file: FormatFileOption = None,
@@ -45,72 +63,135 @@ def chat(
     context: ContextOption = None,
     threads: ThreadsOption = None,
 ) -> None:
-    """Chat with a model that has tools: by default a clock, a calculator and made-up weather."""
+    """Chat with a model that has tools: by default a clock, a calculator, made-up weather and messages.
+
+    A call that has side effects is asked about before it runs.
+    """
     import asyncio
 
     from rich.console import Console
 
+    from callsmith.cli.approving import Approver
     from callsmith.cli.fetching import ensure
     from callsmith.cli.toolsets import load_toolset
     from callsmith.models import Options, open_model
     from callsmith.models.catalogue import default_model
+    from callsmith.runtime.guards import guarded
+    from callsmith.runtime.trace_file import TraceFile
     from callsmith.tools.functions import Functions
+    from callsmith.tools.wrap import Confirmed
 
-    toolset = Functions() if no_tools else load_toolset(tools or "demo")
-    asked = Request((), choice=_choice(tool_choice), sampling=Sampling(max_tokens=max_tokens))
+    policy = policy_named(tool_choice_policy) if tool_choice_policy else None
+    toolset = Confirmed(Functions() if no_tools else load_toolset(tools or "demo"))
+    settings: Settings = {"choice": _choice(tool_choice), "sampling": Sampling(max_tokens=max_tokens)}
+    recorder = TraceFile(trace) if trace else None
     spec = model or default_model()
     ensure(spec)
-    opened = open_model(spec, Options(named_format(format, format_file), chat_template, context, threads))
-    talk = Talk(opened, toolset, asked, Console(highlight=False))
+    opened = open_model(spec, Options(named_format(format, format_file), chat_template, context, threads, policy))
+    opening = Opening(opened if no_guards else guarded(opened), toolset, settings, save, recorder, alias_of(spec))
+    console = Console(highlight=False)
     try:
         with asyncio.Runner() as runner:
+            talk = Talk(opening, console, Approver(console, yes), runner)
+            talk.take_up()
             if prompt is not None:
-                runner.run(talk.say(sys.stdin.read() if prompt == "-" else prompt))
+                talk.say(sys.stdin.read() if prompt == "-" else prompt)
             else:
-                _converse(talk, runner, spec)
+                _converse(talk, spec)
     finally:
         opened.engine.close()
 
 
-@dataclass(slots=True)
-class Talk:
-    """A conversation on a console. `request` holds all that has been said."""
+@dataclass(frozen=True, slots=True)
+class Opening:
+    """How conversations begin here."""
 
     model: "Model"
     toolset: "Toolset"
-    request: Request
+    settings: "Settings"
+    save: Path | None
+    recorder: "Recorder | None" = None
+    name: str = ""
+
+    def conversation(self, *, anew: bool) -> "Conversation":
+        """The one of the file, if there is such a file and nobody wants another."""
+        from callsmith.runtime.conversation import Conversation
+
+        if self.save is not None and self.save.exists():
+            if not anew:
+                return Conversation.load(self.save, self.model, self.toolset, journal=self.save, **self.settings)
+            self.save.unlink()
+        return Conversation(self.model, self.toolset, journal=self.save, **self.settings)
+
+    async def watched(self, events: "AsyncIterator[RunEvent]") -> "AsyncIterator[RunEvent]":
+        """The events of a turn, which is recorded if that is wanted."""
+        from callsmith.runtime.telemetry import Asked, watched
+
+        if self.recorder is None:
+            return events
+        asked = Asked(self.name, await self.toolset.tools(), self.settings.get("choice", Choice()))
+        return watched(events, self.recorder, asked)
+
+
+@dataclass(slots=True)
+class Talk:
+    """A conversation on a console. Whoever has to be asked is asked between the steps of a turn."""
+
+    opening: Opening
     console: "Console"
+    approver: "Approver"
+    runner: "asyncio.Runner"
+    conversation: "Conversation" = field(init=False)
 
-    async def say(self, text: str) -> None:
+    def __post_init__(self) -> None:
+        self.conversation = self.opening.conversation(anew=False)
+
+    def say(self, text: str) -> None:
         """One turn: what the user says, and all that happens until the model has answered."""
-        from callsmith.cli.transcript import Transcript
-        from callsmith.core.events import TurnEnded
-        from callsmith.runtime.closing import closing
-        from callsmith.runtime.loop import run
+        self._show(self.conversation.stream(text))
+        self._ask()
 
-        transcript = Transcript(self.console)
-        said = (*self.request.messages, Message.user(text))
-        async with closing(run(self.model, self.toolset, replace(self.request, messages=said))) as events:
-            async for event in events:
-                transcript.show(event)
-                if isinstance(event, TurnEnded):
-                    self.request = replace(self.request, messages=(*said, *event.messages))
+    def take_up(self) -> None:
+        """Go on with a turn that was left unfinished."""
+        self._ask()
+        if self.conversation.unfinished:
+            self._show(self.conversation.stream_resume())
+            self._ask()
 
-    async def obey(self, command: str) -> None:
+    def obey(self, line: str) -> None:
         """A line that begins with a slash."""
+        command, _, rest = line.partition(" ")
         match command:
             case "/reset":
-                self.request = replace(self.request, messages=())
+                self.conversation = self.opening.conversation(anew=True)
                 self.console.out("The conversation is forgotten.")
+            case "/save" if rest.strip():
+                self.conversation.save(rest.strip())
             case "/tools":
-                for tool in await self.toolset.tools():
+                for tool in self.runner.run(_listed(self.opening.toolset)):
                     summary = tool.description.partition("\n")[0]
                     self.console.out(f"{tool.name}({', '.join(tool.parameters.get('properties', ()))}): {summary}")
             case _:
                 self.console.out(HELP)
 
+    def _ask(self) -> None:
+        while pending := self.conversation.pending:
+            self._show(self.conversation.stream_resume(self.approver.decide(pending)))
 
-def _converse(talk: Talk, runner: "asyncio.Runner", spec: str) -> None:
+    def _show(self, events: "AsyncIterator[RunEvent]") -> None:
+        from callsmith.cli.transcript import Transcript
+        from callsmith.core.closing import closing
+
+        async def show() -> None:
+            transcript = Transcript(self.console)
+            async with closing(await self.opening.watched(events)) as happening:
+                async for event in happening:
+                    transcript.show(event)
+
+        self.runner.run(show())
+
+
+def _converse(talk: Talk, spec: str) -> None:
     """Turn after turn. What goes wrong in one is told, and the next may be tried."""
     if sys.stdin.isatty():
         talk.console.out(f"{spec}. {HELP}", style="dim")
@@ -118,11 +199,18 @@ def _converse(talk: Talk, runner: "asyncio.Runner", spec: str) -> None:
         if line == "/quit":
             return
         try:
-            runner.run(talk.obey(line) if line.startswith("/") else talk.say(line))
+            if line.startswith("/"):
+                talk.obey(line)
+            else:
+                talk.say(line)
         except KeyboardInterrupt:
             talk.console.out("\n(stopped)", style="dim")
         except CallsmithError as error:
             typer.secho(f"error: {error}", err=True, fg="red")
+
+
+async def _listed(toolset: "Toolset") -> "Sequence[Tool]":
+    return await toolset.tools()
 
 
 def _lines() -> Iterator[str]:

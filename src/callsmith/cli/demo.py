@@ -1,4 +1,4 @@
-"""Tools to try things out with: the time, a calculator, and weather that is made up and says so."""
+"""Tools to try things out with: the time, a calculator, and weather and messages that are made up and say so."""
 
 import ast
 from datetime import datetime
@@ -48,7 +48,18 @@ def get_weather(city: str) -> dict[str, Any]:
     return {"city": city, "celsius": number % 30 - 2, "sky": SKIES[number % len(SKIES)], "note": "demonstration data, made up"}
 
 
-TOOLS = (get_time, calculate, get_weather)
+@tool(side_effects=True)
+def send_message(to: str, text: str) -> dict[str, Any]:
+    """Send somebody a message (demonstration: nothing is really sent).
+
+    Args:
+        to: Who gets it, for example Ada.
+        text: What it says.
+    """
+    return {"to": to, "text": text, "note": "demonstration, nothing was really sent"}
+
+
+TOOLS = (get_time, calculate, get_weather, send_message)
 
 
 def _zone(name: str) -> ZoneInfo:

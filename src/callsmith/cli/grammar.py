@@ -1,19 +1,27 @@
 """`callsmith grammar`: the grammar that keeps a model's calls valid."""
 
+import json
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from callsmith.cli.options import FormatFileOption, find_format, named_format
 from callsmith.core.errors import UsageError
 
+if TYPE_CHECKING:
+    from callsmith.grammar.nodes import Grammar
+
 
 class Target(StrEnum):
-    """The grammar languages that can be written."""
+    """What a grammar can be written as."""
 
     lark = "lark"
+    gbnf = "gbnf"
+    vllm = "vllm"
+    sglang = "sglang"
+    llama_server = "llama-server"
 
 
 def grammar(
@@ -24,7 +32,13 @@ def grammar(
     format_file: FormatFileOption = None,
     choice: Annotated[str, typer.Option("--choice", help="required, auto, or the name of the one tool to call.")] = "required",
     no_parallel: Annotated[bool, typer.Option("--no-parallel", help="One call only.")] = False,
-    target: Annotated[Target, typer.Option("--target", help="The grammar's language: lark is llguidance's.")] = Target.lark,
+    target: Annotated[
+        Target,
+        typer.Option(
+            "--target",
+            help="lark is llguidance's language, gbnf llama.cpp's and xgrammar's; a server: the fields of its requests.",
+        ),
+    ] = Target.lark,
     report: Annotated[
         bool, typer.Option("--report", help="List what the grammar does not enforce, instead of printing it.")
     ] = False,
@@ -34,7 +48,6 @@ def grammar(
     from callsmith.core.schema import check_schema
     from callsmith.core.values import Choice
     from callsmith.grammar.calls import grammar_for
-    from callsmith.grammar.lark import to_lark
 
     declared = tools_in(tools)
     if not declared:
@@ -44,12 +57,34 @@ def grammar(
     wanted = Choice(choice) if choice == "auto" or choice == "required" else Choice.only(choice)
     made = grammar_for(find_format(named_format(format, format_file) or "hermes"), declared, wanted, parallel=not no_parallel)
     assert made is not None  # there are tools to choose from
+    text, unenforced = _written(made, target)
     if report:
-        _report(made.unenforced)
+        _report(unenforced)
         return
-    typer.echo({Target.lark: to_lark}[target](made), nl=False)
-    if made.unenforced:
-        typer.echo(f"note: {len(made.unenforced)} keyword(s) are not enforced by the grammar; --report lists them", err=True)
+    typer.echo(text, nl=False)
+    if unenforced:
+        typer.echo(f"note: {len(unenforced)} keyword(s) are not enforced by the grammar; --report lists them", err=True)
+
+
+def _written(made: "Grammar", target: Target) -> tuple[str, tuple[tuple[str, str], ...]]:
+    """The grammar as the target wants it, and what it does not enforce."""
+    from callsmith.grammar.gbnf import to_gbnf
+    from callsmith.grammar.lark import to_lark
+    from callsmith.grammar.upstream import for_llama_server, for_sglang, for_vllm
+
+    match target:
+        case Target.lark:
+            return to_lark(made), made.unenforced
+        case Target.gbnf:
+            written = to_gbnf(made)
+            return written.text, written.unenforced
+        case Target.vllm:
+            fields = for_vllm(made)
+        case Target.sglang:
+            fields = for_sglang(made)
+        case Target.llama_server:
+            fields = for_llama_server(made)
+    return json.dumps(fields.body, indent=2, ensure_ascii=False) + "\n", fields.unenforced
 
 
 def _report(unenforced: tuple[tuple[str, str], ...]) -> None:

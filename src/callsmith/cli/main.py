@@ -11,6 +11,7 @@ from callsmith.cli.grammar import grammar
 from callsmith.cli.models import models_app
 from callsmith.cli.parse import parse
 from callsmith.cli.serve import serve
+from callsmith.cli.tools import tools_app
 from callsmith.core.errors import CallsmithError, UsageError
 
 INTERRUPTED = 130  # what shells report for a command that Ctrl-C ended
@@ -66,3 +67,4 @@ app.command()(parse)
 app.command()(grammar)
 app.add_typer(formats_app, name="formats")
 app.add_typer(models_app, name="models")
+app.add_typer(tools_app, name="tools")

@@ -41,9 +41,29 @@ ContextOption: TypeAlias = Annotated[
 ThreadsOption: TypeAlias = Annotated[
     int | None, typer.Option("--threads", min=1, help="Threads to compute with.", show_default=False)
 ]
+TraceOption: TypeAlias = Annotated[
+    Path | None,
+    typer.Option(
+        "--trace",
+        dir_okay=False,
+        help="Append what became of each turn to this file, for `callsmith tools report`; without arguments, results and texts.",
+    ),
+]
 ToolsOption: TypeAlias = Annotated[
     str | None,
     typer.Option("--tools", help="demo, or module:attribute, or a module with @tool functions.", show_default=False),
+]
+PolicyOption: TypeAlias = Annotated[
+    str | None,
+    typer.Option(
+        "--tool-choice-policy",
+        help="Where the model may choose: auto leaves it alone, required_first_hop makes it call a tool until a result is there, "
+        "required_always always.",
+        show_default=False,
+    ),
+]
+NoGuardsOption: TypeAlias = Annotated[
+    bool, typer.Option("--no-guards", help="Leave a small model without its safety net against loops and copied answers.")
 ]
 
 
@@ -55,6 +75,14 @@ def named_format(name: str | None, file: Path | None) -> str | None:
 
     made = register_file(file)
     return name or made.name
+
+
+def alias_of(spec: str) -> str:
+    """What a model is called when nobody says: its name in the catalogue, or its file's."""
+    scheme, _, rest = spec.partition(":")
+    if scheme == "scripted":
+        return scheme
+    return Path(rest or spec).stem if spec.endswith(".gguf") else spec
 
 
 def find_format(name: str) -> "Format":

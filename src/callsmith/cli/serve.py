@@ -3,7 +3,6 @@
 import signal
 import socket
 from importlib.util import find_spec
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, NoReturn
 
 import typer
@@ -13,11 +12,16 @@ from callsmith.cli.options import (
     FormatFileOption,
     FormatOption,
     ModelOption,
+    NoGuardsOption,
+    PolicyOption,
     TemplateOption,
     ThreadsOption,
     ToolsOption,
+    TraceOption,
+    alias_of,
     named_format,
 )
+from callsmith.core.choice import policy_named
 from callsmith.core.errors import MissingExtra, Unavailable
 
 if TYPE_CHECKING:
@@ -45,26 +49,34 @@ def serve(
     context: ContextOption = None,
     threads: ThreadsOption = None,
     tools: ToolsOption = None,
+    tool_choice_policy: PolicyOption = None,
+    no_guards: NoGuardsOption = False,
+    trace: TraceOption = None,
     access_log: Annotated[bool, typer.Option("--access-log", help="Log every request.")] = False,
 ) -> None:
     """Serve a model. Tools given here are run by the server, for requests that bring none of their own."""
-    _require("uvicorn", "starlette", "msgspec")
+    _require("uvicorn", "starlette", "msgspec", "prometheus_client")
     from callsmith.cli.draining import Draining
     from callsmith.cli.fetching import ensure
     from callsmith.cli.toolsets import load_toolset
     from callsmith.models import Options, open_model
     from callsmith.models.catalogue import default_model
+    from callsmith.runtime.trace_file import TraceFile
     from callsmith.server.app import create_app
+    from callsmith.server.service import Settings
 
+    policy = policy_named(tool_choice_policy) if tool_choice_policy else None
     toolset = load_toolset(tools) if tools else None
+    recorders = (TraceFile(trace),) if trace else ()
     with _bound(host, port) as listener:
         spec = model or default_model()
         ensure(spec)
-        served = open_model(spec, Options(named_format(format, format_file), chat_template, context, threads))
+        served = open_model(spec, Options(named_format(format, format_file), chat_template, context, threads, policy))
         try:
-            alias = name or _alias(spec)
+            alias = name or alias_of(spec)
             banner = _banner(_url(host, listener.getsockname()[1]), alias, served)
-            _run(Draining(create_app({alias: served}, tools=toolset)), listener, banner, access_log)
+            app = create_app({alias: served}, tools=toolset, settings=Settings(guards=not no_guards, recorders=recorders))
+            _run(Draining(app), listener, banner, access_log)
         finally:
             served.engine.close()
 
@@ -125,14 +137,6 @@ def _bound(host: str, port: int) -> socket.socket:
 
 def _url(host: str, port: int) -> str:
     return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
-
-
-def _alias(spec: str) -> str:
-    """What a model is called when nobody says: its name in the catalogue, or its file's."""
-    scheme, _, rest = spec.partition(":")
-    if scheme == "scripted":
-        return scheme
-    return Path(rest or spec).stem if spec.endswith(".gguf") else spec
 
 
 def _banner(url: str, name: str, served: "LocalModel") -> str:

@@ -8,6 +8,7 @@ from callsmith.core.events import (
     CallArguments,
     CallReady,
     CallStarted,
+    ConfirmationNeeded,
     Notice,
     RunEvent,
     Stopped,
@@ -55,8 +56,8 @@ class Transcript:
                 self._stopped(reason == "length")
             case TurnEnded():
                 self._end_line()
-            case ToolStarted():
-                pass  # the call is on the screen already
+            case ToolStarted() | ConfirmationNeeded():
+                pass  # the call is on the screen already, and who is to be asked is asked when the turn has paused
             case _:
                 assert_never(event)
 

@@ -9,13 +9,18 @@
     │   ├─ Unavailable           not there, or not in working order
     │   ├─ TimedOut
     │   └─ Rejected              .status   the upstream said no
-    └─ LimitReached            .limit
+    ├─ LimitReached            .limit
+    └─ ConfirmationRequired    .needed   a call has to be confirmed first
 
 A *model* never sees these: it gets `Result(ok=False, code=...)`.
 """
 
 from collections.abc import Iterable
 from difflib import get_close_matches
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from callsmith.core.events import ConfirmationNeeded
 
 
 class CallsmithError(Exception):
@@ -92,3 +97,11 @@ class LimitReached(CallsmithError):
     def __init__(self, limit: str, message: str) -> None:
         super().__init__(message)
         self.limit = limit
+
+
+class ConfirmationRequired(CallsmithError):
+    """A call that may not run before a person has said yes; it has not run."""
+
+    def __init__(self, needed: "ConfirmationNeeded") -> None:
+        super().__init__(f"requires_confirmation: {needed.reason or needed.call.name}")
+        self.needed = needed

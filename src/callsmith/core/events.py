@@ -5,7 +5,8 @@ from typing import Literal, TypeAlias
 
 from callsmith.core.values import Call, Message, Result, Usage
 
-StopReason: TypeAlias = Literal["stop", "length", "calls"]
+# "confirmation": some calls wait for a person's word; "limit": a budget of the run is spent.
+StopReason: TypeAlias = Literal["stop", "length", "calls", "confirmation", "limit"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,11 +59,33 @@ class Unreadable:
 
 
 @dataclass(frozen=True, slots=True)
+class Unenforced:
+    """A keyword of a schema that no grammar enforced: it was validated afterwards. `tool` is empty for the output's schema."""
+
+    tool: str
+    path: str
+    keyword: str
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """How far an answer was held to what was asked: what was only checked afterwards, and how often the model was asked again."""
+
+    unenforced: tuple[Unenforced, ...] = ()
+    retries: int = 0
+
+    def __add__(self, other: "Report") -> "Report":
+        return Report(tuple(dict.fromkeys(self.unenforced + other.unenforced)), self.retries + other.retries)
+
+
+@dataclass(frozen=True, slots=True)
 class Stopped:
-    """The answer has ended. Always the last event, exactly once."""
+    """The answer has ended. Always the last event, exactly once. `matched` is the stop string that ended it, where one did."""
 
     reason: StopReason
     usage: Usage = Usage()
+    report: Report = Report()
+    matched: str = ""
 
 
 ModelEvent: TypeAlias = Text | Thought | CallStarted | CallArguments | CallReady | Unreadable | Stopped
@@ -93,6 +116,19 @@ class ToolFinished:
 
 
 @dataclass(frozen=True, slots=True)
+class ConfirmationNeeded:
+    """A call waits for a person's word: it has not run. `id` is the same whenever this call is asked about again.
+
+    The turn then ends; it goes on when the conversation is run again with a decision on `call.id` in the context.
+    """
+
+    id: str
+    call: Call
+    reason: str = ""
+    expires: float | None = None  # seconds since the epoch, from when on a yes comes too late
+
+
+@dataclass(frozen=True, slots=True)
 class Notice:
     """Something a person should know: a limit was reached, a tool was ignored."""
 
@@ -108,4 +144,4 @@ class TurnEnded:
     usage: Usage = Usage()
 
 
-RunEvent: TypeAlias = ModelEvent | ToolStarted | ToolProgress | ToolFinished | Notice | TurnEnded
+RunEvent: TypeAlias = ModelEvent | ToolStarted | ToolProgress | ToolFinished | ConfirmationNeeded | Notice | TurnEnded

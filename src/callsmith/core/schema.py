@@ -3,7 +3,8 @@
     >>> validate({"properties": {"city": {"type": "string"}}}, {"city": 5})
     [Complaint(path='/city', message='5 is not of type "string"')]
 
-Drafts 2020-12 and 7 are both understood, a `$schema` or none; `$ref` is followed inside the document and never over the network.
+Drafts 2020-12 and 7 are both understood, a `$schema` or none, and the habits of `dialect.py`; `$ref` is followed inside the
+document and never over the network.
 """
 
 import json
@@ -15,6 +16,7 @@ from typing import Any, cast
 
 import jsonschema_rs
 
+from callsmith.core.dialect import is_modern, json_types
 from callsmith.core.errors import UnsupportedSchema, UsageError
 from callsmith.core.values import Json, Schema
 
@@ -47,11 +49,11 @@ def pointer(tokens: Sequence[str | int]) -> str:
     return "".join("/" + str(token).replace("~", "~0").replace("/", "~1") for token in tokens)
 
 
-def validate(schema: Schema, arguments: Mapping[str, Json]) -> list[Complaint]:
-    """What is wrong with these arguments, worded for the model that wrote them; empty when nothing is."""
+def validate(schema: Schema, value: Json) -> list[Complaint]:
+    """What is wrong with these arguments (or any value), worded for the model that wrote them; empty when nothing is."""
     validator = _compiled(_canonical(schema))
     try:
-        errors = list(validator.iter_errors(dict(arguments)))
+        errors = list(validator.iter_errors(dict(cast(Mapping[str, Json], value)) if isinstance(value, Mapping) else value))
     except ValueError as error:  # not JSON at all, or nested deeper than the validator follows
         return [Complaint("", str(error))]
     complaints = [_complaint(error, schema) for error in errors[:_MOST_COMPLAINTS]]
@@ -88,6 +90,20 @@ def untitled(schema: Schema) -> dict[str, Json]:
     return copy
 
 
+def modern(schema: Schema) -> Schema:
+    """The schema with the habits of `dialect.py` put right; itself where it has none. Every keyword stays where it stands."""
+    if all(is_modern(inner) for _, inner in subschemas(schema)):
+        return schema
+    copy = deepcopy(schema)
+    for _, inner in subschemas(copy):
+        if not is_modern(inner):
+            types = json_types(inner)
+            cast(dict[str, Json], inner).update({"type": types} if types else {})
+            if types is None:
+                del cast(dict[str, Json], inner)["type"]
+    return copy
+
+
 def subschemas(schema: Schema, tokens: tuple[str | int, ...] = ()) -> Iterator[tuple[tuple[str | int, ...], Schema]]:
     """The schema and every schema inside it, each with its place."""
     yield tokens, schema
@@ -118,7 +134,7 @@ def _compiled(text: str) -> jsonschema_rs.Validator:
     schema = json.loads(text)
     if not isinstance(schema, dict):
         raise UnsupportedSchema("", "", "a schema is a JSON object")
-    document = cast(dict[str, Json], schema)
+    document = cast(dict[str, Json], modern(cast(Schema, schema)))
     try:
         return _compile(document, None)
     except jsonschema_rs.ValidationError as error:

@@ -1,4 +1,4 @@
-"""The nouns: Tool, Call, Result, Message, Choice, Sampling, Request, Usage. Frozen data, no behaviour beyond construction."""
+"""The nouns: Tool, Call, Result, Message, Choice, Output, Sampling, Request, Usage. Frozen data, nothing more."""
 
 import json
 import re
@@ -12,6 +12,8 @@ Json: TypeAlias = Any  # a JSON value: dict, list, str, int, float, bool or None
 Schema: TypeAlias = Mapping[str, Any]  # a JSON Schema document
 Role: TypeAlias = Literal["system", "user", "assistant", "tool"]
 Mode: TypeAlias = Literal["auto", "none", "required"]
+# What becomes of a choice that is "auto": it stays so, or a call is required until the first result is there, or always.
+ChoicePolicy: TypeAlias = Literal["auto", "required_first_hop", "required_always"]
 
 TOOL_NAME = re.compile(r"[A-Za-z0-9_.:/-]{1,256}")
 
@@ -123,6 +125,33 @@ class Choice:
 
 
 @dataclass(frozen=True, slots=True)
+class Output:
+    """What an answer in text must be: JSON that fits a schema, one of some texts, a match of a regular expression, or a sentence
+    of a Lark grammar. Exactly one of them.
+
+    `strict`: where part of a schema can only be checked afterwards, an answer that fails twice is an error and not an answer.
+    """
+
+    schema: Schema | None = None
+    choices: tuple[str, ...] = ()
+    pattern: str = ""
+    grammar: str = ""
+    strict: bool = False
+
+    def __post_init__(self) -> None:
+        given = (self.schema is not None, bool(self.choices), bool(self.pattern), bool(self.grammar))
+        if sum(given) != 1:
+            raise UsageError("an output is given by exactly one of: a schema, choices, a pattern, a grammar", field="output")
+        if "" in self.choices:
+            raise UsageError("an empty text is no choice", field="output")
+
+    @classmethod
+    def json_object(cls) -> "Output":
+        """Any JSON object."""
+        return cls({"type": "object"})
+
+
+@dataclass(frozen=True, slots=True)
 class Sampling:
     """How tokens are chosen. None leaves the choice to the model's own settings."""
 
@@ -137,7 +166,10 @@ class Sampling:
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """What a model is asked. `parallel` and `thinking`: None leaves it to the model's own settings."""
+    """What a model is asked. `parallel`, `thinking` and `policy`: None leaves it to the model's own settings.
+
+    `output` binds what is said, not what is called: where tools are offered, the answer is calls or the output.
+    """
 
     messages: tuple[Message, ...]
     tools: tuple[Tool, ...] = ()
@@ -145,6 +177,8 @@ class Request:
     parallel: bool | None = None
     sampling: Sampling = Sampling()
     thinking: bool | None = None
+    output: Output | None = None
+    policy: ChoicePolicy | None = None
 
 
 @dataclass(frozen=True, slots=True)

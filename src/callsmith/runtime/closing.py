@@ -1,18 +1,5 @@
-"""Closing what one iterates over: a generation nobody reads must stop at once, not when the garbage collector comes by."""
+"""`closing`, which lives in the core: tools need it too."""
 
-from collections.abc import AsyncGenerator, AsyncIterator
-from contextlib import asynccontextmanager
-from typing import Any, TypeVar
+from callsmith.core.closing import closing
 
-T = TypeVar("T")
-
-
-@asynccontextmanager
-async def closing(items: AsyncIterator[T]) -> AsyncGenerator[AsyncIterator[T], None]:
-    """`async with closing(model.stream(request)) as events:` closes the iterator on every way out, if it can be closed."""
-    try:
-        yield items
-    finally:
-        aclose: Any = getattr(items, "aclose", None)
-        if aclose is not None:
-            await aclose()
+__all__ = ["closing"]

@@ -4,13 +4,13 @@ import asyncio
 from collections.abc import AsyncIterator
 from typing import TypeVar
 
+from callsmith.core.closing import closing
 from callsmith.core.errors import UsageError
 from callsmith.core.events import RunEvent, TurnEnded
-from callsmith.core.ports import Model, Toolset
+from callsmith.core.ports import Context, Model, Toolset
 from callsmith.core.values import Request
-from callsmith.runtime.closing import closing
 from callsmith.runtime.execute import STANDARD_LIMITS, Limits
-from callsmith.runtime.loop import run
+from callsmith.runtime.loop import NO_CONTEXT, run
 
 T = TypeVar("T")
 
@@ -24,9 +24,11 @@ def collect(events: AsyncIterator[T]) -> list[T]:
     raise UsageError("an event loop is already running here: use `async for event in run(...)` instead of the sync door")
 
 
-def run_sync(model: Model, toolset: Toolset, request: Request, *, limits: Limits = STANDARD_LIMITS) -> TurnEnded:
+def run_sync(
+    model: Model, toolset: Toolset, request: Request, *, limits: Limits = STANDARD_LIMITS, context: Context = NO_CONTEXT
+) -> TurnEnded:
     """`run`, to its end."""
-    events: list[RunEvent] = collect(run(model, toolset, request, limits=limits))
+    events: list[RunEvent] = collect(run(model, toolset, request, limits=limits, context=context))
     ended = events[-1]
     assert isinstance(ended, TurnEnded)  # run() ends in nothing else
     return ended

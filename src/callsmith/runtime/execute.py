@@ -1,118 +1,296 @@
-"""A round of calls: validated, run side by side under a deadline, and each answered exactly once, whatever happens."""
+"""A round of calls: validated, run side by side under deadlines, and each answered exactly once, whatever happens."""
 
 import asyncio
+from collections import deque
 from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from difflib import get_close_matches
-from typing import TypeAlias
+from typing import TypeAlias, assert_never
 
-from callsmith.core.errors import UnsupportedSchema
-from callsmith.core.events import ToolFinished, ToolProgress, ToolStarted
+from callsmith.core.closing import closing
+from callsmith.core.errors import LimitReached, UnsupportedSchema
+from callsmith.core.events import ConfirmationNeeded, Notice, ToolFinished, ToolProgress, ToolStarted
 from callsmith.core.ports import Context, Toolset
 from callsmith.core.schema import validate
-from callsmith.core.values import Call, Result, Tool
-from callsmith.runtime.closing import closing
+from callsmith.core.values import Call, Message, Result, Tool
+from callsmith.runtime.nesting import enter_tool
+from callsmith.runtime.telling import broken, failed, told, unknown_tool
 
-ToolEvent: TypeAlias = ToolStarted | ToolProgress | ToolFinished
+ToolEvent: TypeAlias = ToolStarted | ToolProgress | ToolFinished | ConfirmationNeeded | Notice
 
-# How long a tool that was told to stop may take to do so before it is left behind.
-_GRACE_SECONDS = 0.2
+_GRACE = 0.15  # seconds a tool that was told to stop may take to do so before it is left behind
+_UNREAD = 1000  # events nobody has taken yet, from which on progress is dropped; results never are
 
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """How far a run may go: rounds of calls that are run, calls at a time, seconds a call (a tool's own timeout wins)."""
+    """How far a run may go.
+
+    `iterations` bounds the rounds of calls, `parallel` the calls at a time, and `depth` the runs inside tools of runs. A call may
+    be silent for `seconds` (a tool's own timeout wins): each progress it tells begins them anew, up to `total` in all. The model
+    is told `result_characters` of a result. `tokens`, over all answers together, and `deadline`, in seconds, bound the whole run.
+    """
 
     iterations: int = 6
     parallel: int = 4
     seconds: float = 30.0
+    total: float = 300.0
+    result_characters: int = 40_000
+    depth: int = 6
+    tokens: int | None = None
+    deadline: float | None = None
 
 
 STANDARD_LIMITS = Limits()
 
 
+@dataclass(slots=True, eq=False)
+class _Attempt:
+    """A call on its way to its one outcome."""
+
+    place: int
+    call: Call
+    tool: Tool | None
+    outcome: Result | ConfirmationNeeded | None = None
+    message: Message | None = None
+    given_up: bool = False
+    task: "asyncio.Task[None] | None" = None
+    timer: asyncio.TimerHandle | None = None
+    silent_since: float = 0.0
+    patience: float = 0.0  # seconds it may be silent
+    latest: float = 0.0  # when it must be over
+    taken: "asyncio.Future[None] | None" = None  # done when whoever watches has taken the news that it starts
+
+    @property
+    def serial(self) -> bool:
+        return self.tool is not None and self.tool.side_effects
+
+    @property
+    def doubt(self) -> str:
+        """What must be said of a tool that may have acted before it was given up."""
+        ran = self.task is not None and (self.taken is None or self.taken.done())
+        return "; it may have taken effect all the same" if self.serial and ran else ""
+
+    def give_up(self) -> None:
+        """Tell it to stop. What it says from now on is not heard."""
+        self.given_up = True
+        if self.timer:
+            self.timer.cancel()
+        if self.task and not self.task.done():
+            self.task.cancel()
+            _left_behind.add(self.task)
+            self.task.add_done_callback(_left_behind.discard)
+
+
+_left_behind: "set[asyncio.Task[None]]" = set()  # an event loop does not keep its tasks alive by itself
+
+
 class Round:
-    """The calls of one answer. Iterate `run()` for what happens; afterwards `results` holds a Result a Call, in their order."""
+    """The calls of one answer. Iterate `run()` for what happens; afterwards `results` and `messages` stand in the calls' order.
+
+    Calls run side by side, except those of tools with side effects: among themselves they run one after another, in their order.
+    A call that needs a person's word is among `waiting` instead of the results; it holds up no other. Closing the iterator
+    cancels what still runs: tasks are given a moment to end, threads are left behind, and late results are dropped.
+    """
 
     def __init__(self, calls: Sequence[Call], tools: Mapping[str, Tool], toolset: Toolset, limits: Limits) -> None:
-        self._calls = calls
         self._tools = tools
         self._toolset = toolset
         self._limits = limits
-        self._gate = asyncio.Semaphore(max(1, limits.parallel))
-        self._inbox: asyncio.Queue[ToolEvent | asyncio.Task[Result]] = asyncio.Queue()
-        self.results: list[Result] = []
+        self._attempts = [_Attempt(place, call, tools.get(call.name)) for place, call in enumerate(calls)]
+        self._free = deque(attempt for attempt in self._attempts if not attempt.serial)
+        self._serial = deque(attempt for attempt in self._attempts if attempt.serial)
+        self._running: list[_Attempt] = []
+        self._open = len(self._attempts)
+        self._over = False  # nothing is started any more
+        self._context = Context()
+        self._inbox: asyncio.Queue[tuple[ToolEvent, asyncio.Future[None] | None]] = asyncio.Queue()
 
-    async def run(self, context: Context) -> AsyncIterator[ToolEvent]:
-        """The events of all calls as they come. Closing the iterator cancels what still runs."""
-        tasks = [asyncio.create_task(self._attend(call, context)) for call in self._calls]
-        for task in tasks:
-            task.add_done_callback(self._inbox.put_nowait)
+    @property
+    def results(self) -> list[Result]:
+        """The results there are, in the order of the calls."""
+        return [attempt.outcome for attempt in self._attempts if isinstance(attempt.outcome, Result)]
+
+    @property
+    def messages(self) -> list[Message]:
+        """The results as the model is told them."""
+        return [attempt.message for attempt in self._attempts if attempt.message is not None]
+
+    @property
+    def waiting(self) -> list[ConfirmationNeeded]:
+        """The calls that wait for a person's word."""
+        return [attempt.outcome for attempt in self._attempts if isinstance(attempt.outcome, ConfirmationNeeded)]
+
+    async def run(self, context: Context, until: float | None = None) -> AsyncIterator[ToolEvent]:
+        """What happens to all calls, as it happens. At `until`, in the loop's time, what is not done yet is given up."""
+        self._context = context
+        clock = asyncio.get_running_loop().call_at(until, self._too_late) if until is not None else None
         try:
-            open_calls = len(tasks)
-            while open_calls:
-                arrived = await self._inbox.get()
-                if isinstance(arrived, asyncio.Task):
-                    open_calls -= 1
-                    yield ToolFinished(arrived.result())
-                else:
-                    yield arrived
-            self.results = [task.result() for task in tasks]
+            self._start()
+            while self._open or not self._inbox.empty():
+                event, taken = await self._inbox.get()
+                yield event
+                if taken is not None and not taken.done():
+                    taken.set_result(None)
         finally:
-            await _stop(tasks)
+            self._over = True
+            if clock:
+                clock.cancel()
+            await self._clear()
 
-    async def _attend(self, call: Call, context: Context) -> Result:
-        tool = self._tools.get(call.name)
+    def _start(self) -> None:
+        """Start what may run. Calls that make no sense are answered here and never run."""
+        while not self._over and len(self._running) < max(1, self._limits.parallel) and (attempt := self._next()):
+            if wrong := self._refusal(attempt):
+                self._settle(attempt, wrong)
+            else:
+                self._launch(attempt)
+
+    def _next(self) -> _Attempt | None:
+        """The first call that waits; one with side effects only while no other such call runs."""
+        free, serial = self._free, self._serial
+        if serial and not any(attempt.serial for attempt in self._running):
+            return serial.popleft() if not free or serial[0].place < free[0].place else free.popleft()
+        return free.popleft() if free else None
+
+    def _refusal(self, attempt: _Attempt) -> Result | None:
+        call, tool = attempt.call, attempt.tool
         if tool is None:
-            return _failed(call, "not_found", f"not_found: {_no_such_tool(call.name, list(self._tools))}")
+            return unknown_tool(call, self._tools)
         try:
             complaints = validate(tool.parameters, call.arguments)
         except UnsupportedSchema as error:  # nothing runs on arguments that cannot be checked
-            return _failed(call, "internal_error", f"internal_error: {error}")
+            return broken(call, error)
         if complaints:
-            return _failed(call, "bad_request", f"invalid_arguments: {'; '.join(map(str, complaints))}")
-        async with self._gate:
-            self._inbox.put_nowait(ToolStarted(call))
-            return await self._run_in_time(call, context, self._limits.seconds if tool.timeout is None else tool.timeout)
+            return failed(call, "bad_request", "; ".join(map(str, complaints)), label="invalid_arguments")
+        return None
 
-    async def _run_in_time(self, call: Call, context: Context, seconds: float) -> Result:
-        """The tool's answer or a timeout. The tool has its own task: one that ignores its cancellation cannot hold us up."""
-        work = asyncio.create_task(self._call(call, context))
-        try:
-            await asyncio.wait({work}, timeout=seconds)
-            if not work.done():
-                return _failed(call, "timeout", f"timeout: {call.name} gave no answer within {seconds:g} s")
-            if work.cancelled():
-                return _failed(call, "internal_error", f"internal_error: {call.name} was cancelled")
-            return work.result()
-        finally:
-            await _stop([work])
+    def _launch(self, attempt: _Attempt) -> None:
+        assert attempt.tool is not None
+        loop, now = asyncio.get_running_loop(), asyncio.get_running_loop().time()
+        attempt.silent_since = now
+        attempt.patience = self._limits.seconds if attempt.tool.timeout is None else attempt.tool.timeout
+        attempt.latest = now + max(attempt.patience, self._limits.total)
+        attempt.timer = loop.call_at(now + attempt.patience, self._look, attempt)
+        self._running.append(attempt)
+        attempt.task = loop.create_task(self._work(attempt))
+        attempt.task.add_done_callback(lambda task: self._ended(attempt, task))
 
-    async def _call(self, call: Call, context: Context) -> Result:
+    async def _work(self, attempt: _Attempt) -> None:
+        """Run the call, in a task of its own: a tool that ignores its cancellation cannot hold us up."""
+        around, call = self._context, attempt.call
+        context = replace(
+            around,
+            depth=around.depth + 1,
+            starting=lambda: self._announce(attempt),
+            cancelled=lambda: attempt.given_up or around.cancelled(),
+        )
+        enter_tool(context)
         try:
             async with closing(self._toolset.call(call, context)) as items:
                 async for item in items:
-                    if isinstance(item, Result):
-                        return replace(item, call_id=call.id, name=call.name)
-                    self._inbox.put_nowait(replace(item, call_id=call.id))
+                    match item:
+                        case ToolProgress():
+                            self._progress(attempt, replace(item, call_id=call.id))
+                            await asyncio.sleep(0)  # a tool that never waits must not keep the others from their turn
+                        case ConfirmationNeeded():
+                            return self._finish(attempt, replace(item, call=call))
+                        case Result():
+                            own = (item.call_id, item.name) == (call.id, call.name)
+                            return self._finish(attempt, item if own else replace(item, call_id=call.id, name=call.name))
+                        case _:
+                            assert_never(item)
+            self._finish(attempt, failed(call, "internal_error", f"{call.name} ended without a result"))
+        except LimitReached as error:
+            self._finish(attempt, failed(call, "limit_reached", str(error)))
         except (Exception, SystemExit) as error:  # the one place: whatever a tool does wrong is told to the model
-            return _failed(call, "internal_error", f"internal_error: {error or type(error).__name__}")
-        return _failed(call, "internal_error", f"internal_error: {call.name} ended without a result")
+            self._finish(attempt, broken(call, error))
 
+    async def _announce(self, attempt: _Attempt) -> None:
+        """Tell that the tool starts, and wait until that has been taken: who keeps a record of it can write it down first."""
+        if attempt.taken is None:
+            loop = asyncio.get_running_loop()
+            attempt.taken = loop.create_future()
+            self._inbox.put_nowait((ToolStarted(attempt.call), attempt.taken))
+            await attempt.taken
+            attempt.silent_since = loop.time()
 
-def _failed(call: Call, code: str, text: str) -> Result:
-    return Result(call.id, call.name, text, ok=False, code=code)
+    def _progress(self, attempt: _Attempt, progress: ToolProgress) -> None:
+        attempt.silent_since = asyncio.get_running_loop().time()
+        if attempt.outcome is None and self._inbox.qsize() < _UNREAD:
+            self._inbox.put_nowait((progress, None))
 
+    def _finish(self, attempt: _Attempt, outcome: Result | ConfirmationNeeded) -> None:
+        self._settle(attempt, outcome)
+        self._start()
 
-def _no_such_tool(name: str, known: list[str]) -> str:
-    close = get_close_matches(name, known, 1)
-    hint = f" Did you mean {close[0]!r}?" if close else ""
-    return f"there is no tool {name!r}.{hint} The tools are: {', '.join(known) or 'none'}"
+    def _settle(self, attempt: _Attempt, outcome: Result | ConfirmationNeeded) -> None:
+        """Give a call its one outcome; any later one is dropped."""
+        if attempt.outcome is not None:
+            return
+        cut = 0
+        if isinstance(outcome, Result):
+            try:
+                attempt.message, cut = told(outcome, self._limits.result_characters)
+            except (TypeError, ValueError, RecursionError) as error:
+                outcome = failed(attempt.call, "internal_error", f"the tool answered with something that is no JSON: {error}")
+                attempt.message, cut = told(outcome, self._limits.result_characters)
+        attempt.outcome = outcome
+        self._open -= 1
+        if attempt.timer:
+            attempt.timer.cancel()
+        if attempt in self._running:
+            self._running.remove(attempt)
+        for event in self._news(attempt, outcome, cut):
+            self._inbox.put_nowait((event, None))
 
+    def _news(self, attempt: _Attempt, outcome: Result | ConfirmationNeeded, cut: int) -> list[ToolEvent]:
+        if isinstance(outcome, ConfirmationNeeded):
+            return [outcome]
+        # A toolset that does not say when a tool starts: where it answered well, it must have.
+        began: list[ToolEvent] = [ToolStarted(attempt.call)] if outcome.ok and attempt.taken is None else []
+        notice = f"the result of {outcome.name} is too long: the model is not told {cut:,} characters of it"
+        return [*began, ToolFinished(outcome), *([Notice(notice)] if cut else [])]
 
-async def _stop(tasks: Sequence[asyncio.Task[Result]]) -> None:
-    running = [task for task in tasks if not task.done()]
-    for task in running:
-        task.cancel()
-    if running:
-        await asyncio.wait(running, timeout=_GRACE_SECONDS)
+    def _ended(self, attempt: _Attempt, task: "asyncio.Task[None]") -> None:
+        """The task is over. It has settled its call, unless the tool ended it in a way that cannot be caught there."""
+        if attempt.outcome is None:
+            error = None if task.cancelled() else task.exception()
+            lost = f"{attempt.call.name} was cancelled{attempt.doubt}"
+            self._finish(attempt, broken(attempt.call, error) if error else failed(attempt.call, "internal_error", lost))
+
+    def _look(self, attempt: _Attempt) -> None:
+        """See whether a call has been silent for too long, or takes too long in all."""
+        loop = asyncio.get_running_loop()
+        now = loop.time()
+        if attempt.taken is not None and not attempt.taken.done():  # it waits for us, and not we for it
+            attempt.silent_since, attempt.latest = now, max(attempt.latest, now + attempt.patience)
+        silent_until = attempt.silent_since + attempt.patience
+        due = min(silent_until, attempt.latest)
+        if now < due:
+            attempt.timer = loop.call_at(due, self._look, attempt)
+            return
+        silent = f"gave no answer and no sign of life for {attempt.patience:g} s"
+        why = silent if silent_until <= attempt.latest else f"took longer than {max(attempt.patience, self._limits.total):g} s"
+        self._finish(attempt, failed(attempt.call, "timeout", f"{attempt.call.name} {why}{attempt.doubt}"))
+        attempt.give_up()
+
+    def _too_late(self) -> None:
+        """The whole run is out of time: answer what is open."""
+        self._over = True
+        for attempt in self._attempts:
+            if attempt.outcome is None:
+                why = f"there was no time left for {attempt.call.name}{attempt.doubt}"
+                self._settle(attempt, failed(attempt.call, "limit_reached", why))
+                attempt.give_up()
+
+    async def _clear(self) -> None:
+        """Stop what still runs. What has answered may still be tidying up and gets the same short time for it."""
+        for attempt in self._attempts:
+            if attempt.outcome is None:
+                attempt.give_up()
+        late = {attempt.task: attempt for attempt in self._attempts if attempt.task and not attempt.task.done()}
+        if late:
+            await asyncio.wait(late, timeout=_GRACE)
+            for task, attempt in late.items():
+                if not task.done():
+                    attempt.give_up()

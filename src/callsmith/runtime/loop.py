@@ -6,10 +6,13 @@
 Messages are the only state: a history that ends in unanswered calls is taken up where it stopped.
 """
 
-from collections.abc import AsyncIterator, Iterable, Sequence
+import asyncio
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import count
 from typing import assert_never
 
+from callsmith.core.closing import closing
 from callsmith.core.events import (
     CallArguments,
     CallReady,
@@ -26,12 +29,13 @@ from callsmith.core.events import (
     Unreadable,
 )
 from callsmith.core.ports import Context, Model, Toolset
-from callsmith.core.values import Call, Choice, Message, Request, Result, Usage
-from callsmith.runtime.closing import closing
+from callsmith.core.values import Call, Choice, Message, Request, Result, Tool, Usage
 from callsmith.runtime.execute import STANDARD_LIMITS, Limits, Round
+from callsmith.runtime.nesting import entered
 
 NO_CONTEXT = Context()
 LIMIT_TEXT = "iteration limit reached; finalise your answer"
+SPENT_TEXT = "limit_reached: {}; the call was not run"
 
 
 async def run(
@@ -40,40 +44,109 @@ async def run(
     """Everything that happens until the model has answered; the last event is TurnEnded.
 
     The model is offered `request.tools`, or all the toolset has when there are none. After `limits.iterations` rounds of
-    calls, further calls are answered with a limit and the model is asked a last time, without tools.
+    calls, further calls are answered with a limit and the model is asked a last time, without tools. When tokens or time are
+    spent, calls are answered alike and the run ends ("limit"); when a call waits for a person's word, it ends without an answer
+    to that call ("confirmation").
     """
-    offered = request.tools or tuple(await toolset.tools())
+    context = entered(context, limits.depth)
+    own = {tool.name: tool for tool in await toolset.tools()}
+    offered = request.tools or tuple(own.values())
     request.choice.among(offered)
-    asked = replace(request, tools=offered)
-    tools = {tool.name: tool for tool in offered}
-    added: list[Message] = []
-    usage = Usage()
-    rounds = 0
+    # Whatever a request says of a tool, a call is held to what the toolset says of it: its schema, its side effects.
+    turn = _Turn(replace(request, tools=offered), {tool.name: own.get(tool.name, tool) for tool in offered}, limits)
     calls = unanswered(request.messages)
-    while True:
+    while turn.reason is None:
         if calls:
-            over = rounds >= limits.iterations
-            work = _Refusal(calls, limits) if over else Round(calls, tools, toolset, limits)
-            async with closing(work.run(context)) as happenings:
+            async with closing(turn.answer(calls, toolset, context)) as happenings:
                 async for happening in happenings:
                     yield happening
-            added += map(Message.tool, work.results)
-            asked = replace(asked, choice=Choice("none") if over else _next_choice(asked.choice))
-            rounds += 1
-        answer = Answer()
-        async with closing(model.stream(replace(asked, messages=(*request.messages, *added)))) as events:
-            async for event in events:
+        # Decisions are on the calls of the history. A later call may bear the same id, for ids are the model's to choose.
+        if context.decisions:
+            context = replace(context, decisions={})
+        if turn.reason is None:
+            async with closing(turn.ask(model, context)) as events:
+                async for event in events:
+                    yield event
+            calls = turn.calls
+    yield TurnEnded(tuple(turn.added), turn.reason, turn.usage)
+
+
+class _Turn:
+    """What a run has come to so far. `calls` are those of the last answer, `reason` says why it has ended, once it has."""
+
+    def __init__(self, request: Request, tools: Mapping[str, Tool], limits: Limits) -> None:
+        self._asked = request
+        self._tools = tools
+        self._limits = limits
+        self._until = None if limits.deadline is None else asyncio.get_running_loop().time() + limits.deadline
+        self._rounds = 0
+        self.added: list[Message] = []
+        self.usage = Usage()
+        self.calls: tuple[Call, ...] = ()
+        self.reason: StopReason | None = None
+
+    async def answer(self, calls: Sequence[Call], toolset: Toolset, context: Context) -> AsyncIterator[RunEvent]:
+        """Run the calls, or refuse them where a limit is reached. One way or the other each is answered or waits."""
+        if spent := self._spent(context):
+            self.reason = "limit"
+            for event in self._refuse(calls, spent, SPENT_TEXT.format(spent)):
+                yield event
+        elif self._rounds >= self._limits.iterations:
+            self._asked = replace(self._asked, choice=Choice("none"))
+            notice = f"the limit of {self._limits.iterations} rounds of tool calls is reached"
+            for event in self._refuse(calls, notice, LIMIT_TEXT):
+                yield event
+        else:
+            work = Round(calls, self._tools, toolset, self._limits)
+            async with closing(work.run(context, self._until)) as happenings:
+                async for happening in happenings:
+                    yield happening
+            self._rounds += 1
+            if self._asked.choice.mode == "required":
+                self._asked = replace(self._asked, choice=after_a_call(self._asked.choice))
+            self.added += work.messages
+            if work.waiting:
+                self.reason = "confirmation"
+            elif spent := self._spent(context):
+                self.reason = "limit"
+                yield Notice(spent)
+
+    async def ask(self, model: Model, context: Context) -> AsyncIterator[RunEvent]:
+        """Ask the model, and take down what it says."""
+        answer, distinct = Answer(), Distinct()
+        asked = replace(self._asked, messages=(*self._asked.messages, *self.added))
+        stream = model.stream(asked)
+        async with closing(stream if self._until is None else _in_time(stream, self._until)) as events:
+            async for said in events:
+                event = distinct.made(said)
                 answer.add(event)
                 yield event
-        usage += answer.usage
+        self.usage += answer.usage
         # Told not to call, a model may still try: the calls are left out, so that none stays without its result.
-        final = asked.choice.mode == "none"
-        added.append(answer.message(() if final else answer.calls))
-        calls = () if final else tuple(answer.calls)
-        if not calls:
-            reason: StopReason = "stop" if answer.reason == "calls" else answer.reason
-            yield TurnEnded(tuple(added), reason, usage)
-            return
+        self.calls = () if self._asked.choice.mode == "none" else tuple(answer.calls)
+        self.added.append(answer.message(self.calls))
+        if not self.calls:
+            self.reason = "stop" if answer.reason == "calls" else answer.reason
+        if answer.reason == "limit" and not self.calls and (spent := self._spent(context)):
+            yield Notice(spent)
+
+    def _refuse(self, calls: Iterable[Call], notice: str, text: str) -> Iterable[RunEvent]:
+        """Answer calls without running them."""
+        yield Notice(notice)
+        for call in calls:
+            result = Result(call.id, call.name, text, ok=False, code="limit_reached")
+            self.added.append(Message.tool(result))
+            yield ToolFinished(result)
+
+    def _spent(self, context: Context) -> str:
+        """Which budget of the run is spent; empty while none is."""
+        used = self.usage.prompt + self.usage.completion
+        if self._limits.tokens is not None and used >= self._limits.tokens:
+            return f"the limit of {self._limits.tokens:,} tokens is reached"
+        if self._until is not None and asyncio.get_running_loop().time() >= self._until:
+            return f"the limit of {self._limits.deadline:g} s is reached"
+        # In a thread, this run may be part of a tool that was given up long ago.
+        return "nobody waits for the answer any more" if context.cancelled() else ""
 
 
 @dataclass(slots=True)
@@ -105,32 +178,68 @@ class Answer:
         return Message.assistant("".join(self.text), reasoning="".join(self.thought), calls=calls)
 
 
+class Distinct:
+    """Gives every call of an answer an id of its own, where the model gave none or the same one twice."""
+
+    def __init__(self) -> None:
+        self._known: set[str] = set()
+        self._begun: dict[int, str] = {}
+
+    def made(self, event: ModelEvent) -> ModelEvent:
+        match event:
+            case CallStarted(index, name, id) if id:
+                fresh = self._begun[index] = self._fresh(id, name)
+                return event if fresh == id else replace(event, id=fresh)
+            case CallReady(index, call):
+                fresh = self._begun.pop(index, "") or self._fresh(call.id, f"{call.name}_{index}")
+                return event if fresh == call.id else replace(event, call=replace(call, id=fresh))
+            case _:
+                return event
+
+    def _fresh(self, id: str, otherwise: str) -> str:
+        id = id or otherwise
+        copies = (f"{id}_{number}" for number in count(2))
+        fresh = id if id not in self._known else next(copy for copy in copies if copy not in self._known)
+        self._known.add(fresh)
+        return fresh
+
+
 def unanswered(messages: Sequence[Message]) -> tuple[Call, ...]:
     """The calls at the end of a history that no tool message answers yet."""
-    answered: set[str] = set()
+    answers: list[str] = []
     for message in reversed(messages):
-        if message.role == "tool":
-            answered.add(message.call_id)
-        else:
-            return tuple(call for call in message.calls if call.id not in answered)
+        if message.role != "tool":
+            return tuple(call for call in message.calls if not _taken(call.id, answers))
+        answers.append(message.call_id)
     return ()
 
 
-def _next_choice(choice: Choice) -> Choice:
+def _taken(id: str, answers: list[str]) -> bool:
+    """Whether there is an answer to this id; each answers one call, should two have the same id."""
+    if id not in answers:
+        return False
+    answers.remove(id)
+    return True
+
+
+def after_a_call(choice: Choice) -> Choice:
     """A call that was demanded has been made; demanding it again would go on for ever. A list of allowed tools stays."""
-    if choice.mode != "required":
-        return choice
     return Choice("auto", choice.names if len(choice.names) > 1 else ())
 
 
-class _Refusal:
-    """Stands in for a Round when the limit is reached: every call is answered, none is run."""
-
-    def __init__(self, calls: Sequence[Call], limits: Limits) -> None:
-        self._limit = limits.iterations
-        self.results = [Result(call.id, call.name, LIMIT_TEXT, ok=False, code="limit_reached") for call in calls]
-
-    async def run(self, _: Context) -> AsyncIterator[Notice | ToolFinished]:
-        yield Notice(f"the limit of {self._limit} rounds of tool calls is reached")
-        for result in self.results:
-            yield ToolFinished(result)
+async def _in_time(events: AsyncIterator[ModelEvent], until: float) -> AsyncIterator[ModelEvent]:
+    """The events of an answer, cut off at a time of the event loop's clock."""
+    async with closing(events):
+        while True:
+            scope = asyncio.timeout_at(until)
+            try:
+                async with scope:
+                    event = await anext(events)
+            except StopAsyncIteration:
+                return
+            except TimeoutError:
+                if not scope.expired():
+                    raise
+                yield Stopped("limit")
+                return
+            yield event

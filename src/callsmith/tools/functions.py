@@ -121,6 +121,7 @@ class Functions:
             complaints = "; ".join(map(str, bound))
             yield Result(call.id, call.name, f"invalid_arguments: {complaints}", ok=False, code="bad_request")
             return
+        await context.starting()
         value: Any = None
         async with aclosing(_values(function.function, bound)) as values:
             async for item, last in values:

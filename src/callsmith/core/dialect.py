@@ -1,0 +1,38 @@
+"""Habits of schemas that are not JSON Schema but are meant as it: `nullable` of OpenAPI, the names Python gives to types."""
+
+from typing import Any, cast
+
+# What tools made from Python signatures call their types. `any` is no type at all.
+PYTHON_TYPES = {
+    "dict": "object",
+    "float": "number",
+    "int": "integer",
+    "bool": "boolean",
+    "str": "string",
+    "list": "array",
+    "tuple": "array",
+    "none": "null",
+    "NoneType": "null",
+    "any": None,
+}
+
+
+def json_types(schema: Any) -> list[str] | None:
+    """The types a schema names, as JSON Schema spells them; None where it names none. `nullable` counts beside a type only."""
+    kind = schema.get("type")
+    given = [kind] if isinstance(kind, str) else cast(list[Any], kind) if isinstance(kind, list) else None
+    if given is None:
+        return None
+    meant = [PYTHON_TYPES.get(one, one) if isinstance(one, str) else str(one) for one in given]
+    if None in meant:
+        return None
+    named = cast(list[str], meant)
+    return [*named, "null"] if schema.get("nullable") is True and "null" not in named else named
+
+
+def is_modern(schema: Any) -> bool:
+    """Whether its type is said as JSON Schema says it."""
+    kind = schema.get("type")
+    kinds = cast(list[Any], kind) if isinstance(kind, list) else [] if kind is None else [kind]
+    nullable = schema.get("nullable") is True and kinds and "null" not in kinds
+    return not nullable and not any(isinstance(one, str) and one in PYTHON_TYPES for one in kinds)

@@ -1,0 +1,52 @@
+"""Calls one by one, for programs that hold the conversation themselves: checked, confirmed and run as in a run.
+
+dispatcher = Dispatcher(Confirmed(Functions(send_money)))
+try:
+    result = await dispatcher.dispatch(call)
+except ConfirmationRequired as asked:
+    if await the_user_agrees(asked.needed):
+        result = await dispatcher.dispatch_confirmed(call)
+"""
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from callsmith.core.approval import Approved
+from callsmith.core.closing import closing
+from callsmith.core.errors import ConfirmationRequired
+from callsmith.core.ports import Context, Toolset
+from callsmith.core.values import Call, Json, Result, Tool
+from callsmith.runtime.execute import STANDARD_LIMITS, Limits, Round
+from callsmith.runtime.loop import NO_CONTEXT
+from callsmith.runtime.nesting import entered
+
+
+class Dispatcher:
+    """Runs calls of a toolset. Whatever goes wrong with a call is its result; only a call that must be confirmed first raises."""
+
+    def __init__(self, toolset: Toolset, *, limits: Limits = STANDARD_LIMITS, context: Context = NO_CONTEXT) -> None:
+        self._toolset = toolset
+        self._limits = limits
+        self._context = context
+
+    async def definitions(self) -> tuple[Tool, ...]:
+        """The tools there are."""
+        return tuple(await self._toolset.tools())
+
+    async def dispatch(self, call: Call) -> Result:
+        """Run a call. One that needs a person's word raises ConfirmationRequired and has not run."""
+        return await self._run(call, self._context)
+
+    async def dispatch_confirmed(self, call: Call, arguments: Mapping[str, Json] | None = None) -> Result:
+        """Run a call a person has said yes to, with other arguments if they gave some. What is forbidden stays so."""
+        return await self._run(call, replace(self._context, decisions={call.id: Approved(arguments)}))
+
+    async def _run(self, call: Call, context: Context) -> Result:
+        tools = {tool.name: tool for tool in await self._toolset.tools()}
+        work = Round([call], tools, self._toolset, self._limits)
+        async with closing(work.run(entered(context, self._limits.depth))) as events:
+            async for _ in events:
+                pass
+        for needed in work.waiting:
+            raise ConfirmationRequired(needed)
+        return work.results[0]

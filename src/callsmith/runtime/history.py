@@ -1,0 +1,31 @@
+"""Histories: tool messages put where they belong, behind the calls they answer and in the order of these."""
+
+from collections.abc import Sequence
+
+from callsmith.core.values import Message
+
+
+def answered(messages: Sequence[Message], *results: Message) -> tuple[Message, ...]:
+    """The history with these tool messages at its end; one that answers what was answered already takes its place."""
+    end = _last_said(messages)
+    order = [call.id for call in messages[end - 1].calls] if end else []
+    answers = list(messages[end:])
+    for result in results:
+        same = [index for index, message in enumerate(answers) if message.call_id == result.call_id]
+        if len(same) < max(1, order.count(result.call_id)):  # histories of others may have two calls with one id
+            answers.append(result)
+        else:
+            answers[same[-1]] = result
+    answers.sort(key=lambda message: order.index(message.call_id) if message.call_id in order else len(order))
+    return (*messages[:end], *answers)
+
+
+def joined(messages: Sequence[Message], added: Sequence[Message]) -> tuple[Message, ...]:
+    """The history and what a run has added to it; results at the beginning of that answer calls at the end of the history."""
+    results = next((index for index, message in enumerate(added) if message.role != "tool"), len(added))
+    return (*answered(messages, *added[:results]), *added[results:])
+
+
+def _last_said(messages: Sequence[Message]) -> int:
+    """Where the tool messages at the end begin."""
+    return next((index for index in range(len(messages), 0, -1) if messages[index - 1].role != "tool"), 0)

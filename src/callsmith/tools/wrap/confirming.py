@@ -1,0 +1,76 @@
+"""Confirmed: calls that need it wait for a person's word."""
+
+import json
+import time
+from collections.abc import AsyncIterator
+from dataclasses import replace
+from hashlib import sha256
+
+from callsmith.core.approval import Denied, Judgement, Policy
+from callsmith.core.closing import closing
+from callsmith.core.events import ConfirmationNeeded
+from callsmith.core.ports import Context, Toolset
+from callsmith.core.schema import validate
+from callsmith.core.values import Call, Result, Tool
+from callsmith.tools.wrap.wrapper import Item, Wrapper, refused
+
+STANDARD_POLICY = Policy()
+
+
+class Confirmed(Wrapper):
+    """Runs what the policy lets run, refuses what it forbids, and asks about the rest.
+
+    Asking is one `ConfirmationNeeded` and no result; the answer comes as a decision in the next run's context. `expires` is how
+    many seconds a question stands; whoever takes the answer holds it to that.
+    """
+
+    def __init__(self, toolset: Toolset, policy: Policy = STANDARD_POLICY, *, expires: float | None = None) -> None:
+        super().__init__(toolset)
+        self._policy = policy
+        self._expires = expires
+
+    async def call(self, call: Call, context: Context) -> AsyncIterator[Item]:
+        tool = await self._tool(call.name)
+        settled = call if tool is None else self._settled(tool, call, context)  # of an unknown tool the toolset itself will tell
+        if not isinstance(settled, Call):
+            yield settled
+            return
+        async with closing(self._toolset.call(settled, context)) as items:
+            async for item in items:
+                yield _told(item, settled) if isinstance(item, Result) and settled is not call else item
+
+    def _settled(self, tool: Tool, call: Call, context: Context) -> Call | Result | ConfirmationNeeded:
+        """The call that may run, or what is said instead."""
+        judged, decision = self._judged(tool, call, context), context.decisions.get(call.id)
+        if judged.verdict == "deny":
+            return refused(call, "denied", judged.reason)
+        if isinstance(decision, Denied):
+            return refused(call, "denied", decision.message or "a person said no")
+        if decision is None and judged.verdict == "ask" and tool.name not in context.granted:
+            expires = None if self._expires is None else time.time() + self._expires
+            return ConfirmationNeeded(confirmation_id(call, context), call, judged.reason, expires)
+        if decision is None or decision.arguments is None or decision.arguments == call.arguments:
+            return call
+        return self._edited(tool, Call(call.name, dict(decision.arguments), call.id), context)
+
+    def _edited(self, tool: Tool, call: Call, context: Context) -> Call | Result:
+        """A person's own arguments: they must fit like any others, and what is forbidden stays so."""
+        if complaints := validate(tool.parameters, call.arguments):
+            return refused(call, "bad_request", f"a person changed the arguments, and they do not fit: {complaints[0]}")
+        judged = self._judged(tool, call, context)
+        return refused(call, "denied", judged.reason) if judged.verdict == "deny" else call
+
+    def _judged(self, tool: Tool, call: Call, context: Context) -> Judgement:
+        policy = self._policy.tightened(context.tighten) if context.tighten else self._policy
+        return policy.judge(tool, call)
+
+
+def confirmation_id(call: Call, context: Context) -> str:
+    """The same for the same call of the same conversation, whenever it is asked about."""
+    what = json.dumps([context.conversation, call.id, call.name, call.arguments], sort_keys=True)
+    return f"confirm_{sha256(what.encode()).hexdigest()[:24]}"
+
+
+def _told(result: Result, ran: Call) -> Result:
+    """The model must not take the result for one of the arguments it gave."""
+    return replace(result, content=f"{result.text}\n(A person changed the arguments before the call ran: {ran.text})")

@@ -1,0 +1,142 @@
+"""How long, how often and how many at a time: Timed, Retried, Limited."""
+
+import asyncio
+from collections import Counter, OrderedDict, deque
+from collections.abc import AsyncIterator, Mapping
+from contextlib import nullcontext
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from weakref import WeakKeyDictionary
+
+from callsmith.core.closing import closing
+from callsmith.core.events import ToolProgress
+from callsmith.core.ports import Context, Toolset
+from callsmith.core.values import Call, Result
+from callsmith.tools.wrap.wrapper import Item, Wrapper, refused
+
+_MOST_CONVERSATIONS = 10_000  # whose budgets are remembered
+
+
+class Timed(Wrapper):
+    """A call that is not done in time is stopped and answered with a timeout."""
+
+    def __init__(self, toolset: Toolset, seconds: float) -> None:
+        super().__init__(toolset)
+        self._seconds = seconds
+
+    async def call(self, call: Call, context: Context) -> AsyncIterator[Item]:
+        clock, left = asyncio.get_running_loop().time, self._seconds
+        async with closing(self._toolset.call(call, context)) as items:
+            while True:
+                # Only while the tool works: a reader who takes his time between two items is not the tool's fault.
+                began, timeout = clock(), asyncio.timeout(left)
+                try:
+                    async with timeout:
+                        item = await anext(items, None)
+                except TimeoutError:
+                    if not timeout.expired():
+                        raise  # the tool's own
+                    item = refused(call, "timeout", f"{call.name} gave no answer within {self._seconds:g} s")
+                left -= clock() - began
+                if item is not None:
+                    yield item
+                if item is None or not isinstance(item, ToolProgress):
+                    return
+
+
+class Retried(Wrapper):
+    """Calls that failed for a passing reason (an exception, a timeout) are tried again, if a second time does no harm.
+
+    Only idempotent tools are; `backoff` seconds lie before the second try, twice as many before the third.
+    """
+
+    def __init__(self, toolset: Toolset, attempts: int = 3, backoff: float = 0.5) -> None:
+        super().__init__(toolset)
+        self._attempts = attempts
+        self._backoff = backoff
+
+    async def call(self, call: Call, context: Context) -> AsyncIterator[Item]:
+        tool = await self._tool(call.name)
+        attempts = self._attempts if tool is not None and tool.idempotent else 1
+        for attempt in range(1, attempts + 1):
+            why = ""
+            try:
+                async with closing(self._toolset.call(call, context)) as items:
+                    async for item in items:
+                        if attempt < attempts and isinstance(item, Result) and item.code == "timeout":
+                            why = item.text
+                        else:
+                            yield item
+            except Exception as error:
+                if attempt == attempts:
+                    raise
+                why = str(error) or type(error).__name__
+            if not why:
+                return
+            yield ToolProgress(call.id, f"attempt {attempt} of {attempts} failed: {why}")
+            await asyncio.sleep(self._backoff * 2 ** (attempt - 1))
+
+
+@dataclass(frozen=True, slots=True)
+class Rate:
+    """So many calls in so many seconds."""
+
+    calls: int
+    seconds: float
+
+
+class Limited(Wrapper):
+    """At most `parallel` calls at a time (others wait), `rate` calls in a span of time and, for each conversation, so many calls
+    of the tools a pattern of `budgets` names (others are refused, and told why).
+    """
+
+    def __init__(
+        self, toolset: Toolset, *, parallel: int | None = None, budgets: Mapping[str, int] | None = None, rate: Rate | None = None
+    ) -> None:
+        super().__init__(toolset)
+        self._parallel = parallel
+        self._budgets = dict(budgets or {})
+        self._rate = rate
+        self._recent: deque[float] = deque()
+        self._spent: OrderedDict[tuple[str, str], Counter[str]] = OrderedDict()
+        # A semaphore belongs to the event loop it was first waited on in.
+        self._gates: WeakKeyDictionary[asyncio.AbstractEventLoop, asyncio.Semaphore] = WeakKeyDictionary()
+
+    async def call(self, call: Call, context: Context) -> AsyncIterator[Item]:
+        why = self._too_often() or self._overspent(call, context)
+        if why:
+            yield refused(call, "limit_reached", why)
+            return
+        async with self._gate(), closing(self._toolset.call(call, context)) as items:
+            async for item in items:
+                yield item
+
+    def _gate(self) -> "asyncio.Semaphore | nullcontext[None]":
+        if self._parallel is None:
+            return nullcontext()
+        return self._gates.setdefault(asyncio.get_running_loop(), asyncio.Semaphore(self._parallel))
+
+    def _too_often(self) -> str:
+        if self._rate is None:
+            return ""
+        now = asyncio.get_running_loop().time()
+        while self._recent and self._recent[0] <= now - self._rate.seconds:
+            self._recent.popleft()
+        if len(self._recent) >= self._rate.calls:
+            wait = self._recent[0] + self._rate.seconds - now
+            return f"no more than {self._rate.calls} calls in {self._rate.seconds:g} s; again in {wait:.1f} s"
+        self._recent.append(now)
+        return ""
+
+    def _overspent(self, call: Call, context: Context) -> str:
+        whose = (context.subject, context.conversation)
+        spent = self._spent.setdefault(whose, Counter())
+        self._spent.move_to_end(whose)
+        if len(self._spent) > _MOST_CONVERSATIONS:
+            self._spent.popitem(last=False)
+        meant = [pattern for pattern in self._budgets if fnmatchcase(call.name, pattern)]
+        for pattern in meant:
+            if spent[pattern] >= self._budgets[pattern]:
+                return f"the {self._budgets[pattern]} calls this conversation has for {pattern} are spent"
+        spent.update(meant)
+        return ""

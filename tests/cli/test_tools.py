@@ -1,0 +1,133 @@
+"""`callsmith tools`, and `--trace`, which gives it something to report on."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import httpx2
+import pytest
+
+CALL = "<tool_call>\n<name>{}</name>\n<arguments>{}</arguments>\n</tool_call>"
+SECRET = "hunter2-Ada-Lovelace"
+
+
+@pytest.fixture
+def script(tmp_path: Path):
+    """A model that gives these replies, one after another."""
+
+    def write(*replies: str) -> str:
+        path = tmp_path / "replies.jsonl"
+        path.write_text("".join(json.dumps(reply) + "\n" for reply in replies), "utf-8")
+        return f"scripted:{path}"
+
+    return write
+
+
+@pytest.mark.parametrize("command", [(), ("list",), ("report",)], ids=["tools", "list", "report"])
+def test_every_command_explains_itself(callsmith, command: tuple[str, ...]):
+    told = callsmith("tools", *command, "--help")
+    assert (told.code, "Usage: " in told.out) == (0, True)
+
+
+def test_tools_are_listed_with_what_they_cost_and_whether_they_do_something(callsmith):
+    told = callsmith("tools", "list", "--tools", "demo")
+    assert told.code == 0
+    assert "calculate" in told.out
+    assert "(an estimate)" in told.out
+    rows = json.loads(callsmith("tools", "list", "--json").out)
+    by_name = {row["name"]: row for row in rows}
+    assert by_name["calculate"]["arguments"] == ["expression"]
+    assert not by_name["calculate"]["side_effects"]
+    assert {row["side_effects"] for row in rows} == {True, False}
+    assert all(10 < row["tokens"] < 1000 for row in rows)
+    assert f"{len(rows)} tools, about {sum(row['tokens'] for row in rows)} tokens" in told.out
+
+
+def test_a_longer_description_costs_more(callsmith, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "costly_tools.py").write_text(
+        'from callsmith.core.values import Tool\n\n\nclass Listed:\n    async def tools(self):\n'
+        '        return [Tool("short"), Tool("shirt", "x" * 400)]\n\n    def call(self, call, context): ...\n\n\n'
+        "listed = Listed()\n",
+        "utf-8",
+    )  # fmt: skip
+    short, long = json.loads(callsmith("tools", "list", "--tools", "costly_tools:listed", "--json").out)
+    assert long["tokens"] - short["tokens"] == 100
+
+
+def test_tools_that_are_not_there_are_told(callsmith):
+    told = callsmith("tools", "list", "--tools", "no_such_module")
+    assert (told.code, told.err) == (2, "error: there is no Python module 'no_such_module' here\n")
+
+
+@pytest.mark.req("R221")
+def test_chats_are_traced_without_what_was_said_and_reported_on(callsmith, script, tmp_path: Path):
+    trace = str(tmp_path / "trace.jsonl")
+    for _ in range(2):
+        model = script(
+            CALL.format("get_time", json.dumps({"timezone": SECRET})), CALL.format("calculate", '{"expression": "6 * 7"}'), SECRET
+        )
+        assert callsmith("chat", "--model", model, "--trace", trace, f"I am {SECRET}.").code == 0
+    assert SECRET not in Path(trace).read_text("utf-8")
+    told = callsmith("tools", "report", "--trace", trace)
+    assert told.code == 0
+    assert told.out.startswith("2 turns\n")
+    never = next(line for line in told.out.splitlines() if line.startswith("Never called: "))
+    assert "get_weather" in never and "calculate" not in never
+    assert "  get_time in vain, then calculate (2 ×)" in told.out
+    as_json = json.loads(callsmith("tools", "report", "--trace", trace, "--json").out)
+    assert as_json["tools"]["get_time"]["failed"] == 2
+    assert as_json["tools"]["calculate"] | {"seconds": 0, "tokens": 0} == {
+        "offered": 2, "called": 2, "invalid": 0, "repaired": 0, "declined": 0, "failed": 0, "timeouts": 0,
+        "outcomes": {"ok": 2}, "seconds": 0, "tokens": 0,
+    }  # fmt: skip
+    assert as_json["confused"] == [{"tool": "get_time", "other": "calculate", "why": "instead", "times": 2}]
+
+
+def test_calls_that_nobody_approves_are_reported_as_declined(callsmith, script, tmp_path: Path):
+    trace = str(tmp_path / "trace.jsonl")
+    arguments = json.dumps({"to": "Ada", "text": "Hi"})
+    callsmith("chat", "--model", script(CALL.format("send_message", arguments), "Well."), "--trace", trace, "Write to Ada.")
+    tools = json.loads(callsmith("tools", "report", "--trace", trace, "--json").out)["tools"]
+    assert (tools["send_message"]["called"], tools["send_message"]["declined"]) == (1, 1)
+
+
+def test_without_the_option_nothing_is_written(callsmith, script, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.chdir(tmp_path)
+    callsmith("chat", "--model", script("Hi."), "Hello")
+    assert [path.name for path in tmp_path.iterdir()] == ["replies.jsonl"]
+
+
+@pytest.mark.req("R221")
+def test_the_server_traces_across_processes(callsmith, script, tmp_path: Path):
+    trace = str(tmp_path / "trace.jsonl")
+    for _ in range(2):
+        model = script(CALL.format("calculate", '{"expression": "6 * 7"}'), "Done.")
+        command = [sys.executable, "-m", "callsmith", "serve", "--port", "0", "--model", model, "--tools", "demo"]
+        process = subprocess.Popen([*command, "--trace", trace], stdout=subprocess.PIPE, text=True)
+        try:
+            assert process.stdout
+            url = process.stdout.readline().partition(" at ")[2].partition("/v1")[0]
+            body = {"model": "scripted", "messages": [{"role": "user", "content": SECRET}]}
+            assert httpx2.post(f"{url}/v1/chat/completions", json=body).status_code == 200
+        finally:
+            process.kill()
+            process.communicate()
+    assert SECRET not in Path(trace).read_text("utf-8")
+    told = json.loads(callsmith("tools", "report", "--trace", trace, "--json").out)
+    assert (told["turns"], told["tools"]["calculate"]["called"]) == (2, 2)
+
+
+def test_lines_that_are_no_turns_are_counted_and_passed_over(callsmith, tmp_path: Path):
+    trace = tmp_path / "trace.jsonl"
+    trace.write_text('{"when":1,"model":"m"}\n{"when":2,"mod', "utf-8")
+    told = callsmith("tools", "report", "--trace", str(trace))
+    assert told.err == "1 of 2 lines are no turns and were passed over\n"
+    assert told.out == "1 turns\nNever called: none\nOften invalid: none\nConfused: none\n"
+
+
+def test_a_trace_that_cannot_be_written_is_told_before_anything_is_said(callsmith, script, tmp_path: Path):
+    told = callsmith("chat", "--model", script("Hi."), "--trace", str(tmp_path / "missing" / "t.jsonl"), "Hello")
+    assert (told.code, told.out) == (1, "")
+    assert told.err.startswith("error: cannot write ")

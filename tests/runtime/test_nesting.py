@@ -1,0 +1,134 @@
+"""Runs inside tools: how deep they may go, and what they take over from the run around them."""
+
+import asyncio
+import threading
+import time
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from callsmith.core.approval import Approved, Policy
+from callsmith.core.events import ConfirmationNeeded, ToolFinished, TurnEnded
+from callsmith.core.ports import Context
+from callsmith.core.values import Call, Message, Request
+from callsmith.runtime.door import run_sync
+from callsmith.runtime.execute import Limits
+from callsmith.runtime.loop import run
+from callsmith.tools.functions import Functions, tool
+from callsmith.tools.wrap import Confirmed
+
+from .fakes import ASKED, Told, calls, ended, everything, finished, says
+
+
+def asks_itself(seen: list[Context], way: str) -> Functions:
+    """A tool that runs a conversation with itself as the tool, in one way or another."""
+
+    def model() -> Told:
+        return Told(calls(Call("ask", {}, "c1")), says("asked"))
+
+    async def ask(context: Context) -> str:
+        seen.append(context)
+        events = [event async for event in run(model(), toolset, ASKED)]
+        return "; ".join(result.text for result in finished(events))
+
+    def ask_in_a_thread(context: Context) -> str:
+        seen.append(context)
+        turn = run_sync(model(), toolset, ASKED)
+        return "; ".join(message.content for message in turn.messages if message.role == "tool")
+
+    ways: dict[str, Callable[..., Any]] = {"task": ask, "thread": ask_in_a_thread}
+    toolset = Functions(tool(name="ask")(ways[way]))
+    return toolset
+
+
+@pytest.mark.req("R193")
+@pytest.mark.req("R96")
+@pytest.mark.parametrize("way", ["task", "thread"])
+async def test_recursive_tool_call_limited_by_max_iterations(way: str):
+    seen: list[Context] = []
+    model = Told(calls(Call("ask", {}, "c1")), says("done"))
+    events = await everything(model, asks_itself(seen, way))
+    assert [context.depth for context in seen] == [1, 2, 3, 4, 5, 6]
+    assert Limits().depth == Limits().iterations == 6
+    (result,) = finished(events)
+    assert result.text == "limit_reached: tools that run tools are nested 6 deep, which is the limit"
+    assert ended(events).messages[-1].content == "done"
+
+
+async def test_the_limit_of_depth_reaches_the_model_around_it_as_a_failure():
+    async def strict() -> None:
+        await everything(Told(says("never")), Functions(), limits=Limits(depth=1))
+
+    (result,) = finished(await everything(Told(calls(Call("strict", {}, "c1")), says("done")), Functions(strict)))
+    assert (result.ok, result.code) == (False, "limit_reached")
+
+
+async def test_a_run_beside_others_is_not_inside_them():
+    seen: list[int] = []
+
+    async def look(context: Context) -> None:
+        seen.append(context.depth)
+        await asyncio.sleep(0.01)
+
+    model = Told(calls(Call("look", {}, "a"), Call("look", {}, "b")), calls(Call("look", {}, "c")), says("done"))
+    await asyncio.gather(*(everything(model_, Functions(look)) for model_ in (model, Told(*model.answers))))
+    await everything(Told(calls(Call("look", {}, "a")), says("done")), Functions(look))
+    assert set(seen) == {1}
+
+
+@tool(side_effects=True)
+async def pay(euros: int) -> str:
+    """Send money."""
+    return f"paid {euros}"
+
+
+@pytest.mark.req("R97")
+@pytest.mark.parametrize("passed_on", [False, True])
+async def test_a_run_inside_a_tool_keeps_its_callers_policy_and_has_no_claim_to_its_decisions(passed_on: bool):
+    inside: list[Any] = []
+
+    async def agent(context: Context) -> str:
+        options = {"context": context} if passed_on else {}
+        inner = Told(calls(Call("rate", {}, "r"), Call("pay", {"euros": 9}, "c1")), says("done"))
+        inside.extend(await everything(inner, Confirmed(Functions(pay, rate)), **options))
+        inside.append(context)
+        return "ok"
+
+    async def rate() -> int:
+        return 7
+
+    outer = Confirmed(Functions(tool(side_effects=True)(agent), pay))
+    context = Context(subject="ada", decisions={"c1": Approved()}, granted=frozenset({"pay"}), tighten=Policy(otherwise="ask"))
+    history = Request((*ASKED.messages, Message.assistant(calls=[Call("agent", {}, "c1")])))
+    events = await everything(Told(says("done")), outer, history, context=context)
+    assert [result.ok for result in finished(events)] == [True]
+    asked = [event.call.name for event in inside if isinstance(event, ConfirmationNeeded)]
+    assert asked == ["rate", "pay"]
+    assert [event.reason for event in inside if isinstance(event, TurnEnded)] == ["confirmation"]
+    assert not any(isinstance(event, ToolFinished) for event in inside)
+
+
+async def test_a_run_in_a_thread_that_was_given_up_makes_no_further_call():
+    made: list[str] = []
+    over = threading.Event()
+
+    def agent() -> str:
+        inner = Told(calls(Call("slow", {}, "c1")), calls(Call("act", {}, "c2")), says("done"))
+        try:
+            return run_sync(inner, Functions(slow, act), ASKED).reason
+        finally:
+            over.set()
+
+    def slow() -> None:
+        made.append("slow")
+        time.sleep(0.3)
+
+    def act() -> None:
+        made.append("act")
+
+    model = Told(calls(Call("agent", {}, "c1")), says("done"))
+    (result,) = finished(await everything(model, Functions(agent), limits=Limits(seconds=0.1)))
+    assert result.code == "timeout"
+    assert await asyncio.to_thread(over.wait, 3)
+    assert made == ["slow"]
