@@ -3,7 +3,7 @@
 import argparse
 from importlib import import_module
 
-NAMES = ("startup", "reader", "grammar", "constrained")
+NAMES = ("startup", "reader", "grammar", "gbnf", "constrained", "loop", "soundness")
 
 
 def main() -> None:

@@ -1,4 +1,5 @@
-"""What a constrained call costs beside an unconstrained one, and what fast-forwarding over forced tokens saves.
+"""What a constrained call costs beside an unconstrained one, what fast-forwarding over forced tokens saves, and what share of a
+step goes into holding the answer to its grammar and choosing a token.
 
 Only decoding is compared: every prompt is asked once before it is measured, so that it is already in the model's memory.
 """
@@ -11,7 +12,11 @@ from benchmarks.table import show
 from callsmith.core.events import CallReady
 from callsmith.core.schema import validate
 from callsmith.core.values import Choice, Message, Request, Sampling, Tool
+from callsmith.engines import Piece
+from callsmith.engines.gguf import Logits
+from callsmith.engines.libllama import cores
 from callsmith.engines.llama import LlamaEngine
+from callsmith.engines.sequence import Sequence
 from callsmith.models import Options, open_model
 from callsmith.models.local import LocalModel
 from callsmith.models.weights import fetch
@@ -46,10 +51,38 @@ class Answer:
     tokens: int
     decodes: int
     valid: bool
+    choosing: float  # seconds of computing spent in masks and sampling
+    computing: float  # and in all, by one core
 
     @property
     def per_token(self) -> float:
         return self.seconds / max(1, self.tokens) * 1000
+
+    @property
+    def share(self) -> float:
+        """How much of the time, in per cent, goes into masks and sampling."""
+        return 100 * self.choosing / self.computing
+
+
+class Choosing:
+    """Watches how long choosing tokens takes, apart from decoding them."""
+
+    seconds = 0.0
+
+    def __init__(self) -> None:
+        self._advance = Sequence.advance
+
+    def __enter__(self) -> None:
+        def advance(sequence: Sequence, logits: Logits) -> list[Piece]:
+            began = time.thread_time()
+            pieces = self._advance(sequence, logits)
+            Choosing.seconds += time.thread_time() - began
+            return pieces
+
+        Sequence.advance = advance
+
+    def __exit__(self, *_: object) -> None:
+        Sequence.advance = self._advance
 
 
 def main(model: str) -> None:
@@ -62,13 +95,17 @@ def main(model: str) -> None:
     rows: list[tuple[str, Answer]] = []
     for name, request, fast_forward in ways:
         engine.fast_forward = fast_forward
-        answers = asyncio.run(_answers(local, engine, request))
+        with Choosing():
+            answers = asyncio.run(_answers(local, engine, request))
         rows.append((name, sorted(answers, key=lambda answer: answer.seconds)[len(answers) // 2]))
     engine.close()
     show(
         f"{model}: one call, decoding only, median of {RUNS}",
-        ("", "ms a call", "tokens", "decodes", "ms a token", "valid call"),
-        [(name, one.seconds * 1000, one.tokens, one.decodes, one.per_token, "yes" if one.valid else "no") for name, one in rows],
+        ("", "ms a call", "tokens", "decodes", "ms a token", "choosing %", "valid call"),
+        [
+            (name, one.seconds * 1000, one.tokens, one.decodes, one.per_token, one.share, "yes" if one.valid else "no")
+            for name, one in rows
+        ],
     )
     (_, free), (_, slow), (_, fast) = rows
     call = [one.seconds / free.seconds for one in (slow, fast)]
@@ -86,11 +123,11 @@ async def _answers(model: LocalModel, engine: LlamaEngine, request: Request) -> 
 
 async def _answer(model: LocalModel, engine: LlamaEngine, request: Request) -> Answer:
     decodes, sampled = engine.stats.decodes, engine.stats.sampled + engine.stats.forced
-    valid, began = False, time.perf_counter()
+    valid, began, busy, Choosing.seconds = False, time.perf_counter(), time.process_time(), 0.0
     async for event in model.stream(request):
         if isinstance(event, CallReady):
             valid = validate(WEATHER, event.call.arguments) == []
-    seconds = time.perf_counter() - began
+    seconds, computing = time.perf_counter() - began, (time.process_time() - busy) / min(cores(), 2)
     await asyncio.sleep(0.2)  # an answer that was ended early is only then accounted for
     tokens = engine.stats.sampled + engine.stats.forced - sampled
-    return Answer(seconds, tokens, engine.stats.decodes - decodes, valid)
+    return Answer(seconds, tokens, engine.stats.decodes - decodes, valid, Choosing.seconds, computing)

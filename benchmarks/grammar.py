@@ -1,28 +1,200 @@
-"""What a grammar costs: making it for many tools, and the masks while arguments are written."""
+"""What a grammar costs: making it for many tools, and finding the next token in arguments. Beside other engines."""
 
+import gc
+import gzip
+import json
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
 from statistics import median, quantiles
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 
+from benchmarks.rivals import Rival, rivals
 from benchmarks.table import show
-from callsmith.core.values import Call, Choice, Tool
-from callsmith.engines.constraint import Compiler
-from callsmith.engines.gguf import Weights
+from callsmith.core.errors import UsageError
+from callsmith.core.values import Call, Choice, Sampling, Tool
+from callsmith.engines.constraint import Compiler, Held
+from callsmith.engines.gguf import Vocabulary, Weights
 from callsmith.engines.libllama import load
+from callsmith.engines.matcher import Constraint
+from callsmith.engines.sequence import Sampler, settled
 from callsmith.formats import format_named
 from callsmith.formats.write import write
-from callsmith.grammar.calls import grammar_for
-from callsmith.grammar.lark import to_lark
-from callsmith.grammar.nodes import Grammar
+from callsmith.models.grammars import Grammars
 from callsmith.models.weights import fetch
+from tests.formats.corpus import CORPUS
 
 T = TypeVar("T")
 COUNTS = (1, 10, 100, 500)
 FORMATS = ("hermes", "qwen3-coder", "pythonic")
+SETS = 7  # of each size; the median counts
+CALLS = 12  # whose text is gone through
+COPIES = 24  # of a set, for its memory
 CITY = 'New York (the one in the east, "Big Apple") and its five boroughs, from Brooklyn to the Bronx'
+
+
+def main(model: str) -> None:
+    weights = Weights(load(), fetch(model))
+    tools, calls, source = offered()
+    print(f"\nvocabulary of {weights.vocabulary.size:,}, {source}, one call required; medians of {SETS} sets")
+    ours = {name: Ours(weights.vocabulary, name) for name in FORMATS}
+    for name, one in ours.items():
+        rows = [one.row(subset(tools, count)) for count in COUNTS]
+        heads = ("tools", "cold ms", "first choice ms", "warm µs", "anew µs", "KB a set")
+        show(f"{name}: cold and warm to a first mask; anew: the same tools as other objects", heads, rows)
+        show(f"{name}: over the arguments of {CALLS} calls, µs", TEXT_HEADS, [one.text_row(tools[:10], calls)])
+    beside(weights.vocabulary, ours["hermes"], tools, calls)
+    weights.close()
+
+
+TEXT_HEADS = ("tokens", "mask p50", "p99", "ruling out p50", "choosing p50", "p99", "forced %")
+
+
+class Ours:
+    """Grammars of a format, for a vocabulary."""
+
+    def __init__(self, vocabulary: Vocabulary, name: str) -> None:
+        self.vocabulary, self.format = vocabulary, format_named(name)
+        self.compiler = Compiler(vocabulary)
+        self.compiler.compile('start: "a"')  # the tokenizer is made once for all grammars
+        self._noise, self._sampler = np.random.default_rng(1), Sampler(settled(Sampling(seed=1)))
+
+    def start(self, tools: Sequence[Tool], grammars: Grammars | None = None) -> Held:
+        """From the tools to where a mask can be asked for."""
+        made = (grammars or Grammars(self.format, relays=True)).made(tools, Choice("required"), parallel=False)
+        assert made is not None
+        return self.compiler.begin(made)
+
+    def row(self, sets: list[list[Tool]]) -> tuple[float, ...]:
+        cold, chosen, warm, anew = zip(*(self._set(tools) for tools in sets), strict=True)
+        return (len(sets[0]), median(cold), median(chosen), median(warm), median(anew), self._memory(sets[0]))
+
+    def _set(self, tools: list[Tool]) -> tuple[float, float, float, float]:
+        """ms until a mask can be asked for, and from there through the name; µs for the same again, and as other objects."""
+        gc.collect()
+        grammars = Grammars(self.format, relays=True)
+        constraint, cold = timed(lambda: self.start(tools, grammars))
+        _, chosen = timed(lambda: self._through_name(constraint, tools[len(tools) // 2]))
+        warm = median([timed(lambda: self.start(tools, grammars))[1] for _ in range(5)])
+        others = [Tool(one.name, "", one.parameters) for one in tools]
+        return cold, chosen, warm * 1000, timed(lambda: self.start(others, grammars))[1] * 1000
+
+    def _through_name(self, constraint: Held, tool: Tool) -> None:
+        """Write the call up to its arguments: what a relay has to make for it is made there."""
+        text = write(self.format, [Call(tool.name, {"a": 1}, "aaaaaaaaa")])
+        for token in self.vocabulary.tokenize(text[: text.rindex(tool.name) + len(tool.name) + 1]):
+            if not constraint.admits(token):
+                return
+
+    def _memory(self, tools: list[Tool]) -> float:
+        """KB that one more set takes: the same tools under other names, so that nothing is shared."""
+        before, kept = resident(), list[object]()
+        for copy in range(COPIES):
+            renamed = [Tool(f"{one.name}_{copy}", "", one.parameters) for one in tools]
+            grammars = Grammars(self.format, relays=True)
+            kept += [grammars, self.start(renamed, grammars)]
+        return (resident() - before) / COPIES / 1024
+
+    def text_row(self, tools: list[Tool], calls: list[Call]) -> tuple[float, ...]:
+        names, costs, forced, total = {tool.name for tool in tools}, list[tuple[float, ...]](), 0, 0
+        for call in [call for call in calls if call.name in names][:CALLS]:
+            constraint, tokens, skip = self.start(tools), self.vocabulary.tokenize(write(self.format, [call])), 0
+            for token in tokens:
+                skip = skip or len(constraint.forced())
+                if not skip:
+                    costs.append(self._place(constraint, token))
+                forced, skip, total = forced + bool(skip), max(0, skip - 1), total + 1
+                if not constraint.admits(token):
+                    break
+        masks, ruled, chosen = zip(*costs, strict=True)
+        last = (median(chosen), quantiles(chosen, n=100)[98], 100 * forced / total)
+        return (total, median(masks), quantiles(masks, n=100)[98], median(ruled), *last)
+
+    def _place(self, constraint: Held, token: int) -> tuple[float, float, float]:
+        """µs for the whole mask, for ruling out what it does not allow, and for choosing a token without either."""
+        logits = self._noise.standard_normal(self.vocabulary.size, np.float32)
+        logits[token] = 12
+        _, chosen = timed(lambda: self._sampler.choose(logits, constraint))
+        stage = constraint if isinstance(constraint, Constraint) else constraint._stage
+        stage._masked = False
+        _, mask = timed(stage._fill)
+        _, ruled = timed(lambda: constraint.restrict(logits))
+        return mask * 1000, ruled * 1000, chosen * 1000
+
+
+def beside(vocabulary: Vocabulary, ours: Ours, tools: list[Tool], calls: list[Call]) -> None:
+    """The same, next to other engines."""
+    mine = [median([cold(ours.start, some) for some in subset(tools, count)]) for count in COUNTS]
+    _, p50, p99, _, choosing, *_ = ours.text_row(tools[:10], calls)
+    rows: list[tuple[object, ...]] = [("callsmith", *mine, p50, p99, choosing)]
+    for rival in rivals(vocabulary):
+        theirs = [rival_compile(rival, tools, count) for count in COUNTS]
+        masks, ruled = zip(*rival_costs(rival, vocabulary, tools[:10], calls), strict=True)
+        rows.append((rival.name, *theirs, median(masks), quantiles(masks, n=100)[98], median(masks) + median(ruled)))
+        ratios = ", ".join(f"{a / b:.1f}" for a, b in zip(theirs, mine, strict=True) if isinstance(a, float))
+        print(f"  {rival.name} / callsmith: cold {ratios}; a mask {median(masks) / p50:.1f}")
+    heads = ("", *(f"cold {count}" for count in COUNTS), "mask p50 µs", "p99", "token µs")
+    show("beside other engines: cold compile in ms by number of tools; a mask; finding a token by it", heads, rows)
+
+
+def cold(make: Callable[[list[Tool]], object], tools: list[Tool]) -> float:
+    return timed(lambda: make(tools))[1]
+
+
+def rival_compile(rival: Rival, tools: list[Tool], count: int) -> float | str:
+    if count > rival.most:
+        return "not tried"
+    sets = subset(tools, count)[: 1 if count > 10 else SETS]
+    return median([cold(rival.compile, some) for some in sets])
+
+
+def rival_costs(rival: Rival, vocabulary: Vocabulary, tools: list[Tool], calls: list[Call]) -> Iterator[tuple[float, float]]:
+    names = {tool.name for tool in tools}
+    for call in [call for call in calls if call.name in names][: CALLS if rival.name == "xgrammar" else 1]:
+        made, text = rival.compile(tools), write(format_named("json"), [call])
+        yield from rival.costs(made, vocabulary.tokenize(text))
+
+
+# --- what is offered --------------------------------------------------------------------------------------------------------
+
+
+def offered() -> tuple[list[Tool], list[Call], str]:
+    """Tools, calls of them, and where they are from: BFCL where it is at hand."""
+    file = Path(CORPUS) / "bfcl_gold.jsonl.gz"
+    if not file.is_file():
+        made = [tool(number) for number in range(max(COUNTS) * 2)]
+        return made, [Call(one.name, {"city": CITY, "unit": "celsius", "loud": True}) for one in made], "generated tools"
+    tools, calls = dict[str, Tool](), list[Call]()
+    with gzip.open(file, "rt") as lines:
+        for case in map(json.loads, lines):
+            new = {one["function"]["name"]: one["function"] for one in case["tools"] if one["function"]["name"] not in tools}
+            tools |= {name: Tool(name, "", one["parameters"]) for name, one in new.items() if compiles(one)}
+            for one in case["gold"] or ():
+                if one["name"] in new and one["name"] in tools:
+                    calls.append(Call(one["name"], in_order(one["arguments"], new[one["name"]]["parameters"])))
+    return list(tools.values()), calls, f"{len(tools):,} BFCL tools"
+
+
+def compiles(function: dict[str, Any]) -> bool:
+    """Whether the tool can be held to its schema at all, in every format here."""
+    try:
+        for name in FORMATS:
+            Grammars(format_named(name)).made([Tool(function["name"], "", function["parameters"])], Choice("required"))
+    except UsageError:
+        return False
+    return True
+
+
+def in_order(arguments: dict[str, Any], schema: dict[str, Any]) -> dict[str, Any]:
+    return {key: arguments[key] for key in schema["properties"] if key in arguments}
+
+
+def subset(tools: list[Tool], count: int) -> list[list[Tool]]:
+    """Sets of so many tools, with as few in common as there are."""
+    step = max(1, min(count, (len(tools) - count) // SETS))
+    return [tools[at * step : at * step + count] for at in range(SETS)]
 
 
 def tool(number: int) -> Tool:
@@ -37,50 +209,12 @@ def tool(number: int) -> Tool:
     return Tool(f"get_weather_{number}", "The weather.", {"type": "object", "properties": properties, "required": ["city"]})
 
 
-def main(model: str) -> None:
-    weights = Weights(load(), fetch(model))
-    for name in FORMATS:
-        rows = [measured(weights, name, count) for count in COUNTS]
-        heads = ("tools", "nodes", "lark", "compile cold", "warm", "copy µs", "mask p50 µs", "p99", "first")
-        show(f"{name}, a required call, vocabulary of {weights.vocabulary.size:,}: ms, and µs where said", heads, rows)
-        print(f"  {COUNTS[-1]} tools cost {sum(rows[-1][1:4]) / sum(rows[0][1:4]):.0f} times what one costs")
-    weights.close()
-
-
-def measured(weights: Weights, name: str, count: int) -> tuple[float, ...]:
-    """A row of the table: the steps of making the grammar, and its masks."""
-    format, tools = format_named(name), [tool(number) for number in range(count)]
-    grammar, nodes = timed(lambda: grammar_for(format, tools, Choice("required"), parallel=False))
-    assert grammar is not None
-    lark, text = timed(lambda: to_lark(grammar, weights.vocabulary.specials))
-    compiler = Compiler(weights.vocabulary)
-    compiler.compile('start: "a"')  # the tokenizer is made once for all grammars
-    _, cold = timed(lambda: compiler.compile(lark))
-    warm = [timed(lambda: compiler.start(grammar))[1] for _ in range(5)]
-    _, copying = timed(lambda: compiler.compile(lark).deep_copy())
-    masks = mask_times(compiler, weights, grammar, format_text(name, tools[count // 2]))
-    return (count, nodes, text, cold, median(warm), copying * 1000, median(masks), quantiles(masks, n=100)[98], masks[0])
-
-
-def format_text(name: str, tool: Tool) -> str:
-    arguments = {"city": CITY, "unit": "celsius", "places": [{"city": CITY, "zip": "10001"}, {"city": "Köln"}], "loud": True}
-    return write(format_named(name), [Call(tool.name, arguments)])
-
-
-def mask_times(compiler: Compiler, weights: Weights, grammar: Grammar, text: str) -> list[float]:
-    """µs for the mask before each token of the text."""
-    vocabulary, times = weights.vocabulary, list[float]()
-    constraint = compiler.begin(grammar)
-    logits = np.zeros(vocabulary.size, np.float32)
-    for token in vocabulary.tokenize(text):
-        logits[:] = 0
-        times.append(timed(lambda: constraint.restrict(logits))[1] * 1000)
-        assert logits[token] == 0, f"{vocabulary.text(token)!r} is not allowed"
-        constraint.consume(token)
-    return times
+def resident() -> int:
+    gc.collect()
+    return int(Path("/proc/self/statm").read_text().split()[1]) * 4096
 
 
 def timed(work: Callable[[], T]) -> tuple[T, float]:
-    """What it gives, and the ms it took."""
-    began = time.perf_counter()
-    return work(), (time.perf_counter() - began) * 1000
+    """What it gives, and the ms of computing it took, whatever else the machine was busy with."""
+    began = time.process_time_ns()
+    return work(), (time.process_time_ns() - began) / 1e6

@@ -1,12 +1,18 @@
 """How the next token is chosen."""
 
+from typing import Any
+
 import pytest
 
 pytest.importorskip("numpy")
 pytest.importorskip("llguidance")
 
 import numpy as np
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from numpy.typing import NDArray
 
+from callsmith.core.errors import ModelError
 from callsmith.core.values import Sampling
 from callsmith.engines.sequence import Sampler, settled
 
@@ -53,3 +59,63 @@ def test_the_same_seed_draws_the_same() -> None:
 def test_what_was_asked_for_goes_before_the_defaults() -> None:
     sampling = settled(Sampling(temperature=0.0, stop=("x",)), Sampling(temperature=0.6, top_k=20))
     assert sampling == Sampling(temperature=0.0, top_k=20, stop=("x",))
+
+
+# -- under a constraint
+
+
+class Allowed:
+    """A constraint that allows some tokens, and counts how often it is asked for all of them."""
+
+    def __init__(self, mask: NDArray[np.bool_]) -> None:
+        self.mask, self.asked_for_all = mask, 0
+
+    def among(self, tokens: NDArray[np.intp]) -> NDArray[np.bool_]:
+        return self.mask[tokens]
+
+    def tokens(self) -> NDArray[np.intp]:
+        self.asked_for_all += 1
+        return np.flatnonzero(self.mask)
+
+
+@settings(max_examples=200, deadline=None)
+@given(
+    seed=st.integers(0, 2**32),
+    share=st.sampled_from([0.002, 0.05, 0.5, 0.98]),
+    spread=st.sampled_from([0.0, 0.5, 3.0, 20.0]),
+    sampling=st.builds(
+        Sampling,
+        temperature=st.sampled_from([0.0, 0.3, 1.0, 2.5]),
+        top_k=st.sampled_from([None, 1, 5, 40]),
+        top_p=st.sampled_from([None, 0.0, 0.3, 0.95]),
+        min_p=st.sampled_from([None, 0.05, 0.5]),
+        seed=st.integers(0, 1000),
+    ),
+)
+def test_a_token_is_chosen_as_if_all_that_is_not_allowed_had_been_ruled_out_first(
+    seed: int, share: float, spread: float, sampling: Sampling
+) -> None:
+    random = np.random.default_rng(seed)
+    logits = (random.standard_normal(1000) * spread).astype(np.float32).round(1)  # rounded: there are ties
+    mask = random.random(1000) < share
+    mask[random.integers(1000)] = True
+    ruled_out = np.where(mask, logits, np.float32(-np.inf))
+    looked_up, naive = Sampler(sampling), Sampler(sampling)
+    held: Any = Allowed(mask)
+    for _ in range(5):
+        assert looked_up.choose(logits, held) == naive.choose(ruled_out)
+
+
+def test_where_the_likeliest_is_allowed_nobody_asks_for_all_that_is() -> None:
+    held: Any = Allowed(np.array([True, True, False, True, True]))
+    assert Sampler(Sampling(temperature=1.0, top_k=2, seed=1)).choose(LOGITS, held) in (1, 3)
+    assert not held.asked_for_all
+    held = Allowed(np.array([True, False, False, True, True]))
+    assert Sampler(Sampling(temperature=0.0)).choose(LOGITS, held) == 3
+    assert held.asked_for_all == 1
+
+
+def test_where_nothing_is_allowed_that_is_an_error_and_not_a_token() -> None:
+    held: Any = Allowed(np.zeros(5, np.bool_))
+    with pytest.raises(ModelError, match="no token"):
+        Sampler(Sampling(temperature=0.0)).choose(LOGITS, held)

@@ -10,15 +10,18 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cache
 
+import llguidance
 import numpy as np
 
 from callsmith.engines import Piece
-from callsmith.engines.constraint import Compiler, Constraint
+from callsmith.engines.constraint import Compiler, Held
 from callsmith.engines.gguf import Vocabulary
 from callsmith.engines.libllama import load
+from callsmith.engines.relayed import Relayed
 from callsmith.engines.text import Writer
 from callsmith.formats.layout import Calls, Each, Format, Ident, Nested, Node, Notation, Opt, nodes_of, texts
 from callsmith.grammar.nodes import Grammar
+from callsmith.grammar.relay import Relay
 from callsmith.models.weights import fetch
 
 LONG = 60  # tokens after which an answer hurries
@@ -47,6 +50,11 @@ def letters(vocabulary: Vocabulary, text: str) -> list[int]:
         for half in ((part[:1], part[1:]) if part in vocabulary.specials else (part,))
     )
     return [token for part in parts for token in vocabulary.tokenize(part)]
+
+
+def matcher(constraint: Held) -> llguidance.LLMatcher:
+    """The matcher at work, of the present stretch if it is a relay."""
+    return (constraint._stage if isinstance(constraint, Relayed) else constraint)._matcher
 
 
 class Dressed(Vocabulary):
@@ -137,7 +145,7 @@ class Sampler:
         self.closers = [vocabulary.tokenize(text) for text in closers]
         self.tempting = [*self.closers, *(vocabulary.tokenize(text) for text in tempting)]
 
-    def draw(self, grammar: Grammar) -> Sample:
+    def draw(self, grammar: Grammar | Relay) -> Sample:
         """One answer, without what the prompt has written of it."""
         constraint = self.compiler.begin(grammar)
         tokens: list[int] = []
@@ -151,7 +159,7 @@ class Sampler:
                     tokens.append(token)
         return self._said(tokens, whole=constraint.ended)
 
-    def _chosen(self, constraint: Constraint, length: int) -> int:
+    def _chosen(self, constraint: Held, length: int) -> int:
         logits = np.roll(self.noise, self.chance.randrange(len(self.noise)))
         if length > LONG:
             logits += self.closing
@@ -161,12 +169,12 @@ class Sampler:
             return self.vocabulary.eos
         return best
 
-    def _tempted(self, constraint: Constraint, length: int) -> list[int]:
+    def _tempted(self, constraint: Held, length: int) -> list[int]:
         """A marker, or as much of it as may stand here; nothing where there is little room anyway."""
         if self.chance.random() > (0.95 if length > LONG else 0.4):
             return []
         tokens = self.chance.choice(self.closers if length > LONG else self.tempting)
-        return tokens[: constraint._matcher.validate_tokens(tokens)]
+        return tokens[: matcher(constraint).validate_tokens(tokens)]
 
     def _said(self, tokens: list[int], *, whole: bool) -> Sample:
         writer, pieces = Writer(), list[Piece]()

@@ -103,3 +103,18 @@ def test_what_nothing_is_known_of_speaks_the_generic_format(opened):
 
 def test_what_the_user_says_wins(opened):
     assert opened("LFM2-8B", CHATML, format="hermes").format == format_named("hermes")
+
+
+@pytest.mark.req("R34")
+def test_a_presets_policy_counts_whatever_the_template_shows_and_the_users_wins(opened, monkeypatch: pytest.MonkeyPatch):
+    mine = presets_in('[mine]\nmodels = ["tiny*"]\nformats = ["hermes"]\npolicy = "required_first_hop"')
+    monkeypatch.setattr(opening, "preset_for", lambda *names: mine[0] if any(map(mine[0].knows, names)) else None)
+    shown = CALLING.replace("CALLS", KNOWN)
+    assert opened("Tiny 1B", shown).traits.policy == "required_first_hop"
+    assert opened("Tiny 1B", shown, policy="auto").traits.policy == "auto"
+    assert opened("LFM2-8B", shown).traits.policy == "auto"
+
+
+def test_a_policy_nobody_knows_is_an_error_when_presets_are_loaded():
+    with pytest.raises(UnknownName, match="choice policy"):
+        presets_in('[mine]\nmodels = ["*"]\nformats = ["json"]\npolicy = "always"')

@@ -27,10 +27,14 @@ class Piece:
 
 @dataclass(frozen=True, slots=True)
 class Finished:
-    """The text has ended: by itself, a stop string or the end of the grammar ("stop"), or at a length limit ("length")."""
+    """The text has ended: by itself, a stop string or the end of the grammar ("stop"), or at a length limit ("length").
+
+    `matched` is the stop string, where it was one.
+    """
 
     reason: Literal["stop", "length"]
     usage: Usage = Usage()
+    matched: str = ""
 
 
 class Engine(Protocol):

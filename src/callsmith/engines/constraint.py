@@ -1,22 +1,30 @@
 """Grammars at work: which tokens may come next, by llguidance."""
 
 import re
-from collections import OrderedDict
 from collections.abc import Callable, Iterable
-from typing import Any, Final
+from threading import Lock
+from typing import Any, Final, TypeAlias
 
 import llguidance
-import numpy as np
 
-from callsmith.core.errors import ModelError, UnsupportedSchema, UsageError
+from callsmith.core.errors import UnsupportedSchema, UsageError
 from callsmith.engines.gguf import Logits, Vocabulary
+from callsmith.engines.kept import Kept
+from callsmith.engines.matcher import Constraint
+from callsmith.engines.relayed import Course, Relayed, course_of, naming
 from callsmith.grammar.lark import to_lark
 from callsmith.grammar.nodes import Grammar
+from callsmith.grammar.relay import Relay
 
 _KEPT: Final = 64  # compiled grammars, 30 to 300 KB each
 
 # A mask that runs out of fuel is not an error to llguidance: it allows the end of the answer and nothing else. So: plenty of it.
 _LIMITS: Final = llguidance.LLParserLimits(step_lexer_fuel=2_000_000, step_max_items=500_000, verbose_errors=False)
+
+# Tokens that may all stand in a string, if any text may, are not tried one by one. These are the kinds llguidance has for JSON,
+# but that the first, with nearly all tokens in it, also fits between single quotes.
+_TEXT: Final = r'[^"\\\x00-\x1F\x7F]'
+_SLICES: Final = [r"[\x20\x0A\x0D\x09]+", _TEXT.replace('"', "\"'") + "{1,10}", f"{_TEXT}{{1,30}}", f"{_TEXT}+"]
 
 _SCHEMA_FAULT: Final = re.compile(r"failed to compile JSON schema: (.*?)(?:\n +\d+ \||\Z)", re.DOTALL)
 # How llguidance speaks of the keyword at fault. Words that are also English ("not", "items") count only where they are quoted.
@@ -31,74 +39,22 @@ _KEYWORDS: Final = (
 )
 
 
-class Constraint:
-    """One answer's place in its grammar."""
-
-    def __init__(self, matcher: llguidance.LLMatcher, width: int) -> None:
-        self._matcher = matcher
-        self._width = width
-        self._mask = np.zeros(-(-width // 32), np.uint32)
-
-    @property
-    def holds(self) -> bool:
-        """Whether the answer is held to the grammar here: always."""
-        return True
-
-    @property
-    def ended(self) -> bool:
-        """The grammar is complete: nothing can follow."""
-        return self._matcher.is_stopped()
-
-    @property
-    def may_end(self) -> bool:
-        """What has been said is a whole answer, though more may follow."""
-        return self._matcher.is_accepting()
-
-    def restrict(self, logits: Logits) -> None:
-        """Rule out, in place, every token the grammar does not allow here."""
-        self._matcher.unsafe_compute_mask_ptr(self._mask.ctypes.data, self._mask.nbytes)
-        self._check()
-        forbidden = np.unpackbits(np.invert(self._mask).view(np.uint8), count=self._width, bitorder="little")
-        np.copyto(logits, np.float32(-np.inf), where=forbidden.view(np.bool_))
-
-    def admits(self, token: int) -> bool:
-        """Take in a token that nobody has masked, if the grammar has it here."""
-        return self._matcher.try_consume_tokens([token]) == 1
-
-    def consume(self, token: int) -> None:
-        """The answer goes on with this token."""
-        self._matcher.consume_token(token)
-        self._check()
-
-    def forced(self) -> list[int]:
-        """The tokens that must come next, as far as there is no choice. They are not consumed yet."""
-        tokens = self._matcher.compute_ff_tokens()
-        self._check()
-        return tokens
-
-    def _check(self) -> None:
-        if self._matcher.is_error():
-            raise ModelError(f"the grammar engine gave up: {self._matcher.get_error()}", hint="simplify the tools' schemas")
+Held: TypeAlias = Constraint | Relayed
 
 
 class Watch:
     """A constraint that begins where the answer writes a trigger of its grammar. Until then nothing is ruled out, or costs."""
 
-    def __init__(self, begin: Callable[[], Constraint], triggers: Iterable[bytes], vocabulary: Vocabulary) -> None:
+    def __init__(self, begin: Callable[[], Held], triggers: Iterable[bytes], vocabulary: Vocabulary) -> None:
         self._begin = begin
         self._triggers = tuple(triggers)
         self._longest = max(len(trigger) for trigger in self._triggers)
         self._vocabulary = vocabulary
         self._tokens: list[int] = []
         self._tail = b""
-        self._ready: Constraint | None = None  # begun, once a trigger has been written
+        self._ready: Held | None = None  # begun, once a trigger has been written
         self._taken = False  # it has taken in the token that is still to be consumed
         self._lost = False  # what was written before the trigger is not of the grammar: it can hold nothing to it
-
-    @property
-    def holds(self) -> bool:
-        """Whether the answer is held to the grammar already."""
-        return self._ready is not None
 
     @property
     def ended(self) -> bool:
@@ -122,6 +78,11 @@ class Watch:
             return False
         self._ready, self._taken = constraint, True
         return True
+
+    @property
+    def held(self) -> Held | None:
+        """The constraint, if it holds already."""
+        return self._ready
 
     def restrict(self, logits: Logits) -> None:
         """Rule out what the grammar does not allow here, if it holds already."""
@@ -148,14 +109,18 @@ class Watch:
 
 
 class Compiler:
-    """Compiles grammars for one vocabulary, and keeps the latest ones."""
+    """Compiles grammars for one vocabulary, and keeps the latest ones. For any thread."""
 
     def __init__(self, vocabulary: Vocabulary) -> None:
         self._vocabulary = vocabulary
         self._tokenizer: llguidance.LLTokenizer | None = None
-        self._compiled: OrderedDict[str, llguidance.LLMatcher] = OrderedDict()
+        self._lock = Lock()  # a matcher is for one thread at a time, also to be copied
+        self._texts: Kept[llguidance.LLMatcher] = Kept(_KEPT)
+        self._grammars: Kept[tuple[Grammar, llguidance.LLMatcher]] = Kept(_KEPT)
+        self._courses: Kept[tuple[Relay, Course | None]] = Kept(_KEPT)
+        self._checked: Kept[tuple[Relay, set[str]]] = Kept(_KEPT)
 
-    def start(self, grammar: Grammar) -> Constraint | Watch:
+    def start(self, grammar: Grammar | Relay) -> Held | Watch:
         """A constraint for this grammar, or where it has triggers a watch for them."""
         begun = self.begin(grammar)  # also where it is only watched for: what is wrong with a grammar is told before the answer
         if not grammar.triggers:
@@ -163,26 +128,51 @@ class Compiler:
         triggers = (self._vocabulary.marked_text(trigger) for trigger in grammar.triggers)
         return Watch(lambda: self.begin(grammar), triggers, self._vocabulary)
 
-    def begin(self, grammar: Grammar) -> Constraint:
+    def begin(self, grammar: Grammar | Relay) -> Held:
         """A constraint at the beginning of the grammar, or after its prefix where the prompt has written one already."""
-        matcher = self.compile(to_lark(grammar, self._vocabulary.specials)).deep_copy()
-        if grammar.prefix and not matcher.consume_tokens(self._vocabulary.tokenize(grammar.prefix)):
+        if isinstance(grammar, Grammar):
+            return self._at(grammar)
+        known = self._courses.get(id(grammar)) or self._courses.put(id(grammar), (grammar, course_of(grammar, self._vocabulary)))
+        return Relayed(known[1], self._at, self._vocabulary) if known[1] else self._at(grammar.whole())
+
+    def _at(self, grammar: Grammar) -> Constraint:
+        known = self._grammars.get(id(grammar)) or self._grammars.put(id(grammar), (grammar, self._prepared(grammar)))
+        with self._lock:
+            return Constraint(known[1].deep_copy(), self._vocabulary.size)
+
+    def _prepared(self, grammar: Grammar) -> llguidance.LLMatcher:
+        matcher = self.compile(to_lark(grammar, self._vocabulary.specials))
+        if not grammar.prefix:
+            return matcher
+        with self._lock:
+            matcher = matcher.deep_copy()
+        if not matcher.consume_tokens(self._vocabulary.tokenize(grammar.prefix)):
             raise UsageError(f"the grammar does not begin with {grammar.prefix!r}: {matcher.get_error()}")
-        return Constraint(matcher, self._vocabulary.size)
+        return matcher
 
     def compile(self, lark: str) -> llguidance.LLMatcher:
         """The matcher for this text, to be copied and never used itself."""
-        if lark in self._compiled:
-            self._compiled.move_to_end(lark)
-            return self._compiled[lark]
-        self._tokenizer = self._tokenizer or _tokenizer(self._vocabulary)
+        return self._texts.get(lark) or self._texts.put(lark, self._compiled(lark))
+
+    def unchecked(self, relay: Relay) -> list[str]:
+        """The tools of the relay that nobody has tried yet."""
+        known = self._checked.get(id(relay)) or self._checked.put(id(relay), (relay, set()))
+        return [name for name in relay.first if name not in known[1]]
+
+    def check(self, relay: Relay, name: str) -> None:
+        """Compile the call of one tool, only to see that it can be."""
+        with naming(name):
+            self._compiled(to_lark(relay.alone(name), self._vocabulary.specials))
+        if known := self._checked.get(id(relay)):
+            known[1].add(name)
+
+    def _compiled(self, lark: str) -> llguidance.LLMatcher:
+        with self._lock:
+            self._tokenizer = self._tokenizer or _tokenizer(self._vocabulary)
         grammar = llguidance.LLMatcher.grammar_from_lark(lark)
         matcher = llguidance.LLMatcher(self._tokenizer, grammar, limits=_LIMITS, log_level=0)
         if matcher.is_error():
             raise _refusal(matcher.get_error())
-        self._compiled[lark] = matcher
-        if len(self._compiled) > _KEPT:
-            self._compiled.popitem(last=False)
         return matcher
 
 
@@ -195,6 +185,7 @@ def _tokenizer(vocabulary: Vocabulary) -> llguidance.LLTokenizer:
         vocab_ptr=vocabulary.pointer,
         tokenize_fptr=vocabulary.tokenize_address,
         eos_token=ends or [vocabulary.eos],
+        slices=_SLICES,
     )
 
 

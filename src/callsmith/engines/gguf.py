@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from callsmith.core.errors import ModelError, Unavailable, UsageError
 from callsmith.engines.libllama import Library
+from callsmith.formats.prompt import Prompt
 
 Logits: TypeAlias = NDArray[np.float32]
 
@@ -50,9 +51,9 @@ class Vocabulary:
             raise ModelError(f"the tokenizer needs {-count} tokens for {len(data)} bytes")
         return list(tokens[:count])
 
-    def prompt(self, text: str) -> list[int]:
+    def prompt(self, prompt: Prompt) -> list[int]:
         """The tokens of a prompt: with BOS if the model wants it and the text does not begin with it."""
-        tokens = self.tokenize(text)
+        tokens = [token for piece in prompt.pieces for token in self.tokenize(piece)]
         if self.adds_bos and tokens[:1] != [self.bos]:
             tokens.insert(0, self.bos)
         return tokens
@@ -80,9 +81,13 @@ class Vocabulary:
 
     def marked_text(self, text: str) -> bytes:
         """A text as its tokens say it, special tokens where their text stands."""
-        longest_first = sorted(self.specials, key=len, reverse=True)
-        pieces = re.split("(" + "|".join(map(re.escape, longest_first)) + ")", text) if longest_first else [text]
+        pieces = self._split_specials.split(text) if self._split_specials else [text]
         return b"".join(b"\xff" * (piece in self.specials) + piece.encode() for piece in pieces)
+
+    @cached_property
+    def _split_specials(self) -> re.Pattern[str] | None:
+        longest_first = sorted(self.specials, key=len, reverse=True)
+        return re.compile("(" + "|".join(map(re.escape, longest_first)) + ")") if longest_first else None
 
     def _read_tokens(self) -> list[bytes]:
         buffer, room = C.create_string_buffer(4096), 4096
@@ -256,6 +261,7 @@ def require_room(tokens: list[int], context: Context) -> int:
     room = context.size - len(tokens)
     if room < 1:
         raise UsageError(
-            f"the prompt has {len(tokens)} tokens; the context holds {context.size}, answer included", field="messages"
+            f"the prompt is too long: {len(tokens)} tokens > {context.size} that the context holds, answer included",
+            field="messages",
         )
     return room

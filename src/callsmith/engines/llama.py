@@ -7,7 +7,7 @@ where the next prompt begins alike. Giving up an answer ends its work at once, e
 import asyncio
 import ctypes as C
 from collections.abc import AsyncGenerator, Mapping
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -17,9 +17,10 @@ from callsmith.engines import Finished, Piece
 from callsmith.engines.libllama import cores, load
 from callsmith.formats.prompt import Prompt
 from callsmith.grammar.nodes import Grammar
+from callsmith.grammar.relay import Relay
 
 try:
-    from callsmith.engines.constraint import Compiler
+    from callsmith.engines.constraint import Compiler, Held, Watch
     from callsmith.engines.gguf import SLICE, Context, Slot, Weights, require_room
     from callsmith.engines.sequence import Sequence, settled
 except ModuleNotFoundError as missing:
@@ -58,7 +59,7 @@ class _Job:
 
     prompt: Prompt
     sampling: Sampling
-    grammar: Grammar | None
+    grammar: Grammar | Relay | None
     loop: asyncio.AbstractEventLoop
     outbox: asyncio.Queue[Piece | None] = field(default_factory=asyncio.Queue[Piece | None])
     flag: "C.Array[C.c_char]" = field(default_factory=lambda: C.create_string_buffer(b"0"))
@@ -79,7 +80,9 @@ class _Job:
 
 
 class LlamaEngine:
-    """A GGUF model, as an `Engine`."""
+    """A GGUF model, as an `Engine`. It takes relays too."""
+
+    relays = True
 
     def __init__(self, weights: Weights, context: Context, *, fast_forward: bool = True) -> None:
         self._weights = weights
@@ -89,6 +92,7 @@ class LlamaEngine:
         self._compiler = Compiler(weights.vocabulary)
         self._defaults = _own_settings(weights)
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="callsmith-llama")
+        self._beside = ThreadPoolExecutor(1, thread_name_prefix="callsmith-grammar")  # compiles while a prompt is decoded
         self._running: _Job | None = None
         self._closed = False
         self.fast_forward = fast_forward
@@ -135,7 +139,7 @@ class LlamaEngine:
         return len(self._vocabulary.tokenize(text))
 
     async def generate(
-        self, prompt: Prompt, sampling: Sampling, grammar: Grammar | None = None
+        self, prompt: Prompt, sampling: Sampling, grammar: Grammar | Relay | None = None
     ) -> AsyncGenerator[Piece | Finished, None]:
         """Continue the prompt: pieces of text, then one Finished."""
         self._check_open()
@@ -155,6 +159,7 @@ class LlamaEngine:
         if running := self._running:
             running.give_up()
         self._thread.shutdown(wait=True)
+        self._beside.shutdown(wait=True)
         self._context.close()
         self._weights.close()
 
@@ -170,24 +175,41 @@ class LlamaEngine:
             raise Unavailable("the engine was closed", retryable=True)
         if job.given_up:
             return Finished("stop")
-        prompt = self._vocabulary.prompt(job.prompt.text)
-        sequence = Sequence(
-            self._vocabulary,
-            job.sampling,
-            room=require_room(prompt, self._context),
-            constraint=self._compiler.start(job.grammar) if job.grammar else None,
-            fast_forward=self.fast_forward,
-        )
-        self._context.interrupt_by(job.flag)
-        cached = self._slot.reuse(prompt, exact=job.sampling.seed is not None)
-        job.post(sequence.begin(prompt[cached:]))
-        self._decode(job, sequence)
+        prompt = self._vocabulary.prompt(job.prompt)
+        room = require_room(prompt, self._context)
+        constraint = self._beside.submit(self._compiler.start, job.grammar) if job.grammar else None
+        checks = self._checks(job.grammar)
+        try:
+            self._context.interrupt_by(job.flag)
+            cached = self._slot.reuse(prompt, exact=job.sampling.seed is not None)
+            rest = self._ahead(job, prompt[cached:], constraint)
+            held = constraint.result() if constraint else None
+            sequence = Sequence(self._vocabulary, job.sampling, room=room, constraint=held, fast_forward=self.fast_forward)
+            job.post(sequence.begin(rest))
+            self._decode(job, sequence, checks)
+        finally:
+            for check in checks:
+                check.cancel()
         if self._closed and not sequence.finished:
             raise Unavailable("the engine was closed", retryable=True)
         self._note(len(prompt), cached, sequence)
-        return Finished(sequence.finished or "stop", Usage(len(prompt), sequence.size, cached))
+        return Finished(sequence.finished or "stop", Usage(len(prompt), sequence.size, cached), sequence.matched)
 
-    def _decode(self, job: _Job, sequence: Sequence) -> None:
+    def _ahead(self, job: _Job, prompt: list[int], constraint: "Future[Held | Watch] | None") -> list[int]:
+        """Decode slices of the prompt while its grammar is compiled; what is left of it."""
+        while constraint and not constraint.done() and len(prompt) > SLICE and not job.given_up:
+            self._slot.decode(prompt[:SLICE], wanted=False)
+            self.stats.decodes += 1
+            prompt = prompt[SLICE:]
+        return prompt
+
+    def _checks(self, grammar: Grammar | Relay | None) -> "list[Future[None]]":
+        """Each tool of a relay is tried while the prompt is decoded, so that what is wrong with it is told before the answer."""
+        if not isinstance(grammar, Relay):
+            return []
+        return [self._beside.submit(self._compiler.check, grammar, name) for name in self._compiler.unchecked(grammar)]
+
+    def _decode(self, job: _Job, sequence: Sequence, checks: "list[Future[None]]") -> None:
         """Decode and choose in turn, until the answer is finished or nobody wants it any more."""
         while not sequence.finished and not job.given_up:
             part = sequence.pending[:SLICE]
@@ -195,6 +217,9 @@ class LlamaEngine:
             logits = self._slot.decode(part, wanted=not sequence.pending)
             self.stats.decodes += 1
             if logits is not None:
+                while checks:  # the first choice: what was not tried by now is tried when it is chosen
+                    if not (check := checks.pop()).cancel():
+                        check.result()
                 job.post(sequence.advance(logits))
 
     def _note(self, prompt: int, cached: int, sequence: Sequence) -> None:

@@ -86,7 +86,7 @@ class Scripted:
             await asyncio.sleep(self._pause)
         for released in scanner.close():
             yield released
-        yield Finished(reason, Usage(self.count(prompt.text), said))
+        yield Finished(reason, Usage(self.count(prompt.text), said), scanner.matched)
 
     def count(self, text: str) -> int:
         """How many pieces the text has."""

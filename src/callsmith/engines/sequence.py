@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from callsmith.core.errors import ModelError
 from callsmith.core.values import Sampling
 from callsmith.engines import Piece
-from callsmith.engines.constraint import Constraint, Watch
+from callsmith.engines.constraint import Held, Watch
 from callsmith.engines.gguf import Logits, Vocabulary
 from callsmith.engines.text import Writer
 
@@ -41,16 +41,27 @@ class Sampler:
         self._min_p = max(sampling.min_p or 0.0, _NEGLIGIBLE)
         self._random = np.random.default_rng(None if sampling.seed is None else sampling.seed % 2**64)
 
-    def choose(self, logits: Logits) -> int:
-        """The next token."""
+    def choose(self, logits: Logits, held: Held | None = None) -> int:
+        """The next token, of those the constraint allows. Just as if all others had been ruled out first."""
         best = int(logits.argmax())
+        if held is None or held.among(np.array([best]))[0]:
+            return self._drawn(logits, best, held)
+        allowed = held.tokens()
+        if not len(allowed):
+            raise ModelError("the grammar leaves no token to choose from")
+        left = logits[allowed]
+        return int(allowed[self._drawn(left, int(left.argmax()))])
+
+    def _drawn(self, logits: Logits, best: int, held: Held | None = None) -> int:
         top = float(logits[best])
         if top == -math.inf:
             raise ModelError("the grammar leaves no token to choose from")
         if self._temperature <= 0:
             return best
-        # Few tokens are within reach of the best one: finding them first spares sorting a whole vocabulary.
+        # Few tokens are within reach of the best one: finding them first spares sorting a whole vocabulary, or masking it.
         likely = np.flatnonzero(logits >= top + self._temperature * math.log(self._min_p))
+        if held and len(likely) > 1:
+            likely = likely[held.among(likely)]
         if 0 < self._top_k < len(likely):
             likely = likely[np.argpartition(-logits[likely], self._top_k - 1)[: self._top_k]]
         likely = likely[np.argsort(-logits[likely], kind="stable")]
@@ -73,7 +84,7 @@ class Sequence:
         sampling: Sampling,
         *,
         room: int,
-        constraint: Constraint | Watch | None = None,
+        constraint: Held | Watch | None = None,
         fast_forward: bool = True,
     ) -> None:
         self._vocabulary = vocabulary
@@ -88,6 +99,11 @@ class Sequence:
         self.forced = 0
 
     @property
+    def matched(self) -> str:
+        """The stop string that ended the answer, if one did."""
+        return self._writer.stopped
+
+    @property
     def size(self) -> int:
         """The tokens of the answer so far."""
         return self.sampled + self.forced
@@ -100,14 +116,14 @@ class Sequence:
 
     def advance(self, logits: Logits) -> list[Piece]:
         """Choose the next token, and whatever the grammar forces after it."""
-        if self._constraint:
-            self._constraint.restrict(logits)
-            if self._constraint.holds and self._most - self.size <= min(_LANDING, self._most // 2):
-                logits += _URGE * self._vocabulary.closing[self.size % 2]  # one quote, then the other: either may be text here
-        token = self._sampler.choose(logits)
+        # Nothing is computed ahead while a step decodes: looking up a few tokens takes microseconds, a step milliseconds.
+        held = self._constraint.held if self._constraint else None
+        if held and self._most - self.size <= min(_LANDING, self._most // 2):
+            logits += _URGE * self._vocabulary.closing[self.size % 2]  # one quote, then the other: either may be text here
+        token = self._sampler.choose(logits, held)
         while isinstance(self._constraint, Watch) and not self._constraint.admits(token):
             logits[token] = -math.inf
-            token = self._sampler.choose(logits)
+            token = self._sampler.choose(logits, held)
         self.pending.clear()
         if self._is_end(token):
             self.finished = "stop"
@@ -119,13 +135,14 @@ class Sequence:
         pieces: list[Piece] = []
         if self.finished or not self._constraint or not self._fast_forward:
             return pieces
-        for token in self._constraint.forced():
-            if self._is_end(token):
-                self.finished = "stop"
-            if self.finished:
-                break
-            self.forced += 1
-            pieces += self._take(token)
+        while not self.finished and (tokens := self._constraint.forced()):  # again, for a relay may go on with another grammar
+            for token in tokens:
+                if self._is_end(token):
+                    self.finished = "stop"
+                if self.finished:
+                    break
+                self.forced += 1
+                pieces += self._take(token)
         return pieces
 
     def _take(self, token: int) -> list[Piece]:

@@ -17,7 +17,12 @@ class StopScanner:
     def __init__(self, stops: Iterable[str]) -> None:
         self._stops = tuple(stop for stop in stops if stop)
         self._held: list[Piece] = []
-        self.found = False
+        self.matched = ""
+
+    @property
+    def found(self) -> bool:
+        """Whether a stop string has come."""
+        return bool(self.matched)
 
     def feed(self, piece: Piece) -> list[Piece]:
         """What can be said now."""
@@ -27,11 +32,11 @@ class StopScanner:
             return [piece]
         self._held.append(piece)
         text = "".join(held.text for held in self._held)
-        found = [(start + len(stop), start) for stop in self._stops if (start := text.find(stop)) >= 0]
+        found = [(start + len(stop), start, stop) for stop in self._stops if (start := text.find(stop)) >= 0]
         if not found:
             return self._release(len(text) - self._undecided(text))
-        self.found = True
-        said = self._release(min(found)[1])  # the first to be complete, so that it does not matter how the text was cut
+        _, start, self.matched = min(found)  # the first to be complete, so that it does not matter how the text was cut
+        said = self._release(start)
         self._held.clear()
         return said
 
@@ -70,9 +75,9 @@ class Writer:
         self._scanner = StopScanner(stops)
 
     @property
-    def stopped(self) -> bool:
-        """A stop string has been written; nothing more comes out."""
-        return self._scanner.found
+    def stopped(self) -> str:
+        """The stop string that has been written, after which nothing more comes out; empty before."""
+        return self._scanner.matched
 
     def write(self, data: bytes) -> list[Piece]:
         """An ordinary token."""

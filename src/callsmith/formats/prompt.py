@@ -10,10 +10,12 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from hashlib import sha256
+from itertools import pairwise
 from typing import Any, TypeAlias
 
-from callsmith.core.values import Call, Message, Request, Tool
+from callsmith.core.values import Call, Message, Output, Request, Schema, Tool
 from callsmith.formats.layout import Format
+from callsmith.formats.letters import Letters, unmarked
 from callsmith.formats.template import Template
 from callsmith.formats.write import write
 
@@ -29,24 +31,42 @@ Tools:
 ONE_CALL = "Make one call at a time."
 MANY_CALLS = "Several calls may stand one after another."
 MUST_CALL = "For the next answer a call is required."
+JSON_ONLY = "with {} only, without any other text."
 RESULT = "<tool_response>\n{}\n</tool_response>"
 SIMPLE_PATTERN = re.compile(r"(?P<letter>\[[^\]]+\])\{(?:\d+,)?(?P<count>\d+)\}")
 
 
 @dataclass(frozen=True, slots=True)
 class Prompt:
-    """What the engine continues. `opened` is the tail of `text` that begins the model's own turn (`<think>\\n`, `>>>`, …)."""
+    """What the engine continues. `opened` is the tail of `text` that begins the model's own turn (`<think>\\n`, `>>>`, …).
+
+    `cuts` are places in `text` that no token may reach across: there, letters that somebody wrote only look like a special token.
+    """
 
     text: str
     opened: str = ""
+    cuts: tuple[int, ...] = ()
+
+    @property
+    def pieces(self) -> list[str]:
+        """The text, cut up: what has to be tokenised piece by piece."""
+        return [self.text[start:end] for start, end in pairwise((0, *self.cuts, len(self.text)))]
 
 
-def prompt_for(request: Request, tools: Sequence[Tool], template: Template, format: Format) -> Prompt:
-    """The prompt of a request. `tools` are those its choice leaves: none, and the model is not told of any."""
-    manners = template.manners
-    messages = request.messages
+def prompt_for(
+    request: Request, tools: Sequence[Tool], template: Template, format: Format, specials: frozenset[str] = frozenset()
+) -> Prompt:
+    """The prompt of a request. `tools` are those its choice leaves: none, and the model is not told of any.
+
+    `specials` are the tokenizer's special tokens: where their text stands in what others wrote, it is cut.
+    """
+    manners, letters = template.manners, Letters(specials)
+    messages = tuple(letters.message(message, format.thinks) for message in request.messages)
+    tools = [letters.tool(tool) for tool in tools]
     if tools and not manners.tools:
         messages = _instructed(messages, _instructions(request, tools, format))
+    if request.output and request.output.schema is not None:
+        messages = _instructed(messages, _output_instructions(request.output.schema, among_calls=bool(tools)))
     if not manners.calls:
         messages = tuple(_calls_as_text(message, format) for message in messages)
     if not (manners.results and (manners.tools or manners.calls)):
@@ -54,8 +74,9 @@ def prompt_for(request: Request, tools: Sequence[Tool], template: Template, form
     written = _written(messages, format.ids)
     shown = [_tool(tool) for tool in tools] if manners.tools else []
     thinking = {} if request.thinking is None else {"enable_thinking": request.thinking, "thinking": request.thinking}
-    text, opened = template.begin(written, shown, thinking)
-    return Prompt(text, opened)
+    marked, opened = template.begin(written, shown, thinking)
+    text, cuts = unmarked(marked)
+    return Prompt(text, opened, cuts)
 
 
 def fit_id(id: str, pattern: str) -> str:
@@ -82,6 +103,14 @@ def _instructions(request: Request, tools: Sequence[Tool], format: Format) -> st
         number = f"{number} {MUST_CALL}"
     listed = [f"- {tool.name}: {tool.description}".rstrip(": ") + f"\n  parameters: {_json(tool.parameters)}" for tool in tools]
     return INSTRUCTIONS.format(example=example, number=number, tools="\n".join(listed))
+
+
+def _output_instructions(schema: Schema, *, among_calls: bool) -> str:
+    """What a model is told of the JSON that is wanted: no chat template has a place for it."""
+    plain = schema == Output.json_object().schema
+    lead = "Unless you call a tool, answer" if among_calls else "Answer"
+    text = f"{lead} {JSON_ONLY.format('a JSON object' if plain else 'JSON that fits the schema below')}"
+    return text if plain else f"{text}\n{_json(schema)}"
 
 
 def _instructed(messages: Sequence[Message], text: str) -> tuple[Message, ...]:

@@ -3,10 +3,12 @@
 import ast
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from json.encoder import encode_basestring
 from typing import Any, cast
 
+from callsmith.core.dialect import json_types
+from callsmith.core.schema import pointer, subschemas
 from callsmith.core.values import Schema
 
 NUMBER = re.compile(r"-?(0|[1-9]\d*)(\.\d+)?([eE][+-]?\d+)?")
@@ -35,38 +37,80 @@ def resolve(root: Schema, schema: Any) -> Schema:
         found: Schema = cast(Schema, schema) if isinstance(schema, Mapping) else {}
         if "$ref" not in found:
             return found
-        schema = cast(Any, root)
-        for step in str(found["$ref"]).removeprefix("#").strip("/").split("/"):
-            if step and isinstance(schema, Mapping):
-                schema = cast(Schema, schema).get(step.replace("~1", "/").replace("~0", "~"))
+        schema, _ = located(root, str(found["$ref"])) or ({}, "")
     return {}
+
+
+def located(root: Schema, reference: str) -> tuple[Any, str] | None:
+    """What a reference leads to, and where that stands: by pointer, by `$anchor` or by `$id`. None: nowhere within the schema."""
+    base, _, fragment = reference.partition("#")
+    found: Any = root
+    steps: list[str] = []
+    if base or (fragment and not fragment.startswith("/")):
+        named = _named(root, base, fragment)
+        if named is None:
+            return None
+        steps, found = named
+        fragment = fragment if fragment.startswith("/") else ""
+    for step in _unescaped(fragment).split("/")[1:]:
+        name = step.replace("~1", "/").replace("~0", "~")
+        if isinstance(found, Mapping) and name in found:
+            found = cast(Schema, found)[name]
+        elif isinstance(found, list) and name.isdigit() and int(name) < len(cast(list[Any], found)):
+            found = cast(list[Any], found)[int(name)]
+        else:
+            return None
+        steps.append(name)
+    return found, "#" + pointer(steps)
+
+
+def _named(root: Schema, base: str, anchor: str) -> tuple[list[str], Schema] | None:
+    """The schema of this `$id`, or the one of this anchor."""
+    for tokens, inner in subschemas(root):
+        identity = str(inner.get("$id", ""))
+        named = identity.rstrip("#") == base or identity.rpartition("/")[2] == base if base else identity == f"#{anchor}"
+        if named or (not base and anchor in (inner.get("$anchor"), inner.get("$dynamicAnchor"))):
+            return [str(token) for token in tokens], inner
+    return None
+
+
+def _unescaped(fragment: str) -> str:
+    """Percent escapes as what they stand for."""
+    coded = re.sub(rb"%([0-9a-fA-F]{2})", lambda found: bytes([int(found[1], 16)]), fragment.encode())
+    return coded.decode("utf-8", "replace")
 
 
 def types_of(root: Schema, schema: Any, depth: int = 0) -> frozenset[str]:
     """The JSON types a schema allows; all of them where it says nothing."""
     found = resolve(root, schema)
-    kind = found.get("type")
-    if isinstance(kind, str):
-        allowed = {kind}
-    elif isinstance(kind, list):
-        allowed = {str(one) for one in cast(list[Any], kind)}
-    elif "enum" in found or "const" in found:
+    named = json_types(found)
+    allowed: set[str] = set(ANYTHING)
+    if named is not None:
+        allowed = set(named) & ANYTHING
+    elif "enum" not in found and "const" not in found:
+        if "properties" in found or "additionalProperties" in found:
+            allowed = {"object"}
+        elif "items" in found or "prefixItems" in found:
+            allowed = {"array"}
+    if "enum" in found or "const" in found:
         values = found.get("enum", [found.get("const")])
-        allowed = {SCALARS[type(value)] for value in values if type(value) in SCALARS}
-    elif "properties" in found or "additionalProperties" in found:
-        allowed = {"object"}
-    elif "items" in found or "prefixItems" in found:
-        allowed = {"array"}
-    else:
-        allowed = set(ANYTHING)
-        for keyword in ("anyOf", "oneOf"):
-            if isinstance(found.get(keyword), list) and depth < 8:
-                allowed &= set().union(*(types_of(root, one, depth + 1) for one in found[keyword]))
-        if isinstance(found.get("allOf"), list) and depth < 8:
-            allowed = allowed.intersection(*(types_of(root, one, depth + 1) for one in found["allOf"]))
-    if found.get("nullable") is True:
-        allowed.add("null")
-    return frozenset(allowed & ANYTHING) or ANYTHING
+        kinds = {SCALARS[type(value)] for value in values if type(value) in SCALARS}
+        allowed = both(allowed, kinds) if named is not None else kinds
+    for keyword in ("anyOf", "oneOf", "allOf") if depth < 8 else ():
+        if isinstance(found.get(keyword), list) and found[keyword]:
+            inner = [types_of(root, one, depth + 1) for one in found[keyword]]
+            for kinds in inner if keyword == "allOf" else [frozenset[str]().union(*inner)]:
+                allowed = both(allowed, kinds)
+    return frozenset(allowed) or ANYTHING
+
+
+def both(one: Iterable[str], other: Iterable[str]) -> set[str]:
+    """The types in both. An integer is a number too."""
+    first, second = set(one), set(other)
+    integer = (
+        {"integer"} if ("number" in first and "integer" in second) or ("integer" in first and "number" in second) else set[str]()
+    )
+    return first & second | integer
 
 
 def property_of(root: Schema, schema: Any, key: str, depth: int = 0) -> Schema:

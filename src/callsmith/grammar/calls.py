@@ -2,9 +2,11 @@
 
 import json
 from collections.abc import Sequence
+from functools import cached_property, partial
 from itertools import takewhile
 
-from callsmith.core.values import Choice, Tool
+from callsmith.core.errors import UnsupportedSchema
+from callsmith.core.values import Choice, Output, Tool
 from callsmith.formats.layout import (
     Any,
     Calls,
@@ -13,6 +15,7 @@ from callsmith.formats.layout import (
     Hole,
     Ident,
     Nodes,
+    Notation,
     Obj,
     Opt,
     Raw,
@@ -27,9 +30,10 @@ from callsmith.formats.layout import (
     Node as FormatNode,
 )
 from callsmith.formats.turn import turn_of
-from callsmith.formats.typed import types_of
+from callsmith.formats.words import NAME_LIKE, WORD_LIKE
 from callsmith.formats.write import escaped, literal_text
 from callsmith.grammar.nodes import Alt, Free, Grammar, Lit, Many, Node, Pattern, Seq, Until
+from callsmith.grammar.output import said_as
 from callsmith.grammar.values import KINDS, Ending, Place, Rules, Values, members
 
 ANY_ID = r"[a-zA-Z0-9_-]{1,40}"
@@ -44,37 +48,62 @@ def grammar_for(
     parallel: bool = True,
     opened: str = "",
     thinking: bool = False,
+    output: Output | None = None,
 ) -> Grammar | None:
     """The grammar of an answer; None where nothing is to be constrained.
 
     `opened` is the prompt's tail, `thinking` whether the model may think first (it may always finish a thought the prompt began).
+    With an `output` the answer is that, or calls where they may be made; where they must be, only calls.
     """
     offered = choice.among(tools)
-    if not offered:
+    section = Section(format, offered, parallel) if offered else None
+    if output is not None and choice.mode != "required":
+        return _structured(format, output, section, opened, thinking)
+    if section is None:
         return None
-    section = _Section(format, offered, parallel)
     body = section.required() if choice.mode == "required" else section.auto()
-    prefix, start = _after(format, section, body, opened)
+    prefix, start = after(format, section.head, body, opened)
     if thinking and not prefix and format.thinks:
-        start = Seq((Many(_framed(format, format.thinks), 0, 1), start))
+        start = Seq((Many(framed(format, format.thinks), 0, 1), start))
     triggers = () if choice.mode == "required" or prefix else section.triggers()
     return Grammar(start, section.rules.nodes, prefix, triggers, tuple(dict.fromkeys(section.rules.left)))
 
 
-def _after(format: Format, section: "_Section", body: Node, opened: str) -> tuple[str, Node]:
-    """What of the answer the prompt has already written, and the grammar that includes it."""
+def unenforced(format: Format, tool: Tool) -> tuple[tuple[str, str], ...]:
+    """(path, keyword) of what the grammar of this tool's calls does not enforce."""
+    return tuple(dict.fromkeys(Section(format, (tool,), parallel=False).rules.left))
+
+
+def _structured(format: Format, output: Output, section: "Section | None", opened: str, thinking: bool) -> Grammar:
+    """The output or calls, and nothing else; a thought may come first."""
+    said = said_as(format, output)
+    body, heads = said.node, [said.head]
+    rules, left = {}, said.unenforced
+    if section:
+        body, heads = Alt((section.required(), body)), [said.head, section.head]
+        rules, left = section.rules.nodes, (*section.rules.left, *left)
+    thinks = format.thinks
+    if thinks and (head := literal_text(nodes_of(thinks.open))).strip() and opened.rstrip().endswith(head.rstrip()):
+        return Grammar(Seq((framed(format, thinks), body)), rules, head, (), tuple(dict.fromkeys(left)))
+    begun = (head[:size] for head in heads for size in range(len(head), 0, -1) if opened.endswith(head[:size]))
+    start = Seq((Many(framed(format, thinks), 0, 1), body)) if thinks and thinking else body
+    return Grammar(start, rules, max(begun, key=len, default=""), (), tuple(dict.fromkeys(left)))
+
+
+def after(format: Format, begin: str, body: Node, opened: str) -> tuple[str, Node]:
+    """What of the answer the prompt has already written, and the grammar that includes it; `begin` is how calls begin."""
     for part in format.parts:
         if isinstance(part, Thinks | Says):
             head = literal_text(nodes_of(part.open))
             if head.strip() and opened.rstrip().endswith(head.rstrip()):
-                return head, Seq((_framed(format, part), body))
-    for size in range(len(section.head), 0, -1):
-        if opened.endswith(section.head[:size]):
-            return section.head[:size], body
+                return head, Seq((framed(format, part), body))
+    for size in range(len(begin), 0, -1):
+        if opened.endswith(begin[:size]):
+            return begin[:size], body
     return "", body
 
 
-def _framed(format: Format, part: Thinks | Says) -> Node:
+def framed(format: Format, part: Thinks | Says) -> Node:
     """Text or reasoning between its markers, without a marker that would end it."""
     head, close = Lit(literal_text(nodes_of(part.open))), literal_text(nodes_of(part.close))
     ends = turn_of(format).ends(part).texts
@@ -85,7 +114,7 @@ def _framed(format: Format, part: Thinks | Says) -> Node:
     return Seq((head, Until(core, others), Lit(close[close.index(core) + len(core) :])))
 
 
-class _Section:
+class Section:
     """The calls of a format, for certain tools."""
 
     def __init__(self, format: Format, tools: Sequence[Tool], parallel: bool) -> None:
@@ -93,16 +122,24 @@ class _Section:
         self.part: Calls = format.calls
         self.rules = Rules()
         self.values = Values(self.part.values, self.rules)
-        self.calls = {tool.name: _merged(self._walk(self.part.item, tool)) for tool in tools}
-        self.lead = _common([_leading(call) for call in self.calls.values()])
-        self.rest = {name: _strip(call, self.lead) for name, call in self.calls.items()}
+        self.places = {tool.name: Place.of(tool.parameters, self.rules) for tool in tools}
+        self.calls = {tool.name: merged(self._walk(self.part.item, tool)) for tool in tools}
+        self.lead = common([leading(call) for call in self.calls.values()])
+        self.rest = {name: stripped(call, self.lead) for name, call in self.calls.items()}
         self.open, self.close = literal_text(self.part.open), literal_text(self.part.close)
         self.head = self.open + self.lead
-        most = 1 if not parallel else self.part.most
-        call = self.rules.name(Alt(tuple(self.rest.values())), "call")
-        again = Seq((Lit(self.part.between + self.lead), call))
-        self.tail = Seq((Many(again, 0, None if most is None else most - 1), Lit(self.close)))
-        self.call = call
+        self.most = 1 if not parallel else self.part.most
+
+    @cached_property
+    def call(self) -> Node:
+        """Any of the calls, behind what all of them begin with."""
+        return self.rules.name(Alt(tuple(self.rest.values())), "call")
+
+    @cached_property
+    def tail(self) -> Node:
+        """More calls, and the end."""
+        again = Seq((Lit(self.part.between + self.lead), self.call))
+        return Seq((Many(again, 0, None if self.most is None else self.most - 1), Lit(self.close)))
 
     def required(self) -> Node:
         """At least one call, and nothing else."""
@@ -114,31 +151,35 @@ class _Section:
         if says is None:
             return self._text_and_calls()
         if literal_text(nodes_of(says.close)).strip():
-            said = _framed(self.format, says)
+            said = framed(self.format, says)
             return Alt((said, Seq((Many(said, 0, 1), self.required()))))
         return Alt((Seq((Lit(literal_text(nodes_of(says.open))), self._text_and_calls())), self.required()))
 
     def _text_and_calls(self) -> Node:
         """Text that nothing ends but the marker of a call."""
-        core = self._core()
-        others = tuple(opener for opener in turn_of(self.format).openers if is_strong(opener) and opener not in core)
+        core = self.core()
+        others = self.others(core)
         if is_strong(core):
             after = self.head[self.head.index(core) + len(core) :]
             return Alt((Free((core, *others)), Seq((Until(core, others), Lit(after), self.call, self.tail))))
         # A weak marker counts only together with the name of a tool.
-        starts = {name: self.head + _leading(rest) for name, rest in self.rest.items()}
+        starts = {name: self.head + leading(rest) for name, rest in self.rest.items()}
         ways = (
-            Seq((Until(start, others), _strip(self.rest[name], start[len(self.head) :]), self.tail))
+            Seq((Until(start, others), stripped(self.rest[name], start[len(self.head) :]), self.tail))
             for name, start in starts.items()
         )
         return Alt((Free((*starts.values(), *others)), *ways))
 
     def triggers(self) -> tuple[str, ...]:
         """What announces a call; a weak marker only together with the name of a tool."""
-        core = self._core()
-        return (core,) if is_strong(core) else tuple(self.head + _leading(rest) for rest in self.rest.values())
+        core = self.core()
+        return (core,) if is_strong(core) else tuple(self.head + leading(rest) for rest in self.rest.values())
 
-    def _core(self) -> str:
+    def others(self, core: str) -> tuple[str, ...]:
+        """The markers that do not stand in text before a call."""
+        return tuple(opener for opener in turn_of(self.format).openers if is_strong(opener) and opener not in core)
+
+    def core(self) -> str:
         """The marker that announces a call."""
         for node in (*self.part.open, *self.part.item):
             written = node.nodes[0] if isinstance(node, Opt) and node.write else node
@@ -176,7 +217,7 @@ class _Section:
             case Hole.INDEX:
                 return NUMBER
             case Hole.ARGS:
-                return self.values.whole(Place(tool.parameters, tool.parameters))
+                return self.values.whole(self.places[tool.name])
             case Hole():
                 return Seq(())
 
@@ -190,26 +231,29 @@ class _Section:
                 case Hole.ID:
                     fields.append(Seq((Lit(f'{label}"'), Pattern(self.format.ids or ANY_ID), Lit('"'))))
                 case _:
-                    fields.append(Seq((Lit(label), self.values.whole(Place(tool.parameters, tool.parameters)))))
+                    fields.append(Seq((Lit(label), self.values.whole(self.places[tool.name]))))
         spaced = [part for field in fields for part in (Lit(", "), field)][1:]
         return Seq((Lit("{"), *spaced, Lit("}")))
 
     def _each(self, node: Each, tool: Tool) -> Node:
-        whole = Place(tool.parameters, tool.parameters)
-        schema = self.rules.merged(whole)
-        self.rules.unenforced("#", schema)
+        ways = self.places[tool.name].ways()
+        each_way = (members(way.schema, partial(self._member, node.nodes, way), node.between, self.rules) for way in ways)
+        return Alt(tuple(each_way)) if len(ways) > 1 else next(each_way)
 
-        def member(key: str) -> Node:
-            return self._argument(node.nodes, key, whole.at(schema.get("properties", {}).get(key), "properties", key))
-
-        return members(schema, member, node.between, self.rules)
+    def _member(self, nodes: Nodes, place: Place, key: str) -> Node:
+        values = self.part.values
+        like = NAME_LIKE if isinstance(values, Notation) else WORD_LIKE
+        python = isinstance(values, Notation) and values.python
+        if not like.fullmatch(key) or key != key.strip() or (python and not key.isidentifier()):
+            raise UnsupportedSchema(place.schema.path, "properties", f"this format cannot write the key {key!r}")
+        return self._argument(nodes, key, place.property(key))
 
     def _argument(self, nodes: Nodes, key: str, place: Place) -> Node:
         """One argument, once for each flag that may stand on it."""
         values = self.part.values
         if not isinstance(values, Raw) or not values.flags:
             return self._spelled(nodes, key, place, ("", None))
-        types = types_of(place.root, place.schema)
+        types = place.read_types()
         meant = [(flag, kind) for flag, kind in values.flags if types & KINDS[kind]]
         return Alt(tuple(self._spelled(nodes, key, place, flag) for flag in meant))
 
@@ -238,13 +282,13 @@ class _Section:
 # --- literal heads ----------------------------------------------------------------------------------------------------------
 
 
-def _merged(node: Node) -> Node:
+def merged(node: Node) -> Node:
     """A sequence without nesting, neighbouring literals joined."""
     if not isinstance(node, Seq):
         return node
     items: list[Node] = []
     for item in node.items:
-        flat = _merged(item)
+        flat = merged(item)
         for one in flat.items if isinstance(flat, Seq) else (flat,):
             if isinstance(one, Lit) and items and isinstance(before := items[-1], Lit):
                 items[-1] = Lit(before.text + one.text)
@@ -253,7 +297,7 @@ def _merged(node: Node) -> Node:
     return Seq(tuple(items))
 
 
-def _leading(node: Node) -> str:
+def leading(node: Node) -> str:
     """The literal a node begins with."""
     match node:
         case Lit():
@@ -264,14 +308,14 @@ def _leading(node: Node) -> str:
             return ""
 
 
-def _strip(node: Node, text: str) -> Node:
+def stripped(node: Node, text: str) -> Node:
     """The node without the literal it begins with."""
     if not text or not isinstance(node, Seq):
         return node
-    return Seq((Lit(_leading(node)[len(text) :]), *node.items[1:]))
+    return Seq((Lit(leading(node)[len(text) :]), *node.items[1:]))
 
 
-def _common(texts: Sequence[str]) -> str:
+def common(texts: Sequence[str]) -> str:
     """The longest common beginning."""
     low, high = min(texts), max(texts)
     return "".join(a for a, _ in takewhile(lambda pair: pair[0] == pair[1], zip(low, high, strict=False)))

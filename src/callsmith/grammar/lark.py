@@ -7,8 +7,10 @@ split at every special token of the tokenizer, and text that ends at one needs n
 import json
 import re
 from collections.abc import Iterable, Mapping
+from functools import lru_cache
 
-from callsmith.grammar.nodes import Alt, Free, Grammar, JsonValue, Lit, Many, Node, Pattern, Ref, Seq, Until
+from callsmith.grammar.guided import guided
+from callsmith.grammar.nodes import Alt, Free, Grammar, JsonValue, Lit, Many, Node, Own, Pattern, Ref, Seq, Until
 
 ANYTHING = "(?s:.*)"
 
@@ -21,8 +23,7 @@ def to_lark(grammar: Grammar, specials: Mapping[str, int] | None = None) -> str:
 class _Emitter:
     def __init__(self, specials: Mapping[str, int]) -> None:
         self.specials = specials
-        longest_first = sorted(specials, key=len, reverse=True)
-        self.special = re.compile("(" + "|".join(map(re.escape, longest_first)) + ")") if specials else None
+        self.special = _any_of(tuple(specials)) if specials else None
         self.lines: dict[str, str] = {}  # body → name, for the rules and terminals made here
 
     def emit(self, grammar: Grammar) -> str:
@@ -55,6 +56,8 @@ class _Emitter:
                 return self.until(node)
             case Free():
                 return self.free(node)
+            case Own():
+                return self.made(f": %lark {{\n{node.lark}\n}}", terminal=False)
 
     def inner(self, node: Node) -> str:
         """A node inside a sequence: alternatives in brackets, nothing as nothing."""
@@ -72,7 +75,9 @@ class _Emitter:
         return f"({item}){short.get(count) or '{' + count + '}'}"
 
     def literal(self, text: str) -> str:
-        pieces = self.special.split(text) if self.special else [text]
+        if not self.special or not self.special.search(text):
+            return _quoted(text)
+        pieces = self.special.split(text)
         return " ".join(self.token(piece) if piece in self.specials else _quoted(piece) for piece in pieces if piece) or '""'
 
     def token(self, text: str) -> str:
@@ -98,13 +103,17 @@ class _Emitter:
         return f" & ~/{ANYTHING}({'|'.join(plain)}){ANYTHING}/" if plain else ""
 
 
+@lru_cache(16)
+def _any_of(texts: tuple[str, ...]) -> re.Pattern[str]:
+    return re.compile("(" + "|".join(map(re.escape, sorted(texts, key=len, reverse=True))) + ")")
+
+
 def _guided(node: JsonValue) -> object:
     style = {"whitespace_flexible": False, "item_separator": node.item_separator, "key_separator": node.key_separator}
-    return {**node.schema, "x-guidance": style}
+    return {**guided(node.schema), "x-guidance": style}
 
 
-def _quoted(text: str) -> str:
-    return json.dumps(text, ensure_ascii=False)
+_quoted = json.encoder.encode_basestring  # what json.dumps does with a string that may stay Unicode, without the detours
 
 
 def _escaped(text: str) -> str:

@@ -82,7 +82,14 @@ class Free:
     stops: tuple[str, ...] = ()
 
 
-Node: TypeAlias = Lit | Seq | Alt | Many | Ref | Pattern | JsonValue | Until | Free
+@dataclass(frozen=True, slots=True)
+class Own:
+    """A grammar of the user's own, in Lark: `start` is what it says."""
+
+    lark: str
+
+
+Node: TypeAlias = Lit | Seq | Alt | Many | Ref | Pattern | JsonValue | Until | Free | Own
 
 
 @dataclass(frozen=True, slots=True)

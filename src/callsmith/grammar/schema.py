@@ -1,76 +1,439 @@
-"""JSON Schema made ready for a grammar: what can be enforced is kept, what cannot is left out and listed.
+"""JSON Schema → simple schemas: what a grammar can enforce is kept, what it cannot is left out and listed.
 
-Nothing is loosened silently: every keyword left out is in `unenforced`, by path, and is validated after generation instead.
+Schemas that hold at once (`allOf`, what stands beside a `$ref` or an `anyOf`) are worked together into one. Nothing is loosened
+silently: every keyword left out is in the `left` of its place, and is validated after generation instead. What no value fits is
+refused, by place and keyword.
 """
 
-from collections.abc import Mapping
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from functools import lru_cache
+from itertools import chain, product
+from math import prod
 from typing import Any, cast
 
+from callsmith.core.errors import UnsupportedSchema
+from callsmith.core.schema import modern, validate
 from callsmith.core.values import Schema
-from callsmith.formats.typed import resolve
+from callsmith.formats.typed import ANYTHING, both, located
+from callsmith.grammar.objects import Members
+from callsmith.grammar.scalars import numbers, strings
+from callsmith.grammar.simple import (
+    Left,
+    Never,
+    Part,
+    Simple,
+    disjoint,
+    inner,
+    kinds_of,
+    places,
+    reachable,
+    same,
+    saying,
+    tightest,
+)
 
-Left = list[tuple[str, str]]  # (path, keyword) of what was left out
-
-KEYED = ("properties", "patternProperties", "$defs", "definitions")  # a mapping of schemas
-LISTED = ("anyOf", "oneOf", "allOf", "prefixItems")  # a list of schemas
-SINGLE = ("items", "additionalProperties")  # a schema, or true or false
-NOT_ENFORCED = frozenset(
+NUMERIC = frozenset({"minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf"})
+TEXTUAL = frozenset({"minLength", "maxLength", "pattern", "format"})
+OF_ARRAYS = frozenset(
     {
-        "contains", "minContains", "maxContains", "dependencies", "dependentRequired", "dependentSchemas", "else", "if", "not",
-        "propertyNames", "then", "unevaluatedItems", "unevaluatedProperties", "uniqueItems",
+        "items", "prefixItems", "additionalItems", "minItems", "maxItems", "uniqueItems", "contains", "minContains",
+        "maxContains", "unevaluatedItems",
     }
 )  # fmt: skip
-FORMATS = frozenset(
-    {"date", "date-time", "duration", "email", "hostname", "ipv4", "ipv6", "time", "unknown", "uri", "uuid"}
+OF_OBJECTS = frozenset(
+    {
+        "properties", "patternProperties", "additionalProperties", "required", "minProperties", "maxProperties", "propertyNames",
+        "dependencies", "dependentRequired", "dependentSchemas", "unevaluatedProperties",
+    }
 )  # fmt: skip
+SHAPES = {"number": NUMERIC, "string": TEXTUAL, "array": OF_ARRAYS, "object": OF_OBJECTS}
+ELSEWHERE = frozenset({"$dynamicRef", "$recursiveRef"})
+LOGIC = frozenset({"type", "enum", "const", "anyOf", "oneOf", "not", "if", "then", "else"})
+ASSERTING = LOGIC | ELSEWHERE | NUMERIC | TEXTUAL | OF_ARRAYS | OF_OBJECTS
+BEYOND_TYPE = ASSERTING - {"type"} | {"$ref", "allOf"}
+PLAIN = ("string", "integer", "number", "boolean", "null")
+MOST_WAYS = 64  # alternatives, once those of several keywords are multiplied
+EVERY = ANYTHING - {"integer"}
 
 
-def enforceable(schema: Any, left: Left, path: str = "#", *, close: bool = True) -> Any:
-    """The schema without what a grammar cannot enforce. Objects that list their properties are closed: no invented ones."""
-    if not isinstance(schema, Mapping):
-        return schema
-    source = cast(Mapping[str, Any], schema)
-    close = close and "allOf" not in source  # closing one branch would forbid the properties of the others
-    kept: dict[str, Any] = {}
-    for keyword, value in source.items():
-        here = f"{path}/{keyword}"
-        if keyword in NOT_ENFORCED or (keyword == "format" and value not in FORMATS) or _looks_around(keyword, value):
-            left.append((path, keyword))
-        elif keyword in KEYED and isinstance(value, Mapping):
-            entries = cast(Mapping[str, Any], value)
-            kept[keyword] = {name: enforceable(one, left, f"{here}/{name}", close=close) for name, one in entries.items()}
-        elif keyword in LISTED and isinstance(value, list):
-            inner = [enforceable(one, left, f"{here}/{at}", close=close) for at, one in enumerate(cast(list[Any], value))]
-            if keyword == "oneOf":
-                left.append((path, keyword))
-            kept["anyOf" if keyword == "oneOf" and "anyOf" not in source else keyword] = inner
-        elif keyword in SINGLE:
-            kept[keyword] = enforceable(value, left, here, close=close)
-        else:
-            kept[keyword] = value
-    _bound_properties(kept, left, path)
-    if close and "properties" in kept and not {"additionalProperties", "patternProperties", "anyOf", "$ref"} & kept.keys():
-        kept["additionalProperties"] = False
-        kept["properties"] |= {name: {} for name in kept.get("required", ()) if name not in kept["properties"]}
-    return kept
+def simplified(schema: Schema, *, kind: str | None = None) -> Simple:
+    """What fits the schema, and is of this type if one is named; what it refers to is under `$defs`. Not to be changed."""
+    try:
+        text = json.dumps(schema)
+    except (TypeError, ValueError, RecursionError) as error:
+        raise UnsupportedSchema("#", "", f"not a JSON document: {error}") from None
+    return _simplified(text, kind)
 
 
-def _looks_around(keyword: str, value: Any) -> bool:
-    return keyword == "pattern" and any(mark in str(value) for mark in ("(?=", "(?!", "(?<"))
+@lru_cache(maxsize=1024)
+def _simplified(text: str, kind: str | None) -> Simple:
+    root, barren = modern(json.loads(text)), dict[tuple[str, ...], Never]()
+    beside = [Part({"type": kind}, "#")] if kind and root.get("type") != kind else []
+    while True:
+        walk = _Walk(root, barren)
+        made = walk.schema(Part(root, "#"), *beside)
+        if isinstance(made, Never):
+            raise UnsupportedSchema(made.path, made.keyword, f"no value fits: {made.why}")
+        found = walk.barren()
+        if not found:
+            made["$defs"] = walk.defs
+            return made
+        barren |= found
 
 
-def _bound_properties(kept: dict[str, Any], left: Left, path: str) -> None:
-    """Counting properties works only where none of the listed ones is optional."""
-    if set(kept.get("properties", ())) - set(kept.get("required", ())):
-        for keyword in ("minProperties", "maxProperties"):
-            if kept.pop(keyword, None) is not None:
-                left.append((path, keyword))
+def json_schema(schema: Schema, left: Left) -> Schema:
+    """The schema of a JSON value, simplified; what that leaves out is added to `left`."""
+    simple = simplified(schema)
+    left += unenforced(simple, simple)
+    return standalone(simple, simple)
 
 
-def json_schema(root: Schema, schema: Schema, left: Left, path: str = "#") -> Schema:
-    """A schema that stands alone: what it refers to comes along, and what cannot be enforced is left out."""
-    whole = dict(resolve(root, schema) if "$ref" in schema and len(schema) == 1 else schema)
-    for keyword in ("$defs", "definitions"):
-        if keyword in root and keyword not in whole:
-            whole[keyword] = root[keyword]
-    return cast(Schema, enforceable(whole, left, path, close="allOf" not in str(root.get("$defs", ""))))
+def unenforced(root: Simple, simple: Simple) -> Left:
+    """What schemas leave out that a value may go through, each once."""
+    return list(dict.fromkeys(left for one in reachable(root, simple) for left in one.left))
+
+
+def standalone(root: Simple, simple: Simple) -> Schema:
+    """The schema as a document of its own, with the definitions it needs."""
+    names = {one["$ref"].removeprefix("#/$defs/") for one in reachable(root, simple) if "$ref" in one}
+    whole = {keyword: value for keyword, value in simple.items() if keyword != "$defs"}
+    return {**whole, "$defs": {name: root["$defs"][name] for name in sorted(names)}} if names else whole
+
+
+class _Walk:
+    """One pass over a document. `barren` are combinations already known to fit nothing."""
+
+    def __init__(self, root: Schema, barren: Mapping[tuple[str, ...], Never]) -> None:
+        self.root = root
+        self.known_barren = barren
+        self.names: dict[tuple[str, ...], str] = {}  # the places of what holds at once → its name
+        self.defs: dict[str, Any] = {}
+
+    def schema(self, *parts: Part) -> Simple | Never:
+        """What fits all the parts."""
+        if len(parts) == 1 and _says_type_alone(parts[0].raw):
+            made = Simple({"type": parts[0].raw["type"]}, parts[0].path)
+            made.said = {"type": [made.path]}
+            return made
+        found = self._flat(parts)
+        if isinstance(found, Never):
+            return found
+        conjunction, referred = found
+        if not conjunction:
+            return Simple({}, parts[0].path if parts else "#")
+        if not referred:
+            return self._made(conjunction)
+        key = tuple(part.path + "".join(sorted(part.raw)) for part in conjunction)
+        if key in self.known_barren:
+            return self.known_barren[key]
+        if key not in self.names:
+            name = self.names[key] = f"d{len(self.names)}"
+            self.defs[name] = None
+            self.defs[name] = self._made(conjunction)
+        made = self.defs[self.names[key]]
+        return made if isinstance(made, Never) else Simple({"$ref": f"#/$defs/{self.names[key]}"}, conjunction[0].path)
+
+    def _flat(self, parts: Iterable[Part]) -> tuple[list[Part], bool] | Never:
+        """The parts without references and `allOf`, only with what asserts something; and whether a reference was followed."""
+        waiting, found, seen = list(parts), list[Part](), set[tuple[str, int]]()
+        referred = False
+        for part in waiting:  # which grows
+            if part.raw is False:
+                return Never(part.path, "false", "the schema is `false`")
+            if not isinstance(part.raw, bool | Mapping):
+                raise UnsupportedSchema(part.path, "", "a schema is an object, or true or false")
+            said = cast(Schema, {} if part.raw is True else part.raw)  # pyright: ignore[reportUnknownMemberType]
+            if (part.path, id(said)) in seen:
+                continue
+            seen.add((part.path, id(said)))
+            if "$ref" in said:
+                referred = True
+                target = located(self.root, str(said["$ref"]))
+                if target is None:
+                    raise UnsupportedSchema(part.path, "$ref", f"{said['$ref']!r} leads nowhere within the schema")
+                waiting.append(Part(*target))
+            waiting += [Part(one, f"{part.path}/allOf/{at}") for at, one in enumerate(Part(said, "").listed("allOf"))]
+            if core := {keyword: value for keyword, value in said.items() if keyword in ASSERTING}:
+                found.append(Part(core, part.path))
+        return found, referred
+
+    def _made(self, parts: list[Part]) -> Simple | Never:
+        for part in parts:
+            if "enum" in part.raw or "const" in part.raw:
+                return self._values(part, parts)
+        unions = [(part, keyword) for part in parts for keyword in ("anyOf", "oneOf") if keyword in part.raw]
+        return self._union(parts, unions) if unions else self._leaf(parts)
+
+    # --- values -----------------------------------------------------------------------------------------------------------
+
+    def _values(self, listing: Part, parts: list[Part]) -> Simple | Never:
+        """Those of the listed values that fit everything else said of them."""
+        keyword = "enum" if "enum" in listing.raw else "const"
+        values = listing.listed("enum") if keyword == "enum" else [listing.raw["const"]]
+        kept = list[Any]()
+        for value in values:
+            if not any(same(value, one) for one in kept) and all(self._fits(part, value) for part in parts):
+                kept.append(value)
+        if kept:
+            made = Simple({"enum": kept}, listing.path)
+            made.said = places(parts)
+            return made
+        beside = sorted({*chain.from_iterable(part.raw for part in parts)} - {keyword})
+        why = f"none of its values fits what is said beside it ({', '.join(beside)})" if values else "it lists no value"
+        return Never(listing.path, keyword, why)
+
+    def _fits(self, part: Part, value: Any) -> bool:
+        if part.raw.keys() <= {"type", "enum", "const"}:
+            listed = part.listed("enum") if "enum" in part.raw else [part.raw["const"]] if "const" in part.raw else [value]
+            return bool(both(kinds_of(value), _named(part))) and any(same(value, one) for one in listed)
+        return self.valid(part.raw, value)
+
+    def valid(self, schema: Any, value: Any) -> bool:
+        """Whether a value fits a schema of this document."""
+        document = {key: self.root[key] for key in ("$defs", "definitions", "$schema") if key in self.root}
+        return not validate({**document, "properties": {"value": schema}}, {"value": value})
+
+    # --- alternatives -----------------------------------------------------------------------------------------------------
+
+    def _union(self, parts: list[Part], unions: list[tuple[Part, str]]) -> Simple | Never:
+        """One alternative of each union, each together with all that stands beside them."""
+        rest = [Part({key: one for key, one in part.raw.items() if key not in ("anyOf", "oneOf")}, part.path) for part in parts]
+        rest = [part for part in rest if part.raw]
+        left, ways = list[tuple[str, str]](), list[list[Part]]()
+        for part, keyword in unions:
+            branches = [Part(one, f"{part.path}/{keyword}/{at}") for at, one in enumerate(part.listed(keyword))]
+            if ways and prod(map(len, ways)) * len(branches) > MOST_WAYS:
+                left.append((part.path, keyword))
+                continue
+            ways.append(branches)
+            if keyword == "oneOf" and not self._exclusive([self.schema(*rest, branch) for branch in branches]):
+                left.append((part.path, keyword))
+        made = [self.schema(*rest, *chosen) for chosen in product(*ways)]
+        possible = [one for one in made if isinstance(one, Simple)]
+        if not possible:
+            first = next((one for one in made if isinstance(one, Never)), None)
+            why = f"it has no alternative that a value fits; the first: {first.why}" if first else "it has no alternatives"
+            return Never(unions[0][0].path, unions[0][1], why)
+        whole = possible[0] if len(possible) == 1 and not left else Simple({"anyOf": possible}, parts[0].path)
+        whole.left += left
+        return whole
+
+    def _exclusive(self, ways: Sequence[Simple | Never]) -> bool:
+        """Whether a value made for one alternative surely fits no other."""
+        made = [one for one in ways if isinstance(one, Simple)]
+        if any(self._target(one) is None for one in made):
+            return False
+        document = {"$defs": self.defs}
+        return all(disjoint(document, a, b) for a in made for b in made if a is not b)
+
+    def _target(self, simple: Simple) -> Simple | None:
+        """What a reference leads to; None while that is still being made."""
+        seen: Any = simple
+        while isinstance(seen, Simple) and "$ref" in seen:
+            seen = self.defs[seen["$ref"].removeprefix("#/$defs/")]
+        return seen if isinstance(seen, Simple) else None
+
+    # --- keywords of one type after another -------------------------------------------------------------------------------
+
+    def _leaf(self, parts: list[Part]) -> Simple | Never:
+        types, implied = _types(parts)
+        left: Left = [(part.path, keyword) for part in parts for keyword in ELSEWHERE if keyword in part.raw]
+        for part in saying(parts, "not"):
+            barred = self._barred(part)
+            if barred is None:
+                left.append((part.path, "not"))
+            elif barred >= EVERY:
+                return Never(part.path, "not", "it rules out everything")
+            else:
+                types -= barred
+        for part in saying(parts, "if"):
+            if {"then", "else"} & part.raw.keys():
+                left += [(part.path, keyword) for keyword in ("if", "then", "else") if keyword in part.raw]
+        if not types:
+            return Never(saying(parts, "type")[-1].path if saying(parts, "type") else parts[0].path, "type", "no type is left")
+        keywords: dict[str, Any] = {}
+        reason: Never | None = None
+        for kind in sorted(types):
+            made = self._of(kind, parts, left)
+            if isinstance(made, Never):
+                reason, types = made, types - {kind}
+            else:
+                keywords |= made
+        if not types:
+            return cast(Never, reason)
+        made = Simple({} if types == EVERY else {"type": _spelled(types)}, parts[0].path)
+        made |= keywords
+        made.said, made.left = places(parts), list(dict.fromkeys(left))
+        open_objects = (
+            "additionalProperties" in keywords and not {"additionalProperties", "unevaluatedProperties"} & made.said.keys()
+        )
+        made.implied = frozenset({*(["type"] if implied else ()), *(["additionalProperties"] if open_objects else ())})
+        return made
+
+    def _barred(self, part: Part) -> frozenset[str] | None:
+        """The types a `not` rules out, where it does nothing else; None where it does more."""
+        raw = part.raw["not"]
+        if isinstance(raw, bool):
+            return EVERY if raw else frozenset()
+        found = {keyword for keyword in raw if keyword in ASSERTING or keyword in ("$ref", "allOf")}
+        if not found:
+            return EVERY
+        named = _named(Part(raw, part.path))
+        return frozenset(named - {"integer"}) if found == {"type"} and ("integer" not in named or "number" in named) else None
+
+    def _of(self, kind: str, parts: list[Part], left: Left) -> dict[str, Any] | Never:
+        match kind:
+            case "integer" | "number":
+                return numbers(parts, left, whole=kind == "integer")
+            case "string":
+                return strings(parts, left)
+            case "array":
+                return self._array(parts, left)
+            case "object":
+                return Members(self, parts, left).made()
+            case _:
+                return {}
+
+    # --- arrays -----------------------------------------------------------------------------------------------------------
+
+    def _array(self, parts: list[Part], left: Left) -> dict[str, Any] | Never:
+        least, most = tightest(parts, "minItems", most=False), tightest(parts, "maxItems", most=True)
+        fewest, path = (least[0], least[1]) if least else (0, parts[0].path)
+        bound: int | None = most[0] if most else None
+        prefix, reason = list[Simple](), Never(most[1] if most else path, "maxItems", f"it allows fewer than {fewest} items")
+        for at in range(max(len(_places(part)) for part in parts)):
+            if bound is not None and at >= bound:
+                break
+            one = self.schema(*(item for part in parts if (item := _item(part, at, parts))))
+            if isinstance(one, Never):
+                bound, reason = at, one
+                break
+            prefix.append(one)
+        rest = self.schema(*(item for part in parts if (item := _item(part, None, parts))))
+        if isinstance(rest, Never) and (bound is None or bound > len(prefix)):
+            bound, reason = len(prefix), rest
+        if bound is not None and fewest > bound:
+            return Never(reason.path, reason.keyword, reason.why)
+        left += _of_items(parts, bound)
+        made: dict[str, Any] = {"minItems": fewest} if fewest else {}
+        if bound is not None:
+            made["maxItems"] = bound
+        if prefix:
+            made["prefixItems"] = prefix
+        if isinstance(rest, Simple) and (rest or rest.left) and (bound is None or bound > len(prefix)):
+            made["items"] = rest
+        return made
+
+    # --- what never ends --------------------------------------------------------------------------------------------------
+
+    def barren(self) -> dict[tuple[str, ...], Never]:
+        """Definitions that no finite value fits, because they need themselves."""
+        ending: set[str] = set()
+        while True:
+            more = {
+                name for name, one in self.defs.items() if name not in ending and isinstance(one, Simple) and _ends(one, ending)
+            }
+            if not more:
+                break
+            ending |= more
+        endless = "it needs a value of its own kind, and that another, without end"
+        return {
+            key: self.defs[name] if isinstance(self.defs[name], Never) else Never(self.defs[name].path, "$ref", endless)
+            for key, name in self.names.items()
+            if name not in ending and key not in self.known_barren and self._used(name)
+        }
+
+    def _used(self, name: str) -> bool:
+        """Whether something in a definition refers to it: one that fits nothing and is not referred to does no harm."""
+        wanted = f"#/$defs/{name}"
+        waiting = [one for one in self.defs.values() if isinstance(one, Simple)]
+        while waiting:
+            one = waiting.pop()
+            if one.get("$ref") == wanted:
+                return True
+            waiting += inner(one)
+        return not isinstance(self.defs[name], Never)
+
+
+def _says_type_alone(raw: Any) -> bool:
+    """Whether a schema names one type and asserts nothing else: most do, so they are not taken apart."""
+    return isinstance(raw, dict) and raw.get("type") in PLAIN and BEYOND_TYPE.isdisjoint(cast(Schema, raw))  # pyright: ignore[reportUnknownMemberType]
+
+
+def _ends(simple: Simple, ending: set[str]) -> bool:
+    """Whether a finite value fits, given the definitions that one fits."""
+    if "$ref" in simple:
+        return simple["$ref"].removeprefix("#/$defs/") in ending
+    if "anyOf" in simple:
+        return any(_ends(one, ending) for one in simple["anyOf"])
+    if "enum" in simple or simple.types - {"array", "object"}:
+        return True
+    if "object" in simple.types:
+        properties = simple.get("properties", {})
+        if all(_ends(properties[name], ending) for name in simple.get("required", ())):
+            return True
+    if "array" in simple.types:
+        places = [*simple.get("prefixItems", ()), *([simple["items"]] if "items" in simple else [])]
+        return all(_ends(one, ending) for one in places[: simple.get("minItems", 0)])
+    return False
+
+
+def _named(part: Part) -> set[str]:
+    """The types a part names; all of them where it names none."""
+    kind = part.raw.get("type")
+    names = {kind} if isinstance(kind, str) else set(part.listed("type")) if isinstance(kind, list) else set(ANYTHING)
+    if unknown := names - ANYTHING:
+        raise UnsupportedSchema(part.path, "type", f"{sorted(map(str, unknown))[0]!r} is no type of JSON")
+    return names
+
+
+def _types(parts: list[Part]) -> tuple[frozenset[str], bool]:
+    """The types all parts allow, and whether they are only implied by keywords that make sense for them alone."""
+    types: set[str] = set(ANYTHING)
+    for part in parts:
+        types = both(types, _named(part))
+    hinted = {kind for kind, keywords in SHAPES.items() for part in parts if keywords & part.raw.keys()}
+    if types == set(ANYTHING) and hinted:
+        return frozenset(hinted), True
+    return frozenset(types - {"integer"} if "number" in types else types), False
+
+
+def _spelled(types: frozenset[str]) -> str | list[str]:
+    kinds = sorted(types)
+    return kinds[0] if len(kinds) == 1 else kinds
+
+
+# --- items --------------------------------------------------------------------------------------------------------------------
+
+
+def _places(part: Part) -> list[Any]:
+    """The schemas of single places; draft 7 has them in `items`."""
+    return part.listed("items") or part.listed("prefixItems")
+
+
+def _item(part: Part, at: int | None, parts: list[Part]) -> Part | None:
+    """What a part says of one item; `at` None: of all behind the single places."""
+    places, old = _places(part), isinstance(part.raw.get("items"), list)
+    if at is not None and at < len(places):
+        return Part(places[at], f"{part.path}/{'items' if old else 'prefixItems'}/{at}")
+    keyword = "additionalItems" if old else "items"
+    if keyword in part.raw:
+        return Part(part.raw[keyword], f"{part.path}/{keyword}")
+    if part is parts[0] and "unevaluatedItems" in part.raw and not any("items" in one.raw for one in parts):
+        declared = at is not None and any(at < len(_places(one)) for one in parts)
+        return None if declared else Part(part.raw["unevaluatedItems"], f"{part.path}/unevaluatedItems")
+    return None
+
+
+def _of_items(parts: list[Part], most: int | None) -> Left:
+    """What is said of an array's items together, and is not enforced."""
+    left: Left = []
+    for part in parts:
+        if part.raw.get("uniqueItems") is True and (most is None or most > 1):
+            left.append((part.path, "uniqueItems"))
+        if "contains" in part.raw:
+            left += [(part.path, keyword) for keyword in ("contains", "minContains", "maxContains") if keyword in part.raw]
+        if "unevaluatedItems" in part.raw and part is not parts[0] and part.raw["unevaluatedItems"] is not True:
+            left.append((part.path, "unevaluatedItems"))
+    return left

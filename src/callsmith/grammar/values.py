@@ -1,17 +1,18 @@
 """The grammar of one value in a family's spelling, from its JSON Schema."""
 
 import json
-from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple, cast
+from collections.abc import Callable, Iterable, Sequence
+from typing import NamedTuple, cast
 
 from callsmith.core.errors import UnsupportedSchema
 from callsmith.core.values import Json, Schema
 from callsmith.formats.layout import JSON, Nested, Notation, Raw, Spelling
-from callsmith.formats.typed import ANYTHING, SCALARS, resolve, typed, types_of
-from callsmith.formats.values import KEY_END
+from callsmith.formats.typed import ANYTHING, SCALARS, both, items_of, property_of, typed, types_of
+from callsmith.formats.values import KEY_END, TAG_NAME
 from callsmith.formats.write import spell
 from callsmith.grammar.nodes import Alt, JsonValue, Lit, Many, Node, Pattern, Ref, Seq, Until
-from callsmith.grammar.schema import Left, json_schema
+from callsmith.grammar.schema import simplified, standalone, unenforced
+from callsmith.grammar.simple import Left, Simple, kinds_of, resolved
 
 INTEGER = Pattern(r"-?(0|[1-9][0-9]{0,18})")
 NUMBER = Pattern(r"-?(0|[1-9][0-9]{0,18})(\.[0-9]{1,25})?([eE][+-]?[0-9]{1,2})?")
@@ -20,52 +21,60 @@ _ESCAPE = r"""\\([nrt'"\\]|x[0-9a-f]{2}|u([0-9abcef][0-9a-f]{3}|d[0-7][0-9a-f]{2
 PYTHON_STRING = Pattern(rf"""'([^'\\\n\r]|{_ESCAPE})*'|"([^"\\\n\r]|{_ESCAPE})*\"""")
 BARE_KEY = Pattern(r"[A-Za-z_][A-Za-z0-9_]{0,63}")
 NOTHING = Seq(())
+# An object of which nothing is known, where no tag may stand: no text in it has what begins one.
+_UNMARKED = {"type": "string", "pattern": "^[^<]*$"}
+_PLAIN: Schema = {"$ref": "#/$defs/plain"}
+_OPEN = {"type": "object", "patternProperties": {"^[^<]*$": _PLAIN}, "additionalProperties": False}
+_PLAINS = [_UNMARKED, {"type": ["number", "boolean", "null"]}, {"type": "array", "items": _PLAIN}, _OPEN]
+UNMARKED: Schema = {**_OPEN, "$defs": {"plain": {"anyOf": _PLAINS}}}
 # What a type flag means.
 KINDS = {kind: frozenset({kind}) for kind in ANYTHING} | {
     "number": frozenset({"number", "integer"}),
     "json": ANYTHING - {"string"},
 }
-NUMBER_KEYWORDS = ("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf")
-
-# What our own rules do enforce; anything else that a schema says of such a value is reported.
-ENFORCED = frozenset(
-    {
-        "type", "enum", "const", "properties", "required", "items", "anyOf", "oneOf", "$ref", "$defs", "definitions", "minItems",
-        "maxItems", "additionalProperties", "nullable",
-    }
-)  # fmt: skip
-NOT_OF_STRINGS = frozenset(
-    {
-        *NUMBER_KEYWORDS, "additionalItems", "contains", "dependencies", "dependentRequired", "dependentSchemas", "maxContains",
-        "maxProperties", "minContains", "minProperties", "patternProperties", "prefixItems", "propertyNames", "unevaluatedItems",
-        "unevaluatedProperties", "uniqueItems",
-    }
-)  # fmt: skip
-SAID_ONLY = frozenset(
-    {
-        "title", "description", "default", "examples", "example", "deprecated", "readOnly", "writeOnly", "$comment", "$schema",
-        "$id",
-    }
-)  # fmt: skip
+OF_NUMBERS = ("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf")
+OF_STRINGS = ("minLength", "maxLength", "pattern", "format")
+STRUCTURES = frozenset({"array", "object"})
 
 
 class Place(NamedTuple):
-    """A schema, where it stands, and the whole it belongs to."""
+    """A simple schema in its document, and what a reader goes by there: the tool's own schema, which says how text is typed."""
 
-    root: Schema
-    schema: Schema
-    path: str = "#"
+    root: Simple
+    schema: Simple
+    told: Schema
+    read: Schema
 
-    def at(self, schema: Any, *steps: str) -> "Place":
-        """A schema within this one. An `allOf` of one schema is that schema."""
-        inner: Schema = cast(Schema, schema) if isinstance(schema, dict) else {}
-        if len(inner.get("allOf", ())) == 1:
-            inner = {**{key: value for key, value in inner.items() if key != "allOf"}, **inner["allOf"][0]}
-        return Place(self.root, inner, "/".join((self.path, *steps)))
+    @classmethod
+    def of(cls, parameters: Schema, rules: "Rules") -> "Place":
+        """A tool's arguments. What of their schema no grammar enforces is listed."""
+        simple = simplified(parameters, kind="object")
+        rules.left += unenforced(simple, simple)
+        return cls(simple, simple, parameters, parameters)
+
+    def property(self, name: str) -> "Place":
+        """One of an object's properties."""
+        inner: Simple = self.schema.get("properties", {}).get(name, Simple({}, self.schema.path))
+        return Place(self.root, inner, self.told, property_of(self.told, self.read, name))
+
+    def item(self, schema: Simple) -> "Place":
+        """An item of an array."""
+        return Place(self.root, schema, self.told, items_of(self.told, self.read))
+
+    def ways(self) -> list["Place"]:
+        """The schema, or each of its alternatives, references followed."""
+        found = self.resolved()
+        if "anyOf" not in found.schema:
+            return [found]
+        return [one for way in found.schema["anyOf"] for one in found._replace(schema=way).ways()]
 
     def resolved(self) -> "Place":
         """The same, with a reference followed."""
-        return Place(self.root, resolve(self.root, self.schema), self.path)
+        return self._replace(schema=resolved(self.root, self.schema))
+
+    def read_types(self) -> frozenset[str]:
+        """The types a reader takes plain text here for."""
+        return types_of(self.told, self.read)
 
 
 class Rules:
@@ -88,29 +97,11 @@ class Rules:
         self.nodes[name] = NOTHING
         return name
 
-    def merged(self, place: Place) -> Schema:
-        """An object's schema with the properties its parts declare: of all `allOf`, and, none required, of any alternative."""
-        found = place.resolved().schema
-        parts = [(keyword, one) for keyword in ("allOf", "anyOf", "oneOf") for one in found.get(keyword, ())]
-        if not parts:
-            return found
-        whole: dict[str, Any] = {
-            **found,
-            "properties": dict(found.get("properties", {})),
-            "required": [*found.get("required", ())],
-        }
-        for keyword, one in parts:
-            part = self.merged(place.at(one, keyword))
-            whole["properties"] = {**whole["properties"], **part.get("properties", {}), **found.get("properties", {})}
-            if keyword == "allOf":
-                whole["required"] += part.get("required", ())
-            self.unenforced(place.path, {key: 0 for key in part if key not in ("properties", "required", "type")})
-        self.left += [(place.path, keyword) for keyword in ("anyOf", "oneOf") if keyword in found]
-        return {key: value for key, value in whole.items() if key not in ("allOf", "anyOf", "oneOf")}
-
-    def unenforced(self, path: str, schema: Schema, known: frozenset[str] = ENFORCED) -> None:
-        """List what a schema says beyond what is known to be enforced."""
-        self.left += [(path, keyword) for keyword in schema if keyword not in known | SAID_ONLY and not keyword.startswith("x-")]
+    def unenforced(self, schema: Simple, keywords: Iterable[str]) -> None:
+        """List those of the keywords that the schema was made from, if it has any of them."""
+        wanted = [keyword for keyword in keywords if keyword in schema.said]
+        if any(keyword in schema for keyword in wanted):
+            self.left += [(path, keyword) for keyword in wanted for path in schema.said[keyword]]
 
 
 class Ending(NamedTuple):
@@ -127,7 +118,7 @@ class Values:
     def __init__(self, spelling: Spelling, rules: Rules) -> None:
         self.spelling = spelling
         self.rules = rules
-        self._known: dict[str, str] = {}  # $ref → rule, so that recursion ends
+        self._known: dict[str, str] = {}  # schema → rule, so that recursion ends
 
     def whole(self, place: Place) -> Node:
         """The arguments as one object."""
@@ -150,55 +141,50 @@ class Values:
                 return self._nested(spelling, place, ending.close)
 
     def _json(self, place: Place, spelling: Notation = JSON) -> Node:
-        schema = json_schema(place.root, place.schema, self.rules.left, place.path)
-        return JsonValue(schema, spelling.item_separator, spelling.key_separator)
+        return JsonValue(standalone(place.root, place.schema), spelling.item_separator, spelling.key_separator)
 
     # --- plain text -------------------------------------------------------------------------------------------------------
 
     def _raw(self, place: Place, ending: Ending, flag: str | None) -> Node:
-        types = types_of(place.root, place.schema) & KINDS.get(flag or "", ANYTHING)
-        ways = [way for one in self._alternatives(place) for way in self._plain(one, ending, types)]
+        types = place.read_types() & KINDS.get(flag or "", ANYTHING)
+        ways = self._plain(place.ways(), ending, types)
         if not ways:
-            raise UnsupportedSchema(place.path, "enum", "no value of it can be told from one of another type in this format")
+            raise UnsupportedSchema(
+                place.schema.path, "enum", "no value of it can be told from one of another type in this format"
+            )
         return ways[0] if len(ways) == 1 else Alt(tuple(ways))
 
-    def _alternatives(self, place: Place) -> list[Place]:
-        """The schema, or each of its alternatives, references followed."""
-        found = place.resolved()
-        ways = self._choices(found)
-        return [one for way in ways for one in self._alternatives(way)] if ways else [found]
-
-    def _choices(self, place: Place) -> list[Place]:
-        """The alternatives of a schema, each together with what stands beside them; empty if it has none."""
-        schema = place.schema
-        keyword = next((keyword for keyword in ("anyOf", "oneOf") if keyword in schema), None)
-        if keyword is None:
-            return []
-        if keyword == "oneOf":
-            self.rules.left.append((place.path, keyword))
-        beside = {key: value for key, value in schema.items() if key not in SAID_ONLY | {keyword, "$defs", "definitions"}}
-        ways = [place.at(one, keyword, str(at)) for at, one in enumerate(schema[keyword])]
-        if any("$ref" in way.schema for way in ways):
-            self.rules.left += [(place.path, key) for key in beside if key not in ("type", "nullable")]
-        return [way if "$ref" in way.schema else Place(way.root, {**beside, **way.schema}, way.path) for way in ways]
-
-    def _plain(self, place: Place, ending: Ending, union: frozenset[str]) -> list[Node]:
-        """One alternative as plain text. `union` are the types the text may be read as."""
-        found, close = place.schema, Lit(ending.close)
-        fixed = self._readable(found, union)
-        if fixed is not None:
-            return [Seq((Alt(tuple(map(Lit, fixed))), close))] if fixed else []
-        types = types_of(place.root, found) & union
-        ways: list[Node] = []
-        if "string" in types:
-            self.rules.unenforced(place.path, found, ENFORCED | NOT_OF_STRINGS)
-            ways.append(self._text(ending, union))
-        if rest := types - {"string"}:
-            if "string" in union:  # the same text may also be written as a string, which nothing bounds
-                self.rules.unenforced(place.path, {key: found[key] for key in NUMBER_KEYWORDS if key in found})
-            narrowed = Place(place.root, {**found, "type": sorted(rest)}, place.path)
-            ways.append(Seq((self._json(narrowed), close)))
+    def _plain(self, places: Sequence[Place], ending: Ending, union: frozenset[str]) -> list[Node]:
+        """The alternatives as plain text. `union` are the types the text may be read as."""
+        ways, free, close = list[Node](), False, Lit(ending.close)
+        for place in places:
+            found = place.schema
+            if "enum" in found:
+                texts = [text for value in found["enum"] if _same(value, text := spell(self.spelling, value), union)]
+                ways += [Seq((Alt(tuple(map(Lit, texts))), close))] if texts else []
+                continue
+            types = both(found.types, union)
+            if "string" in types:
+                self.rules.unenforced(found, OF_STRINGS)
+                ways += [] if free else [self._text(ending, union)]
+                free = True
+            if rest := types - {"string"}:
+                ways.append(Seq((self._json(place._replace(schema=narrowed(found, rest))), close)))
+        if free:
+            self._mistaken(places, union)
         return ways
+
+    def _mistaken(self, places: Sequence[Place], union: frozenset[str]) -> None:
+        """List what text that may be any string gets around, because it is read as something else: a number, true, null."""
+        atoms = union - STRUCTURES - {"string"}
+        allowed = frozenset[str]().union(*(place.schema.types for place in places if "enum" not in place.schema))
+        for place in places:
+            if "enum" in place.schema and any(both(kinds_of(value), atoms) for value in place.schema["enum"]):
+                self.rules.left += [(path, one) for one in ("enum", "const") for path in place.schema.said.get(one, ())]
+            elif {"number", "integer"} & atoms:
+                self.rules.unenforced(place.schema, OF_NUMBERS)
+            if "string" in place.schema.types and atoms - both(atoms, allowed):
+                self.rules.left += [(path, "type") for path in place.schema.said.get("type", ())]
 
     def _text(self, ending: Ending, union: frozenset[str]) -> Node:
         """A string. Where a structure may stand too it does not begin like one, for it would be read as one."""
@@ -209,124 +195,134 @@ class Values:
             return Alt((Seq((text, Lit(after))), Lit(ending.close)))
         return Seq((Until(ending.core, ending.others, structure), Lit(after)))
 
-    def _readable(self, schema: Schema, union: frozenset[str]) -> list[str] | None:
-        """The texts of an enum or const that are read back as what they are: under `union`, "5" may be a number."""
-        if "enum" not in schema and "const" not in schema:
-            return None
-        values: Sequence[Json] = schema.get("enum", [schema.get("const")])
-        told = [(value, spell(self.spelling, value)) for value in values]
-        return [text for value, text in told if _same(value, text, union)]
-
-    def _fixed(self, schema: Schema) -> list[str] | None:
-        """The texts of an enum or const."""
-        if "enum" in schema or "const" in schema:
-            values: Sequence[Json] = schema.get("enum", [schema.get("const")])
-            return [spell(self.spelling, value) for value in values]
-        return None
-
     # --- nested elements --------------------------------------------------------------------------------------------------
 
-    def _nested(self, spelling: Nested, place: Place, close: str, union: frozenset[str] = frozenset()) -> Node:
-        """A value and its closing tag. `union` are the types it may be read as: those of the schema it is an alternative of."""
-        union = union or types_of(place.root, place.schema)
-        if "$ref" in place.schema:
-            key = f"{close} {sorted(union)}"
-            return self._by_reference(place, key, lambda found: self._nested(spelling, found, close, union))
-        if choices := self._choices(place):
-            return Alt(tuple(self._nested(spelling, one, close, union) for one in choices))
-        ways = self._elements(spelling, place, close)
-        ways += self._plain_leaf(spelling, place, close, union)
+    def _nested(self, spelling: Nested, place: Place, close: str) -> Node:
+        """A value and its closing tag."""
+        if "$ref" in place.schema or "anyOf" in place.schema:
+            key = f"{close} {sorted(place.read_types())}"
+            return self._once(place, key, lambda found: self._nested_ways(spelling, found, close))
+        return self._nested_ways(spelling, place, close)
+
+    def _nested_ways(self, spelling: Nested, place: Place, close: str) -> Node:
+        places = place.ways()
+        ways = [way for one in places for way in self._elements(spelling, one, close)]
+        ways += self._leaves(spelling, places, close, place.read_types())
         if not ways:
-            raise UnsupportedSchema(place.path, "type", "this format needs `properties` or `items` to write a structure")
+            why = "this format needs `properties` or `items` to write a structure"
+            raise UnsupportedSchema(place.schema.path, "type", why)
         return ways[0] if len(ways) == 1 else Alt(tuple(ways))
 
     def _elements(self, spelling: Nested, place: Place, close: str) -> list[Node]:
-        types, schema = types_of(place.root, place.schema), self.rules.merged(place)
+        types, schema = place.schema.types, place.schema
         tag, end = f"{spelling.prefix}<", f"{spelling.prefix}</"
         ways: list[Node] = []
         if "properties" in schema and "object" in types:
-            self.rules.unenforced(place.path, schema)
 
             def member(key: str) -> Node:
-                inner = place.at(schema["properties"].get(key), "properties", key)
-                return Seq((Lit(f"{tag}{key}>"), self._nested(spelling, inner, f"{end}{key}>")))
+                if not TAG_NAME.fullmatch(key) or key != key.strip():
+                    raise UnsupportedSchema(schema.path, "properties", f"this format cannot write the key {key!r}")
+                return Seq((Lit(f"{tag}{key}>"), self._nested(spelling, place.property(key), f"{end}{key}>")))
 
             ways.append(Seq((members(schema, member, "", self.rules), Lit(close))))
-        if "items" in schema and "array" in types:
-            self.rules.unenforced(place.path, schema)
-            item = self._nested(spelling, place.at(schema["items"], "items"), f"{end}{spelling.item}>")
-            least, most = schema.get("minItems", 0), schema.get("maxItems")
-            ways.append(Seq((Many(Seq((Lit(f"{tag}{spelling.item}>"), item)), least, most), Lit(close))))
+        elif "type" in schema and "object" in types:
+            ways.append(Seq((JsonValue(UNMARKED), Lit(close))))
+        if "type" in schema and "array" in types:
+
+            def item(one: Simple) -> Node:
+                return Seq((Lit(f"{tag}{spelling.item}>"), self._nested(spelling, place.item(one), f"{end}{spelling.item}>")))
+
+            ways.append(Seq((items(schema, item, ""), Lit(close))))
         return ways
 
-    def _plain_leaf(self, spelling: Nested, place: Place, close: str, union: frozenset[str]) -> list[Node]:
+    def _leaves(self, spelling: Nested, places: Sequence[Place], close: str, union: frozenset[str]) -> list[Node]:
         """A leaf is plain text up to any tag."""
-        types = types_of(place.root, place.schema) - {"array", "object"}
-        if not types and "enum" not in place.schema:
-            return []
-        narrowed = Place(place.root, {**place.schema, "type": sorted(types)} if types else place.schema, place.path)
-        return self._plain(narrowed, Ending(close, f"{spelling.prefix}<"), union)
+        plain = list[Place]()
+        for place in places:
+            if "enum" in place.schema:
+                plain.append(place)
+            elif types := place.schema.types - STRUCTURES:
+                plain.append(place._replace(schema=narrowed(place.schema, types)))
+        return self._plain(plain, Ending(close, f"{spelling.prefix}<"), union)
 
     # --- notations other than JSON ----------------------------------------------------------------------------------------
 
     def _notation(self, spelling: Notation, place: Place) -> Node:
         schema = place.schema
         if "$ref" in schema:
-            return self._by_reference(place, "", lambda found: self._notation(spelling, found))
-        fixed = self._fixed(schema)
-        if fixed is not None:
-            return Alt(tuple(Lit(text) for text in fixed))
-        if choices := self._choices(place):
-            return self.rules.name(Alt(tuple(self._notation(spelling, one) for one in choices)))
-        self.rules.unenforced(place.path, schema)
-        types = types_of(place.root, schema)
-        if types == ANYTHING:
-            types = frozenset({"string", "number", "boolean", "null"})
-        return self.rules.name(Alt(tuple(self._typed(spelling, place, kind) for kind in sorted(types))))
+            return self._once(place, "", lambda found: self._notation(spelling, found))
+        if "enum" in schema:
+            return Alt(tuple(Lit(spell(spelling, value)) for value in schema["enum"]))
+        if "anyOf" in schema:
+            ways = (self._notation(spelling, place._replace(schema=one)) for one in schema["anyOf"])
+            return self.rules.name(Alt(tuple(ways)))
+        if not schema.keys() - {"$defs"}:
+            return self._anything(spelling, place)
+        return self.rules.name(Alt(tuple(self._typed(spelling, place, kind) for kind in sorted(schema.types - _less(schema)))))
+
+    def _anything(self, spelling: Notation, place: Place) -> Node:
+        if "" not in self._known:
+            self._known[""] = self.rules.promise()
+            whole = Simple({"type": sorted(ANYTHING - {"integer"})}, place.schema.path)
+            self.rules.nodes[self._known[""]] = self._notation(spelling, place._replace(schema=whole))
+        return Ref(self._known[""])
 
     def _typed(self, spelling: Notation, place: Place, kind: str) -> Node:
         match kind:
             case "string":
+                self.rules.unenforced(place.schema, OF_STRINGS)
                 quote = spelling.quotes[0]
                 return PYTHON_STRING if spelling.python else Seq((Lit(quote), Until(quote)))
-            case "integer":
-                return INTEGER
-            case "number":
-                return NUMBER
+            case "integer" | "number":
+                if not place.schema.keys() & {*OF_NUMBERS}:
+                    return INTEGER if kind == "integer" else NUMBER
+                return self._json(place._replace(schema=narrowed(place.schema, {kind})))  # numbers are spelled alike
             case "boolean":
                 return Alt((Lit(spell(spelling, True)), Lit(spell(spelling, False))))
             case "null":
                 return Lit(spell(spelling, None))
             case "array":
-                item = self._notation(spelling, place.at(place.schema.get("items"), "items"))
-                return _array(item, spelling.item_separator, place.schema)
+                listed = items(place.schema, lambda one: self._notation(spelling, place.item(one)), spelling.item_separator)
+                return Seq((Lit("["), listed, Lit("]")))
             case _:
                 return self._object(spelling, place)
 
     def _object(self, spelling: Notation, place: Place) -> Node:
-        schema = self.rules.merged(place)
-        colon = spelling.key_separator
-        if "properties" not in schema and schema.get("additionalProperties") is not False:
+        schema, colon = place.schema, spelling.key_separator
+        extra: Simple = schema.get("additionalProperties", Simple({}, schema.path))
+        if "properties" not in schema and "patternProperties" not in schema:
             key: Node = BARE_KEY if spelling.bare_keys else PYTHON_STRING
-            value = self._notation(spelling, place.at(schema.get("additionalProperties"), "additionalProperties"))
-            one = Seq((key, Lit(colon), value))
-            return Seq((Lit("{"), Many(Seq((one, Many(Seq((Lit(spelling.item_separator), one))))), 0, 1), Lit("}")))
+            one = Seq((key, Lit(colon), self._notation(spelling, place._replace(schema=extra))))
+            return Seq((Lit("{"), _repeated(one, spelling.item_separator, 0, schema.get("maxProperties")), Lit("}")))
 
         def member(name: str) -> Node:
-            inner = place.at(schema["properties"].get(name), "properties", name)
             spelled = name if spelling.bare_keys else spell(spelling, name)
             if spelling.bare_keys and any(mark in name for mark in KEY_END.texts):
-                raise UnsupportedSchema(place.path, "properties", f"this format cannot write the key {name!r}")
-            return Seq((Lit(f"{spelled}{colon}"), self._notation(spelling, inner)))
+                raise UnsupportedSchema(schema.path, "properties", f"this format cannot write the key {name!r}")
+            return Seq((Lit(f"{spelled}{colon}"), self._notation(spelling, place.property(name))))
 
         return Seq((Lit("{"), members(schema, member, spelling.item_separator, self.rules), Lit("}")))
 
-    def _by_reference(self, place: Place, variant: str, make: Callable[[Place], Node]) -> Node:
-        key = f"{place.schema['$ref']} {variant}"
+    def _once(self, place: Place, variant: str, make: Callable[[Place], Node]) -> Node:
+        """One rule for a schema wherever it stands: what refers to itself comes to an end."""
+        found = place.resolved()
+        key = f"{id(found.schema)} {variant}"
         if key not in self._known:
             self._known[key] = self.rules.promise()
-            self.rules.nodes[self._known[key]] = make(place.resolved())
+            self.rules.nodes[self._known[key]] = make(found)
         return Ref(self._known[key])
+
+
+def narrowed(schema: Simple, types: Iterable[str]) -> Simple:
+    """The schema with only these of its types."""
+    made = Simple({**schema, "type": sorted(types)}, schema.path)
+    made.said = schema.said
+    return made
+
+
+def _less(schema: Simple) -> frozenset[str]:
+    """An integer need not be tried where any number may stand."""
+    return frozenset({"integer"}) if "number" in schema.types else frozenset()
 
 
 def _same(value: Json, text: str, types: frozenset[str]) -> bool:
@@ -338,18 +334,37 @@ def _same(value: Json, text: str, types: frozenset[str]) -> bool:
     return type(read) is type(value) and read == value
 
 
-def _array(item: Node, separator: str, schema: Schema) -> Node:
+def items(schema: Simple, item: Callable[[Simple], Node], separator: str) -> Node:
+    """The items of an array: those of single places, then any number alike, as many as are allowed."""
+    places: list[Simple] = schema.get("prefixItems", [])
     least, most = schema.get("minItems", 0), schema.get("maxItems")
-    more = Many(Seq((Lit(separator), item)), max(0, least - 1), None if most is None else max(0, most - 1))
+    more: Node = NOTHING
+    if most is None or most > len(places):
+        one = item(schema.get("items", Simple({}, schema.path)))
+        needed, room = max(0, least - len(places)), None if most is None else most - len(places)
+        more = _repeated(one, separator, needed, room) if not places else Many(_led(separator, one), needed, room)
+    for at, place in reversed(list(enumerate(places))):
+        more = Seq((_led(separator if at else "", item(place)), more))
+        more = more if at < least else Many(more, 0, 1)
+    return more
+
+
+def _led(separator: str, node: Node) -> Node:
+    return Seq((Lit(separator), node)) if separator else node
+
+
+def _repeated(item: Node, separator: str, least: int, most: int | None) -> Node:
+    if not separator:
+        return Many(item, least, most)
+    more = Many(_led(separator, item), max(0, least - 1), None if most is None else max(0, most - 1))
     some = Seq((item, more))
-    inner = NOTHING if most == 0 else some if least else Many(some, 0, 1)
-    return Seq((Lit("["), inner, Lit("]")))
+    return NOTHING if most == 0 else some if least else Many(some, 0, 1)
 
 
-def members(schema: Schema, member: Callable[[str], Node], separator: str, rules: Rules) -> Node:
+def members(schema: Simple, member: Callable[[str], Node], separator: str, rules: Rules) -> Node:
     """The properties in the schema's order, optional ones left out at will: two rules a property, so the size stays linear."""
     required = dict.fromkeys(schema.get("required", ()))
-    properties = {**dict.fromkeys(schema.get("properties", ())), **required}
+    properties = [name for name, inner in schema.get("properties", {}).items() if inner is not False]
     first: Node = NOTHING  # nothing stands before: no separator
     after: Node = NOTHING
     for name in reversed(properties):

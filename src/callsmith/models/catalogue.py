@@ -11,7 +11,8 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-from callsmith.core.values import Sampling
+from callsmith.core.choice import policy_named
+from callsmith.core.values import ChoicePolicy, Sampling
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +32,8 @@ class Wheels:
 @dataclass(frozen=True, slots=True)
 class Entry:
     """One model of the catalogue. `also` names formats it falls into when nothing constrains it; `parallel` whether it may
-    be left to make several calls at once where the request does not say: small models do not know when to stop."""
+    be left to make several calls at once where the request does not say: small models do not know when to stop.
+    `policy` says when it must call a tool where the request leaves the choice to it, `guards` names the safety net it needs."""
 
     name: str
     title: str
@@ -44,6 +46,8 @@ class Entry:
     template_file: str = ""
     context: int = 4096
     parallel: bool = True
+    policy: ChoicePolicy | None = None
+    guards: tuple[str, ...] = ()
     sampling: Sampling = field(default_factory=Sampling)
 
     @property
@@ -97,5 +101,7 @@ def _entry(name: str, row: Mapping[str, Any]) -> Entry:
         template_file=row.get("template", ""),
         context=row["context"],
         parallel=row.get("parallel", True),
+        policy=policy_named(row["policy"]) if "policy" in row else None,
+        guards=tuple(row.get("guards", ())),
         sampling=Sampling(**row.get("sampling", {})),
     )

@@ -3,18 +3,30 @@
 from collections.abc import AsyncGenerator, Iterable, Iterator, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import Literal, cast
 from uuid import uuid4
 
-from callsmith.core.events import CallArguments, CallReady, CallStarted, ModelEvent, Stopped, StopReason, Unreadable
-from callsmith.core.values import Request, Sampling, Tool, Usage
+from callsmith.core.choice import chosen
+from callsmith.core.events import (
+    CallArguments,
+    CallReady,
+    CallStarted,
+    ModelEvent,
+    Stopped,
+    StopReason,
+    Unenforced,
+    Unreadable,
+)
+from callsmith.core.values import ChoicePolicy, Output, Request, Sampling, Tool, Usage
 from callsmith.engines import Engine, Finished
 from callsmith.formats.layout import Format
 from callsmith.formats.prompt import Prompt, fit_id, prompt_for
 from callsmith.formats.read import Reader
 from callsmith.formats.template import Template
-from callsmith.grammar.calls import grammar_for
 from callsmith.grammar.nodes import Grammar
+from callsmith.grammar.output import read_as, said_as
+from callsmith.models.checked import checked
+from callsmith.models.grammars import Grammars, Made
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,7 +34,8 @@ class Traits:
     """What is known of a model besides how it writes.
 
     `also` are formats it is read in besides its own; `parallel`, whether it may make several calls at once where a request does
-    not say; `thinks`, whether it reasons; `guarded`, whether its calls are constrained also where it may choose to make them.
+    not say; `thinks`, whether it reasons; `guarded`, whether its calls are constrained also where it may choose to make them;
+    `policy`, on which hops it may choose at all; `guards`, by name, the safety net it needs where its calls are run here.
     """
 
     also: tuple[Format, ...] = ()
@@ -30,6 +43,19 @@ class Traits:
     parallel: bool = True
     thinks: bool = False
     guarded: bool = False
+    policy: ChoicePolicy = "auto"
+    guards: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class _Plan:
+    """What a request comes down to. `output`: what must be said, where anything may be said at all."""
+
+    request: Request
+    tools: tuple[Tool, ...]
+    output: Output | None
+    prompt: Prompt
+    grammar: Made
 
 
 class LocalModel:
@@ -42,22 +68,42 @@ class LocalModel:
         self.traits = traits
         self._read = format.also(*traits.also)
         self._specials = frozenset(engine.specials)
+        self._grammars = Grammars(format, relays=getattr(engine, "relays", False))
+
+    @property
+    def guards(self) -> tuple[str, ...]:
+        """The guards this model is known to need (`runtime.guards.guarded` puts them around it)."""
+        return self.traits.guards
 
     async def stream(self, request: Request) -> AsyncGenerator[ModelEvent, None]:
-        """The answer, as it comes."""
+        """The answer, as it comes; only what has to be checked comes when it is whole."""
+        plan = self._plan(self._settled(request))
+        answer, left = self._answer(plan), self._unenforced(plan)
+        if left:
+            answer = checked(answer, plan.request, left, lambda again: self._answer(self._plan(again)))
+        async with aclosing(answer) as events:
+            async for event in events:
+                yield event
+
+    def count(self, request: Request) -> int:
+        """How many tokens the prompt of this request has, without one the engine may put before all of them."""
         request = self._settled(request)
         tools = request.choice.among(request.tools)
-        prompt = prompt_for(request, tools, self.template, self.format)
-        reader = Reader(self._written(request, tools), tools, prompt.opened, specials=self._specials)
-        answer = _Answer(self.format.ids, bool(tools), parallel=request.parallel is not False)
-        grammar = self._grammar(request, tools, prompt)
+        prompt = prompt_for(request, tools, self.template, self.format, self._specials)
+        return sum(map(self.engine.count, prompt.pieces))
+
+    async def _answer(self, plan: _Plan) -> AsyncGenerator[ModelEvent, None]:
+        request, prompt = plan.request, plan.prompt
+        reader = Reader(self._written(plan), plan.tools, prompt.opened, specials=self._specials)
+        answer = _Answer(self.format.ids, bool(plan.tools), parallel=request.parallel is not False)
         written: list[str] = []
+        grammar = cast(Grammar | None, plan.grammar)  # a relay only for engines that take it
         async with aclosing(self.engine.generate(prompt, request.sampling, grammar)) as pieces:
             async for piece in pieces:
                 if isinstance(piece, Finished):
                     for event in answer.shown(reader.close()):
                         yield event
-                    yield Stopped(answer.reason(piece.reason), piece.usage)
+                    yield Stopped(answer.reason(piece.reason), piece.usage, matched=piece.matched)
                     return
                 written.append(piece.text)
                 for event in answer.shown(reader.feed(piece.text, piece.special)):
@@ -67,24 +113,43 @@ class LocalModel:
                     yield Stopped("calls", Usage(count(prompt.text), count("".join(written))))
                     return
 
-    def _written(self, request: Request, tools: Sequence[Tool]) -> Format:
-        """The format to read: where no call may be made, marked ones are known so as not to be shown, and all else is text."""
-        if tools:
-            return self._read
-        return self.format if request.tools else self.format.without_calls()
+    def _plan(self, request: Request) -> _Plan:
+        tools = request.choice.among(request.tools)
+        prompt = prompt_for(request, tools, self.template, self.format, self._specials)
+        output = None if request.choice.mode == "required" else request.output
+        return _Plan(request, tools, output, prompt, self._grammar(request, tools, prompt))
 
-    def _grammar(self, request: Request, tools: Sequence[Tool], prompt: Prompt) -> Grammar | None:
-        """A call that must come is valid by construction, and so is one of a strict tool; others are left to the model."""
-        if request.choice.mode != "required" and not self.traits.guarded and not any(tool.strict for tool in tools):
+    def _written(self, plan: _Plan) -> Format:
+        """The format to read: where no call may be made, marked ones are known so as not to be shown, and all else is text."""
+        if plan.output is not None:
+            return read_as(self.format if plan.tools else self.format.without_calls(), plan.output)
+        if plan.tools:
+            return self._read
+        return self.format if plan.request.tools else self.format.without_calls()
+
+    def _grammar(self, request: Request, tools: Sequence[Tool], prompt: Prompt) -> Made:
+        """What must come is valid by construction, a call as well as an output, and so is a call of a strict tool; other calls
+        are left to the model."""
+        free = request.choice.mode != "required" and request.output is None
+        if free and not self.traits.guarded and not any(tool.strict for tool in tools):
             return None
-        return grammar_for(
-            self.format,
+        return self._grammars.made(
             tools,
             request.choice,
             parallel=request.parallel is not False,
             opened=prompt.opened,
             thinking=self.traits.thinks and request.thinking is not False,
+            output=request.output,
         )
+
+    def _unenforced(self, plan: _Plan) -> tuple[Unenforced, ...]:
+        """What the grammar leaves to be checked afterwards."""
+        if plan.grammar is None or (isinstance(plan.grammar, Grammar) and not plan.grammar.unenforced):
+            return ()
+        left = [*self._grammars.unenforced(plan.tools)]
+        if plan.output is not None:
+            left += [Unenforced("", *one) for one in said_as(self.format, plan.output).unenforced]
+        return tuple(left)
 
     def _settled(self, request: Request) -> Request:
         """The request, with the model's own settings where it says nothing."""
@@ -99,7 +164,10 @@ class LocalModel:
             stop=asked.stop or own.stop,
         )
         return replace(
-            request, sampling=sampling, parallel=self.traits.parallel if request.parallel is None else request.parallel
+            request,
+            sampling=sampling,
+            parallel=self.traits.parallel if request.parallel is None else request.parallel,
+            choice=chosen(request, self.traits.policy),
         )
 
 

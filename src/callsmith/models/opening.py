@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 
-from callsmith.core.values import Sampling
+from callsmith.core.values import ChoicePolicy, Sampling
 from callsmith.engines import Engine, open_engine
 from callsmith.formats import format_named, formats
 from callsmith.formats.detect import detect, thinks
@@ -28,6 +28,7 @@ class Options:
     template: Path | None = None
     context: int | None = None
     threads: int | None = None
+    policy: ChoicePolicy | None = None
 
 
 def open_model(spec: str, options: Options = Options()) -> LocalModel:
@@ -38,7 +39,9 @@ def open_model(spec: str, options: Options = Options()) -> LocalModel:
     source = _template_source(engine, entry, options)
     bos, eos = getattr(engine, "bos", ""), getattr(engine, "eos", "")
     template = Template(source, bos=bos, eos=eos, now=lambda form: datetime.now().astimezone().strftime(form))
-    speech = _speech(template, entry, options, (getattr(engine, "name", ""), _file_name(spec)))
+    names = (getattr(engine, "name", ""), _file_name(spec))
+    known = entry or preset_for(*names)
+    speech = _speech(template, entry, options, names)
     return LocalModel(
         engine,
         speech.format,
@@ -48,6 +51,8 @@ def open_model(spec: str, options: Options = Options()) -> LocalModel:
             sampling=entry.sampling if entry else Sampling(),
             parallel=speech.parallel,
             thinks=thinks(speech.format, template.source),
+            policy=options.policy or (known and known.policy) or "auto",
+            guards=known.guards if known else (),
         ),
     )
 

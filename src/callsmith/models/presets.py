@@ -8,19 +8,28 @@ from functools import cache
 from importlib.resources import files
 from typing import Any
 
+from callsmith.core.choice import policy_named
 from callsmith.core.errors import UnknownName, UsageError
+from callsmith.core.values import ChoicePolicy
 from callsmith.formats import format_named
 from callsmith.formats.layout import Format
+
+_KEYS = ("models", "formats", "parallel", "policy", "guards")
 
 
 @dataclass(frozen=True, slots=True)
 class Preset:
-    """A family of models. `models` are patterns of their names; of `formats` the first is written and the others also read."""
+    """A family of models. `models` are patterns of their names; of `formats` the first is written and the others also read.
+
+    `parallel` and `formats` count where the template shows nothing, `policy` and `guards` always.
+    """
 
     name: str
     models: tuple[str, ...]
     formats: tuple[Format, ...]
     parallel: bool = True
+    policy: ChoicePolicy | None = None
+    guards: tuple[str, ...] = ()
 
     def knows(self, model: str) -> bool:
         """Whether a model's name is one of these; upper and lower case are the same, and so are `-`, `_` and a space."""
@@ -46,12 +55,17 @@ def presets_in(text: str) -> tuple[Preset, ...]:
 
 def _preset(name: str, row: Mapping[str, Any]) -> Preset:
     for key in row:
-        if key not in ("models", "formats", "parallel"):
-            raise UsageError(f"preset {name!r}: unknown key {key!r}; allowed: models, formats, parallel")
+        if key not in _KEYS:
+            raise UsageError(f"preset {name!r}: unknown key {key!r}; allowed: {', '.join(_KEYS)}")
     if not row.get("models") or not row.get("formats"):
         raise UsageError(f"preset {name!r} needs `models` and `formats`")
     return Preset(
-        name, tuple(row["models"]), tuple(_named(one, name) for one in row["formats"]), parallel=row.get("parallel", True)
+        name,
+        tuple(row["models"]),
+        tuple(_named(one, name) for one in row["formats"]),
+        parallel=row.get("parallel", True),
+        policy=policy_named(row["policy"]) if "policy" in row else None,
+        guards=tuple(row.get("guards", ())),
     )
 
 

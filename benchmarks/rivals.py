@@ -1,0 +1,126 @@
+"""Other grammar engines on the same tools and the same vocabulary: xgrammar, and llama.cpp's own. Each where it can be had."""
+
+import ctypes as C
+import time
+from collections.abc import Iterator, Sequence
+from importlib import import_module
+from typing import Any, Protocol
+
+import numpy as np
+
+from callsmith.core.values import Choice, Tool
+from callsmith.engines.gguf import Vocabulary
+from callsmith.formats import format_named
+from callsmith.grammar.calls import grammar_for
+
+
+class Rival(Protocol):
+    """An engine to compare with. `most` is how many tools it can be asked for without losing an afternoon."""
+
+    name: str
+    most: int
+
+    def compile(self, tools: Sequence[Tool]) -> Any:
+        """From the tools to where a mask can be asked for."""
+        ...
+
+    def costs(self, made: Any, tokens: Sequence[int]) -> Iterator[tuple[float, float]]:
+        """For each token of a call, µs to find what is allowed, and to rule out the rest."""
+        ...
+
+
+class XGrammar:
+    """`{"name": …, "arguments": …}` as one JSON schema, spaced as the model spaces it, without a cache."""
+
+    name, most = "xgrammar", 500
+
+    def __init__(self, vocabulary: Vocabulary) -> None:
+        self._module: Any = import_module("xgrammar")
+        self._torch: Any = import_module("torch")
+        kinds, self._size = self._module.VocabType, vocabulary.size
+        self._info = self._module.TokenizerInfo(vocabulary.says, kinds.RAW, stop_token_ids=[vocabulary.eos])
+        self._compiler = self._module.GrammarCompiler(self._info, cache_enabled=False)
+
+    def compile(self, tools: Sequence[Tool]) -> Any:
+        calls = [
+            {
+                "type": "object",
+                "properties": {"name": {"const": tool.name}, "arguments": dict(tool.parameters)},
+                "required": ["name", "arguments"],
+            }
+            for tool in tools
+        ]
+        made = self._compiler.compile_json_schema({"anyOf": calls}, any_whitespace=False, separators=(", ", ": "))
+        self._module.GrammarMatcher(made)
+        return made
+
+    def costs(self, made: Any, tokens: Sequence[int]) -> Iterator[tuple[float, float]]:
+        matcher = self._module.GrammarMatcher(made)
+        mask = self._module.allocate_token_bitmask(1, self._size)
+        logits = self._torch.zeros(1, self._size)
+        for token in tokens:
+            began = time.process_time()
+            matcher.fill_next_token_bitmask(mask)
+            found = time.process_time()
+            self._module.apply_token_bitmask_inplace(logits, mask)
+            done = time.process_time()
+            yield (found - began) * 1e6, (done - found) * 1e6
+            logits.zero_()
+            if not matcher.accept_token(token):
+                return
+
+
+class _Candidate(C.Structure):
+    _fields_ = (("id", C.c_int32), ("logit", C.c_float), ("p", C.c_float))
+
+
+class _Candidates(C.Structure):
+    _fields_ = (("data", C.POINTER(_Candidate)), ("size", C.c_size_t), ("selected", C.c_int64), ("sorted", C.c_bool))
+
+
+class LlamaCpp:
+    """Our GBNF in llama.cpp's grammar sampler, which finds and rules out in one go."""
+
+    name, most = "llama.cpp", 100
+
+    def __init__(self, vocabulary: Vocabulary) -> None:
+        gbnf: Any = import_module("callsmith.grammar.gbnf")
+        library: Any = import_module("tests.grammar.llama_grammar").library()
+        self._emit, self._vocabulary, self._c = gbnf.to_gbnf, vocabulary, library
+        for name, result, *given in (
+            ("init_grammar", C.c_void_p, C.c_void_p, C.c_char_p, C.c_char_p),
+            ("apply", None, C.c_void_p, C.POINTER(_Candidates)),
+            ("accept", None, C.c_void_p, C.c_int32),
+        ):
+            function = getattr(library, f"llama_sampler_{name}")
+            function.restype, function.argtypes = result, given
+        self._array = (_Candidate * vocabulary.size)()
+        self._fields = np.ctypeslib.as_array(self._array)
+        self._fields["id"] = np.arange(vocabulary.size)
+
+    def compile(self, tools: Sequence[Tool]) -> Any:
+        text = self._emit(grammar_for(format_named("json"), tools, Choice("required"), parallel=False)).text
+        made = self._c.llama_sampler_init_grammar(self._vocabulary.pointer, text.encode(), b"root")
+        if not made:
+            raise ValueError("llama.cpp does not take the grammar")
+        return made
+
+    def costs(self, made: Any, tokens: Sequence[int]) -> Iterator[tuple[float, float]]:
+        for token in tokens:
+            self._fields["logit"] = 0
+            candidates = _Candidates(self._array, self._vocabulary.size, -1, False)
+            began = time.process_time()
+            self._c.llama_sampler_apply(made, C.byref(candidates))
+            yield (time.process_time() - began) * 1e6, 0.0
+            if np.isneginf(self._fields["logit"][token]):
+                return
+            self._c.llama_sampler_accept(made, token)
+
+
+def rivals(vocabulary: Vocabulary) -> Iterator[Rival]:
+    """Those that are installed; what is missing is said."""
+    for kind in (XGrammar, LlamaCpp):
+        try:
+            yield kind(vocabulary)
+        except (ImportError, AttributeError) as missing:
+            print(f"\n{kind.name}: not installed ({missing})")

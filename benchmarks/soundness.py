@@ -1,0 +1,158 @@
+"""Whether what a grammar lets through is valid: schemas at random, answers drawn at random, and a validator that judges them.
+
+The same is asked of xgrammar where it is installed (it is no dependency): `pip install xgrammar`.
+"""
+
+import json
+import random
+import time
+from collections.abc import Callable, Iterator
+from importlib.util import find_spec
+from typing import Any
+
+import jsonschema_rs
+import numpy as np
+
+from benchmarks.table import show
+from callsmith.core.errors import UnsupportedSchema
+from callsmith.core.schema import modern
+from callsmith.engines.constraint import Compiler, Constraint
+from callsmith.engines.gguf import Vocabulary, Weights
+from callsmith.engines.libllama import load
+from callsmith.grammar.nodes import Grammar, JsonValue
+from callsmith.grammar.schema import json_schema
+from callsmith.models.weights import fetch
+from tests.grammar import schemas
+from tests.grammar.judging import enforced
+
+SCHEMAS, ANSWERS, LONG, LONGEST = 200, 4, 40, 400
+Walk = Callable[[random.Random], bytes | None]  # one answer; None: it grew too long
+
+
+def main(model: str) -> None:
+    weights = Weights(load(), fetch(model))
+    rows = [measured("callsmith", ours(weights.vocabulary))]
+    if find_spec("xgrammar"):
+        rows.append(measured("xgrammar", theirs(weights.vocabulary)))
+    else:
+        print("xgrammar: not installed")
+    heads = ("", "schemas", "compiled", "answers", "not JSON", "violate", "beyond what is listed", "seconds")
+    show(
+        f"{SCHEMAS} schemas, {ANSWERS} answers each, drawn at random through a vocabulary of {weights.vocabulary.size:,}",
+        heads,
+        rows,
+    )
+    weights.close()
+
+
+def measured(name: str, compiled: Callable[[Any], tuple[Walk, tuple[tuple[str, str], ...]] | None]) -> tuple[object, ...]:
+    """A row: how much compiles, and how many answers are not valid, by the whole schema and by what is said to be enforced."""
+    began, counts = time.perf_counter(), dict.fromkeys(("compiled", "answers", "broken", "violate", "beyond"), 0)
+    for seed in range(SCHEMAS):
+        schema = schemas.schema(seed)
+        made = compiled(schema)
+        if made is None:
+            continue
+        walk, left = made
+        counts["compiled"] += 1
+        whole, promised = judge(modern(schema)), judge(enforced(schema, left))
+        for said in answers(walk, seed):
+            counts["answers"] += 1
+            try:
+                value = json.loads(said.decode())
+            except ValueError:
+                counts["broken"] += 1
+                continue
+            if "Infinity" not in json.dumps(value):  # 1e999 is a number of JSON, but no float
+                counts["violate"] += not whole.is_valid(value)
+                counts["beyond"] += not promised.is_valid(value)
+    return (name, SCHEMAS, *counts.values(), time.perf_counter() - began)
+
+
+def judge(schema: Any) -> Any:
+    return jsonschema_rs.Draft202012Validator({**schema, "$schema": "https://json-schema.org/draft/2020-12/schema"})
+
+
+def answers(walk: Walk, seed: int) -> Iterator[bytes]:
+    chance = random.Random(seed)
+    for _ in range(ANSWERS):
+        said = walk(chance)
+        if said is not None:
+            yield said
+
+
+def ours(vocabulary: Vocabulary) -> Callable[[Any], tuple[Walk, tuple[tuple[str, str], ...]] | None]:
+    compiler = Compiler(vocabulary)
+
+    def compiled(schema: Any) -> tuple[Walk, tuple[tuple[str, str], ...]] | None:
+        left: list[tuple[str, str]] = []
+        try:
+            grammar = Grammar(JsonValue(json_schema(schema, left)))
+            compiler.begin(grammar)
+        except UnsupportedSchema:
+            return None
+        return lambda chance: drawn(vocabulary, _Ours(compiler.begin(grammar)), chance), tuple(left)
+
+    return compiled
+
+
+def theirs(vocabulary: Vocabulary) -> Callable[[Any], tuple[Walk, tuple[tuple[str, str], ...]] | None]:
+    import xgrammar  # type: ignore[import-not-found]
+
+    said = [vocabulary.says[token] for token in range(vocabulary.size)]
+    info = xgrammar.TokenizerInfo(said, stop_token_ids=[vocabulary.eos])
+    compiler = xgrammar.GrammarCompiler(info, max_threads=1)
+
+    def compiled(schema: Any) -> tuple[Walk, tuple[tuple[str, str], ...]] | None:
+        try:
+            grammar = compiler.compile_json_schema(json.dumps(schema), any_whitespace=False)
+        except Exception:  # whatever it raises, it does not compile
+            return None
+        return lambda chance: drawn(vocabulary, _Theirs(xgrammar, grammar, vocabulary.size), chance), ()
+
+    return compiled
+
+
+class _Ours:
+    def __init__(self, constraint: Constraint) -> None:
+        self.constraint = constraint
+
+    def allowed(self, logits: np.ndarray[Any, np.dtype[np.float32]]) -> None:
+        self.constraint.restrict(logits)
+
+    def take(self, token: int) -> None:
+        self.constraint.consume(token)
+
+
+class _Theirs:
+    def __init__(self, xgrammar: Any, grammar: Any, size: int) -> None:
+        self.matcher, self.size = xgrammar.GrammarMatcher(grammar), size
+        self.mask = xgrammar.allocate_token_bitmask(1, size)
+
+    def allowed(self, logits: np.ndarray[Any, np.dtype[np.float32]]) -> None:
+        self.matcher.fill_next_token_bitmask(self.mask)
+        bits = np.unpackbits(self.mask.numpy().view(np.uint8), count=self.size, bitorder="little")
+        logits[bits == 0] = -np.inf
+
+    def take(self, token: int) -> None:
+        self.matcher.accept_token(token)
+
+
+def drawn(vocabulary: Vocabulary, held: _Ours | _Theirs, chance: random.Random) -> bytes | None:
+    """One answer, token by token; a long one hurries to its end."""
+    noise = np.random.default_rng(chance.getrandbits(32))
+    closing = [vocabulary.tokenize(text)[-1] for text in ('"', "}", "]", '"}', "]}", "}}")]
+    said = b""
+    for length in range(LONGEST):
+        logits = noise.random(vocabulary.size, np.float32)
+        if length > LONG:
+            logits[closing] += 2
+        if length > 1:
+            logits[vocabulary.eos] += 3
+        held.allowed(logits)
+        token = int(logits.argmax())
+        if token in vocabulary.ends:
+            return said
+        held.take(token)
+        said += vocabulary.says[token]
+    return None

@@ -1,0 +1,419 @@
+"""Regular expressions as JSON Schema writes them: read into a tree, and written again.
+
+    >>> unparse(whole(parse("^ab?")))
+    'ab?[^]*'
+
+Classes, `\\d \\w \\s`, repetition, groups, alternatives and anchors are known. Look-around, back references, word boundaries and
+Unicode properties are not regular or not worth their size: `Irregular` says which.
+"""
+
+import re
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import TypeAlias, assert_never
+
+LAST = 0x10FFFF
+Ranges: TypeAlias = tuple[tuple[int, int], ...]  # code points, sorted, apart from each other
+
+
+class Irregular(ValueError):
+    """An expression that cannot be followed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Set:
+    """One character out of these."""
+
+    ranges: Ranges
+
+
+@dataclass(frozen=True, slots=True)
+class Cat:
+    """One after another."""
+
+    items: tuple["Regex", ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Or:
+    """One of these."""
+
+    items: tuple["Regex", ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Repeat:
+    """At least, at most (None: no bound)."""
+
+    item: "Regex"
+    least: int = 0
+    most: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Anchor:
+    """The beginning of the text, or its end."""
+
+    end: bool
+
+
+Regex: TypeAlias = Set | Cat | Or | Repeat | Anchor
+
+ALL: Ranges = ((0, LAST),)
+ANY = Set(ALL)
+ANYTHING = Repeat(ANY)
+EMPTY = Cat(())
+
+
+def union(*sets: Ranges) -> Ranges:
+    """What is in any of them."""
+    merged: list[tuple[int, int]] = []
+    for low, high in sorted(one for ranges in sets for one in ranges):
+        if merged and low <= merged[-1][1] + 1:
+            merged[-1] = (merged[-1][0], max(merged[-1][1], high))
+        else:
+            merged.append((low, high))
+    return tuple(merged)
+
+
+def complement(ranges: Ranges) -> Ranges:
+    """What is not in it."""
+    out: list[tuple[int, int]] = []
+    at = 0
+    for low, high in ranges:
+        if low > at:
+            out.append((at, low - 1))
+        at = high + 1
+    return (*out, (at, LAST)) if at <= LAST else tuple(out)
+
+
+def overlap(one: Ranges, other: Ranges) -> Ranges:
+    """What is in both."""
+    pairs = ((max(a, c), min(b, d)) for a, b in one for c, d in other)
+    return union(tuple((low, high) for low, high in pairs if low <= high))
+
+
+def chars(text: str) -> Ranges:
+    """The characters of a text, as a set."""
+    return union(tuple((ord(char), ord(char)) for char in text))
+
+
+def literal(text: str) -> Regex:
+    """Exactly this text."""
+    return Cat(tuple(Set(((ord(char), ord(char)),)) for char in text))
+
+
+DIGIT = ((0x30, 0x39),)
+WORD = union(DIGIT, ((0x41, 0x5A), (0x5F, 0x5F), (0x61, 0x7A)))
+SPACE = union(chars("\t\n\v\f\r \u00a0\u1680\u2028\u2029\u202f\u205f\u3000\ufeff"), ((0x2000, 0x200A),))
+LINE_ENDS = chars("\n\r\u2028\u2029")
+_CLASSES = {"d": DIGIT, "w": WORD, "s": SPACE} | {"D": complement(DIGIT), "W": complement(WORD), "S": complement(SPACE)}
+_CONTROLS = {"n": 10, "r": 13, "t": 9, "f": 12, "v": 11, "0": 0}
+_COUNT = re.compile(r"\{(\d+)(,(\d*))?\}")
+_HEX = re.compile(r"x([0-9a-fA-F]{2})|u([0-9a-fA-F]{4})|u\{([0-9a-fA-F]{1,6})\}|U([0-9a-fA-F]{8})")
+
+
+@lru_cache(4096)
+def parse(text: str) -> Regex:
+    """The tree of an expression."""
+    try:
+        return _Parser(text).whole()
+    except RecursionError:
+        raise Irregular("nested too deeply") from None
+
+
+class _Parser:
+    def __init__(self, text: str) -> None:
+        self.text, self.at = text, 0
+
+    def whole(self) -> Regex:
+        found = self.alternatives()
+        if self.at < len(self.text):
+            raise Irregular(f"unexpected {self.text[self.at]!r} at {self.at}")
+        return found
+
+    def peek(self) -> str:
+        return self.text[self.at : self.at + 1]
+
+    def take(self, text: str) -> bool:
+        """Whether this stands here; then it is behind us."""
+        if not self.text.startswith(text, self.at):
+            return False
+        self.at += len(text)
+        return True
+
+    def alternatives(self) -> Regex:
+        ways = [self.sequence()]
+        while self.take("|"):
+            ways.append(self.sequence())
+        return ways[0] if len(ways) == 1 else Or(tuple(ways))
+
+    def sequence(self) -> Regex:
+        items: list[Regex] = []
+        while self.peek() not in ("", "|", ")"):
+            items.append(self.counted(self.atom()))
+        return items[0] if len(items) == 1 else Cat(tuple(items))
+
+    def counted(self, item: Regex) -> Regex:
+        char = self.peek()
+        if char in ("*", "+", "?") and char:
+            self.at += 1
+            least, most = {"*": (0, None), "+": (1, None), "?": (0, 1)}[char]
+        elif char == "{" and (found := _COUNT.match(self.text, self.at)):
+            self.at = found.end()
+            least = int(found[1])
+            most = least if found[2] is None else int(found[3]) if found[3] else None
+            if most is not None and most < least:
+                raise Irregular(f"the repetition {found[0]} counts backwards")
+        else:
+            return item
+        if isinstance(item, Anchor):
+            raise Irregular("a repeated anchor")
+        if self.take("+"):
+            raise Irregular("a possessive repetition")
+        self.take("?")  # lazy or greedy: the same texts match
+        return self.counted(Repeat(item, least, most))
+
+    def atom(self) -> Regex:
+        char = self.peek()
+        self.at += 1
+        match char:
+            case "(":
+                return self.group()
+            case "[":
+                return Set(self.members())
+            case ".":
+                return Set(complement(LINE_ENDS))
+            case "^" | "$":
+                return Anchor(end=char == "$")
+            case "\\":
+                return self.escape()
+            case "*" | "+" | "?":
+                raise Irregular(f"nothing to repeat at {self.at - 1}")
+            case _:
+                return Set(((ord(char), ord(char)),))
+
+    def group(self) -> Regex:
+        if self.take("?"):
+            if self.take("s:"):  # a dot that is any character; only our own expressions say so
+                inner = self.text[self.at :]
+                if not inner.startswith(".*)"):
+                    raise Irregular("flags")
+                self.at += 3
+                return ANYTHING
+            named = re.compile(r"P?<[A-Za-z_]\w*>").match(self.text, self.at)
+            if named:
+                self.at = named.end()
+            elif not self.take(":"):
+                raise Irregular("look-around" if self.peek() in ("=", "!", "<") else "flags")
+        found = self.alternatives()
+        if not self.take(")"):
+            raise Irregular("a bracket that is not closed")
+        return found
+
+    def escape(self) -> Regex:
+        char = self.peek()
+        if char in ("b", "B", "A", "Z", "z"):
+            raise Irregular("a word boundary" if char in "bB" else f"\\{char}")
+        if char in "123456789k" and char:
+            raise Irregular("a back reference")
+        found = self.escaped()
+        return Set(found if isinstance(found, tuple) else ((found, found),))
+
+    def escaped(self) -> int | Ranges:
+        """What stands behind a backslash: a character or a class."""
+        char = self.peek()
+        if not char:
+            raise Irregular("a backslash at the end")
+        if found := _HEX.match(self.text, self.at):
+            self.at = found.end()
+            return int(next(group for group in found.groups() if group), 16)
+        self.at += 1
+        if char in _CLASSES:
+            return _CLASSES[char]
+        if char in ("p", "P"):
+            raise Irregular("Unicode properties")
+        if char == "c" and self.peek().isalpha():
+            self.at += 1
+            return ord(self.text[self.at - 1]) % 32
+        return _CONTROLS.get(char, ord(char))
+
+    def members(self) -> Ranges:
+        """What stands between square brackets."""
+        negated = self.take("^")
+        found: list[Ranges] = []
+        while not self.take("]"):
+            low = self.member()
+            if not isinstance(low, int):
+                found.append(low)
+                continue
+            high = low
+            if self.peek() == "-" and self.text[self.at + 1 : self.at + 2] not in ("]", ""):
+                self.at += 1
+                last = self.member()
+                if not isinstance(last, int):  # a class is no end of a range: the hyphen stands for itself
+                    found += [chars("-"), last]
+                else:
+                    high = last
+            if high < low:
+                raise Irregular("a range that runs backwards")
+            found.append(((low, high),))
+        ranges = complement(union(*found)) if negated else union(*found)
+        if not ranges:
+            raise Irregular("a class without a character")
+        return ranges
+
+    def member(self) -> int | Ranges:
+        char = self.peek()
+        if not char:
+            raise Irregular("a class that is not closed")
+        self.at += 1
+        if char != "\\":
+            return ord(char)
+        if self.peek() == "b":
+            self.at += 1
+            return 8
+        return self.escaped()
+
+
+# --- what an expression says about a whole text -------------------------------------------------------------------------------
+
+
+def whole(tree: Regex) -> Regex:
+    """All texts in which this is found: anchors become ends, and where there is none, anything may stand."""
+    found = _open(_open(tree, end=False), end=True)
+    if _anchored(found):
+        raise Irregular("an anchor in the middle")
+    return found
+
+
+def _open(tree: Regex, *, end: bool) -> Regex:
+    match tree:
+        case Or():
+            return Or(tuple(_open(item, end=end) for item in tree.items))
+        case Cat(items=items) if items:
+            edge, rest = (items[-1], items[:-1]) if end else (items[0], items[1:])
+            if edge == Anchor(end):
+                return _open(Cat(rest), end=end) if rest and (rest[-1] if end else rest[0]) == edge else Cat(rest)
+            opened = _open(edge, end=end)
+            return Cat((*rest, opened)) if end else Cat((opened, *rest))
+        case Anchor() if tree.end == end:
+            return EMPTY
+        case Repeat(item=inner, least=0, most=1) if _anchored(inner):
+            return Or((_open(inner, end=end), _open(EMPTY, end=end)))
+        case _:
+            return Cat((tree, ANYTHING)) if end else Cat((ANYTHING, tree))
+
+
+def _anchored(tree: Regex) -> bool:
+    match tree:
+        case Anchor():
+            return True
+        case Cat() | Or():
+            return any(map(_anchored, tree.items))
+        case Repeat():
+            return _anchored(tree.item)
+        case Set():
+            return False
+
+
+def span(tree: Regex) -> tuple[int, int | None]:
+    """The shortest and the longest text that matches, in characters."""
+    match tree:
+        case Set():
+            return 1, 1
+        case Cat():
+            spans = [span(item) for item in tree.items]
+            highs = [high for _, high in spans]
+            return sum(low for low, _ in spans), None if None in highs else sum(high or 0 for high in highs)
+        case Or():
+            spans = [span(item) for item in tree.items]
+            highs = [high for _, high in spans]
+            return min(low for low, _ in spans), None if None in highs else max(high or 0 for high in highs)
+        case Repeat():
+            low, high = span(tree.item)
+            most = 0 if high == 0 or tree.most == 0 else None if high is None or tree.most is None else high * tree.most
+            return low * tree.least, most
+        case Anchor():
+            return 0, 0
+        case _:
+            assert_never(tree)
+
+
+def mapped(tree: Regex, change: Callable[[Ranges], Regex]) -> Regex:
+    """The expression with every set of characters replaced."""
+    match tree:
+        case Set():
+            return change(tree.ranges)
+        case Cat():
+            return Cat(tuple(mapped(item, change) for item in tree.items))
+        case Or():
+            return Or(tuple(mapped(item, change) for item in tree.items))
+        case Repeat():
+            return Repeat(mapped(tree.item, change), tree.least, tree.most)
+        case Anchor():
+            return tree
+
+
+def loops_on_nothing(tree: Regex) -> bool:
+    """Whether something that may be empty is repeated: a grammar made of it as it stands would be left-recursive."""
+    match tree:
+        case Repeat():
+            return (tree.most != 1 and span(tree.item)[0] == 0) or loops_on_nothing(tree.item)
+        case Cat() | Or():
+            return any(map(loops_on_nothing, tree.items))
+        case Set() | Anchor():
+            return False
+
+
+# --- written again ------------------------------------------------------------------------------------------------------------
+
+
+@lru_cache(4096)
+def unparse(tree: Regex) -> str:
+    """The expression as text that `parse` reads."""
+    match tree:
+        case Set():
+            return class_text(tree.ranges)
+        case Cat():
+            return "".join(f"({unparse(item)})" if isinstance(item, Or) else unparse(item) for item in tree.items)
+        case Or():
+            return "|".join(map(unparse, tree.items))
+        case Repeat():
+            inner = unparse(tree.item)
+            return (inner if isinstance(tree.item, Set) else f"({inner})") + count_text(tree.least, tree.most)
+        case Anchor():
+            return "$" if tree.end else "^"
+
+
+def count_text(least: int, most: int | None) -> str:
+    """`*`, `+`, `?`, `{2,5}`: what stands behind something repeated."""
+    short: dict[tuple[int, int | None], str] = {(0, None): "*", (1, None): "+", (0, 1): "?", (1, 1): ""}
+    known = short.get((least, most))
+    return known if known is not None else f"{{{least}}}" if most == least else f"{{{least},{'' if most is None else most}}}"
+
+
+def class_text(ranges: Ranges, escape: Callable[[int], str] | None = None) -> str:
+    """A set of characters between square brackets, or alone where it is one."""
+    escape = escape or _escape
+    if ranges and ranges[-1][1] == LAST:
+        return f"[^{_spans(complement(ranges), escape)}]"
+    if len(ranges) == 1 and ranges[0][0] == ranges[0][1]:
+        return escape(ranges[0][0])
+    return f"[{_spans(ranges, escape)}]"
+
+
+def _spans(ranges: Iterable[tuple[int, int]], escape: Callable[[int], str]) -> str:
+    return "".join(
+        escape(low) if low == high else escape(low) + ("" if high == low + 1 else "-") + escape(high) for low, high in ranges
+    )
+
+
+def _escape(code: int) -> str:
+    char = chr(code)
+    if char.isascii() and (char.isalnum() or char in " !\"#%&',:;<=>@_`~"):
+        return char
+    if char.isascii() and char.isprintable():
+        return "\\" + char
+    return f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"

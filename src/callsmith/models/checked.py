@@ -1,0 +1,143 @@
+"""Answers checked where no grammar could hold them: what is invalid is not shown, and the model is asked once more.
+
+Only what is in doubt is held back until it is whole: calls of tools whose schema has keywords no grammar enforces, and text that
+must fit such a schema. The second attempt takes the place of the first. If it is no better it is passed on all the same, for the
+one who runs the call validates it anyway; only text of a strict output is an error then.
+"""
+
+import json
+from collections.abc import AsyncGenerator, Callable, Iterator, Sequence
+from contextlib import aclosing
+from dataclasses import replace
+from typing import TypeAlias
+
+from callsmith.core.errors import CallsmithError, ModelError
+from callsmith.core.events import (
+    CallArguments,
+    CallReady,
+    CallStarted,
+    ModelEvent,
+    Report,
+    Stopped,
+    Text,
+    Unenforced,
+    Unreadable,
+)
+from callsmith.core.schema import validate
+from callsmith.core.values import Choice, Json, Message, Request, Result, Schema, Usage
+
+Ask: TypeAlias = Callable[[Request], AsyncGenerator[ModelEvent, None]]
+
+
+async def checked(
+    first: AsyncGenerator[ModelEvent, None], request: Request, unenforced: Sequence[Unenforced], ask: Ask
+) -> AsyncGenerator[ModelEvent, None]:
+    """The first answer to the request, and what `ask` gives in place of what was invalid in it."""
+    held = _Held(request, {one.tool for one in unenforced})
+    stopped, retries, spent = Stopped("stop"), 0, Usage()
+    async with aclosing(first) as events:
+        async for event in events:
+            if isinstance(event, Stopped):
+                stopped = event
+            for shown in held.sift(event):
+                yield shown
+    for ready, complaint in held.invalid:
+        retries += 1
+        second = await _all(ask, _call_again(request, ready, complaint))
+        spent += _end(second).usage
+        for shown in _replaced(ready, second):
+            yield shown
+    text = "".join(held.text)
+    if text and stopped.reason == "stop" and (complaint := held.complaint(text)):
+        retries += 1
+        second = await _all(ask, _say_again(request, text, complaint))
+        spent += _end(second).usage
+        text = "".join(event.text for event in second if isinstance(event, Text)) or text
+        stopped = replace(stopped, reason=_end(second).reason)
+        strict = request.output is not None and request.output.strict and stopped.reason == "stop"
+        if strict and (complaint := held.complaint(text)):
+            raise ModelError(f"the answer does not fit the schema, also when asked again: {complaint}", retryable=True)
+    if text:
+        yield Text(text)
+    yield replace(stopped, usage=stopped.usage + spent, report=Report(tuple(unenforced), retries))
+
+
+class _Held:
+    """What is not shown yet. `tools` names those in doubt, the empty name standing for the output."""
+
+    def __init__(self, request: Request, tools: set[str]) -> None:
+        self._schemas = {tool.name: tool.parameters for tool in request.tools if tool.name in tools}
+        self._output: Schema | None = request.output.schema if request.output and "" in tools else None
+        self._begun: dict[int, list[ModelEvent]] = {}
+        self.text: list[str] = []
+        self.invalid: list[tuple[CallReady, str]] = []
+
+    def sift(self, event: ModelEvent) -> Iterator[ModelEvent]:
+        """What can be shown now."""
+        match event:
+            case Stopped():
+                pass
+            case Text(text) if self._output is not None:
+                self.text.append(text)
+            case CallStarted(index, name) if name in self._schemas:
+                self._begun[index] = [event]
+            case CallArguments(index) if index in self._begun:
+                self._begun[index].append(event)
+            case CallReady(index, call) if index in self._begun:
+                begun = self._begun.pop(index)
+                if complaint := _complaint(self._schemas[call.name], call.arguments):
+                    self.invalid.append((event, complaint))
+                else:
+                    yield from (*begun, event)
+            case Unreadable(index=int(index)) if index in self._begun:
+                yield from (*self._begun.pop(index), event)
+            case _:
+                yield event
+
+    def complaint(self, text: str) -> str:
+        """What is wrong with the text; nothing where it is as it should be."""
+        try:
+            return _complaint(self._output or {}, json.loads(text))
+        except (ValueError, RecursionError) as error:
+            return f"not JSON: {error}"
+
+
+def _complaint(schema: Schema, value: Json) -> str:
+    return "; ".join(map(str, validate(schema, value)))
+
+
+def _call_again(request: Request, ready: CallReady, complaint: str) -> Request:
+    call = ready.call
+    result = Result(call.id, call.name, f"invalid_arguments: {complaint}", ok=False, code="invalid_arguments")
+    messages = (*request.messages, Message.assistant(calls=[call]), Message.tool(result))
+    return replace(request, messages=messages, choice=Choice.only(call.name), parallel=False)
+
+
+def _say_again(request: Request, text: str, complaint: str) -> Request:
+    told = Message.user(f"This answer is not valid: {complaint}. Answer again.")
+    return replace(request, messages=(*request.messages, Message.assistant(text), told), choice=Choice("none"))
+
+
+async def _all(ask: Ask, request: Request) -> list[ModelEvent]:
+    """The whole second answer; none where it cannot be had, as when the prompt has become too long."""
+    events: list[ModelEvent] = []
+    try:
+        async with aclosing(ask(request)) as answer:
+            async for event in answer:
+                events.append(event)
+    except CallsmithError:
+        return []
+    return events
+
+
+def _end(events: Sequence[ModelEvent]) -> Stopped:
+    return next((event for event in reversed(events) if isinstance(event, Stopped)), Stopped("stop"))
+
+
+def _replaced(first: CallReady, second: Sequence[ModelEvent]) -> Iterator[ModelEvent]:
+    """The second attempt under the number and the id of the first; the first, where there was none."""
+    again = next((event for event in second if isinstance(event, CallReady)), first)
+    call = replace(again.call, id=first.call.id)
+    yield CallStarted(first.index, call.name, call.id)
+    yield CallArguments(first.index, call.text)
+    yield CallReady(first.index, call, again.repairs)

@@ -1,0 +1,47 @@
+"""Whether arguments are valid in all that a grammar says it enforces, by a validator that knows nothing of grammars."""
+
+import copy
+import json
+from functools import lru_cache
+from typing import Any
+
+import jsonschema_rs
+
+from callsmith.core.schema import modern
+from callsmith.core.values import Schema
+
+
+def enforced(schema: Schema, unenforced: tuple[tuple[str, str], ...]) -> Any:
+    """The schema without exactly those keywords at exactly those places; what was to fit one alone may fit several."""
+    kept = copy.deepcopy(modern(schema))
+    for path, keyword in sorted(unenforced, key=lambda one: -one[0].count("/")):  # inner ones first: places move
+        place: Any = kept
+        for step in path.split("/")[1:]:
+            name = step.replace("~1", "/").replace("~0", "~")
+            place = place[int(name)] if isinstance(place, list) else place[name]
+        value = place.pop(keyword)
+        if keyword == "oneOf":
+            place.setdefault("allOf", []).append({"anyOf": value})
+        elif (
+            keyword == "patternProperties"
+        ):  # what they hold is free, but they are still there: `additionalProperties` counts them
+            place[keyword] = dict.fromkeys(value, True)
+    return kept
+
+
+def complaint(schema: Schema, unenforced: tuple[tuple[str, str], ...], arguments: Any) -> str:
+    """What is wrong with the arguments; nothing if nothing is."""
+    validator = _validator(json.dumps(enforced(schema, unenforced)))
+    error = next(iter(validator.iter_errors(arguments)), None)
+    return f"{error.schema_path}: {error.message}" if error else ""
+
+
+@lru_cache(maxsize=64)
+def _validator(text: str) -> Any:
+    """Formats count too. A list of items, or an exclusive bound of an older draft, as core reads them."""
+    schema = json.loads(text)
+    schema.pop("$schema", None)
+    try:
+        return jsonschema_rs.Draft202012Validator(schema, validate_formats=True)
+    except jsonschema_rs.ValidationError:
+        return jsonschema_rs.Draft7Validator(schema, validate_formats=True)

@@ -1,0 +1,265 @@
+"""Law 4 through a relay: for many tools, grammars that take turns allow just what one grammar of all of them does."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+
+pytest.importorskip("llguidance")
+pytest.importorskip("numpy")
+pytest.importorskip("xllamacpp")
+
+import numpy as np
+
+from callsmith.core.errors import UnsupportedSchema
+from callsmith.core.events import Text, Thought
+from callsmith.core.values import Call, Choice, Tool
+from callsmith.engines.constraint import Compiler, Watch
+from callsmith.engines.relayed import Relayed
+from callsmith.formats import format_named, formats
+from callsmith.formats.layout import Format
+from callsmith.formats.write import write
+from callsmith.grammar.relay import FEW, Relay, relay_for
+from tests.grammar.sampling import Sampler, letters
+from tests.grammar.test_law4 import TOOLS, call, check_calls, compiler, obj, read_sample
+
+pytestmark = pytest.mark.weights
+
+STRING, INTEGER = {"type": "string"}, {"type": "integer"}
+# Names that begin alike, and names that are the beginning of others.
+KIN = [
+    Tool("get", "", obj({"key": STRING}, "key")),
+    Tool("get_weather", "", obj({"city": STRING, "days": INTEGER}, "city")),
+    Tool("get_weather_forecast", "", obj({"city": STRING}, "city")),
+    Tool("get_weather_2", "", obj({"n": INTEGER})),
+    Tool("get_weather_20", "", obj({"n": INTEGER}, "n")),
+    Tool("g", "", obj({"x": INTEGER}, "x")),
+]
+MANY = [*TOOLS, *KIN]
+# Their calls do not begin with the name, or nothing tells the next call from the end.
+ALONE = {"cohere-command3", "solar-open", "olmo3"}
+EVERY = pytest.mark.parametrize("format", formats().values(), ids=lambda format: format.name)
+
+
+def relay(format: Format, tools: Sequence[Tool] = MANY, choice: Choice = Choice("required"), **options: Any) -> Relay:
+    made = relay_for(format, tools, choice, **options)
+    assert made is not None
+    return made
+
+
+def stuck(made: Relay, text: str, dressed_for: str = "") -> str | None:
+    """Where the relay does not go along with a text any more; None: the text is a whole answer."""
+    tokens, compiling = compiler(dressed_for)
+    wanted = tokens.tokenize(text) if dressed_for else letters(tokens.base, text)
+    constraint = compiling.begin(made)
+    assert isinstance(constraint, Relayed)
+    for at, token in enumerate(wanted):
+        if not constraint.admits(token):
+            return b"".join(tokens.says[token] for token in wanted[at:]).decode("utf-8", "replace")[:80]
+    return None if constraint.may_end or constraint.ended else "(the end)"
+
+
+ARGUMENTS: list[tuple[str, dict[str, Any]]] = [
+    ("get", {"key": "a b"}),
+    ("get_weather", {"city": "Paris", "days": 2}),
+    ("get_weather_forecast", {"city": "Rome"}),
+    ("now", {}),
+    ("get_weather_2", {}),
+    ("get_weather_20", {"n": 5}),
+    ("g", {"x": -1}),
+]
+
+
+def dispatched(format: Format) -> None:
+    if format.name in ALONE:
+        pytest.skip("this format has no relay")
+
+
+@EVERY
+@pytest.mark.parametrize("dressed", [False, True])
+def test_what_is_written_is_accepted(format: Format, dressed: bool) -> None:
+    dispatched(format)
+    calls = [call(format, name, arguments) for name, arguments in ARGUMENTS]
+    for one in calls:
+        assert stuck(relay(format), write(format, [one]), format.name if dressed else "") is None
+        assert stuck(relay(format, parallel=False), write(format, [one]), format.name if dressed else "") is None
+    if format.calls.most is None:
+        assert stuck(relay(format), write(format, calls), format.name if dressed else "") is None
+    assert stuck(relay(format, parallel=False), write(format, calls[:2]), format.name if dressed else "") is not None
+
+
+@EVERY
+def test_a_wrong_call_is_rejected(format: Format) -> None:
+    dispatched(format)
+    made = relay(format)
+    right = call(format, "get", {"key": "a"})
+    for name, arguments in [("got", {}), ("get_weather", {"days": 1}), ("get_weather_2", {"m": 1}), ("get_weather_200", {})]:
+        wrong = call(format, name, arguments)
+        assert stuck(made, write(format, [wrong])) is not None
+        assert stuck(made, write(format, [right, wrong])) is not None
+    assert stuck(made, write(format, [right]) + " and more") is not None
+
+
+def samples(format: Format, count: int) -> tuple[int, int]:
+    """How many answers came to their end, and how many of those held several calls."""
+    finished = several = 0
+    for dressed in (False, True):
+        tokens, compiling = compiler(format.name if dressed else "")
+        sampler = Sampler(tokens, compiling, format, format.name)
+        for number in range(count // 2):
+            parallel = number % 4 != 0
+            made = relay(format, parallel=parallel)
+            sample = sampler.draw(made)
+            if not sample.whole:
+                continue
+            finished += 1
+            events = read_sample(format, sample, MANY, tokens.specials)
+            calls = check_calls(events, MANY, made.whole(), sample.text)
+            assert calls, sample.text
+            assert len(calls) < 2 or parallel, sample.text
+            assert not [event for event in events if isinstance(event, Text | Thought)], sample.text
+            several += len(calls) > 1
+    return finished, several
+
+
+@pytest.mark.req("R65", "R72")
+@EVERY
+def test_whatever_the_relay_lets_through_is_read_back_as_valid_calls(format: Format) -> None:
+    dispatched(format)
+    finished, several = samples(format, 48)
+    assert finished > 48 * 0.7
+    assert several or format.calls.most == 1
+
+
+@pytest.mark.slow
+@EVERY
+def test_a_thousand_answers_out_of_the_relay_are_read_back_as_valid_calls(format: Format) -> None:
+    dispatched(format)
+    assert samples(format, 1000)[0] > 1000 * 0.7
+
+
+# -- what stands before the calls
+
+
+@pytest.mark.parametrize("dressed", [False, True])
+@pytest.mark.parametrize(
+    ("name", "opened", "rest"),
+    [
+        ("hermes", "<|im_start|>assistant\n<think>\n", "Paris it is.\n</think>\n\n"),
+        ("deepseek-v32", "<think>", "hm</think>\n\n"),
+        ("functionary-v32", "<|start_header_id|>assistant<|end_header_id|>\n\n>>>", ""),
+        ("harmony", "<|start|>assistant", ""),
+        ("muse-glimmer", "<|start|>assistant", ""),
+    ],
+)
+def test_what_the_prompt_has_begun_is_gone_on_with(name: str, opened: str, rest: str, dressed: bool) -> None:
+    format = format_named(name)
+    made = relay(format, opened=opened)
+    whole = write(format, [call(format, "get_weather", {"city": "a"})])
+    text = rest + (whole if rest else whole.removeprefix(made.prefix))
+    assert stuck(made, text, name if dressed else "") is None
+    assert stuck(made, text.replace("get_weather", "got_weather"), name if dressed else "") is not None
+    tokens, compiling = compiler(name if dressed else "")
+    sampler = Sampler(tokens, compiling, format, name)
+    for _ in range(8):
+        sample = sampler.draw(made)
+        if sample.whole:
+            assert check_calls(read_sample(format, sample, MANY, tokens.specials, opened), MANY, made.whole(), sample.text)
+
+
+@pytest.mark.parametrize("dressed", [False, True])
+def test_a_model_may_think_before_it_calls(dressed: bool) -> None:
+    hermes = format_named("hermes")
+    made = relay(hermes, thinking=True)
+    calls = [call(hermes, "get", {"key": "a"}), call(hermes, "now", {})]
+    for thought in ("", "Let me think."):
+        assert stuck(made, write(hermes, calls, thought=thought), "hermes" if dressed else "") is None
+    assert stuck(relay(hermes), write(hermes, calls, thought="Let me think."), "hermes" if dressed else "") is not None
+
+
+# -- where a call may come
+
+
+def watch(format: Format, dressed_for: str = "") -> tuple[Any, Watch]:
+    tokens, compiling = compiler(dressed_for)
+    started = compiling.start(relay(format, choice=Choice()))
+    assert isinstance(started, Watch)
+    return tokens, started
+
+
+def say(started: Watch, tokens: list[int]) -> int:
+    """How many of the tokens are taken."""
+    for at, token in enumerate(tokens):
+        if not started.admits(token) or (started.held and not started.held.among(np.array([token]))[0] and not started._taken):
+            return at
+        started.consume(token)
+    return len(tokens)
+
+
+@EVERY
+@pytest.mark.parametrize("dressed", [False, True])
+def test_from_the_trigger_on_only_a_valid_call_can_follow(format: Format, dressed: bool) -> None:
+    if format.name in ALONE or relay_for(format, MANY, Choice()) is None:
+        pytest.skip("this format has no relay where a call may come")
+    for text in ("", "Well, let me see. "):
+        tokens, started = watch(format, format.name if dressed else "")
+        spelled = tokens.tokenize if dressed else lambda text: letters(compiler()[0].base, text)
+        right = spelled(text + write(format, [call(format, "get_weather_forecast", {"city": "Rome"})]))
+        assert say(started, right) == len(right)
+        assert started.held
+        assert started.may_end
+        _, started = watch(format, format.name if dressed else "")
+        wrong = spelled(text + write(format, [call(format, "get_weather_forecast", {"place": "Rome"})]))
+        assert say(started, wrong) < len(wrong)
+
+
+def test_text_the_grammar_does_not_know_leaves_the_answer_alone() -> None:
+    tokens, started = watch(format_named("hermes"), "hermes")
+    text = tokens.tokenize("A stray <think> in the text. <tool_call>\nand so on")
+    assert say(started, text) == len(text)
+    assert not started.held
+
+
+# -- what is left to one grammar, and what is wrong
+
+
+def test_few_tools_need_no_relay() -> None:
+    assert relay_for(format_named("hermes"), MANY[:FEW], Choice("required")) is None
+    assert relay_for(format_named("hermes"), MANY, Choice.only("get")) is None
+    assert relay_for(format_named("cohere-command3"), MANY, Choice("required")) is None
+
+
+def test_where_nothing_tells_another_call_from_the_end_one_grammar_holds_all() -> None:
+    olmo, (_, compiling) = format_named("olmo3"), compiler()
+    assert not isinstance(compiling.begin(relay(olmo)), Relayed)
+    assert isinstance(compiling.begin(relay(olmo, parallel=False)), Relayed)
+
+
+@pytest.mark.parametrize(
+    ("format", "schema"),
+    [
+        ("hermes", obj({"a": {"$ref": "#/$defs/nothing"}})),
+        ("gemma4", obj({"a:b": STRING})),
+    ],
+)
+def test_a_tool_that_cannot_be_held_to_its_schema_is_named(format: str, schema: dict[str, Any]) -> None:
+    _, compiling = compiler()
+    made = relay(format_named(format), [*MANY, Tool("bad_tool", "", schema)])
+    with pytest.raises(UnsupportedSchema, match="bad_tool"):
+        compiling.check(made, "bad_tool")
+    assert "bad_tool" in compiling.unchecked(made)
+    compiling.check(made, "get")
+    assert "get" not in compiling.unchecked(made)
+    with pytest.raises(UnsupportedSchema, match="bad_tool"):
+        stuck(made, write(format_named(format), [Call("bad_tool", {})]))
+
+
+def test_the_grammar_of_one_call_is_shared_by_all_sets_of_tools_that_have_it() -> None:
+    tokens, _ = compiler()
+    compiling, hermes = Compiler(tokens), format_named("hermes")
+    text = letters(tokens.base, write(hermes, [call(hermes, "mixed", {"e": "a", "c": "fixed"})]))
+    for tools in (MANY, MANY[::-1], MANY[1:]):
+        constraint = compiling.begin(relay(hermes, tools))
+        assert all(constraint.admits(token) for token in text)
+    larks = [lark for lark in compiling._texts._values if "fixed" in str(lark)]
+    assert len(larks) == 1

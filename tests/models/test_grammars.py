@@ -1,0 +1,89 @@
+"""Grammars are made once for each set of tools, and never mistaken for those of another."""
+
+from types import MappingProxyType
+from typing import Any
+
+import pytest
+
+from callsmith.core.values import Choice, Output, Tool
+from callsmith.formats import format_named
+from callsmith.grammar.nodes import Grammar
+from callsmith.grammar.relay import Relay
+from callsmith.models.grammars import Grammars, fingerprint
+
+REQUIRED = Choice("required")
+
+
+def tool(schema: Any = None, name: str = "f") -> Tool:
+    return Tool(name, "", {"type": "object", "properties": {"a": schema if schema is not None else {"type": "string"}}})
+
+
+def many(count: int = 12) -> tuple[Tool, ...]:
+    return tuple(tool(name=f"f{number}") for number in range(count))
+
+
+@pytest.mark.req("R68", "R78")
+def test_the_same_tools_get_the_same_grammar_also_as_other_objects() -> None:
+    grammars, tools = Grammars(format_named("hermes")), (tool(), tool(name="g"))
+    made = grammars.made(tools, REQUIRED)
+    assert made is not None
+    assert grammars.made(tools, REQUIRED) is made
+    assert grammars.made((tool(), tool(name="g")), REQUIRED) is made
+    assert grammars.made((Tool("f", "said otherwise", tool().parameters), tool(name="g")), REQUIRED) is made
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        ({"const": 1}, {"const": 1.0}),
+        ({"const": 1}, {"const": True}),
+        ({"const": None}, {"const": "None"}),
+        ({"type": "object", "properties": {"x": {}, "y": {}}}, {"type": "object", "properties": {"y": {}, "x": {}}}),
+    ],
+)
+def test_what_is_not_quite_the_same_is_not_taken_for_it(one: Any, other: Any) -> None:
+    grammars = Grammars(format_named("hermes"))
+    assert grammars.made((tool(one),), REQUIRED) is not grammars.made((tool(other),), REQUIRED)
+
+
+def test_a_fingerprint_does_not_depend_on_what_is_shared() -> None:
+    string = {"type": "string"}
+    shared = Tool("f", "", {"properties": {"a": string, "b": string}})
+    apart = Tool("f", "", {"properties": {"a": {"type": "string"}, "b": {"type": "".join(["str", "ing"])}}})
+    assert fingerprint((shared,)) == fingerprint((apart,))
+    assert fingerprint((shared,)) != fingerprint((shared, shared))
+    assert fingerprint((shared,)) != fingerprint((shared,), Output(choices=("a",)))
+
+
+def test_how_it_is_asked_for_makes_another_grammar() -> None:
+    grammars, tools = Grammars(format_named("hermes")), (tool(),)
+    made = [
+        grammars.made(tools, REQUIRED),
+        grammars.made(tools, Choice()),
+        grammars.made(tools, REQUIRED, parallel=False),
+        grammars.made(tools, REQUIRED, opened="<think>\n"),
+        grammars.made(tools, REQUIRED, thinking=True),
+        grammars.made(tools, Choice(), output=Output(choices=("a",))),
+    ]
+    assert len({id(one) for one in made}) == len(made)
+    assert grammars.made((), Choice()) is None
+
+
+def test_what_has_no_fingerprint_is_not_kept_by_it() -> None:
+    assert fingerprint((Tool("f", "", MappingProxyType({"type": "object", "properties": {}})),)) is None
+
+
+def test_many_tools_are_a_relay_only_for_an_engine_that_takes_one() -> None:
+    hermes = format_named("hermes")
+    assert isinstance(Grammars(hermes, relays=True).made(many(), REQUIRED), Relay)
+    assert isinstance(Grammars(hermes).made(many(), REQUIRED), Grammar)
+    assert isinstance(Grammars(hermes, relays=True).made(many(3), REQUIRED), Grammar)
+    assert isinstance(Grammars(hermes, relays=True).made(many(), Choice(), output=Output.json_object()), Grammar)
+
+
+def test_what_is_not_enforced_is_told_by_tool() -> None:
+    grammars = Grammars(format_named("hermes"), relays=True)
+    unlike = tool({"type": "string", "not": {"const": "x"}}, "odd")
+    left = grammars.unenforced((*many(), unlike))
+    assert {(one.tool, one.keyword) for one in left} == {("odd", "not")}
+    assert grammars.unenforced((*many(), unlike)) == left
