@@ -18,9 +18,11 @@ from starlette.applications import Starlette
 from callsmith.core.errors import ModelError, Rejected, TimedOut, Unavailable, UsageError
 from callsmith.core.events import CallArguments, CallReady, CallStarted, ModelEvent, Stopped, Text, Thought
 from callsmith.core.values import Call, Choice, Message, Request, Tool, Usage
+from callsmith.runtime.execute import Limits
 from callsmith.server.app import create_app
 from callsmith.server.service import Settings
-from callsmith.tools.functions import Functions
+from callsmith.tools.functions import Functions, tool
+from callsmith.tools.wrap import Confirmed
 from callsmith.wire.openai_chat import ChatRequest, write_request
 from callsmith.wire.openai_chat_events import EventReader
 from callsmith.wire.sse import DONE, FrameReader
@@ -453,3 +455,24 @@ async def test_health_is_told():
 def test_a_server_without_models_is_refused():
     with pytest.raises(UsageError):
         create_app({})
+
+
+async def test_a_call_that_would_have_to_be_confirmed_is_not_run_and_that_is_said():
+    ran: list[str] = []
+
+    @tool(side_effects=True)
+    async def pay(euros: int) -> None:
+        ran.append("pay")
+
+    model = Told(calls(Call("pay", {"euros": 5}, "c1")), says("never"))
+    answer = await client(model, tools=Confirmed(Functions(pay))).chat.completions.create(model="m", messages=HI)
+    assert answer.choices[0].finish_reason == "stop"
+    assert "pay has not been run" in (answer.choices[0].message.content or "")
+    assert ran == []
+
+
+async def test_a_run_that_used_up_its_tokens_ends_like_an_answer_that_was_too_long():
+    settings = Settings(limits=Limits(tokens=5))
+    asked = client(Told(calls(BONN), says("never")), tools=Functions(weather), settings=settings)
+    answer = await asked.chat.completions.create(model="m", messages=HI)
+    assert answer.choices[0].finish_reason == "length"

@@ -219,7 +219,6 @@ def test_fields_nobody_knows_and_fields_that_ask_for_nothing_are_fine():
         ({"stream_options": []}, "stream_options"),
         ({"n": 2}, "n"),
         ({"logprobs": True}, "logprobs"),
-        ({"response_format": {"type": "json_object"}}, "response_format"),
         ({"modalities": ["text", "audio"]}, "modalities"),
         ({"logit_bias": {"5": 1}}, "logit_bias"),
         ({"frequency_penalty": 0.5}, "frequency_penalty"),
@@ -247,10 +246,26 @@ JSON = st.recursive(
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(), inner, max_size=3),
     max_leaves=10,
 )
+OUTPUTS = ("response_format", "structured_outputs", "guided_json", "guided_choice", "tool_choice_policy")
 KNOWN = st.sampled_from(
-    [*write_request(ChatRequest("m", Request(()))), "tools", "tool_choice", "functions", "stop", "n", "stream_options"]
+    [*write_request(ChatRequest("m", Request(()))), "tools", "tool_choice", "functions", "stop", "n", "stream_options", *OUTPUTS]
 )
-PARTS = st.sampled_from(["role", "content", "tool_calls", "function", "name", "type", "arguments", "parameters", "id"])
+PARTS = st.sampled_from(
+    [
+        "role",
+        "content",
+        "tool_calls",
+        "function",
+        "name",
+        "type",
+        "arguments",
+        "parameters",
+        "id",
+        "json_schema",
+        "schema",
+        "json",
+    ]
+)
 ODD = st.recursive(JSON, lambda inner: st.dictionaries(PARTS, inner, max_size=4) | st.lists(inner, max_size=2), max_leaves=10)
 
 

@@ -10,21 +10,37 @@ from starlette.routing import Route
 
 from callsmith.core.errors import CallsmithError, UsageError
 from callsmith.core.ports import Model, Toolset
-from callsmith.server import openai_chat
+from callsmith.server import anthropic, openai_chat, openai_responses
+from callsmith.server.dialects import dialect_of
 from callsmith.server.service import Service, Settings
+from callsmith.server.store import SqliteStore, Store
 from callsmith.server.transport import ClientGone, JsonResponse
-from callsmith.wire.openai import Failure, write_error, write_failure
+from callsmith.wire.openai import Failure
 
 STANDARD_SETTINGS = Settings()
 
 
-def create_app(models: Mapping[str, Model], *, tools: Toolset | None = None, settings: Settings = STANDARD_SETTINGS) -> Starlette:
-    """The ASGI application that serves these models, and runs these tools for requests that bring none of their own."""
+def create_app(
+    models: Mapping[str, Model],
+    *,
+    tools: Toolset | None = None,
+    settings: Settings = STANDARD_SETTINGS,
+    store: Store | None = None,
+) -> Starlette:
+    """The ASGI application that serves these models, and runs these tools for requests that bring none of their own.
+
+    What has to be remembered is in the store; if none is given, in memory.
+    """
     if not models:
         raise UsageError("a server needs at least one model")
-    service = Service(models, tools, settings)
+    service = Service(models, tools, settings, store=store or SqliteStore())
     return Starlette(
-        routes=[Route("/health", _health), *openai_chat.routes(service)],
+        routes=[
+            Route("/health", _health),
+            *openai_chat.routes(service),
+            *openai_responses.routes(service),
+            *anthropic.routes(service),
+        ],
         exception_handlers={
             CallsmithError: _on_error,
             HTTPException: _on_http_error,
@@ -39,14 +55,14 @@ async def _health(_: Request) -> Response:
     return JsonResponse({"status": "ok"})
 
 
-async def _on_error(_: Request, error: Exception) -> Response:
-    return _response(write_error(error))
+async def _on_error(request: Request, error: Exception) -> Response:
+    return _response(dialect_of(request).error(error))
 
 
 async def _on_http_error(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)  # registered for nothing else
     words = {404: f"unknown path: {request.url.path}", 405: f"{request.method} is not possible on {request.url.path}"}
-    response = _response(write_failure(error.status_code, words.get(error.status_code, error.detail)))
+    response = _response(dialect_of(request).failure(error.status_code, words.get(error.status_code, error.detail)))
     response.headers.update(error.headers or {})
     return response
 

@@ -1,4 +1,4 @@
-"""`POST /v1/chat/completions` and the list of models."""
+"""`POST /v1/chat/completions` and the list of models, which is given in the caller's own dialect."""
 
 import time
 from collections.abc import AsyncIterator
@@ -11,9 +11,10 @@ from starlette.routing import Route
 
 from callsmith.core.events import ModelEvent
 from callsmith.runtime.closing import closing
+from callsmith.server.dialects import dialect_of
 from callsmith.server.service import Service
 from callsmith.server.transport import EventStream, JsonResponse, read_json, unless_gone
-from callsmith.wire.openai import write_error, write_model, write_models
+from callsmith.wire.openai import write_error
 from callsmith.wire.openai_chat import read_request
 from callsmith.wire.openai_chat_events import ChunkWriter, Heading, write_response
 from callsmith.wire.sse import DONE, write_frame
@@ -31,13 +32,13 @@ def routes(service: Service) -> list[Route]:
             return EventStream(_frames(events, heading), _failure_frame, keep_alive=service.settings.keep_alive)
         return JsonResponse(write_response(await unless_gone(request.receive, _all(events)), heading))
 
-    async def models(_: Request) -> Response:
-        return JsonResponse(write_models(service.models, began))
+    async def models(request: Request) -> Response:
+        return JsonResponse(dialect_of(request).models(service.models, began))
 
     async def model(request: Request) -> Response:
         name = request.path_params["name"]
         service.model(name)
-        return JsonResponse(write_model(name, began))
+        return JsonResponse(dialect_of(request).model(name, began))
 
     return [
         Route("/v1/chat/completions", completions, methods=["POST"]),

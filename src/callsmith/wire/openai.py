@@ -16,6 +16,15 @@ class Failure:
     body: dict[str, Json]
 
 
+class NotStored(UsageError):
+    """A response that is not, or no longer, known here."""
+
+    def __init__(self, id: str, *, previous: bool = False) -> None:
+        which = f"Previous response with id '{id}' not found." if previous else f"Response with id '{id}' not found."
+        super().__init__(which, field="previous_response_id" if previous else None)
+        self.previous = previous
+
+
 def write_failure(status: int, message: str, *, param: str | None = None, code: str | None = None) -> Failure:
     """`{"error": {"message", "type", "param", "code"}}`."""
     kind = {429: "rate_limit_error"}.get(status, "invalid_request_error" if status < 500 else "server_error")
@@ -27,6 +36,8 @@ def write_error(error: BaseException) -> Failure:
     match error:
         case UnknownName(kind="model"):
             return write_failure(404, str(error), param="model", code="model_not_found")
+        case NotStored():
+            return _not_stored(error)
         case UsageError():
             return write_failure(400, str(error), param=error.field)
         case LimitReached():
@@ -41,6 +52,12 @@ def write_error(error: BaseException) -> Failure:
             return write_failure(503 if error.retryable else 500, error.message, code="model_error")
         case _:
             return write_failure(500, "internal error; the server's log says more", code="internal_error")
+
+
+def _not_stored(error: NotStored) -> Failure:
+    if error.previous:
+        return write_failure(400, str(error), param=error.field, code="previous_response_not_found")
+    return write_failure(404, str(error))
 
 
 def write_model(name: str, created: int) -> dict[str, Json]:

@@ -4,16 +4,31 @@
      "tools": [{"type": "function", "function": {"name": "add", "parameters": {…}}}], "tool_choice": "auto"}
 
 Lenient: unknown fields and unknown tool types are skipped, older and flat spellings understood, null is absence. Not lenient:
-what would change the answer and is not supported is refused by name, never ignored.
+what would change the answer and is not supported is refused by name, never ignored. A field of our own: `tool_choice_policy`
+("auto", "required_first_hop", "required_always") says what becomes of a `tool_choice` that is "auto".
 """
 
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import cast
 
-from callsmith.core.schema import check_schema
-from callsmith.core.values import TOOL_NAME, Call, Choice, Json, Message, Mode, Request, Role, Sampling, Schema, Tool
+from callsmith.core.choice import policy_named
+from callsmith.core.values import (
+    Call,
+    Choice,
+    ChoicePolicy,
+    Json,
+    Message,
+    Mode,
+    Request,
+    Role,
+    Sampling,
+    Tool,
+)
 from callsmith.wire.fields import Fields, kind
+from callsmith.wire.openai_output import read_output, write_output
+from callsmith.wire.tools import read_tools
 
 # Fields that are not supported, each with the values that ask for nothing.
 _NEUTRAL: dict[str, tuple[Json, ...]] = {
@@ -21,10 +36,6 @@ _NEUTRAL: dict[str, tuple[Json, ...]] = {
     "best_of": (1,),
     "frequency_penalty": (0,),
     "grammar": ("",),
-    "guided_choice": (),
-    "guided_grammar": (),
-    "guided_json": (),
-    "guided_regex": (),
     "ignore_eos": (False,),
     "logit_bias": ({},),
     "logprobs": (False,),
@@ -33,8 +44,6 @@ _NEUTRAL: dict[str, tuple[Json, ...]] = {
     "n": (1,),
     "presence_penalty": (0,),
     "repetition_penalty": (1,),
-    "response_format": ({"type": "text"},),
-    "structured_outputs": ({},),
     "top_logprobs": (0,),
     "web_search_options": (),
 }
@@ -65,17 +74,15 @@ class ChatRequest:
 def read_request(body: Json) -> ChatRequest:
     """The request in a decoded JSON body; a UsageError names the field that is wrong."""
     fields = Fields.of(body, "")
-    for name, neutral in _NEUTRAL.items():
-        value = fields.get(name)
-        if value is not None and value not in neutral:
-            raise fields.wrong(name, f"{json.dumps(value)[:80]} is not supported")
+    refuse(fields, _NEUTRAL)
     legacy = fields.get("functions") is not None and fields.get("tools") is None
     tools = _read_tools(fields, "functions" if legacy else "tools")
-    choice = _read_choice(fields, "tool_choice" if fields.get("tool_choice") is not None else "function_call")
+    choice = read_choice(fields, "tool_choice" if fields.get("tool_choice") is not None else "function_call")
     if tools:
         choice.among(tools)
     options = fields.object("stream_options")
     parallel = fields.flag("parallel_tool_calls")
+    limit = "max_tokens" if fields.get("max_completion_tokens") is None else "max_completion_tokens"
     return ChatRequest(
         model=fields.needed_text("model"),
         request=Request(
@@ -83,8 +90,10 @@ def read_request(body: Json) -> ChatRequest:
             tools=tools,
             choice=choice,
             parallel=False if legacy else parallel,  # one `function_call` is all the deprecated answer can hold
-            sampling=_read_sampling(fields),
-            thinking=_read_thinking(fields),
+            sampling=read_sampling(fields, limit),
+            thinking=read_thinking(fields),
+            output=read_output(fields),
+            policy=read_policy(fields),
         ),
         stream=fields.flag("stream") or False,
         include_usage=(options.flag("include_usage") if options else None) or False,
@@ -92,34 +101,22 @@ def read_request(body: Json) -> ChatRequest:
     )
 
 
+def refuse(fields: Fields, unsupported: Mapping[str, tuple[Json, ...]]) -> None:
+    """Complain about the first of these fields that asks for something."""
+    for name, neutral in unsupported.items():
+        value = fields.get(name)
+        if value is not None and value not in neutral:
+            raise fields.wrong(name, f"{json.dumps(value)[:80]} is not supported")
+
+
 def _read_tools(fields: Fields, key: str) -> tuple[Tool, ...]:
-    tools: dict[str, Tool] = {}
-    for entry in fields.objects(key):
-        inner = entry.object("function") or entry
-        if (entry.text("type") or "function") != "function":
-            continue  # a kind only its own vendor runs: web_search, namespace, …
-        name = inner.needed_text("name")
-        if not TOOL_NAME.fullmatch(name):
-            raise inner.wrong("name", f"{name!r} must be 1 to 256 letters, digits, '_', '-', '.', ':' or '/'")
-        if name in tools:
-            raise inner.wrong("name", f"two tools are called {name!r}")
-        tool = Tool(name, inner.text("description") or "", strict=inner.flag("strict") or False)
-        tools[name] = replace(tool, parameters=_read_parameters(inner) or tool.parameters)
-    return tuple(tools.values())
+    # The other kinds only their own vendor runs: web_search, namespace, …
+    known = (entry for entry in fields.objects(key) if (entry.text("type") or "function") == "function")
+    return read_tools((entry.object("function") or entry for entry in known), "parameters")
 
 
-def _read_parameters(fields: Fields) -> Schema | None:
-    parameters = fields.object("parameters")
-    if parameters is None:
-        return None
-    check_schema(parameters.data, parameters.path)
-    types = parameters.get("type")
-    if types is not None and types != "object" and not (isinstance(types, list) and "object" in types):
-        raise parameters.wrong("type", f"a tool takes an object, not {types!r}")
-    return parameters.data
-
-
-def _read_choice(fields: Fields, key: str) -> Choice:
+def read_choice(fields: Fields, key: str) -> Choice:
+    """Which tools may or must be called, in any of the spellings there are."""
     value = fields.get(key)
     if value is None:
         return Choice()
@@ -136,6 +133,12 @@ def _read_choice(fields: Fields, key: str) -> Choice:
     if named not in ("function", "tool"):
         raise choice.wrong("type", f"{named!r} is not supported")
     return Choice.only((choice.object("function") or choice).needed_text("name"))
+
+
+def read_policy(fields: Fields) -> ChoicePolicy | None:
+    """The policy a request asks for, if any."""
+    name = fields.text("tool_choice_policy")
+    return None if name is None else policy_named(name, fields.at("tool_choice_policy"))
 
 
 def _read_allowed(fields: Fields) -> Choice:
@@ -164,7 +167,7 @@ def _read_message(fields: Fields, called: dict[str, str], spare_id: str) -> Mess
     if spelled not in _ROLES:
         raise fields.wrong("role", f"{spelled!r} is none of {', '.join(_ROLES)}")
     name = fields.text("name") or ""
-    message = Message(_ROLES[spelled], _read_content(fields), name=name)
+    message = Message(_ROLES[spelled], read_content(fields), name=name)
     if spelled == "function":
         # The deprecated form has no ids: the answer belongs to the latest call of that name.
         latest = [call_id for call_id, called_name in called.items() if called_name == name]
@@ -181,18 +184,19 @@ def _read_message(fields: Fields, called: dict[str, str], spare_id: str) -> Mess
     return message
 
 
-def _read_content(fields: Fields) -> str:
-    content = fields.get("content")
+def read_content(fields: Fields, key: str = "content") -> str:
+    """What is said: a text, or parts of text."""
+    content = fields.get(key)
     if content is None or isinstance(content, str):
         return content or ""
     if not isinstance(content, list):
-        raise fields.wrong("content", f"expected a string or an array of parts, got {kind(content)}")
+        raise fields.wrong(key, f"expected a string or an array of parts, got {kind(content)}")
     texts: list[str] = []
     for index, part in enumerate(cast(list[Json], content)):
         if isinstance(part, str):
             texts.append(part)
             continue
-        inner = Fields.of(part, fields.at(f"content.{index}"))
+        inner = Fields.of(part, fields.at(f"{key}.{index}"))
         match inner.text("type") or "text":
             case "text" | "input_text" | "output_text":
                 texts.append(inner.text("text") or "")
@@ -224,8 +228,8 @@ def read_arguments(text: str) -> dict[str, Json] | None:
     return cast(dict[str, Json], value) if isinstance(value, dict) else None
 
 
-def _read_sampling(fields: Fields) -> Sampling:
-    limit = "max_tokens" if fields.get("max_completion_tokens") is None else "max_completion_tokens"
+def read_sampling(fields: Fields, limit: str) -> Sampling:
+    """How tokens are to be chosen; `limit` is the field that says how many there may be."""
     top_k = fields.integer("top_k", -1)
     stop = fields.texts("stop")
     if "" in stop:
@@ -241,7 +245,8 @@ def _read_sampling(fields: Fields) -> Sampling:
     )
 
 
-def _read_thinking(fields: Fields) -> bool | None:
+def read_thinking(fields: Fields) -> bool | None:
+    """Whether the model is to reason, where the request says."""
     options = fields.object("chat_template_kwargs")
     for key in options.data if options else ():
         if key not in ("enable_thinking", "thinking"):
@@ -274,6 +279,8 @@ def write_request(chat: ChatRequest) -> dict[str, Json]:
         "max_completion_tokens": sampling.max_tokens,
         "stop": list(sampling.stop) or None,
         "chat_template_kwargs": None if request.thinking is None else {"enable_thinking": request.thinking},
+        **write_output(request.output),
+        "tool_choice_policy": request.policy,
         "stream": chat.stream or None,
         "stream_options": {"include_usage": True} if chat.include_usage else None,
     }

@@ -6,6 +6,7 @@
     {"delta": {}, "finish_reason": "tool_calls"}
 
 Clients concatenate: an id or a name is sent once, indexes begin at 0 without gaps, calls come one after the other.
+How far an answer was held to its schemas (`report`) stands beside the choice that ends it.
 Not covered: interleaved calls are passed on interleaved; the reasons of repairs do not travel.
 """
 
@@ -19,6 +20,7 @@ from callsmith.core.events import (
     CallReady,
     CallStarted,
     ModelEvent,
+    Report,
     Stopped,
     StopReason,
     Text,
@@ -29,6 +31,7 @@ from callsmith.core.values import Call, Json, Usage
 from callsmith.wire.fields import Fields
 from callsmith.wire.openai import read_usage, write_usage
 from callsmith.wire.openai_chat import read_arguments
+from callsmith.wire.report import read_report, write_report
 
 _REASONS: dict[StopReason, str] = {"stop": "stop", "length": "length", "calls": "tool_calls"}
 _READ_REASONS: dict[str, StopReason] = {"length": "length", "tool_calls": "calls", "function_call": "calls"}
@@ -82,8 +85,8 @@ class ChunkWriter:
             case Unreadable(text, _, index):
                 lost = index is None or index not in self._calls
                 return opening + self._deltas({"content": text} if lost and text else {})
-            case Stopped(reason, usage):
-                return opening + self._finish(reason, usage)
+            case Stopped():
+                return opening + self._finish(event)
             case _:
                 assert_never(event)
 
@@ -111,14 +114,14 @@ class ChunkWriter:
             return {} if sent.index else {"function_call": {"arguments": text}}
         return {"tool_calls": [{"index": sent.index, "function": {"arguments": text}}]}
 
-    def _finish(self, reason: StopReason, usage: Usage) -> list[dict[str, Json]]:
+    def _finish(self, event: Stopped) -> list[dict[str, Json]]:
         if self._ended:
             return []
         self._ended = True
-        spelled = "function_call" if self._heading.legacy and reason == "calls" else _REASONS[reason]
-        chunks = [self._chunk({}, spelled)]
+        spelled = "function_call" if self._heading.legacy and event.reason == "calls" else _REASONS[event.reason]
+        chunks = [{**self._chunk({}, spelled), **write_report(event.report)}]
         if self._heading.include_usage:
-            chunks.append({**self._chunk({}), "choices": [], "usage": write_usage(usage)})
+            chunks.append({**self._chunk({}), "choices": [], "usage": write_usage(event.usage)})
         return chunks
 
     def _deltas(self, *deltas: dict[str, Json]) -> list[dict[str, Json]]:
@@ -136,11 +139,11 @@ class ChunkWriter:
 
 def write_response(events: Iterable[ModelEvent], heading: Heading) -> dict[str, Json]:
     """The whole completion: the same chunks, put together, so that streaming or not makes no difference."""
-    writer, usage = ChunkWriter(heading), Usage()
+    writer, stopped = ChunkWriter(heading), Stopped("stop")
     merged = _Merged()
     for event in events:
         if isinstance(event, Stopped):
-            usage = event.usage
+            stopped = event
         merged.add(writer.write(event))
     merged.add(writer.close())
     return {
@@ -149,7 +152,8 @@ def write_response(events: Iterable[ModelEvent], heading: Heading) -> dict[str, 
         "created": heading.created,
         "model": heading.model,
         "choices": [{"index": 0, "message": merged.message(), "logprobs": None, "finish_reason": merged.reason}],
-        "usage": write_usage(usage),
+        "usage": write_usage(stopped.usage),
+        **write_report(stopped.report),
     }
 
 
@@ -215,6 +219,7 @@ class EventReader:
         self._numbers: dict[int, int] = {}  # the sender's index → ours
         self._reason: StopReason = "stop"
         self._usage = Usage()
+        self._report = Report()
 
     def feed(self, chunk: Json) -> list[ModelEvent]:
         """The events of one chunk. An error sent in place of a chunk is raised as a ModelError."""
@@ -224,6 +229,7 @@ class EventReader:
         usage = fields.object("usage")
         if usage is not None:
             self._usage = read_usage(usage)
+        self._report = read_report(fields) or self._report
         events: list[ModelEvent] = []
         for choice in fields.objects("choices"):
             delta = choice.object("delta")
@@ -236,7 +242,7 @@ class EventReader:
         return events
 
     def close(self) -> list[ModelEvent]:
-        return [*self._settle(final=True), Stopped(self._reason, self._usage)]
+        return [*self._settle(final=True), Stopped(self._reason, self._usage, self._report)]
 
     def _read_delta(self, delta: Fields) -> list[ModelEvent]:
         events: list[ModelEvent] = []

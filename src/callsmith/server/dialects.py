@@ -1,0 +1,35 @@
+"""Whose words are used where paths are shared: in errors, and in the list of models."""
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+
+from starlette.requests import Request
+
+from callsmith.core.values import Json
+from callsmith.wire import anthropic, openai
+from callsmith.wire.openai import Failure
+
+
+@dataclass(frozen=True, slots=True)
+class Dialect:
+    """How a dialect says what went wrong, and which models there are since when."""
+
+    error: Callable[[BaseException], Failure]
+    failure: Callable[[int, str], Failure]
+    model: Callable[[str, int], Json]
+    models: Callable[[Iterable[str], int], Json]
+
+
+OPENAI = Dialect(openai.write_error, openai.write_failure, openai.write_model, openai.write_models)
+ANTHROPIC = Dialect(anthropic.write_error, anthropic.write_failure, anthropic.write_model, anthropic.write_models)
+
+_BY_PATH = {"/v1/messages": ANTHROPIC}
+_BY_HEADER = {"anthropic-version": ANTHROPIC}  # only its clients send it
+
+
+def dialect_of(request: Request) -> Dialect:
+    """The dialect of who asks: by the beginning of the path, or by a header; otherwise OpenAI's."""
+    path = request.url.path
+    by_path = (dialect for start, dialect in _BY_PATH.items() if path == start or path.startswith(f"{start}/"))
+    by_header = (dialect for header, dialect in _BY_HEADER.items() if header in request.headers)
+    return next(by_path, None) or next(by_header, OPENAI)

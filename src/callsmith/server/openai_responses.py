@@ -1,0 +1,224 @@
+"""`/v1/responses`: OpenAI's stateful dialect. What is answered is stored, unless the request says otherwise, and can be gone on from.
+
+Not covered: answers in the background, replaying a stream, WebSocket.
+"""
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import suppress
+from dataclasses import replace
+from uuid import uuid4
+
+import msgspec
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from callsmith.core.errors import CallsmithError, UsageError
+from callsmith.core.events import ModelEvent
+from callsmith.core.values import Json
+from callsmith.runtime.closing import closing
+from callsmith.server.anthropic import Counts
+from callsmith.server.openai_responses_kept import Before, Kept
+from callsmith.server.service import Service
+from callsmith.server.transport import EventStream, JsonResponse, read_json, unless_gone
+from callsmith.tools.wrap import Limited
+from callsmith.wire.openai import write_error
+from callsmith.wire.openai_responses import ResponsesRequest, read_needs, read_request
+from callsmith.wire.openai_responses_events import EventWriter, Heading, Sent
+from callsmith.wire.sse import write_frame
+
+PATH = "/v1/responses"
+_SETTLING = 5.0  # seconds a cancelled answer gets to end
+
+
+def routes(service: Service) -> list[Route]:
+    """The routes of this dialect."""
+    dialect = _Dialect(service)
+    return [
+        Route(PATH, dialect.create, methods=["POST"]),
+        Route(f"{PATH}/input_tokens", dialect.input_tokens, methods=["POST"]),
+        Route(f"{PATH}/{{id}}", dialect.retrieve, methods=["GET"]),
+        Route(f"{PATH}/{{id}}", dialect.delete, methods=["DELETE"]),
+        Route(f"{PATH}/{{id}}/cancel", dialect.cancel, methods=["POST"]),
+        Route(f"{PATH}/{{id}}/input_items", dialect.input_items, methods=["GET"]),
+    ]
+
+
+class _Dialect:
+    """The endpoints, and the answers that are being given."""
+
+    def __init__(self, service: Service) -> None:
+        self._service = service
+        self._kept = Kept(service.store)
+        self._running: dict[str, _Answer] = {}
+
+    async def create(self, request: Request) -> Response:
+        asked, before = await self._read(request)
+        answer = self._answer(asked, before)
+        if asked.stream:
+            return EventStream(self._frames(answer), answer.failure, keep_alive=self._service.settings.keep_alive)
+        await unless_gone(request.receive, self._whole(answer))
+        return JsonResponse(answer.writer.response())
+
+    async def input_tokens(self, request: Request) -> Response:
+        asked, _ = await self._read(request)
+        model, wanted = self._service.model(asked.model), asked.request
+        if not isinstance(model, Counts):
+            raise UsageError(f"the model {asked.model!r} cannot count tokens", field="model")
+        if not wanted.tools and self._service.tools is not None:
+            wanted = replace(wanted, tools=tuple(await self._service.tools.tools()))  # what the model will be told of
+        return JsonResponse({"object": "response.input_tokens", "input_tokens": model.count(wanted)})
+
+    async def retrieve(self, request: Request) -> Response:
+        if request.query_params.get("stream") == "true":
+            raise UsageError("stream: a stored response is not streamed again", field="stream")
+        id = request.path_params["id"]
+        answer = self._running.get(id)
+        return JsonResponse(answer.writer.response() if answer else await self._kept.response(id))
+
+    async def delete(self, request: Request) -> Response:
+        id = request.path_params["id"]
+        await self._kept.forget(id)
+        return JsonResponse({"id": id, "object": "response", "deleted": True})
+
+    async def cancel(self, request: Request) -> Response:
+        id = request.path_params["id"]
+        answer = self._running.get(id)
+        if answer is None:
+            status = (await self._kept.response(id))["status"]
+            raise UsageError(f"a response that is {status} cannot be cancelled")
+        await answer.stop()
+        return JsonResponse(answer.writer.response())
+
+    async def input_items(self, request: Request) -> Response:
+        items = await self._kept.input_items(request.path_params["id"])
+        return JsonResponse(_page(items, request))
+
+    async def _read(self, request: Request) -> tuple[ResponsesRequest, Before]:
+        body = await read_json(request, self._service.settings.largest_body)
+        before = await self._kept.before(read_needs(body))
+        return read_request(body, list(before.earlier.values()), before.known), before
+
+    def _answer(self, asked: ResponsesRequest, before: Before) -> "_Answer":
+        service = self._service
+        if service.tools is not None and asked.max_tool_calls is not None:
+            service = replace(service, tools=Limited(service.tools, budgets={"*": asked.max_tool_calls}))
+        events = service.answer(service.model(asked.model), asked.request)
+        heading = Heading(f"resp_{uuid4().hex}", asked.model, int(time.time()), asked.repeated, asked.spaces)
+
+        async def keep(response: Json) -> None:
+            if asked.store:
+                await self._kept.keep(response, before, asked.input)
+
+        return _Answer(events, EventWriter(heading), keep)
+
+    async def _frames(self, answer: "_Answer") -> AsyncIterator[bytes]:
+        encoder = msgspec.json.Encoder()
+        async with closing(self._sent(answer, streaming=True)) as sent:
+            async for one in sent:
+                yield write_frame(encoder.encode(one), one["type"].encode())
+
+    async def _whole(self, answer: "_Answer") -> None:
+        async with closing(self._sent(answer, streaming=False)) as sent:
+            async for _ in sent:
+                pass
+
+    async def _sent(self, answer: "_Answer", *, streaming: bool) -> AsyncIterator[Sent]:
+        id = answer.writer.response()["id"]
+        self._running[id] = answer
+        try:
+            async with closing(answer.sent(streaming=streaming)) as sent:
+                async for one in sent:
+                    yield one
+        finally:
+            del self._running[id]
+            answer.over.set()
+
+
+class _Answer:
+    """An answer being given, which can be stopped from outside. It is stored before its end is told."""
+
+    def __init__(self, events: AsyncIterator[ModelEvent], writer: EventWriter, keep: Callable[[Json], Awaitable[None]]) -> None:
+        self.writer = writer
+        self.over = asyncio.Event()
+        self._events = events
+        self._keep = keep
+        self._stopped = False
+        self._scope: asyncio.Timeout | None = None  # around the wait for the next event
+
+    async def stop(self) -> None:
+        """End it, and wait until it has ended."""
+        self._stopped = True
+        if self._scope is not None:
+            self._scope.reschedule(asyncio.get_running_loop().time())
+        with suppress(TimeoutError):
+            await asyncio.wait_for(self.over.wait(), _SETTLING)
+
+    async def sent(self, *, streaming: bool) -> AsyncIterator[Sent]:
+        """What is sent. In a stream that has begun, a failure is a part of it."""
+        try:
+            async with closing(self._until_stopped()) as events:
+                async for event in events:
+                    for one in await self._ending(self.writer.write(event)):
+                        yield one
+            if not self.writer.ended:
+                for one in await self._ending(self.writer.cancel() if self._stopped else self.writer.close()):
+                    yield one
+        except CallsmithError as error:
+            if not streaming or not self.writer.begun:
+                raise
+            sent = self.writer.fail(write_error(error))
+            with suppress(CallsmithError):  # if it was the store that failed
+                await self._keep(self.writer.response())
+            for one in sent:
+                yield one
+
+    def failure(self, error: BaseException) -> bytes:
+        """The last frames of a stream that broke down."""
+        sent = self.writer.fail(write_error(error))
+        return b"".join(write_frame(msgspec.json.encode(one), one["type"].encode()) for one in sent)
+
+    async def _ending(self, sent: list[Sent]) -> list[Sent]:
+        if self.writer.ended:
+            await self._keep(self.writer.response())
+        return sent
+
+    async def _until_stopped(self) -> AsyncIterator[ModelEvent]:
+        async with closing(self._events) as events:
+            while not self._stopped:
+                try:
+                    async with asyncio.timeout(None) as self._scope:
+                        event = await anext(events)
+                except StopAsyncIteration:
+                    return
+                except TimeoutError:
+                    if not self._scope.expired():
+                        raise  # the model's own
+                    return
+                finally:
+                    self._scope = None
+                yield event
+
+
+def _page(items: list[Json], request: Request) -> dict[str, Json]:
+    """A part of a list, as the request wants it."""
+    query = request.query_params
+    limit = query.get("limit", "20")
+    if not limit.isdecimal() or not 1 <= int(limit) <= 100:
+        raise UsageError(f"limit: {limit!r} is no number from 1 to 100", field="limit")
+    ordered = items if query.get("order") == "asc" else items[::-1]
+    ids = [item["id"] for item in ordered]
+    after = query.get("after")
+    if after is not None and after not in ids:
+        raise UsageError(f"after: there is no item {after!r}", field="after")
+    start = ids.index(after) + 1 if after is not None else 0
+    page = ordered[start : start + int(limit)]
+    return {
+        "object": "list",
+        "data": page,
+        "first_id": page[0]["id"] if page else None,
+        "last_id": page[-1]["id"] if page else None,
+        "has_more": start + len(page) < len(ordered),
+    }

@@ -1,0 +1,268 @@
+"""What a server remembers: JSON documents by kind and id, and an audit that is only ever added to.
+
+    store = SqliteStore("callsmith.db")
+    await store.put(Document("response", "resp_1", {"status": "completed"}))
+    found = await store.get("response", "resp_1")          # found["resp_1"].version == 1
+
+`Store` is the port; another store, shared by several machines, can stand where `SqliteStore` stands. Several processes of one
+machine may share a file. What was put is there after a kill -9; what was put with `durable`, and the audit, also after a loss of
+power.
+"""
+
+import asyncio
+import json
+import sqlite3
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Protocol, TypeVar
+
+from callsmith.core.errors import CallsmithError, Unavailable
+from callsmith.core.values import Json
+
+T = TypeVar("T")
+DAY = 24 * 60 * 60.0
+
+_LAYOUT = 1  # of the tables; another one is refused
+_TABLES = """
+    CREATE TABLE IF NOT EXISTS documents (
+        kind TEXT NOT NULL, id TEXT NOT NULL, data TEXT NOT NULL, version INTEGER NOT NULL, written REAL NOT NULL, expires REAL,
+        PRIMARY KEY (kind, id));
+    CREATE INDEX IF NOT EXISTS documents_by_age ON documents (kind, written);
+    CREATE TABLE IF NOT EXISTS audit (number INTEGER PRIMARY KEY AUTOINCREMENT, at REAL NOT NULL, data TEXT NOT NULL);
+    CREATE TRIGGER IF NOT EXISTS audit_stays BEFORE UPDATE ON audit BEGIN SELECT RAISE(ABORT, 'the audit is never changed'); END;
+"""
+_MOST_NAMES = 500  # in one statement; SQLite has a limit on them
+_BETWEEN_PRUNINGS = 256  # writes
+
+
+@dataclass(frozen=True, slots=True)
+class Document:
+    """A JSON document. `version` counts how often it was written.
+
+    In a `put` it is the version that is to be replaced: 0 for a document that must be new, None for whichever is there.
+    `expires`, in seconds since the epoch, is when it is forgotten.
+    """
+
+    kind: str
+    id: str
+    data: Json
+    version: int | None = None
+    expires: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """A line of the audit; `at` in seconds since the epoch."""
+
+    number: int
+    at: float
+    data: Json
+
+
+class Stale(CallsmithError):
+    """A document was written by somebody else in the meantime: nothing was put."""
+
+    def __init__(self, document: Document, found: int) -> None:
+        super().__init__(f"{document.kind} {document.id} is at version {found}, not {document.version}")
+        self.document = document
+        self.found = found
+
+
+class Store(Protocol):
+    """Where a server keeps what must outlive a request."""
+
+    async def get(self, kind: str, *ids: str) -> dict[str, Document]:
+        """Those of the documents that there are."""
+        ...
+
+    async def put(self, *documents: Document, durable: bool = False) -> None:
+        """Write all of them or, if one is not at the version it claims (`Stale`), none."""
+        ...
+
+    async def delete(self, kind: str, *ids: str) -> int:
+        """Forget documents; how many there were."""
+        ...
+
+    async def list(self, kind: str, *, after: str = "", limit: int = 100) -> tuple[Document, ...]:
+        """Documents of a kind by id, those behind `after`."""
+        ...
+
+    async def append(self, data: Json) -> int:
+        """Add to the audit; the number of the entry."""
+        ...
+
+    async def audit(self, *, after: int = 0, limit: int = 100) -> tuple[Entry, ...]:
+        """Entries of the audit in order, those behind `after`."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Bounds:
+    """How much is kept: so many documents of each kind, for so many seconds, and so many entries of the audit; the oldest go."""
+
+    documents: int = 100_000
+    age: float | None = 30 * DAY
+    entries: int = 1_000_000
+
+
+STANDARD_BOUNDS = Bounds()
+
+
+class SqliteStore:
+    """A store in a SQLite file, or in memory. All work is done by one thread of its own."""
+
+    def __init__(
+        self, path: str = ":memory:", *, bounds: Bounds = STANDARD_BOUNDS, clock: Callable[[], float] = time.time
+    ) -> None:
+        self._bounds = bounds
+        self._clock = clock
+        self._writes = 0
+        self._worker = ThreadPoolExecutor(1, thread_name_prefix="callsmith-store")
+        try:
+            self._base = self._worker.submit(_opened, path).result()
+        except (sqlite3.Error, OSError) as error:
+            self._worker.shutdown()
+            raise Unavailable(f"cannot keep anything in {path}: {error}", hint="Choose another file.") from error
+
+    def close(self) -> None:
+        """Finish what is under way and close the file. Nothing can be done with it afterwards."""
+        self._worker.submit(self._base.close)
+        self._worker.shutdown()
+
+    async def get(self, kind: str, *ids: str) -> dict[str, Document]:
+        def work() -> dict[str, Document]:
+            found: dict[str, Document] = {}
+            for names in _batches(ids):
+                chosen = f"id IN ({', '.join('?' * len(names))})"
+                found |= {document.id: document for document in self._select(kind, chosen, names)}
+            return found
+
+        return await self._do(work)
+
+    async def list(self, kind: str, *, after: str = "", limit: int = 100) -> tuple[Document, ...]:
+        return await self._do(lambda: self._select(kind, "id > ? ORDER BY id LIMIT ?", (after, limit)))
+
+    async def put(self, *documents: Document, durable: bool = False) -> None:
+        texts = [json.dumps(document.data, ensure_ascii=False) for document in documents]
+
+        def work() -> None:
+            with self._transaction(durable):
+                for document, text in zip(documents, texts, strict=True):
+                    self._write(document, text)
+            self._prune(len(documents))
+
+        await self._do(work)
+
+    async def delete(self, kind: str, *ids: str) -> int:
+        def work() -> int:
+            with self._transaction(durable=True):  # what somebody wants forgotten does not come back
+                counts = [
+                    self._base.execute(
+                        f"DELETE FROM documents WHERE kind = ? AND id IN ({', '.join('?' * len(names))})", (kind, *names)
+                    ).rowcount
+                    for names in _batches(ids)
+                ]
+            return sum(counts)
+
+        return await self._do(work)
+
+    async def append(self, data: Json) -> int:
+        text = json.dumps(data, ensure_ascii=False)
+
+        def work() -> int:
+            with self._transaction(durable=True):
+                number = self._base.execute("INSERT INTO audit (at, data) VALUES (?, ?)", (self._clock(), text)).lastrowid
+            self._prune(1)
+            return number or 0
+
+        return await self._do(work)
+
+    async def audit(self, *, after: int = 0, limit: int = 100) -> tuple[Entry, ...]:
+        def work() -> tuple[Entry, ...]:
+            rows = self._base.execute(
+                "SELECT number, at, data FROM audit WHERE number > ? ORDER BY number LIMIT ?", (after, limit)
+            )
+            return tuple(Entry(number, at, json.loads(data)) for number, at, data in rows)
+
+        return await self._do(work)
+
+    async def _do(self, work: Callable[[], T]) -> T:
+        return await asyncio.get_running_loop().run_in_executor(self._worker, work)
+
+    def _select(self, kind: str, condition: str, values: Sequence[str | int]) -> tuple[Document, ...]:
+        oldest = None if self._bounds.age is None else self._clock() - self._bounds.age
+        rows = self._base.execute(
+            "SELECT id, data, version, expires FROM documents WHERE kind = ?"
+            f" AND (expires IS NULL OR expires > ?) AND written > ? AND {condition}",
+            (kind, self._clock(), -1.0 if oldest is None else oldest, *values),
+        )
+        return tuple(Document(kind, id, json.loads(data), version, expires) for id, data, version, expires in rows)
+
+    def _write(self, document: Document, text: str) -> None:
+        known = (document.kind, document.id)
+        row = self._base.execute("SELECT version FROM documents WHERE kind = ? AND id = ?", known).fetchone()
+        found: int = row[0] if row else 0
+        if document.version is not None and document.version != found:
+            raise Stale(document, found)
+        self._base.execute(
+            "INSERT OR REPLACE INTO documents (kind, id, data, version, written, expires) VALUES (?, ?, ?, ?, ?, ?)",
+            (*known, text, found + 1, self._clock(), document.expires),
+        )
+
+    def _transaction(self, durable: bool) -> "_Transaction":
+        return _Transaction(self._base, "FULL" if durable else "NORMAL")
+
+    def _prune(self, written: int) -> None:
+        """Now and then, forget what is too old or too much."""
+        bounds = self._bounds
+        self._writes += written
+        if self._writes < min(_BETWEEN_PRUNINGS, bounds.documents, bounds.entries):
+            return
+        self._writes = 0
+        now = self._clock()
+        oldest = -1.0 if bounds.age is None else now - bounds.age
+        with self._transaction(durable=False):
+            self._base.execute("DELETE FROM documents WHERE expires <= ? OR written <= ?", (now, oldest))
+            for kind, count in self._base.execute("SELECT kind, count(*) FROM documents GROUP BY kind").fetchall():
+                self._base.execute(
+                    "DELETE FROM documents WHERE rowid IN"
+                    " (SELECT rowid FROM documents WHERE kind = ? ORDER BY written, rowid LIMIT ?)",
+                    (kind, max(0, count - bounds.documents)),
+                )
+            self._base.execute("DELETE FROM audit WHERE number <= (SELECT max(number) FROM audit) - ?", (bounds.entries,))
+
+
+class _Transaction:
+    """All or nothing, on disk as surely as is asked for."""
+
+    def __init__(self, base: sqlite3.Connection, synchronous: str) -> None:
+        self._base = base
+        self._synchronous = synchronous
+
+    def __enter__(self) -> None:
+        self._base.execute(f"PRAGMA synchronous = {self._synchronous}")
+        self._base.execute("BEGIN IMMEDIATE")
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        self._base.execute("COMMIT" if kind is None else "ROLLBACK")
+
+
+def _opened(path: str) -> sqlite3.Connection:
+    base = sqlite3.connect(path, isolation_level=None, timeout=10)
+    try:
+        base.execute("PRAGMA journal_mode = WAL")
+        (layout,) = base.execute("PRAGMA user_version").fetchone()
+        if layout not in (0, _LAYOUT):
+            raise sqlite3.DatabaseError(f"its layout is {layout}, and only {_LAYOUT} is known here")
+        base.executescript(_TABLES)
+        base.execute(f"PRAGMA user_version = {_LAYOUT}")
+    except sqlite3.Error:
+        base.close()
+        raise
+    return base
+
+
+def _batches(ids: Sequence[str]) -> list[tuple[str, ...]]:
+    return [tuple(ids[start : start + _MOST_NAMES]) for start in range(0, len(ids), _MOST_NAMES)]

@@ -1,0 +1,144 @@
+"""What an answer must be, in the spellings of chat completions: OpenAI's `response_format` and what other servers added to it.
+
+    {"response_format": {"type": "json_schema", "json_schema": {"name": "city", "schema": {…}, "strict": true}}}
+    {"guided_json_schema": {…}}
+    {"structured_outputs": {"choice": ["tea", "coffee"]}}
+
+One of them a request: two constraints on one answer are refused, whichever they are.
+"""
+
+import json
+from collections.abc import Callable, Mapping
+from typing import TypeAlias
+
+from callsmith.core.schema import check_schema
+from callsmith.core.values import Json, Output
+from callsmith.wire.fields import Fields
+
+_Source: TypeAlias = Callable[[Fields, str], Output | None]
+_HARMLESS = "disable_"  # options of other grammar engines, about how they work and not about what is allowed
+
+
+def read_output(fields: Fields) -> Output | None:
+    """The one output a request asks for, if any."""
+    return _only(fields, _SOURCES)
+
+
+def write_output(output: Output | None) -> dict[str, Json]:
+    """The fields that `read_output` reads back as this output."""
+    if output is None:
+        return {}
+    if output.schema is None:
+        given = {"choice": list(output.choices), "regex": output.pattern, "grammar": output.grammar}
+        return {"structured_outputs": {key: value for key, value in given.items() if value}}
+    if output == Output.json_object():
+        return {"response_format": {"type": "json_object"}}
+    wanted = {"name": "answer", "schema": dict(output.schema), "strict": output.strict}
+    return {"response_format": {"type": "json_schema", "json_schema": wanted}}
+
+
+def read_text_output(fields: Fields) -> Output | None:
+    """The one output a request to `/v1/responses` asks for: there the format stands under `text`."""
+    return _only(fields, {"text": _text_format, "structured_outputs": _structured_outputs})
+
+
+def write_text_output(output: Output | None) -> dict[str, Json]:
+    """The fields that `read_text_output` reads back as this output."""
+    written = write_output(output)
+    format = written.pop("response_format", None)
+    if format is None:
+        return written
+    return {"text": {"format": {"type": format["type"], **format.get("json_schema", {})}}}
+
+
+def _text_format(fields: Fields, key: str) -> Output | None:
+    text = fields.needed_object(key)
+    format = text.object("format")
+    if format is None:
+        return None
+    if format.text("type") == "json_schema" and format.get("json_schema") is None:  # what chat completions wrap is flat here
+        return _schema(format, "schema", strict=format.flag("strict") or False)
+    return _response_format(text, "format")
+
+
+def _only(fields: Fields, sources: Mapping[str, _Source]) -> Output | None:
+    found: dict[str, Output] = {}
+    for key, read in sources.items():
+        output = None if fields.get(key) is None else read(fields, key)
+        if output is not None:
+            for other in found:
+                raise fields.wrong(key, f"an answer can be constrained once, and {fields.at(other)} does so already")
+            found[key] = output
+    return next(iter(found.values()), None)
+
+
+def _response_format(fields: Fields, key: str) -> Output | None:
+    format = fields.needed_object(key)
+    match format.needed_text("type"):
+        case "text":
+            return None
+        case "json_object":
+            return _schema(format, "schema") if format.get("schema") is not None else Output.json_object()
+        case "json_schema":
+            wanted = format.needed_object("json_schema")
+            return _schema(wanted, "schema", strict=wanted.flag("strict") or False)
+        case other:
+            raise format.wrong("type", f"{other!r} is none of text, json_object, json_schema")
+
+
+def _schema(fields: Fields, key: str, *, strict: bool = False) -> Output:
+    value = fields.get(key)
+    if isinstance(value, str):
+        try:
+            value = json.loads(value)
+        except (ValueError, RecursionError):
+            raise fields.wrong(key, "is no JSON") from None
+    schema = Fields.of(value, fields.at(key)).data
+    check_schema(schema, fields.at(key))
+    return Output(schema, strict=strict)
+
+
+def _choices(fields: Fields, key: str) -> Output:
+    choices = fields.texts(key)
+    if not choices or "" in choices:
+        raise fields.wrong(key, "needs at least one text, and none that is empty")
+    return Output(choices=choices)
+
+
+def _pattern(fields: Fields, key: str) -> Output:
+    return Output(pattern=fields.needed_text(key))
+
+
+def _grammar(fields: Fields, key: str) -> Output:
+    return Output(grammar=fields.needed_text(key))
+
+
+def _any_object(fields: Fields, key: str) -> Output | None:
+    return Output.json_object() if fields.flag(key) else None
+
+
+def _structured_outputs(fields: Fields, key: str) -> Output | None:
+    inner = fields.needed_object(key)
+    for name, value in inner.data.items():
+        if name not in _STRUCTURED and not name.startswith(_HARMLESS) and value is not None:
+            raise inner.wrong(name, "is not supported")
+    return _only(inner, _STRUCTURED)
+
+
+_STRUCTURED: Mapping[str, _Source] = {
+    "json": _schema,
+    "json_object": _any_object,
+    "choice": _choices,
+    "regex": _pattern,
+    "grammar": _grammar,
+}
+_SOURCES: Mapping[str, _Source] = {
+    "response_format": _response_format,
+    "guided_json_schema": _schema,
+    "json_schema": _schema,
+    "guided_json": _schema,
+    "guided_choice": _choices,
+    "guided_regex": _pattern,
+    "guided_grammar": _grammar,
+    "structured_outputs": _structured_outputs,
+}
