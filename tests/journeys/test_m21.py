@@ -27,7 +27,8 @@ from callsmith.tools.wrap import Confirmed
 
 pytestmark = [pytest.mark.slow, pytest.mark.weights]
 
-GREEDY = Sampling(temperature=0.0, max_tokens=40)
+# Room enough: a call that comes near the limit is steered to its end, and its arguments are cut short.
+GREEDY = Sampling(temperature=0.0, max_tokens=200)
 
 
 @pytest.fixture(scope="module")
@@ -38,8 +39,8 @@ def model() -> Iterator[LocalModel]:
     model.engine.close()
 
 
-def asked(text: str, first: str) -> Request:
-    return Request((Message.user(text),), choice=Choice.only(first), parallel=False, sampling=GREEDY)
+def asked(text: str, first: str, *before: Message) -> Request:
+    return Request((*before, Message.user(text)), choice=Choice.only(first), parallel=False, sampling=GREEDY)
 
 
 async def everything(model: LocalModel, toolset: Any, request: Request, **options: Any) -> list[RunEvent]:
@@ -78,8 +79,9 @@ async def test_translate_chain(model: LocalModel) -> None:
         given.append((text, target))
         return "The bridge is closed on Friday."
 
-    question = 'Übersetze ins Englische: "Die Brücke ist am Freitag gesperrt."'
-    events = await everything(model, Functions(translate), asked(question, "translate"))
+    question = 'Was heißt "Die Brücke ist am Freitag gesperrt." auf Englisch?'
+    instructed = Message.system("Answer with what the tool says.")
+    events = await everything(model, Functions(translate), asked(question, "translate", instructed))
     assert given and "Brücke" in given[0][0] and given[0][1].lower().startswith("en")
     assert turn(events).reason == "stop"
     assert "bridge" in turn(events).messages[-1].content.lower()

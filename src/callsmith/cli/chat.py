@@ -76,7 +76,6 @@ def chat(
     from callsmith.cli.toolsets import load_toolset
     from callsmith.models import Options, open_model
     from callsmith.models.catalogue import default_model
-    from callsmith.runtime.guards import guarded
     from callsmith.runtime.trace_file import TraceFile
     from callsmith.tools.functions import Functions
     from callsmith.tools.wrap import Confirmed
@@ -84,11 +83,12 @@ def chat(
     policy = policy_named(tool_choice_policy) if tool_choice_policy else None
     toolset = Confirmed(Functions() if no_tools else load_toolset(tools or "demo"))
     settings: Settings = {"choice": _choice(tool_choice), "sampling": Sampling(max_tokens=max_tokens)}
+    settings["guards"] = () if no_guards else None  # None: those the model is known to need
     recorder = TraceFile(trace) if trace else None
     spec = model or default_model()
     ensure(spec)
     opened = open_model(spec, Options(named_format(format, format_file), chat_template, context, threads, policy))
-    opening = Opening(opened if no_guards else guarded(opened), toolset, settings, save, recorder, alias_of(spec))
+    opening = Opening(opened, toolset, settings, save, recorder, alias_of(spec))
     console = Console(highlight=False)
     try:
         with asyncio.Runner() as runner:

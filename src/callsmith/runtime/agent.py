@@ -20,7 +20,6 @@ from callsmith.core.ports import Context, Model, Toolset
 from callsmith.core.values import Call, ChoicePolicy, Result, Tool
 from callsmith.runtime.conversation import Conversation, File, Settings
 from callsmith.runtime.execute import STANDARD_LIMITS, Limits
-from callsmith.runtime.guards import guarded
 from callsmith.runtime.telling import failed, unknown_tool
 
 TASK = {
@@ -47,9 +46,9 @@ class Agent:
         self, model: Model, *, id: str = "", subject: str = "", journal: File | None = None, **settings: Unpack[Settings]
     ) -> Conversation:
         """Begin to talk to it; what the settings say goes before what the agent says."""
-        whole: Settings = {"policy": self.policy, "limits": self.limits, **settings}
+        whole: Settings = {"policy": self.policy, "limits": self.limits, "guards": self.guards, **settings}
         return Conversation(
-            guarded(model, self.guards),
+            model,
             self.tools,
             instructions=self.instructions,
             id=id,
@@ -60,8 +59,8 @@ class Agent:
 
     def load(self, path: File, model: Model, *, journal: File | None = None, **settings: Unpack[Settings]) -> Conversation:
         """Go on with a saved conversation."""
-        whole: Settings = {"policy": self.policy, "limits": self.limits, **settings}
-        return Conversation.load(path, guarded(model, self.guards), self.tools, journal=journal, **whole)
+        whole: Settings = {"policy": self.policy, "limits": self.limits, "guards": self.guards, **settings}
+        return Conversation.load(path, model, self.tools, journal=journal, **whole)
 
     def as_toolset(self, model: Model, *, folder: File | None = None) -> Toolset:
         """The agent as one tool, which takes a task and gives the agent's answer.

@@ -29,6 +29,7 @@ from callsmith.core.record import Saved
 from callsmith.core.values import Call, Choice, ChoicePolicy, Message, Request, Result, Sampling, Tool, Usage
 from callsmith.runtime.door import collect
 from callsmith.runtime.execute import STANDARD_LIMITS, Limits
+from callsmith.runtime.guards import guarded
 from callsmith.runtime.ledger import Ledger, read_ledger, write_ledger
 from callsmith.runtime.loop import after_a_call, run
 from callsmith.runtime.telling import failed
@@ -55,8 +56,8 @@ class Reply:
 class Settings(TypedDict, total=False):
     """How a conversation is led. Not saved with it: it is given again when the conversation is loaded.
 
-    `external` are tools the caller runs itself, `tighten` what is added to the policy of the tools, `depth` how many
-    conversations this one is nested in.
+    `external` are tools the caller runs itself, `tighten` what is added to the policy of the tools, `guards` the model's safety
+    net (None: the one it is known to need), `depth` how many conversations this one is nested in.
     """
 
     choice: Choice
@@ -65,6 +66,7 @@ class Settings(TypedDict, total=False):
     limits: Limits
     external: Sequence[Tool]
     tighten: Policy | None
+    guards: Sequence[str] | None
     depth: int
 
 
@@ -112,6 +114,7 @@ class Conversation:
 
     def _set_up(self, model: Model, tools: Toolset | None, settings: Settings) -> None:
         self._model = model
+        self._guarded = guarded(model, settings.get("guards"))
         self._tools = tools
         self._settings = settings
         self._limits = settings.get("limits", STANDARD_LIMITS)
@@ -299,7 +302,7 @@ class Conversation:
             tighten=settings.get("tighten"),
         )
         watched = _Watched(self._tools, self._external, self._ledger)
-        return run(self._model, watched, request, limits=self._limits, context=context)
+        return run(self._guarded, watched, request, limits=self._limits, context=context)
 
 
 class _Watched:
