@@ -14,12 +14,13 @@ import httpx2
 import pytest
 import uvicorn
 
-from callsmith.cli.draining import Draining
+from callsmith.cli.serve import is_loopback
 from callsmith.engines.scripted import Scripted
 from callsmith.formats import format_named
 from callsmith.formats.template import CHATML, Template
 from callsmith.models.local import LocalModel
 from callsmith.server.app import create_app
+from callsmith.server.draining import Draining
 
 ASK = {"model": "scripted", "messages": [{"role": "user", "content": "Hi"}]}
 
@@ -82,6 +83,84 @@ def test_a_host_that_is_not_ours_is_told(callsmith):
     assert told.err.startswith("error: cannot listen on no.such.host.invalid")
 
 
+def test_settings_come_from_a_file_and_flags_win(serving, tmp_path):
+    text = '[server]\nqueue = 3\n[llm]\nmodel = "scripted:From the file."\nname = "one"\n'
+    (tmp_path / "c.toml").write_text(text, "utf-8")
+    _, url = serving("--config", str(tmp_path / "c.toml"), "--name", "two")
+    answer = httpx2.post(f"{url}/v1/chat/completions", json=ASK | {"model": "two"}).json()
+    assert answer["choices"][0]["message"]["content"] == "From the file."
+
+
+def test_what_is_stored_outlives_the_server(serving, tmp_path):
+    settings = ("--model", "scripted:Hello!", "--set", f"server.store={tmp_path / 'kept.db'}")
+    process, url = serving(*settings)
+    made = httpx2.post(f"{url}/v1/responses", json={"model": "scripted", "input": "Hi"}).json()
+    process.terminate()
+    process.wait(timeout=20)
+    _, url = serving(*settings)
+    assert httpx2.get(f"{url}/v1/responses/{made['id']}").json()["output"] == made["output"]
+
+
+def test_the_users_own_file_is_read_without_being_named(callsmith, tmp_path, monkeypatch):
+    monkeypatch.setenv("CALLSMITH_CONFIG", str(tmp_path))
+    (tmp_path / "callsmith.toml").write_text("[server]\nport = 4711\n", "utf-8")
+    told = callsmith("serve", "--print-config", "--set", "limits.tokens=9")
+    assert f"port = 4711  # {tmp_path / 'callsmith.toml'}" in told.out
+    assert "tokens = 9  # --set" in told.out
+    assert 'host = "127.0.0.1"\n' in told.out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (("--set", "server.prot=1"), "did you mean 'server.port'"),
+        (("--set", "server.port"), "expected NAME=VALUE"),
+        (("--log-format", "xml"), "none of text, json"),
+        (("--set", "llm.chat_template=/nowhere.jinja", "--model", "scripted:Hi", "--port", "0"), "no chat template"),
+    ],
+)
+def test_settings_that_make_no_sense_are_told(callsmith, arguments, words):
+    told = callsmith("serve", *arguments)
+    assert told.code == 2
+    assert words in told.err
+
+
+def test_a_key_that_was_made_opens_the_server_and_nothing_else_does(serving, callsmith, tmp_path):
+    made = callsmith("keys", "new", "alice").out
+    key = next(line.strip() for line in made.splitlines() if "sk-" in line)
+    (tmp_path / "c.toml").write_text(made[made.index("[keys.alice]") :], "utf-8")
+    process, url = serving("--model", "scripted:Hi", "-c", str(tmp_path / "c.toml"), "--access-log", "--log-format", "json")
+    assert httpx2.post(f"{url}/v1/chat/completions", json=ASK).status_code == 401
+    answer = httpx2.post(f"{url}/v1/chat/completions", json=ASK, headers={"authorization": f"Bearer {key}"})
+    assert answer.status_code == 200
+    process.terminate()
+    process.wait(timeout=20)
+    lines = [json.loads(line) for line in process.stderr.read().splitlines()]
+    assert [(line["status"], line.get("subject")) for line in lines] == [(401, None), (200, "alice")]
+
+
+def test_a_key_needs_a_name_that_can_be_written(callsmith):
+    told = callsmith("keys", "new", "a b")
+    assert told.code == 2
+    assert "no name for a key" in told.err
+
+
+@pytest.mark.parametrize(("arguments", "warned"), [((), True), (("--set", "keys.a.sha256=" + "0" * 64), False)])
+def test_a_server_open_to_others_warns_unless_it_has_keys(serving, arguments, warned):
+    process, _ = serving("--model", "scripted:Hi", "--host", "0.0.0.0", *arguments)
+    process.terminate()
+    process.wait(timeout=20)
+    assert ("callsmith keys new" in process.stderr.read()) is warned
+
+
+@pytest.mark.parametrize(
+    ("host", "ours"),
+    [("127.0.0.1", True), ("127.9.9.9", True), ("::1", True), ("localhost", True), ("0.0.0.0", False)],
+)
+def test_which_addresses_only_this_machine_can_reach(host, ours):
+    assert is_loopback(host) is ours
+
+
 @asynccontextmanager
 async def slow_server() -> AsyncIterator[tuple[Draining, str]]:
     """A server whose model takes for ever to say what it has to say."""
@@ -118,6 +197,19 @@ async def test_an_answer_that_has_not_begun_is_refused_with_503():
         answer = await asking
     assert answer.status_code == 503
     assert answer.json()["error"]["message"] == "the server is shutting down"
+
+
+async def test_the_last_word_is_in_the_clients_dialect():
+    async with slow_server() as (app, url), httpx2.AsyncClient() as client:
+        lines: list[str] = []
+        async with client.stream("POST", f"{url}/v1/messages", json=ASK | {"stream": True, "max_tokens": 9999}) as answer:
+            async for line in answer.aiter_lines():
+                lines += [line] if line else []
+                if len(lines) == 8:
+                    app.stop()
+    assert lines[-2] == "event: error"
+    last: dict[str, Any] = json.loads(lines[-1].removeprefix("data: "))
+    assert (last["type"], last["error"]["message"]) == ("error", "the server is shutting down")
 
 
 async def test_until_it_is_told_to_stop_it_changes_nothing():

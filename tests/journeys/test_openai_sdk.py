@@ -253,6 +253,6 @@ async def test_no_garbage_brings_the_server_down() -> None:
             assert answer.status_code < 500, answer.text
             if answer.status_code >= 400:
                 assert answer.json()["error"]["message"]
-        assert (await http.get("/health")).json() == {"status": "ok"}
+        assert (await http.get("/health")).json()["status"] == "ok"
         answer = await http.post("/v1/chat/completions", json=good)
         assert answer.json()["choices"][0]["message"]["content"] == "Hello."

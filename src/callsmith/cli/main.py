@@ -6,8 +6,10 @@ import typer
 from typer.core import TyperGroup
 
 from callsmith.cli.chat import chat
+from callsmith.cli.doctor import doctor
 from callsmith.cli.formats import formats_app
 from callsmith.cli.grammar import grammar
+from callsmith.cli.keys import keys_app
 from callsmith.cli.models import models_app
 from callsmith.cli.parse import parse
 from callsmith.cli.serve import serve
@@ -65,6 +67,8 @@ app.command()(serve)
 app.command()(chat)
 app.command()(parse)
 app.command()(grammar)
+app.command()(doctor)
 app.add_typer(formats_app, name="formats")
+app.add_typer(keys_app, name="keys")
 app.add_typer(models_app, name="models")
 app.add_typer(tools_app, name="tools")

@@ -1,11 +1,12 @@
 """Options that several commands have."""
 
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, TypeAlias
 
 import typer
 
-from callsmith.core.errors import UnknownName
+from callsmith.core.errors import MissingExtra, UnknownName, UsageError
 
 if TYPE_CHECKING:
     from callsmith.formats.layout import Format
@@ -65,6 +66,31 @@ PolicyOption: TypeAlias = Annotated[
 NoGuardsOption: TypeAlias = Annotated[
     bool, typer.Option("--no-guards", help="Leave a small model without its safety net against loops and copied answers.")
 ]
+
+ConfigOption: TypeAlias = Annotated[
+    Path | None,
+    typer.Option(
+        "--config", "-c", exists=True, dir_okay=False, help="Settings as TOML. Default: callsmith.toml in the config folder."
+    ),
+]
+SetOption: TypeAlias = Annotated[
+    list[str] | None,
+    typer.Option("--set", metavar="NAME=VALUE", help="Any setting, as in --set server.request_seconds=60.", show_default=False),
+]
+
+
+def require_server() -> None:
+    """Complain if the server's part of callsmith is not installed."""
+    if not all(map(find_spec, ("uvicorn", "starlette", "msgspec", "prometheus_client"))):
+        raise MissingExtra("server", "the server")
+
+
+def pairs(texts: list[str]) -> dict[str, str]:
+    """`["a.b=1"]` → `{"a.b": "1"}`."""
+    for text in texts:
+        if "=" not in text:
+            raise UsageError(f"--set {text}: expected NAME=VALUE")
+    return {name.strip(): value.strip() for name, _, value in (text.partition("=") for text in texts)}
 
 
 def named_format(name: str | None, file: Path | None) -> str | None:

@@ -1,32 +1,37 @@
-"""`callsmith serve`: a model behind an OpenAI-compatible API."""
+"""`callsmith serve`: a model behind the APIs that clients know."""
 
+import os
 import signal
 import socket
-from importlib.util import find_spec
-from typing import TYPE_CHECKING, Annotated, NoReturn
+from ipaddress import ip_address
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 import typer
 
 from callsmith.cli.options import (
+    ConfigOption,
     ContextOption,
     FormatFileOption,
     FormatOption,
     ModelOption,
     NoGuardsOption,
     PolicyOption,
+    SetOption,
     TemplateOption,
     ThreadsOption,
     ToolsOption,
     TraceOption,
     alias_of,
     named_format,
+    require_server,
 )
-from callsmith.core.choice import policy_named
-from callsmith.core.errors import MissingExtra, Unavailable
+from callsmith.core.errors import Unavailable, UsageError
 
 if TYPE_CHECKING:
-    from callsmith.cli.draining import Draining
     from callsmith.models.local import LocalModel
+    from callsmith.server.draining import Draining
+    from callsmith.server.settings import Effective, Llm, Settings
 
 GRACE_SECONDS = 5  # how long answers may go on once the server is told to stop
 EXAMPLE = """\
@@ -36,12 +41,20 @@ EXAMPLE = """\
     "tools": [{{"type": "function", "function": {{"name": "get_weather", "parameters": {{"type": "object",
       "properties": {{"city": {{"type": "string"}}}}, "required": ["city"]}}}}}}]}}'
 """
+UNGUARDED = """\
+warning: whoever reaches {host} can use this server: it asks for no key, and runs its tools for anyone.
+Make a key with `callsmith keys new NAME`, or listen on 127.0.0.1 only."""
 
 
 def serve(
     model: ModelOption = None,
-    port: Annotated[int, typer.Option("--port", "-p", min=0, max=65535, help="0 takes any free one.")] = 8000,
-    host: Annotated[str, typer.Option("--host", help="The address to listen on.")] = "127.0.0.1",
+    port: Annotated[
+        int | None,
+        typer.Option("--port", "-p", min=0, max=65535, help="0: any free one. Default: 8000.", show_default=False),
+    ] = None,
+    host: Annotated[
+        str | None, typer.Option("--host", help="The address to listen on. Default: 127.0.0.1.", show_default=False)
+    ] = None,
     name: Annotated[str | None, typer.Option("--name", help="What clients call the model.", show_default=False)] = None,
     format: FormatOption = None,
     format_file: FormatFileOption = None,
@@ -53,43 +66,116 @@ def serve(
     no_guards: NoGuardsOption = False,
     trace: TraceOption = None,
     access_log: Annotated[bool, typer.Option("--access-log", help="Log every request.")] = False,
+    log_format: Annotated[
+        str | None, typer.Option("--log-format", help="text, or json: a JSON object a line.", show_default=False)
+    ] = None,
+    config: ConfigOption = None,
+    set_: SetOption = None,
+    print_config: Annotated[bool, typer.Option("--print-config", help="Print the settings in effect, and exit.")] = False,
 ) -> None:
-    """Serve a model. Tools given here are run by the server, for requests that bring none of their own."""
-    _require("uvicorn", "starlette", "msgspec", "prometheus_client")
-    from callsmith.cli.draining import Draining
+    """Serve a model. Tools given here are run by the server, for requests that bring none of their own.
+
+    Everything can also be said in a file (--config) or in the environment (CALLSMITH_SERVER__PORT); flags win.
+    """
+    require_server()
+    flags = {
+        "server.host": ("--host", host),
+        "server.port": ("--port", port),
+        "server.guards": ("--no-guards", False if no_guards else None),
+        "llm.model": ("--model", model),
+        "llm.name": ("--name", name),
+        "llm.format": ("--format", format),
+        "llm.format_file": ("--format-file", format_file and str(format_file)),
+        "llm.chat_template": ("--chat-template", chat_template and str(chat_template)),
+        "llm.context": ("--context", context),
+        "llm.threads": ("--threads", threads),
+        "llm.tools": ("--tools", tools),
+        "llm.tool_choice_policy": ("--tool-choice-policy", tool_choice_policy),
+        "log.trace": ("--trace", trace and str(trace)),
+        "log.access": ("--access-log", access_log or None),
+        "log.format": ("--log-format", log_format),
+    }
+    effective = load_settings(config, flags, set_ or [])
+    if print_config:
+        from callsmith.server.settings import written
+
+        typer.echo(written(effective))
+    else:
+        _serve(effective.settings)
+
+
+def load_settings(config: Path | None, flags: dict[str, tuple[str, Any]], more: list[str]) -> "Effective":
+    """The settings of file, environment and flags. Without --config the file is the user's own, if there is one."""
+    from callsmith.cli.options import pairs
+    from callsmith.models.plugins import config_folder
+    from callsmith.server.settings import Source, from_environment, from_file, settings_from
+
+    own = config_folder() / "callsmith.toml"
+    file = config or (own if own.is_file() else None)
+    given = [Source(flag, {name: value}) for name, (flag, value) in flags.items() if value is not None]
+    return settings_from(
+        *([from_file(file)] if file else []),
+        from_environment(os.environ),
+        Source("--set", pairs(more), text=True),
+        *given,
+    )
+
+
+def _serve(settings: "Settings") -> None:
+    from contextlib import closing
+    from dataclasses import replace
+
     from callsmith.cli.fetching import ensure
     from callsmith.cli.toolsets import load_toolset
-    from callsmith.models import Options, open_model
     from callsmith.models.catalogue import default_model
     from callsmith.runtime.trace_file import TraceFile
     from callsmith.server.app import create_app
-    from callsmith.server.service import Settings
+    from callsmith.server.draining import Draining
+    from callsmith.server.store import SqliteStore
 
-    policy = policy_named(tool_choice_policy) if tool_choice_policy else None
-    toolset = load_toolset(tools) if tools else None
-    recorders = (TraceFile(trace),) if trace else ()
-    with _bound(host, port) as listener:
-        spec = model or default_model()
+    llm = settings.llm
+    toolset = load_toolset(llm.tools) if llm.tools else None
+    settings = replace(settings, recorders=(TraceFile(Path(settings.log.trace)),) if settings.log.trace else ())
+    with _bound(settings.host, settings.port) as listener:
+        if not settings.keys and not is_loopback(settings.host):
+            typer.secho(UNGUARDED.format(host=settings.host), err=True, fg="yellow")
+        spec = llm.model or default_model()
         ensure(spec)
-        served = open_model(spec, Options(named_format(format, format_file), chat_template, context, threads, policy))
+        served = _opened(spec, llm)
         try:
-            alias = name or alias_of(spec)
-            banner = _banner(_url(host, listener.getsockname()[1]), alias, served)
-            app = create_app({alias: served}, tools=toolset, settings=Settings(guards=not no_guards, recorders=recorders))
-            _run(Draining(app), listener, banner, access_log)
+            alias = llm.name or alias_of(spec)
+            banner = _banner(_url(settings.host, listener.getsockname()[1]), alias, served)
+            with closing(SqliteStore(settings.store or ":memory:")) as store:
+                app = create_app({alias: served}, tools=toolset, settings=settings, store=store)
+                _run(Draining(app), listener, banner, settings)
         finally:
             served.engine.close()
 
 
-def _require(*modules: str) -> None:
-    if not all(map(find_spec, modules)):
-        raise MissingExtra("server", "the server")
+def _opened(spec: str, llm: "Llm") -> "LocalModel":
+    from callsmith.models import Options, open_model
+
+    format = named_format(llm.format, Path(llm.format_file) if llm.format_file else None)
+    template = Path(llm.chat_template) if llm.chat_template else None
+    if template and not template.is_file():
+        raise UsageError(f"there is no chat template at {template}", field="llm.chat_template")
+    return open_model(spec, Options(format, template, llm.context, llm.threads, llm.tool_choice_policy))
 
 
-def _run(app: "Draining", listener: socket.socket, banner: str, access_log: bool) -> None:
+def is_loopback(host: str) -> bool:
+    """Whether only this machine can reach that address."""
+    try:
+        return ip_address(host.strip("[]")).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
+def _run(app: "Draining", listener: socket.socket, banner: str, settings: "Settings") -> None:
     import asyncio
 
     import uvicorn
+
+    from callsmith.server.logs import set_up
 
     class Server(uvicorn.Server):
         """Says when it is there, and ends answers in good order."""
@@ -99,13 +185,15 @@ def _run(app: "Draining", listener: socket.socket, banner: str, access_log: bool
             typer.echo(banner)
 
         async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+            app.leave()
             asyncio.get_running_loop().call_later(GRACE_SECONDS, app.stop)
             await super().shutdown(sockets)
 
+    set_up(settings.log)
     config = uvicorn.Config(
         app,
-        log_level="info" if access_log else "warning",
-        access_log=access_log,
+        log_config=None,
+        access_log=False,  # our own says more
         timeout_graceful_shutdown=GRACE_SECONDS + 5,  # for what does not even end when told to
     )
     before = signal.signal(signal.SIGTERM, _terminated)

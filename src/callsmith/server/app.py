@@ -4,18 +4,20 @@ from collections.abc import Mapping
 
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
-from starlette.requests import ClientDisconnect, Request
-from starlette.responses import Response
-from starlette.routing import Route
+from starlette.middleware import Middleware
+from starlette.middleware.cors import CORSMiddleware
+from starlette.requests import ClientDisconnect
 
 from callsmith.core.errors import CallsmithError, UsageError
 from callsmith.core.ports import Model, Toolset
-from callsmith.server import anthropic, openai_chat, openai_responses
-from callsmith.server.dialects import dialect_of
-from callsmith.server.service import Service, Settings
+from callsmith.server import anthropic, ollama, openai_chat, openai_responses, watching
+from callsmith.server.exchange import HEADER, Exchanging
+from callsmith.server.failures import on_error, on_gone, on_http_error
+from callsmith.server.keys import Guarded
+from callsmith.server.service import Service, own_tools
+from callsmith.server.settings import Settings
 from callsmith.server.store import SqliteStore, Store
-from callsmith.server.transport import ClientGone, JsonResponse
-from callsmith.wire.openai import Failure
+from callsmith.server.transport import ClientGone
 
 STANDARD_SETTINGS = Settings()
 
@@ -33,43 +35,37 @@ def create_app(
     """
     if not models:
         raise UsageError("a server needs at least one model")
-    service = Service(models, tools, settings, store=store or SqliteStore())
+    service = Service(models, own_tools(tools, settings.llm), settings, store=store or SqliteStore())
     return Starlette(
         routes=[
-            Route("/health", _health),
+            *watching.routes(service),
             *openai_chat.routes(service),
             *openai_responses.routes(service),
             *anthropic.routes(service),
+            *ollama.routes(service),
         ],
         exception_handlers={
-            CallsmithError: _on_error,
-            HTTPException: _on_http_error,
-            ClientDisconnect: _on_gone,
-            ClientGone: _on_gone,
-            Exception: _on_error,
+            CallsmithError: on_error,
+            HTTPException: on_http_error,
+            ClientDisconnect: on_gone,
+            ClientGone: on_gone,
         },
+        middleware=_around(settings),
     )
 
 
-async def _health(_: Request) -> Response:
-    return JsonResponse({"status": "ok"})
-
-
-async def _on_error(request: Request, error: Exception) -> Response:
-    return _response(dialect_of(request).error(error))
-
-
-async def _on_http_error(request: Request, error: Exception) -> Response:
-    assert isinstance(error, HTTPException)  # registered for nothing else
-    words = {404: f"unknown path: {request.url.path}", 405: f"{request.method} is not possible on {request.url.path}"}
-    response = _response(dialect_of(request).failure(error.status_code, words.get(error.status_code, error.detail)))
-    response.headers.update(error.headers or {})
-    return response
-
-
-async def _on_gone(_: Request, __: Exception) -> Response:
-    return Response(status_code=499)  # nobody reads it; 499 is what proxies log for this
-
-
-def _response(failure: Failure) -> Response:
-    return JsonResponse(failure.body, status_code=failure.status)
+def _around(settings: Settings) -> list[Middleware]:
+    """What stands around every route, from the outside to the inside."""
+    around = [Middleware(Exchanging, on_error, access=settings.log.access)]
+    if settings.cors_origins:
+        cors = Middleware(
+            CORSMiddleware,
+            allow_origins=settings.cors_origins,
+            allow_methods=["GET", "POST", "DELETE"],
+            allow_headers=["*"],
+            expose_headers=[HEADER, "retry-after"],
+        )
+        around.insert(0, cors)  # a browser asks beforehand, without a key
+    if settings.keys:
+        around.append(Middleware(Guarded, settings.keys))
+    return around

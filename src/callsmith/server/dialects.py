@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from starlette.requests import Request
 
 from callsmith.core.values import Json
-from callsmith.wire import anthropic, openai
+from callsmith.wire import anthropic, ollama, openai
 from callsmith.wire.openai import Failure
 
 
@@ -22,8 +22,9 @@ class Dialect:
 
 OPENAI = Dialect(openai.write_error, openai.write_failure, openai.write_model, openai.write_models)
 ANTHROPIC = Dialect(anthropic.write_error, anthropic.write_failure, anthropic.write_model, anthropic.write_models)
+OLLAMA = Dialect(ollama.write_error, ollama.write_failure, openai.write_model, openai.write_models)  # it shares /v1/models
 
-_BY_PATH = {"/v1/messages": ANTHROPIC}
+_BY_PATH = {"/v1/messages": ANTHROPIC, "/api": OLLAMA}
 _BY_HEADER = {"anthropic-version": ANTHROPIC}  # only its clients send it
 
 

@@ -9,15 +9,26 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from callsmith.core.events import ModelEvent
-from callsmith.runtime.closing import closing
+from callsmith.core.closing import closing
+from callsmith.core.events import ModelEvent, Stopped
+from callsmith.core.values import Json
 from callsmith.server.dialects import dialect_of
-from callsmith.server.service import Service
+from callsmith.server.openai_chat_several import several
+from callsmith.server.seamless import HAPPENINGS, Shown
+from callsmith.server.service import Service, Wish
 from callsmith.server.transport import EventStream, JsonResponse, read_json, unless_gone
-from callsmith.wire.openai import write_error
+from callsmith.wire.openai import write_error, write_failure
 from callsmith.wire.openai_chat import read_request
 from callsmith.wire.openai_chat_events import ChunkWriter, Heading, write_response
 from callsmith.wire.sse import DONE, write_frame
+from callsmith.wire.tool_events import Beside, read_extras
+
+# What other servers have and this one has not, and what to ask for instead.
+_INSTEAD = {
+    "/v1/completions": "a prompt is sent to /v1/chat/completions as a user's message, or to /api/generate",
+    "/tokenize": "/v1/messages/count_tokens tells how many tokens a request has",
+    "/detokenize": "texts are sent and answered as texts",
+}
 
 
 def routes(service: Service) -> list[Route]:
@@ -25,42 +36,71 @@ def routes(service: Service) -> list[Route]:
     began = int(time.time())
 
     async def completions(request: Request) -> Response:
-        chat = read_request(await read_json(request, service.settings.largest_body))
-        events = service.answer(service.model(chat.model), chat.request)
+        body = await read_json(request, service.settings.largest_body)
+        chat, extras = read_request(body), read_extras(body)
         heading = Heading(f"chatcmpl-{uuid4().hex}", chat.model, int(time.time()), chat.include_usage, chat.legacy)
+        wish, beside = Wish(extras.mode, extras.session), Beside(extras.events)
+        if chat.n > 1:
+            return await several(service, chat, heading, wish, request)
+        events = service.happening(service.model(chat.model), chat.request, wish)
         if chat.stream:
-            return EventStream(_frames(events, heading), _failure_frame, keep_alive=service.settings.keep_alive)
-        return JsonResponse(write_response(await unless_gone(request.receive, _all(events)), heading))
+            return EventStream(_frames(events, heading, beside), _failure_frame, keep_alive=service.settings.keep_alive)
+        said = await unless_gone(request.receive, _all(events, beside))
+        return JsonResponse(beside.end(write_response(said, heading), whole=True))
 
     async def models(request: Request) -> Response:
-        return JsonResponse(dialect_of(request).models(service.models, began))
+        return JsonResponse(dialect_of(request).models(service.visible(), began))
 
     async def model(request: Request) -> Response:
         name = request.path_params["name"]
         service.model(name)
         return JsonResponse(dialect_of(request).model(name, began))
 
+    async def elsewhere(request: Request) -> Response:
+        path = request.url.path
+        return JsonResponse(write_failure(404, f"{path} is not served here: {_INSTEAD[path]}").body, status_code=404)
+
     return [
         Route("/v1/chat/completions", completions, methods=["POST"]),
         Route("/v1/models", models),
         Route("/v1/models/{name:path}", model),
+        *(Route(path, elsewhere, methods=["GET", "POST"]) for path in _INSTEAD),
     ]
 
 
-async def _frames(events: AsyncIterator[ModelEvent], heading: Heading) -> AsyncIterator[bytes]:
+async def _frames(events: AsyncIterator[Shown], heading: Heading, beside: Beside) -> AsyncIterator[bytes]:
     writer, encoder = ChunkWriter(heading), msgspec.json.Encoder()
     async with closing(events) as items:
         async for event in items:
-            for chunk in writer.write(event):
+            for chunk in _chunks(event, writer, beside):
                 yield write_frame(encoder.encode(chunk))
     for chunk in writer.close():
         yield write_frame(encoder.encode(chunk))
     yield write_frame(DONE.encode())
 
 
-async def _all(events: AsyncIterator[ModelEvent]) -> list[ModelEvent]:
+def _chunks(event: Shown, writer: ChunkWriter, beside: Beside) -> list[dict[str, Json]]:
+    if isinstance(event, HAPPENINGS):
+        told = beside.add(event)
+        if told is None:
+            return []
+        *opening, last = writer.pause()
+        return [*opening, {**last, "callsmith": told}]
+    chunks = writer.write(event)
+    if isinstance(event, Stopped):
+        chunks[0] = beside.end(chunks[0], whole=False)
+    return chunks
+
+
+async def _all(events: AsyncIterator[Shown], beside: Beside) -> list[ModelEvent]:
+    said: list[ModelEvent] = []
     async with closing(events) as items:
-        return [event async for event in items]
+        async for event in items:
+            if isinstance(event, HAPPENINGS):
+                beside.add(event)
+            else:
+                said.append(event)
+    return said
 
 
 def _failure_frame(error: BaseException) -> bytes:

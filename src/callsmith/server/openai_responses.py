@@ -1,4 +1,4 @@
-"""`/v1/responses`: OpenAI's stateful dialect. What is answered is stored, unless the request says otherwise, and can be gone on from.
+"""`/v1/responses`: OpenAI's stateful dialect. Answers are stored, unless a request says otherwise, and can be gone on from.
 
 Not covered: answers in the background, replaying a stream, WebSocket.
 """
@@ -15,13 +15,14 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
+from callsmith.core.closing import closing
 from callsmith.core.errors import CallsmithError, UsageError
 from callsmith.core.events import ModelEvent
 from callsmith.core.values import Json
-from callsmith.runtime.closing import closing
 from callsmith.server.anthropic import Counts
+from callsmith.server.exchange import current
 from callsmith.server.openai_responses_kept import Before, Kept
-from callsmith.server.service import Service
+from callsmith.server.service import Service, Wish
 from callsmith.server.transport import EventStream, JsonResponse, read_json, unless_gone
 from callsmith.tools.wrap import Limited
 from callsmith.wire.openai import write_error
@@ -51,8 +52,7 @@ class _Dialect:
 
     def __init__(self, service: Service) -> None:
         self._service = service
-        self._kept = Kept(service.store)
-        self._running: dict[str, _Answer] = {}
+        self._running: dict[tuple[str, str], _Answer] = {}  # by who asked and the id
 
     async def create(self, request: Request) -> Response:
         asked, before = await self._read(request)
@@ -75,44 +75,49 @@ class _Dialect:
         if request.query_params.get("stream") == "true":
             raise UsageError("stream: a stored response is not streamed again", field="stream")
         id = request.path_params["id"]
-        answer = self._running.get(id)
-        return JsonResponse(answer.writer.response() if answer else await self._kept.response(id))
+        answer = self._running.get((_subject(), id))
+        return JsonResponse(answer.writer.response() if answer else await self._kept().response(id))
 
     async def delete(self, request: Request) -> Response:
         id = request.path_params["id"]
-        await self._kept.forget(id)
+        await self._kept().forget(id)
         return JsonResponse({"id": id, "object": "response", "deleted": True})
 
     async def cancel(self, request: Request) -> Response:
         id = request.path_params["id"]
-        answer = self._running.get(id)
+        answer = self._running.get((_subject(), id))
         if answer is None:
-            status = (await self._kept.response(id))["status"]
+            status = (await self._kept().response(id))["status"]
             raise UsageError(f"a response that is {status} cannot be cancelled")
         await answer.stop()
         return JsonResponse(answer.writer.response())
 
     async def input_items(self, request: Request) -> Response:
-        items = await self._kept.input_items(request.path_params["id"])
+        items = await self._kept().input_items(request.path_params["id"])
         return JsonResponse(_page(items, request))
+
+    def _kept(self) -> Kept:
+        return Kept(self._service.store, _subject())
 
     async def _read(self, request: Request) -> tuple[ResponsesRequest, Before]:
         body = await read_json(request, self._service.settings.largest_body)
-        before = await self._kept.before(read_needs(body))
+        before = await self._kept().before(read_needs(body))
         return read_request(body, list(before.earlier.values()), before.known), before
 
     def _answer(self, asked: ResponsesRequest, before: Before) -> "_Answer":
         service = self._service
         if service.tools is not None and asked.max_tool_calls is not None:
             service = replace(service, tools=Limited(service.tools, budgets={"*": asked.max_tool_calls}))
-        events = service.answer(service.model(asked.model), asked.request)
         heading = Heading(f"resp_{uuid4().hex}", asked.model, int(time.time()), asked.repeated, asked.spaces)
+        wish = Wish(session=before.conversation or heading.id)
+        events = service.answer(service.model(asked.model), asked.request, wish)
+        kept = self._kept()
 
         async def keep(response: Json) -> None:
             if asked.store:
-                await self._kept.keep(response, before, asked.input)
+                await kept.keep(response, before, asked.input)
 
-        return _Answer(events, EventWriter(heading), keep)
+        return _Answer(events, heading, keep)
 
     async def _frames(self, answer: "_Answer") -> AsyncIterator[bytes]:
         encoder = msgspec.json.Encoder()
@@ -126,22 +131,23 @@ class _Dialect:
                 pass
 
     async def _sent(self, answer: "_Answer", *, streaming: bool) -> AsyncIterator[Sent]:
-        id = answer.writer.response()["id"]
-        self._running[id] = answer
+        key = (_subject(), answer.id)
+        self._running[key] = answer
         try:
             async with closing(answer.sent(streaming=streaming)) as sent:
                 async for one in sent:
                     yield one
         finally:
-            del self._running[id]
+            del self._running[key]
             answer.over.set()
 
 
 class _Answer:
     """An answer being given, which can be stopped from outside. It is stored before its end is told."""
 
-    def __init__(self, events: AsyncIterator[ModelEvent], writer: EventWriter, keep: Callable[[Json], Awaitable[None]]) -> None:
-        self.writer = writer
+    def __init__(self, events: AsyncIterator[ModelEvent], heading: Heading, keep: Callable[[Json], Awaitable[None]]) -> None:
+        self.id = heading.id
+        self.writer = EventWriter(heading)
         self.over = asyncio.Event()
         self._events = events
         self._keep = keep
@@ -188,18 +194,25 @@ class _Answer:
     async def _until_stopped(self) -> AsyncIterator[ModelEvent]:
         async with closing(self._events) as events:
             while not self._stopped:
+                scope = self._scope = asyncio.timeout(None)
                 try:
-                    async with asyncio.timeout(None) as self._scope:
+                    async with scope:
                         event = await anext(events)
                 except StopAsyncIteration:
                     return
                 except TimeoutError:
-                    if not self._scope.expired():
+                    if not scope.expired():
                         raise  # the model's own
                     return
                 finally:
                     self._scope = None
                 yield event
+
+
+def _subject() -> str:
+    """Who asks."""
+    exchange = current()
+    return exchange.subject if exchange else ""
 
 
 def _page(items: list[Json], request: Request) -> dict[str, Json]:

@@ -1,41 +1,49 @@
-"""What every dialect of the server serves: models by name, tools of the server's own, and one way to answer a request."""
+"""What every dialect of the server serves: models by name, tools of the server's own, and one way to answer a request.
+
+| the request brings tools | the server has tools | who runs the calls |
+|---|---|---|
+| no | no | nobody: there is only text |
+| yes | no, or yes | the client: the answer ends with its calls |
+| no | yes | the server: the answer is one text |
+| yes, and asks for `mixed` | yes | each its own: the answer ends where the client has something to run |
+"""
 
 from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass, field, replace
 
+from starlette.exceptions import HTTPException
+
+from callsmith.core.closing import closing
 from callsmith.core.errors import UnknownName
-from callsmith.core.events import (
-    ConfirmationNeeded,
-    ModelEvent,
-    Report,
-    RunEvent,
-    Stopped,
-    StopReason,
-    Text,
-    Thought,
-    TurnEnded,
-    Unreadable,
-)
-from callsmith.core.ports import Model, Toolset
-from callsmith.core.values import Request
-from callsmith.runtime.closing import closing
-from callsmith.runtime.execute import Limits
+from callsmith.core.events import ModelEvent, RunEvent
+from callsmith.core.ports import Context, Model, Toolset
+from callsmith.core.values import Call, Request, Tool
 from callsmith.runtime.guards import guarded
 from callsmith.runtime.loop import run
 from callsmith.runtime.telemetry import Asked, Recorder, watched
 from callsmith.runtime.trace import Several, Trace
+from callsmith.server.admission import Door, in_time
+from callsmith.server.exchange import current
+from callsmith.server.keys import matches
+from callsmith.server.mixed import Hidden, WithClients, setting_aside
+from callsmith.server.seamless import Shown, only_said, seamless
+from callsmith.server.settings import EVERYTHING, Llm, Settings
 from callsmith.server.store import SqliteStore, Store
+from callsmith.tools.wrap import Confirmed, Filtered
+from callsmith.wire.tool_events import ToolMode
+
+__all__ = ["STANDARD_WISH", "Service", "Settings", "Wish", "own_tools"]
 
 
 @dataclass(frozen=True, slots=True)
-class Settings:
-    """How the server behaves, whatever it serves."""
+class Wish:
+    """How a request wants tools to be dealt with, where it says so. `session`: the conversation it is a part of."""
 
-    largest_body: int = 32 * 1024 * 1024  # bytes
-    keep_alive: float = 15.0  # seconds of silence after which a stream sends a comment
-    limits: Limits = field(default_factory=Limits)
-    guards: bool = True  # around models that need them, where their calls are run here
-    recorders: tuple[Recorder, ...] = ()  # who takes down turns besides the trace
+    mode: ToolMode | None = None
+    session: str = ""
+
+
+STANDARD_WISH = Wish()
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,28 +55,90 @@ class Service:
     settings: Settings
     trace: Trace = field(default_factory=Trace)
     store: Store = field(default_factory=SqliteStore)
+    door: Door = field(default_factory=Door)
+    hidden: Hidden = field(default_factory=Hidden)
+
+    def visible(self) -> list[str]:
+        """The names of the models that are open to whoever asks."""
+        exchange = current()
+        return [name for name in self.models if exchange is None or matches(name, exchange.models)]
 
     def model(self, name: str) -> Model:
+        """The model of that name, if it is open to whoever asks."""
         if name not in self.models:
-            raise UnknownName("model", name, self.models, field="model")
+            raise UnknownName("model", name, self.visible(), field="model")
+        if name not in self.visible():
+            raise HTTPException(403, f"this key does not open the model {name!r}")
         return self.models[name]
 
-    def answer(self, model: Model, request: Request) -> AsyncIterator[ModelEvent]:
-        """The answer, as one model would give it.
+    def answer(self, model: Model, request: Request, wish: Wish = STANDARD_WISH) -> AsyncIterator[ModelEvent]:
+        """The answer, as one model would give it: `happening` without what the tools did."""
+        return only_said(self.happening(model, request, wish))
 
-        A request that brings tools gets its calls back, to run them itself. One that brings none has the server's own tools
-        run here and sees only what is said, as a single answer.
+    def happening(self, model: Model, request: Request, wish: Wish = STANDARD_WISH) -> AsyncIterator[Shown]:
+        """The answer and what the server's own tools did for it.
+
+        A run that waits for a person's word ends with a `ConfirmationNeeded`. Whoever is to keep what waits watches the events of
+        the run, as the trace does.
         """
+        exchange = current()
         name = next((name for name, one in self.models.items() if one is model), "")
-        recorder, asked = Several(self.trace, *self.settings.recorders), Asked(name, request.tools, request.choice)
-        if request.tools or self.tools is None:
-            return _direct(model, request, recorder, replace(asked, external=True))
-        guarding = guarded(model) if self.settings.guards else model
-        return _seamless(_run(guarding, self.tools, request, self.settings.limits, recorder, asked))
+        recorder = Several(self.trace, *self.settings.recorders, *([exchange] if exchange else []))
+        asked = Asked(name, request.tools, request.choice)
+        mixed = (wish.mode or self.settings.llm.tool_mode) == "mixed"
+        if self.tools is None or (request.tools and not mixed):
+            shown = _direct(model, request, recorder, replace(asked, external=True))
+        else:
+            tools = Filtered(self.tools, allow=exchange.tools) if exchange and exchange.tools != EVERYTHING else self.tools
+            subject, session = (exchange.subject, wish.session or exchange.id) if exchange else ("", wish.session)
+            work = _Work(model, tools, request, Context(conversation=session, subject=subject))
+            shown = self._inside(work, recorder, asked)
+        timed = shown if self.settings.request_seconds is None else in_time(shown, self.settings.request_seconds)
+        return self.door.admitted(timed, self.settings.queue)
+
+    async def _inside(self, work: "_Work", recorder: Recorder, asked: Asked) -> AsyncIterator[Shown]:
+        """A run here, of the server's tools and perhaps with the client's beside them."""
+        request, clients, subject = work.request, work.request.tools, work.context.subject
+        tools, aside = WithClients(work.tools, clients) if clients else work.tools, list[Call]()
+        offered = await _offered(tools, clients)
+        history = self.hidden.restored(subject, request.messages) if clients else request.messages
+        events: AsyncIterator[RunEvent] = run(
+            guarded(work.model) if self.settings.guards else work.model,
+            tools,
+            replace(request, messages=history, tools=offered),
+            limits=self.settings.limits,
+            context=work.context,
+        )
+        if clients:
+            events = self.hidden.remembering(setting_aside(events, clients, aside), subject, request.messages, aside)
+        async with closing(seamless(watched(events, recorder, replace(asked, tools=offered)), aside)) as shown:
+            async for event in shown:
+                yield event
 
 
-# Why one answer ended, where a run has ended in a way of its own.
-_ONE_ANSWER: Mapping[StopReason, StopReason] = {"limit": "length", "confirmation": "stop"}
+@dataclass(frozen=True, slots=True)
+class _Work:
+    """What is to be run, and for whom."""
+
+    model: Model
+    tools: Toolset
+    request: Request
+    context: Context
+
+
+def own_tools(tools: Toolset | None, llm: Llm) -> Toolset | None:
+    """The server's own tools as the settings want them. A toolset that already asks before it acts is left to its own policy."""
+    if tools is None or not llm.tools_enabled:
+        return None
+    chosen = tools if llm.tools_default_set == EVERYTHING else Filtered(tools, allow=llm.tools_default_set)
+    asks = isinstance(tools, Confirmed) or not llm.tools_require_confirmation_for_side_effects
+    return chosen if asks else Confirmed(chosen)
+
+
+async def _offered(tools: Toolset, clients: tuple[Tool, ...]) -> tuple[Tool, ...]:
+    """What the model is told of: the client's tools as the client describes them, and the server's."""
+    described = {tool.name: tool for tool in clients}
+    return tuple(described.get(tool.name, tool) for tool in await tools.tools())
 
 
 async def _direct(model: Model, request: Request, recorder: Recorder, asked: Asked) -> AsyncIterator[ModelEvent]:
@@ -76,37 +146,3 @@ async def _direct(model: Model, request: Request, recorder: Recorder, asked: Ask
     async with closing(watched(model.stream(request), recorder, asked)) as events:
         async for event in events:
             yield event
-
-
-async def _run(
-    model: Model, tools: Toolset, request: Request, limits: Limits, recorder: Recorder, asked: Asked
-) -> AsyncIterator[RunEvent]:
-    offered = tuple(await tools.tools())
-    happening = run(model, tools, replace(request, tools=offered), limits=limits)
-    async with closing(watched(happening, recorder, replace(asked, tools=offered))) as events:
-        async for event in events:
-            yield event
-
-
-async def _seamless(happening: AsyncIterator[RunEvent]) -> AsyncIterator[ModelEvent]:
-    """A run as one answer."""
-    said = ""  # the end of what was said before the tools ran: the next words must not stick to it
-    pause, report = False, Report()
-    async with closing(happening) as events:
-        async for event in events:
-            match event:
-                case Text(text) | Unreadable(text):
-                    if pause and said.strip() and not said.endswith("\n"):
-                        yield Text("\n\n")
-                    pause, said = False, text or said
-                    yield Text(text)
-                case Thought():
-                    yield event
-                case Stopped():
-                    pause, report = True, report + event.report
-                case ConfirmationNeeded(call=call):
-                    yield Text(f"\n\n({call.name} has not been run: it has to be confirmed first, and here nobody can be asked.)")
-                case TurnEnded(_, reason, usage):
-                    yield Stopped(_ONE_ANSWER.get(reason, reason), usage, report)
-                case _:
-                    pass  # the tools at work: not part of this dialect's answer

@@ -189,7 +189,10 @@ class SqliteStore:
         return await self._do(work)
 
     async def _do(self, work: Callable[[], T]) -> T:
-        return await asyncio.get_running_loop().run_in_executor(self._worker, work)
+        try:
+            return await asyncio.get_running_loop().run_in_executor(self._worker, work)
+        except sqlite3.Error as error:
+            raise Unavailable(f"the store cannot do its work: {error}", hint="Is the disk full?") from error
 
     def _select(self, kind: str, condition: str, values: Sequence[str | int]) -> tuple[Document, ...]:
         oldest = None if self._bounds.age is None else self._clock() - self._bounds.age

@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Callable, Coroutine
+from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 from typing import Any, TypeVar
 
 import msgspec
@@ -11,9 +11,9 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
+from callsmith.core.closing import closing
 from callsmith.core.errors import CallsmithError, UsageError
 from callsmith.core.values import Json
-from callsmith.runtime.closing import closing
 from callsmith.wire.sse import KEEP_ALIVE
 
 T = TypeVar("T")
@@ -63,7 +63,7 @@ async def unless_gone(receive: Receive, work: Coroutine[Any, Any, T]) -> T:
 
 
 class EventStream(Response):
-    """Frames as a `text/event-stream`.
+    """Frames as a `text/event-stream`, or as another type. `alive` is a frame that only says that the stream still lives.
 
     The response begins with the first frame or the first keep-alive: what fails before that is an ordinary error response, what
     fails afterwards is told in a last frame, written by `failure`. A client that goes away ends the work at once.
@@ -72,13 +72,20 @@ class EventStream(Response):
     media_type = "text/event-stream"
 
     def __init__(
-        self, frames: AsyncIterator[bytes], failure: Callable[[BaseException], bytes], *, keep_alive: float = 15.0
+        self,
+        frames: AsyncIterator[bytes],
+        failure: Callable[[BaseException], bytes],
+        *,
+        keep_alive: float = 15.0,
+        alive: bytes = KEEP_ALIVE,
+        media_type: str | None = None,
     ) -> None:
-        super().__init__(headers={"cache-control": "no-cache", "x-accel-buffering": "no"})
+        super().__init__(headers={"cache-control": "no-cache", "x-accel-buffering": "no"}, media_type=media_type)
         del self.headers["content-length"]
         self._frames = frames
         self._failure = failure
         self._keep_alive = keep_alive
+        self._alive = alive
         self._begun = False
         self._latest = 0.0
 
@@ -113,7 +120,7 @@ class EventStream(Response):
         while True:
             await asyncio.sleep(max(0.0, self._latest + self._keep_alive - loop.time()))
             if loop.time() - self._latest >= self._keep_alive:
-                await self._send(send, KEEP_ALIVE)
+                await self._send(send, self._alive)
 
     async def _send(self, send: Send, body: bytes) -> None:
         self._latest = asyncio.get_running_loop().time()
@@ -121,6 +128,30 @@ class EventStream(Response):
             self._begun = True
             await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
         await send({"type": "http.response.body", "body": body, "more_body": True})
+
+
+async def merged(streams: Sequence[AsyncIterator[T]]) -> AsyncIterator[tuple[int, T]]:
+    """What comes from several streams at once, each item with the number of its stream. The first failure ends all of them."""
+    coming: asyncio.Queue[tuple[int, T] | asyncio.Task[None]] = asyncio.Queue()
+    taken = asyncio.Semaphore(0)  # nobody is more than one item ahead of who reads
+
+    async def pump(number: int, stream: AsyncIterator[T]) -> None:
+        async with closing(stream) as items:
+            async for item in items:
+                coming.put_nowait((number, item))
+                await taken.acquire()
+
+    pumps = [asyncio.create_task(pump(number, stream)) for number, stream in enumerate(streams)]
+    for one in pumps:
+        one.add_done_callback(coming.put_nowait)
+    try:
+        for _ in pumps:
+            while not isinstance(item := await coming.get(), asyncio.Task):
+                yield item
+                taken.release()
+            item.result()
+    finally:
+        await _cancelled(*pumps)
 
 
 async def _gone(receive: Receive) -> None:

@@ -41,12 +41,13 @@ _NEUTRAL: dict[str, tuple[Json, ...]] = {
     "logprobs": (False,),
     "min_tokens": (0,),
     "modalities": (["text"], []),
-    "n": (1,),
     "presence_penalty": (0,),
     "repetition_penalty": (1,),
     "top_logprobs": (0,),
     "web_search_options": (),
 }
+
+MOST_CHOICES = 16  # answers to one request
 
 _ROLES: dict[str, Role] = {
     "system": "system",
@@ -69,6 +70,7 @@ class ChatRequest:
     stream: bool = False
     include_usage: bool = False
     legacy: bool = False
+    n: int = 1
 
 
 def read_request(body: Json) -> ChatRequest:
@@ -76,7 +78,7 @@ def read_request(body: Json) -> ChatRequest:
     fields = Fields.of(body, "")
     refuse(fields, _NEUTRAL)
     legacy = fields.get("functions") is not None and fields.get("tools") is None
-    tools = _read_tools(fields, "functions" if legacy else "tools")
+    tools = read_functions(fields, "functions" if legacy else "tools")
     choice = read_choice(fields, "tool_choice" if fields.get("tool_choice") is not None else "function_call")
     if tools:
         choice.among(tools)
@@ -98,6 +100,7 @@ def read_request(body: Json) -> ChatRequest:
         stream=fields.flag("stream") or False,
         include_usage=(options.flag("include_usage") if options else None) or False,
         legacy=legacy,
+        n=_read_n(fields),
     )
 
 
@@ -109,7 +112,15 @@ def refuse(fields: Fields, unsupported: Mapping[str, tuple[Json, ...]]) -> None:
             raise fields.wrong(name, f"{json.dumps(value)[:80]} is not supported")
 
 
-def _read_tools(fields: Fields, key: str) -> tuple[Tool, ...]:
+def _read_n(fields: Fields) -> int:
+    n = fields.integer("n", 1) or 1
+    if n > MOST_CHOICES:
+        raise fields.wrong("n", f"must be at most {MOST_CHOICES}, got {n}")
+    return n
+
+
+def read_functions(fields: Fields, key: str) -> tuple[Tool, ...]:
+    """The tools that are functions, wrapped or flat."""
     # The other kinds only their own vendor runs: web_search, namespace, …
     known = (entry for entry in fields.objects(key) if (entry.text("type") or "function") == "function")
     return read_tools((entry.object("function") or entry for entry in known), "parameters")
@@ -262,14 +273,14 @@ def read_thinking(fields: Fields) -> bool | None:
 def write_request(chat: ChatRequest) -> dict[str, Json]:
     """The body that `read_request` reads back as the same request. How a tool is run does not travel."""
     request, sampling = chat.request, chat.request.sampling
-    functions = [_write_function(tool) for tool in request.tools]
+    functions = [write_function(tool) for tool in request.tools]
     wrapped = [{"type": "function", "function": function} for function in functions]
     body: dict[str, Json] = {
         "model": chat.model,
         "messages": [_write_message(message) for message in request.messages],
         "functions": functions if chat.legacy else None,
         "tools": None if chat.legacy else wrapped or None,
-        "tool_choice": _write_choice(request.choice),
+        "tool_choice": write_choice(request.choice),
         "parallel_tool_calls": None if chat.legacy else request.parallel,
         "temperature": sampling.temperature,
         "top_p": sampling.top_p,
@@ -281,13 +292,15 @@ def write_request(chat: ChatRequest) -> dict[str, Json]:
         "chat_template_kwargs": None if request.thinking is None else {"enable_thinking": request.thinking},
         **write_output(request.output),
         "tool_choice_policy": request.policy,
+        "n": chat.n if chat.n > 1 else None,
         "stream": chat.stream or None,
         "stream_options": {"include_usage": True} if chat.include_usage else None,
     }
     return {key: value for key, value in body.items() if value is not None}
 
 
-def _write_function(tool: Tool) -> dict[str, Json]:
+def write_function(tool: Tool) -> dict[str, Json]:
+    """What a model is told of a tool."""
     function: dict[str, Json] = {"name": tool.name, "parameters": dict(tool.parameters)}
     if tool.description:
         function["description"] = tool.description
@@ -296,7 +309,8 @@ def _write_function(tool: Tool) -> dict[str, Json]:
     return function
 
 
-def _write_choice(choice: Choice) -> Json:
+def write_choice(choice: Choice) -> Json:
+    """What `read_choice` reads back as this choice."""
     if choice.mode == "none" or not choice.names:
         return None if choice == Choice() else choice.mode
     named = [{"type": "function", "function": {"name": name}} for name in choice.names]

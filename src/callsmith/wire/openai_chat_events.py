@@ -11,7 +11,7 @@ Not covered: interleaved calls are passed on interleaved; the reasons of repairs
 """
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import assert_never
 
 from callsmith.core.errors import ModelError
@@ -57,10 +57,11 @@ class _Sent:
 
 
 class ChunkWriter:
-    """Events to chunks. `close` after the last event ends an answer that was cut off."""
+    """Events to chunks. `close` after the last event ends an answer that was cut off. `choice` is its number among several."""
 
-    def __init__(self, heading: Heading) -> None:
+    def __init__(self, heading: Heading, choice: int = 0) -> None:
         self._heading = heading
+        self._choice = choice
         self._begun = False
         self._ended = False
         self._calls: dict[int, _Sent] = {}  # by the model's number: unreadable calls may leave gaps there
@@ -90,6 +91,12 @@ class ChunkWriter:
             case _:
                 assert_never(event)
 
+    def pause(self) -> list[dict[str, Json]]:
+        """Chunks of which the last says nothing, for what stands beside the answer."""
+        opening = [] if self._begun else [self._chunk({"role": "assistant", "content": ""})]
+        self._begun = True
+        return [*opening, self._chunk({})]
+
     def close(self) -> list[dict[str, Json]]:
         """The end, if the events had none."""
         return [] if self._ended else self.write(Stopped("stop"))
@@ -102,7 +109,7 @@ class ChunkWriter:
         function = {"name": name, "arguments": ""}
         if self._heading.legacy:
             return {} if number else {"function_call": function}
-        identity = call_id or f"call_{self._heading.id}_{number}"
+        identity = call_id or f"call_{self._heading.id}_{self._choice}_{number}"
         return {"tool_calls": [{"index": number, "id": identity, "type": "function", "function": function}]}
 
     def _arguments(self, index: int, text: str) -> dict[str, Json]:
@@ -121,7 +128,7 @@ class ChunkWriter:
         spelled = "function_call" if self._heading.legacy and event.reason == "calls" else _REASONS[event.reason]
         chunks = [{**self._chunk({}, spelled), **write_report(event.report)}]
         if self._heading.include_usage:
-            chunks.append({**self._chunk({}), "choices": [], "usage": write_usage(event.usage)})
+            chunks.append(_usage_chunk(self._heading, event.usage))
         return chunks
 
     def _deltas(self, *deltas: dict[str, Json]) -> list[dict[str, Json]]:
@@ -133,27 +140,71 @@ class ChunkWriter:
             "object": "chat.completion.chunk",
             "created": self._heading.created,
             "model": self._heading.model,
-            "choices": [{"index": 0, "delta": delta, "logprobs": None, "finish_reason": finish_reason}],
+            "choices": [{"index": self._choice, "delta": delta, "logprobs": None, "finish_reason": finish_reason}],
         }
+
+
+class ChoicesWriter:
+    """Several answers to one request, in one stream: their events come with the number of the answer, in any order."""
+
+    def __init__(self, heading: Heading, choices: int) -> None:
+        self._heading = heading
+        self._writers = [ChunkWriter(replace(heading, include_usage=False), number) for number in range(choices)]
+        self._usage = Usage()
+
+    def write(self, choice: int, event: ModelEvent) -> list[dict[str, Json]]:
+        """The chunks this event makes."""
+        if isinstance(event, Stopped):
+            self._usage = _together(self._usage, event.usage)
+        return self._writers[choice].write(event)
+
+    def close(self) -> list[dict[str, Json]]:
+        """The end of those that had none, and what all of them have cost."""
+        chunks = [chunk for writer in self._writers for chunk in writer.close()]
+        return [*chunks, _usage_chunk(self._heading, self._usage)] if self._heading.include_usage else chunks
 
 
 def write_response(events: Iterable[ModelEvent], heading: Heading) -> dict[str, Json]:
     """The whole completion: the same chunks, put together, so that streaming or not makes no difference."""
-    writer, stopped = ChunkWriter(heading), Stopped("stop")
-    merged = _Merged()
-    for event in events:
-        if isinstance(event, Stopped):
-            stopped = event
-        merged.add(writer.write(event))
-    merged.add(writer.close())
+    return write_choices([events], heading)
+
+
+def write_choices(answers: Iterable[Iterable[ModelEvent]], heading: Heading) -> dict[str, Json]:
+    """The completion of several answers to one request."""
+    choices: list[dict[str, Json]] = []
+    usage, report = Usage(), Report()
+    for number, events in enumerate(answers):
+        writer, merged = ChunkWriter(heading, number), _Merged()
+        for event in events:
+            if isinstance(event, Stopped):
+                usage, report = _together(usage, event.usage), report + event.report
+            merged.add(writer.write(event))
+        merged.add(writer.close())
+        choices.append({"index": number, "message": merged.message(), "logprobs": None, "finish_reason": merged.reason})
     return {
         "id": heading.id,
         "object": "chat.completion",
         "created": heading.created,
         "model": heading.model,
-        "choices": [{"index": 0, "message": merged.message(), "logprobs": None, "finish_reason": merged.reason}],
-        "usage": write_usage(stopped.usage),
-        **write_report(stopped.report),
+        "choices": choices,
+        "usage": write_usage(usage),
+        **write_report(report),
+    }
+
+
+def _together(one: Usage, other: Usage) -> Usage:
+    """What answers to one request have cost: they share their prompt."""
+    return replace(one + other, prompt=max(one.prompt, other.prompt), cached=max(one.cached, other.cached))
+
+
+def _usage_chunk(heading: Heading, usage: Usage) -> dict[str, Json]:
+    return {
+        "id": heading.id,
+        "object": "chat.completion.chunk",
+        "created": heading.created,
+        "model": heading.model,
+        "choices": [],
+        "usage": write_usage(usage),
     }
 
 

@@ -1,0 +1,207 @@
+"""`callsmith doctor`: whether everything is there that a server needs, and what to do about what is not."""
+
+import json
+import os
+import socket
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from importlib import import_module
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Literal, TypeAlias
+
+import typer
+
+from callsmith.cli.options import ConfigOption, ModelOption
+from callsmith.core.errors import CallsmithError, MissingExtra, ModelError
+
+if TYPE_CHECKING:
+    from callsmith.server.settings import Settings
+
+Verdict: TypeAlias = Literal["ok", "warn", "fail"]
+
+OLDEST = (3, 11)
+EXTRAS = {
+    "llama": ("llguidance", "numpy", "xllamacpp"),
+    "server": ("msgspec", "starlette", "uvicorn", "prometheus-client"),
+    "otel": ("opentelemetry-sdk",),
+}
+ROOM = 1.2  # how much memory a model takes, as a multiple of its file: the rest is its context
+COLOURS = {"ok": "green", "warn": "yellow", "fail": "red"}
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """What was looked at, how it is, and what to do about it."""
+
+    verdict: Verdict
+    what: str
+    told: str
+    mend: str = ""
+
+
+def doctor(
+    model: ModelOption = None,
+    config: ConfigOption = None,
+    url: Annotated[str | None, typer.Option("--url", help="A server that should be running.", show_default=False)] = None,
+) -> None:
+    """Look whether everything is in order: one line each, and what to do. Exit code 1 if something is not."""
+    failed = False
+    for finding in _findings(model, config, url):
+        failed = failed or finding.verdict == "fail"
+        typer.echo(typer.style(f"{finding.verdict:5}", fg=COLOURS[finding.verdict]) + f"{finding.what:9} {finding.told}")
+        if finding.mend:
+            typer.echo(f"{'':15}→ {finding.mend}")
+    raise typer.Exit(1 if failed else 0)
+
+
+def _findings(model: str | None, config: Path | None, url: str | None) -> Iterator[Finding]:
+    from callsmith.models.catalogue import default_model
+
+    yield _python()
+    yield from _extras()
+    yield _attempt("llama.cpp", _library)
+    yield _attempt("grammars", _grammars)
+    told, settings = _config(config)
+    yield told
+    spec = model or (settings and settings.llm.model) or default_model()
+    yield from _weights(spec)
+    if settings:
+        yield _port(settings.host, settings.port)
+    if url:
+        yield _reachable(url)
+
+
+def _python() -> Finding:
+    told = ".".join(map(str, sys.version_info[:3]))
+    if sys.version_info[:2] < OLDEST:
+        return Finding("fail", "python", told, f"Install Python {'.'.join(map(str, OLDEST))} or newer.")
+    return Finding("ok", "python", told)
+
+
+def _extras() -> Iterator[Finding]:
+    for extra, packages in EXTRAS.items():
+        missing = [package for package in packages if _version(package) is None]
+        if missing:
+            mend = f"If you need it: pip install 'callsmith[{extra}]'"
+            yield Finding("warn", "extra", f"{extra}: {', '.join(missing)} not installed", mend)
+        else:
+            yield Finding("ok", "extra", f"{extra}: {', '.join(f'{package} {_version(package)}' for package in packages)}")
+
+
+def _version(package: str) -> str | None:
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return None
+
+
+def _attempt(what: str, look: Callable[[], str]) -> Finding:
+    """What a look at something finds: well, or what its error says."""
+    try:
+        return Finding("ok", what, look())
+    except MissingExtra as error:
+        return Finding("warn", what, str(error))
+    except ModelError as error:
+        return Finding("fail", what, error.message, error.hint)
+    except (CallsmithError, ImportError) as error:
+        return Finding("fail", what, str(error))
+
+
+def _library() -> str:
+    from callsmith.engines.libllama import load, locate
+
+    path = locate()
+    load()  # proves that it is laid out as we know it
+    return f"{path}, of the build that is known"
+
+
+def _grammars() -> str:
+    if _version("llguidance") is None:
+        raise MissingExtra("llama", "holding a model to a grammar")
+    import_module("llguidance")
+    return f"llguidance {_version('llguidance')}"
+
+
+def _config(config: Path | None) -> "tuple[Finding, Settings | None]":
+    from callsmith.cli.serve import load_settings
+
+    try:
+        effective = load_settings(config, {}, [])
+    except ImportError as error:
+        return Finding("warn", "settings", f"not looked at: {error}"), None
+    except CallsmithError as error:
+        return Finding("fail", "settings", str(error)), None
+    origins = sorted(set(effective.origins.values()))
+    return Finding("ok", "settings", f"from {', '.join(origins)}" if origins else "all standard"), effective.settings
+
+
+def _weights(spec: str) -> Iterator[Finding]:
+    from callsmith.models.catalogue import catalogue
+    from callsmith.models.weights import locate, verify
+
+    if spec.startswith("scripted:"):
+        yield Finding("ok", "model", "scripted: no weights needed")
+        return
+
+    def look() -> str:
+        return f"{verify(spec)}, sha256 as in the catalogue" if spec in catalogue() else f"{locate(spec)}"
+
+    found = _attempt("model", look)
+    yield found
+    if found.verdict == "ok":
+        yield _memory(locate(spec).stat().st_size)
+
+
+def _memory(size: int) -> Finding:
+    from callsmith.cli.fetching import size as spelled
+
+    free, needed = free_memory(), int(size * ROOM)
+    if free is None:
+        return Finding("ok", "memory", f"about {spelled(needed)} are needed; what is free cannot be told here")
+    told = f"{spelled(free)} free, about {spelled(needed)} needed"
+    if free < needed:
+        return Finding("warn", "memory", told, "Take a smaller model, or stop something else: it will be very slow, or end.")
+    return Finding("ok", "memory", told)
+
+
+def free_memory() -> int | None:
+    """Bytes this process can still have; None where the system does not say."""
+    try:
+        lines = Path("/proc/meminfo").read_text("ascii").splitlines()
+        free = next(int(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable:"))
+    except (OSError, StopIteration, ValueError):
+        return None
+    try:  # a container may have less than its machine
+        group = Path("/sys/fs/cgroup")
+        most, used = ((group / name).read_text("ascii").strip() for name in ("memory.max", "memory.current"))
+        return min(free, int(most) - int(used))
+    except (OSError, ValueError):
+        return free
+
+
+def _port(host: str, port: int) -> Finding:
+    try:
+        family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0]
+        with socket.socket(family, kind, protocol) as listener:
+            if os.name != "nt":
+                listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            listener.bind(address)
+    except OSError as error:
+        mend = "If that is not your server: callsmith serve --port 0 takes a free one."
+        return Finding("warn", "port", f"{host}:{port}: {error.strerror or error}", mend)
+    return Finding("ok", "port", f"{host}:{port} is free")
+
+
+def _reachable(url: str) -> Finding:
+    from urllib.request import urlopen
+
+    base = url.rstrip("/").removesuffix("/v1")
+    mend = f"Start one: callsmith serve. Then look at {base}/health."
+    try:
+        with urlopen(f"{base}/health", timeout=5) as response:
+            status = json.load(response)["status"]
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        return Finding("fail", "server", f"{base} does not answer as callsmith does: {getattr(error, 'reason', error)}", mend)
+    return Finding("ok" if status == "ok" else "warn", "server", f"{base} says: {status}")

@@ -1,0 +1,37 @@
+"""`callsmith keys`: keys that open a server."""
+
+import json
+import re
+from typing import Annotated
+
+import typer
+
+from callsmith.cli.options import require_server
+from callsmith.core.errors import UsageError
+
+keys_app = typer.Typer(help="Keys that open a server.", rich_markup_mode=None, no_args_is_help=True)
+
+
+@keys_app.callback()
+def keys() -> None:
+    """Keys that open a server."""
+
+
+@keys_app.command("new")
+def new(
+    name: Annotated[str, typer.Argument(help="Whose key it is: letters, digits, - and _.")],
+    models: Annotated[list[str] | None, typer.Option("--model", help="Models it opens, as shell patterns. Default: all.")] = None,
+    tools: Annotated[list[str] | None, typer.Option("--tool", help="Tools of the server it opens. Default: all.")] = None,
+) -> None:
+    """Make a key. It is shown this once; the lines below it go into the server's settings, which keep only its hash."""
+    require_server()
+    from callsmith.server.keys import new_key
+
+    if not re.fullmatch(r"[A-Za-z0-9_-]{1,64}", name):
+        raise UsageError(f"{name!r} is no name for a key: use letters, digits, - and _", field="name")
+    key, digest = new_key()
+    typer.echo(f"The key, shown this once:\n\n  {key}\n\nFor callsmith.toml:\n")
+    typer.echo(f'[keys.{name}]\nsha256 = "{digest}"')
+    for part, patterns in (("models", models), ("tools", tools)):
+        if patterns:
+            typer.echo(f"{part} = {json.dumps(patterns)}")

@@ -1,0 +1,75 @@
+"""A run as one answer: what is said between the calls becomes one text, and what the tools did stands beside it."""
+
+from collections.abc import AsyncIterator, Mapping, Sequence
+from typing import TypeAlias, assert_never
+
+from callsmith.core.closing import closing
+from callsmith.core.events import (
+    CallArguments,
+    CallReady,
+    CallStarted,
+    ConfirmationNeeded,
+    ModelEvent,
+    Notice,
+    Report,
+    RunEvent,
+    Stopped,
+    StopReason,
+    Text,
+    Thought,
+    ToolFinished,
+    ToolProgress,
+    ToolStarted,
+    TurnEnded,
+    Unreadable,
+)
+from callsmith.core.values import Call
+from callsmith.wire.tool_events import Happening
+
+Shown: TypeAlias = ModelEvent | Happening
+HAPPENINGS = (ToolStarted, ToolProgress, ToolFinished, ConfirmationNeeded, Notice)  # for isinstance
+
+# Why one answer ended, where a run has ended in a way of its own.
+_ONE_ANSWER: Mapping[StopReason, StopReason] = {"limit": "length", "confirmation": "stop"}
+_WAITS = "({} has not been run: it has to be confirmed first, {}. Approval: {})"
+
+
+async def seamless(happening: AsyncIterator[RunEvent], aside: Sequence[Call] = ()) -> AsyncIterator[Shown]:
+    """A run as one answer. Calls that were put aside for the client stand at its end."""
+    said = ""  # the end of what was said before the tools ran: the next words must not stick to it
+    pause, report = False, Report()
+    async with closing(happening) as events:
+        async for event in events:
+            match event:
+                case Text(text) | Unreadable(text):
+                    if pause and said.strip() and not said.endswith("\n"):
+                        yield Text("\n\n")
+                    pause, said = False, text or said
+                    yield Text(text)
+                case Thought():
+                    yield event
+                case Stopped():
+                    pause, report = True, report + event.report
+                case ConfirmationNeeded(id, call, reason):
+                    apart = "\n\n" if said.strip() else ""
+                    said = _WAITS.format(call.name, reason or "whatever it does", id)
+                    yield Text(apart + said)
+                    yield event
+                case ToolStarted() | ToolProgress() | ToolFinished() | Notice():
+                    yield event
+                case TurnEnded(_, reason, usage):
+                    for index, call in enumerate(aside):
+                        yield CallReady(index, call)
+                    yield Stopped("calls" if aside else _ONE_ANSWER.get(reason, reason), usage, report)
+                case CallStarted() | CallArguments() | CallReady():
+                    pass  # whoever asked sees what a tool did, if anything, and not how it was called for
+                case _:
+                    assert_never(event)
+
+
+async def only_said(shown: AsyncIterator[Shown]) -> AsyncIterator[ModelEvent]:
+    """The answer without what the tools did."""
+    async with closing(shown) as events:
+        async for event in events:
+            if not isinstance(event, HAPPENINGS):
+                yield event

@@ -1,0 +1,280 @@
+"""How a server behaves, and where that is said: a TOML file, the environment, flags; each wins over the one before.
+
+    [server]
+    port = 9000                              # or CALLSMITH_SERVER__PORT=9000
+    cors_origins = ["https://chat.example"]
+
+    [llm]
+    model = "smollm2-135m"
+    tools = "mytools"
+    tools_max_iterations = 3                 # the same as iterations under [limits]
+
+    [keys.alice]
+    sha256 = "…"                             # `callsmith keys new alice` prints it
+
+Nothing is skipped: a name that is not known is an error that says which one was meant.
+"""
+
+import json
+import re
+import tomllib
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, fields
+from pathlib import Path
+from types import NoneType
+from typing import Any, Literal, cast, get_args, get_origin, get_type_hints
+
+from callsmith.core.errors import UnknownName, UsageError
+from callsmith.core.values import ChoicePolicy, Json
+from callsmith.runtime.execute import Limits
+from callsmith.runtime.telemetry import Recorder
+from callsmith.wire.tool_events import ToolMode
+
+EVERYTHING = ("*",)  # patterns that leave nothing out
+ENVIRONMENT = "CALLSMITH_"
+_BETWEEN = "__"  # variables without it are no settings: CALLSMITH_CACHE, CALLSMITH_DEBUG
+_NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
+_HASH = re.compile(r"[0-9a-f]{64}")
+
+
+@dataclass(frozen=True, slots=True)
+class Llm:
+    """The model that is served, and the tools the server itself runs for it. None leaves a choice to the model or the catalogue.
+
+    `tools_default_set` are patterns: of the server's tools, those that are offered.
+    """
+
+    model: str | None = None
+    name: str | None = None
+    format: str | None = None
+    format_file: str | None = None
+    chat_template: str | None = None
+    context: int | None = None
+    threads: int | None = None
+    tool_choice_policy: ChoicePolicy | None = None
+    tools: str | None = None
+    tool_mode: ToolMode = "standard"
+    tools_enabled: bool = True
+    tools_default_set: tuple[str, ...] = EVERYTHING
+    tools_require_confirmation_for_side_effects: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Log:
+    """What is logged, and how. What was said is never logged."""
+
+    format: Literal["text", "json"] = "text"
+    access: bool = False  # a line for every request
+    trace: str | None = None  # a file that takes down every turn
+
+
+@dataclass(frozen=True, slots=True)
+class Key:
+    """A key that opens the server, known by its hash only, and the models and tools it opens: shell patterns of names."""
+
+    sha256: str
+    models: tuple[str, ...] = EVERYTHING
+    tools: tuple[str, ...] = EVERYTHING
+
+    def __post_init__(self) -> None:
+        if not _HASH.fullmatch(self.sha256):
+            raise UsageError("sha256: expected the 64 hexadecimal digits that `callsmith keys new` prints", field="sha256")
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """How the server behaves, whatever it serves. What stands here by itself stands under [server] in a file."""
+
+    host: str = "127.0.0.1"
+    port: int = 8000
+    largest_body: int = 32 * 1024 * 1024  # bytes
+    keep_alive: float = 15.0  # seconds of silence after which a stream sends a comment
+    request_seconds: float | None = None  # from when on an answer is given up
+    queue: int = 64  # answers that are given or waited for at a time; more are refused
+    cors_origins: tuple[str, ...] = ()  # web pages from where may be asked; "*": from anywhere
+    store: str | None = None  # a file for what must be remembered; without one it is forgotten with the process
+    guards: bool = True  # around models that need them, where their calls are run here
+    llm: Llm = Llm()
+    limits: Limits = Limits()
+    log: Log = Log()
+    keys: Mapping[str, Key] = field(default_factory=dict[str, Key])
+    recorders: tuple[Recorder, ...] = ()  # who takes down turns besides the trace
+
+
+_SECTIONS: Mapping[str, type] = {"server": Settings, "llm": Llm, "limits": Limits, "log": Log}
+_NO_SETTINGS = frozenset({"llm", "limits", "log", "keys", "recorders"})  # those of Settings that [server] does not have
+
+# Names under which some limits are known elsewhere.
+_ALSO = {
+    "llm.tools_max_iterations": "limits.iterations",
+    "llm.tools_per_tool_timeout_seconds": "limits.seconds",
+    "llm.tools_max_parallel": "limits.parallel",
+}
+
+
+def _types() -> dict[str, Any]:
+    """Every setting's type, by its full name: `server.port`. Those of keys have * for the key's name."""
+    found = {f"keys.*.{name}": hint for name, hint in get_type_hints(Key).items()}
+    for section, kind in _SECTIONS.items():
+        hints = get_type_hints(kind)
+        found |= {f"{section}.{one.name}": hints[one.name] for one in fields(kind) if one.name not in _NO_SETTINGS}
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """Values by the full names of settings, and where they were found. `text`: they were written as text, whatever their type."""
+
+    origin: str
+    values: Mapping[str, Json]
+    text: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Effective:
+    """The settings, and where each that is not the standard was found."""
+
+    settings: Settings
+    origins: Mapping[str, str]
+
+
+def from_file(path: Path) -> Source:
+    """The settings in a TOML file."""
+    try:
+        return Source(str(path), dict(_flat(tomllib.loads(path.read_text("utf-8")))))
+    except OSError as error:
+        raise UsageError(f"cannot read {path}: {error.strerror or error}") from error
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise UsageError(f"{path}: {error}") from error
+
+
+def from_environment(environment: Mapping[str, str]) -> Source:
+    """The settings among these variables: `CALLSMITH_SERVER__PORT` is server.port."""
+    named = {name: value for name, value in environment.items() if name.startswith(ENVIRONMENT) and _BETWEEN in name}
+    values = {name.removeprefix(ENVIRONMENT).lower().replace(_BETWEEN, "."): value for name, value in named.items()}
+    return Source("the environment", values, text=True)
+
+
+def settings_from(*sources: Source) -> Effective:
+    """The settings that these sources come to; a later one wins over those before it."""
+    types, values, origins = _types(), dict[str, Json](), dict[str, str]()
+    for source in sources:
+        for name, value in _renamed(source).items():
+            hint = types.get(_general(name))
+            if hint is None:
+                known = [*types, *_ALSO, *([name.rpartition(".")[0] + ".sha256"] if name.startswith("keys.") else [])]
+                elsewhere = [one for one in known if one.endswith(f".{name}")]  # the section was left out
+                raise UnknownName(f"setting in {source.origin}", name, elsewhere or known, field=name)
+            try:
+                values[name] = _fitting(_parsed(value, hint) if source.text else value, hint)
+            except ValueError as error:
+                raise UsageError(f"{source.origin}: {name}: {error}", field=name) from None
+            origins[name] = source.origin
+    return Effective(_built(values), origins)
+
+
+def written(effective: Effective) -> str:
+    """The settings as a TOML file, with where each was found. Hashes of keys are not shown."""
+    settings, lines = effective.settings, list[str]()
+    for section in _SECTIONS:
+        holder: Any = settings if section == "server" else getattr(settings, section)
+        lines += ["", f"[{section}]"]
+        for one in fields(holder):
+            if one.name not in _NO_SETTINGS:
+                lines.append(_line(f"{section}.{one.name}", getattr(holder, one.name), effective.origins))
+    for name, key in settings.keys.items():
+        lines += ["", f"[keys.{name}]", 'sha256 = "(hidden)"']
+        for part in ("models", "tools"):
+            lines.append(_line(f"keys.{name}.{part}", getattr(key, part), effective.origins))
+    return "\n".join(lines[1:])
+
+
+def _line(name: str, value: Json, origins: Mapping[str, str]) -> str:
+    short, origin = name.rpartition(".")[2], origins.get(name)
+    if value is None:
+        return f"# {short} is not set"
+    return f"{short} = {json.dumps(value, ensure_ascii=False)}" + (f"  # {origin}" if origin else "")
+
+
+def _flat(table: Mapping[str, Json], before: str = "") -> Iterator[tuple[str, Json]]:
+    for name, value in table.items():
+        if isinstance(value, dict):
+            yield from _flat(cast("dict[str, Json]", value), f"{before}{name}.")
+        else:
+            yield before + name, value
+
+
+def _renamed(source: Source) -> dict[str, Json]:
+    """The values under the names we have for them."""
+    for other, name in _ALSO.items():
+        if other in source.values and name in source.values:
+            raise UsageError(f"{source.origin}: {other} and {name} are the same setting; give one of them", field=other)
+    return {_ALSO.get(name, name): value for name, value in source.values.items()}
+
+
+def _general(name: str) -> str:
+    """The name with * for that of a key."""
+    first, _, rest = name.partition(".")
+    which, _, part = rest.rpartition(".")
+    return f"keys.*.{part}" if first == "keys" and _NAME.fullmatch(which) else name
+
+
+def _parsed(value: Json, hint: Any) -> Json:
+    """A value that was written as text. Lists may be separated by commas; "none" unsets what need not be set."""
+    if not isinstance(value, str):
+        return value
+    if value.strip().lower() == "none" and NoneType in get_args(hint):
+        return None
+    if hint is str or (str in get_args(hint) and get_origin(hint) is not tuple) or get_origin(hint) is Literal:
+        return value
+    try:
+        return tomllib.loads(f"value = {value.lower() if hint is bool else value}")["value"]
+    except tomllib.TOMLDecodeError:
+        return [part.strip() for part in value.split(",") if part.strip()] if get_origin(hint) is tuple else value
+
+
+def _fitting(value: Json, hint: Any) -> Json:
+    """The value, if it is of that type."""
+    choices = get_args(hint)
+    if get_origin(hint) is tuple:
+        if not isinstance(value, list | tuple) or not all(isinstance(one, str) for one in cast("list[Json]", value)):
+            raise ValueError("expected a list of texts")
+        return tuple(cast("list[str]", value))
+    if get_origin(hint) is Literal:
+        if value not in choices:
+            raise ValueError(f"{value!r} is none of {', '.join(choices)}")
+        return value
+    if choices:  # something, or nothing
+        return None if value is None else _fitting(value, next(one for one in choices if one is not NoneType))
+    if hint is float and isinstance(value, int) and not isinstance(value, bool):
+        value = float(value)
+    if type(value) is not hint:
+        words = {bool: "true or false", int: "a whole number", float: "a number", str: "a text"}
+        raise ValueError(f"expected {words[hint]}, got {json.dumps(value, default=str)}")
+    if hint in (int, float) and value < 0:
+        raise ValueError(f"may not be negative, got {value}")
+    return value
+
+
+def _built(values: Mapping[str, Json]) -> Settings:
+    sections: dict[str, dict[str, Json]] = {section: {} for section in _SECTIONS}
+    keys: dict[str, dict[str, Json]] = {}
+    for name, value in values.items():
+        first, _, rest = name.partition(".")
+        which, _, part = rest.rpartition(".")
+        (keys.setdefault(which, {}) if first == "keys" else sections[first])[part] = value
+    made: dict[str, Key] = {}
+    for name, parts in keys.items():
+        try:
+            made[name] = Key(parts.pop("sha256", ""), **parts)
+        except UsageError as error:
+            raise UsageError(f"keys.{name}.{error}", field=f"keys.{name}") from None
+    if not 0 <= sections["server"].get("port", 0) <= 65535:
+        raise UsageError("server.port: expected a number from 0 to 65535", field="server.port")
+    return Settings(
+        **sections["server"],
+        llm=Llm(**sections["llm"]),
+        limits=Limits(**sections["limits"]),
+        log=Log(**sections["log"]),
+        keys=made,
+    )

@@ -1,0 +1,89 @@
+"""What a request can ask of the server's own tools, and what it is told of them: fields of our own, in the OpenAI dialect.
+
+    {"tool_mode": "mixed", "tool_events": true, "session_id": "s1"}                                   in a request
+    {"callsmith": {"event": "tool_started", "id": "c1", "name": "add", "arguments": {"a": 1}}}        in a chunk
+    {"callsmith": {"approvals": [{"id": "confirm_…", "name": "pay", "arguments": {…}}]}}              where an answer ends
+
+A whole answer has all of them in a list: `{"callsmith": {"events": [{"event": "tool_started", …}, …]}}`.
+"""
+
+from dataclasses import dataclass
+from typing import Literal, TypeAlias, assert_never
+
+from callsmith.core.events import ConfirmationNeeded, Notice, ToolFinished, ToolProgress, ToolStarted
+from callsmith.core.values import Json
+from callsmith.wire.fields import Fields
+
+Happening: TypeAlias = ToolStarted | ToolProgress | ToolFinished | ConfirmationNeeded | Notice
+# "standard": a request that brings tools runs them itself, the server's are then off. "mixed": both are offered.
+ToolMode: TypeAlias = Literal["standard", "mixed"]
+
+
+@dataclass(frozen=True, slots=True)
+class Extras:
+    """What a request asks for besides what its dialect has words for."""
+
+    mode: ToolMode | None = None
+    events: bool = False
+    session: str = ""
+
+
+def read_extras(body: Json) -> Extras:
+    """The extras among the fields of a request."""
+    fields = Fields.of(body, "")
+    mode = fields.text("tool_mode")
+    if mode is not None and mode != "standard" and mode != "mixed":
+        raise fields.wrong("tool_mode", f"{mode!r} is neither standard nor mixed")
+    return Extras(mode, fields.flag("tool_events") or False, fields.text("session_id") or "")
+
+
+def write_extras(extras: Extras) -> dict[str, Json]:
+    """The fields that `read_extras` reads back."""
+    written = {"tool_mode": extras.mode, "tool_events": extras.events or None, "session_id": extras.session or None}
+    return {name: value for name, value in written.items() if value is not None}
+
+
+class Beside:
+    """What is told beside an answer: calls that wait for a person's word always, the rest to whoever wants events."""
+
+    def __init__(self, wanted: bool) -> None:
+        self._wanted = wanted
+        self._events: list[dict[str, Json]] = []
+        self._approvals: list[dict[str, Json]] = []
+
+    def add(self, event: Happening) -> dict[str, Json] | None:
+        """What is told of this event at once, if anything."""
+        told = write_happening(event)
+        if isinstance(event, ConfirmationNeeded):
+            self._approvals.append({key: value for key, value in told.items() if key != "event"})
+        if not self._wanted:
+            return None
+        self._events.append(told)
+        return told
+
+    def end(self, body: dict[str, Json], *, whole: bool) -> dict[str, Json]:
+        """The last chunk or the whole answer, with what belongs there."""
+        added: dict[str, Json] = {"approvals": self._approvals} if self._approvals else {}
+        if whole and self._events:
+            added["events"] = self._events
+        return {**body, "callsmith": {**body.get("callsmith", {}), **added}} if added else body
+
+
+def write_happening(event: Happening) -> dict[str, Json]:
+    """What a tool did, or waits for."""
+    match event:
+        case ToolStarted(call):
+            return {"event": "tool_started", "id": call.id, "name": call.name, "arguments": dict(call.arguments)}
+        case ToolProgress(id, text, current, total):
+            return {"event": "tool_progress", "id": id, "text": text, "current": current, "total": total}
+        case ToolFinished(result):
+            code = {"code": result.code} if result.code else {}
+            told = {"id": result.call_id, "name": result.name, "ok": result.ok, "content": result.text}
+            return {"event": "tool_finished", **told, **code}
+        case ConfirmationNeeded(id, call, reason, expires):
+            asked = {"name": call.name, "arguments": dict(call.arguments), "call_id": call.id, "reason": reason}
+            return {"event": "confirmation_needed", "id": id, **asked, "expires": expires}
+        case Notice(text):
+            return {"event": "notice", "text": text}
+        case _:
+            assert_never(event)

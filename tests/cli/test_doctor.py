@@ -1,0 +1,108 @@
+"""`callsmith doctor`: one line each, what to do, and an exit code."""
+
+import socket
+from pathlib import Path
+
+import pytest
+
+from callsmith.cli import doctor
+from callsmith.engines import libllama
+
+SCRIPTED = ("doctor", "--model", "scripted:Hi")
+
+
+@pytest.fixture(autouse=True)
+def apart(monkeypatch, tmp_path):
+    """The user's own settings are none of these tests' business."""
+    monkeypatch.setenv("CALLSMITH_CONFIG", str(tmp_path / "config"))
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        monkeypatch.setenv("CALLSMITH_SERVER__PORT", str(free.getsockname()[1]))
+
+
+def line_of(out: str, what: str) -> str:
+    return next(line for line in out.splitlines() if line[5:].startswith(what))
+
+
+def test_where_everything_is_there_every_line_says_ok(callsmith):
+    told = callsmith(*SCRIPTED)
+    assert told.code == 0
+    lines = [line for line in told.out.splitlines() if not line.startswith(" ")]
+    assert {line.split()[0] for line in lines} == {"ok"}
+    assert [line.split()[1] for line in lines] == [
+        "python", "extra", "extra", "extra", "llama.cpp", "grammars", "settings", "model", "port",
+    ]  # fmt: skip
+
+
+@pytest.mark.weights
+def test_weights_are_held_against_the_catalogue_and_the_memory_there_is(callsmith):
+    told = callsmith("doctor", "--model", "smollm2-135m")
+    assert "sha256 as in the catalogue" in line_of(told.out, "model")
+    assert "needed" in line_of(told.out, "memory")
+
+
+def test_weights_that_are_damaged_fail_with_the_command_that_mends_them(callsmith, tmp_path, monkeypatch):
+    monkeypatch.setenv("CALLSMITH_CACHE", str(tmp_path))
+    (tmp_path / "models").mkdir()
+    (tmp_path / "models" / "smollm2-135m.gguf").write_bytes(b"GGUF")
+    told = callsmith("doctor", "--model", "smollm2-135m")
+    assert told.code == 1
+    assert line_of(told.out, "model").startswith("fail")
+    assert "→ Run: callsmith models fetch --force smollm2-135m" in told.out
+
+
+def test_a_model_that_has_not_been_fetched_fails(callsmith, tmp_path, monkeypatch):
+    monkeypatch.setenv("CALLSMITH_CACHE", str(tmp_path))
+    told = callsmith("doctor", "--model", "smollm2-135m")
+    assert told.code == 1
+    assert "→ Run: callsmith models fetch smollm2-135m" in told.out
+
+
+def test_too_little_memory_is_a_warning(callsmith, tmp_path, monkeypatch):
+    (tmp_path / "m.gguf").write_bytes(b"GGUF" * 1000)
+    monkeypatch.setattr(doctor, "free_memory", lambda: 100)
+    told = callsmith("doctor", "--model", str(tmp_path / "m.gguf"))
+    assert told.code == 0
+    assert line_of(told.out, "memory").startswith("warn")
+
+
+def test_a_library_of_another_build_fails(callsmith, monkeypatch, tmp_path):
+    monkeypatch.setenv("CALLSMITH_LIBLLAMA", str(tmp_path / "libllama.so"))
+    libllama.load.cache_clear()
+    told = callsmith(*SCRIPTED)
+    assert told.code == 1
+    assert line_of(told.out, "llama.cpp").startswith("fail")
+    assert "unset it" in told.out
+
+
+def test_a_part_that_is_not_installed_is_a_warning_with_the_way_to_get_it(callsmith, monkeypatch):
+    monkeypatch.setitem(doctor.EXTRAS, "otel", ("no-such-package",))
+    told = callsmith(*SCRIPTED)
+    assert told.code == 0
+    assert "pip install 'callsmith[otel]'" in told.out
+
+
+def test_settings_that_make_no_sense_fail(callsmith, tmp_path: Path):
+    (tmp_path / "c.toml").write_text("[server]\nprot = 1\n", "utf-8")
+    told = callsmith(*SCRIPTED, "--config", str(tmp_path / "c.toml"))
+    assert told.code == 1
+    assert "did you mean 'server.port'" in line_of(told.out, "settings")
+
+
+def test_a_port_in_use_is_told(callsmith, monkeypatch):
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        monkeypatch.setenv("CALLSMITH_SERVER__PORT", str(taken.getsockname()[1]))
+        told = callsmith(*SCRIPTED)
+    assert line_of(told.out, "port").startswith("warn")
+
+
+def test_a_server_that_does_not_answer_fails(callsmith):
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    told = callsmith(*SCRIPTED, "--url", f"http://127.0.0.1:{port}/v1")
+    assert told.code == 1
+    assert line_of(told.out, "server").startswith("fail")
+
+
+def test_free_memory_can_be_told_here():
+    free = doctor.free_memory()
+    assert free is None or free > 1_000_000

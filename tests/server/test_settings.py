@@ -1,0 +1,190 @@
+"""Settings: from a file, the environment and flags, each winning over the one before."""
+
+import tomllib
+from pathlib import Path
+
+import pytest
+
+from callsmith.core.errors import UnknownName, UsageError
+from callsmith.core.values import Json, Tool
+from callsmith.runtime.execute import Limits
+from callsmith.server.service import own_tools
+from callsmith.server.settings import Key, Settings, Source, from_environment, from_file, settings_from, written
+from callsmith.tools.functions import Functions, tool
+from callsmith.tools.wrap import Confirmed
+
+M21 = ["search_corpus", "list_corpora", "translate", "list_marketplace"]
+
+
+def of(text: str, folder: Path) -> Settings:
+    file = folder / "callsmith.toml"
+    file.write_text(text, "utf-8")
+    return settings_from(from_file(file)).settings
+
+
+def said(name: str, value: Json) -> Settings:
+    return settings_from(Source("--set", {name: value}, text=isinstance(value, str))).settings
+
+
+def test_nothing_said_is_the_standard():
+    assert settings_from().settings == Settings()
+
+
+def test_flags_win_over_the_environment_and_that_over_the_file(tmp_path: Path):
+    (tmp_path / "c.toml").write_text("[server]\nport = 1\nqueue = 1\nkeep_alive = 1\n", "utf-8")
+    file = from_file(tmp_path / "c.toml")
+    environment = from_environment({"CALLSMITH_SERVER__PORT": "2", "CALLSMITH_SERVER__QUEUE": "2", "CALLSMITH_CACHE": "/x"})
+    effective = settings_from(file, environment, Source("--port", {"server.port": 3}))
+    settings = effective.settings
+    assert (settings.port, settings.queue, settings.keep_alive) == (3, 2, 1.0)
+    assert [effective.origins[f"server.{name}"] for name in ("port", "queue")] == ["--port", "the environment"]
+
+
+@pytest.mark.req("R158")
+def test_the_servers_tools_can_be_switched_off():
+    functions = Functions(lookup)
+    assert Settings().llm.tools_enabled is True
+    assert own_tools(functions, Settings().llm) is not None
+    assert own_tools(functions, said("llm.tools_enabled", False).llm) is None
+
+
+@pytest.mark.req("R159")
+@pytest.mark.req("R160")
+@pytest.mark.req("R161")
+@pytest.mark.parametrize(
+    ("name", "field", "standard", "other"),
+    [
+        ("tools_max_iterations", "iterations", 6, 3),
+        ("tools_per_tool_timeout_seconds", "seconds", 30.0, 5.0),
+        ("tools_max_parallel", "parallel", 4, 1),
+    ],
+)
+def test_limits_are_known_under_two_names(name: str, field: str, standard: float, other: float, tmp_path: Path):
+    assert getattr(Settings().limits, field) == standard
+    assert getattr(of(f"[llm]\n{name} = {other}\n", tmp_path).limits, field) == other
+    assert getattr(of(f"[limits]\n{field} = {other}\n", tmp_path).limits, field) == other
+    variable = {f"CALLSMITH_LLM__{name.upper()}": str(other)}
+    assert getattr(settings_from(from_environment(variable)).settings.limits, field) == other
+
+
+def test_the_same_limit_under_both_names_is_an_error(tmp_path: Path):
+    with pytest.raises(UsageError, match="the same setting"):
+        of("[llm]\ntools_max_parallel = 1\n[limits]\nparallel = 2\n", tmp_path)
+
+
+@pytest.mark.req("R162")
+async def test_the_default_set_says_which_of_the_servers_tools_are_offered():
+    settings = said("llm.tools_default_set", ",".join(M21))
+    assert settings.llm.tools_default_set == tuple(M21)
+    offered = own_tools(Listed(*M21, "drop_corpus"), settings.llm)
+    assert offered is not None
+    assert [one.name for one in await offered.tools()] == M21
+    everything = own_tools(Listed(*M21, "drop_corpus"), Settings().llm)
+    assert everything is not None
+    assert len(await everything.tools()) == 5
+
+
+@pytest.mark.req("R163")
+def test_side_effects_are_confirmed_unless_the_operator_says_otherwise():
+    functions = Functions(lookup)
+    assert isinstance(own_tools(functions, Settings().llm), Confirmed)
+    assert own_tools(functions, said("llm.tools_require_confirmation_for_side_effects", "false").llm) is functions
+    own = Confirmed(functions)
+    assert own_tools(own, Settings().llm) is own
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("[server]\nprot = 1", "did you mean 'server.port'"),
+        ("[servr]\nport = 1", "did you mean 'server.port'"),
+        ("port = 1", "known: server.port$"),
+        ("[llm]\ntools_max_iteration = 1", "did you mean 'llm.tools_max_iterations'"),
+        ('[keys.bob]\nsha = "x"', "did you mean 'keys.bob.sha256'"),
+        ('[keys."b.o.b"]\nsha256 = "x"', "unknown setting"),
+        ("[server]\nrecorders = []", "unknown setting"),
+    ],
+)
+def test_an_unknown_name_is_an_error_that_names_the_nearest(text: str, words: str, tmp_path: Path):
+    with pytest.raises(UnknownName, match=words) as caught:
+        of(text, tmp_path)
+    assert "callsmith.toml" in str(caught.value)
+
+
+def test_an_unknown_variable_is_an_error_if_it_looks_like_a_setting():
+    with pytest.raises(UnknownName, match=r"the environment.*server\.port"):
+        settings_from(from_environment({"CALLSMITH_SERVER__PROT": "1"}))
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ('[server]\nport = "x"', "server.port: expected a whole number"),
+        ("[server]\nport = 70000", "from 0 to 65535"),
+        ("[server]\nqueue = -1", "may not be negative"),
+        ("[server]\nport = true", "whole number"),
+        ("[server]\nguards = 1", "true or false"),
+        ('[server]\ncors_origins = "x"', "a list of texts"),
+        ('[llm]\ntool_mode = "both"', "none of standard, mixed"),
+        ('[llm]\ntool_choice_policy = "x"', "none of auto"),
+        ('[keys.bob]\nsha256 = "secret"', "keys.bob.sha256: expected the 64"),
+        ('[keys.bob]\nmodels = ["*"]', "keys.bob.sha256"),
+        ("[server", "callsmith.toml"),
+    ],
+)
+def test_what_does_not_fit_is_told_with_its_place(text: str, words: str, tmp_path: Path):
+    with pytest.raises(UsageError, match=words):
+        of(text, tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "value"),
+    [
+        ("server.guards", "False", False),
+        ("server.request_seconds", "2", 2.0),
+        ("server.request_seconds", "none", None),
+        ("server.cors_origins", "https://a, https://b", ("https://a", "https://b")),
+        ("server.cors_origins", '["https://a"]', ("https://a",)),
+        ("server.host", "true", "true"),
+        ("llm.model", "0", "0"),
+        ("llm.context", "4096", 4096),
+    ],
+)
+def test_text_is_read_as_what_the_setting_is(name: str, text: str, value: Json):
+    section, _, field = name.partition(".")
+    settings = said(name, text)
+    assert getattr(settings if section == "server" else getattr(settings, section), field) == value
+
+
+def test_keys_come_from_the_environment_too():
+    variables = {"CALLSMITH_KEYS__BOB__SHA256": "a" * 64, "CALLSMITH_KEYS__BOB__MODELS": "qwen*"}
+    assert settings_from(from_environment(variables)).settings.keys == {"bob": Key("a" * 64, ("qwen*",))}
+
+
+def test_what_is_printed_reads_back_and_hides_the_hashes(tmp_path: Path):
+    text = f'[server]\nhost = "::1"\n[limits]\ntokens = 5\n[keys.bob]\nsha256 = "{"a" * 64}"\ntools = ["x"]\n'
+    (tmp_path / "c.toml").write_text(text, "utf-8")
+    effective = settings_from(from_file(tmp_path / "c.toml"))
+    printed = written(effective)
+    assert "a" * 64 not in printed
+    table = tomllib.loads(printed)
+    assert table["keys"]["bob"] == {"sha256": "(hidden)", "models": ["*"], "tools": ["x"]}
+    del table["keys"]
+    again = of(printed[: printed.index("[keys.bob]")], tmp_path)
+    assert (again.host, again.limits) == ("::1", Limits(tokens=5))
+
+
+@tool
+async def lookup(word: str) -> str:
+    return word
+
+
+class Listed(Functions):
+    """Tools of these names, which nobody calls."""
+
+    def __init__(self, *names: str) -> None:
+        super().__init__()
+        self._names = names
+
+    async def tools(self) -> list[Tool]:
+        return [Tool(name) for name in self._names]
