@@ -3,7 +3,7 @@
 import argparse
 from importlib import import_module
 
-NAMES = ("startup", "reader", "grammar", "gbnf", "constrained", "loop", "soundness")
+NAMES = ("startup", "reader", "grammar", "gbnf", "constrained", "batching", "loop", "server", "soundness")
 
 
 def main() -> None:

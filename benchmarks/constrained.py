@@ -110,6 +110,8 @@ def main(model: str) -> None:
     (_, free), (_, slow), (_, fast) = rows
     call = [one.seconds / free.seconds for one in (slow, fast)]
     token = [one.per_token / free.per_token for one in (slow, fast)]
+    busy = [one.computing / free.computing for one in (slow, fast)]
+    print(f"  constrained / unconstrained, computing for a call: {busy[0]:.2f}, with fast-forward {busy[1]:.2f}")
     print(f"  constrained / unconstrained, a call: {call[0]:.2f}, with fast-forward {call[1]:.2f}")
     print(f"  constrained / unconstrained, a token: {token[0]:.2f}, with fast-forward {token[1]:.2f}")
     if not free.valid:

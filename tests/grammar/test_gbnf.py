@@ -24,6 +24,7 @@ from callsmith.grammar.calls import grammar_for
 from callsmith.grammar.gbnf import Gbnf, to_gbnf
 from callsmith.grammar.nodes import Alt, Free, Grammar, JsonValue, Lit, Many, Node, Own, Pattern, Ref, Seq, Until
 from callsmith.grammar.regex import Irregular, parse, unparse, whole
+from callsmith.grammar.schema import json_schema
 from tests.formats.corpus import CORPUS
 from tests.formats.laws import rounds
 from tests.grammar.gbnf_sample import Case, bfcl_cases, random_cases, spelled
@@ -158,6 +159,7 @@ TABLE: list[tuple[Any, list[str], list[str]]] = [
      ['"a"', '"abc"', '"\\ud83da"']),
     ({"type": "number", "minimum": 0, "maximum": 1}, ["0", "0.5", "1", "1.00"], ["7", "1.01", "-0.1", "01"]),
     ({"type": "number", "exclusiveMinimum": -1.5, "maximum": 2.25}, ["-1.49", "2.25", "0"], ["-1.5", "-1.50", "2.251", "3"]),
+    ({"type": "number", "exclusiveMinimum": -0.0, "maximum": 47.9}, ["0.1", "47.9"], ["-3.2", "0", "48"]),
     ({"type": "number"}, ["1e5", "12345678901234567890.5", "-0"], ["+1", ".5", "1.", "00"]),
     ({"type": "integer", "minimum": 5, "exclusiveMinimum": 7, "maximum": 120}, ["8", "120", "99"], ["7", "5", "121", "8.0"]),
     ({"type": "integer", "multipleOf": 7}, ["0", "7", "-14", "700"], ["8", "1"]),
@@ -169,18 +171,18 @@ TABLE: list[tuple[Any, list[str], list[str]]] = [
     (obj({}, "x", additionalProperties=STRING), ['{"x": "y"}', '{"z": "", "x": ""}'], ["{}", '{"x": 1}']),
     (obj({"a": {}}, patternProperties={"^n": INTEGER}, additionalProperties=False), ['{"n": 1}', '{"a": [], "no": 2}'],
      ['{"n": ""}', '{"m": 1}']),
-    (obj({"a": {}, "b": {}}, minProperties=1, maxProperties=2), ['{"a": 1}', '{"z": 1, "b": 1}'],
-     ["{}", '{"a": 1, "b": 1, "z": 1}']),
+    (obj({"a": {"not": STRING}}), ['{"a": 1}', '{"a": null}'], ['{"a": ""}']),
     ({"allOf": [obj({"a": INTEGER}, "a"), obj({"b": STRING})]}, ['{"a": 1}', '{"a": 1, "b": ""}'],
      ['{"b": ""}', '{"a": 1, "b": 1}']),
     ({**obj({"a": INTEGER}), "anyOf": [{"required": ["a"]}, {"required": ["b"]}]}, ['{"a": 1}', '{"b": 1}'],
      ["{}", '{"a": "", "b": 1}']),
     ({"type": "array", "prefixItems": [STRING, INTEGER], "items": False, "minItems": 1}, ['["a"]', '["a", 1]'],
      ["[]", '["a", 1, 2]']),
+    ({"type": "array", "unevaluatedItems": False}, ["[]"], ["[1]"]),
     ({"type": "array", "items": [STRING], "additionalItems": INTEGER}, ["[]", '["a", 1, 2]'], ['["a", "b"]']),
     ({"type": "array", "items": INTEGER, "minItems": 2, "maxItems": 3}, ["[1, 2]", "[1, 2, 3]"],
      ["[1]", "[1, 2, 3, 4]", "[1,2]"]),
-    ({"enum": ["a", 1, None, {"k": [True]}, 'q"']}, ['"a"', "1", "1.0", "null", '{"k": [true]}', '"q\\""'],
+    ({"enum": ["a", 1, None, {"k": [True]}, 'q"']}, ['"a"', "1", "null", '{"k": [true]}', '"q\\""'],
      ['"b"', "2", "true", "[]"]),
     ({"type": "integer", "enum": [1, 2.0, "3"]}, ["1", "2"], ["1.0", '"3"', "3"]),
     ({"const": 1.0}, ["1", "1.0"], ["1.5"]),
@@ -211,21 +213,34 @@ def test_a_schema_is_enforced_to_the_letter(schema: Any, good: list[str], bad: l
     ("schema", "place"),
     [
         ({"type": "array", "items": STRING, "uniqueItems": True}, ("#", "uniqueItems")),
-        (obj({"a": {"not": STRING}}), ("#/properties/a", "not")),
+        (obj({"a": {"not": {"minLength": 2}}}), ("#/properties/a", "not")),
         ({"type": "string", "pattern": "^(?=.*a)b"}, ("#", "pattern")),
         ({"type": "string", "format": "iri"}, ("#", "format")),
         ({"type": "integer", "multipleOf": 12345}, ("#", "multipleOf")),
-        ({"if": STRING, "then": {"minLength": 2}}, ("#", "if")),
         ({"oneOf": [INTEGER, {"type": "number"}]}, ("#", "oneOf")),
         (obj({"a": {}, "b": {}}, dependentRequired={"a": ["b"]}), ("#", "dependentRequired")),
         ({"$ref": "#/$defs/a", "$defs": {"a": {"contains": INTEGER}}}, ("#/$defs/a", "contains")),
         ({"type": "object", "propertyNames": {"minLength": 2}}, ("#", "propertyNames")),
         ({"type": "object", "dependencies": {"a": ["b"]}}, ("#", "dependencies")),
-        ({"type": "array", "unevaluatedItems": False}, ("#", "unevaluatedItems")),
+        ({"allOf": [{"type": "array"}, {"unevaluatedItems": False}]}, ("#/allOf/1", "unevaluatedItems")),
     ],
 )
 def test_what_is_not_enforced_is_listed(schema: Any, place: tuple[str, str]) -> None:
     assert gbnf(schema).unenforced == (place,)
+
+
+def test_of_a_condition_every_keyword_is_listed() -> None:
+    assert gbnf({"if": STRING, "then": {"minLength": 2}}).unenforced == (("#", "if"), ("#", "then"))
+
+
+def test_properties_are_counted_also_where_some_are_optional() -> None:
+    made = gbnf(obj({"a": {}, "b": {}}, minProperties=1, maxProperties=2))
+    assert made.unenforced == (("#", "minProperties"), ("#", "maxProperties"))  # others may be written twice
+    judge = LlamaGrammar(made.text)
+    assert judge.accepts('{"a": 1}')
+    assert judge.accepts('{"z": 1, "b": 1}')
+    assert not judge.accepts("{}")
+    assert not judge.accepts('{"a": 1, "b": 1, "z": 1}')
 
 
 @pytest.mark.parametrize(
@@ -235,17 +250,16 @@ def test_what_is_not_enforced_is_listed(schema: Any, place: tuple[str, str]) -> 
         ({"enum": []}, "#", "enum"),
         ({"type": "string", "minLength": 3, "maxLength": 2}, "#", "minLength"),
         (obj({"a": False}, "a"), "#/properties/a", "false"),
-        (obj({}, "a", additionalProperties=False), "#/properties/a", "false"),
+        (obj({}, "a", additionalProperties=False), "#/additionalProperties", "false"),
         ({"type": "integer", "minimum": 3, "maximum": 2}, "#", "minimum"),
-        ({"type": "integer", "minimum": 1, "maximum": 2, "multipleOf": 5}, "#", "multipleOf"),
-        ({"allOf": [STRING, INTEGER]}, "#", "type"),
+        ({"type": "integer", "minimum": 1, "maximum": 2, "multipleOf": 5}, "#", "minimum"),
+        ({"allOf": [STRING, INTEGER]}, "#/allOf/1", "type"),
         ({"type": "string", "pattern": "^a$", "minLength": 2}, "#", "pattern"),
-        ({"$ref": "#"}, "#", "$ref"),
         ({"$ref": "#/$defs/gone"}, "#", "$ref"),
         (obj({"next": {"$ref": "#"}}, "next"), "#", "$ref"),
-        ({"anyOf": [{"$ref": "#"}]}, "#/anyOf/0", "$ref"),
+        ({"anyOf": [{"$ref": "#"}]}, "#", "anyOf"),
         (obj({"a": {}}, additionalProperties=False, minProperties=2), "#", "minProperties"),
-        ({"type": "array", "minItems": 2, "maxItems": 1}, "#", "minItems"),
+        ({"type": "array", "minItems": 2, "maxItems": 1}, "#", "maxItems"),
         ({"allOf": [False]}, "#/allOf/0", "false"),
     ],
 )
@@ -261,10 +275,24 @@ def test_an_alternative_that_nothing_satisfies_is_left_out() -> None:
     assert not judge.accepts('"a"')
 
 
+def test_a_property_or_item_that_nothing_satisfies_is_never_there() -> None:
+    never = {"type": "string", "pattern": "^a$", "minLength": 2}
+    judge = LlamaGrammar(gbnf(obj({"a": never, "b": {"type": "array", "prefixItems": [INTEGER, never]}})).text)
+    assert judge.accepts('{"b": [1]}')
+    assert not judge.accepts('{"a": "a"}')
+    assert not judge.accepts('{"b": [1, "a"]}')
+
+
 def test_separators_are_those_of_the_family() -> None:
     tight = LlamaGrammar(to_gbnf(Grammar(JsonValue(obj({"a": {}, "b": {"const": [1, 2]}}), ",", ":"))).text)
     assert tight.accepts('{"a":[1,{"x":2}],"b":[1,2]}')
     assert not tight.accepts('{"a":1, "b":[1,2]}')
+
+
+def test_a_schema_as_written_leaves_objects_open_and_a_simplified_one_closes_them() -> None:
+    schema, text = obj({"a": INTEGER}), '{"a": 1, "b": 2}'
+    assert LlamaGrammar(gbnf(schema).text).accepts(text)
+    assert not LlamaGrammar(gbnf(json_schema(schema, [])).text).accepts(text)
 
 
 def test_many_properties_come_in_the_order_of_the_schema_and_others_anywhere_between() -> None:
@@ -301,6 +329,12 @@ def test_an_expression_accepts_what_it_finds_and_nothing_else(expression: str) -
 def test_an_expression_that_cannot_be_followed_says_so(expression: str) -> None:
     with pytest.raises(Irregular):
         whole(parse(expression))
+
+
+def test_a_character_may_be_given_by_its_number() -> None:
+    judge = engine(Pattern(r"a\x{2e}[\x{1f600}b]"))
+    assert judge.accepts("a.😀")
+    assert not judge.accepts("ax{2e}b")
 
 
 def test_repetitions_beyond_what_the_engine_counts_are_exact() -> None:

@@ -9,9 +9,14 @@ from typing import Any
 import openai
 import pytest
 
+from callsmith.core.errors import QueueFull
 from callsmith.core.events import Stopped, Text
 from callsmith.core.ports import Context
 from callsmith.core.values import Call, Tool
+from callsmith.engines.scripted import Scripted
+from callsmith.formats import format_named
+from callsmith.formats.template import CHATML, Template
+from callsmith.models.local import LocalModel
 from callsmith.server.app import create_app
 from callsmith.server.draining import Draining
 from callsmith.server.exchange import ACCESS
@@ -132,6 +137,15 @@ async def test_when_the_queue_is_full_the_client_is_told_to_come_back(path: str)
     assert int(second.headers["retry-after"]) >= 1
     assert second.json()["error"]["type"] == "rate_limit_error"
     assert third.status_code == 200
+
+
+@pytest.mark.parametrize("stream", [False, True])
+async def test_when_the_model_has_no_room_for_more_the_client_is_told_when_to_come_back(stream: bool):
+    model = LocalModel(Scripted([QueueFull(8, 2.5)]), format_named("hermes"), Template(CHATML))
+    async with http(create_app({"m": model})) as asking:
+        refused = await asking.post("/v1/chat/completions", json={**ASK, "stream": stream})
+    assert refused.status_code == 429
+    assert refused.headers["retry-after"] == "3"
 
 
 @pytest.mark.parametrize("tools", [None, Functions(clock)])

@@ -10,6 +10,7 @@
     │   ├─ TimedOut
     │   └─ Rejected              .status   the upstream said no
     ├─ LimitReached            .limit
+    │   └─ QueueFull             .seconds   it may work later
     └─ ConfirmationRequired    .needed   a call has to be confirmed first
 
 A *model* never sees these: it gets `Result(ok=False, code=...)`.
@@ -97,6 +98,14 @@ class LimitReached(CallsmithError):
     def __init__(self, limit: str, message: str) -> None:
         super().__init__(message)
         self.limit = limit
+
+
+class QueueFull(LimitReached):
+    """So many answers are waited for that this one is not begun; `seconds` is about when there will be room."""
+
+    def __init__(self, most: int, seconds: float = 1.0) -> None:
+        super().__init__("queue_full", f"{most} answers are being given or waited for; try again later")
+        self.seconds = seconds
 
 
 class ConfirmationRequired(CallsmithError):

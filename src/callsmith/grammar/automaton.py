@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import TypeAlias, assert_never
 
-from callsmith.grammar.nodes import Alt, Node, Ref, Seq
-from callsmith.grammar.regex import Anchor, Cat, Or, Ranges, Regex, Repeat, Set, union
+from callsmith.grammar.nodes import Alt, Node, Pattern, Ref, Seq
+from callsmith.grammar.regex import Anchor, Cat, Or, Ranges, Regex, Repeat, Set, union, unparse
 from callsmith.grammar.values import Rules
 
 Edges: TypeAlias = tuple[tuple[int, int, int], ...]  # from this code point to that one: the state it leads to
@@ -23,6 +23,10 @@ _SMALL = 80  # states; more are not made fewer, for that takes time
 
 class TooLarge(ValueError):
     """An automaton with more states than a grammar should have rules."""
+
+
+def _plain(ranges: Ranges) -> Node:
+    return Pattern(unparse(Set(ranges)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,8 +62,8 @@ class Automaton:
                 return False
         return state in self.final
 
-    def rules(self, rules: Rules, spelled: Callable[[Ranges], Node]) -> Node:
-        """One rule a state; `spelled` says how a character of a set is written."""
+    def rules(self, rules: Rules, spelled: Callable[[Ranges], Node] = _plain) -> Node:
+        """One rule a state; `spelled` says how a character of a set is written, where not as itself."""
         names = {at: rules.promise("s") for at, edges in enumerate(self.edges) if edges}
         for at, name in names.items():
             ways: dict[int, list[tuple[int, int]]] = {}

@@ -38,6 +38,7 @@ from callsmith.grammar.regex import (
     unparse,
     whole,
 )
+from callsmith.grammar.simple import Never
 from callsmith.grammar.values import Rules
 
 ROOT = "root"
@@ -62,7 +63,7 @@ def to_gbnf(grammar: Grammar, specials: Mapping[str, int] | None = None) -> Gbnf
     start = lowering.node(grammar.start)
     nodes = {name: lowering.node(node) for name, node in list(rules.nodes.items())}
     nodes = {**rules.nodes, **nodes}
-    text = _Emitter(specials or {}).emit(*_productive(start, nodes))
+    text = _Emitter(specials or {}).emit(*_productive(start, nodes, rules.reason))
     return Gbnf(text, tuple(dict.fromkeys((*grammar.unenforced, *rules.left))))
 
 
@@ -102,13 +103,13 @@ class _Lowering:
             tree = parse(node.regex)
             if not loops_on_nothing(tree):
                 return node
-            return compiled(tree).rules(self.rules, _one_of)
+            return compiled(tree).rules(self.rules)
         except (Irregular, TooLarge) as error:
             raise UsageError(f"the expression {node.regex!r} cannot be written as GBNF: {error}") from None
 
     def text(self, node: Until | Free) -> Node:
         if isinstance(node, Free):
-            return _without(node.stops).rules(self.rules, _one_of) if node.stops else Pattern(unparse(ANYTHING))
+            return _without(node.stops).rules(self.rules) if node.stops else Pattern(unparse(ANYTHING))
         special = next((text for text in self.specials if text in node.close), None)
         if special is not None:
             made = _without((node.close, *node.without))
@@ -117,7 +118,7 @@ class _Lowering:
             made = made & _without(node.without) if node.without else made
         if node.unlike:
             made -= compiled(Cat((Repeat(Set(_WHITE)), Set(chars(node.unlike)), ANYTHING)))
-        body = made.rules(self.rules, _one_of)
+        body = made.rules(self.rules)
         return body if special is None else Seq((body, Lit(node.close)))
 
 
@@ -127,14 +128,10 @@ def _without(words: Iterable[str]) -> Automaton:
     return compiled(ANYTHING) - compiled(found, _WORDS)
 
 
-def _one_of(ranges: Ranges) -> Node:
-    return Pattern(unparse(Set(ranges)))
-
-
 # --- only what can come to an end ---------------------------------------------------------------------------------------------
 
 
-def _productive(start: Node, rules: Mapping[str, Node]) -> tuple[Node, dict[str, Node]]:
+def _productive(start: Node, rules: Mapping[str, Node], reason: Never | None) -> tuple[Node, dict[str, Node]]:
     """Without alternatives that never end, and without rules that nothing refers to."""
     users: dict[str, list[str]] = {}
     for name, node in rules.items():
@@ -148,7 +145,8 @@ def _productive(start: Node, rules: Mapping[str, Node]) -> tuple[Node, dict[str,
             good.add(name)
             todo += users.get(name, ())
     if not _ends(start, good):
-        raise UnsupportedSchema("#", "$ref", "no value that satisfies it is ever complete")
+        reason = reason or Never("#", "$ref", "none is ever complete")
+        raise UnsupportedSchema(reason.path, reason.keyword, f"no value fits: {reason.why}")
     kept: dict[str, Node] = {}
     first = _pruned(start, good)
     todo = _references(first)

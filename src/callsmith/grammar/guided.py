@@ -9,12 +9,14 @@ from collections.abc import Iterable, Mapping
 from typing import Any, cast
 
 from callsmith.core.values import Schema
+from callsmith.grammar.simple import Simple
 from callsmith.grammar.string_formats import FORMATS
 
 NAMED = ("properties", "patternProperties", "$defs")
 LISTED = ("anyOf", "prefixItems")
 ALONE = ("items", "additionalProperties")
 LAX = ("time", "date-time", "hostname")  # 10:00:60 is a time to llguidance, and a host may begin with a hyphen
+COUNTS = ("minProperties", "maxProperties")  # llguidance counts only where no listed property is optional
 ANY = r"[\s\S]"
 
 
@@ -33,6 +35,11 @@ def guided(schema: Schema) -> dict[str, Any]:
     if made.get("format") in LAX:
         made["allOf"] = [*made.get("allOf", ()), {"pattern": f"^({FORMATS[made.pop('format')]})$"}]
     listed, extra = made.get("properties", {}), made.get("additionalProperties", True)
+    if isinstance(schema, Simple) and any(
+        one is not False and name not in made.get("required", ()) for name, one in listed.items()
+    ):
+        for keyword in COUNTS:
+            made.pop(keyword, None)
     if extra is False or not (listed or "patternProperties" in made):
         return made
     if "patternProperties" not in made:

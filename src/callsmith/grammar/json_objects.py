@@ -1,74 +1,35 @@
 """The members of an object: which keys there are besides the declared ones, and in which order members may stand."""
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
-from itertools import product
-from typing import Any, TypeAlias, cast
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, TypeAlias
 
 from callsmith.grammar.automaton import Automaton, TooLarge, compiled
-from callsmith.grammar.json_parts import Impossible, Parts, at
 from callsmith.grammar.nodes import Alt, Node, Ref, Seq
 from callsmith.grammar.regex import ANYTHING, Irregular, Or, literal, parse, whole
-from callsmith.grammar.simple import Left
+from callsmith.grammar.simple import Simple
 from callsmith.grammar.values import NOTHING, Rules
 
 ANY_ORDER = 4  # so many properties may stand in any order: their number of rules doubles with each
-_PATTERNS = 3  # so many `patternProperties` are told apart: likewise
 _STATES = 400
 
 
-class Naming:
-    """What the parts of a schema say about properties by their names."""
-
-    def __init__(self, parts: Parts, left: Left) -> None:
-        self.parts = parts
-        self.patterns: dict[str, Automaton] = {}
-        self.unfollowed: set[str] = set()
-        for schema, path in parts.parts:
-            for pattern in cast(Mapping[str, Any], schema.get("patternProperties", {})):
-                try:
-                    if len(self.patterns) == _PATTERNS:
-                        raise TooLarge
-                    self.patterns[pattern] = self.patterns.get(pattern) or compiled(whole(parse(pattern)), 300)
-                except (Irregular, TooLarge):
-                    self.unfollowed.add(pattern)
-                    left.append((path, "patternProperties"))
-
-    def declared(self) -> list[str]:
-        """The properties that are named."""
-        return [name for held in self.parts.said("properties") for name in cast(Mapping[str, Any], held)]
-
-    def value(self, name: str) -> tuple[Any, str]:
-        """The schema of a property, and where it stands."""
-        matched = [pattern for pattern, keys in self.patterns.items() if keys.accepts(name)]
-        return self._demands(name, matched), at(self.parts.path, "properties", name)
-
-    def _demands(self, name: str | None, patterns: Collection[str]) -> Any:
-        """All that is said of a key by its name, the patterns it matches, or, in a part that knows neither, for all others."""
-        found: list[Any] = []
-        for schema, _ in self.parts.parts:
-            named = cast(Mapping[str, Any], schema.get("properties", {}))
-            matching = cast(Mapping[str, Any], schema.get("patternProperties", {}))
-            here = [named[name]] if name is not None and name in named else []
-            here += [matching[pattern] for pattern in patterns if pattern in matching]
-            unsure = self.unfollowed & matching.keys()  # the key may match one of these: then nothing is known of it
-            found += here or ([] if unsure else [schema.get("additionalProperties", True)])
-        found = [one for one in found if one is not True]
-        return found[0] if len(found) == 1 else {"allOf": found}
-
-    def others(self, known: Collection[str]) -> Iterator[tuple[Automaton, Any, str]]:
-        """All other keys, by the patterns they match, each time with the schema of the value and where it stands."""
-        for matches in product((True, False), repeat=len(self.patterns)):
-            matched = [pattern for pattern, yes in zip(self.patterns, matches, strict=True) if yes]
-            demands = self._demands(None, matched)
-            if demands is False:
-                continue
-            keys = compiled(ANYTHING)
-            for pattern, yes in zip(self.patterns, matches, strict=True):
-                keys = keys & self.patterns[pattern] if yes else keys - self.patterns[pattern]
-            keys -= compiled(Or(tuple(literal(name) for name in known)))
-            steps = ("patternProperties", matched[0]) if matched else ("additionalProperties",)
-            if not keys.empty:
-                yield keys, demands, at(self.parts.path, *steps)
+def other_keys(simple: Simple, rules: Rules) -> Iterator[tuple[Automaton, Simple]]:
+    """Keys that are not listed, by the pattern they match (never two) or none, each time with the schema of the value."""
+    extra: Simple | bool = simple.get("additionalProperties", Simple({}, simple.path))
+    if extra is False and "patternProperties" not in simple:
+        return
+    rest = compiled(ANYTHING) - compiled(Or(tuple(literal(name) for name in simple.get("properties", {}))))
+    for pattern, one in simple.get("patternProperties", {}).items():
+        try:
+            matching = compiled(whole(parse(pattern)), 300)
+            keys, rest = rest & matching, rest - matching
+        except (Irregular, TooLarge):
+            rules.unenforced(simple, ("patternProperties",))
+            continue
+        if not keys.empty:
+            yield keys, one
+    if isinstance(extra, Simple) and not rest.empty:
+        yield rest, extra
 
 
 # Which declared members may still come (those from a number on, or any of a set), and how many there are already.
@@ -78,29 +39,23 @@ State: TypeAlias = tuple[int | frozenset[str], int]
 class Members:
     """Members separated by commas. Two rules a state, and for any next member only one way to go."""
 
-    def __init__(
-        self, declared: Mapping[str, Node], required: Collection[str], others: Sequence[Node], comma: Node, rules: Rules
-    ) -> None:
+    def __init__(self, declared: Mapping[str, Node], others: Sequence[Node], comma: Node, rules: Rules) -> None:
         self.declared, self.names = declared, list(declared)
-        self.required = required
         self.others = others
         self.comma, self.rules = comma, rules
-        self.least, self.most = 0, None
+        self.required: frozenset[str] = frozenset()
+        self.least: int = 0
+        self.most: int | None = None
         self._made: dict[tuple[Any, ...], Ref] = {}
         self._todo: list[tuple[Any, ...]] = []
 
-    def node(self, counts: tuple[int, int | None], path: str) -> Node:
-        """All of them. `counts` are the least and the greatest number of members."""
-        self.least, self.most = counts
-        if self.most is not None and self.most < max(self.least, len(self.required)):
-            raise Impossible(path, "maxProperties", "more properties are required")
-        if not self.others and self.least > len(self.declared):
-            raise Impossible(path, "minProperties", "there are not so many properties")
-        if self.least <= len(self.required) and (self.most is None or (not self.others and self.most >= len(self.declared))):
-            self.least, self.most = 0, None  # so it is anyway
+    def node(self, simple: Simple) -> Node:
+        """All of them, as many as the schema wants."""
+        self.required = frozenset(simple.get("required", ()))
+        self.least, self.most = simple.get("minProperties", 0), simple.get("maxProperties")
         first = frozenset(self.names) if len(self.names) <= ANY_ORDER else 0
         if self._states(first) > _STATES:
-            self.rules.left += [(path, keyword) for keyword, on in self._asked() if on]
+            self.rules.unenforced(simple, ("minProperties", "maxProperties"))
             self.least, self.most = 0, None
         start: State = (first, 0)
         ways = self._ways(start)
@@ -108,9 +63,6 @@ class Members:
             make, *given = key = self._todo.pop()
             self.rules.nodes[self._made[key].name] = make(*given)
         return Alt((*ways, NOTHING)) if self._may_end(start) else Alt(tuple(ways))
-
-    def _asked(self) -> tuple[tuple[str, bool], ...]:
-        return ("minProperties", bool(self.least)), ("maxProperties", self.most is not None)
 
     def _states(self, first: int | frozenset[str]) -> int:
         places = len(self.names) + 1 if isinstance(first, int) else 2 ** len(first)

@@ -84,7 +84,8 @@ def quoted_literal(text: str) -> Regex:
 # --- numbers ------------------------------------------------------------------------------------------------------------------
 
 INTEGER = "-?(0|[1-9][0-9]*)"
-NUMBER = INTEGER + r"(\.[0-9]+)?([eE][+\-]?[0-9]+)?"
+_EXPONENT = r"([eE][+\-]?[0-9]{1,2})?"  # more digits may be more than a number can hold
+NUMBER = INTEGER + r"(\.[0-9]+)?" + _EXPONENT
 _MOST_STEPS = 200
 _MOST_PLACES = 6
 
@@ -112,9 +113,8 @@ def _signed(low: Bound | None, high: Bound | None) -> str:
     """On one side of nought."""
     bound, sign = (low, "") if low is not None else (high, "-")
     assert bound is not None
-    exponent = r"([eE][+\-]?[0-9]{1,2})?"
-    more = rf"{sign}([1-9][0-9]*(\.[0-9]+)?|0\.0*[1-9][0-9]*){exponent}"
-    return more if bound.open else rf"{more}|-?0(\.0+)?{exponent}"
+    more = rf"{sign}([1-9][0-9]*(\.[0-9]+)?|0\.0*[1-9][0-9]*){_EXPONENT}"
+    return more if bound.open else rf"{more}|-?0(\.0+)?{_EXPONENT}"
 
 
 def _at_least(bound: Bound, *, whole: bool) -> str:

@@ -3,23 +3,11 @@
 import re
 from collections.abc import Sequence
 from itertools import chain
-from typing import Any, Protocol, cast
+from typing import Any, cast
 
 from callsmith.core.schema import pointer
 from callsmith.grammar.scalars import portable
-from callsmith.grammar.simple import Left, Never, Part, Simple, saying, tightest
-
-
-class Walk(Protocol):
-    """What works schemas together, and knows the document they belong to."""
-
-    def schema(self, *parts: Part) -> Simple | Never:
-        """What fits all the parts."""
-        ...
-
-    def valid(self, schema: Any, value: Any) -> bool:
-        """Whether a value fits a schema of this document."""
-        ...
+from callsmith.grammar.simple import Left, Never, Part, Simple, Walk, saying, tightest
 
 
 class Members:
@@ -34,7 +22,6 @@ class Members:
         self.properties: dict[str, Any] = {}
         self.patterns: dict[str, Any] = {}
         self.extra: Any = {}  # the schema of properties not listed; False: there are none
-        self.implied = False
 
     def made(self) -> dict[str, Any] | Never:
         """The keywords, or why nothing fits."""
@@ -78,8 +65,8 @@ class Members:
         if explicit:
             made = self.walk.schema(*explicit)
             self.extra = made if isinstance(made, Simple) else False
-        elif any(_lists(part) for part in self.parts):
-            self.extra, self.implied = False, True
+        elif self.walk.habits and any(_lists(part) for part in self.parts):
+            self.extra = False
         else:
             self.extra = Simple({}, self.path)
 
@@ -154,11 +141,11 @@ class Members:
                         self.left.append((part.path, keyword))
 
     def _counted(self) -> dict[str, Any] | Never:
-        """How many properties there may be. It can be enforced only where none of the listed ones is optional."""
+        """How many properties there may be. Not every engine counts them where one of the listed ones is optional."""
         made: dict[str, Any] = {}
         least, most = tightest(self.parts, "minProperties", most=False), tightest(self.parts, "maxProperties", most=True)
         listed = sum(one is not False for one in self.properties.values())
-        closed, all_there = self.extra is False and not self.patterns, listed == len(self.required)
+        closed = self.extra is False and not self.patterns
         if most and most[0] < len(self.required):
             return Never(most[1], "maxProperties", f"{len(self.required)} properties are required")
         if least and ((closed and least[0] > listed) or (most and least[0] > most[0])):
@@ -167,12 +154,10 @@ class Members:
             )
         if least and least[0] > len(self.required):
             self.left.append((least[1], "minProperties"))  # a name may be written twice, so counting helps but proves nothing
-            if all_there:
-                made["minProperties"] = least[0]
+            made["minProperties"] = least[0]
         if most and not (closed and most[0] >= listed):
-            if all_there:
-                made["maxProperties"] = most[0]
-            else:
+            made["maxProperties"] = most[0]
+            if listed > len(self.required):
                 self.left.append((most[1], "maxProperties"))
         return made
 

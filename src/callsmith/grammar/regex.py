@@ -111,7 +111,7 @@ LINE_ENDS = chars("\n\r\u2028\u2029")
 _CLASSES = {"d": DIGIT, "w": WORD, "s": SPACE} | {"D": complement(DIGIT), "W": complement(WORD), "S": complement(SPACE)}
 _CONTROLS = {"n": 10, "r": 13, "t": 9, "f": 12, "v": 11, "0": 0}
 _COUNT = re.compile(r"\{(\d+)(,(\d*))?\}")
-_HEX = re.compile(r"x([0-9a-fA-F]{2})|u([0-9a-fA-F]{4})|u\{([0-9a-fA-F]{1,6})\}|U([0-9a-fA-F]{8})")
+_HEX = re.compile(r"x([0-9a-fA-F]{2})|x\{([0-9a-fA-F]{1,6})\}|u([0-9a-fA-F]{4})|u\{([0-9a-fA-F]{1,6})\}|U([0-9a-fA-F]{8})")
 
 
 @lru_cache(4096)

@@ -7,6 +7,7 @@ from math import ceil, floor, lcm
 from typing import Any
 
 from callsmith.grammar.simple import Left, Never, Part, saying, tightest
+from callsmith.grammar.string_formats import FORMATS
 
 # Beyond these an engine's arithmetic is no longer exact, or it refuses.
 LARGEST = 2**53
@@ -14,7 +15,6 @@ FINEST = Fraction(1, 10**9)
 MOST_STEPS = 10**6
 LONGEST = 100_000
 
-FORMATS = frozenset({"date", "date-time", "duration", "email", "hostname", "ipv4", "ipv6", "time", "uri", "uuid"})
 # Formats that say how a program stores a value, not how it looks.
 STORED = frozenset({"int32", "int64", "float", "double", "password", "binary", "byte", "string", "number", "integer"})
 

@@ -16,6 +16,7 @@ from callsmith.core.errors import UnsupportedSchema
 from callsmith.core.schema import modern, validate
 from callsmith.core.values import Schema
 from callsmith.formats.typed import ANYTHING, both, located
+from callsmith.grammar.arrays import array
 from callsmith.grammar.objects import Members
 from callsmith.grammar.scalars import numbers, strings
 from callsmith.grammar.simple import (
@@ -30,11 +31,10 @@ from callsmith.grammar.simple import (
     reachable,
     same,
     saying,
-    tightest,
 )
 
-NUMERIC = frozenset({"minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf"})
-TEXTUAL = frozenset({"minLength", "maxLength", "pattern", "format"})
+OF_NUMBERS = ("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf")
+OF_STRINGS = ("minLength", "maxLength", "pattern", "format")
 OF_ARRAYS = frozenset(
     {
         "items", "prefixItems", "additionalItems", "minItems", "maxItems", "uniqueItems", "contains", "minContains",
@@ -47,31 +47,34 @@ OF_OBJECTS = frozenset(
         "dependencies", "dependentRequired", "dependentSchemas", "unevaluatedProperties",
     }
 )  # fmt: skip
-SHAPES = {"number": NUMERIC, "string": TEXTUAL, "array": OF_ARRAYS, "object": OF_OBJECTS}
+SHAPES = {"number": frozenset(OF_NUMBERS), "string": frozenset(OF_STRINGS), "array": OF_ARRAYS, "object": OF_OBJECTS}
 ELSEWHERE = frozenset({"$dynamicRef", "$recursiveRef"})
 LOGIC = frozenset({"type", "enum", "const", "anyOf", "oneOf", "not", "if", "then", "else"})
-ASSERTING = LOGIC | ELSEWHERE | NUMERIC | TEXTUAL | OF_ARRAYS | OF_OBJECTS
+ASSERTING = LOGIC | ELSEWHERE | frozenset[str]().union(*SHAPES.values())
 BEYOND_TYPE = ASSERTING - {"type"} | {"$ref", "allOf"}
 PLAIN = ("string", "integer", "number", "boolean", "null")
 MOST_WAYS = 64  # alternatives, once those of several keywords are multiplied
 EVERY = ANYTHING - {"integer"}
 
 
-def simplified(schema: Schema, *, kind: str | None = None) -> Simple:
-    """What fits the schema, and is of this type if one is named; what it refers to is under `$defs`. Not to be changed."""
+def simplified(schema: Schema, *, kind: str | None = None, habits: bool = True) -> Simple:
+    """What fits the schema, and is of this type if one is named; what it refers to is under `$defs`. Not to be changed.
+
+    Without `habits` nothing is implied: an object may have properties that are not listed, as JSON Schema has it.
+    """
     try:
         text = json.dumps(schema)
     except (TypeError, ValueError, RecursionError) as error:
         raise UnsupportedSchema("#", "", f"not a JSON document: {error}") from None
-    return _simplified(text, kind)
+    return _simplified(text, kind, habits)
 
 
 @lru_cache(maxsize=1024)
-def _simplified(text: str, kind: str | None) -> Simple:
+def _simplified(text: str, kind: str | None, habits: bool) -> Simple:
     root, barren = modern(json.loads(text)), dict[tuple[str, ...], Never]()
     beside = [Part({"type": kind}, "#")] if kind and root.get("type") != kind else []
     while True:
-        walk = _Walk(root, barren)
+        walk = _Walk(root, barren, habits)
         made = walk.schema(Part(root, "#"), *beside)
         if isinstance(made, Never):
             raise UnsupportedSchema(made.path, made.keyword, f"no value fits: {made.why}")
@@ -82,7 +85,7 @@ def _simplified(text: str, kind: str | None) -> Simple:
         barren |= found
 
 
-def json_schema(schema: Schema, left: Left) -> Schema:
+def json_schema(schema: Schema, left: Left) -> Simple:
     """The schema of a JSON value, simplified; what that leaves out is added to `left`."""
     simple = simplified(schema)
     left += unenforced(simple, simple)
@@ -94,18 +97,21 @@ def unenforced(root: Simple, simple: Simple) -> Left:
     return list(dict.fromkeys(left for one in reachable(root, simple) for left in one.left))
 
 
-def standalone(root: Simple, simple: Simple) -> Schema:
+def standalone(root: Simple, simple: Simple) -> Simple:
     """The schema as a document of its own, with the definitions it needs."""
     names = {one["$ref"].removeprefix("#/$defs/") for one in reachable(root, simple) if "$ref" in one}
-    whole = {keyword: value for keyword, value in simple.items() if keyword != "$defs"}
-    return {**whole, "$defs": {name: root["$defs"][name] for name in sorted(names)}} if names else whole
+    whole = Simple({keyword: value for keyword, value in simple.items() if keyword != "$defs"}, simple.path)
+    whole.said, whole.implied, whole.left = simple.said, simple.implied, simple.left
+    if names:
+        whole["$defs"] = {name: root["$defs"][name] for name in sorted(names)}
+    return whole
 
 
 class _Walk:
     """One pass over a document. `barren` are combinations already known to fit nothing."""
 
-    def __init__(self, root: Schema, barren: Mapping[tuple[str, ...], Never]) -> None:
-        self.root = root
+    def __init__(self, root: Schema, barren: Mapping[tuple[str, ...], Never], habits: bool) -> None:
+        self.root, self.habits = root, habits
         self.known_barren = barren
         self.names: dict[tuple[str, ...], str] = {}  # the places of what holds at once → its name
         self.defs: dict[str, Any] = {}
@@ -237,7 +243,7 @@ class _Walk:
     # --- keywords of one type after another -------------------------------------------------------------------------------
 
     def _leaf(self, parts: list[Part]) -> Simple | Never:
-        types, implied = _types(parts)
+        types, implied = _types(parts, habits=self.habits)
         left: Left = [(part.path, keyword) for part in parts for keyword in ELSEWHERE if keyword in part.raw]
         for part in saying(parts, "not"):
             barred = self._barred(part)
@@ -289,41 +295,11 @@ class _Walk:
             case "string":
                 return strings(parts, left)
             case "array":
-                return self._array(parts, left)
+                return array(self, parts, left)
             case "object":
                 return Members(self, parts, left).made()
             case _:
                 return {}
-
-    # --- arrays -----------------------------------------------------------------------------------------------------------
-
-    def _array(self, parts: list[Part], left: Left) -> dict[str, Any] | Never:
-        least, most = tightest(parts, "minItems", most=False), tightest(parts, "maxItems", most=True)
-        fewest, path = (least[0], least[1]) if least else (0, parts[0].path)
-        bound: int | None = most[0] if most else None
-        prefix, reason = list[Simple](), Never(most[1] if most else path, "maxItems", f"it allows fewer than {fewest} items")
-        for at in range(max(len(_places(part)) for part in parts)):
-            if bound is not None and at >= bound:
-                break
-            one = self.schema(*(item for part in parts if (item := _item(part, at, parts))))
-            if isinstance(one, Never):
-                bound, reason = at, one
-                break
-            prefix.append(one)
-        rest = self.schema(*(item for part in parts if (item := _item(part, None, parts))))
-        if isinstance(rest, Never) and (bound is None or bound > len(prefix)):
-            bound, reason = len(prefix), rest
-        if bound is not None and fewest > bound:
-            return Never(reason.path, reason.keyword, reason.why)
-        left += _of_items(parts, bound)
-        made: dict[str, Any] = {"minItems": fewest} if fewest else {}
-        if bound is not None:
-            made["maxItems"] = bound
-        if prefix:
-            made["prefixItems"] = prefix
-        if isinstance(rest, Simple) and (rest or rest.left) and (bound is None or bound > len(prefix)):
-            made["items"] = rest
-        return made
 
     # --- what never ends --------------------------------------------------------------------------------------------------
 
@@ -388,13 +364,13 @@ def _named(part: Part) -> set[str]:
     return names
 
 
-def _types(parts: list[Part]) -> tuple[frozenset[str], bool]:
+def _types(parts: list[Part], *, habits: bool) -> tuple[frozenset[str], bool]:
     """The types all parts allow, and whether they are only implied by keywords that make sense for them alone."""
     types: set[str] = set(ANYTHING)
     for part in parts:
         types = both(types, _named(part))
     hinted = {kind for kind, keywords in SHAPES.items() for part in parts if keywords & part.raw.keys()}
-    if types == set(ANYTHING) and hinted:
+    if habits and hinted and types == set(ANYTHING):
         return frozenset(hinted), True
     return frozenset(types - {"integer"} if "number" in types else types), False
 
@@ -402,38 +378,3 @@ def _types(parts: list[Part]) -> tuple[frozenset[str], bool]:
 def _spelled(types: frozenset[str]) -> str | list[str]:
     kinds = sorted(types)
     return kinds[0] if len(kinds) == 1 else kinds
-
-
-# --- items --------------------------------------------------------------------------------------------------------------------
-
-
-def _places(part: Part) -> list[Any]:
-    """The schemas of single places; draft 7 has them in `items`."""
-    return part.listed("items") or part.listed("prefixItems")
-
-
-def _item(part: Part, at: int | None, parts: list[Part]) -> Part | None:
-    """What a part says of one item; `at` None: of all behind the single places."""
-    places, old = _places(part), isinstance(part.raw.get("items"), list)
-    if at is not None and at < len(places):
-        return Part(places[at], f"{part.path}/{'items' if old else 'prefixItems'}/{at}")
-    keyword = "additionalItems" if old else "items"
-    if keyword in part.raw:
-        return Part(part.raw[keyword], f"{part.path}/{keyword}")
-    if part is parts[0] and "unevaluatedItems" in part.raw and not any("items" in one.raw for one in parts):
-        declared = at is not None and any(at < len(_places(one)) for one in parts)
-        return None if declared else Part(part.raw["unevaluatedItems"], f"{part.path}/unevaluatedItems")
-    return None
-
-
-def _of_items(parts: list[Part], most: int | None) -> Left:
-    """What is said of an array's items together, and is not enforced."""
-    left: Left = []
-    for part in parts:
-        if part.raw.get("uniqueItems") is True and (most is None or most > 1):
-            left.append((part.path, "uniqueItems"))
-        if "contains" in part.raw:
-            left += [(part.path, keyword) for keyword in ("contains", "minContains", "maxContains") if keyword in part.raw]
-        if "unevaluatedItems" in part.raw and part is not parts[0] and part.raw["unevaluatedItems"] is not True:
-            left.append((part.path, "unevaluatedItems"))
-    return left

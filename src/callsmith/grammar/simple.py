@@ -10,7 +10,7 @@ It is one of
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple, cast
+from typing import Any, NamedTuple, Protocol, cast
 
 from callsmith.formats.typed import ANYTHING, both
 
@@ -64,6 +64,20 @@ class Part(NamedTuple):
         """The value of a keyword that is a list; empty where it is not said."""
         value = self.raw.get(keyword)
         return cast(list[Any], value) if isinstance(value, list) else []
+
+
+class Walk(Protocol):
+    """What works schemas together, and knows the document they belong to."""
+
+    habits: bool
+
+    def schema(self, *parts: Part) -> Simple | Never:
+        """What fits all the parts."""
+        ...
+
+    def valid(self, schema: Any, value: Any) -> bool:
+        """Whether a value fits a schema of this document."""
+        ...
 
 
 def places(parts: Iterable[Part]) -> dict[str, list[str]]:

@@ -11,8 +11,8 @@ from callsmith.formats.typed import ANYTHING, SCALARS, both, items_of, property_
 from callsmith.formats.values import KEY_END, TAG_NAME
 from callsmith.formats.write import spell
 from callsmith.grammar.nodes import Alt, JsonValue, Lit, Many, Node, Pattern, Ref, Seq, Until
-from callsmith.grammar.schema import simplified, standalone, unenforced
-from callsmith.grammar.simple import Left, Simple, kinds_of, resolved
+from callsmith.grammar.schema import OF_NUMBERS, OF_STRINGS, simplified, standalone, unenforced
+from callsmith.grammar.simple import Left, Never, Simple, kinds_of, resolved
 
 INTEGER = Pattern(r"-?(0|[1-9][0-9]{0,18})")
 NUMBER = Pattern(r"-?(0|[1-9][0-9]{0,18})(\.[0-9]{1,25})?([eE][+-]?[0-9]{1,2})?")
@@ -32,8 +32,6 @@ KINDS = {kind: frozenset({kind}) for kind in ANYTHING} | {
     "number": frozenset({"number", "integer"}),
     "json": ANYTHING - {"string"},
 }
-OF_NUMBERS = ("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf")
-OF_STRINGS = ("minLength", "maxLength", "pattern", "format")
 STRUCTURES = frozenset({"array", "object"})
 
 
@@ -83,6 +81,7 @@ class Rules:
     def __init__(self) -> None:
         self.nodes: dict[str, Node] = {}
         self.left: Left = []
+        self.reason: Never | None = None  # of the first node that nothing fits
         self._names: dict[str, str] = {}  # a node, as text, and its rule; schemas in it keep it from being a key itself
 
     def name(self, node: Node, stem: str = "r") -> Ref:
@@ -96,6 +95,11 @@ class Rules:
         name = f"{stem}{len(self.nodes)}"
         self.nodes[name] = NOTHING
         return name
+
+    def never(self, path: str, keyword: str, why: str) -> Node:
+        """A node that nothing fits."""
+        self.reason = self.reason or Never(path, keyword, why)
+        return Alt(())
 
     def unenforced(self, schema: Simple, keywords: Iterable[str]) -> None:
         """List those of the keywords that the schema was made from, if it has any of them."""

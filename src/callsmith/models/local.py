@@ -110,7 +110,7 @@ class LocalModel:
                     yield event
                 if answer.complete:
                     count = self.engine.count
-                    yield Stopped("calls", Usage(count(prompt.text), count("".join(written))))
+                    yield Stopped("calls", piece.usage or Usage(count(prompt.text), count("".join(written))))
                     return
 
     def _plan(self, request: Request) -> _Plan:

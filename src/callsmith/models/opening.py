@@ -22,13 +22,14 @@ FALLBACK = "generic-xml"  # for models that were never taught a format of their 
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """What a user may decide instead of the catalogue or the model file."""
+    """What a user may decide instead of the catalogue or the model file. `live` is how many answers are made at once."""
 
     format: str | None = None
     template: Path | None = None
     context: int | None = None
     threads: int | None = None
     policy: ChoicePolicy | None = None
+    live: int | None = None
 
 
 def open_model(spec: str, options: Options = Options()) -> LocalModel:
@@ -61,7 +62,8 @@ def _engine(spec: str, entry: Entry | None, options: Options) -> Engine:
     if spec.startswith("scripted:"):
         return open_engine(spec)
     context = options.context or min(entry.context if entry else 8192, 8192)
-    return open_engine(f"llama:{locate(spec.removeprefix('llama:'))}", context=context, threads=options.threads)
+    more = {} if options.live is None else {"live": options.live}
+    return open_engine(f"llama:{locate(spec.removeprefix('llama:'))}", context=context, threads=options.threads, **more)
 
 
 def _file_name(spec: str) -> str:

@@ -30,9 +30,7 @@ def _answers(service: Service, chat: ChatRequest, wish: Wish) -> list[AsyncItera
     """Each with a seed of its own: the same one would make them the same."""
     model, request = service.model(chat.model), chat.request
     if service.tools is not None and (not request.tools or (wish.mode or service.settings.llm.tool_mode) == "mixed"):
-        raise UsageError(
-            "n: the server's own tools must not run twice, so there can be only 1 answer", field="n"
-        )
+        raise UsageError("n: the server's own tools must not run twice, so there can be only 1 answer", field="n")
     seed = request.sampling.seed
     seeds = [None if seed is None else seed + number for number in range(chat.n)]
     return [service.answer(model, replace(request, sampling=replace(request.sampling, seed=one)), wish) for one in seeds]

@@ -87,10 +87,11 @@ class EventStream(Response):
         self._keep_alive = keep_alive
         self._alive = alive
         self._begun = False
+        self._clock = asyncio.get_running_loop().time
         self._latest = 0.0
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        self._latest = asyncio.get_running_loop().time()
+        self._latest = self._clock()
         sending = asyncio.create_task(self._send_frames(send))
         leaving, ticking = asyncio.create_task(_gone(receive)), asyncio.create_task(self._tick(send))
         try:
@@ -116,14 +117,13 @@ class EventStream(Response):
                 await self._send(send, frame)
 
     async def _tick(self, send: Send) -> None:
-        loop = asyncio.get_running_loop()
         while True:
-            await asyncio.sleep(max(0.0, self._latest + self._keep_alive - loop.time()))
-            if loop.time() - self._latest >= self._keep_alive:
+            await asyncio.sleep(max(0.0, self._latest + self._keep_alive - self._clock()))
+            if self._clock() - self._latest >= self._keep_alive:
                 await self._send(send, self._alive)
 
     async def _send(self, send: Send, body: bytes) -> None:
-        self._latest = asyncio.get_running_loop().time()
+        self._latest = self._clock()
         if not self._begun:
             self._begun = True
             await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})

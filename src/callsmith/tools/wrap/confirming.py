@@ -66,8 +66,8 @@ class Confirmed(Wrapper):
 
 
 def confirmation_id(call: Call, context: Context) -> str:
-    """The same for the same call of the same conversation, whenever it is asked about."""
-    what = json.dumps([context.conversation, call.id, call.name, call.arguments], sort_keys=True)
+    """The same for the same call of the same conversation of the same caller, whenever it is asked about."""
+    what = json.dumps([context.subject, context.conversation, call.id, call.name, call.arguments], sort_keys=True)
     return f"confirm_{sha256(what.encode()).hexdigest()[:24]}"
 
 
