@@ -27,13 +27,14 @@ from callsmith.core.schema import validate
 from callsmith.core.values import Choice, Json, Message, Request, Result, Schema, Usage
 
 Ask: TypeAlias = Callable[[Request], AsyncGenerator[ModelEvent, None]]
+Left: TypeAlias = Callable[[str], Sequence[Unenforced]]  # what no grammar enforces of this tool; of the output, for no name
 
 
 async def checked(
-    first: AsyncGenerator[ModelEvent, None], request: Request, unenforced: Sequence[Unenforced], ask: Ask
+    first: AsyncGenerator[ModelEvent, None], request: Request, left: Left, ask: Ask
 ) -> AsyncGenerator[ModelEvent, None]:
     """The first answer to the request, and what `ask` gives in place of what was invalid in it."""
-    held = _Held(request, {one.tool for one in unenforced})
+    held = _Held(request, left)
     stopped, retries, spent = Stopped("stop"), 0, Usage()
     async with aclosing(first) as events:
         async for event in events:
@@ -59,18 +60,25 @@ async def checked(
             raise ModelError(f"the answer does not fit the schema, also when asked again: {complaint}", retryable=True)
     if text:
         yield Text(text)
-    yield replace(stopped, usage=stopped.usage + spent, report=Report(tuple(unenforced), retries))
+    yield replace(stopped, usage=stopped.usage + spent, report=Report(tuple(held.doubts), retries))
 
 
 class _Held:
-    """What is not shown yet. `tools` names those in doubt, the empty name standing for the output."""
+    """What is not shown yet. `doubts` is what no grammar enforced of the tools called so far and of the output."""
 
-    def __init__(self, request: Request, tools: set[str]) -> None:
-        self._schemas = {tool.name: tool.parameters for tool in request.tools if tool.name in tools}
-        self._output: Schema | None = request.output.schema if request.output and "" in tools else None
+    def __init__(self, request: Request, left: Left) -> None:
+        self._left = left
+        self._schemas = {tool.name: tool.parameters for tool in request.tools}
         self._begun: dict[int, list[ModelEvent]] = {}
+        self.doubts: dict[Unenforced, None] = {}
         self.text: list[str] = []
         self.invalid: list[tuple[CallReady, str]] = []
+        self._output: Schema | None = request.output.schema if request.output and self._doubted("") else None
+
+    def _doubted(self, name: str) -> bool:
+        left = self._left(name)
+        self.doubts |= dict.fromkeys(left)
+        return bool(left)
 
     def sift(self, event: ModelEvent) -> Iterator[ModelEvent]:
         """What can be shown now."""
@@ -79,7 +87,7 @@ class _Held:
                 pass
             case Text(text) if self._output is not None:
                 self.text.append(text)
-            case CallStarted(index, name) if name in self._schemas:
+            case CallStarted(index, name) if self._doubted(name):
                 self._begun[index] = [event]
             case CallArguments(index) if index in self._begun:
                 self._begun[index].append(event)

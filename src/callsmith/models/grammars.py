@@ -14,7 +14,7 @@ from callsmith.grammar.nodes import Grammar
 from callsmith.grammar.relay import Relay, relay_for
 
 Made: TypeAlias = Grammar | Relay | None
-Left: TypeAlias = tuple[tuple[str, str], ...]
+Left: TypeAlias = tuple[Unenforced, ...]
 
 _SETS: Final = 64  # sets of tools whose grammars are kept
 _SEEN: Final = 256  # the same, known by the objects: that spares looking into them
@@ -32,8 +32,7 @@ class Grammars:
         self._relays = relays
         self._seen: Kept[tuple[object, Made]] = Kept(_SEEN)
         self._sets: Kept[tuple[Made]] = Kept(_SETS)
-        self._left: Kept[tuple[object, tuple[Unenforced, ...]]] = Kept(_SEEN)
-        self._left_by_tool: Kept[tuple[Left]] = Kept(_TOOLS)
+        self._left: Kept[tuple[Left]] = Kept(_TOOLS)
 
     def made(
         self,
@@ -61,19 +60,15 @@ class Grammars:
         made = self._by_content(asked, tools, output, make)
         return self._seen.put(objects, ((tuple(tools), output), made))[1]  # which keeps the objects, and so their ids
 
-    def unenforced(self, tools: Sequence[Tool]) -> tuple[Unenforced, ...]:
-        """What the grammars of these tools' calls leave to be checked."""
-        objects = tuple(map(id, tools))
-        if known := self._left.get(objects):
-            return known[1]
-        left = tuple(Unenforced(tool.name, *one) for tool in tools for one in self._left_by(tool))
-        return self._left.put(objects, (tuple(tools), left))[1]
-
-    def _left_by(self, tool: Tool) -> Left:
+    def unenforced(self, tool: Tool) -> Left:
+        """What the grammar of this tool's calls leaves to be checked."""
         mark = fingerprint((tool,))
         if mark is None:
-            return unenforced(self._format, tool)
-        return (self._left_by_tool.get(mark) or self._left_by_tool.put(mark, (unenforced(self._format, tool),)))[0]
+            return self._left_by(tool)
+        return (self._left.get(mark) or self._left.put(mark, (self._left_by(tool),)))[0]
+
+    def _left_by(self, tool: Tool) -> Left:
+        return tuple(Unenforced(tool.name, *one) for one in unenforced(self._format, tool))
 
     def _by_content(self, asked: Hashable, tools: Sequence[Tool], output: Output | None, make: Callable[[], Made]) -> Made:
         mark = fingerprint(tools, output)

@@ -25,7 +25,7 @@ from callsmith.formats.read import Reader
 from callsmith.formats.template import Template
 from callsmith.grammar.nodes import Grammar
 from callsmith.grammar.output import read_as, said_as
-from callsmith.models.checked import checked
+from callsmith.models.checked import Left, checked
 from callsmith.models.grammars import Grammars, Made
 
 
@@ -78,8 +78,8 @@ class LocalModel:
     async def stream(self, request: Request) -> AsyncGenerator[ModelEvent, None]:
         """The answer, as it comes; only what has to be checked comes when it is whole."""
         plan = self._plan(self._settled(request))
-        answer, left = self._answer(plan), self._unenforced(plan)
-        if left:
+        answer, left = self._answer(plan), self._left(plan)
+        if left is not None:
             answer = checked(answer, plan.request, left, lambda again: self._answer(self._plan(again)))
         async with aclosing(answer) as events:
             async for event in events:
@@ -142,14 +142,20 @@ class LocalModel:
             output=request.output,
         )
 
-    def _unenforced(self, plan: _Plan) -> tuple[Unenforced, ...]:
-        """What the grammar leaves to be checked afterwards."""
+    def _left(self, plan: _Plan) -> Left | None:
+        """What the grammar leaves to be checked afterwards; None if nothing. A tool is looked at only when it is called."""
         if plan.grammar is None or (isinstance(plan.grammar, Grammar) and not plan.grammar.unenforced):
-            return ()
-        left = [*self._grammars.unenforced(plan.tools)]
-        if plan.output is not None:
-            left += [Unenforced("", *one) for one in said_as(self.format, plan.output).unenforced]
-        return tuple(left)
+            return None
+        tools = {tool.name: tool for tool in plan.tools}
+
+        def left(name: str) -> Sequence[Unenforced]:
+            if name in tools:
+                return self._grammars.unenforced(tools[name])
+            if name or plan.output is None:
+                return ()
+            return [Unenforced("", *one) for one in said_as(self.format, plan.output).unenforced]
+
+        return left
 
     def _settled(self, request: Request) -> Request:
         """The request, with the model's own settings where it says nothing."""
