@@ -104,8 +104,12 @@ async def at_once(ask: Ask, questions: list[str]) -> tuple[float, list[Told]]:
 
 
 async def second_turn(ask: Ask) -> float:
-    """How long it takes to the first token once the tool has answered. The call is a given one, the same for both."""
-    first = asked("How is the weather in Madrid for 4 days, in celsius? " + "Please be precise about each of the days. " * 20)
+    """How long it takes to the first token once the tool has answered. The call is a given one, the same for both.
+
+    Nothing is required here: a token that a grammar forces would take no time at all.
+    """
+    question = "How is the weather in Madrid for 4 days, in celsius? " + "Please be precise about each of the days. " * 20
+    first = replace(asked(question), choice=Choice(), sampling=Sampling(temperature=0.0, max_tokens=8))
     await ask(first)
     call = Call(TOOL.name, {"city": "Madrid", "unit": "celsius", "days": 4}, "call00001")
     done = (*first.messages, Message.assistant(calls=[call]), Message.tool(Result(call.id, call.name, "sunny, 21 degrees")))
@@ -117,6 +121,8 @@ async def second_turn(ask: Ask) -> float:
 async def compare(sides: dict[str, Ask], questions: list[str]) -> None:
     spent = {(side, count): [0.0, 0.0] for side in sides for count in (1, LIVE)}
     good = dict.fromkeys(sides, 0)
+    for ask in sides.values():  # what is done once is done before
+        await ask(asked("How is the weather in Vienna?"))
     for start in range(0, len(questions), LIVE):
         part = questions[start : start + LIVE]
         for side, ask in sides.items():
@@ -128,6 +134,8 @@ async def compare(sides: dict[str, Ask], questions: list[str]) -> None:
     turns = {side: min([await second_turn(ask) for _ in range(3)]) for side, ask in sides.items()}
     speed = {key: tokens / seconds for key, (seconds, tokens) in spent.items()}
     rows = [(f"tokens/s, {count} at once", *(speed[side, count] for side in sides)) for count in (1, LIVE)]
+    asks = -(-len(questions) // LIVE)
+    rows += [(f"seconds to answer {count}", *(spent[side, count][0] / asks for side in sides)) for count in (1, LIVE)]
     rows.append((f"valid calls of {len(questions)}", *(float(good[side]) for side in sides)))
     rows.append(("second turn: seconds to the first token", *turns.values()))
     show("Tool calls, ours and llama.cpp's server", ("", *sides, "ratio"), [(*row, row[1] / (row[2] or 1)) for row in rows])

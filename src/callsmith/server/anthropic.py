@@ -11,8 +11,8 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from callsmith.core import values
+from callsmith.core.closing import closing
 from callsmith.core.events import ModelEvent
-from callsmith.runtime.closing import closing
 from callsmith.server.service import Service
 from callsmith.server.transport import EventStream, JsonResponse, read_json, unless_gone
 from callsmith.wire.anthropic import write_error, write_failure
