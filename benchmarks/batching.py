@@ -103,15 +103,15 @@ async def at_once(ask: Ask, questions: list[str]) -> tuple[float, list[Told]]:
     return time.perf_counter() - began, answers
 
 
-async def second_turn(ask: Ask) -> float:
+async def second_turn(ask: Ask, city: str) -> float:
     """How long it takes to the first token once the tool has answered. The call is a given one, the same for both.
 
     Nothing is required here: a token that a grammar forces would take no time at all.
     """
-    question = "How is the weather in Madrid for 4 days, in celsius? " + "Please be precise about each of the days. " * 20
+    question = f"In {city}, how is the weather for 4 days, in celsius? " + "Please be precise about each of the days. " * 20
     first = replace(asked(question), choice=Choice(), sampling=Sampling(temperature=0.0, max_tokens=8))
     await ask(first)
-    call = Call(TOOL.name, {"city": "Madrid", "unit": "celsius", "days": 4}, "call00001")
+    call = Call(TOOL.name, {"city": city, "unit": "celsius", "days": 4}, "call00001")
     done = (*first.messages, Message.assistant(calls=[call]), Message.tool(Result(call.id, call.name, "sunny, 21 degrees")))
     began = time.perf_counter()
     await ask(replace(first, messages=done, sampling=Sampling(temperature=0.0, max_tokens=1)))
@@ -131,14 +131,18 @@ async def compare(sides: dict[str, Ask], questions: list[str]) -> None:
                 spent[side, count][0] += seconds
                 spent[side, count][1] += sum(answer.tokens for answer in answers)
                 good[side] += sum(answer.call is not None for answer in answers) if count == LIVE else 0
-    turns = {side: min([await second_turn(ask) for _ in range(3)]) for side, ask in sides.items()}
+    turns = {side: min([await second_turn(ask, city) for city in CITIES[:3]]) for side, ask in sides.items()}
     speed = {key: tokens / seconds for key, (seconds, tokens) in spent.items()}
     rows = [(f"tokens/s, {count} at once", *(speed[side, count] for side in sides)) for count in (1, LIVE)]
     asks = -(-len(questions) // LIVE)
     rows += [(f"seconds to answer {count}", *(spent[side, count][0] / asks for side in sides)) for count in (1, LIVE)]
     rows.append((f"valid calls of {len(questions)}", *(float(good[side]) for side in sides)))
     rows.append(("second turn: seconds to the first token", *turns.values()))
-    show("Tool calls, ours and llama.cpp's server", ("", *sides, "ratio"), [(*row, row[1] / (row[2] or 1)) for row in rows])
+    show(
+        "Tool calls, ours and llama.cpp's server",
+        ("", *sides, "ratio"),
+        [(*row, row[1] / row[2] if row[2] else "-") for row in rows],
+    )
 
 
 def main(name: str, questions: list[str] = QUESTIONS) -> None:

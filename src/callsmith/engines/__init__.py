@@ -5,7 +5,7 @@ group `callsmith.engines`, and the module's `open(rest, **options)` makes it.
 """
 
 from collections.abc import AsyncGenerator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from importlib import import_module
 from importlib.metadata import entry_points
 from pkgutil import iter_modules
@@ -19,10 +19,14 @@ from callsmith.grammar.nodes import Grammar
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """The next piece of text. `special`: it is the text of one special token, and not the same letters in ordinary tokens."""
+    """The next piece of text. `special`: it is the text of one special token, and not the same letters in ordinary tokens.
+
+    `usage` is what the answer has cost when this was said, where the engine tells: for whoever wants no more of it.
+    """
 
     text: str
     special: bool = False
+    usage: Usage | None = field(default=None, compare=False, repr=False)
 
 
 @dataclass(frozen=True, slots=True)

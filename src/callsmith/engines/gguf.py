@@ -16,6 +16,7 @@ from callsmith.engines.libllama import Library
 from callsmith.formats.prompt import Prompt
 
 Logits: TypeAlias = NDArray[np.float32]
+Flag: TypeAlias = "C.Array[C.c_char]"  # b"0", or b"1" once it is set
 
 _UNKNOWN, _CONTROL, _USER_DEFINED = 1 << 0, 1 << 3, 1 << 4
 
@@ -115,6 +116,7 @@ class Weights:
             why = library.log.reason() or "the library gives no reason"
             raise Unavailable(f"{path} cannot be loaded: {why}", hint="the file may be damaged or incomplete: fetch it again")
         self.vocabulary = Vocabulary(library, self._c.llama_model_get_vocab(self.pointer))
+        self.recurrent: bool = self._c.llama_model_is_recurrent(self.pointer) or self._c.llama_model_is_hybrid(self.pointer)
         self.trained_context: int = self._c.llama_model_n_ctx_train(self.pointer)
         self.name = self.metadata("general.name") or path.stem
         self.description = self._describe()
@@ -149,15 +151,21 @@ def _check_file(path: Path) -> None:
 SLICE: Final = 256  # tokens decoded at once: big enough to be quick, small enough to be interrupted
 
 
-class Context:
-    """The memory and the working space of decoding."""
+def new_flag() -> Flag:
+    """A flag that is not set."""
+    return C.create_string_buffer(b"0")
 
-    def __init__(self, weights: Weights, *, size: int, threads: int) -> None:
+
+class Context:
+    """The memory and the working space of decoding, for several sequences that share the memory."""
+
+    def __init__(self, weights: Weights, *, size: int, threads: int, sequences: int = 1, slice: int = SLICE) -> None:
         self._c = weights.library.c
         self._width = weights.vocabulary.size
         params = self._c.llama_context_default_params()
         params.n_ctx = min(size, weights.trained_context)
-        params.n_batch = params.n_ubatch = SLICE
+        params.n_batch = params.n_ubatch = slice
+        params.n_seq_max, params.kv_unified = sequences, True
         params.n_threads = params.n_threads_batch = threads
         weights.library.log.clear()
         self.pointer: int | None = self._c.llama_init_from_model(weights.pointer, params)
@@ -165,12 +173,14 @@ class Context:
             why = weights.library.log.reason() or "not enough memory?"
             raise Unavailable(f"no context of {size} tokens for {weights.name}: {why}", hint="try a smaller context")
         self.size: int = self._c.llama_n_ctx(self.pointer)
+        self.slice = slice
+        self.sequences = sequences
         self._memory: int = self._c.llama_get_memory(self.pointer)
-        self._batch = self._c.llama_batch_init(SLICE, 0, 1)
-        self._flag: object = None
+        self._batch = self._c.llama_batch_init(slice, 0, 1)
+        self._flag: Flag | None = None
 
     def decode(self, rows: Iterable[tuple[int, int, int, bool]]) -> bool:
-        """Decode (token, position, sequence, logits wanted) rows, at most SLICE; False when it was interrupted."""
+        """Decode (token, position, sequence, logits wanted) rows, at most `slice`; False when it was interrupted."""
         batch, count = self._batch, 0
         for token, position, sequence, wanted in rows:
             batch.token[count], batch.pos[count], batch.logits[count] = token, position, wanted
@@ -190,8 +200,14 @@ class Context:
         """Drop a sequence from a position on. False: this kind of model cannot forget a part."""
         return self._c.llama_memory_seq_rm(self._memory, sequence, start, -1)
 
-    def interrupt_by(self, flag: "C.Array[C.c_char]") -> None:
-        """From now on a decode ends at once when `flag` is set to b"1"."""
+    def copy(self, source: int, target: int) -> None:
+        """Let an empty sequence share all cells of another."""
+        self._c.llama_memory_seq_cp(self._memory, source, target, -1, -1)
+
+    def interrupt_by(self, flag: Flag) -> None:
+        """From now on a decode ends at once when `flag` is set."""
+        if flag is self._flag:
+            return
         # The library asks this between any two operations of its graph; a C function can answer without the interpreter lock.
         answer = C.cast(C.CDLL("msvcrt" if sys.platform == "win32" else None).atoi, C.c_void_p)
         self._flag = flag  # kept alive as long as the library may look at it
@@ -202,56 +218,6 @@ class Context:
             self._c.llama_batch_free(self._batch)
             self._c.llama_free(self.pointer)
             self.pointer = None
-
-
-class Slot:
-    """One sequence of the context's memory, and the tokens it holds: a later prompt that begins alike need not decode them."""
-
-    def __init__(self, context: Context, number: int = 0) -> None:
-        self._context = context
-        self._number = number
-        self.tokens: list[int] = []
-        self._whole = 0  # how many of them were decoded in whole slices from the start
-
-    def reuse(self, prompt: list[int], *, exact: bool) -> int:
-        """Keep what the prompt has in common with the last one, forget the rest; how many tokens were kept.
-
-        `exact` keeps only what is bit for bit as if decoded afresh, for seeds: the rounding of a decode depends on how many
-        tokens it takes at once, so that is whole slices.
-        """
-        common = 0
-        for held, wanted in zip(self.tokens, prompt[:-1], strict=False):  # the last one must be decoded: its logits are wanted
-            if held != wanted:
-                break
-            common += 1
-        if exact:
-            common = min(common, self._whole) // SLICE * SLICE
-        return self._cut(common)
-
-    def decode(self, tokens: list[int], *, wanted: bool) -> Logits | None:
-        """Append at most SLICE tokens; the logits after the last one if wanted. None also when interrupted."""
-        start, last = len(self.tokens), len(tokens) - 1
-        rows = ((token, start + place, self._number, wanted and place == last) for place, token in enumerate(tokens))
-        try:
-            done = self._context.decode(rows)
-        except ModelError:
-            self._cut(0)
-            raise
-        if not done:
-            self._cut(start)
-            return None
-        if start == self._whole and len(tokens) == SLICE:
-            self._whole += SLICE
-        self.tokens += tokens
-        return self._context.logits(last) if wanted else None
-
-    def _cut(self, size: int) -> int:
-        if not self._context.forget(self._number, size) and size:
-            size = 0
-            self._context.forget(self._number, 0)
-        del self.tokens[size:]
-        self._whole = min(self._whole, size // SLICE * SLICE)
-        return size
 
 
 def require_room(tokens: list[int], context: Context) -> int:

@@ -1,18 +1,21 @@
 """GGUF models in process, by llama.cpp: `llama:/models/qwen.gguf`.
 
-The model runs in a thread of its own, one answer after another. What the last answer left in the model's memory is used again
-where the next prompt begins alike. Giving up an answer ends its work at once, even in the middle of a long prompt.
+The model runs in a thread of its own, all answers at once (`batch`). What an answer leaves in the model's memory is used again
+where a later prompt begins alike (`cache`). Giving up an answer ends its work within a step, and at once where it is alone, even
+in the middle of a long prompt.
+
+A seed makes the same answer only when it is alone: what else is decoded in the same step changes the rounding.
 """
 
 import asyncio
-import ctypes as C
 from collections.abc import AsyncGenerator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
+from threading import Event, Lock
 
-from callsmith.core.errors import MissingExtra, Unavailable, UsageError
-from callsmith.core.values import Sampling, Usage
+from callsmith.core.errors import MissingExtra, QueueFull, Unavailable, UsageError
+from callsmith.core.values import Sampling
 from callsmith.engines import Finished, Piece
 from callsmith.engines.libllama import cores, load
 from callsmith.formats.prompt import Prompt
@@ -20,8 +23,10 @@ from callsmith.grammar.nodes import Grammar
 from callsmith.grammar.relay import Relay
 
 try:
+    from callsmith.engines.batch import Batch
+    from callsmith.engines.cache import Cache
     from callsmith.engines.constraint import Compiler, Held, Watch
-    from callsmith.engines.gguf import SLICE, Context, Slot, Weights, require_room
+    from callsmith.engines.gguf import Context, Flag, Weights, new_flag, require_room
     from callsmith.engines.sequence import Sequence, settled
 except ModuleNotFoundError as missing:
     if missing.name not in ("llguidance", "numpy"):
@@ -29,12 +34,29 @@ except ModuleNotFoundError as missing:
     raise MissingExtra("llama", "running GGUF files in process") from missing
 
 
-def open(rest: str, *, context: int = 8192, threads: int | None = None, fast_forward: bool = True) -> "LlamaEngine":
-    """The engine for the GGUF file at that path. `context` is how many tokens prompt and answer may have together."""
-    if context < 1 or (threads is not None and threads < 1):
-        raise UsageError(f"context and threads must be at least 1, not {context} and {threads}")
+def open(
+    rest: str,
+    *,
+    context: int = 8192,
+    threads: int | None = None,
+    live: int = 8,
+    queue: int = 64,
+    fast_forward: bool = True,
+) -> "LlamaEngine":
+    """The engine for the GGUF file at that path.
+
+    `context` is how many tokens prompts and answers may have together, `live` how many answers are made at once, and `queue` how
+    many more may wait for their turn.
+    """
+    if min(context, threads or 1, live) < 1 or queue < 0:
+        raise UsageError(f"context, threads and live must be at least 1, not {context}, {threads} and {live}; queue at least 0")
     weights = Weights(load(), Path(rest).expanduser())
-    return LlamaEngine(weights, Context(weights, size=context, threads=threads or _threads()), fast_forward=fast_forward)
+    sequences = min(live if weights.recurrent else 3 * live, _MOST_SEQUENCES)
+    memory = Context(weights, size=context, threads=threads or _threads(), sequences=sequences)
+    return LlamaEngine(weights, memory, live=min(live, sequences), queue=queue, fast_forward=fast_forward)
+
+
+_MOST_SEQUENCES = 64  # that the library can keep apart
 
 
 def _threads() -> int:
@@ -53,16 +75,24 @@ class Stats:
     forced: int = 0
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(slots=True, eq=False)
 class _Job:
     """An answer somebody waits for."""
 
+    engine: "LlamaEngine"
     prompt: Prompt
     sampling: Sampling
     grammar: Grammar | Relay | None
     loop: asyncio.AbstractEventLoop
-    outbox: asyncio.Queue[Piece | None] = field(default_factory=asyncio.Queue[Piece | None])
-    flag: "C.Array[C.c_char]" = field(default_factory=lambda: C.create_string_buffer(b"0"))
+    outbox: asyncio.Queue[Piece | Finished | BaseException] = field(
+        default_factory=asyncio.Queue[Piece | Finished | BaseException]
+    )
+    flag: Flag = field(default_factory=new_flag)
+    tokens: list[int] = field(default_factory=list[int])
+    room: int = 0
+    constraint: "Future[Held | Watch] | None" = None
+    checks: "list[Future[None]]" = field(default_factory=list["Future[None]"])
+    sequence: Sequence | None = None
 
     def give_up(self) -> None:
         self.flag[0] = b"1"
@@ -71,10 +101,39 @@ class _Job:
     def given_up(self) -> bool:
         return self.flag[0] == b"1"
 
+    @property
+    def exact(self) -> bool:
+        return self.sampling.seed is not None
+
+    @property
+    def ready(self) -> bool:
+        return self.constraint is None or self.constraint.done()
+
+    def begin(self) -> Sequence:
+        self.sequence = self.engine.sequence(self.sampling, self.room, self.constraint.result() if self.constraint else None)
+        return self.sequence
+
+    def choosing(self) -> None:
+        while self.checks:  # what was not tried by now is tried when it is chosen
+            if not (check := self.checks.pop()).cancel():
+                check.result()
+
     def post(self, pieces: list[Piece]) -> None:
+        self._send(*pieces)
+
+    def end(self, end: Finished | BaseException | None) -> None:
+        self.engine.leave(self)
+        for check in self.checks:
+            check.cancel()
+        if isinstance(end, Finished) and self.sequence:
+            self.engine.note(end, self.sequence)
+        if end is not None:
+            self._send(end)
+
+    def _send(self, *items: Piece | Finished | BaseException) -> None:
         try:
-            for piece in pieces:
-                self.loop.call_soon_threadsafe(self.outbox.put_nowait, piece)
+            for item in items:
+                self.loop.call_soon_threadsafe(self.outbox.put_nowait, item)
         except RuntimeError:  # the loop is closed: nobody waits any more
             self.give_up()
 
@@ -84,17 +143,22 @@ class LlamaEngine:
 
     relays = True
 
-    def __init__(self, weights: Weights, context: Context, *, fast_forward: bool = True) -> None:
+    def __init__(self, weights: Weights, context: Context, *, live: int = 1, queue: int = 64, fast_forward: bool = True) -> None:
         self._weights = weights
         self._vocabulary = weights.vocabulary
         self._context = context
-        self._slot = Slot(context)
+        self._batch = Batch(context, Cache(context, context.sequences), live)
+        self._most = live + queue
         self._compiler = Compiler(weights.vocabulary)
         self._defaults = _own_settings(weights)
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="callsmith-llama")
         self._beside = ThreadPoolExecutor(1, thread_name_prefix="callsmith-grammar")  # compiles while a prompt is decoded
-        self._running: _Job | None = None
+        self._lock = Lock()  # for the four below
+        self._inside: set[_Job] = set()  # whoever waits for an answer
+        self._arrived: list[_Job] = []
+        self._working = False
         self._closed = False
+        self._news = Event()  # something has happened that the thread may be waiting for
         self.fast_forward = fast_forward
         self.stats = Stats()
 
@@ -142,22 +206,27 @@ class LlamaEngine:
         self, prompt: Prompt, sampling: Sampling, grammar: Grammar | Relay | None = None
     ) -> AsyncGenerator[Piece | Finished, None]:
         """Continue the prompt: pieces of text, then one Finished."""
-        self._check_open()
-        job = _Job(prompt, settled(sampling, self._defaults), grammar, asyncio.get_running_loop())
-        done = job.loop.run_in_executor(self._thread, self._answer, job)
-        done.add_done_callback(lambda _: job.outbox.put_nowait(None))
+        job = _Job(self, prompt, settled(sampling, self._defaults), grammar, asyncio.get_running_loop())
+        self._enter(job)
         try:
-            while (piece := await job.outbox.get()) is not None:
-                yield piece
-            yield await done
+            while not isinstance(item := await job.outbox.get(), Finished):
+                if isinstance(item, BaseException):
+                    raise item
+                yield item
+            yield item
         finally:
             job.give_up()
+            self.leave(job)
+            self._news.set()
 
     def close(self) -> None:
         """Give up what is running and free the model."""
-        self._closed = True
-        if running := self._running:
-            running.give_up()
+        with self._lock:
+            self._closed = True
+        self._batch.stop[0] = b"1"
+        for member in [*self._batch.live]:
+            member.job.flag[0] = b"1"
+        self._news.set()
         self._thread.shutdown(wait=True)
         self._beside.shutdown(wait=True)
         self._context.close()
@@ -167,64 +236,79 @@ class LlamaEngine:
         if self._closed:
             raise UsageError("the engine is closed")
 
+    def _enter(self, job: _Job) -> None:
+        """Hand the job to the thread, which works as long as there is something to do."""
+        with self._lock:
+            self._check_open()
+            if len(self._inside) >= self._most:
+                raise QueueFull(self._most)
+            self._inside.add(job)
+            self._arrived.append(job)
+            if not self._working:
+                self._working = True
+                self._thread.submit(self._work)
+        self._news.set()
+
+    def leave(self, job: _Job) -> None:
+        """Nobody waits for this one any more."""
+        with self._lock:
+            self._inside.discard(job)
+
     # What follows runs in the engine's thread.
 
-    def _answer(self, job: _Job) -> Finished:
-        self._running = job
+    def _work(self) -> None:
+        while self._take_in():
+            try:
+                waiting = not self._batch.step()
+            except Exception as error:  # a fault of ours: nobody shall wait for ever
+                self._batch.fail(error)
+                continue
+            if waiting and self._batch.size:
+                self._news.wait(1.0)
+
+    def _take_in(self) -> bool:
+        """Let in who has come; False when there is nothing to do any more."""
+        self._news.clear()
+        with self._lock:
+            arrived, self._arrived = self._arrived, []
+            self._working = not self._closed and bool(arrived or self._batch.size)
         if self._closed:
-            raise Unavailable("the engine was closed", retryable=True)
-        if job.given_up:
-            return Finished("stop")
-        prompt = self._vocabulary.prompt(job.prompt)
-        room = require_room(prompt, self._context)
-        constraint = self._beside.submit(self._compiler.start, job.grammar) if job.grammar else None
-        checks = self._checks(job.grammar)
-        try:
-            self._context.interrupt_by(job.flag)
-            cached = self._slot.reuse(prompt, exact=job.sampling.seed is not None)
-            rest = self._ahead(job, prompt[cached:], constraint)
-            held = constraint.result() if constraint else None
-            sequence = Sequence(self._vocabulary, job.sampling, room=room, constraint=held, fast_forward=self.fast_forward)
-            job.post(sequence.begin(rest))
-            self._decode(job, sequence, checks)
-        finally:
-            for check in checks:
-                check.cancel()
-        if self._closed and not sequence.finished:
-            raise Unavailable("the engine was closed", retryable=True)
-        self._note(len(prompt), cached, sequence)
-        return Finished(sequence.finished or "stop", Usage(len(prompt), sequence.size, cached), sequence.matched)
+            gone = Unavailable("the engine was closed", retryable=True)
+            self._batch.fail(gone)
+            for job in arrived:
+                job.end(gone)
+            return False
+        for job in arrived:
+            try:
+                self._prepare(job)
+            except Exception as error:
+                job.end(error)
+            else:
+                self._batch.add(job)
+        return self._working
 
-    def _ahead(self, job: _Job, prompt: list[int], constraint: "Future[Held | Watch] | None") -> list[int]:
-        """Decode slices of the prompt while its grammar is compiled; what is left of it."""
-        while constraint and not constraint.done() and len(prompt) > SLICE and not job.given_up:
-            self._slot.decode(prompt[:SLICE], wanted=False)
-            self.stats.decodes += 1
-            prompt = prompt[SLICE:]
-        return prompt
+    def _prepare(self, job: _Job) -> None:
+        """The prompt as tokens. The grammar is compiled while it is decoded."""
+        job.tokens = self._vocabulary.prompt(job.prompt)
+        job.room = require_room(job.tokens, self._context)
+        if job.grammar is None:
+            return
+        job.constraint = self._beside.submit(self._compiler.start, job.grammar)
+        job.constraint.add_done_callback(lambda _: self._news.set())
+        if isinstance(job.grammar, Relay):
+            # Each tool is tried before the answer begins, so that what is wrong with one is told in time.
+            unchecked = self._compiler.unchecked(job.grammar)
+            job.checks = [self._beside.submit(self._compiler.check, job.grammar, name) for name in unchecked]
 
-    def _checks(self, grammar: Grammar | Relay | None) -> "list[Future[None]]":
-        """Each tool of a relay is tried while the prompt is decoded, so that what is wrong with it is told before the answer."""
-        if not isinstance(grammar, Relay):
-            return []
-        return [self._beside.submit(self._compiler.check, grammar, name) for name in self._compiler.unchecked(grammar)]
+    def sequence(self, sampling: Sampling, room: int, constraint: "Held | Watch | None") -> Sequence:
+        """An answer that is about to begin."""
+        return Sequence(self._vocabulary, sampling, room=room, constraint=constraint, fast_forward=self.fast_forward)
 
-    def _decode(self, job: _Job, sequence: Sequence, checks: "list[Future[None]]") -> None:
-        """Decode and choose in turn, until the answer is finished or nobody wants it any more."""
-        while not sequence.finished and not job.given_up:
-            part = sequence.pending[:SLICE]
-            del sequence.pending[:SLICE]
-            logits = self._slot.decode(part, wanted=not sequence.pending)
-            self.stats.decodes += 1
-            if logits is not None:
-                while checks:  # the first choice: what was not tried by now is tried when it is chosen
-                    if not (check := checks.pop()).cancel():
-                        check.result()
-                job.post(sequence.advance(logits))
-
-    def _note(self, prompt: int, cached: int, sequence: Sequence) -> None:
-        self.stats.prompt += prompt
-        self.stats.cached += cached
+    def note(self, finished: Finished, sequence: Sequence) -> None:
+        """An answer is finished."""
+        self.stats.decodes = self._batch.steps
+        self.stats.prompt += finished.usage.prompt
+        self.stats.cached += finished.usage.cached
         self.stats.sampled += sequence.sampled
         self.stats.forced += sequence.forced
 
