@@ -230,7 +230,8 @@ class Values:
 
             ways.append(Seq((members(schema, member, "", self.rules), Lit(close))))
         elif "type" in schema and "object" in types:
-            ways.append(Seq((JsonValue(UNMARKED), Lit(close))))
+            empty = types == place.read_types() == frozenset({"object"}) and not schema.keys() & {"required", "minProperties"}
+            ways.append(Seq((Many(JsonValue(UNMARKED), 0 if empty else 1, 1), Lit(close))))
         if "type" in schema and "array" in types:
 
             def item(one: Simple) -> Node:
