@@ -1,7 +1,7 @@
 """From a question over tools to the answer, on the default model: grounded answers, a chain, and a post that is asked about.
 
-Plain functions stand for the capabilities. What the model must do first is required of it, so that the tests are about the loop
-and not about how clever a small model is.
+Plain functions stand for the capabilities. What the model must do first is required of it, and it has the guards it is known to
+need, so that the tests are about the loop and not about how clever a small model is.
 """
 
 from collections.abc import Iterator
@@ -21,6 +21,7 @@ from callsmith.models import Options, open_model
 from callsmith.models.local import LocalModel
 from callsmith.models.weights import fetch
 from callsmith.runtime.execute import Limits
+from callsmith.runtime.guards import guarded
 from callsmith.runtime.loop import run, unanswered
 from callsmith.tools.functions import Functions, tool
 from callsmith.tools.wrap import Confirmed
@@ -44,7 +45,7 @@ def asked(text: str, first: str, *before: Message) -> Request:
 
 
 async def everything(model: LocalModel, toolset: Any, request: Request, **options: Any) -> list[RunEvent]:
-    return [event async for event in run(model, toolset, request, limits=Limits(iterations=2), **options)]
+    return [event async for event in run(guarded(model), toolset, request, limits=Limits(iterations=3), **options)]
 
 
 def turn(events: list[RunEvent]) -> TurnEnded:
