@@ -51,7 +51,7 @@ def pointer(tokens: Sequence[str | int]) -> str:
 
 def validate(schema: Schema, value: Json) -> list[Complaint]:
     """What is wrong with these arguments (or any value), worded for the model that wrote them; empty when nothing is."""
-    validator = _compiled(_canonical(schema))
+    validator = _validator(schema)
     try:
         errors = list(validator.iter_errors(dict(cast(Mapping[str, Json], value)) if isinstance(value, Mapping) else value))
     except ValueError as error:  # not JSON at all, or nested deeper than the validator follows
@@ -60,6 +60,20 @@ def validate(schema: Schema, value: Json) -> list[Complaint]:
     if len(errors) > _MOST_COMPLAINTS:
         complaints.append(Complaint("", f"and {len(errors) - _MOST_COMPLAINTS} more"))
     return complaints
+
+
+_seen: dict[int, tuple[Schema, jsonschema_rs.Validator]] = {}  # by the object, which is kept so that nothing else gets its id
+_MOST_SEEN = 1024
+
+
+def _validator(schema: Schema) -> jsonschema_rs.Validator:
+    """The validator of a schema. Schemas are values: one that was seen before is not looked into again."""
+    known = _seen.get(id(schema))
+    if known is None:
+        if len(_seen) >= _MOST_SEEN:
+            _seen.clear()
+        known = _seen[id(schema)] = (schema, _compiled(_canonical(schema)))
+    return known[1]
 
 
 def check_schema(schema: Schema, field: str | None = None) -> None:

@@ -142,7 +142,7 @@ def _result(call: Call, value: Any) -> Result:
 
 
 def _as_json(value: Any) -> Json:
-    if value is None or isinstance(value, str):
+    if value is None or type(value) in (str, bool, int):  # JSON as it is; a subclass (an enum) may not be
         return value
     from pydantic_core import to_json
 
