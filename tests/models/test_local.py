@@ -117,3 +117,11 @@ async def test_a_tool_that_is_not_there_cannot_be_chosen():
         await events(local, replace(ASK, choice=Choice.only("get_time")))
     with pytest.raises(UsageError, match="no tools"):
         await events(local, Request((Message.user("Hi"),), choice=Choice("required")))
+
+
+async def test_a_token_that_frames_messages_ends_the_answer_and_is_not_shown():
+    engine = Scripted(["Hello.<|im_start|>user\nAnd now?"], specials={"<|im_start|>": 1, "<|im_end|>": 2, "<tool_call>": 3})
+    local = LocalModel(engine, format_named("hermes"), Template(CHATML))
+    answer = await events(local, Request((Message.user("Hi!"),)))
+    assert "".join(event.text for event in answer if isinstance(event, Text)) == "Hello."
+    assert isinstance(answer[-1], Stopped) and answer[-1].reason == "stop"

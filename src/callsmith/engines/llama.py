@@ -15,7 +15,7 @@ from pathlib import Path
 from threading import Event, Lock
 
 from callsmith.core.errors import MissingExtra, QueueFull, Unavailable, UsageError
-from callsmith.core.values import Sampling
+from callsmith.core.values import Sampling, Usage
 from callsmith.engines import Finished, Piece
 from callsmith.engines.libllama import cores, load
 from callsmith.formats.prompt import Prompt
@@ -125,8 +125,8 @@ class _Job:
         self.engine.leave(self)
         for check in self.checks:
             check.cancel()
-        if isinstance(end, Finished) and self.sequence:
-            self.engine.note(end, self.sequence)
+        if self.sequence:
+            self.engine.note(end.usage if isinstance(end, Finished) else Usage(), self.sequence)
         if end is not None:
             self._send(end)
 
@@ -304,11 +304,11 @@ class LlamaEngine:
         """An answer that is about to begin."""
         return Sequence(self._vocabulary, sampling, room=room, constraint=constraint, fast_forward=self.fast_forward)
 
-    def note(self, finished: Finished, sequence: Sequence) -> None:
-        """An answer is finished."""
+    def note(self, usage: Usage, sequence: Sequence) -> None:
+        """An answer is over, finished or given up."""
         self.stats.decodes = self._batch.steps
-        self.stats.prompt += finished.usage.prompt
-        self.stats.cached += finished.usage.cached
+        self.stats.prompt += usage.prompt
+        self.stats.cached += usage.cached
         self.stats.sampled += sequence.sampled
         self.stats.forced += sequence.forced
 

@@ -18,7 +18,7 @@ from callsmith.core.events import (
     Unreadable,
 )
 from callsmith.core.values import ChoicePolicy, Output, Request, Sampling, Tool, Usage
-from callsmith.engines import Engine, Finished
+from callsmith.engines import Engine, Finished, Piece
 from callsmith.formats.layout import Format
 from callsmith.formats.prompt import Prompt, fit_id, prompt_for
 from callsmith.formats.read import Reader
@@ -68,6 +68,7 @@ class LocalModel:
         self.traits = traits
         self._read = format.also(*traits.also)
         self._specials = frozenset(engine.specials)
+        self._foreign = frozenset(text for text in engine.specials if text not in repr(self._read))  # of no marker of the format
         self._grammars = Grammars(format, relays=getattr(engine, "relays", False))
 
     @property
@@ -97,6 +98,11 @@ class LocalModel:
         reader = Reader(self._written(plan), plan.tools, prompt.opened, specials=self._specials)
         answer = _Answer(self.format.ids, bool(plan.tools), parallel=request.parallel is not False)
         written: list[str] = []
+
+        def spent(piece: Piece) -> Usage:
+            count = self.engine.count
+            return piece.usage or Usage(count(prompt.text), count("".join(written)))
+
         grammar = cast(Grammar | None, plan.grammar)  # a relay only for engines that take it
         async with aclosing(self.engine.generate(prompt, request.sampling, grammar)) as pieces:
             async for piece in pieces:
@@ -105,12 +111,17 @@ class LocalModel:
                         yield event
                     yield Stopped(answer.reason(piece.reason), piece.usage, matched=piece.matched)
                     return
+                if piece.special and piece.text in self._foreign and piece.text in prompt.text:
+                    # A token that frames messages: the model goes on with somebody else's turn, and its own is over.
+                    for event in answer.shown(reader.close()):
+                        yield event
+                    yield Stopped(answer.reason("stop"), spent(piece))
+                    return
                 written.append(piece.text)
                 for event in answer.shown(reader.feed(piece.text, piece.special)):
                     yield event
                 if answer.complete:
-                    count = self.engine.count
-                    yield Stopped("calls", piece.usage or Usage(count(prompt.text), count("".join(written))))
+                    yield Stopped("calls", spent(piece))
                     return
 
     def _plan(self, request: Request) -> _Plan:
