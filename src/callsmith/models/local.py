@@ -111,7 +111,7 @@ class LocalModel:
                         yield event
                     yield Stopped(answer.reason(piece.reason), piece.usage, matched=piece.matched)
                     return
-                if piece.special and piece.text in self._foreign and piece.text in prompt.text:
+                if piece.special and not answer.calling and piece.text in self._foreign and piece.text in prompt.text:
                     # A token that frames messages: the model goes on with somebody else's turn, and its own is over.
                     for event in answer.shown(reader.close()):
                         yield event
@@ -199,6 +199,7 @@ class _Answer:
         self._parallel = parallel
         self._ids: dict[int, str] = {}
         self._calls = 0
+        self.calling = False  # a call has begun and is not complete
 
     @property
     def complete(self) -> bool:
@@ -210,6 +211,8 @@ class _Answer:
         for event in events:
             if self.complete:
                 return
+            if isinstance(event, CallStarted | CallReady | Unreadable):
+                self.calling = isinstance(event, CallStarted)
             match event:
                 case CallStarted() | CallArguments() | CallReady() | Unreadable() if not self._callable:
                     continue
