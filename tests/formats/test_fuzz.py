@@ -74,7 +74,7 @@ def own_words(format: Format, text: str) -> str:
         part.item + part.open + part.close if isinstance(part, Calls) else (*nodes_of(part.open), *nodes_of(part.close))
         for part in format.parts
     ]
-    literals = {literal.strip() for nodes in parts for literal in literals_of(nodes)} | set(markers_of(format))
+    literals = {literal.strip() for nodes in parts for literal in literals_of(nodes)} | set(markers_of(format)) | set(format.drop)
     covered = [False] * len(text)
     for literal in literals - {""}:
         at = text.find(literal)
