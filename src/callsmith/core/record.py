@@ -161,6 +161,7 @@ TOOL = _record(
     idempotent=_FLAG,
     timeout=_optional(_NUMBER),
     source=_TEXT,
+    original=_TEXT,
 )
 USAGE = _record(Usage, prompt=_COUNT, completion=_COUNT, cached=_COUNT, reasoning=_COUNT)
 CONFIRMATION = _record(ConfirmationNeeded, id=_TEXT, call=CALL, reason=_TEXT, expires=_optional(_NUMBER))

@@ -24,7 +24,10 @@ def _no_parameters() -> Schema:
 
 @dataclass(frozen=True, slots=True)
 class Tool:
-    """What can be called. The first five fields are what a model sees; the rest says how to run it and stays off the wire."""
+    """What can be called. The first five fields are what a model sees; the rest says how to run it and stays off the wire.
+
+    `source` is where it comes from, `original` its name there if it has another one here.
+    """
 
     name: str
     description: str = ""
@@ -35,6 +38,7 @@ class Tool:
     idempotent: bool = False
     timeout: float | None = None
     source: str = ""
+    original: str = ""
 
     def __post_init__(self) -> None:
         if not TOOL_NAME.fullmatch(self.name):

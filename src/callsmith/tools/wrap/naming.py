@@ -37,7 +37,7 @@ class Routed:
         raise NotImplementedError
 
     async def tools(self) -> Sequence[Tool]:
-        return [replace(route.tool, name=name) for name, route in (await self._routes()).items()]
+        return [_shown(route.tool, name) for name, route in (await self._routes()).items()]
 
     async def call(self, call: Call, context: Context) -> AsyncIterator[Item]:
         routes = await self._routes()
@@ -118,7 +118,7 @@ class Filtered(Routed):
 
     def __init__(self, toolset: Toolset, *, allow: Which = "*", deny: Which = ()) -> None:
         self._toolset = toolset
-        self._allow, self._deny = _test(allow), _test(deny)
+        self._allow, self._deny = test_of(allow), test_of(deny)
 
     async def _routes(self) -> Mapping[str, Route]:
         tools = await self._toolset.tools()
@@ -135,12 +135,17 @@ def fitting(name: str) -> str:
     return fit if len(fit) <= LONGEST_NAME else _marked(fit, name)
 
 
+def _shown(tool: Tool, name: str) -> Tool:
+    """The tool under a name of ours. What it is called where it comes from is the innermost name."""
+    return tool if tool.name == name else replace(tool, name=name, original=tool.original or tool.name)
+
+
 def _marked(name: str, original: str) -> str:
     mark = f"_{sha256(original.encode()).hexdigest()[:8]}"
     return name[: LONGEST_NAME - len(mark)] + mark
 
 
-def _test(which: Which) -> Callable[[Tool], bool]:
+def test_of(which: Which) -> Callable[[Tool], bool]:
     if callable(which):
         return which
     patterns = (which,) if isinstance(which, str) else tuple(which)

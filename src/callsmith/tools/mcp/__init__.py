@@ -1,0 +1,14 @@
+"""MCP: the tools of other programs, as toolsets.
+
+    async with McpHost(read_servers(json.loads(text))) as host:
+        await run_tools(model, host, ...)
+
+`McpHost` is a `Toolset` over any number of servers, each supervised on its own. Needs the extra `callsmith[mcp]`.
+"""
+
+from callsmith.tools.mcp.config import ServerConfig, load_servers, read_servers
+from callsmith.tools.mcp.host import McpHost
+from callsmith.tools.mcp.questions import Question
+from callsmith.tools.mcp.supervised import State, Status
+
+__all__ = ["McpHost", "Question", "ServerConfig", "State", "Status", "load_servers", "read_servers"]

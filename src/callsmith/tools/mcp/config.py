@@ -1,0 +1,275 @@
+"""Which MCP servers there are, as everyone writes it down.
+
+    {"mcpServers": {
+        "files": {"command": "npx", "args": ["-y", "@modelcontextprotocol/server-filesystem", "/tmp"], "trust": true},
+        "issues": {"url": "https://example.org/mcp", "headers": {"Authorization": "Bearer ${ISSUES_TOKEN}"}, "approval": "ask"}}}
+
+The same in TOML has tables `[mcpServers.files]`. `${NAME}` is the environment's NAME, `${NAME:-other}` has something to fall back
+on. Keys that only other hosts understand are skipped; one that is nearly one of ours is an error.
+"""
+
+import difflib
+import json
+import re
+import tomllib
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal, TypeAlias, cast
+
+from callsmith.core.approval import Policy, Rule, Verdict
+from callsmith.core.errors import UsageError
+from callsmith.core.values import Json
+from callsmith.tools.wrap.naming import Prefix
+
+Transport: TypeAlias = Literal["stdio", "http", "sse"]
+
+STANDARD_TIMEOUT = 30.0  # seconds
+STANDARD_START = 30.0
+SECTIONS = ("mcpServers", "mcp_servers", "servers")
+_VARIABLE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)(?::-([^}]*))?\}")
+_NAME = re.compile(r"[A-Za-z0-9_.-]{1,64}")
+_TRANSPORTS: Mapping[str, Transport] = {
+    "stdio": "stdio",
+    "http": "http",
+    "streamable-http": "http",
+    "streamable_http": "http",
+    "streamableHttp": "http",
+    "sse": "sse",
+}
+_TEXTS = ("command", "cwd", "url", "httpUrl", "serverUrl", "type", "transport", "prefix", "protocol")
+_LISTS = ("args", "autoApprove", "alwaysAllow", "allow", "allowedTools", "includeTools", "deny", "disabledTools", "excludeTools")
+_OTHERS = ("env", "headers", "oauth", "trust", "approval", "timeout", "start_timeout", "sampling", "disabled", "enabled")
+_KEYS = frozenset((*_TEXTS, *_LISTS, *_OTHERS))
+_VERDICTS: tuple[Verdict, ...] = ("auto", "ask", "deny")
+
+
+@dataclass(frozen=True, slots=True)
+class OAuth:
+    """How to get a token from a server that wants one. Without a secret, a person logs in with a browser.
+
+    `private_key` (PEM) signs instead of a secret. What is left out is found out from the server.
+    """
+
+    client_id: str = ""
+    client_secret: str = field(default="", repr=False)
+    scope: str = ""
+    grant: Literal["authorization_code", "client_credentials"] = "authorization_code"
+    private_key: str = field(default="", repr=False)
+    algorithm: str = "ES256"
+    metadata_url: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class ServerConfig:
+    """One server: how it is reached, how far it is trusted, and which of its tools are used.
+
+    `trust`: what the server says of its own tools (that one only reads) is believed. `approval` is what happens to calls of
+    tools, by patterns of their names; the first that fits counts. `allow` and `deny` are patterns too.
+    """
+
+    name: str
+    command: str = ""
+    args: tuple[str, ...] = ()
+    env: Mapping[str, str] = field(default_factory=dict[str, str], repr=False)
+    cwd: str | None = None
+    url: str = ""
+    headers: Mapping[str, str] = field(default_factory=dict[str, str], repr=False)
+    transport: Transport = "stdio"
+    oauth: OAuth | None = None
+    trust: bool = False
+    approval: tuple[tuple[str, Verdict], ...] = ()
+    allow: tuple[str, ...] = ("*",)
+    deny: tuple[str, ...] = ()
+    prefix: Prefix = "auto"
+    timeout: float = STANDARD_TIMEOUT  # for a call
+    start_timeout: float = STANDARD_START
+    sampling: bool = False  # whether it may have our model write something
+    protocol: str = "auto"  # or "legacy", or a version
+
+    def __post_init__(self) -> None:
+        if not _NAME.fullmatch(self.name):
+            raise UsageError(f"MCP server {self.name!r}: a name is 1 to 64 letters, digits, '_', '-' or '.'", field="mcpServers")
+        if bool(self.command) == bool(self.url):
+            raise UsageError(f"MCP server {self.name}: either command or url has to be given", field=f"mcpServers.{self.name}")
+
+    @property
+    def source(self) -> str:
+        """What stands in `Tool.source`."""
+        return f"mcp:{self.name}"
+
+    @property
+    def rules(self) -> tuple[Rule, ...]:
+        """The approval policy as rules."""
+        reason = f"that is how {self.name} is configured"
+        return tuple(Rule(then, tools=tools, sources=self.source, reason=reason) for tools, then in self.approval)
+
+
+def policy_of(servers: Iterable[ServerConfig]) -> Policy:
+    """What the servers' configurations say of approval; calls with side effects are asked about where they say nothing."""
+    return Policy(tuple(rule for server in servers for rule in server.rules))
+
+
+def load_servers(path: Path, environment: Mapping[str, str]) -> tuple[ServerConfig, ...]:
+    """The servers of a JSON or TOML file."""
+    try:
+        text = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise UsageError(f"cannot read {path}: {error}") from error
+    try:
+        document = tomllib.loads(text) if path.suffix == ".toml" else json.loads(text)
+    except ValueError as error:
+        raise UsageError(f"{path} cannot be read: {error}") from error
+    try:
+        return read_servers(document, environment)
+    except UsageError as error:
+        raise UsageError(f"{path}: {error}", field=error.field) from error
+
+
+def read_servers(document: Json, environment: Mapping[str, str] | None = None) -> tuple[ServerConfig, ...]:
+    """The servers of a configuration; those that are disabled are left out."""
+    whole = _table(document, "the configuration")
+    section = next((name for name in SECTIONS if name in whole), None)
+    if section is None:
+        raise UsageError('no "mcpServers" in the configuration', field="mcpServers")
+    entries = _table(whole[section], section)
+    read = [_Entry(name, _table(entry, f"{section}.{name}"), environment or {}) for name, entry in entries.items()]
+    return tuple(one.server() for one in read if not one.get("disabled", bool, False) and one.get("enabled", bool, True))
+
+
+class _Entry:
+    """An entry of a configuration, read key by key."""
+
+    def __init__(self, name: str, data: Mapping[str, Json], environment: Mapping[str, str]) -> None:
+        self._name = name
+        self._data = data
+        self._environment = environment
+
+    def server(self) -> ServerConfig:
+        for key in self._data.keys() - _KEYS:
+            if meant := difflib.get_close_matches(key, _KEYS, 1, 0.8):
+                raise self._wrong(key, f"did you mean {meant[0]}?")
+        url = self._text("url") or self._text("httpUrl") or self._text("serverUrl")
+        return ServerConfig(
+            name=self._name,
+            command=self._text("command"),
+            args=self._texts("args"),
+            env=self._named_texts("env"),
+            cwd=self._text("cwd") or None,
+            url=url,
+            headers=self._named_texts("headers"),
+            transport=self._transport(url),
+            oauth=self._oauth(),
+            trust=self.get("trust", bool, False),
+            approval=self._approval(),
+            allow=self._texts("allow") or self._texts("allowedTools") or self._texts("includeTools") or ("*",),
+            deny=self._texts("deny") + self._texts("disabledTools") + self._texts("excludeTools"),
+            prefix=cast(Prefix, self._one_of("prefix", ("auto", "always", "never"), "auto")),
+            timeout=self._seconds("timeout", STANDARD_TIMEOUT),
+            start_timeout=self._seconds("start_timeout", STANDARD_START),
+            sampling=self.get("sampling", bool, False),
+            protocol=self._text("protocol") or "auto",
+        )
+
+    def get(self, key: str, kind: type[Any], standard: Any) -> Any:
+        value = self._data.get(key)
+        if value is None:
+            return standard
+        if not isinstance(value, kind) or (isinstance(value, bool) and kind is not bool):
+            raise self._wrong(key, f"expected {_KINDS[kind]}, found {value!r}")
+        return value
+
+    def _text(self, key: str) -> str:
+        return self._filled(key, self.get(key, str, ""))
+
+    def _texts(self, key: str) -> tuple[str, ...]:
+        values: list[Json] = self.get(key, list, [])
+        return tuple(self._filled(key, self._string(key, value)) for value in values)
+
+    def _named_texts(self, key: str) -> dict[str, str]:
+        table: Mapping[str, Json] = self.get(key, dict, {})
+        return {name: self._filled(key, self._string(key, value)) for name, value in table.items()}
+
+    def _string(self, key: str, value: Json) -> str:
+        if isinstance(value, bool) or not isinstance(value, str | int | float):
+            raise self._wrong(key, f"expected text, found {value!r}")
+        return str(value)
+
+    def _filled(self, key: str, text: str) -> str:
+        """The text with the environment's values in it."""
+
+        def value(found: re.Match[str]) -> str:
+            name, otherwise = found.groups()
+            if name in self._environment:
+                return self._environment[name]
+            if otherwise is None:
+                raise self._wrong(key, f"there is no environment variable {name}")
+            return otherwise
+
+        return _VARIABLE.sub(value, text)
+
+    def _seconds(self, key: str, standard: float) -> float:
+        value = self._data.get(key)
+        if value is None:
+            return standard
+        if isinstance(value, bool) or not isinstance(value, int | float) or value <= 0:
+            raise self._wrong(key, f"expected a number of seconds, found {value!r}")
+        return float(value)
+
+    def _one_of(self, key: str, allowed: tuple[str, ...], standard: str) -> str:
+        value: str = self.get(key, str, standard)
+        if value not in allowed:
+            raise self._wrong(key, f"expected one of {', '.join(allowed)}, found {value!r}")
+        return value
+
+    def _transport(self, url: str) -> Transport:
+        spelled = self._text("type") or self._text("transport")
+        if spelled and spelled not in _TRANSPORTS:
+            raise self._wrong("type", f"expected one of {', '.join(_TRANSPORTS)}, found {spelled!r}")
+        if not url:
+            return "stdio"
+        found = _TRANSPORTS.get(spelled, "http")
+        return "http" if found == "stdio" else found
+
+    def _oauth(self) -> OAuth | None:
+        if self._data.get("oauth") is None:
+            return None
+        if self._data["oauth"] is True:
+            return OAuth()
+        inner = _Entry(self._name, _table(self._data["oauth"], f"mcpServers.{self._name}.oauth"), self._environment)
+        grant = inner._one_of("grant", ("authorization_code", "client_credentials"), "authorization_code")
+        return OAuth(
+            client_id=inner._text("client_id"),
+            client_secret=inner._text("client_secret"),
+            scope=inner._text("scope"),
+            grant=cast(Literal["authorization_code", "client_credentials"], grant),
+            private_key=inner._text("private_key"),
+            algorithm=inner._text("algorithm") or "ES256",
+            metadata_url=inner._text("metadata_url"),
+        )
+
+    def _approval(self) -> tuple[tuple[str, Verdict], ...]:
+        """What is to happen by patterns of names; lists of tools that other hosts run without asking come first."""
+        names = self._texts("autoApprove") + self._texts("alwaysAllow")
+        free: list[tuple[str, Verdict]] = [(name, "auto") for name in names]
+        value = self._data.get("approval")
+        if value is None:
+            return tuple(free)
+        named = {"*": value} if isinstance(value, str) else _table(value, f"mcpServers.{self._name}.approval")
+        for pattern, verdict in named.items():
+            if verdict not in _VERDICTS:
+                raise self._wrong("approval", f"expected one of {', '.join(_VERDICTS)} for {pattern!r}, found {verdict!r}")
+            free.append((pattern, verdict))
+        return tuple(free)
+
+    def _wrong(self, key: str, why: str) -> UsageError:
+        return UsageError(f"MCP server {self._name}: {key}: {why}", field=f"mcpServers.{self._name}.{key}")
+
+
+_KINDS: Mapping[type, str] = {str: "text", bool: "true or false", list: "a list", dict: "a table"}
+
+
+def _table(value: Json, what: str) -> Mapping[str, Json]:
+    if not isinstance(value, Mapping):
+        raise UsageError(f"{what}: expected a table, found {value!r}", field="mcpServers")
+    return cast("Mapping[str, Json]", value)

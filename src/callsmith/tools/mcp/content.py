@@ -1,0 +1,79 @@
+"""What a server says, as our values: its tools, and what became of a call."""
+
+from typing import TYPE_CHECKING, assert_never
+
+from callsmith.core.errors import UsageError
+from callsmith.core.schema import check_schema
+from callsmith.core.values import Call, Json, Result, Tool
+from callsmith.tools.mcp.config import ServerConfig
+
+if TYPE_CHECKING:
+    import mcp_types as types
+
+
+def read_tool(listed: "types.Tool", config: ServerConfig) -> Tool | str:
+    """The tool, or why it cannot be offered."""
+    if listed.execution and listed.execution.task_support == "required":
+        return f"{listed.name} runs only as a task, which is not supported"
+    try:
+        check_schema(listed.input_schema)
+        return Tool(
+            name=listed.name,
+            description=listed.description or listed.title or "",
+            parameters=listed.input_schema,
+            output=listed.output_schema,
+            side_effects=_has_side_effects(listed.annotations, config.trust),
+            idempotent=config.trust and _is_idempotent(listed.annotations),
+            timeout=config.timeout,
+            source=config.source,
+        )
+    except UsageError as error:
+        return f"{listed.name} cannot be offered: {error}"
+
+
+def _has_side_effects(hints: "types.ToolAnnotations | None", trusted: bool) -> bool:
+    """Hints are taken from a server that is trusted; of another, every tool may do anything."""
+    if not trusted:
+        return True
+    if hints is None or (hints.read_only_hint is None and hints.destructive_hint is None):
+        return False  # the operator knows what the server does
+    return not hints.read_only_hint
+
+
+def _is_idempotent(hints: "types.ToolAnnotations | None") -> bool:
+    return hints is not None and bool(hints.read_only_hint or hints.idempotent_hint)
+
+
+def read_result(call: Call, answered: "types.CallToolResult") -> Result:
+    """What a model reads of it: the text, or else the structured content."""
+    content = _content(answered)
+    if answered.is_error:
+        return Result(call.id, call.name, content or "the tool failed and did not say why", ok=False, code="tool_error")
+    return Result(call.id, call.name, content)
+
+
+def _content(answered: "types.CallToolResult") -> Json:
+    words = [_words(block) for block in answered.content]
+    if answered.structured_content is not None and not any(words):
+        return answered.structured_content
+    return "\n".join(words)
+
+
+def _words(block: "types.ContentBlock") -> str:
+    """A block in words: what is no text is described."""
+    import mcp_types as types
+
+    match block:
+        case types.TextContent():
+            return block.text
+        case types.ImageContent() | types.AudioContent():
+            return f"[{block.type}, {block.mime_type}, {len(block.data) * 3 // 4} bytes]"
+        case types.ResourceLink():
+            return f"[resource {block.title or block.name}: {block.uri}]"
+        case types.EmbeddedResource():
+            inside = block.resource
+            if isinstance(inside, types.TextResourceContents):
+                return f"[resource {inside.uri}]\n{inside.text}"
+            return f"[resource {inside.uri}, {inside.mime_type or 'binary'}, {len(inside.blob) * 3 // 4} bytes]"
+        case _:
+            assert_never(block)

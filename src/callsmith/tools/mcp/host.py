@@ -1,0 +1,93 @@
+"""McpHost: the tools of several MCP servers as one toolset.
+
+async with McpHost(load_servers(Path("mcp.json"), os.environ)) as host:
+    for status in host.status():
+        print(status.name, status.state, status.tools)
+"""
+
+import asyncio
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+
+from callsmith.core.approval import Policy
+from callsmith.core.values import Tool
+from callsmith.tools.mcp.config import ServerConfig, policy_of
+from callsmith.tools.mcp.link import Auth
+from callsmith.tools.mcp.questions import Answering
+from callsmith.tools.mcp.supervised import STANDARD_REFRESH, Status, Supervised
+from callsmith.tools.wrap.naming import Route, Routed, fitting
+
+NOBODY = Answering()
+
+
+class McpHost(Routed):
+    """A toolset over MCP servers. They are started all at once when one is first needed, or by `start`.
+
+    Names are made to fit every API. A server that is down takes none of the others with it.
+    """
+
+    def __init__(
+        self,
+        servers: Iterable[ServerConfig],
+        *,
+        answering: Answering = NOBODY,
+        refresh: float = STANDARD_REFRESH,
+        auth: Auth | None = None,
+    ) -> None:
+        self._servers = {one.name: Supervised(one, answering, refresh=refresh, auth=auth) for one in servers}
+        self._hidden: tuple[tuple[str, str], ...] = ()
+
+    @property
+    def policy(self) -> Policy:
+        """What the configuration says of approval, for `Confirmed`."""
+        return policy_of(server.config for server in self._servers.values())
+
+    def start(self) -> None:
+        """Begin to start all servers; nothing is waited for."""
+        for server in self._servers.values():
+            server.start()
+
+    async def close(self) -> None:
+        """End all servers, with all their processes."""
+        await asyncio.gather(*(server.close() for server in self._servers.values()))
+
+    async def __aenter__(self) -> "McpHost":
+        self.start()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
+    def status(self) -> tuple[Status, ...]:
+        """How each server is."""
+        hidden = self._hidden
+        return tuple(
+            replace(server.status, notices=(*server.status.notices, *(why for where, why in hidden if where == name)))
+            for name, server in self._servers.items()
+        )
+
+    async def _routes(self) -> Mapping[str, Route]:
+        servers = self._servers.values()
+        lists = await asyncio.gather(*(server.tools() for server in servers))
+        found = [(server, tool) for server, tools in zip(servers, lists, strict=True) for tool in tools]
+        names = _names([(server.config, tool) for server, tool in found])
+        routes: dict[str, Route] = {}
+        hidden: list[tuple[str, str]] = []
+        for (server, tool), name in zip(found, names, strict=True):
+            if name in routes:
+                hidden.append((server.config.name, f"{tool.name}: another tool is called {name} already"))
+            else:
+                routes[name] = Route(server, tool)
+        self._hidden = tuple(hidden)
+        return routes
+
+
+def _names(tools: Sequence[tuple[ServerConfig, Tool]]) -> list[str]:
+    """What the tools are called here: with the server's name in front where that is wanted, or needed to tell them apart."""
+    counts = Counter(fitting(tool.name) for _, tool in tools)
+    names: list[str] = []
+    for config, tool in tools:
+        alone = config.prefix == "never" or (config.prefix == "auto" and counts[fitting(tool.name)] == 1)
+        names.append(fitting(tool.name if alone else f"{config.name}_{tool.name}"))
+    return names
