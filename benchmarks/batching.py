@@ -1,152 +1,306 @@
 """Tool calls for one and for many at once, beside llama.cpp's own server in the same process, with the same file and threads.
 
-Ours and theirs are asked in turn, so that what else the machine does falls on both. A call is a success if it names the tool and
-its arguments are valid.
+Theirs is asked in two ways. With the same text: it gets our rendering of the request through its completion endpoint, and our
+grammar as GBNF, so that both read and write the same. And as a chat, with `tool_choice: required`, where it does as it likes:
+with a template that knows no tools it tells the model of none, and no call comes.
+
+A call is a success if it is of the tool that was asked for and its arguments fit the schema. Who is asked takes turns, so that
+what else the machine does falls on all; the seconds of CPU tell what the clock does not on a busy machine.
 """
 
 import asyncio
 import json
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
-from itertools import product
+from dataclasses import dataclass, field, replace
+from statistics import mean
 from typing import Any
 
-from benchmarks.constrained import TOOL, WEATHER
 from benchmarks.table import show
 from callsmith.core.events import CallReady, Stopped
 from callsmith.core.schema import validate
-from callsmith.core.values import Call, Choice, Message, Request, Result, Sampling
+from callsmith.core.values import Call, Choice, Message, Request, Result, Sampling, Tool
+from callsmith.engines.llama import LlamaEngine
+from callsmith.formats.parse import parse
+from callsmith.formats.prompt import Prompt, prompt_for
+from callsmith.grammar.calls import grammar_for
+from callsmith.grammar.upstream import for_llama_server
 from callsmith.models import Options, open_model
 from callsmith.models.local import LocalModel
 from callsmith.models.weights import fetch
 from callsmith.wire.openai_chat import ChatRequest, write_request
 
 THREADS, CONTEXT, LIVE, MOST = 2, 8192, 8, 96
-CITIES = ("Paris", "Miami", "Oslo", "Lima", "Cairo", "Quito", "Kyoto", "Boston", "Rome", "Delhi")
-QUESTIONS = [
-    f"What will the weather be like in {city} over the next {days} days, in {unit}?"
-    for city, days, unit in product(CITIES, (2, 3, 5), ("celsius", "fahrenheit"))
-]
+TURNS = 4  # second turns
+PAUSE = 1.0  # seconds a tool takes
+TEXT = {"type": "string", "maxLength": 40}
+COUNT = {"type": "integer", "minimum": 1, "maximum": 1000}
+
+
+def tool(name: str, about: str, **properties: Any) -> Tool:
+    schema = {"type": "object", "properties": properties, "required": [*properties], "additionalProperties": False}
+    return Tool(name, about, schema)
+
+
+# Tools, each with a question and what is put into it; four are offered at a time.
+UNIT, SWITCH = {"enum": ["celsius", "fahrenheit"]}, {"type": "boolean"}
+CITIES, PEOPLE = ("Paris", "Oslo", "Lima", "Cairo", "Kyoto"), ("Ada", "Ben", "Cleo", "Dan", "Eva")
+ASKED = (
+    (
+        tool("get_weather", "The weather in a city.", city=TEXT, unit=UNIT),
+        "Weather in {}?",
+        CITIES,
+    ),
+    (tool("get_time", "The local time in a city.", city=TEXT), "What time is it in {} now?", CITIES),
+    (tool("set_timer", "Start a timer.", minutes=COUNT), "Set a timer for {} minutes.", ("3", "5", "12", "45", "90")),
+    (tool("send_message", "Send somebody a message.", to=TEXT, text=TEXT), "Send {} a message: I am late.", PEOPLE),
+    (tool("play_song", "Play a song.", title=TEXT), "Play the song {}.", ("Yesterday", "Imagine", "Hello", "Thriller", "Africa")),
+    (
+        tool("set_volume", "Set the volume.", percent=COUNT),
+        "Set the volume to {}.",
+        ("10", "20", "35", "60", "80"),
+    ),
+    (tool("search_web", "Search the web.", query=TEXT), "Search the web for {}.", ("owls", "chess", "tea", "Mars", "jazz")),
+    (tool("call_person", "Make a phone call.", person=TEXT), "Call {} on the phone.", PEOPLE),
+    (tool("add", "Add two numbers.", a=COUNT, b=COUNT), "Add {} and 7.", ("3", "15", "28", "99", "120")),
+    (
+        tool("translate", "Translate a word.", word=TEXT, to=TEXT),
+        "Translate {} to French.",
+        ("dog", "sun", "tree", "fish", "egg"),
+    ),
+    (tool("book_table", "Book a table.", place=TEXT, people=COUNT), "Book a table at {} for 4 people.", CITIES),
+    (
+        tool("turn_light", "Switch a light.", room=TEXT, on=SWITCH),
+        "Turn on the light in {}.",
+        ("A1", "B2", "C3", "D4", "E5"),
+    ),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """What is asked, with which tools, and which of them it should be."""
+
+    text: str
+    tools: tuple[Tool, ...]
+    right: Tool
+
+    @property
+    def request(self) -> Request:
+        sampling = Sampling(temperature=0.0, max_tokens=MOST)
+        return Request((Message.user(self.text),), self.tools, Choice("required"), parallel=False, sampling=sampling)
+
+
+def questions() -> Iterator[Question]:
+    for kinds in (ASKED[start : start + 4] for start in range(0, len(ASKED), 4)):
+        tools = tuple(kind[0] for kind in kinds)
+        for number in range(5):
+            yield from (Question(text.format(values[number]), tools, right) for right, text, values in kinds)
 
 
 @dataclass(frozen=True, slots=True)
 class Told:
-    """One answer: its tokens, and the call in it if it is valid."""
+    """One answer: its tokens, its call, and the tokens of the prompt that were read for it."""
 
     tokens: int
     call: Call | None
+    read: int
 
 
 Ask = Callable[[Request], Awaitable[Told]]
 
 
-def asked(question: str) -> Request:
-    sampling = Sampling(temperature=0.0, max_tokens=MOST)
-    return Request((Message.user(question),), (TOOL,), Choice("required"), parallel=False, sampling=sampling)
+class Ours:
+    """callsmith."""
+
+    def __init__(self, name: str) -> None:
+        self.model: LocalModel = open_model(name, Options(context=CONTEXT, threads=THREADS, live=LIVE))
+
+    async def chat(self, request: Request) -> Told:
+        call, usage = None, None
+        async for event in self.model.stream(request):
+            if isinstance(event, CallReady):
+                call = event.call
+            elif isinstance(event, Stopped):
+                usage = event.usage
+        assert usage is not None
+        return Told(usage.completion, call, usage.prompt - usage.cached)
+
+    async def rest(self) -> None:
+        """Until nothing is computed any more: it would be counted as the other's."""
+        engine = self.model.engine
+        assert isinstance(engine, LlamaEngine)
+        while engine.working:
+            await asyncio.sleep(0.005)
 
 
-def ours(model: LocalModel) -> Ask:
-    async def ask(request: Request) -> Told:
-        call, tokens = None, 0
-        async for event in model.stream(request):
-            match event:
-                case CallReady():
-                    call = event.call
-                case Stopped():
-                    tokens = event.usage.completion
-                case _:
-                    pass
-        return Told(tokens, call if call and valid(call.name, call.arguments) else None)
+class Theirs:
+    """llama.cpp's server. `model` is ours, for the text of a prompt."""
 
-    return ask
+    def __init__(self, name: str, model: LocalModel) -> None:
+        import xllamacpp
 
+        params: Any = xllamacpp.CommonParams()
+        params.model.path, params.n_ctx, params.n_parallel, params.kv_unified = str(fetch(name)), CONTEXT, LIVE, True
+        params.cpuparams.n_threads = params.cpuparams_batch.n_threads = THREADS
+        params.verbosity, params.use_jinja = 0, True
+        self._server: Any = xllamacpp.Server(params)
+        self._threads = ThreadPoolExecutor(LIVE)
+        self._model = model
 
-def theirs(path: str) -> Ask:
-    import xllamacpp
-
-    params: Any = xllamacpp.CommonParams()
-    params.model.path, params.n_ctx, params.n_parallel, params.kv_unified = path, CONTEXT, LIVE, True
-    params.cpuparams.n_threads = params.cpuparams_batch.n_threads = THREADS
-    params.verbosity, params.use_jinja = 0, True
-    server: Any = xllamacpp.Server(params)
-    threads = ThreadPoolExecutor(LIVE)
-
-    async def ask(request: Request) -> Told:
-        body = write_request(ChatRequest("m", request))
-        reply = await asyncio.get_running_loop().run_in_executor(threads, server.handle_chat_completions, body)
-        if "choices" not in reply:
-            return Told(0, None)
+    async def chat(self, request: Request) -> Told:
+        reply = await self._asked(self._server.handle_chat_completions, write_request(ChatRequest("m", request)))
         made = [one["function"] for one in reply["choices"][0]["message"].get("tool_calls") or ()]
-        good = [Call(one["name"], json.loads(one["arguments"]), "c1") for one in made if readable(one)]
-        return Told(reply["usage"]["completion_tokens"], good[0] if good else None)
+        return Told(reply["usage"]["completion_tokens"], _call(made[0]) if made else None, reply["timings"]["prompt_n"])
 
-    return ask
+    async def complete(self, request: Request) -> Told:
+        """Our text of the same request, and our grammar where a call must come."""
+        model = self._model
+        prompt = prompt_for(request, request.tools, model.template, model.format, frozenset(model.engine.specials))
+        body = {"prompt": prompt.text, "n_predict": request.sampling.max_tokens, "temperature": 0.0, "cache_prompt": True}
+        reply = await self._asked(self._server.handle_completions, body | self._grammar(request, prompt))
+        text = reply["content"] if "content" in reply else reply["choices"][0]["text"]
+        calls = parse(model.format, text, request.tools, prompt.opened).calls
+        timings = reply["timings"]
+        return Told(timings["predicted_n"], replace(calls[0], id="call00001") if calls else None, timings["prompt_n"])
+
+    def _grammar(self, request: Request, prompt: Prompt) -> dict[str, Any]:
+        if request.choice.mode != "required":
+            return {}
+        grammar = grammar_for(self._model.format, request.tools, request.choice, parallel=False, opened=prompt.opened)
+        assert grammar is not None
+        return dict(for_llama_server(grammar, self._model.engine.specials).body)
+
+    async def _asked(self, handle: Callable[[Any], Any], body: Any) -> Any:
+        reply = await asyncio.get_running_loop().run_in_executor(self._threads, handle, body)
+        if "timings" not in reply:
+            raise AssertionError(f"llama.cpp's server refuses: {reply}")
+        return reply
 
 
-def readable(made: dict[str, str]) -> bool:
+def _call(made: dict[str, str]) -> Call | None:
     try:
-        return valid(made["name"], json.loads(made["arguments"]))
+        return Call(made["name"], json.loads(made["arguments"]), "call00001")
     except ValueError:
-        return False
+        return None
 
 
-def valid(name: str, arguments: Any) -> bool:
-    return name == TOOL.name and not validate(WEATHER, arguments)
+@dataclass(slots=True)
+class Spent:
+    """What was done, and what it took."""
+
+    seconds: list[float] = field(default_factory=list[float])
+    computing: list[float] = field(default_factory=list[float])
+    told: list[Told] = field(default_factory=list[Told])
+    good: int = 0
+
+    async def on(self, ask: Ask, asked: list[Request]) -> list[Told]:
+        """Ask all of them at once."""
+        began, busy = time.perf_counter(), time.process_time()
+        answers = await asyncio.gather(*map(ask, asked))
+        self.seconds.append(time.perf_counter() - began)
+        self.computing.append(time.process_time() - busy)
+        self.told += answers
+        return answers
+
+    @property
+    def speed(self) -> float:
+        return sum(told.tokens for told in self.told) / sum(self.seconds)
+
+    @property
+    def cost(self) -> float:
+        """Seconds of CPU an answer."""
+        return sum(self.computing) / len(self.told)
 
 
-async def at_once(ask: Ask, questions: list[str]) -> tuple[float, list[Told]]:
-    """Ask all of them; how long it took, and the answers."""
-    began = time.perf_counter()
-    answers = await asyncio.gather(*(ask(asked(question)) for question in questions))
-    return time.perf_counter() - began, answers
+def good(question: Question, told: Told) -> bool:
+    call = told.call
+    return call is not None and call.name == question.right.name and not validate(question.right.parameters, call.arguments)
 
 
-async def second_turn(ask: Ask, city: str) -> float:
-    """How long it takes to the first token once the tool has answered. The call is a given one, the same for both.
+async def rounds(ours: Ours, ways: dict[str, Ask], asked: list[Question]) -> dict[tuple[str, int], Spent]:
+    """All questions, so many at once, and one of each round alone."""
+    spent = {(way, count): Spent() for way in ways for count in (1, LIVE)}
+    order = list(ways)
+    for ask in ways.values():  # what is done once is done before
+        await ask(Question("Weather in Rome?", ASKED[0][0:1], ASKED[0][0]).request)
+    for start in range(0, len(asked), LIVE):
+        part = asked[start : start + LIVE]
+        alone = replace(part[0], text=f"Please! {part[0].text}")
+        for way in order:
+            for count, asking in ((1, [alone]), (LIVE, part)):
+                answers = await spent[way, count].on(ways[way], [question.request for question in asking])
+                spent[way, count].good += sum(map(good, asking, answers))
+                await ours.rest()
+        order.reverse()
+    return spent
 
-    Nothing is required here: a token that a grammar forces would take no time at all.
-    """
-    question = f"In {city}, how is the weather for 4 days, in celsius? " + "Please be precise about each of the days. " * 20
-    first = replace(asked(question), choice=Choice(), sampling=Sampling(temperature=0.0, max_tokens=8))
-    await ask(first)
-    call = Call(TOOL.name, {"city": city, "unit": "celsius", "days": 4}, "call00001")
-    done = (*first.messages, Message.assistant(calls=[call]), Message.tool(Result(call.id, call.name, "sunny, 21 degrees")))
-    began = time.perf_counter()
-    await ask(replace(first, messages=done, sampling=Sampling(temperature=0.0, max_tokens=1)))
-    return time.perf_counter() - began
+
+async def second_turns(ours: Ours, ways: dict[str, Ask], turns: int) -> dict[str, Spent]:
+    """From when the tool has answered to the first token of what the model says to it."""
+    spent = {way: Spent() for way in ways}
+    for number in range(turns):
+        kind, text, values = ASKED[number % 4]
+        question = Question(f"Hello! {text.format(values[0])}", tuple(one[0] for one in ASKED[:4]), kind)
+        for way, ask in ways.items():
+            first = question.request
+            told = await ask(first)
+            if told.call is None:
+                continue
+            call = replace(told.call, id="call00001")
+            done = (*first.messages, Message.assistant(calls=[call]), Message.tool(Result(call.id, call.name, "done, all well")))
+            await asyncio.sleep(PAUSE)
+            await ours.rest()
+            # Nothing is required here: a token that a grammar forces would take no time at all.
+            second = replace(first, messages=done, choice=Choice(), sampling=Sampling(temperature=0.0, max_tokens=1))
+            await spent[way].on(ask, [second])
+            await ours.rest()
+    return spent
 
 
-async def compare(sides: dict[str, Ask], questions: list[str]) -> None:
-    spent = {(side, count): [0.0, 0.0] for side in sides for count in (1, LIVE)}
-    good = dict.fromkeys(sides, 0)
-    for ask in sides.values():  # what is done once is done before
-        await ask(asked("How is the weather in Vienna?"))
-    for start in range(0, len(questions), LIVE):
-        part = questions[start : start + LIVE]
-        for side, ask in sides.items():
-            for count in (1, LIVE):
-                seconds, answers = await at_once(ask, part if count == LIVE else [part[0] + " Thanks."])
-                spent[side, count][0] += seconds
-                spent[side, count][1] += sum(answer.tokens for answer in answers)
-                good[side] += sum(answer.call is not None for answer in answers) if count == LIVE else 0
-    turns = {side: min([await second_turn(ask, city) for city in CITIES[:3]]) for side, ask in sides.items()}
-    speed = {key: tokens / seconds for key, (seconds, tokens) in spent.items()}
-    rows = [(f"tokens/s, {count} at once", *(speed[side, count] for side in sides)) for count in (1, LIVE)]
-    asks = -(-len(questions) // LIVE)
-    rows += [(f"seconds to answer {count}", *(spent[side, count][0] / asks for side in sides)) for count in (1, LIVE)]
-    rows.append((f"valid calls of {len(questions)}", *(float(good[side]) for side in sides)))
-    rows.append(("second turn: seconds to the first token", *turns.values()))
-    show(
-        "Tool calls, ours and llama.cpp's server",
-        ("", *sides, "ratio"),
-        [(*row, row[1] / row[2] if row[2] else "-") for row in rows],
+async def compare(name: str, asked: list[Question], turns: int = TURNS) -> None:
+    ours = Ours(name)
+    theirs = Theirs(name, ours.model)
+    ways: dict[str, Ask] = {"callsmith": ours.chat, "llama.cpp, same text": theirs.complete, "llama.cpp, chat": theirs.chat}
+    spent = await rounds(ours, ways, asked)
+    one, many = ([spent[way, count] for way in ways] for count in (1, LIVE))
+    _show(
+        f"{name}: tool calls, ours and llama.cpp's server, {THREADS} threads",
+        [*ways],
+        [
+            (f"right and valid calls, of {len(asked)}", [float(way.good) for way in many]),
+            ("tokens a second, 1 at once", [way.speed for way in one]),
+            (f"tokens a second, {LIVE} at once", [way.speed for way in many]),
+            ("seconds to answer 1", [mean(way.seconds) for way in one]),
+            (f"seconds to answer {LIVE}", [mean(way.seconds) for way in many]),
+            ("CPU seconds an answer, 1 at once", [way.cost for way in one]),
+            (f"CPU seconds an answer, {LIVE} at once", [way.cost for way in many]),
+            ("tokens of an answer", [mean(told.tokens for told in way.told) for way in many]),
+            ("tokens read for it", [mean(told.read for told in way.told) for way in many]),
+        ],
+    )
+    after = {way: found for way, found in (await second_turns(ours, ways, turns)).items() if found.told}
+    ours.model.engine.close()
+    _show(
+        f"{name}: the second turn, {PAUSE:g} s after the call; only of those who made one",
+        [*after],
+        [
+            ("seconds to the first token", [mean(way.seconds) for way in after.values()]),
+            ("CPU seconds to the first token", [mean(way.computing) for way in after.values()]),
+            ("tokens of the prompt read", [mean(told.read for told in way.told) for way in after.values()]),
+        ],
     )
 
 
-def main(name: str, questions: list[str] = QUESTIONS) -> None:
-    model = open_model(name, Options(context=CONTEXT, threads=THREADS, live=LIVE))
-    sides = {"callsmith": ours(model), "llama.cpp": theirs(str(fetch(name)))}
-    asyncio.run(compare(sides, questions))
-    model.engine.close()
+def _show(title: str, ways: list[str], rows: list[tuple[str, list[float]]]) -> None:
+    heads = ("", ways[0], *(head for way in ways[1:] for head in (way, "ratio")))
+    lines: list[tuple[object, ...]] = []
+    for what, (first, *others) in rows:
+        ratios = ((other, first / other if other else "-") for other in others)
+        lines.append((what, first, *(cell for pair in ratios for cell in pair)))
+    show(title, heads, lines)
+
+
+def main(name: str) -> None:
+    asyncio.run(compare(name, list(questions())))

@@ -1,9 +1,15 @@
-"""Other grammar engines on the same tools and the same vocabulary: xgrammar, and llama.cpp's own. Each where it can be had."""
+"""Other grammar engines on the same tools and the same vocabulary: xgrammar, and llama.cpp's own. Each where it can be had.
+
+`make rivals` puts xgrammar and what it needs into a folder of its own, which comes last: what is pinned stays so.
+"""
 
 import ctypes as C
+import os
+import sys
 import time
 from collections.abc import Iterator, Sequence
 from importlib import import_module
+from pathlib import Path
 from typing import Any, Protocol
 
 import numpy as np
@@ -35,6 +41,8 @@ class XGrammar:
     name, most = "xgrammar", 500
 
     def __init__(self, vocabulary: Vocabulary) -> None:
+        sys.path.append(str(Path(__file__).parents[1] / ".venv-rivals"))
+        os.environ.setdefault("TVM_FFI_DISABLE_TORCH_C_DLPACK", "1")  # it would be compiled first, and is not needed here
         self._module: Any = import_module("xgrammar")
         self._torch: Any = import_module("torch")
         kinds, self._size = self._module.VocabType, vocabulary.size

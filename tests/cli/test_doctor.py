@@ -23,7 +23,8 @@ def line_of(out: str, what: str) -> str:
     return next(line for line in out.splitlines() if line[5:].startswith(what))
 
 
-def test_where_everything_is_there_every_line_says_ok(callsmith):
+def test_where_everything_is_there_every_line_says_ok(callsmith, monkeypatch):
+    monkeypatch.setattr(libllama, "processor", lambda: "")
     told = callsmith(*SCRIPTED)
     assert told.code == 0
     lines = [line for line in told.out.splitlines() if not line.startswith(" ")]
@@ -72,6 +73,18 @@ def test_a_library_of_another_build_fails(callsmith, monkeypatch, tmp_path):
     assert told.code == 1
     assert line_of(told.out, "llama.cpp").startswith("fail")
     assert "unset it" in told.out
+
+
+def test_a_library_without_code_for_the_processor_is_a_warning_with_the_way_to_a_faster_one(callsmith, monkeypatch):
+    library = libllama.load()
+    monkeypatch.setattr(libllama, "processor", lambda: "fp asimd asimddp")
+    monkeypatch.setattr(library, "uses", "CPU : NEON = 1 | ")
+    told = callsmith(*SCRIPTED)
+    assert told.code == 0
+    assert line_of(told.out, "llama.cpp").startswith("warn")
+    assert f"{libllama.FASTER}, and set CALLSMITH_LIBLLAMA=" in told.out
+    monkeypatch.setattr(library, "uses", "CPU : NEON = 1 | DOTPROD = 1 | ")
+    assert line_of(callsmith(*SCRIPTED).out, "llama.cpp").startswith("ok")
 
 
 def test_a_part_that_is_not_installed_is_a_warning_with_the_way_to_get_it(callsmith, monkeypatch):

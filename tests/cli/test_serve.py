@@ -14,13 +14,16 @@ import httpx2
 import pytest
 import uvicorn
 
-from callsmith.cli.serve import is_loopback
+from callsmith.cli.serve import is_loopback, opened
+from callsmith.core.errors import QueueFull
+from callsmith.core.values import Message, Request
 from callsmith.engines.scripted import Scripted
 from callsmith.formats import format_named
 from callsmith.formats.template import CHATML, Template
 from callsmith.models.local import LocalModel
 from callsmith.server.app import create_app
 from callsmith.server.draining import Draining
+from callsmith.server.settings import Llm, Settings
 
 ASK = {"model": "scripted", "messages": [{"role": "user", "content": "Hi"}]}
 
@@ -108,6 +111,27 @@ def test_the_users_own_file_is_read_without_being_named(callsmith, tmp_path, mon
     assert f"port = 4711  # {tmp_path / 'callsmith.toml'}" in told.out
     assert "tokens = 9  # --set" in told.out
     assert 'host = "127.0.0.1"\n' in told.out
+
+
+def test_how_many_answers_are_made_at_once_and_how_many_wait_can_be_said(callsmith):
+    told = callsmith("serve", "--print-config", "--concurrency", "2", "--queue", "3")
+    assert "concurrency = 2  # --concurrency" in told.out
+    assert "queue = 3  # --queue" in told.out
+    assert "--concurrency" in callsmith("serve", "--help").out
+
+
+@pytest.mark.weights
+async def test_the_engine_makes_and_lets_wait_as_many_answers_as_the_settings_say():
+    pytest.importorskip("xllamacpp")
+    model = opened("smollm2-135m", Settings(queue=3, llm=Llm(context=256, concurrency=2)))
+
+    async def first() -> object:
+        return await anext(model.stream(Request((Message.user("Hi"),))))
+
+    tasks = [asyncio.create_task(first()) for _ in range(6)]
+    outcomes = await asyncio.gather(*tasks, return_exceptions=True)
+    model.engine.close()
+    assert [isinstance(outcome, QueueFull) for outcome in outcomes] == [False] * 5 + [True]
 
 
 @pytest.mark.parametrize(

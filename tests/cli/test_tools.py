@@ -1,6 +1,7 @@
 """`callsmith tools`, and `--trace`, which gives it something to report on."""
 
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -42,6 +43,16 @@ def test_tools_are_listed_with_what_they_cost_and_whether_they_do_something(call
     assert {row["side_effects"] for row in rows} == {True, False}
     assert all(10 < row["tokens"] < 1000 for row in rows)
     assert f"{len(rows)} tools, about {sum(row['tokens'] for row in rows)} tokens" in told.out
+
+
+def test_a_model_counts_what_its_tools_cost(callsmith):
+    told = callsmith("tools", "list", "--model", "scripted:hello")
+    assert "~" not in told.out
+    rows = json.loads(callsmith("tools", "list", "--model", "scripted:hello", "--json").out)
+    whole = int(re.search(r"(\d+) tokens of every prompt \(scripted:hello\)", told.out)[1])
+    apart = sum(row["tokens"] for row in rows)
+    assert 0 < apart <= whole < 2 * apart  # what frames them all is nobody's cost
+    assert f"python: {len(rows)} tools, {apart} tokens" in told.out
 
 
 def test_a_longer_description_costs_more(callsmith, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):

@@ -65,6 +65,7 @@ TOOLS = built(
     idempotent=FLAG,
     timeout=SECONDS,
     source=TEXT,
+    original=TEXT,
 )
 CONFIRMATIONS = built(ConfirmationNeeded, id=TEXT, call=CALLS, reason=TEXT, expires=SECONDS)
 DECISIONS = built(Approved, arguments=st.none() | OBJECT, remember=FLAG) | built(Denied, message=TEXT)

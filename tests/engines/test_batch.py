@@ -88,9 +88,12 @@ class Asked:
 
     exact = False
 
-    def __init__(self, number: int, tokens: list[int], wanted: int = 5, *, fails_at: int | None = None) -> None:
+    def __init__(
+        self, number: int, tokens: list[int], wanted: int = 5, *, fails_at: int | None = None, session: str = ""
+    ) -> None:
         self.number, self.tokens, self.wanted, self.fails_at = number, tokens, wanted, fails_at
         self.room = 1000
+        self.session = session
         self.flag = new_flag()
         self.ready = True
         self.told: list[Piece] = []
@@ -204,6 +207,65 @@ def test_a_second_turn_pays_only_for_what_is_new() -> None:
     finish(batch)
     assert isinstance(second.ended[0], Finished)
     assert second.ended[0].usage.cached == 100 + 9  # the last token was chosen, but never decoded
+
+
+def test_when_nobody_wants_anything_the_end_of_an_answer_is_decoded_for_the_next_turn() -> None:
+    first = Asked(1, prompt(1, 100), 10)
+    batch = batch_of(first)
+    finish(batch)
+    assert batch.busy
+    assert batch.step()
+    assert not batch.busy
+    assert not batch.step()
+    second = Asked(2, [*first.tokens, *(10_000 + number for number in range(1, 11)), *prompt(2, 7)])
+    batch.add(second)
+    finish(batch)
+    assert isinstance(second.ended[0], Finished)
+    assert second.ended[0].usage.cached == 100 + 10
+
+
+@pytest.mark.parametrize("broken", [False, True])
+def test_who_comes_then_does_not_wait_for_it(broken: bool) -> None:
+    first = Asked(1, prompt(1, 100), 10)
+    decoder = Decoder()
+    batch = batch_of(first, decoder=decoder)
+    finish(batch)
+    if broken:
+        decoder.broken = ModelError("no room")
+    else:
+        batch.wanted[0] = b"1"
+    assert batch.step()
+    assert batch.busy is not broken  # there may be time for it later
+    [held] = [held for held in decoder.held.values() if held]
+    assert len(held) == 100 + 9
+    batch.wanted[0] = b"0"
+    second = Asked(2, [*first.tokens, *prompt(2, 7)])
+    batch.add(second)
+    finish(batch)
+    assert second.whole
+
+
+def test_a_model_that_cannot_take_it_back_does_not_decode_ahead() -> None:
+    decoder = Decoder()
+    batch = Batch(decoder, Cache(decoder, 3), 1, settles=False)
+    batch.add(Asked(1, prompt(1)))
+    finish(batch)
+    assert not batch.busy
+    assert not batch.step()
+
+
+def test_a_session_is_still_held_after_many_others() -> None:
+    first = Asked(1, prompt(1, 100), 10, session="s")
+    batch = batch_of(first, decoder=Decoder(size=600), most=2)
+    finish(batch)
+    for number in range(2, 20):
+        batch.add(Asked(number, prompt(number, 100)))
+        finish(batch)
+    second = Asked(30, [*first.tokens, *prompt(30, 7)], session="s")
+    batch.add(second)
+    finish(batch)
+    assert isinstance(second.ended[0], Finished)
+    assert second.ended[0].usage.cached == 100
 
 
 def test_an_answer_given_up_is_parked_with_what_it_has() -> None:

@@ -4,7 +4,7 @@ from collections.abc import Iterable
 
 import pytest
 
-from callsmith.engines.cache import Cache, Slot
+from callsmith.engines.cache import Cache, Slot, aligned
 
 SLICE = 4
 
@@ -42,11 +42,11 @@ class Filled(Cache):
         self.memory.held.setdefault(slot.number, []).extend(tokens)
         self.grow(slot, tokens)
 
-    def answer(self, *tokens: int, exact: bool = False) -> Slot:
+    def answer(self, *tokens: int, exact: bool = False, session: str = "") -> Slot:
         """Take a slot, decode what is missing, park it."""
-        slot = self.take([*tokens], exact=exact)
+        slot = self.take([*tokens], exact=exact, session=session)
         self.decode(slot, tokens[len(slot.tokens) :])
-        self.park(slot)
+        self.park(slot, [])
         assert self.memory.held[slot.number] == slot.tokens == [*tokens]
         return slot
 
@@ -130,10 +130,10 @@ def test_an_exact_reuse_is_of_whole_slices_decoded_from_the_start_with_nothing_e
     slot = cache.take(prompt, exact=True)
     for start in range(0, len(prompt), SLICE):
         cache.decode(slot, prompt[start : start + SLICE])
-    cache.park(slot)
+    cache.park(slot, [])
     again = cache.take(prompt, exact=True)
     assert again.tokens == prompt[: 2 * SLICE]
-    cache.park(again)
+    cache.park(again, [])
     cache.answer(7, 7)
     assert cache.take(prompt, exact=True).tokens == []
     assert cache.free == 20
@@ -145,3 +145,76 @@ def test_a_model_that_cannot_forget_a_part_begins_afresh_but_goes_on(cache: Fill
     assert cache.take([1, 2, 3, 4]).tokens == [1, 2, 3]
     other = cache.take([1, 2, 4])
     assert other.tokens == cache.memory.held[other.number] == []
+
+
+def test_what_belongs_to_a_session_goes_last(cache: Filled) -> None:
+    known = cache.answer(1, 1, 1, session="s")
+    cache.answer(2, 2), cache.answer(3, 3), cache.answer(4, 4)
+    assert known.tokens == [1, 1, 1]
+    cache.make_room(17)
+    assert known.tokens == [1, 1, 1]
+    assert cache.make_room(18)
+    assert known.tokens == []
+
+
+def test_only_where_a_session_got_to_is_kept_for_it(cache: Filled) -> None:
+    first = cache.answer(1, 2, 3, 4, session="s")
+    second = cache.answer(1, 2, 9, 9, session="s")
+    cache.make_room(16)
+    assert (first.tokens, second.tokens) == ([], [1, 2, 9, 9])
+
+
+def test_nobody_else_goes_on_in_the_place_of_a_session(cache: Filled) -> None:
+    known = cache.answer(1, 2, 3, session="s")
+    for session in ("", "t"):
+        other = cache.answer(1, 2, 3, 4, session=session)
+        assert other is not known
+        assert known.tokens == [1, 2, 3]
+    assert cache.take([1, 2, 3, 7], session="s") is known
+
+
+def test_of_two_alike_a_session_takes_its_own() -> None:
+    for number in range(2):
+        cache = Filled(Memory())
+        slots = [cache.answer(1, 2, session=session) for session in "st"]
+        assert cache.take([1, 2, 5], session="st"[number]) is slots[number]
+
+
+WORDS = {1: b"{", 2: b'"a', 3: b'"', 4: b'{"', 5: b'a"', 6: b"}", 7: b"x", 8: b""}
+
+
+@pytest.mark.parametrize(
+    ("held", "wanted", "known"),
+    [
+        ([1, 2, 3, 6, 7], [4, 5, 6, 7, 7], (5, 4)),  # {"a"}x in tokens of its own
+        ([1, 2, 3, 7], [4, 5, 6, 7], (3, 2)),
+        ([1, 2], [4, 5, 6], (0, 0)),  # no token ends there in both
+        ([1, 2, 3], [4, 5], (0, 0)),  # the last one is to be decoded
+        ([7, 8, 7], [7, 7, 7], (1, 1)),  # what says nothing is not the same as nothing
+        ([7, 7], [7, 7, 7], (2, 2)),
+        ([], [7], (0, 0)),
+    ],
+)
+def test_the_same_text_in_other_tokens_is_known_again(held: list[int], wanted: list[int], known: tuple[int, int]) -> None:
+    assert aligned(held, wanted, WORDS.__getitem__) == known
+
+
+def test_a_prompt_is_retold_in_the_tokens_in_which_it_is_held(cache: Filled) -> None:
+    cache.answer(1, 2, 3, 6)
+    assert cache.retold([4, 5, 6, 7, 7], WORDS.__getitem__) == [1, 2, 3, 6, 7, 7]
+    assert cache.retold([7, 4, 5], WORDS.__getitem__) == [7, 4, 5]
+    cache.answer(4, 5, 6, 7)  # as the tokenizer has it is as good
+    assert cache.retold([4, 5, 6, 7, 7], WORDS.__getitem__) == [4, 5, 6, 7, 7]
+
+
+def test_what_was_said_in_the_end_can_be_decoded_later_while_there_is_room(cache: Filled) -> None:
+    slot = cache.take([1, 2])
+    cache.decode(slot, [1, 2])
+    cache.park(slot, [3, 4])
+    assert cache.unsettled() is slot
+    cache.take([1, 2, 5])  # it goes on otherwise
+    assert cache.unsettled() is None
+    cache.decode(other := cache.take([9]), range(30, 46))
+    cache.park(other, [5, 6, 7])
+    assert cache.free < 3
+    assert cache.unsettled() is None

@@ -1,6 +1,6 @@
 """How the next token is chosen."""
 
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 
@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from callsmith.core.errors import ModelError
 from callsmith.core.values import Sampling
-from callsmith.engines.sequence import Sampler, settled
+from callsmith.engines.sequence import Sampler, Sequence, settled
 
 LOGITS = np.log(np.array([0.05, 0.5, 0.3, 0.1, 0.05], np.float32))
 
@@ -119,3 +119,52 @@ def test_where_nothing_is_allowed_that_is_an_error_and_not_a_token() -> None:
     held: Any = Allowed(np.zeros(5, np.bool_))
     with pytest.raises(ModelError, match="no token"):
         Sampler(Sampling(temperature=0.0)).choose(LOGITS, held)
+
+
+# -- where the room runs out
+
+
+class Digits:
+    """A constraint that allows any digits: `whole` says after how many they may be all."""
+
+    ended = False
+
+    def __init__(self, whole: int) -> None:
+        self._whole, self._said = whole, 0
+
+    @property
+    def held(self) -> "Digits":
+        return self
+
+    @property
+    def may_end(self) -> bool:
+        return self._said >= self._whole
+
+    def among(self, tokens: NDArray[np.intp]) -> NDArray[np.bool_]:
+        return np.ones(len(tokens), np.bool_)
+
+    def forced(self) -> list[int]:
+        return []
+
+    def consume(self, token: int) -> None:
+        self._said += 1
+
+
+class Vocabulary:
+    """Ten digits, none of which ends anything."""
+
+    says = tuple(str(digit).encode() for digit in range(10))
+    special: ClassVar[dict[int, str]] = {}
+    ends = frozenset[int]()
+    closing = (np.zeros(10, np.float32),) * 2
+
+
+@pytest.mark.parametrize(("whole", "size", "reason"), [(1, 5, "stop"), (7, 7, "stop"), (11, 10, "length")])
+def test_near_its_limit_an_answer_that_is_whole_begins_nothing_more(whole: int, size: int, reason: str) -> None:
+    stub: Any = Vocabulary()
+    constraint: Any = Digits(whole)
+    sequence = Sequence(stub, Sampling(max_tokens=10, temperature=1.0), room=100, constraint=constraint)
+    sequence.begin([1])
+    while sequence.finished is None:
+        sequence.advance(np.zeros(10, np.float32))
+    assert (sequence.size, sequence.finished) == (size, reason)

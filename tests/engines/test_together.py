@@ -117,7 +117,7 @@ async def test_an_answer_given_up_is_used_again(engine: LlamaEngine) -> None:
 
 @pytest.fixture(scope="module")
 def model() -> Iterator[LocalModel]:
-    model = open_model("smollm2-135m", Options(context=2048))
+    model = open_model("smollm2-135m", Options(context=1024))
     yield model
     model.engine.close()
 
@@ -131,17 +131,59 @@ def cost(events: list[ModelEvent]) -> Usage:
     return events[-1].usage
 
 
-async def test_the_second_request_of_a_tool_turn_pays_only_for_what_is_new(model: LocalModel) -> None:
+def about_weather(city: str, session: str = "") -> Request:
     tool = Tool("get_weather", "The weather in a city.", WEATHER)
-    asked = (Message.user("What is the weather in Paris?"),)
-    request = Request(asked, tools=(tool,), choice=Choice("required"), parallel=False, sampling=TELLING)
+    asked = (Message.user(f"What is the weather in {city}?"),)
+    return Request(asked, (tool,), Choice("required"), parallel=False, sampling=TELLING, session=session)
+
+
+def answered(request: Request, events: list[ModelEvent]) -> Request:
+    """The tool has run; now the model may say what it likes."""
+    [call] = [event.call for event in events if isinstance(event, CallReady)]
+    done = (*request.messages, Message.assistant(calls=[call]), Message.tool(Result(call.id, call.name, "12 degrees")))
+    return replace(request, messages=done, choice=Choice(), sampling=Sampling(max_tokens=1))
+
+
+async def settled(model: LocalModel) -> None:
+    """Wait until the engine has nothing to do any more."""
+    engine = model.engine
+    assert isinstance(engine, LlamaEngine)
+    while engine.working:
+        await asyncio.sleep(0.01)
+
+
+@pytest.mark.req("R115")
+async def test_a_turn_paused_for_a_tool_keeps_all_it_has_and_pays_only_for_what_is_new(model: LocalModel) -> None:
+    request = about_weather("Paris")
     first = await events_of(model, request)
-    [call] = [event.call for event in first if isinstance(event, CallReady)]
-    done = (*asked, Message.assistant(calls=[call]), Message.tool(Result(call.id, call.name, "12 degrees")))
-    second = await events_of(model, replace(request, messages=done))
+    await settled(model)
+    second = await events_of(model, answered(request, first))
     assert cost(first).prompt == model.count(request)
-    assert cost(second).cached > cost(first).prompt
+    assert cost(second).cached == cost(first).prompt + cost(first).completion
     assert cost(second).cached < cost(second).prompt
+
+
+async def test_a_session_is_remembered_after_other_conversations_have_filled_the_memory() -> None:
+    model = open_model("smollm2-135m", Options(context=448, live=2))
+    request = about_weather("Oslo", "s1")
+    first = await events_of(model, request)
+    await settled(model)
+    for number in range(3):
+        await say(model.engine, Prompt(f"{number} green bottles hang on the wall. " * 12), Sampling(max_tokens=1))
+    second = await events_of(model, answered(request, first))
+    assert cost(second).cached == cost(first).prompt + cost(first).completion
+    model.engine.close()
+
+
+async def test_text_that_is_held_in_other_tokens_is_not_read_again(engine: LlamaEngine) -> None:
+    text = "Once upon a time there was a hungry elephant"
+    cut = Prompt(text, cuts=tuple(range(8, 20, 3)))  # as no tokenizer would
+    _, first = await say(engine, cut, Sampling(max_tokens=1))
+    _, second = await say(engine, Prompt(text + ". It"), Sampling(max_tokens=1))
+    assert first.usage.prompt > engine.count(text)
+    assert second.usage.cached == first.usage.prompt
+    _, seeded = await say(engine, Prompt(text + ". It"), Sampling(max_tokens=1, seed=1))
+    assert seeded.usage.prompt == engine.count(text + ". It")
 
 
 async def test_an_answer_that_is_stopped_early_tells_what_it_cost(model: LocalModel) -> None:

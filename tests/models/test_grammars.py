@@ -1,5 +1,6 @@
 """Grammars are made once for each set of tools, and never mistaken for those of another."""
 
+import re
 from types import MappingProxyType
 from typing import Any
 
@@ -29,7 +30,21 @@ def test_the_same_tools_get_the_same_grammar_also_as_other_objects() -> None:
     assert made is not None
     assert grammars.made(tools, REQUIRED) is made
     assert grammars.made((tool(), tool(name="g")), REQUIRED) is made
+    assert grammars.made(REQUIRED.among(tools), REQUIRED) is made
     assert grammars.made((Tool("f", "said otherwise", tool().parameters), tool(name="g")), REQUIRED) is made
+
+
+def test_a_list_that_has_changed_gets_another_grammar_and_a_tuple_of_as_many_tools_too() -> None:
+    grammars, tools = Grammars(format_named("hermes")), [tool(), tool(name="g")]
+    made = grammars.made(tools, REQUIRED)
+    tools[1] = tool(name="h")
+    assert grammars.made(tools, REQUIRED) is not made
+    for number in range(600):  # more than are kept, so that places in memory are used again
+        assert made_for(grammars.made((tool(name=f"f{number}"),), REQUIRED)) == f"f{number}"
+
+
+def made_for(grammar: Any) -> str:
+    return re.findall(r"f\d+", repr(grammar))[0]
 
 
 @pytest.mark.parametrize(

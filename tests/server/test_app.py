@@ -476,3 +476,20 @@ async def test_a_run_that_used_up_its_tokens_ends_like_an_answer_that_was_too_lo
     asked = client(Told(calls(BONN), says("never")), tools=Functions(weather), settings=settings)
     answer = await asked.chat.completions.create(model="m", messages=HI)
     assert answer.choices[0].finish_reason == "length"
+
+
+async def test_every_chunk_of_text_is_written_alike_whatever_is_in_it() -> None:
+    pieces = ("one", '"two"\n', "", "dr€i 😀", "\x00", "five")
+    async with http(create_app({"m": Told(says(*pieces))})) as asking:
+        raw = await asking.post("/v1/chat/completions", json={"model": "m", "messages": HI, "stream": True})
+    chunks = [json.loads(frame.data) for frame in FrameReader().feed(raw.content) if frame.data != DONE]
+    said = [chunk for chunk in chunks if chunk["choices"][0]["delta"].get("content")]
+    assert [chunk["choices"][0]["delta"].pop("content") for chunk in said] == [piece for piece in pieces if piece]
+    assert all(chunk == said[0] for chunk in said)
+
+
+async def test_the_model_is_told_which_session_a_request_belongs_to() -> None:
+    model = Told(says("Hello."))
+    await client(model).chat.completions.create(model="m", messages=HI, extra_body={"session_id": "s1"})
+    await client(model).chat.completions.create(model="m", messages=HI)
+    assert [request.session for request in model.asked] == ["s1", ""]

@@ -257,7 +257,7 @@ async def test_a_mode_nobody_knows_is_refused():
         await client(Told(says("a"))).chat.completions.create(model="m", messages=HI, extra_body={"tool_mode": "both"})
 
 
-@pytest.mark.parametrize("extras", [Extras(), Extras("mixed", True, "s1"), Extras("standard")])
+@pytest.mark.parametrize("extras", [Extras(), Extras("mixed", True, "s1"), Extras("standard", tools=()), Extras(tools=("a*",))])
 def test_extras_that_are_written_are_read_back(extras: Extras):
     assert read_extras(json.loads(json.dumps(write_extras(extras)))) == extras
 

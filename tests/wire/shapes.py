@@ -109,7 +109,7 @@ def called(dialect: str, stream: Stream) -> list[tuple[str, Any]]:
             case "responses" if kind == "response.output_item.done" and data["item"]["type"] == "function_call":
                 names.append(data["item"]["name"])
                 texts.append(data["item"]["arguments"])
-            case "anthropic" if kind == "content_block_start" and data["content_block"]["type"] == "tool_use":
+            case "anthropic" if kind == "content_block_start" and data["content_block"]["type"] in _USES:
                 names.append(data["content_block"]["name"])
                 texts.append("")
             case "anthropic" if kind == "content_block_delta" and "partial_json" in data["delta"]:
@@ -261,7 +261,12 @@ def there_are_no_event_names(stream: Stream) -> Iterator[str]:
 # -- responses
 
 _LAST = {"response.completed": "completed", "response.incomplete": "incomplete", "response.failed": "failed"}
-_ABOUT_ITEMS = ("response.content_part", "response.output_text", "response.reasoning_text", "response.function_call_arguments")
+_ABOUT_ITEMS = (
+    "response.content_part", "response.output_text", "response.reasoning_text", "response.function_call_arguments",
+    "response.mcp_call", "response.mcp_list_tools",
+)  # fmt: skip
+_IN_PIECES = ("message", "reasoning", "function_call", "mcp_call")  # the others are told at once
+_CALLS = ("function_call", "mcp_call")
 
 
 @rule("responses")
@@ -334,7 +339,10 @@ def items_begin_empty(stream: Stream) -> Iterator[str]:
     for kind, data in _named(stream):
         if kind == "response.output_item.added":
             item = data["item"]
-            if item.get("status") != "in_progress" or item.get("content") or item.get("arguments"):
+            empty = item.get("status") == "in_progress" and not item.get("content") and not item.get("arguments")
+            if item["type"] in _IN_PIECES and not empty:
+                yield f"{item}"
+            if item.get("output") or item.get("error") or item.get("tools"):
                 yield f"{item}"
 
 
@@ -347,12 +355,12 @@ def pieces_add_up(stream: Stream) -> Iterator[str]:
             said[place] = said.get(place, "") + data["delta"]
         elif kind in ("response.output_text.done", "response.reasoning_text.done") and data["text"] != said.get(place):
             yield f"{kind}: {data['text']!r}"
-        elif kind == "response.function_call_arguments.done" and data["arguments"] != said.get(place, ""):
+        elif kind.endswith("call_arguments.done") and data["arguments"] != said.get(place, ""):
             yield f"{kind}: {data['arguments']!r}"
         elif kind == "response.output_item.done":
             item = data["item"]
             whole = item.get("arguments", "") + "".join(part["text"] for part in item.get("content", ()))
-            if whole != said.get(place, ""):
+            if item["type"] in _IN_PIECES and whole != said.get(place, ""):
                 yield f"item {place}: {whole!r}"
 
 
@@ -373,9 +381,9 @@ def parts_are_added_filled_and_done(stream: Stream) -> Iterator[str]:
 def arguments_are_done_before_their_item(stream: Stream) -> Iterator[str]:
     done: set[Any] = set()
     for kind, data in _named(stream):
-        if kind == "response.function_call_arguments.done":
+        if kind.endswith("call_arguments.done"):
             done.add(data["output_index"])
-        if kind == "response.output_item.done" and data["item"]["type"] == "function_call" and data["output_index"] not in done:
+        if kind == "response.output_item.done" and data["item"]["type"] in _CALLS and data["output_index"] not in done:
             yield f"item {data['output_index']}"
 
 
@@ -383,7 +391,7 @@ def arguments_are_done_before_their_item(stream: Stream) -> Iterator[str]:
 def completed_calls_have_an_object(stream: Stream) -> Iterator[str]:
     for kind, data in _named(stream):
         item = data.get("item", {})
-        complete = item.get("type") == "function_call" and item.get("status") == "completed"
+        complete = item.get("type") in _CALLS and item.get("status") == "completed"
         if kind == "response.output_item.done" and complete and not _is_object(item["arguments"]):
             yield f"{item}"
 
@@ -414,9 +422,79 @@ def the_end_says_how_and_what(stream: Stream) -> Iterator[str]:
                 yield "no error"
 
 
+_WAYS = {
+    "mcp_call": (["in_progress", "delta", "done", "completed"], ["in_progress", "delta", "done", "failed"]),
+    "mcp_list_tools": (["in_progress", "completed"], ["in_progress", "failed"]),
+}
+
+
+@rule("responses")
+def mcp_items_go_their_way(stream: Stream) -> Iterator[str]:
+    """In progress, the arguments, and how it ended: clients show it step by step."""
+    steps: dict[Any, list[str]] = {}
+    for kind, data in _named(stream):
+        place, step = data.get("output_index"), kind.rpartition(".")[2]
+        if kind.startswith(("response.mcp_call", "response.mcp_list_tools")):
+            own = steps.setdefault(place, [])
+            own += [] if step == "delta" and own[-1:] == ["delta"] else [step]
+        item = data.get("item", {})
+        if kind == "response.output_item.done" and item["type"] in _WAYS and item.get("status") != "incomplete":
+            taken = steps.get(place, [])
+            if taken not in _WAYS[item["type"]] or item.get("status", taken[-1]) != taken[-1]:
+                yield f"item {place}, {item.get('status')}: {taken}"
+
+
+def _mcp_items(stream: Stream, kind: str) -> Iterator[dict[str, Any]]:
+    for named, data in _named(stream):
+        if named == "response.output_item.done" and data["item"]["type"] == kind:
+            yield data["item"]
+
+
+@rule("responses")
+def mcp_items_name_their_server(stream: Stream) -> Iterator[str]:
+    for kind in ("mcp_list_tools", "mcp_call", "mcp_approval_request"):
+        for item in _mcp_items(stream, kind):
+            if not item.get("server_label") or not (kind == "mcp_list_tools" or item.get("name")):
+                yield f"{item}"
+
+
+@rule("responses")
+def mcp_calls_end_with_an_output_or_an_error(stream: Stream) -> Iterator[str]:
+    for item in _mcp_items(stream, "mcp_call"):
+        error = item.get("error")
+        if item["status"] == "completed" and (not isinstance(item.get("output"), str) or error is not None):
+            yield f"completed: {item}"
+        if item["status"] == "failed" and (item.get("output") is not None or not (isinstance(error, dict) and error.get("type"))):
+            yield f"failed: {item}"
+
+
+@rule("responses")
+def lists_of_tools_say_how_they_are_called(stream: Stream) -> Iterator[str]:
+    for item in _mcp_items(stream, "mcp_list_tools"):
+        for one in item["tools"]:
+            if not isinstance(one.get("name"), str) or not isinstance(one.get("input_schema"), dict):
+                yield f"{one}"
+
+
+@rule("responses")
+def approvals_are_asked_for_whole(stream: Stream) -> Iterator[str]:
+    """Their id, and arguments that are an object: the client sends back the one, and shows the other to a person."""
+    ids: set[str] = set()
+    for item in _mcp_items(stream, "mcp_approval_request"):
+        if not item.get("id") or item["id"] in ids or not _is_object(item.get("arguments")) or "status" in item:
+            yield f"{item}"
+        ids.add(item.get("id", ""))
+
+
 # -- messages
 
-_DELTAS = {"text": {"text_delta"}, "tool_use": {"input_json_delta"}, "thinking": {"thinking_delta", "signature_delta"}}
+_USES = ("tool_use", "mcp_tool_use")  # what a client runs, and what ran on a server
+_DELTAS = {
+    "text": {"text_delta"},
+    "tool_use": {"input_json_delta"},
+    "mcp_tool_use": {"input_json_delta"},
+    "thinking": {"thinking_delta", "signature_delta"},
+}
 _REASONS = {"end_turn", "max_tokens", "stop_sequence", "tool_use"}
 
 
@@ -484,10 +562,50 @@ def tool_blocks_begin_with_their_identity(stream: Stream) -> Iterator[str]:
     ids: set[str] = set()
     for kind, data in _named(stream):
         block = data.get("content_block", {})
-        if kind == "content_block_start" and block.get("type") == "tool_use":
+        if kind == "content_block_start" and block.get("type") in _USES:
             if not block.get("id") or block["id"] in ids or not block.get("name") or block.get("input") != {}:
                 yield f"{block}"
             ids.add(block.get("id", ""))
+
+
+def _begun(stream: Stream, kind: str) -> Iterator[dict[str, Any]]:
+    for named, data in _named(stream):
+        if named == "content_block_start" and data["content_block"]["type"] == kind:
+            yield data["content_block"]
+
+
+@rule("anthropic")
+def calls_that_ran_name_their_server(stream: Stream) -> Iterator[str]:
+    for block in _begun(stream, "mcp_tool_use"):
+        if not isinstance(block.get("server_name"), str) or not block["server_name"]:
+            yield f"{block}"
+
+
+@rule("anthropic")
+def results_are_whole_when_they_begin(stream: Stream) -> Iterator[str]:
+    for block in _begun(stream, "mcp_tool_result"):
+        texts = block.get("content")
+        if not isinstance(block.get("is_error"), bool) or not isinstance(texts, list):
+            yield f"{block}"
+        elif not all(one.get("type") == "text" and one.get("text") for one in texts):  # sent back, an empty one is an error
+            yield f"{texts}"
+
+
+@rule("anthropic")
+def what_ran_is_answered_once(stream: Stream) -> Iterator[str]:
+    running: set[str] = set()
+    for kind, data in _named(stream):
+        block = data.get("content_block", {})
+        if kind == "content_block_start" and block.get("type") == "mcp_tool_use":
+            running.add(block.get("id", ""))
+        elif kind == "content_block_start" and block.get("type") == "mcp_tool_result":
+            if block.get("tool_use_id") not in running:
+                yield f"nothing that runs: {block.get('tool_use_id')}"
+            running.discard(block.get("tool_use_id", ""))
+        elif running and kind == "content_block_start" and block.get("type") != "tool_use":
+            yield f"{block} while {running} run"
+    if running and not _failed(stream):
+        yield f"no result: {running}"
 
 
 @rule("anthropic")

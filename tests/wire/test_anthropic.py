@@ -3,6 +3,8 @@
 import contextlib
 import itertools
 import json
+from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -14,23 +16,34 @@ from callsmith.core.events import (
     CallArguments,
     CallReady,
     CallStarted,
+    ConfirmationNeeded,
     ModelEvent,
     Report,
     Stopped,
     Text,
     Thought,
+    ToolFinished,
+    ToolProgress,
+    ToolStarted,
     Unenforced,
     Unreadable,
 )
-from callsmith.core.values import Call, Choice, Message, Output, Request, Sampling, Tool, Usage
+from callsmith.core.values import Call, Choice, Message, Output, Request, Result, Sampling, Tool, Usage
 from callsmith.wire.anthropic import ThreadsUnsupported, write_error, write_failure
 from callsmith.wire.anthropic_events import EventReader, EventWriter, Heading, write_response
+from callsmith.wire.anthropic_mcp import McpServer, bare_name
 from callsmith.wire.anthropic_messages import MOST_TOKENS, SIGNATURE, MessagesRequest, read_request, write_request
+from callsmith.wire.openai_mcp import mcp_name
+from callsmith.wire.tool_events import Happening
 
 HI = [{"role": "user", "content": "hi"}]
 ADD = {"name": "add", "description": "Add.", "input_schema": {"type": "object"}}
 SUB = {"type": "custom", "name": "sub"}
+FILES = {"type": "url", "name": "files", "url": "mcp:files"}
+TOOLSET: Any = {"type": "mcp_toolset", "mcp_server_name": "files"}
 HEADING = Heading("msg_1", "m")
+FAR = mcp_name("files", "read")
+RUNNING = Heading("msg_1", "m", shown={"files_read": ("files", "read"), "now": ("clock", "now")})
 
 
 def read(**body: Any) -> MessagesRequest:
@@ -55,6 +68,14 @@ def use(call_id: str, name: str = "add", **arguments: Any) -> dict[str, Any]:
 
 def result(call_id: str, content: Any, **more: Any) -> dict[str, Any]:
     return {"type": "tool_result", "tool_use_id": call_id, "content": content, **more}
+
+
+def far_use(call_id: str, name: str = "read", **more: Any) -> dict[str, Any]:
+    return {"type": "mcp_tool_use", "id": call_id, "name": name, "server_name": "files", "input": {}, **more}
+
+
+def far_result(call_id: str, content: Any, **more: Any) -> dict[str, Any]:
+    return {"type": "mcp_tool_result", "tool_use_id": call_id, "content": content, **more}
 
 
 # What is read
@@ -118,8 +139,8 @@ def test_thoughts_come_back_whoever_signed_them_and_those_nobody_can_read_are_sk
 def test_tools_are_read_with_all_their_fields_and_kinds_of_the_vendor_are_skipped():
     rich = {**ADD, "cache_control": {"type": "ephemeral"}, "defer_loading": True, "eager_input_streaming": True}
     rich |= {"input_examples": [{"a": 1}], "allowed_callers": ["direct"], "strict": True, "type": "custom"}
-    served = [{"type": "web_search_20250305", "name": "web_search"}, {"type": "mcp_toolset", "mcp_server_name": "x"}]
-    assert read(tools=[rich, SUB, *served]).request.tools == (Tool("add", "Add.", {"type": "object"}, strict=True), Tool("sub"))
+    served = {"type": "web_search_20250305", "name": "web_search"}
+    assert read(tools=[rich, SUB, served]).request.tools == (Tool("add", "Add.", {"type": "object"}, strict=True), Tool("sub"))
 
 
 @pytest.mark.req("R5")
@@ -176,6 +197,85 @@ def test_counting_needs_no_limit_and_no_turn_of_the_users():
     assert len(read_request(body, counting=True).request.messages) == 2
 
 
+@pytest.mark.parametrize(
+    ("body", "servers"),
+    [
+        ({"mcp_servers": [FILES]}, [McpServer("files", "mcp:files")]),
+        ({"tools": [TOOLSET]}, [McpServer("files")]),
+        ({"mcp_servers": [FILES], "tools": [ADD, {**TOOLSET, "cache_control": None}]}, [McpServer("files", "mcp:files")]),
+        (
+            {"tools": [{**TOOLSET, "default_config": {"enabled": False, "defer_loading": True}}]},
+            [McpServer("files", enabled=False)],
+        ),
+        (
+            {"tools": [{**TOOLSET, "configs": {"a": {"enabled": True}, "b": {"defer_loading": True}, "c": None}}]},
+            [McpServer("files", configs={"a": True})],
+        ),
+        ({"tools": [{**TOOLSET, "tools": [{"name": "a", "input_schema": {}}]}]}, [McpServer("files", listed=("a",))]),
+        (
+            {"mcp_servers": [{**FILES, "authorization_token": None, "tool_configuration": {"allowed_tools": ["a"]}}]},
+            [McpServer("files", "mcp:files", listed=("a",))],
+        ),
+        (
+            {"mcp_servers": [{**FILES, "tool_configuration": {"enabled": False, "allowed_tools": None}}]},
+            [McpServer("files", "mcp:files", enabled=False)],
+        ),
+        (
+            {"mcp_servers": [{"type": "url", "name": "clock"}], "tools": [TOOLSET]},
+            [McpServer("clock"), McpServer("files")],
+        ),
+    ],
+)
+def test_servers_and_their_tools_are_read_in_the_present_and_the_older_form(body: Any, servers: list[McpServer]):
+    asked = read(**body)
+    assert list(asked.servers) == servers
+    assert all(tool.name == "add" for tool in asked.request.tools)
+
+
+@pytest.mark.parametrize(
+    ("server", "allowed"),
+    [
+        (McpServer("x"), "abc"),
+        (McpServer("x", enabled=False), ""),
+        (McpServer("x", configs={"b": False}), "ac"),
+        (McpServer("x", enabled=False, configs={"b": True}), "b"),
+        (McpServer("x", listed=("a", "b"), configs={"b": False}), "a"),
+        (McpServer("x", listed=()), ""),
+    ],
+)
+def test_a_server_is_wanted_with_those_of_its_tools_the_request_says(server: McpServer, allowed: str):
+    assert "".join(tool for tool in "abc" if server.allows(tool)) == allowed
+
+
+def test_what_ran_on_the_server_is_read_as_calls_with_their_results_in_the_calls_order():
+    blocks = [text("Let me see."), far_use("c1", input={"path": "a"}), far_use("c2"), far_result("c2", [text("x"), text("y")])]
+    blocks += [far_use("c3"), far_result("c1", "1", is_error=True), far_result("c3", [], is_error=True)]
+    listing = {"type": "mcp_tool_listing", "mcp_server_name": "files", "tools": []}
+    thought = {"type": "thinking", "thinking": "hm", "signature": ""}
+    more = [thought, far_use("c1"), far_result("c1", ""), text("Done."), use("c4")]
+    assert heard(said("assistant", *blocks, listing, *more), said("user", result("c4", "4")))[:-1] == (
+        Message.assistant("Let me see.", calls=[Call(FAR, {"path": "a"}, "c1"), Call(FAR, {}, "c2"), Call(FAR, {}, "c3")]),
+        Message("tool", "1", call_id="c1", name=FAR),
+        Message("tool", "x\ny", call_id="c2", name=FAR),
+        Message("tool", "Error", call_id="c3", name=FAR),
+        Message.assistant(reasoning="hm", calls=[Call(FAR, {}, "c1")]),
+        Message("tool", "", call_id="c1", name=FAR),
+        Message.assistant("Done.", calls=[Call("add", {}, "c4")]),
+    )
+
+
+def test_a_turn_that_ends_with_what_ran_on_the_server_is_gone_on_with():
+    asked = read(messages=[*HI, said("assistant", far_use("c1"), far_result("c1", "3"))])
+    assert [message.role for message in asked.request.messages] == ["user", "assistant", "tool"]
+    with pytest.raises(UsageError, match="going on"):
+        read(messages=[*HI, said("assistant", far_use("c1"))])
+
+
+def test_the_name_a_tool_has_on_its_server_is_found_again():
+    assert bare_name(mcp_name("files", "a/b")) == "a/b"
+    assert [bare_name(name) for name in ("read", "mcp:read", "a/b")] == ["read", "mcp:read", "a/b"]
+
+
 # What is refused
 
 
@@ -212,7 +312,25 @@ def test_counting_needs_no_limit_and_no_turn_of_the_users():
         ({"output_config": {"format": {"type": "json_schema"}}}, "output_config.format.schema"),
         ({"stop_sequences": [""]}, "stop_sequences"),
         ({"temperature": -1}, "temperature"),
-        ({"mcp_servers": [{"type": "url"}]}, "mcp_servers"),
+        ({"mcp_servers": {}}, "mcp_servers"),
+        ({"mcp_servers": [{"name": "x"}]}, "mcp_servers.0.type"),
+        ({"mcp_servers": [{"type": "stdio", "name": "x"}]}, "mcp_servers.0.type"),
+        ({"mcp_servers": [{"type": "url", "url": "mcp:x"}]}, "mcp_servers.0.name"),
+        ({"mcp_servers": [FILES, FILES]}, "mcp_servers.1.name"),
+        ({"mcp_servers": [{**FILES, "authorization_token": "t"}]}, "mcp_servers.0.authorization_token"),
+        (
+            {"mcp_servers": [{**FILES, "tool_configuration": {"allowed_tools": 5}}]},
+            "mcp_servers.0.tool_configuration.allowed_tools",
+        ),
+        ({"mcp_servers": [{**FILES, "tool_configuration": {}}], "tools": [TOOLSET]}, "mcp_servers.0.tool_configuration"),
+        ({"tools": [{"type": "mcp_toolset"}]}, "tools.0.mcp_server_name"),
+        ({"tools": [TOOLSET, TOOLSET]}, "tools.1.mcp_server_name"),
+        ({"tools": [{**TOOLSET, "configs": {"a": {"enabled": 1}}}]}, "tools.0.configs.a.enabled"),
+        ({"tools": [{**TOOLSET, "tools": [{"input_schema": {}}]}]}, "tools.0.tools.0.name"),
+        ({"messages": [said("assistant", far_use("c", server_name="")), *HI]}, "messages.0.content.0.server_name"),
+        ({"messages": [said("assistant", far_result("c", "3")), *HI]}, "messages.0.content.0.tool_use_id"),
+        ({"messages": [said("assistant", use("c"), far_result("c", "3")), *HI]}, "messages.0.content.1.tool_use_id"),
+        ({"messages": [said("user", far_result("c", "3"))]}, "messages.0.content.0.type"),
         ({"container": "c"}, "container"),
         ({"thread": {"type": "create"}}, "thread"),
     ],
@@ -294,10 +412,20 @@ PARTS = st.sampled_from(
         "schema",
         "thinking",
         "is_error",
+        "server_name",
+        "mcp_server_name",
+        "configs",
+        "default_config",
+        "enabled",
+        "tool_configuration",
+        "allowed_tools",
     ]
 )
 KINDS = st.sampled_from(
-    ["user", "assistant", "system", "text", "tool_use", "tool_result", "thinking", "json_schema", "tool", "auto"]
+    [
+        *("user", "assistant", "system", "text", "tool_use", "tool_result", "thinking", "json_schema", "tool", "auto"),
+        *("mcp_toolset", "mcp_tool_use", "mcp_tool_result", "url"),
+    ]
 )
 ODD = st.recursive(
     JSON | KINDS, lambda inner: st.dictionaries(PARTS, inner, max_size=4) | st.lists(inner, max_size=2), max_leaves=10
@@ -321,11 +449,20 @@ VALUES = st.recursive(
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(WORDS, inner, max_size=3),
     max_leaves=8,
 )
-CALLS = st.builds(Call, NAMES, st.dictionaries(WORDS, VALUES, max_size=3), NAMES)
+ARGUMENTS = st.dictionaries(WORDS, VALUES, max_size=3)
+CALLS = st.builds(Call, NAMES, ARGUMENTS, NAMES)
 SCHEMAS = st.dictionaries(NAMES, st.sampled_from([{"type": "string"}, {"type": "array", "items": {}}]), max_size=3).map(
     lambda properties: {"type": "object", "properties": properties}
 )
 TOOLS = st.builds(Tool, NAMES, WORDS, SCHEMAS, strict=st.booleans())
+SERVERS = st.builds(
+    McpServer,
+    NAMES,
+    WORDS,
+    st.booleans(),
+    st.dictionaries(NAMES, st.booleans(), max_size=2),
+    st.none() | st.lists(NAMES, max_size=2).map(tuple),
+)
 
 
 @st.composite
@@ -368,7 +505,8 @@ def requests(draw: st.DrawFn) -> MessagesRequest:
     output = draw(st.none() | st.builds(Output, SCHEMAS, strict=st.just(True)))
     policy = draw(st.sampled_from([None, "auto", "required_first_hop"]))
     request = Request(draw(conversations()), tools, choice, parallel, draw(sampling), thinking, output, policy)
-    return MessagesRequest(draw(NAMES), request, draw(st.booleans()), draw(st.booleans()) if thinking else True)
+    servers = draw(st.lists(SERVERS, max_size=2, unique_by=lambda server: server.name).map(tuple))
+    return MessagesRequest(draw(NAMES), request, draw(st.booleans()), draw(st.booleans()) if thinking else True, servers)
 
 
 @given(requests())
@@ -419,7 +557,7 @@ def answers(draw: st.DrawFn) -> list[ModelEvent]:
     return [*events, Stopped(reason, usage, report, matched)]
 
 
-def sent_of(events: list[ModelEvent], heading: Heading = HEADING) -> list[dict[str, Any]]:
+def sent_of(events: Sequence[ModelEvent | Happening], heading: Heading = HEADING) -> list[dict[str, Any]]:
     writer = EventWriter(heading)
     return [one for event in events for one in writer.write(event)] + writer.close()
 
@@ -464,6 +602,54 @@ def test_streamed_or_whole_the_answer_is_the_same(events: list[ModelEvent]):
     assert told["text"] == "".join(event.text for event in events if isinstance(event, Text))
     assert told["thinking"] == "".join(event.text for event in events if isinstance(event, Thought))
     assert calls == [event.call for event in events if isinstance(event, CallReady)]
+
+
+APART = WORDS.filter(lambda words: not words.startswith("\n"))  # where a block begins, line ends are not the model's
+
+
+@st.composite
+def runs(draw: st.DrawFn) -> tuple[list[Message], list[ModelEvent | Happening]]:
+    """What a run of the server's tools adds to a conversation, and what happens meanwhile. Ids come again in every round."""
+    messages: list[Message] = []
+    events: list[ModelEvent | Happening] = []
+    for _ in range(draw(st.integers(0, 3))):
+        made = draw(st.lists(st.builds(Call, st.sampled_from(["files_read", "now"]), ARGUMENTS), min_size=1, max_size=3))
+        calls = [replace(call, id=f"c{at}") for at, call in enumerate(made)]
+        ok = draw(st.booleans())
+        results = [Result(call.id, call.name, draw(WORDS if ok else WORDS.filter(bool)), ok) for call in calls]
+        answer = Message.assistant(draw(APART), reasoning=draw(WORDS), calls=calls)
+        messages += [answer, *map(Message.tool, results)]
+        late = draw(st.integers(0, len(calls) - 1))  # this many begin when others have ended; one is always running
+        early, rest = results[: min(late, 1)], results[min(late, 1) :]
+        running: list[Happening] = [ToolStarted(call) for call in calls[: len(calls) - late]]
+        running = running if len(running) > len(early) else [ToolStarted(call) for call in calls]
+        begun = len(running)
+        running += [ToolFinished(one) for one in early]
+        running += [ToolStarted(call) for call in calls[begun:]]
+        running += [ToolFinished(one) for one in draw(st.permutations(rest))]
+        events += [Thought(answer.reasoning), Text("\n\n" if events else ""), Text(answer.content), ToolProgress("c0"), *running]
+    last = Message.assistant(draw(APART.filter(bool)), reasoning=draw(WORDS))
+    words = [Thought(last.reasoning), Text("\n\n" if events else ""), Text(last.content)]
+    return [*messages, last], [*events, *words, Stopped("stop")]
+
+
+@given(runs())
+def test_what_ran_on_the_server_comes_back_as_the_conversation_it_was(ran: tuple[list[Message], list[ModelEvent | Happening]]):
+    messages, events = ran
+    content = json.loads(json.dumps(write_response(events, RUNNING)["content"]))
+    read = heard({"role": "assistant", "content": content})
+    names = {mcp_name(*there): here for here, there in RUNNING.shown.items()}
+    ids = {call.id: call.id for message in read for call in message.calls}
+    assert len(ids) == sum(len(message.calls) for message in read)  # no id twice, whatever the run's were
+    assert [unnumbered(message, names) for message in read] == [unnumbered(message, {}) for message in messages]
+    told = [one.call_id for one in read if one.role == "tool"]
+    assert told == list(ids)
+
+
+def unnumbered(message: Message, names: dict[str, str]) -> Message:
+    """A message without ids, with tools as they are called here."""
+    calls = tuple(replace(call, id="", name=names.get(call.name, call.name)) for call in message.calls)
+    return replace(message, call_id="", calls=calls, name=names.get(message.name, message.name))
 
 
 # What is answered
@@ -557,6 +743,46 @@ def test_an_answer_that_just_ends_is_ended():
     assert [one["type"] for one in sent_of([])] == ["message_start", "message_delta", "message_stop"]
     assert sent_of([Text("a")])[-3]["type"] == "content_block_stop"
     assert write_response([], HEADING)["content"] == []
+
+
+def test_what_runs_on_the_server_stands_between_the_words_in_blocks_that_are_whole():
+    call = Call("files_read", {"path": "a"}, "c1", '{"path": "a"}')
+    ran = [ToolStarted(call), ToolFinished(Result("c1", "files_read", {"lines": 3}))]
+    events = [Text("So."), *ran, Text("\n\n"), Text("Done."), Stopped("stop")]
+    blocks = [(one["index"], one.get("content_block") or one.get("delta")) for one in sent_of(events, RUNNING)[1:-2]]
+    assert blocks[3:] == [
+        (1, far_use("c1")),
+        (1, {"type": "input_json_delta", "partial_json": '{"path": "a"}'}),
+        (1, None),
+        (2, far_result("c1", [text('{"lines": 3}')], is_error=False)),
+        (2, None),
+        (3, {"type": "text", "text": ""}),
+        (3, {"type": "text_delta", "text": "Done."}),
+        (3, None),
+    ]
+    assert write_response(events, RUNNING)["content"][1] == far_use("c1", input={"path": "a"})
+    assert write_response(events, HEADING)["content"] == [text("So.\n\nDone.")]  # nobody has asked to see it
+    assert [event for event in events_of(sent_of(events, RUNNING)) if not isinstance(event, Text)] == [Stopped("stop")]
+
+
+def test_a_call_that_never_ran_is_not_shown():
+    refused = ToolFinished(Result("c1", "files_read", "bad_request: no path", ok=False))
+    assert write_response([refused, Text("Hm."), Stopped("stop")], RUNNING)["content"] == [text("Hm.")]
+
+
+def test_a_call_that_waits_for_a_person_ends_the_turn_and_is_told_beside_it():
+    waiting = ConfirmationNeeded("confirm_1", Call("files_read", {"path": "a"}, "c1"), "it reads")
+    report = Report((Unenforced("add", "#", "not"),), 1)
+    message = write_response([Text("(waits)"), waiting, Stopped("stop", report=report)], RUNNING)
+    assert message["stop_reason"] == "end_turn"
+    assert [one["id"] for one in message["callsmith"]["approvals"]] == ["confirm_1"]
+    assert message["callsmith"]["retries"] == 1
+
+
+def test_a_clients_call_has_another_id_than_one_that_ran_here():
+    ran = [ToolStarted(Call("now", {}, "c1")), ToolFinished(Result("c1", "now", "noon"))]
+    message = write_response([*ran, CallReady(0, Call("add", {}, "c1")), Stopped("calls")], RUNNING)
+    assert [block.get("id") for block in message["content"]] == ["c1", None, "toolu_msg_1_0"]
 
 
 # What other servers send

@@ -2,6 +2,7 @@
 
 import contextlib
 import json
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -132,7 +133,7 @@ def test_what_other_servers_tools_left_behind_is_skipped():
 @pytest.mark.req("R6")
 def test_unknown_kinds_of_tools_are_skipped_and_namespaces_are_flattened():
     space = {"type": "namespace", "name": "crm", "description": "", "tools": [SUB, {"type": "custom", "name": "x"}]}
-    asked = read(tools=[ADD, space, {"type": "web_search"}, {"type": "custom", "name": "patch"}, {"type": "mcp"}])
+    asked = read(tools=[ADD, space, {"type": "web_search"}, {"type": "custom", "name": "patch"}, {"type": "shell"}])
     assert asked.request.tools == (Tool("add", "Add.", {"type": "object"}, strict=True), Tool("crm__sub"))
     assert asked.spaces == {"crm__sub": ("crm", "sub")}
     assert [tool["type"] for tool in asked.repeated["tools"]] == ["function", "namespace"]
@@ -434,6 +435,25 @@ def test_events_come_in_the_order_clients_count_on():
 
 
 @pytest.mark.req("R164")
+def test_thoughts_are_a_summary_for_whoever_asks_for_one():
+    heading = replace(HEADING, repeated={**HEADING.repeated, "reasoning": {"effort": None, "summary": "auto"}})
+    sent = sent_for([Thought("h"), Thought("m"), Text("so"), Stopped("stop", Usage(3, 2))], heading)
+    assert [one["type"].removeprefix("response.") for one in sent[2:10]] == [
+        "output_item.added", "reasoning_summary_part.added", "reasoning_summary_text.delta", "reasoning_summary_text.delta",
+        "reasoning_summary_text.done", "reasoning_summary_part.done", "output_item.done", "output_item.added",
+    ]  # fmt: skip
+    assert [one["summary_index"] for one in sent[3:8]] == [0] * 5
+    for one in sent:
+        validate_type(type_=ResponseStreamEvent, value=one)
+    summary = [{"type": "summary_text", "text": "hm"}]
+    reasoning = sent[-1]["response"]["output"][0]
+    assert reasoning == {"id": "rs_1_0", "type": "reasoning", "summary": summary, "status": "completed"}
+    assert messages(reasoning) == (Message.assistant(reasoning="hm"),)
+    read_back = [Thought("h"), Thought("m"), Text("so"), Stopped("stop", Usage(3, 2))]
+    assert events_of(sent) == read_back
+    assert events_of([{"type": "response.output_item.done", "output_index": 0, "item": reasoning}])[0] == Thought("hm")
+
+
 def test_calls_side_by_side_keep_their_places_and_get_ids_of_their_own():
     events: list[ModelEvent] = [
         CallStarted(0, "a", "x"),

@@ -7,15 +7,16 @@ import asyncio
 import copy
 import json
 import math
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, Sequence
 from typing import Any
 
 import pytest
 from starlette.applications import Starlette
 
 from callsmith.core.errors import ModelError
-from callsmith.core.events import ModelEvent
-from callsmith.core.values import Call, Request, Sampling
+from callsmith.core.events import ConfirmationNeeded, ModelEvent
+from callsmith.core.ports import Context
+from callsmith.core.values import Call, Request, Result, Sampling, Tool
 from callsmith.engines import Finished, Piece
 from callsmith.engines.scripted import Scripted
 from callsmith.formats import formats
@@ -26,6 +27,7 @@ from callsmith.formats.write import write
 from callsmith.grammar.nodes import Grammar
 from callsmith.models.local import LocalModel
 from callsmith.server.app import create_app
+from tests.files_tools import Files
 from tests.wire.shapes import DONE, RULES, Sent, called, complaints, parse_events, parse_lines
 
 WHOLE = 100_000
@@ -124,6 +126,7 @@ class Lent:
 
 LENT, TEMPLATE = Lent(), Template(CHATML)
 APP = create_app({"m": LENT})
+RUNNING = create_app({"m": LENT}, tools=Files(a="Hello", empty=""))
 
 
 def opened(format: Format, scenario: str, text: str, chunk: int) -> tuple[LocalModel, int]:
@@ -164,6 +167,40 @@ async def test_streams_hold_to_the_rules(name: str, dialect: str):
 @pytest.mark.parametrize("name", formats())
 async def test_streams_hold_to_the_rules_in_pieces_of_any_size(name: str, dialect: str):
     await check(name, dialect, CHUNKS)
+
+
+SERVERS = [{"type": "mcp_toolset", "mcp_server_name": name} for name in ("files", "clock")]
+
+
+async def running(texts: list[str], chunk: int, scenario: str = "") -> list[Sent]:
+    """The stream of an answer for which tools of MCP servers run, beside those of the client's."""
+    path, body = body_of("anthropic", 10**6)
+    body["tools"] = [*body["tools"][:1], *SERVERS]
+    LENT.model = LocalModel((Breaking if scenario == "error" else Scripted)(texts, chunk=chunk), formats()["hermes"], TEMPLATE)
+    return parse_events(await streamed(RUNNING, path, body))
+
+
+FOUND, LOST = Call("files_read", {"path": "a"}), Call("files_read", {"path": "東京"})
+RAN: dict[str, list[list[Call]]] = {
+    "one": [[FOUND]],
+    "several": [[FOUND, LOST, Call("now")], [Call("files_read", {"path": "empty"})]],
+    "with the client's": [[FOUND, Call("note", {"text": "x"})]],
+    "refused": [[Call("files_read", {"size": 3}), Call("nope")]],
+    "asked about": [[FOUND, Call("delete", {"path": "a"})]],
+    "error": [[FOUND]],
+}
+
+
+@pytest.mark.parametrize("chunk", CHUNKS)
+@pytest.mark.parametrize("scenario", RAN)
+async def test_streams_in_which_tools_of_mcp_servers_ran_hold_to_the_rules(scenario: str, chunk: int):
+    format = formats()["hermes"]
+    texts = [write(format, calls, text="Let me see.", thought="Hm.") for calls in RAN[scenario]]
+    stream = await running([*texts, "Done."], chunk, scenario)
+    assert complaints("anthropic", stream) == {}
+    known = {"files_read": "read", "now": "now", "note": "note"}
+    ran = [(known[call.name], call.arguments) for calls in RAN[scenario] for call in calls if call.name in known]
+    assert called("anthropic", stream) == ([] if scenario in ("refused", "error") else ran)
 
 
 # -- every rule can fail
@@ -326,6 +363,38 @@ MUTATIONS: dict[str, list[tuple[str, Broken]]] = {
 }  # fmt: skip
 
 
+def far(stream: list[Sent], kind: str, number: int = 0) -> Any:
+    return having(stream, lambda data: data.get("content_block", {}).get("type") == kind, number).data["content_block"]
+
+
+RUNNING_MUTATIONS: list[tuple[str, Broken]] = [
+    ("tool_blocks_begin_with_their_identity", lambda s: far(s, "mcp_tool_use").update(input={"path": "a"})),
+    ("tool_blocks_begin_with_their_identity", lambda s: far(s, "tool_use").update(id=far(s, "mcp_tool_use")["id"])),
+    ("deltas_fit_their_block",
+     lambda s: s.insert(s.index(having(s, lambda d: d.get("content_block", {}).get("type") == "mcp_tool_result")) + 1,
+                        Sent("", {"type": "content_block_delta", "index": 3, "delta": {"type": "text_delta", "text": "x"}}))),
+    ("inputs_add_up_to_an_object",
+     lambda s: having(s, lambda d: "partial_json" in d.get("delta", {})).data["delta"].update(partial_json='{"a')),
+    ("calls_that_ran_name_their_server", lambda s: far(s, "mcp_tool_use").pop("server_name")),
+    ("results_are_whole_when_they_begin", lambda s: far(s, "mcp_tool_result").update(is_error=None)),
+    ("results_are_whole_when_they_begin", lambda s: far(s, "mcp_tool_result").update(content="Hello")),
+    ("results_are_whole_when_they_begin", lambda s: far(s, "mcp_tool_result")["content"][0].update(text="")),
+    ("what_ran_is_answered_once", lambda s: far(s, "mcp_tool_result").update(tool_use_id="other")),
+    ("what_ran_is_answered_once", lambda s: far(s, "mcp_tool_result", 1).update(far(s, "mcp_tool_result"))),
+    ("what_ran_is_answered_once", lambda s: far(s, "mcp_tool_result").update(type="text", text="")),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("number", range(len(RUNNING_MUTATIONS)))
+async def test_a_stream_in_which_tools_ran_is_complained_about_when_it_is_broken_on_purpose(number: int):
+    name, broken = RUNNING_MUTATIONS[number]
+    text = write(formats()["hermes"], [FOUND, Call("now"), Call("note", {"text": "x"})], text="Let me see.", thought="Hm.")
+    stream = await running([text], 5)
+    assert complaints("anthropic", stream) == {}
+    broken(stream)
+    assert name in complaints("anthropic", stream)
+
+
 @pytest.mark.parametrize(
     ("dialect", "name", "number"),
     [(dialect, name, at) for dialect, all_of_them in MUTATIONS.items() for at, (name, _) in enumerate(all_of_them)],
@@ -336,9 +405,84 @@ async def test_a_stream_that_is_broken_on_purpose_is_complained_about(dialect: s
     assert name in complaints(dialect, stream)
 
 
+class Notes:
+    """Tools of an MCP server: some that run, one that fails, one that is asked about."""
+
+    async def tools(self) -> Sequence[Tool]:
+        names = ("note", "now", "pay")
+        return [Tool(name, parameters=PARAMETERS if name == "note" else {}, source="mcp:notes") for name in names]
+
+    async def call(self, call: Call, context: Context) -> AsyncIterator[Result | ConfirmationNeeded]:
+        if call.name == "pay":
+            yield ConfirmationNeeded("confirm_1", call)
+            return
+        await context.starting()
+        yield Result(call.id, call.name, "so", ok=call.name == "note")
+
+
+async def with_mcp(scenario: str = "") -> list[Sent]:
+    """A stream with a list, a call that ran, one that failed, one that was refused, an approval, and a function of the client."""
+    format = formats()["hermes"]
+    made = [Call("note", {"text": "Hello"}), Call("now"), Call("note", {}), Call("own", {"a": 1}), Call("pay", {"euros": 5})]
+    texts = [write(format, made[:3], text="Let me see."), write(format, made[3:], text="And now.")]
+    model = LocalModel((Breaking if scenario else Scripted)(texts, chunk=5), format, TEMPLATE)
+    own = {"type": "function", "name": "own", "parameters": {"type": "object"}}
+    body = {"model": "m", "stream": True, "input": "hi", "tools": [{"type": "mcp", "server_label": "notes"}, own]}
+    return parse_events(await streamed(create_app({"m": model}, tools=Notes()), "/v1/responses", body))
+
+
+def ran(stream: list[Sent]) -> Any:
+    """The item of a call that went well."""
+    return having(stream, lambda data: (data.get("item") or {}).get("output") is not None).data["item"]
+
+
+MCP_MUTATIONS: list[tuple[str, Broken]] = [
+    ("nothing_is_told_of_an_item_that_is_not_open", lambda s: part(s, "response.mcp_call.completed").update(item_id="other")),
+    ("nothing_is_told_of_an_item_that_is_not_open",
+     lambda s: part(s, "response.mcp_list_tools.completed").update(output_index=9)),
+    ("items_begin_empty", lambda s: part(s, "response.output_item.added")["item"].update(tools=[{}])),
+    ("pieces_add_up", lambda s: part(s, "response.mcp_call_arguments.done").update(arguments="?")),
+    ("arguments_are_done_before_their_item", lambda s: s.remove(typed(s, "response.mcp_call_arguments.done"))),
+    ("completed_calls_have_an_object", lambda s: ran(s).update(arguments="[")),
+    ("mcp_items_go_their_way", lambda s: s.remove(typed(s, "response.mcp_call.in_progress"))),
+    ("mcp_items_go_their_way", lambda s: s.remove(typed(s, "response.mcp_call.failed"))),
+    ("mcp_items_go_their_way",
+     lambda s: swap(s, typed(s, "response.mcp_call_arguments.delta"), typed(s, "response.mcp_call.in_progress"))),
+    ("mcp_items_go_their_way", lambda s: part(s, "response.mcp_call.completed").update(type="response.mcp_call.failed")),
+    ("mcp_items_go_their_way", lambda s: s.remove(typed(s, "response.mcp_list_tools.completed"))),
+    ("mcp_items_name_their_server", lambda s: item_done(s, "mcp_list_tools").pop("server_label")),
+    ("mcp_items_name_their_server", lambda s: item_done(s, "mcp_approval_request").update(name="")),
+    ("mcp_calls_end_with_an_output_or_an_error", lambda s: ran(s).update(output=None)),
+    ("mcp_calls_end_with_an_output_or_an_error", lambda s: ran(s).update(status="failed")),
+    ("lists_of_tools_say_how_they_are_called", lambda s: item_done(s, "mcp_list_tools")["tools"][0].pop("input_schema")),
+    ("approvals_are_asked_for_whole", lambda s: item_done(s, "mcp_approval_request").update(arguments="")),
+    ("approvals_are_asked_for_whole", lambda s: item_done(s, "mcp_approval_request").update(status="completed")),
+]  # fmt: skip
+
+
+async def test_streams_with_items_of_mcp_servers_hold_to_the_rules():
+    stream = await with_mcp()
+    assert complaints("responses", stream) == {}
+    kinds = [sent.data["item"]["type"] for sent in stream if sent.event == "response.output_item.done"]
+    assert sorted(kinds) == [
+        "function_call", "mcp_approval_request", "mcp_call", "mcp_call", "mcp_call", "mcp_list_tools", "message", "message"
+    ]  # fmt: skip
+    assert complaints("responses", await with_mcp("breaks")) == {}
+
+
+@pytest.mark.parametrize("number", range(len(MCP_MUTATIONS)))
+async def test_a_stream_with_items_of_mcp_servers_is_complained_about_when_it_is_broken_on_purpose(number: int):
+    name, broken = MCP_MUTATIONS[number]
+    stream = copy.deepcopy(await with_mcp())
+    broken(stream)
+    assert name in complaints("responses", stream)
+
+
 def test_every_rule_is_seen_to_fail():
-    for dialect, rules in RULES.items():
-        assert set(rules) == {name for name, _ in MUTATIONS[dialect]}
+    broken = {dialect: {name for name, _ in mutations} for dialect, mutations in MUTATIONS.items()}
+    broken["anthropic"] |= {name for name, _ in RUNNING_MUTATIONS}
+    broken["responses"] |= {name for name, _ in MCP_MUTATIONS}
+    assert {dialect: set(rules) for dialect, rules in RULES.items()} == broken
 
 
 @pytest.mark.parametrize("dialect", DIALECTS)

@@ -1,5 +1,6 @@
 """Asking at the terminal whether a call may run."""
 
+import asyncio
 import json
 import os
 import shlex
@@ -14,6 +15,7 @@ from typing import TYPE_CHECKING, cast
 from callsmith.core.approval import Approved, Decision, Denied
 from callsmith.core.events import ConfirmationNeeded
 from callsmith.core.values import Json
+from callsmith.tools.mcp.questions import Question, Reply
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -34,6 +36,30 @@ class Approver:
     def decide(self, pending: Iterable[ConfirmationNeeded]) -> dict[str, Decision]:
         """The user's words, by call id."""
         return {asked.call.id: self._decide(asked) for asked in pending}
+
+    async def answer(self, question: Question) -> Reply:
+        """What the user says to a server that asks something in the middle of a call."""
+        return await asyncio.to_thread(self._answer, question)
+
+    def _answer(self, question: Question) -> Reply:
+        told = f"? {question.server} asks: {question.message}"
+        self.console.out(_plain(f"{told} ({question.url})" if question.url else told), style="yellow", highlight=False)
+        if not sys.stdin.isatty():
+            self.console.out(HINT, style="yellow", highlight=False)
+            return Reply("decline")
+        fields = cast("Mapping[str, Mapping[str, Json]]", (question.schema or {}).get("properties") or {})
+        given: dict[str, Json] = {}
+        try:
+            for name, field in fields.items():
+                words = _plain(str(field.get("title") or field.get("description") or name))
+                if typed := input(f"  {words} [{json.dumps(field.get('default', ''))}]: ").strip():
+                    given[name] = _typed(typed, field)
+            return (
+                Reply("accept", given) if input("  Send it? y(es), n(o): ").strip().lower() in ("y", "yes") else Reply("decline")
+            )
+        except (EOFError, KeyboardInterrupt):
+            self.console.out("")
+            return Reply("cancel")
 
     def _decide(self, asked: ConfirmationNeeded) -> Decision:
         arguments = json.dumps(asked.call.arguments, ensure_ascii=False)
@@ -82,6 +108,16 @@ class Approver:
             self.console.out("  Arguments are a JSON object.", style="red", highlight=False)
             return None
         return cast("dict[str, Json]", changed)
+
+
+def _typed(text: str, schema: Mapping[str, Json]) -> Json:
+    """What was typed, as the kind of value that is wanted; the server complains about what does not fit."""
+    if schema.get("type") == "string":
+        return text
+    try:
+        return json.loads(text)
+    except ValueError:
+        return text
 
 
 def _plain(text: str) -> str:

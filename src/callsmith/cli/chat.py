@@ -14,11 +14,15 @@ from callsmith.cli.options import (
     ContextOption,
     FormatFileOption,
     FormatOption,
+    McpArgsOption,
+    McpCommandOption,
+    McpConfigOption,
     ModelOption,
     NoGuardsOption,
     PolicyOption,
     TemplateOption,
     ThreadsOption,
+    ToolsBudgetOption,
     ToolsOption,
     TraceOption,
     alias_of,
@@ -46,9 +50,13 @@ def chat(
     prompt: Annotated[str | None, typer.Argument(help="Ask this one thing and exit; - reads it from standard input.")] = None,
     model: ModelOption = None,
     tools: ToolsOption = None,
+    mcp_config: McpConfigOption = None,
+    mcp_command: McpCommandOption = None,
+    mcp_args: McpArgsOption = None,
     no_tools: Annotated[bool, typer.Option("--no-tools", help="Offer no tools.")] = False,
     tool_choice: Annotated[str, typer.Option("--tool-choice", help="auto, required, none, or a tool's name.")] = "auto",
     tool_choice_policy: PolicyOption = None,
+    tools_budget: ToolsBudgetOption = None,
     no_guards: NoGuardsOption = False,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Run calls that have side effects without asking.")] = False,
     save: Annotated[
@@ -73,26 +81,35 @@ def chat(
 
     from callsmith.cli.approving import Approver
     from callsmith.cli.fetching import ensure
+    from callsmith.cli.mcp_servers import opened_host, servers, split
     from callsmith.cli.toolsets import load_toolset
     from callsmith.models import Options, open_model
     from callsmith.models.catalogue import default_model
+    from callsmith.runtime.finding import Costs, lazily
     from callsmith.runtime.trace_file import TraceFile
     from callsmith.tools.functions import Functions
-    from callsmith.tools.wrap import Confirmed
+    from callsmith.tools.mcp.questions import Answering
+    from callsmith.tools.wrap import Confirmed, Merged
 
     policy = policy_named(tool_choice_policy) if tool_choice_policy else None
-    toolset = Confirmed(Functions() if no_tools else load_toolset(tools or "demo"))
+    asked = () if no_tools else servers(mcp_config, mcp_command, split(mcp_args))
+    nothing = no_tools or (asked and tools is None)
+    toolset = Confirmed(Functions() if nothing else load_toolset(tools or "demo"))
     settings: Settings = {"choice": _choice(tool_choice), "sampling": Sampling(max_tokens=max_tokens)}
-    settings["guards"] = () if no_guards else None  # None: those the model is known to need
+    settings["guards"] = ()  # they stand around the model already
     recorder = TraceFile(trace) if trace else None
     spec = model or default_model()
     ensure(spec)
     opened = open_model(spec, Options(named_format(format, format_file), chat_template, context, threads, policy))
-    opening = Opening(opened, toolset, settings, save, recorder, alias_of(spec))
     console = Console(highlight=False)
     try:
-        with asyncio.Runner() as runner:
-            talk = Talk(opening, console, Approver(console, yes), runner)
+        approver = Approver(console, yes)
+        answering = Answering(approver.answer, opened)
+        with asyncio.Runner() as runner, opened_host(asked, answering, runner) as host:
+            offered = Merged(("functions", toolset), ("mcp", Confirmed(host, host.policy))) if asked else toolset
+            shown = lazily(opened, offered, Costs(), tools_budget, guards=() if no_guards else None)
+            opening = Opening(*runner.run(shown), settings, save, recorder, alias_of(spec))
+            talk = Talk(opening, console, approver, runner)
             talk.take_up()
             if prompt is not None:
                 talk.say(sys.stdin.read() if prompt == "-" else prompt)

@@ -10,6 +10,7 @@ from callsmith.cli.doctor import doctor
 from callsmith.cli.formats import formats_app
 from callsmith.cli.grammar import grammar
 from callsmith.cli.keys import keys_app
+from callsmith.cli.mcp import mcp
 from callsmith.cli.models import models_app
 from callsmith.cli.parse import parse
 from callsmith.cli.serve import serve
@@ -68,6 +69,7 @@ app.command()(chat)
 app.command()(parse)
 app.command()(grammar)
 app.command()(doctor)
+app.command()(mcp)
 app.add_typer(formats_app, name="formats")
 app.add_typer(keys_app, name="keys")
 app.add_typer(models_app, name="models")

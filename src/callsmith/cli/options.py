@@ -54,6 +54,35 @@ ToolsOption: TypeAlias = Annotated[
     str | None,
     typer.Option("--tools", help="demo, or module:attribute, or a module with @tool functions.", show_default=False),
 ]
+ToolsBudgetOption: TypeAlias = Annotated[
+    int | None,
+    typer.Option(
+        "--tools-budget",
+        min=0,
+        help="Tokens that the definitions of tools may take; the model has to find what is beyond. 0: any number. "
+        "Default: a quarter of its context.",
+        show_default=False,
+    ),
+]
+McpConfigOption: TypeAlias = Annotated[
+    Path | None,
+    typer.Option("--mcp-config", dir_okay=False, help="A file with mcpServers, in JSON or TOML.", show_default=False),
+]
+McpCommandOption: TypeAlias = Annotated[
+    str | None, typer.Option("--mcp-command", help="The command of one MCP server.", show_default=False)
+]
+McpArgsOption: TypeAlias = Annotated[
+    str | None, typer.Option("--mcp-args", help="Its arguments, separated by commas.", show_default=False)
+]
+McpRefreshOption: TypeAlias = Annotated[
+    float | None,
+    typer.Option(
+        "--mcp-tool-refresh-seconds",
+        min=1,
+        help="Between looks at their tools. Default: 30.",
+        show_default=False,
+    ),
+]
 PolicyOption: TypeAlias = Annotated[
     str | None,
     typer.Option(

@@ -14,6 +14,10 @@ from callsmith.cli.options import (
     ContextOption,
     FormatFileOption,
     FormatOption,
+    McpArgsOption,
+    McpCommandOption,
+    McpConfigOption,
+    McpRefreshOption,
     ModelOption,
     NoGuardsOption,
     PolicyOption,
@@ -31,7 +35,9 @@ from callsmith.core.errors import Unavailable, UsageError
 if TYPE_CHECKING:
     from callsmith.models.local import LocalModel
     from callsmith.server.draining import Draining
-    from callsmith.server.settings import Effective, Llm, Settings
+    from callsmith.server.settings import Effective, Settings
+    from callsmith.tools.mcp import McpHost, ServerConfig
+    from callsmith.tools.mcp.questions import Answering
 
 GRACE_SECONDS = 5  # how long answers may go on once the server is told to stop
 EXAMPLE = """\
@@ -61,7 +67,26 @@ def serve(
     chat_template: TemplateOption = None,
     context: ContextOption = None,
     threads: ThreadsOption = None,
+    concurrency: Annotated[
+        int | None,
+        typer.Option(
+            "--concurrency", min=1, help="Answers made at once; they share the context. Default: 8.", show_default=False
+        ),
+    ] = None,
+    queue: Annotated[
+        int | None,
+        typer.Option(
+            "--queue",
+            min=1,
+            help="Answers that may be under way or wait for their turn; more are refused (429). Default: 64.",
+            show_default=False,
+        ),
+    ] = None,
     tools: ToolsOption = None,
+    mcp_config: McpConfigOption = None,
+    mcp_command: McpCommandOption = None,
+    mcp_args: McpArgsOption = None,
+    mcp_tool_refresh_seconds: McpRefreshOption = None,
     tool_choice_policy: PolicyOption = None,
     no_guards: NoGuardsOption = False,
     trace: TraceOption = None,
@@ -78,9 +103,12 @@ def serve(
     Everything can also be said in a file (--config) or in the environment (CALLSMITH_SERVER__PORT); flags win.
     """
     require_server()
+    from callsmith.cli.mcp_servers import split
+
     flags = {
         "server.host": ("--host", host),
         "server.port": ("--port", port),
+        "server.queue": ("--queue", queue),
         "server.guards": ("--no-guards", False if no_guards else None),
         "llm.model": ("--model", model),
         "llm.name": ("--name", name),
@@ -89,7 +117,12 @@ def serve(
         "llm.chat_template": ("--chat-template", chat_template and str(chat_template)),
         "llm.context": ("--context", context),
         "llm.threads": ("--threads", threads),
+        "llm.concurrency": ("--concurrency", concurrency),
         "llm.tools": ("--tools", tools),
+        "mcp.config": ("--mcp-config", mcp_config and str(mcp_config)),
+        "mcp.command": ("--mcp-command", mcp_command),
+        "mcp.args": ("--mcp-args", None if mcp_args is None else split(mcp_args)),
+        "mcp.tool_refresh_seconds": ("--mcp-tool-refresh-seconds", mcp_tool_refresh_seconds),
         "llm.tool_choice_policy": ("--tool-choice-policy", tool_choice_policy),
         "log.trace": ("--trace", trace and str(trace)),
         "log.access": ("--access-log", access_log or None),
@@ -126,40 +159,64 @@ def _serve(settings: "Settings") -> None:
     from dataclasses import replace
 
     from callsmith.cli.fetching import ensure
+    from callsmith.cli.mcp_servers import configured
     from callsmith.cli.toolsets import load_toolset
     from callsmith.models.catalogue import default_model
     from callsmith.runtime.trace_file import TraceFile
     from callsmith.server.app import create_app
     from callsmith.server.draining import Draining
+    from callsmith.server.questions import Questions
     from callsmith.server.store import SqliteStore
+    from callsmith.tools.mcp.questions import Answering
 
     llm = settings.llm
     toolset = load_toolset(llm.tools) if llm.tools else None
+    servers = configured(settings.mcp)
     settings = replace(settings, recorders=(TraceFile(Path(settings.log.trace)),) if settings.log.trace else ())
-    with _bound(settings.host, settings.port) as listener:
+    with bound(settings.host, settings.port) as listener:
         if not settings.keys and not is_loopback(settings.host):
             typer.secho(UNGUARDED.format(host=settings.host), err=True, fg="yellow")
         spec = llm.model or default_model()
         ensure(spec)
-        served = _opened(spec, llm)
+        served = opened(spec, settings)
         try:
             alias = llm.name or alias_of(spec)
-            banner = _banner(_url(settings.host, listener.getsockname()[1]), alias, served)
+            banner = _banner(url_of(settings.host, listener.getsockname()[1]), alias, served)
             with closing(SqliteStore(settings.store or ":memory:")) as store:
-                app = create_app({alias: served}, tools=toolset, settings=settings, store=store)
+                host = _host(servers, Answering(Questions(store, settings.approval_seconds).ask, served), settings)
+                app = create_app({alias: served}, tools=toolset, settings=settings, store=store, mcp=host)
                 _run(Draining(app), listener, banner, settings)
         finally:
             served.engine.close()
 
 
-def _opened(spec: str, llm: "Llm") -> "LocalModel":
+def _host(servers: "tuple[ServerConfig, ...]", answering: "Answering", settings: "Settings") -> "McpHost | None":
+    if not servers:
+        return None
+    from callsmith.tools.mcp import McpHost
+
+    return McpHost(servers, answering=answering, refresh=settings.mcp.tool_refresh_seconds)
+
+
+def opened(spec: str, settings: "Settings") -> "LocalModel":
+    """The model as the settings want it."""
     from callsmith.models import Options, open_model
 
+    llm = settings.llm
     format = named_format(llm.format, Path(llm.format_file) if llm.format_file else None)
     template = Path(llm.chat_template) if llm.chat_template else None
     if template and not template.is_file():
         raise UsageError(f"there is no chat template at {template}", field="llm.chat_template")
-    return open_model(spec, Options(format, template, llm.context, llm.threads, llm.tool_choice_policy))
+    options = Options(
+        format=format,
+        template=template,
+        context=llm.context,
+        threads=llm.threads,
+        policy=llm.tool_choice_policy,
+        live=llm.concurrency,
+        queue=settings.queue,
+    )
+    return open_model(spec, options)
 
 
 def is_loopback(host: str) -> bool:
@@ -205,7 +262,7 @@ def _run(app: "Draining", listener: socket.socket, banner: str, settings: "Setti
         signal.signal(signal.SIGTERM, before)
 
 
-def _bound(host: str, port: int) -> socket.socket:
+def bound(host: str, port: int) -> socket.socket:
     """The address, taken before anything slow is done; nobody can connect yet."""
     try:
         family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0]
@@ -219,11 +276,12 @@ def _bound(host: str, port: int) -> socket.socket:
     except OSError as error:
         listener.close()
         why = error.strerror or str(error)
-        raise Unavailable(f"cannot listen on {_url(host, port)}: {why}", hint="Choose another port with --port.") from error
+        raise Unavailable(f"cannot listen on {url_of(host, port)}: {why}", hint="Choose another port with --port.") from error
     return listener
 
 
-def _url(host: str, port: int) -> str:
+def url_of(host: str, port: int) -> str:
+    """Where a server is found that listens there."""
     return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
 
 

@@ -1,17 +1,20 @@
 """`callsmith tools`: what tools cost to offer, and how well models choose among them."""
 
 import json
+import logging
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from callsmith.cli.options import ToolsOption
+from callsmith.cli.options import McpArgsOption, McpCommandOption, McpConfigOption, ToolsOption
 
 if TYPE_CHECKING:
     from callsmith.core.values import Tool
     from callsmith.runtime.selection import Selection
     from callsmith.runtime.trace import ToolCounts
+    from callsmith.tools.mcp import Status
 
 tools_app = typer.Typer(help="What tools cost, and how well they are chosen.", no_args_is_help=True, rich_markup_mode=None)
 
@@ -21,27 +24,41 @@ COUNTS = ("offered", "called", "invalid", "repaired", "declined", "failed", "tim
 
 
 @tools_app.command("list")
-def list_tools(tools: ToolsOption = None, as_json: JsonOption = False) -> None:
-    """List tools with their side effects, and about how many tokens it takes to offer each: an estimate, 4 characters a token."""
+def list_tools(
+    tools: ToolsOption = None,
+    mcp_config: McpConfigOption = None,
+    mcp_command: McpCommandOption = None,
+    mcp_args: McpArgsOption = None,
+    model: Annotated[
+        str | None,
+        typer.Option("--model", "-m", help="Count the tokens of this model instead of estimating.", show_default=False),
+    ] = None,
+    as_json: JsonOption = False,
+) -> None:
+    """List tools with their side effects, and how many tokens it takes to offer each: an estimate, unless a model is given."""
     import asyncio
 
+    from callsmith.cli.mcp_servers import servers, split
     from callsmith.cli.toolsets import load_toolset
+    from callsmith.tools.mcp import McpHost
 
-    async def listed() -> list["Tool"]:
-        return list(await load_toolset(tools or "demo").tools())
+    logging.getLogger("callsmith.tools.mcp").setLevel(logging.ERROR)  # how the servers are is told below
 
-    rows = [_row(tool) for tool in asyncio.run(listed())]
+    async def listed() -> tuple[list["Tool"], tuple["Status", ...]]:
+        asked = servers(mcp_config, mcp_command, split(mcp_args))
+        own = [] if asked and tools is None else list(await load_toolset(tools or "demo").tools())
+        async with McpHost(asked) as host:
+            return [*own, *await host.tools()], host.status()
+
+    found, states = asyncio.run(listed())
+    for status in states:
+        _print_status(status)
+    costs = _estimated(found) if model is None else _counted(found, model)
+    rows = [_row(tool, costs.each[tool.name]) for tool in found]
     if as_json:
         typer.echo(json.dumps(rows, ensure_ascii=False, indent=2))
         return
-    from rich.text import Text
-
-    lines = [
-        (Text(row["name"], "bold"), Text(", ".join(row["arguments"])), _effects(row), f"~{row['tokens']}", Text(row["summary"]))
-        for row in rows
-    ]
-    _print_table(("tool", "arguments", "side effects", "tokens", "what it does"), lines)
-    typer.echo(f"{len(rows)} tools, about {sum(row['tokens'] for row in rows)} tokens of every prompt (an estimate).")
+    _print_tools(rows, costs)
 
 
 @tools_app.command("report")
@@ -66,10 +83,83 @@ def report_tools(
     _print_report(selection)
 
 
-def _row(tool: "Tool") -> dict[str, Any]:
+def _short(text: str) -> str:
+    """A sentence, or what fits a line."""
+    sentence = text.partition(". ")[0]
+    return sentence if len(sentence) <= 80 else f"{sentence[:79]}…"
+
+
+def _print_status(status: "Status") -> None:
+    """How an MCP server is; on stderr, as it is no tool."""
+    who = f" ({status.server}, protocol {status.protocol})" if status.protocol else ""
+    failed = status.state == "failed"
+    typer.secho(f"{status.name}: {status.state}{who}", err=True, fg="red" if failed else None)
+    for line in (*status.error.splitlines(), *status.notices):
+        typer.secho(f"  {line}", err=True, fg="red" if failed else "yellow")
+
+
+@dataclass(frozen=True, slots=True)
+class _Costs:
+    """What tools cost in tokens: each by its name, and all. `by` is the model that has counted them, if one has."""
+
+    each: dict[str, int]
+    whole: int
+    by: str = ""
+
+
+def _estimated(tools: list["Tool"]) -> _Costs:
+    from callsmith.runtime.finding import definition
     from callsmith.runtime.trace import about_tokens
 
-    shown = {"name": tool.name, "description": tool.description, "parameters": tool.parameters}
+    each = {tool.name: about_tokens(len(definition(tool))) for tool in tools}
+    return _Costs(each, sum(each.values()))
+
+
+def _counted(tools: list["Tool"], spec: str) -> _Costs:
+    """Each is counted behind another, so that what frames them all is nobody's cost."""
+    from callsmith.cli.fetching import ensure
+    from callsmith.core.values import Tool
+    from callsmith.models import open_model
+    from callsmith.runtime.finding import measured
+
+    ensure(spec)
+    opened = open_model(spec)
+    try:
+        first = Tool("first", "Comes before it.")
+        alone = measured(opened, [first])
+        each = {tool.name: measured(opened, [first, tool]) - alone for tool in tools}
+        return _Costs(each, measured(opened, tools), spec)
+    finally:
+        opened.engine.close()
+
+
+def _print_tools(rows: list[dict[str, Any]], costs: _Costs) -> None:
+    from rich.text import Text
+
+    about = "" if costs.by else "~"
+    lines = [
+        (
+            Text(row["name"], "bold"),
+            Text(", ".join(row["arguments"])),
+            _effects(row),
+            f"{about}{row['tokens']}",
+            Text(_short(row["summary"])),
+        )
+        for row in rows
+    ]
+    _print_table(("tool", "arguments", "side effects", "tokens", "what it does"), lines)
+    for source in dict.fromkeys(row["source"] for row in rows):
+        own = [row["tokens"] for row in rows if row["source"] == source]
+        typer.echo(f"{source or 'others'}: {len(own)} tools, {about}{sum(own)} tokens")
+    how = (
+        f"{costs.whole} tokens of every prompt ({costs.by})"
+        if costs.by
+        else f"about {costs.whole} tokens of every prompt (an estimate)"
+    )
+    typer.echo(f"{len(rows)} tools, {how}.")
+
+
+def _row(tool: "Tool", tokens: int) -> dict[str, Any]:
     return {
         "name": tool.name,
         "arguments": list(tool.parameters.get("properties", ())),
@@ -77,7 +167,7 @@ def _row(tool: "Tool") -> dict[str, Any]:
         "side_effects": tool.side_effects,
         "idempotent": tool.idempotent,
         "source": tool.source,
-        "tokens": about_tokens(len(json.dumps(shown, ensure_ascii=False))),
+        "tokens": tokens,
     }
 
 

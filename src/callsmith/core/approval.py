@@ -47,7 +47,10 @@ class Judgement:
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """What happens to calls of these tools (shell patterns for name and source), with these side effects, with such arguments."""
+    """What happens to calls of these tools (shell patterns for name and source), with these side effects, with such arguments.
+
+    A tool that has another name here than at its source is meant by either.
+    """
 
     then: Verdict
     tools: str = "*"
@@ -58,7 +61,7 @@ class Rule:
 
     def applies(self, tool: Tool, call: Call) -> bool:
         return (
-            fnmatchcase(tool.name, self.tools)
+            any(fnmatchcase(name, self.tools) for name in {tool.name, tool.original or tool.name})
             and fnmatchcase(tool.source, self.sources)
             and self.side_effects in (None, tool.side_effects)
             and (self.when is None or self.when(call.arguments))

@@ -10,6 +10,7 @@ from typing import get_args
 from callsmith.core.errors import UnknownName
 from callsmith.core.values import Choice, ChoicePolicy, Message, Request
 
+FIND = "find_tools"  # what looks for tools; a call of it is not yet the call that was demanded
 POLICIES: dict[str, ChoicePolicy] = {name: name for name in get_args(ChoicePolicy)}
 
 
@@ -35,6 +36,6 @@ def chosen(request: Request, policy: ChoicePolicy) -> Choice:
 
 
 def on_first_hop(messages: Sequence[Message]) -> bool:
-    """Whether no tool has answered since the user last spoke."""
-    latest = next((message.role for message in reversed(messages) if message.role in ("user", "tool")), "user")
-    return latest == "user"
+    """Whether no tool has answered since the user last spoke, but for a search among tools."""
+    words = (message for message in reversed(messages) if message.role in ("user", "tool") and message.name != FIND)
+    return next((message.role for message in words), "user") == "user"

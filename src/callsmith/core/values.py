@@ -125,7 +125,10 @@ class Choice:
             return ()
         if self.mode == "required" and not offered:
             raise UsageError("a tool call is required, but there are no tools", field="tool_choice")
-        return tuple(offered[name] for name in self.names) if self.names else tuple(offered.values())
+        if self.names:
+            return tuple(offered[name] for name in self.names)
+        # The same object where it is the same: who knows it need not look into it again.
+        return tools if isinstance(tools, tuple) and len(tools) == len(offered) else tuple(offered.values())
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,7 +175,8 @@ class Sampling:
 class Request:
     """What a model is asked. `parallel`, `thinking` and `policy`: None leaves it to the model's own settings.
 
-    `output` binds what is said, not what is called: where tools are offered, the answer is calls or the output.
+    `output` binds what is said, not what is called: where tools are offered, the answer is calls or the output. `session` names
+    the conversation this is a part of, so that what was computed for it can be kept.
     """
 
     messages: tuple[Message, ...]
@@ -183,6 +187,7 @@ class Request:
     thinking: bool | None = None
     output: Output | None = None
     policy: ChoicePolicy | None = None
+    session: str = ""
 
 
 @dataclass(frozen=True, slots=True)

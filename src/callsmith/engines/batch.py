@@ -3,6 +3,9 @@
 Who comes is admitted in the order of coming, as soon as there is room. A step takes the next tokens of all who speak, and of the
 prompts that are still to be read only so many that those who speak do not stall. Answers that begin alike read their common
 beginning once. When the cells run out, parked sequences go first; then the youngest answer waits and is read again later.
+
+The end of a call is often forced, and so is never decoded for the answer's sake. That is done when nobody wants anything, for the
+turn that follows when the tool has run.
 """
 
 from collections import deque
@@ -46,13 +49,16 @@ class Spoken(Protocol):
 class Job(Protocol):
     """An answer somebody waits for. Whatever its methods raise is the end of this answer, and of no other.
 
-    `exact`: the same every time, if nobody else is live. `flag` is set when nobody waits any more.
+    `session`: the conversation it belongs to, or empty. `exact`: the same every time, if nobody else is live. `flag` is set when
+    nobody waits any more.
     """
 
     tokens: list[int]
     room: int
     flag: Flag
 
+    @property
+    def session(self) -> str: ...
     @property
     def exact(self) -> bool: ...
     @property
@@ -92,20 +98,27 @@ class Member:
 
 @dataclass(slots=True)
 class Batch:
-    """The answers that are live, and those that wait for it."""
+    """The answers that are live, and those that wait for it. `settles`: whether ends are decoded when there is nothing to do."""
 
     decoder: Decoder
     cache: Cache
     most: int
+    settles: bool = True
     live: list[Member] = field(default_factory=list[Member])  # in the order of coming
     waiting: deque[Member] = field(default_factory=deque[Member])
-    steps: int = 0
+    steps: int = 0  # decodes for answers
     stop: Flag = field(default_factory=new_flag)  # set: whatever is being decoded ends at once
+    wanted: Flag = field(default_factory=new_flag)  # set: somebody comes, and there is something better to do than to settle
 
     @property
     def size(self) -> int:
         """How many answers are not finished."""
         return len(self.live) + len(self.waiting)
+
+    @property
+    def busy(self) -> bool:
+        """Whether there is anything to do."""
+        return bool(self.size or (self.settles and self.cache.unsettled()))
 
     def add(self, job: Job) -> None:
         """Somebody asks."""
@@ -114,6 +127,8 @@ class Batch:
     def step(self) -> bool:
         """One decode, and a token for all who speak. False if there is nothing to decode: all wait for their grammars."""
         self._part_with_given_up()
+        if not self.size:
+            return self._settle()
         self._admit()
         for member in [*self.live]:
             self._prepare(member)
@@ -162,7 +177,8 @@ class Batch:
         return min(_MARGIN, member.job.room - done) + coming - spared
 
     def _take_slot(self, member: Member) -> None:
-        slot = member.slot = self.cache.take(member.rest, exact=member.job.exact and len(self.live) == 1)
+        exact = member.job.exact and len(self.live) == 1
+        slot = member.slot = self.cache.take(member.rest, exact=exact, session=member.job.session)
         member.cached = len(slot.tokens) if member.cached is None else member.cached
         del member.rest[: len(slot.tokens)]
 
@@ -285,13 +301,33 @@ class Batch:
         for member in [*shares]:
             self._end(member, error)
 
+    def _settle(self) -> bool:
+        """Decode what a parked answer has said in the end, as far as one step goes."""
+        slot = self.cache.unsettled() if self.settles else None
+        if slot is None:
+            return False
+        tail, slot.tail = slot.tail[: self.decoder.slice], []
+        rows = [(token, place, slot.number, False) for place, token in enumerate(tail, start=len(slot.tokens))]
+        self.decoder.interrupt_by(self.wanted)
+        try:
+            done = self.decoder.decode(rows)
+        except ModelError:
+            self.cache.restore(slot)
+            return True
+        if done:
+            self.cache.grow(slot, tail)
+        else:
+            self.cache.restore(slot)
+            slot.tail = tail  # there may be time for it later
+        return True
+
     def _end(self, member: Member, end: Finished | BaseException | None) -> None:
         self.live.remove(member)
         if member.slot:
             if isinstance(end, ModelError):
                 self.cache.drop(member.slot)  # nothing is taken for granted
             else:
-                self.cache.park(member.slot)
+                self.cache.park(member.slot, member.rest if member.speaking else [])
             member.slot = None
         member.job.end(end)
 

@@ -22,9 +22,10 @@ _KEPT: Final = 64  # compiled grammars, 30 to 300 KB each
 _LIMITS: Final = llguidance.LLParserLimits(step_lexer_fuel=2_000_000, step_max_items=500_000, verbose_errors=False)
 
 # Tokens that may all stand in a string, if any text may, are not tried one by one. These are the kinds llguidance has for JSON,
-# but that the first, with nearly all tokens in it, also fits between single quotes.
+# and within them nearly all tokens that also fit between single quotes and between tags. Kinds that overlap would cost more.
 _TEXT: Final = r'[^"\\\x00-\x1F\x7F]'
-_SLICES: Final = [r"[\x20\x0A\x0D\x09]+", _TEXT.replace('"', "\"'") + "{1,10}", f"{_TEXT}{{1,30}}", f"{_TEXT}+"]
+_PLAIN: Final = _TEXT.replace('"', "\"'<>")
+_SLICES: Final = [r"[\x20\x0A\x0D\x09]+", f"{_PLAIN}{{1,10}}", f"{_PLAIN}{{1,30}}", f"{_TEXT}{{1,30}}", f"{_TEXT}+"]
 
 _SCHEMA_FAULT: Final = re.compile(r"failed to compile JSON schema: (.*?)(?:\n +\d+ \||\Z)", re.DOTALL)
 # How llguidance speaks of the keyword at fault. Words that are also English ("not", "items") count only where they are quoted.

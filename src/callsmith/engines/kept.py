@@ -22,10 +22,10 @@ class Kept(Generic[Value]):
     def get(self, key: Hashable) -> Value | None:
         """The value, if it is still here."""
         with self._lock:
-            if key not in self._values:
-                return None
-            self._values.move_to_end(key)
-            return self._values[key]
+            value = self._values.get(key)
+            if value is not None:  # which no value is
+                self._values.move_to_end(key)
+            return value
 
     def put(self, key: Hashable, value: Value) -> Value:
         """Keep it. If another thread was faster, its value is the one that counts."""

@@ -1,10 +1,11 @@
 """llama.cpp's C library, taken out of an installed wheel: where it is, whether it fits, how it is called.
 
 The layout of the two parameter structs changes between builds of llama.cpp, and a wrong one corrupts memory without a word.
-So the layout below belongs to one build, and loading a library proves that it fits: all symbols are there, the library writes
-exactly as many bytes as our structs have, and known defaults stand where we expect them. Otherwise `Unavailable`.
+So the layouts below belong to known builds, and loading a library proves that one of them fits: all symbols are there, the
+library writes exactly as many bytes as our structs have, and known defaults stand where we expect them. Otherwise `Unavailable`.
 
-`CALLSMITH_LIBLLAMA=/path/to/libllama.so` names another library with the same layout.
+`CALLSMITH_LIBLLAMA=/path/to/libllama.so`, or a folder with one in it, names another library with a known layout: v0.5.0 or the
+pinned build's.
 """
 
 import _ctypes
@@ -13,25 +14,27 @@ import os
 import platform
 import sys
 from collections import deque
-from collections.abc import Generator, Mapping
+from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cache
 from importlib.metadata import version
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 from callsmith.core.errors import MissingExtra, Unavailable
 
 PACKAGE: Final = "xllamacpp"
 BUILD: Final = "2026.10.11549"
 MEND: Final = f"pip install '{PACKAGE}=={BUILD}'"
+# Of v0.5.0, with code for each kind of ARM processor.
+FASTER: Final = "npm install --prefix ~/.cache/callsmith/llama @node-llama-cpp/linux-arm64@3.22.1"
 
 _Pointer = C.c_void_p
 
 
 class ModelParams(C.Structure):
-    """`llama_model_params` of the known build."""
+    """`llama_model_params`, alike in all known builds."""
 
     _fields_ = (
         ("devices", _Pointer),
@@ -54,10 +57,11 @@ class ModelParams(C.Structure):
     )
 
 
-class ContextParams(C.Structure):
-    """`llama_context_params` of the known build."""
+_Fields: TypeAlias = tuple[tuple[str, Any], ...]
 
-    _fields_ = (
+
+def _context_fields(added: _Fields) -> _Fields:
+    return (
         *((name, C.c_uint32) for name in ("n_ctx", "n_batch", "n_ubatch", "n_seq_max", "n_rs_seq")),
         ("n_outputs_max", C.c_uint32),
         ("n_outputs_max_per_seq", C.c_uint32),
@@ -73,7 +77,7 @@ class ContextParams(C.Structure):
         ("cb_eval_user_data", _Pointer),
         ("type_k", C.c_int),
         ("type_v", C.c_int),
-        ("moe_cache_size", C.c_size_t),
+        *added,
         ("abort_callback", _Pointer),
         ("abort_callback_data", _Pointer),
         *((name, C.c_bool) for name in ("embeddings", "offload_kqv", "no_perf", "op_offload", "swa_full", "kv_unified")),
@@ -81,6 +85,21 @@ class ContextParams(C.Structure):
         ("n_samplers", C.c_size_t),
         ("ctx_other", _Pointer),
     )
+
+
+class ContextParams(C.Structure):
+    """`llama_context_params` of the pinned build."""
+
+    _fields_ = _context_fields((("moe_cache_size", C.c_size_t),))
+
+
+class ContextParamsV05(C.Structure):
+    """`llama_context_params` of llama.cpp v0.5.0."""
+
+    _fields_ = _context_fields(())
+
+
+CONTEXTS: Final = (ContextParams, ContextParamsV05)
 
 
 class Batch(C.Structure):
@@ -97,7 +116,7 @@ class Batch(C.Structure):
     )
 
 
-# Defaults of the known build: all that are not null. The compiler's padding can swallow a field more or less so that the size
+# Defaults of the known builds: all that are not null. The compiler's padding can swallow a field more or less so that the size
 # stays the same; then these stand elsewhere.
 KNOWN: Final[Mapping[str, Mapping[str, object]]] = {
     "llama_model_default_params": (
@@ -123,6 +142,7 @@ _Text, _Int, _Bool, _Size = C.c_char_p, C.c_int32, C.c_bool, C.c_size_t
 # name: (result, *arguments)
 _SIGNATURES: Final[Mapping[str, tuple[Any, ...]]] = {
     "llama_backend_init": (None,),
+    "llama_print_system_info": (_Text,),
     "llama_log_set": (None, _LogCallback, _Pointer),
     "llama_model_default_params": (ModelParams,),
     "llama_context_default_params": (ContextParams,),
@@ -192,7 +212,9 @@ class Library:
         except OSError as error:
             raise Unavailable(f"the llama.cpp library cannot be loaded: {error}", hint=MEND) from error
         declare(self.c)
-        check_layout(self.c)
+        context = check_layout(self.c)
+        self.c.llama_context_default_params.restype = context
+        self.c.llama_init_from_model.argtypes = (_Pointer, context)
         self.log = Log()
         self.c.llama_log_set(self.log.callback, None)
         if hasattr(self.c, "ggml_backend_load_all_from_path"):
@@ -200,6 +222,19 @@ class Library:
             for folder in (path.parent, path.parent.parent / "bin"):
                 self.c.ggml_backend_load_all_from_path(os.fsencode(folder))
         self.c.llama_backend_init()
+        self.uses: str = self.c.llama_print_system_info().decode("utf-8", "replace")
+
+    @property
+    def threads(self) -> int:
+        """How many threads to decode with."""
+        # Larger machines count each core twice, and the second half of a core has nothing to add to arithmetic.
+        most = cores() if cores() <= 4 else cores() // 2
+        # Without OpenMP threads wait for each other wide awake, and cannot be told to sleep where the machine is shared.
+        return max(1, most // 2) if "OPENMP = 1" not in self.uses and machine_is_shared() else most
+
+    def neglects(self, processor: str) -> str:
+        """What would make it several times as fast on this processor, and it has no code for; empty: nothing is known of."""
+        return "dot products" if "asimddp" in processor.split() and "DOTPROD = 1" not in self.uses else ""
 
 
 @cache
@@ -212,9 +247,10 @@ def locate() -> Path:
     """The file of the library."""
     if named := os.environ.get("CALLSMITH_LIBLLAMA"):
         path = Path(named).expanduser()
-        if not path.is_file():
-            raise Unavailable(f"CALLSMITH_LIBLLAMA names no file: {path}", hint=f"unset it, and {MEND}")
-        return path
+        files = sorted(path.rglob("libllama.*")) if path.is_dir() else [path]
+        if not files or not files[0].is_file():
+            raise Unavailable(f"CALLSMITH_LIBLLAMA names no library: {path}", hint=f"unset it, and {MEND}")
+        return files[0]
     spec = find_spec(PACKAGE)
     if spec is None or spec.origin is None:
         raise MissingExtra("llama", "running GGUF files in process")
@@ -233,16 +269,32 @@ def declare(dll: C.CDLL) -> None:
         function.restype, function.argtypes = result, arguments
 
 
-def check_layout(dll: C.CDLL, *, model: type[C.Structure] = ModelParams, context: type[C.Structure] = ContextParams) -> None:
-    """Prove that the library's parameter structs are laid out as ours, without ever letting it write past a buffer."""
-    for name, struct in (("llama_model_default_params", model), ("llama_context_default_params", context)):
-        content, size = _measure(dll, name)
-        if size is not None and size != C.sizeof(struct):
-            raise _misfit(f"{name} fills {size} bytes, not {C.sizeof(struct)}")
-        values = struct.from_buffer_copy(content)
-        for field, expected in KNOWN[name].items():
-            if (found := getattr(values, field)) != expected:
-                raise _misfit(f"{name} gives {field} = {found}, not {expected}")
+def check_layout(
+    dll: C.CDLL, *, model: type[C.Structure] = ModelParams, contexts: Sequence[type[C.Structure]] = CONTEXTS
+) -> type[C.Structure]:
+    """Prove that the library's parameter structs are laid out as ours, without ever letting it write past a buffer.
+
+    Which of the `contexts` it has is the result.
+    """
+    _fitting(dll, "llama_model_default_params", (model,))
+    return _fitting(dll, "llama_context_default_params", contexts)
+
+
+def _fitting(dll: C.CDLL, name: str, structs: Sequence[type[C.Structure]]) -> type[C.Structure]:
+    content, size = _measure(dll, name)
+    sizes = [C.sizeof(struct) for struct in structs]
+    if size is not None and size not in sizes:
+        raise _misfit(f"{name} fills {size} bytes, not {' or '.join(map(str, sizes))}")
+    why = ""
+    for struct in structs:
+        if size in (None, C.sizeof(struct)):
+            values = struct.from_buffer_copy(content)
+            known = ((field, getattr(values, field), value) for field, value in KNOWN[name].items() if hasattr(values, field))
+            moved = [f"{field} = {found}, not {value}" for field, found, value in known if found != value]
+            if not moved:
+                return struct
+            why = why or moved[0]
+    raise _misfit(f"{name} gives {why}")
 
 
 def _misfit(why: str) -> Unavailable:
@@ -250,7 +302,7 @@ def _misfit(why: str) -> Unavailable:
         installed = "" if os.environ.get("CALLSMITH_LIBLLAMA") else f" ({PACKAGE} {version(PACKAGE)})"
     except ModuleNotFoundError:
         installed = ""
-    return Unavailable(f"this build of the llama.cpp library{installed} is not the one callsmith knows: {why}", hint=MEND)
+    return Unavailable(f"this build of the llama.cpp library{installed} is not one that callsmith knows: {why}", hint=MEND)
 
 
 _ROOM: Final = 1024  # far more than either struct
@@ -301,6 +353,15 @@ def _call_into(function: C.c_void_p, buffer: "C.Array[C.c_uint8]") -> bool:
         return False
     ffi.ffi_call(call, function, buffer, None)
     return True
+
+
+def processor() -> str:
+    """What the processor can do, in the system's words; empty where it does not say."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text("utf-8", "replace").splitlines()
+    except OSError:
+        return ""
+    return next((line.partition(":")[2] for line in lines if line.startswith(("Features", "flags"))), "")
 
 
 def cores() -> int:

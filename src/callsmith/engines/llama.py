@@ -17,7 +17,7 @@ from threading import Event, Lock
 from callsmith.core.errors import MissingExtra, QueueFull, Unavailable, UsageError
 from callsmith.core.values import Sampling, Usage
 from callsmith.engines import Finished, Piece
-from callsmith.engines.libllama import cores, load
+from callsmith.engines.libllama import load
 from callsmith.formats.prompt import Prompt
 from callsmith.grammar.nodes import Grammar
 from callsmith.grammar.relay import Relay
@@ -52,16 +52,11 @@ def open(
         raise UsageError(f"context, threads and live must be at least 1, not {context}, {threads} and {live}; queue at least 0")
     weights = Weights(load(), Path(rest).expanduser())
     sequences = min(live if weights.recurrent else 3 * live, _MOST_SEQUENCES)
-    memory = Context(weights, size=context, threads=threads or _threads(), sequences=sequences)
+    memory = Context(weights, size=context, threads=threads or weights.library.threads, sequences=sequences)
     return LlamaEngine(weights, memory, live=min(live, sequences), queue=queue, fast_forward=fast_forward)
 
 
 _MOST_SEQUENCES = 64  # that the library can keep apart
-
-
-def _threads() -> int:
-    # Larger machines count each core twice, and the second half of a core has nothing to add to arithmetic.
-    return cores() if cores() <= 4 else cores() // 2
 
 
 @dataclass(slots=True)
@@ -100,6 +95,10 @@ class _Job:
     @property
     def given_up(self) -> bool:
         return self.flag[0] == b"1"
+
+    @property
+    def session(self) -> str:
+        return self.prompt.session
 
     @property
     def exact(self) -> bool:
@@ -147,7 +146,8 @@ class LlamaEngine:
         self._weights = weights
         self._vocabulary = weights.vocabulary
         self._context = context
-        self._batch = Batch(context, Cache(context, context.sequences), live)
+        # What cannot forget a part would forget all when it is interrupted.
+        self._batch = Batch(context, Cache(context, context.sequences), live, settles=not weights.recurrent)
         self._most = live + queue
         self._compiler = Compiler(weights.vocabulary)
         self._defaults = _own_settings(weights)
@@ -197,6 +197,11 @@ class LlamaEngine:
         """How many tokens prompt and answer may have together."""
         return self._context.size
 
+    @property
+    def working(self) -> bool:
+        """Whether it computes anything."""
+        return self._working
+
     def count(self, text: str) -> int:
         """How many tokens the text has."""
         self._check_open()
@@ -223,7 +228,7 @@ class LlamaEngine:
         """Give up what is running and free the model."""
         with self._lock:
             self._closed = True
-        self._batch.stop[0] = b"1"
+        self._batch.stop[0] = self._batch.wanted[0] = b"1"
         for member in [*self._batch.live]:
             member.job.flag[0] = b"1"
         self._news.set()
@@ -247,6 +252,7 @@ class LlamaEngine:
             if not self._working:
                 self._working = True
                 self._thread.submit(self._work)
+            self._batch.wanted[0] = b"1"
         self._news.set()
 
     def leave(self, job: _Job) -> None:
@@ -271,7 +277,8 @@ class LlamaEngine:
         self._news.clear()
         with self._lock:
             arrived, self._arrived = self._arrived, []
-            self._working = not self._closed and bool(arrived or self._batch.size)
+            self._working = not self._closed and bool(arrived or self._batch.busy)
+            self._batch.wanted[0] = b"0"
         if self._closed:
             gone = Unavailable("the engine was closed", retryable=True)
             self._batch.fail(gone)
@@ -289,7 +296,8 @@ class LlamaEngine:
 
     def _prepare(self, job: _Job) -> None:
         """The prompt as tokens. The grammar is compiled while it is decoded."""
-        job.tokens = self._vocabulary.prompt(job.prompt)
+        tokens = self._vocabulary.prompt(job.prompt)
+        job.tokens = tokens if job.exact else self._batch.cache.retold(tokens, self._vocabulary.marked)
         job.room = require_room(job.tokens, self._context)
         if job.grammar is None:
             return

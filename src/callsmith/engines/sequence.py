@@ -119,6 +119,10 @@ class Sequence:
         # Nothing is computed ahead while a step decodes: looking up a few tokens takes microseconds, a step milliseconds.
         held = self._constraint.held if self._constraint else None
         if held and self._most - self.size <= min(_LANDING, self._most // 2):
+            if held.may_end:  # whole as it is, and what else would be begun might not fit
+                self.pending.clear()
+                self.finished = "stop"
+                return self._said([])
             logits += _URGE * self._vocabulary.closing[self.size % 2]  # one quote, then the other: either may be text here
         token = self._sampler.choose(logits, held)
         while isinstance(self._constraint, Watch) and not self._constraint.admits(token):

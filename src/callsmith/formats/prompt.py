@@ -30,7 +30,6 @@ Tools:
 {tools}"""
 ONE_CALL = "Make one call at a time."
 MANY_CALLS = "Several calls may stand one after another."
-MUST_CALL = "For the next answer a call is required."
 JSON_ONLY = "with {} only, without any other text."
 RESULT = "<tool_response>\n{}\n</tool_response>"
 SIMPLE_PATTERN = re.compile(r"(?P<letter>\[[^\]]+\])\{(?:\d+,)?(?P<count>\d+)\}")
@@ -41,11 +40,13 @@ class Prompt:
     """What the engine continues. `opened` is the tail of `text` that begins the model's own turn (`<think>\\n`, `>>>`, …).
 
     `cuts` are places in `text` that no token may reach across: there, letters that somebody wrote only look like a special token.
+    `session` names the conversation, where it is known, for an engine that remembers.
     """
 
     text: str
     opened: str = ""
     cuts: tuple[int, ...] = ()
+    session: str = ""
 
     @property
     def pieces(self) -> list[str]:
@@ -76,7 +77,7 @@ def prompt_for(
     thinking = {} if request.thinking is None else {"enable_thinking": request.thinking, "thinking": request.thinking}
     marked, opened = template.begin(written, shown, thinking)
     text, cuts = unmarked(marked)
-    return Prompt(text, opened, cuts)
+    return Prompt(text, opened, cuts, request.session)
 
 
 def fit_id(id: str, pattern: str) -> str:
@@ -99,8 +100,6 @@ def fit_id(id: str, pattern: str) -> str:
 def _instructions(request: Request, tools: Sequence[Tool], format: Format) -> str:
     example = write(format, [Call("tool_name", {"parameter": "value"}, id=fit_id("call_1", format.ids))])
     number = ONE_CALL if request.parallel is False else MANY_CALLS
-    if request.choice.mode == "required":
-        number = f"{number} {MUST_CALL}"
     listed = [f"- {tool.name}: {tool.description}".rstrip(": ") + f"\n  parameters: {_json(tool.parameters)}" for tool in tools]
     return INSTRUCTIONS.format(example=example, number=number, tools="\n".join(listed))
 

@@ -88,11 +88,25 @@ class _Emitter:
         if node.unlike:
             barred += f" & ~/[\\s\\x1c-\\x1f]*[{_escaped(node.unlike)}]{ANYTHING}/"
         found = self.special.search(close) if self.special else None
+        if found is None and node.apart and not self.barred(node.without) and _is_bracketed(close, node.unlike):
+            return self.pieces(node)
         if found is None:
             text = f"/{ANYTHING}{_escaped(close)}/{barred}"
             return self.made(f"[lazy]: {self.made(f': {text}', terminal=True) if barred else text}", terminal=False)
         text = self.made(f": /{ANYTHING}{_escaped(close[: found.start()])}/{barred}", terminal=True)
         return f"{text} {self.literal(close[found.start() :])}"
+
+    def pieces(self, node: Until) -> str:
+        """Text up to a closing tag, in pieces that are each any number of characters of a kind: only those have cheap masks.
+
+        A piece begins with `<` and ends before the next; or it ends before `>`, and another one goes on from there. Where both
+        together would be the closing tag they are not taken apart, for the longest match counts, and the tag is longer.
+        """
+        first, last = (_escaped(char) for char in (node.close[0], node.close[-1]))
+        unlike = f" & ~/[\\s\\x1c-\\x1f]*[{_escaped(node.unlike)}]{ANYTHING}/" if node.unlike else ""
+        pieces = (f"[^{first}]+/{unlike}", f"{first}[^{first}{last}]*/", f"{last}[^{first}]*/", f"{_escaped(node.close)}/")
+        head, opened, closed, end = (self.made(f": /{piece}", terminal=True) for piece in pieces)
+        return self.made(f": {head}? ({opened} {closed}?)* {end}", terminal=False)
 
     def free(self, node: Free) -> str:
         return self.made(f": /{ANYTHING}/{self.barred(node.stops)}", terminal=True)
@@ -101,6 +115,12 @@ class _Emitter:
         """What rules these texts out. One with a special token in it needs no ruling out."""
         plain = [_escaped(text) for text in texts if not (self.special and self.special.search(text))]
         return f" & ~/{ANYTHING}({'|'.join(plain)}){ANYTHING}/" if plain else ""
+
+
+def _is_bracketed(close: str, unlike: str) -> bool:
+    """Whether the text has a first and a last character that it has nowhere else, like `</a>`."""
+    first, last = close[:1], close[-1:]
+    return close.count(first) == close.count(last) == 1 < len(close) and first not in unlike
 
 
 @lru_cache(16)

@@ -68,11 +68,13 @@ class Until:
     """Any text up to and including the first `close`.
 
     None of `without` occurs in it, and it does not begin with one of the characters `unlike` (behind white space, if any).
+    `apart`: what else may stand in its place has no character `close` begins with, before it ends.
     """
 
     close: str
     without: tuple[str, ...] = ()
     unlike: str = ""
+    apart: bool = False
 
 
 @dataclass(frozen=True, slots=True)

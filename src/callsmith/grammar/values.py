@@ -170,7 +170,7 @@ class Values:
             types = both(found.types, union)
             if "string" in types:
                 self.rules.unenforced(found, OF_STRINGS)
-                ways += [] if free else [self._text(ending, union)]
+                ways += [] if free else [self._text(ending, union, places)]
                 free = True
             if rest := types - {"string"}:
                 ways.append(Seq((self._json(place._replace(schema=narrowed(found, rest))), close)))
@@ -190,14 +190,16 @@ class Values:
             if "string" in place.schema.types and atoms - both(atoms, allowed):
                 self.rules.left += [(path, "type") for path in place.schema.said.get("type", ())]
 
-    def _text(self, ending: Ending, union: frozenset[str]) -> Node:
+    def _text(self, ending: Ending, union: frozenset[str], places: Sequence[Place]) -> Node:
         """A string. Where a structure may stand too it does not begin like one, for it would be read as one."""
         after = ending.close[ending.close.index(ending.core) + len(ending.core) :]
+        several = any("anyOf" in resolved(place.root, place.root) for place in places)
+        apart = not several and not any(ending.core[0] in str(one) for place in places for one in place.schema.get("enum", ()))
         structure = "[{" if union & {"array", "object"} else ""
         if structure and isinstance(self.spelling, Nested):
             text = Until(ending.core, ending.others, structure + ending.core[0])
             return Alt((Seq((text, Lit(after))), Lit(ending.close)))
-        return Seq((Until(ending.core, ending.others, structure), Lit(after)))
+        return Seq((Until(ending.core, ending.others, structure, apart), Lit(after)))
 
     # --- nested elements --------------------------------------------------------------------------------------------------
 

@@ -30,6 +30,7 @@ class Grammars:
     def __init__(self, format: Format, *, relays: bool = False) -> None:
         self._format = format
         self._relays = relays
+        self._same: Kept[tuple[object, Made]] = Kept(_SEEN)
         self._seen: Kept[tuple[object, Made]] = Kept(_SEEN)
         self._sets: Kept[tuple[Made]] = Kept(_SETS)
         self._left: Kept[tuple[Left]] = Kept(_TOOLS)
@@ -45,9 +46,10 @@ class Grammars:
         output: Output | None = None,
     ) -> Made:
         """The grammar of an answer, or a relay; None where nothing is to be constrained."""
+        tools = tuple(tools)  # which a tuple is already: seen before, it is the same tools, however many there are
         asked = (choice, parallel, opened, thinking)
-        objects = (*asked, id(output), *map(id, tools))
-        if known := self._seen.get(objects):
+        whole = (asked, id(output), id(tools))
+        if known := self._same.get(whole):
             return known[1]
 
         def make() -> Made:
@@ -57,8 +59,10 @@ class Grammars:
                     return relay
             return grammar_for(self._format, tools, choice, parallel=parallel, opened=opened, thinking=thinking, output=output)
 
-        made = self._by_content(asked, tools, output, make)
-        return self._seen.put(objects, ((tuple(tools), output), made))[1]  # which keeps the objects, and so their ids
+        objects = (asked, id(output), *map(id, tools))
+        kept = (tools, output)  # as long as they are, their ids are theirs
+        known = self._seen.get(objects) or self._seen.put(objects, (kept, self._by_content(asked, tools, output, make)))
+        return self._same.put(whole, (kept, known[1]))[1]
 
     def unenforced(self, tool: Tool) -> Left:
         """What the grammar of this tool's calls leaves to be checked."""

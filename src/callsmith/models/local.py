@@ -76,6 +76,16 @@ class LocalModel:
         """The guards this model is known to need (`runtime.guards.guarded` puts them around it)."""
         return self.traits.guards
 
+    @property
+    def policy(self) -> ChoicePolicy:
+        """What becomes of a choice that is left to this model."""
+        return self.traits.policy
+
+    @property
+    def context(self) -> int | None:
+        """How many tokens prompt and answer may have together, where the engine says so."""
+        return getattr(self.engine, "context", None)
+
     async def stream(self, request: Request) -> AsyncGenerator[ModelEvent, None]:
         """The answer, as it comes; only what has to be checked comes when it is whole."""
         plan = self._plan(self._settled(request))

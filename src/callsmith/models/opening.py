@@ -22,7 +22,10 @@ FALLBACK = "generic-xml"  # for models that were never taught a format of their 
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """What a user may decide instead of the catalogue or the model file. `live` is how many answers are made at once."""
+    """What a user may decide instead of the catalogue or the model file.
+
+    `live` is how many answers are made at once, `queue` how many more may wait.
+    """
 
     format: str | None = None
     template: Path | None = None
@@ -30,6 +33,7 @@ class Options:
     threads: int | None = None
     policy: ChoicePolicy | None = None
     live: int | None = None
+    queue: int | None = None
 
 
 def open_model(spec: str, options: Options = Options()) -> LocalModel:
@@ -62,7 +66,8 @@ def _engine(spec: str, entry: Entry | None, options: Options) -> Engine:
     if spec.startswith("scripted:"):
         return open_engine(spec)
     context = options.context or min(entry.context if entry else 8192, 8192)
-    more = {} if options.live is None else {"live": options.live}
+    given = {"live": options.live, "queue": options.queue}
+    more = {name: value for name, value in given.items() if value is not None}
     return open_engine(f"llama:{locate(spec.removeprefix('llama:'))}", context=context, threads=options.threads, **more)
 
 

@@ -228,10 +228,10 @@ class Conversation:
         late = {call_id for call_id, decision in decisions.items() if _too_late(asked[call_id], decision)}
         for call_id in decisions.keys() - late:
             self._ledger.decide(asked[call_id], decisions[call_id])
-        expired = [_expired(asked[call_id].call) for call_id in decisions if call_id in late]
-        self._ledger.settle(*expired)
+        answers = [expired(asked[call_id].call) for call_id in decisions if call_id in late]
+        self._ledger.settle(*answers)
         self._ledger.begin()
-        return [ToolFinished(result) for result in expired]
+        return [ToolFinished(result) for result in answers]
 
     async def _go(self, begin: Callable[[], Sequence[RunEvent]]) -> AsyncGenerator[RunEvent, None]:
         """A turn: begun, and run from the history as it stands; all that happens is entered before it is told."""
@@ -292,6 +292,7 @@ class Conversation:
             choice=self._choice(),
             sampling=settings.get("sampling", Sampling()),
             policy=settings.get("policy"),
+            session=saved.id,
         )
         context = Context(
             conversation=saved.id,
@@ -363,6 +364,7 @@ def _too_late(asked: ConfirmationNeeded, decision: Decision) -> bool:
     return isinstance(decision, Approved) and asked.expires is not None and time.time() >= asked.expires
 
 
-def _expired(call: Call) -> Result:
+def expired(call: Call) -> Result:
+    """The result of a call that was approved too late."""
     text = f"the approval of {call.name} came too late, and it was not run. Call it again if it is still wanted."
     return failed(call, "expired", text)

@@ -132,7 +132,7 @@ class Ledger:
         if self._said is None and any(self._answer.text):
             self._said = self._answer.message(())
         self._accept()
-        self.settle(*(_cancelled(call, call.id in self.saved.started) for call in self.open_calls))
+        self.settle(*(cancelled(call, call.id in self.saved.started) for call in self.open_calls))
         self.take_back()
 
     def take_back(self) -> None:
@@ -165,7 +165,7 @@ class Ledger:
 
     def _give_up_started(self) -> None:
         """Answer calls that had begun and must not run twice."""
-        self.settle(*(_interrupted(call) for call in self.open_calls if call.id in self.saved.started))
+        self.settle(*(interrupted(call) for call in self.open_calls if call.id in self.saved.started))
 
     def _accept(self) -> None:
         """The model's last answer is acted upon: from here on it is part of the history."""
@@ -218,14 +218,16 @@ def _replace_file(path: Path, text: str) -> None:
         raise UsageError(f"cannot write {path}: {error.strerror or error}") from error
 
 
-def _cancelled(call: Call, started: bool) -> Result:
+def cancelled(call: Call, started: bool) -> Result:
+    """The result of a call whose turn was stopped from outside."""
     where = f"before {call.name} had answered"
     if started:
         where = f"while {call.name} was running; it may or may not have taken effect"
     return failed(call, "cancelled", f"the turn was stopped {where}")
 
 
-def _interrupted(call: Call) -> Result:
+def interrupted(call: Call) -> Result:
+    """The result of a call that had begun when its program was stopped."""
     text = (
         f"the program was stopped while {call.name} was running. It may or may not have taken effect, and was not run again. "
         "Ask the user, or find out, before calling it again."

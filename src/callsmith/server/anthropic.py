@@ -1,8 +1,11 @@
-"""`POST /v1/messages` and `/v1/messages/count_tokens`: Anthropic's dialect. Any `anthropic-version` and any beta is welcome."""
+"""`POST /v1/messages` and `/v1/messages/count_tokens`: Anthropic's dialect. Any `anthropic-version` and any beta is welcome.
 
-from collections.abc import AsyncIterator
-from dataclasses import replace
-from typing import Protocol, runtime_checkable
+Its MCP connector reaches the MCP servers that are configured here, by their names, and no others. What their tools did is told in
+the answer, with the names they have there; a history that tells of them is read with the names they have here.
+"""
+
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from uuid import uuid4
 
 import msgspec
@@ -10,44 +13,55 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from callsmith.core import values
 from callsmith.core.closing import closing
-from callsmith.core.events import ModelEvent
-from callsmith.server.service import Service
+from callsmith.core.errors import Unavailable, UsageError
+from callsmith.core.events import ToolFinished
+from callsmith.core.values import Choice, Message, Tool
+from callsmith.runtime.telling import told
+from callsmith.server.seamless import Shown
+from callsmith.server.service import Service, Wanted, Wish
 from callsmith.server.transport import EventStream, JsonResponse, read_json, unless_gone
+from callsmith.server.wishes import MCP, label_of, wish_of
+from callsmith.tools.mcp import McpHost
 from callsmith.wire.anthropic import write_error, write_failure
 from callsmith.wire.anthropic_events import EventWriter, Heading, write_response
-from callsmith.wire.anthropic_messages import read_request
+from callsmith.wire.anthropic_mcp import McpServer, bare_name, local_url
+from callsmith.wire.anthropic_messages import MessagesRequest, read_request
+from callsmith.wire.openai_mcp import mcp_name
 from callsmith.wire.sse import write_frame
+from callsmith.wire.tool_events import read_extras
 
 
-@runtime_checkable
-class Counts(Protocol):
-    """A model that can tell how long a request is before it answers."""
-
-    def count(self, request: values.Request) -> int: ...
-
-
-def routes(service: Service) -> list[Route]:
+def routes(service: Service, mcp: McpHost | None = None) -> list[Route]:
     """The routes of this dialect."""
 
+    async def understood(request: Request, *, counting: bool = False) -> "_Understood":
+        body = await read_json(request, service.settings.largest_body)
+        asked, wish = read_request(body, counting=counting), wish_of(read_extras(body))
+        called = {call.name for message in asked.request.messages for call in message.calls}
+        if not asked.servers and all(bare_name(name) == name for name in called):
+            return _Understood(asked, wish, {})
+        tools = [tool for tool in await service.offered() if tool.source.startswith(MCP)]
+        addresses = {**{label_of(tool): "" for tool in tools}, **(mcp.addresses if mcp else {})}
+        return _understood(asked, wish, tools, addresses)
+
     async def messages(request: Request) -> Response:
-        asked = read_request(await read_json(request, service.settings.largest_body))
-        events = service.answer(service.model(asked.model), asked.request)
-        heading = Heading(f"msg_{uuid4().hex}", asked.model, asked.thoughts, asked.request.sampling.stop)
-        if asked.stream:
+        asked = await understood(request)
+        model, sampling = asked.body.model, asked.body.request.sampling
+        heading = Heading(f"msg_{uuid4().hex}", model, asked.body.thoughts, sampling.stop, asked.shown)
+        happening = service.happening(service.model(model), asked.body.request, asked.wish)
+        events = _as_told(happening, service.settings.limits.result_characters)
+        if asked.body.stream:
             return EventStream(_frames(events, heading), _failure_frame, keep_alive=service.settings.keep_alive)
         return JsonResponse(write_response(await unless_gone(request.receive, _all(events)), heading))
 
     async def count_tokens(request: Request) -> Response:
-        asked = read_request(await read_json(request, service.settings.largest_body), counting=True)
-        model, wanted = service.model(asked.model), asked.request
-        if not isinstance(model, Counts):
-            failure = write_failure(404, f"the model {asked.model!r} cannot count tokens before it answers")
+        asked = await understood(request, counting=True)
+        counted = await service.count(service.model(asked.body.model), asked.body.request, asked.wish)
+        if counted is None:
+            failure = write_failure(404, f"the model {asked.body.model!r} cannot count tokens before it answers")
             return JsonResponse(failure.body, status_code=failure.status)
-        if not wanted.tools and service.tools is not None:
-            wanted = replace(wanted, tools=tuple(await service.tools.tools()))  # what the model will be told of
-        return JsonResponse({"input_tokens": model.count(wanted)})
+        return JsonResponse({"input_tokens": counted})
 
     return [
         Route("/v1/messages", messages, methods=["POST"]),
@@ -55,7 +69,78 @@ def routes(service: Service) -> list[Route]:
     ]
 
 
-async def _frames(events: AsyncIterator[ModelEvent], heading: Heading) -> AsyncIterator[bytes]:
+@dataclass(frozen=True, slots=True)
+class _Understood:
+    """A request with its tools' names as they are here, what it wants of the server's own, and the names these are shown by."""
+
+    body: MessagesRequest
+    wish: Wish
+    shown: Mapping[str, tuple[str, str]]
+
+
+def _understood(asked: MessagesRequest, wish: Wish, tools: Sequence[Tool], addresses: Mapping[str, str]) -> _Understood:
+    """The request, where there are these tools of MCP servers, and the servers have these addresses."""
+    for server in asked.servers:
+        _check(server, tools, addresses)
+    chosen = {server.name: [tool for tool in tools if _wants(server, tool)] for server in asked.servers}
+    wanted = tuple(Wanted(MCP + name, tuple(tool.name for tool in some)) for name, some in chosen.items())
+    shown = {tool.name: (label_of(tool), _there(tool)) for some in chosen.values() for tool in some}
+    names = {mcp_name(label_of(tool), _there(tool)): tool.name for tool in tools}
+    taken = {tool.name for tool in asked.request.tools} | shown.keys()
+    here = {there: name for name, (_, there) in shown.items() if there not in taken}
+    request = replace(
+        asked.request,
+        messages=tuple(_renamed(message, names) for message in asked.request.messages),
+        choice=Choice(asked.request.choice.mode, tuple(here.get(name, name) for name in asked.request.choice.names)),
+    )
+    return _Understood(replace(asked, request=request), replace(wish, wanted=wanted), shown)
+
+
+def _check(server: McpServer, tools: Iterable[Tool], addresses: Mapping[str, str]) -> None:
+    if server.name not in addresses:
+        known = ", ".join(sorted({label_of(tool) for tool in tools})) or "none"
+        why = f"no MCP server {server.name!r} is configured here; there are: {known}"
+        raise UsageError(f"{server.at}: {why}", field=server.at)
+    if server.url not in ("", local_url(server.name)) and server.url.rstrip("/") != addresses[server.name].rstrip("/"):
+        raise UsageError(
+            f"{server.at}: only MCP servers that are configured here are run, and {server.name!r} is not at {server.url!r}; "
+            f"send the url {local_url(server.name)!r} to use the one that is configured, or have it configured with this url",
+            field=server.at,
+        )
+    if not any(label_of(tool) == server.name for tool in tools):
+        raise Unavailable(f"the MCP server {server.name!r} has no tools at the moment")
+
+
+def _wants(server: McpServer, tool: Tool) -> bool:
+    return label_of(tool) == server.name and server.allows(_there(tool))
+
+
+def _there(tool: Tool) -> str:
+    """What a tool is called where it comes from."""
+    return tool.original or tool.name
+
+
+def _renamed(message: Message, names: Mapping[str, str]) -> Message:
+    """A message of the history, with tools as they are called here, if they still are here."""
+
+    def here(name: str) -> str:
+        return names.get(name) or bare_name(name)
+
+    calls = tuple(replace(call, name=here(call.name)) for call in message.calls)
+    return replace(message, calls=calls, name=here(message.name))
+
+
+async def _as_told(happening: AsyncIterator[Shown], most: int) -> AsyncIterator[Shown]:
+    """What happens, with results as the model has read them: they come back with the history."""
+    async with closing(happening) as events:
+        async for event in events:
+            if isinstance(event, ToolFinished):
+                yield ToolFinished(replace(event.result, content=told(event.result, most)[0].content))
+            else:
+                yield event
+
+
+async def _frames(events: AsyncIterator[Shown], heading: Heading) -> AsyncIterator[bytes]:
     writer, encoder = EventWriter(heading), msgspec.json.Encoder()
     async with closing(events) as items:
         async for event in items:
@@ -65,7 +150,7 @@ async def _frames(events: AsyncIterator[ModelEvent], heading: Heading) -> AsyncI
         yield write_frame(encoder.encode(sent), sent["type"].encode())
 
 
-async def _all(events: AsyncIterator[ModelEvent]) -> list[ModelEvent]:
+async def _all(events: AsyncIterator[Shown]) -> list[Shown]:
     async with closing(events) as items:
         return [event async for event in items]
 

@@ -1,6 +1,7 @@
 """The server: `uvicorn.run(create_app({"qwen": model}, tools=Functions(weather)))`."""
 
-from collections.abc import Mapping
+from collections.abc import AsyncGenerator, Mapping
+from contextlib import asynccontextmanager
 
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
@@ -10,7 +11,7 @@ from starlette.requests import ClientDisconnect
 
 from callsmith.core.errors import CallsmithError, UsageError
 from callsmith.core.ports import Model, Toolset
-from callsmith.server import anthropic, ollama, openai_chat, openai_responses, watching
+from callsmith.server import anthropic, approving, ollama, openai_chat, openai_responses, watching
 from callsmith.server.exchange import HEADER, Exchanging
 from callsmith.server.failures import on_error, on_gone, on_http_error
 from callsmith.server.keys import Guarded
@@ -18,6 +19,7 @@ from callsmith.server.service import Service, own_tools
 from callsmith.server.settings import Settings
 from callsmith.server.store import SqliteStore, Store
 from callsmith.server.transport import ClientGone
+from callsmith.tools.mcp import McpHost
 
 STANDARD_SETTINGS = Settings()
 
@@ -28,20 +30,24 @@ def create_app(
     tools: Toolset | None = None,
     settings: Settings = STANDARD_SETTINGS,
     store: Store | None = None,
+    mcp: McpHost | None = None,
 ) -> Starlette:
     """The ASGI application that serves these models, and runs these tools for requests that bring none of their own.
 
-    What has to be remembered is in the store; if none is given, in memory.
+    What has to be remembered is in the store; if none is given, in memory. MCP servers live as long as the application.
     """
     if not models:
         raise UsageError("a server needs at least one model")
-    service = Service(models, own_tools(tools, settings.llm), settings, store=store or SqliteStore())
+    configured = frozenset(mcp.addresses if mcp else ())
+    own = own_tools(tools, settings.llm, mcp)
+    service = Service(models, own, settings, store=store or SqliteStore(), configured=configured)
     return Starlette(
         routes=[
-            *watching.routes(service),
+            *watching.routes(service, mcp),
+            *approving.routes(service),
             *openai_chat.routes(service),
-            *openai_responses.routes(service),
-            *anthropic.routes(service),
+            *openai_responses.routes(service, mcp),
+            *anthropic.routes(service, mcp),
             *ollama.routes(service),
         ],
         exception_handlers={
@@ -51,7 +57,14 @@ def create_app(
             ClientGone: on_gone,
         },
         middleware=_around(settings),
+        lifespan=None if mcp is None else lambda _: _alive(mcp),
     )
+
+
+@asynccontextmanager
+async def _alive(mcp: McpHost) -> AsyncGenerator[None, None]:
+    async with mcp:
+        yield
 
 
 def _around(settings: Settings) -> list[Middleware]:

@@ -53,12 +53,13 @@ class Hidden:
     """What ran on the server before calls went back to a client, found again by the history up to those very calls."""
 
     def __init__(self) -> None:
-        self._known: OrderedDict[str, tuple[Message, ...]] = OrderedDict()
+        self._known: OrderedDict[str, tuple[tuple[Message, ...], str]] = OrderedDict()  # with the conversation it belongs to
 
     async def remembering(
-        self, events: AsyncIterator[RunEvent], subject: str, history: Sequence[Message], aside: Sequence[Call]
+        self, events: AsyncIterator[RunEvent], whose: tuple[str, str], history: Sequence[Message], aside: Sequence[Call]
     ) -> AsyncIterator[RunEvent]:
-        """The events of a run; what it added is remembered if it ends with calls for the client."""
+        """The events of a run; what it added is remembered if it ends with calls for the client. `whose`: caller and talk."""
+        subject, conversation = whose
         async with closing(events):
             async for event in events:
                 if isinstance(event, TurnEnded) and aside:
@@ -66,24 +67,24 @@ class Hidden:
                     for message in history:
                         digest.update(_trait(message))
                     digest.update(_calls(aside))
-                    self._known[digest.hexdigest()] = event.messages
+                    self._known[digest.hexdigest()] = event.messages, conversation
                     if len(self._known) > _MOST:
                         self._known.popitem(last=False)
                 yield event
 
-    def restored(self, subject: str, history: Sequence[Message]) -> tuple[Message, ...]:
-        """The history, as the model knows it."""
-        restored: list[Message] = []
+    def restored(self, subject: str, history: Sequence[Message]) -> tuple[tuple[Message, ...], str]:
+        """The history as the model knows it, and the conversation it is of, if anything was hidden."""
+        restored, conversation = list[Message](), ""
         digest = sha256(subject.encode())
         for message in history:
-            hidden: tuple[Message, ...] | None = None
+            known: tuple[Message, ...] = (message,)
             if message.calls:
                 here = digest.copy()
                 here.update(_calls(message.calls))
-                hidden = self._known.get(here.hexdigest())
+                known, conversation = self._known.get(here.hexdigest(), (known, conversation))
             digest.update(_trait(message))
-            restored += (message,) if hidden is None else hidden
-        return tuple(restored)
+            restored += known
+        return tuple(restored), conversation
 
 
 def _trait(message: Message) -> bytes:

@@ -16,6 +16,7 @@ from callsmith.core.values import Json
 from callsmith.models.local import LocalModel
 from callsmith.server.service import Service
 from callsmith.server.transport import EventStream, JsonResponse, read_json, unless_gone
+from callsmith.server.wishes import wish_of
 from callsmith.wire.fields import Fields
 from callsmith.wire.ollama import (
     About,
@@ -28,6 +29,7 @@ from callsmith.wire.ollama import (
     write_tag,
 )
 from callsmith.wire.ollama_events import Heading, LineWriter, write_loaded, write_response
+from callsmith.wire.tool_events import read_extras
 
 SPOKEN = "0.13.0"  # the release of Ollama whose API this is: clients look at it to know what they may send
 _LATEST = ":latest"  # what Ollama's clients put behind names that have no tag
@@ -80,12 +82,13 @@ class _Dialect:
 
     async def _answer(self, request: Request, read: Callable[[Json], OllamaRequest], *, chat: bool) -> Response:
         service = self._service
-        asked = read(await read_json(request, service.settings.largest_body))
+        body = await read_json(request, service.settings.largest_body)
+        asked = read(body)
         model = service.model(self._known(asked.model))
         heading = Heading(asked.model, _now(), time.perf_counter_ns, chat)
         if not asked.request.messages:
             return JsonResponse(write_loaded(heading))
-        events = service.answer(model, asked.request)
+        events = service.answer(model, asked.request, wish_of(read_extras(body)))
         if asked.stream:
             alive, seconds = _line(heading.line()), service.settings.keep_alive
             return EventStream(_lines(events, heading), _failure_line, keep_alive=seconds, alive=alive, media_type=_LINES)

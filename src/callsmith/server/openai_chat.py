@@ -10,13 +10,14 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from callsmith.core.closing import closing
-from callsmith.core.events import ModelEvent, Stopped
+from callsmith.core.events import ModelEvent, Stopped, Text
 from callsmith.core.values import Json
 from callsmith.server.dialects import dialect_of
 from callsmith.server.openai_chat_several import several
 from callsmith.server.seamless import HAPPENINGS, Shown
-from callsmith.server.service import Service, Wish
+from callsmith.server.service import Service
 from callsmith.server.transport import EventStream, JsonResponse, read_json, unless_gone
+from callsmith.server.wishes import wish_of
 from callsmith.wire.openai import write_error, write_failure
 from callsmith.wire.openai_chat import read_request
 from callsmith.wire.openai_chat_events import ChunkWriter, Heading, write_response
@@ -39,7 +40,7 @@ def routes(service: Service) -> list[Route]:
         body = await read_json(request, service.settings.largest_body)
         chat, extras = read_request(body), read_extras(body)
         heading = Heading(f"chatcmpl-{uuid4().hex}", chat.model, int(time.time()), chat.include_usage, chat.legacy)
-        wish, beside = Wish(extras.mode, extras.session), Beside(extras.events)
+        wish, beside = wish_of(extras), Beside(extras.events)
         if chat.n > 1:
             return await several(service, chat, heading, wish, request)
         events = service.happening(service.model(chat.model), chat.request, wish)
@@ -69,14 +70,27 @@ def routes(service: Service) -> list[Route]:
 
 
 async def _frames(events: AsyncIterator[Shown], heading: Heading, beside: Beside) -> AsyncIterator[bytes]:
-    writer, encoder = ChunkWriter(heading), msgspec.json.Encoder()
+    writer, encoder, around = ChunkWriter(heading), msgspec.json.Encoder(), None
     async with closing(events) as items:
         async for event in items:
+            if around and type(event) is Text and event.text:
+                yield around[0] + encoder.encode(event.text) + around[1]
+                continue
             for chunk in _chunks(event, writer, beside):
                 yield write_frame(encoder.encode(chunk))
+            if type(event) is Text and event.text:
+                around = _around_text(writer, encoder)
     for chunk in writer.close():
         yield write_frame(encoder.encode(chunk))
     yield write_frame(DONE.encode())
+
+
+def _around_text(writer: ChunkWriter, encoder: msgspec.json.Encoder) -> tuple[bytes, bytes]:
+    """What stands before and behind the text of a chunk. Most chunks are text, and once begun they differ in nothing else."""
+    mark = uuid4().hex
+    [chunk] = writer.write(Text(mark))
+    before, _, behind = write_frame(encoder.encode(chunk)).partition(encoder.encode(mark))
+    return before, behind
 
 
 def _chunks(event: Shown, writer: ChunkWriter, beside: Beside) -> list[dict[str, Json]]:

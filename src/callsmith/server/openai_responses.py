@@ -17,26 +17,30 @@ from starlette.routing import Route
 
 from callsmith.core.closing import closing
 from callsmith.core.errors import CallsmithError, UsageError
-from callsmith.core.events import ModelEvent
 from callsmith.core.values import Json
-from callsmith.server.anthropic import Counts
 from callsmith.server.exchange import current
 from callsmith.server.openai_responses_kept import Before, Kept
+from callsmith.server.openai_responses_mcp import answering, settled, spoken_of, wanted_of
+from callsmith.server.pages import page
 from callsmith.server.service import Service, Wish
 from callsmith.server.transport import EventStream, JsonResponse, read_json, unless_gone
+from callsmith.server.wishes import wish_of
+from callsmith.tools.mcp import McpHost
 from callsmith.tools.wrap import Limited
 from callsmith.wire.openai import write_error
+from callsmith.wire.openai_mcp_events import McpEvent, McpWriter
 from callsmith.wire.openai_responses import ResponsesRequest, read_needs, read_request
-from callsmith.wire.openai_responses_events import EventWriter, Heading, Sent
+from callsmith.wire.openai_responses_events import Heading, Sent
 from callsmith.wire.sse import write_frame
+from callsmith.wire.tool_events import read_extras
 
 PATH = "/v1/responses"
 _SETTLING = 5.0  # seconds a cancelled answer gets to end
 
 
-def routes(service: Service) -> list[Route]:
+def routes(service: Service, mcp: McpHost | None = None) -> list[Route]:
     """The routes of this dialect."""
-    dialect = _Dialect(service)
+    dialect = _Dialect(service, mcp)
     return [
         Route(PATH, dialect.create, methods=["POST"]),
         Route(f"{PATH}/input_tokens", dialect.input_tokens, methods=["POST"]),
@@ -50,26 +54,25 @@ def routes(service: Service) -> list[Route]:
 class _Dialect:
     """The endpoints, and the answers that are being given."""
 
-    def __init__(self, service: Service) -> None:
+    def __init__(self, service: Service, mcp: McpHost | None) -> None:
         self._service = service
+        self._mcp = mcp
         self._running: dict[tuple[str, str], _Answer] = {}  # by who asked and the id
 
     async def create(self, request: Request) -> Response:
-        asked, before = await self._read(request)
-        answer = self._answer(asked, before)
+        asked, before, wish = await self._read(request)
+        answer = self._answer(asked, before, wish)
         if asked.stream:
             return EventStream(self._frames(answer), answer.failure, keep_alive=self._service.settings.keep_alive)
         await unless_gone(request.receive, self._whole(answer))
         return JsonResponse(answer.writer.response())
 
     async def input_tokens(self, request: Request) -> Response:
-        asked, _ = await self._read(request)
-        model, wanted = self._service.model(asked.model), asked.request
-        if not isinstance(model, Counts):
+        asked, _, wish = await self._read(request)
+        counted = await self._service.count(self._service.model(asked.model), asked.request, wish)
+        if counted is None:
             raise UsageError(f"the model {asked.model!r} cannot count tokens", field="model")
-        if not wanted.tools and self._service.tools is not None:
-            wanted = replace(wanted, tools=tuple(await self._service.tools.tools()))  # what the model will be told of
-        return JsonResponse({"object": "response.input_tokens", "input_tokens": model.count(wanted)})
+        return JsonResponse({"object": "response.input_tokens", "input_tokens": counted})
 
     async def retrieve(self, request: Request) -> Response:
         if request.query_params.get("stream") == "true":
@@ -80,7 +83,7 @@ class _Dialect:
 
     async def delete(self, request: Request) -> Response:
         id = request.path_params["id"]
-        await self._kept().forget(id)
+        await self._service.approvals().drop(*await self._kept().forget(id))
         return JsonResponse({"id": id, "object": "response", "deleted": True})
 
     async def cancel(self, request: Request) -> Response:
@@ -94,30 +97,41 @@ class _Dialect:
 
     async def input_items(self, request: Request) -> Response:
         items = await self._kept().input_items(request.path_params["id"])
-        return JsonResponse(_page(items, request))
+        return JsonResponse(page(items, request))
 
     def _kept(self) -> Kept:
         return Kept(self._service.store, _subject())
 
-    async def _read(self, request: Request) -> tuple[ResponsesRequest, Before]:
+    async def _read(self, request: Request) -> tuple[ResponsesRequest, Before, Wish]:
         body = await read_json(request, self._service.settings.largest_body)
-        before = await self._kept().before(read_needs(body))
-        return read_request(body, list(before.earlier.values()), before.known), before
+        before, approvals = await self._kept().before(read_needs(body)), self._service.approvals()
+        spoken = spoken_of(body)
+        earlier = await settled(list(before.earlier.values()), approvals, spoken)
+        if isinstance(body.get("input"), list):
+            body["input"] = await settled(body["input"], approvals, spoken)
+        asked = read_request(body, earlier, before.known)
+        return asked, before, replace(wish_of(read_extras(body)), wanted=wanted_of(asked.servers), told=bool(asked.servers))
 
-    def _answer(self, asked: ResponsesRequest, before: Before) -> "_Answer":
+    def _answer(self, asked: ResponsesRequest, before: Before, wish: Wish) -> "_Answer":
         service = self._service
         if service.tools is not None and asked.max_tool_calls is not None:
             service = replace(service, tools=Limited(service.tools, budgets={"*": asked.max_tool_calls}))
         heading = Heading(f"resp_{uuid4().hex}", asked.model, int(time.time()), asked.repeated, asked.spaces)
-        wish = Wish(session=before.conversation or heading.id)
-        events = service.answer(service.model(asked.model), asked.request, wish)
-        kept = self._kept()
+        writer, kept = McpWriter(heading), self._kept()
+        wish = replace(wish, session=wish.session or before.conversation or heading.id, response=heading.id)
+        service.model(asked.model)
+        events = answering(service, asked, wish, writer, self._down)
 
         async def keep(response: Json) -> None:
             if asked.store:
                 await kept.keep(response, before, asked.input)
 
-        return _Answer(events, heading, keep)
+        return _Answer(events, writer, keep)
+
+    def _down(self) -> dict[str, str]:
+        """The MCP servers that do not run, and why."""
+        states = self._mcp.status() if self._mcp else ()
+        return {one.name: one.error or f"it is {one.state}" for one in states if one.state != "ready"}
 
     async def _frames(self, answer: "_Answer") -> AsyncIterator[bytes]:
         encoder = msgspec.json.Encoder()
@@ -145,9 +159,9 @@ class _Dialect:
 class _Answer:
     """An answer being given, which can be stopped from outside. It is stored before its end is told."""
 
-    def __init__(self, events: AsyncIterator[ModelEvent], heading: Heading, keep: Callable[[Json], Awaitable[None]]) -> None:
-        self.id = heading.id
-        self.writer = EventWriter(heading)
+    def __init__(self, events: AsyncIterator[McpEvent], writer: McpWriter, keep: Callable[[Json], Awaitable[None]]) -> None:
+        self.id = writer.id
+        self.writer = writer
         self.over = asyncio.Event()
         self._events = events
         self._keep = keep
@@ -167,7 +181,7 @@ class _Answer:
         try:
             async with closing(self._until_stopped()) as events:
                 async for event in events:
-                    for one in await self._ending(self.writer.write(event)):
+                    for one in await self._ending(self.writer.tell(event)):
                         yield one
             if not self.writer.ended:
                 for one in await self._ending(self.writer.cancel() if self._stopped else self.writer.close()):
@@ -191,7 +205,7 @@ class _Answer:
             await self._keep(self.writer.response())
         return sent
 
-    async def _until_stopped(self) -> AsyncIterator[ModelEvent]:
+    async def _until_stopped(self) -> AsyncIterator[McpEvent]:
         async with closing(self._events) as events:
             while not self._stopped:
                 scope = self._scope = asyncio.timeout(None)
@@ -213,25 +227,3 @@ def _subject() -> str:
     """Who asks."""
     exchange = current()
     return exchange.subject if exchange else ""
-
-
-def _page(items: list[Json], request: Request) -> dict[str, Json]:
-    """A part of a list, as the request wants it."""
-    query = request.query_params
-    limit = query.get("limit", "20")
-    if not limit.isdecimal() or not 1 <= int(limit) <= 100:
-        raise UsageError(f"limit: {limit!r} is no number from 1 to 100", field="limit")
-    ordered = items if query.get("order") == "asc" else items[::-1]
-    ids = [item["id"] for item in ordered]
-    after = query.get("after")
-    if after is not None and after not in ids:
-        raise UsageError(f"after: there is no item {after!r}", field="after")
-    start = ids.index(after) + 1 if after is not None else 0
-    page = ordered[start : start + int(limit)]
-    return {
-        "object": "list",
-        "data": page,
-        "first_id": page[0]["id"] if page else None,
-        "last_id": page[-1]["id"] if page else None,
-        "has_more": start + len(page) < len(ordered),
-    }

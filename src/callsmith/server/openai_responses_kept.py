@@ -59,8 +59,8 @@ class Kept:
             if kind == "item_reference":
                 brought[item["id"]] = None  # it is there already
             else:
-                # An id of our own in any case: the client's might be that of somebody else's item.
-                id = item_id(kind, key, f"i{number}")
+                # An id of our own: the client's might be that of another item. But an approval is answered by the id it has.
+                id = item["id"] if kind == "mcp_approval_request" else item_id(kind, key, f"i{number}")
                 brought[id] = stored_item(item, id)
         made: dict[str, Json] = {item["id"]: item for item in response["output"]}
         items = [Document(self._kind(_ITEM), id, item) for id, item in {**brought, **made}.items() if item is not None]
@@ -84,13 +84,17 @@ class Kept:
         document = await self._document(id)
         return list((await self._items([*document["earlier"], *document["input"]])).values())
 
-    async def forget(self, id: str) -> None:
-        """Delete a response, what was asked and what was answered. What referred to it or went on from it loses that."""
+    async def forget(self, id: str) -> list[str]:
+        """Delete a response, what was asked and what was answered. What referred to it or went on from it loses that.
+
+        The ids of what was answered come back.
+        """
         document = await self._document(id)
         key = id.removeprefix("resp_")
-        own = [item for item in (*document["input"], *document["output"]) if f"_{key}_" in item]
+        own = [*(item for item in document["input"] if f"_{key}_" in item), *document["output"]]
         await self.store.delete(self._kind(_ITEM), *own)
         await self.store.delete(self._kind(_RESPONSE), id)
+        return document["output"]
 
     def _kind(self, name: str) -> str:
         """A kind for each caller: nobody can as much as name what belongs to another."""

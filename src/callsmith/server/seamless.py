@@ -31,11 +31,17 @@ HAPPENINGS = (ToolStarted, ToolProgress, ToolFinished, ConfirmationNeeded, Notic
 
 # Why one answer ended, where a run has ended in a way of its own.
 _ONE_ANSWER: Mapping[StopReason, StopReason] = {"limit": "length", "confirmation": "stop"}
-_WAITS = "({} has not been run: it has to be confirmed first, {}. Approval: {})"
+_WAITS = "({} has not been run: it has to be confirmed first, {}. Approval: {}. To answer it, POST {} to /v1/approvals/{})"
+_ANSWER = '{"approve": true} or {"approve": false}'
 
 
-async def seamless(happening: AsyncIterator[RunEvent], aside: Sequence[Call] = ()) -> AsyncIterator[Shown]:
-    """A run as one answer. Calls that were put aside for the client stand at its end."""
+async def seamless(happening: AsyncIterator[RunEvent], aside: Sequence[Call] = (), *, told: bool = False) -> AsyncIterator[Shown]:
+    """A run as one answer. Calls that were put aside for the client stand at its end.
+
+    A call that waits for a person's word is told in words, too, unless whoever asked is `told` otherwise: then every call is
+    told with its beginning, also one that is refused before it runs.
+    """
+    made: dict[str, Call] = {}
     said = ""  # the end of what was said before the tools ran: the next words must not stick to it
     pause, report = False, Report()
     async with closing(happening) as events:
@@ -51,17 +57,27 @@ async def seamless(happening: AsyncIterator[RunEvent], aside: Sequence[Call] = (
                 case Stopped():
                     pause, report = True, report + event.report
                 case ConfirmationNeeded(id, call, reason):
-                    apart = "\n\n" if said.strip() else ""
-                    said = _WAITS.format(call.name, reason or "whatever it does", id)
-                    yield Text(apart + said)
+                    if not told:
+                        apart = "\n\n" if said.strip() else ""
+                        said = _WAITS.format(call.name, reason or "whatever it does", id, _ANSWER, id)
+                        yield Text(apart + said)
                     yield event
-                case ToolStarted() | ToolProgress() | ToolFinished() | Notice():
+                case ToolStarted(call):
+                    made.pop(call.id, None)
+                    yield event
+                case ToolFinished(result):
+                    if told and result.call_id in made and result.code != "denied":
+                        yield ToolStarted(made.pop(result.call_id))
+                    yield event
+                case ToolProgress() | Notice():
                     yield event
                 case TurnEnded(_, reason, usage):
                     for index, call in enumerate(aside):
                         yield CallReady(index, call)
                     yield Stopped("calls" if aside else _ONE_ANSWER.get(reason, reason), usage, report)
-                case CallStarted() | CallArguments() | CallReady():
+                case CallReady(call=call):
+                    made[call.id] = call
+                case CallStarted() | CallArguments():
                     pass  # whoever asked sees what a tool did, if anything, and not how it was called for
                 case _:
                     assert_never(event)

@@ -6,6 +6,8 @@
 | yes | no, or yes | the client: the answer ends with its calls |
 | no | yes | the server: the answer is one text |
 | yes, and asks for `mixed` | yes | each its own: the answer ends where the client has something to run |
+
+A request may want only some of the server's tools (`Wish.wanted`): then those are on, beside its own.
 """
 
 from collections.abc import AsyncIterator, Mapping
@@ -15,35 +17,26 @@ from starlette.exceptions import HTTPException
 
 from callsmith.core.closing import closing
 from callsmith.core.errors import UnknownName
-from callsmith.core.events import ModelEvent, RunEvent
+from callsmith.core.events import ModelEvent
 from callsmith.core.ports import Context, Model, Toolset
 from callsmith.core.values import Call, Request, Tool
-from callsmith.runtime.guards import guarded
-from callsmith.runtime.loop import run
+from callsmith.runtime.finding import Costs, Counting, Narrowed, lazily
 from callsmith.runtime.telemetry import Asked, Recorder, watched
 from callsmith.runtime.trace import Several, Trace
 from callsmith.server.admission import Door, in_time
+from callsmith.server.approvals import Approvals, Paused
 from callsmith.server.exchange import current
 from callsmith.server.keys import matches
 from callsmith.server.mixed import Hidden, WithClients, setting_aside
+from callsmith.server.pausing import Pausing, Work
 from callsmith.server.seamless import Shown, only_said, seamless
 from callsmith.server.settings import EVERYTHING, Llm, Settings
 from callsmith.server.store import SqliteStore, Store
-from callsmith.tools.wrap import Confirmed, Filtered
-from callsmith.wire.tool_events import ToolMode
+from callsmith.server.wishes import NOTHING_ADDED, STANDARD_WISH, Wanted, Wish, check_wanted, tightening
+from callsmith.tools.mcp import McpHost
+from callsmith.tools.wrap import Confirmed, Filtered, Merged
 
-__all__ = ["STANDARD_WISH", "Service", "Settings", "Wish", "own_tools"]
-
-
-@dataclass(frozen=True, slots=True)
-class Wish:
-    """How a request wants tools to be dealt with, where it says so. `session`: the conversation it is a part of."""
-
-    mode: ToolMode | None = None
-    session: str = ""
-
-
-STANDARD_WISH = Wish()
+__all__ = ["STANDARD_WISH", "Service", "Settings", "Wanted", "Wish", "own_tools"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +50,8 @@ class Service:
     store: Store = field(default_factory=SqliteStore)
     door: Door = field(default_factory=Door)
     hidden: Hidden = field(default_factory=Hidden)
+    costs: Costs = field(default_factory=Costs)
+    configured: frozenset[str] = frozenset()  # the labels of MCP servers, whether or not they are there
 
     def visible(self) -> list[str]:
         """The names of the models that are open to whoever asks."""
@@ -78,61 +73,140 @@ class Service:
     def happening(self, model: Model, request: Request, wish: Wish = STANDARD_WISH) -> AsyncIterator[Shown]:
         """The answer and what the server's own tools did for it.
 
-        A run that waits for a person's word ends with a `ConfirmationNeeded`. Whoever is to keep what waits watches the events of
-        the run, as the trace does.
+        A run that waits for a person's word ends with a `ConfirmationNeeded`, unless the request wants to wait: what waits is in
+        the store, and `resumed` goes on with it.
         """
         exchange = current()
-        name = next((name for name, one in self.models.items() if one is model), "")
-        recorder = Several(self.trace, *self.settings.recorders, *([exchange] if exchange else []))
-        asked = Asked(name, request.tools, request.choice)
-        mixed = (wish.mode or self.settings.llm.tool_mode) == "mixed"
-        if self.tools is None or (request.tools and not mixed):
-            shown = _direct(model, request, recorder, replace(asked, external=True))
-        else:
-            tools = Filtered(self.tools, allow=exchange.tools) if exchange and exchange.tools != EVERYTHING else self.tools
-            subject, session = (exchange.subject, wish.session or exchange.id) if exchange else ("", wish.session)
-            work = _Work(model, tools, request, Context(conversation=session, subject=subject))
-            shown = self._inside(work, recorder, asked)
+        request = replace(request, session=wish.session)
+        if self._outside(request, wish):
+            asked = Asked(self._name(model), request.tools, request.choice, external=True)
+            return self._admitted(_direct(model, request, self._recorder(), asked))
+        subject, session = (exchange.subject, wish.session or exchange.id) if exchange else ("", wish.session)
+        work = Work(model, self._open_tools(wish), request, Context(conversation=session, subject=subject), wish)
+        return self._admitted(self._inside(work))
+
+    def resumed(self, paused: Paused) -> AsyncIterator[Shown]:
+        """What comes after a pause, now that a person has said something. Whoever calls this holds the run."""
+        saved, wish = paused.saved, replace(paused.wish, told=True)
+        request = replace(paused.request, messages=saved.messages, session=paused.wish.session)
+        context = Context(conversation=saved.id, subject=saved.subject)
+        work = Work(self.model(paused.model), self._open_tools(wish), request, context, wish)
+        return self._admitted(self._inside(work, paused))
+
+    def approvals(self) -> Approvals:
+        """The approvals of whoever asks."""
+        exchange = current()
+        return Approvals(self.store, exchange.subject if exchange else "", self.settings.approval_seconds)
+
+    async def count(self, model: Model, request: Request, wish: Wish = STANDARD_WISH) -> int | None:
+        """How many tokens such a request is, with the tools the model would be shown first; None if the model cannot tell."""
+        if not isinstance(model, Counting):
+            return None
+        if self._outside(request, wish):
+            return model.count(request)
+        work = await _narrowed(Work(model, self._open_tools(wish), request, Context(), wish), self.configured)
+        shown, own = await self._lazily(work)
+        offered = await _offered(WithClients(own, request.tools) if request.tools else own, request.tools)
+        whole = replace(request, tools=offered)
+        return model.count(shown.narrowed(whole) if isinstance(shown, Narrowed) else whole)
+
+    def _outside(self, request: Request, wish: Wish) -> bool:
+        """Whether nothing runs here: there is only the model, and perhaps tools of the client's."""
+        return (self.tools is None and not wish.wanted) or (bool(request.tools) and not self._mixed(wish))
+
+    def _mixed(self, wish: Wish) -> bool:
+        return bool(wish.wanted) or (wish.mode or self.settings.llm.tool_mode) == "mixed"
+
+    def _admitted(self, shown: AsyncIterator[Shown]) -> AsyncIterator[Shown]:
         timed = shown if self.settings.request_seconds is None else in_time(shown, self.settings.request_seconds)
         return self.door.admitted(timed, self.settings.queue)
 
-    async def _inside(self, work: "_Work", recorder: Recorder, asked: Asked) -> AsyncIterator[Shown]:
+    def _recorder(self) -> Recorder:
+        exchange = current()
+        return Several(self.trace, *self.settings.recorders, *([exchange] if exchange else []))
+
+    def _name(self, model: Model) -> str:
+        return next((name for name, one in self.models.items() if one is model), "")
+
+    async def offered(self, wish: Wish = STANDARD_WISH) -> tuple[Tool, ...]:
+        """Those of the server's own tools that such a request is offered."""
+        tools = await self._open_tools(wish).tools()
+        check_wanted(wish.wanted, tools, self.configured)
+        return tuple(tool for tool in tools if not wish.wanted or any(one.covers(tool) for one in wish.wanted))
+
+    def _open_tools(self, wish: Wish) -> Toolset:
+        """The tools that are open to whoever asks."""
+        exchange, tools = current(), self.tools or Merged()
+        tools = Filtered(tools, allow=exchange.tools) if exchange and exchange.tools != EVERYTHING else tools
+        return tools if wish.tools is None else Filtered(tools, allow=wish.tools)
+
+    async def _inside(self, work: Work, paused: Paused | None = None) -> AsyncIterator[Shown]:
         """A run here, of the server's tools and perhaps with the client's beside them."""
+        work = await _narrowed(work, self.configured)
         request, clients, subject = work.request, work.request.tools, work.context.subject
-        tools, aside = WithClients(work.tools, clients) if clients else work.tools, list[Call]()
+        model, own = await self._lazily(work)
+        tools, aside = WithClients(own, clients) if clients else own, list[Call]()
         offered = await _offered(tools, clients)
-        history = self.hidden.restored(subject, request.messages) if clients else request.messages
-        events: AsyncIterator[RunEvent] = run(
-            guarded(work.model) if self.settings.guards else work.model,
-            tools,
-            replace(request, messages=history, tools=offered),
+        history, context = request.messages, work.context
+        hides = bool(clients) and paused is None and not work.wish.told  # the client does not see what runs here meanwhile
+        if hides:
+            history, session = self.hidden.restored(subject, history)
+            context = replace(context, conversation=work.wish.session or session or context.conversation)
+        work = replace(
+            work,
+            model=model,
+            tools=tools,
+            request=replace(request, messages=history, tools=offered),
+            context=context,
+            name=self._name(work.model),
             limits=self.settings.limits,
-            context=work.context,
+            clients=frozenset(tool.name for tool in clients),
+            sources={tool.name: tool.source for tool in offered},
         )
+        events = Pausing(work, self.approvals(), paused).events()
         if clients:
-            events = self.hidden.remembering(setting_aside(events, clients, aside), subject, request.messages, aside)
-        async with closing(seamless(watched(events, recorder, replace(asked, tools=offered)), aside)) as shown:
+            events = setting_aside(events, clients, aside)
+        if hides:
+            events = self.hidden.remembering(events, (subject, context.conversation), request.messages, aside)
+        asked = Asked(work.name, offered, request.choice)
+        async with closing(seamless(watched(events, self._recorder(), asked), aside, told=work.wish.told)) as shown:
             async for event in shown:
                 yield event
 
-
-@dataclass(frozen=True, slots=True)
-class _Work:
-    """What is to be run, and for whom."""
-
-    model: Model
-    tools: Toolset
-    request: Request
-    context: Context
+    async def _lazily(self, work: Work) -> tuple[Model, Toolset]:
+        """The model with its guards, and the server's tools: where they are too many to be shown, the model finds them."""
+        budget, guards = self.settings.llm.tools_budget, None if self.settings.guards else ()
+        pinned = [tool.name for tool in work.request.tools]
+        return await lazily(work.model, work.tools, self.costs, budget, pinned=pinned, guards=guards)
 
 
-def own_tools(tools: Toolset | None, llm: Llm) -> Toolset | None:
+async def _narrowed(work: Work, configured: frozenset[str]) -> Work:
+    """The work with those tools that are wanted, and with the rules the request adds for them."""
+    wanted = work.wish.wanted
+    if not wanted:
+        return work
+    tools = await work.tools.tools()
+    check_wanted(wanted, tools, configured)
+    chosen: Toolset = Filtered(work.tools, allow=lambda tool: any(one.covers(tool) for one in wanted))
+    tighten = tightening(wanted, tools)
+    if tighten is not None:
+        chosen = Confirmed(chosen, NOTHING_ADDED)  # the operator's own may stand under other names, or there is none
+    return replace(work, tools=chosen, context=replace(work.context, tighten=tighten))
+
+
+def own_tools(tools: Toolset | None, llm: Llm, mcp: McpHost | None = None) -> Toolset | None:
     """The server's own tools as the settings want them. A toolset that already asks before it acts is left to its own policy."""
-    if tools is None or not llm.tools_enabled:
+    if not llm.tools_enabled:
         return None
-    chosen = tools if llm.tools_default_set == EVERYTHING else Filtered(tools, allow=llm.tools_default_set)
-    asks = isinstance(tools, Confirmed) or not llm.tools_require_confirmation_for_side_effects
-    return chosen if asks else Confirmed(chosen)
+    ask = llm.tools_require_confirmation_for_side_effects
+    if tools is not None and ask and not isinstance(tools, Confirmed):
+        tools = Confirmed(tools)
+    if mcp is not None:
+        servers = Confirmed(mcp, mcp.policy if ask else replace(mcp.policy, side_effects="auto"))
+        tools = servers if tools is None else Merged(("functions", tools), ("mcp", servers))
+    if tools is None or llm.tools_default_set == EVERYTHING:
+        return tools
+    return Filtered(tools, allow=llm.tools_default_set)
 
 
 async def _offered(tools: Toolset, clients: tuple[Tool, ...]) -> tuple[Tool, ...]:

@@ -41,7 +41,8 @@ _HASH = re.compile(r"[0-9a-f]{64}")
 class Llm:
     """The model that is served, and the tools the server itself runs for it. None leaves a choice to the model or the catalogue.
 
-    `tools_default_set` are patterns: of the server's tools, those that are offered.
+    `tools_default_set` are patterns: of the server's tools, those that are offered. `tools_budget` is how many tokens their
+    definitions may take before the model has to find them (0: any number; None: a quarter of its context).
     """
 
     model: str | None = None
@@ -51,12 +52,24 @@ class Llm:
     chat_template: str | None = None
     context: int | None = None
     threads: int | None = None
+    concurrency: int | None = None  # answers that are made at once; the others wait for their turn
     tool_choice_policy: ChoicePolicy | None = None
     tools: str | None = None
     tool_mode: ToolMode = "standard"
     tools_enabled: bool = True
     tools_default_set: tuple[str, ...] = EVERYTHING
     tools_require_confirmation_for_side_effects: bool = True
+    tools_budget: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Mcp:
+    """MCP servers whose tools the server runs: those of a file, and one that is given by its command."""
+
+    config: str | None = None
+    command: str | None = None
+    args: tuple[str, ...] = ()
+    tool_refresh_seconds: float = 30.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,16 +106,18 @@ class Settings:
     queue: int = 64  # answers that are given or waited for at a time; more are refused
     cors_origins: tuple[str, ...] = ()  # web pages from where may be asked; "*": from anywhere
     store: str | None = None  # a file for what must be remembered; without one it is forgotten with the process
+    approval_seconds: float = 24 * 60 * 60.0  # how long a call waits for a person's word
     guards: bool = True  # around models that need them, where their calls are run here
     llm: Llm = Llm()
+    mcp: Mcp = Mcp()
     limits: Limits = Limits()
     log: Log = Log()
     keys: Mapping[str, Key] = field(default_factory=dict[str, Key])
     recorders: tuple[Recorder, ...] = ()  # who takes down turns besides the trace
 
 
-_SECTIONS: Mapping[str, type] = {"server": Settings, "llm": Llm, "limits": Limits, "log": Log}
-_NO_SETTINGS = frozenset({"llm", "limits", "log", "keys", "recorders"})  # those of Settings that [server] does not have
+_SECTIONS: Mapping[str, type] = {"server": Settings, "llm": Llm, "mcp": Mcp, "limits": Limits, "log": Log}
+_NO_SETTINGS = frozenset({"llm", "mcp", "limits", "log", "keys", "recorders"})  # those of Settings that [server] does not have
 
 # Names under which some limits are known elsewhere.
 _ALSO = {
@@ -274,6 +289,7 @@ def _built(values: Mapping[str, Json]) -> Settings:
     return Settings(
         **sections["server"],
         llm=Llm(**sections["llm"]),
+        mcp=Mcp(**sections["mcp"]),
         limits=Limits(**sections["limits"]),
         log=Log(**sections["log"]),
         keys=made,

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections import Counter
+from dataclasses import asdict
 from typing import Protocol, runtime_checkable
 
 from starlette.requests import Request
@@ -15,6 +16,7 @@ from callsmith.server.exchange import current
 from callsmith.server.metrics import exposition
 from callsmith.server.service import Service
 from callsmith.server.transport import JsonResponse
+from callsmith.tools.mcp import McpHost, Status
 
 _PATIENCE = 2.0  # seconds tools may take to say that they are there
 
@@ -27,7 +29,7 @@ class Loads(Protocol):
     def ready(self) -> bool: ...
 
 
-def routes(service: Service) -> list[Route]:
+def routes(service: Service, mcp: McpHost | None = None) -> list[Route]:
     """The routes for watchers. Ready is more than alive: every model is there, and the server is not about to leave."""
 
     async def health(request: Request) -> Response:
@@ -37,7 +39,8 @@ def routes(service: Service) -> list[Route]:
         exchange = current()
         if service.settings.keys and not (exchange and exchange.subject):
             return JsonResponse({"status": status})
-        return JsonResponse({"status": status, "models": models, "tools": tools, "answering": service.door.inside})
+        servers = {} if mcp is None else {"mcp": {one.name: _told(one) for one in mcp.status()}}
+        return JsonResponse({"status": status, "models": models, "tools": tools, **servers, "answering": service.door.inside})
 
     async def ready(request: Request) -> Response:
         if request.scope.get(LEAVING):
@@ -52,6 +55,11 @@ def routes(service: Service) -> list[Route]:
         return Response(content, headers={"content-type": kind})
 
     return [Route("/health", health), Route("/ready", ready), Route("/metrics", metrics)]
+
+
+def _told(status: Status) -> dict[str, Json]:
+    """How an MCP server is, without what is empty."""
+    return {name: value for name, value in asdict(status).items() if name != "name" and value not in ("", ())}
 
 
 def _is_ready(model: Model) -> bool:

@@ -10,11 +10,18 @@
 Blocks are numbered from 0 without gaps. What the prompt has cost is known at the end: it stands in `message_delta`, and is 0 in
 `message_start`. A call begins on the wire with its arguments and not before: one that is cut off at its name would look like a
 call without any. How far an answer was held to its schemas (`report`) stands beside the reason it stopped.
-Not covered: interleaved calls are passed on interleaved; the reasons of repairs do not travel.
+
+What tools of MCP servers did stands between the words, as `mcp_tool_use` when one begins to run and `mcp_tool_result` when it has
+answered; calls that never ran are not shown. This API has no word for a call that waits for a person: the answer says so in its
+text and in `callsmith.approvals`, and ends with `end_turn`. `pause_turn` would be the word for a turn that is not over, but
+clients send such a turn back at once (the SDK's tool runner does, without limit), and nobody will have answered by then.
+
+Not covered: interleaved calls are passed on interleaved; the reasons of repairs do not travel; `EventReader` hears only the words
+of an answer in which tools of MCP servers ran.
 """
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import assert_never
 
@@ -23,20 +30,27 @@ from callsmith.core.events import (
     CallArguments,
     CallReady,
     CallStarted,
+    ConfirmationNeeded,
     ModelEvent,
+    Notice,
     Report,
     Stopped,
     StopReason,
     Text,
     Thought,
+    ToolFinished,
+    ToolProgress,
+    ToolStarted,
     Unreadable,
 )
-from callsmith.core.values import Call, Json, Usage
+from callsmith.core.values import Call, Json, Result, Usage
 from callsmith.wire.anthropic import read_usage, write_usage
+from callsmith.wire.anthropic_mcp import write_result, write_use
 from callsmith.wire.anthropic_messages import SIGNATURE
 from callsmith.wire.fields import Fields
 from callsmith.wire.openai_chat import read_arguments
 from callsmith.wire.report import read_report, write_report
+from callsmith.wire.tool_events import Beside, Happening
 
 _REASONS: dict[StopReason, str] = {"length": "max_tokens", "calls": "tool_use"}
 _READ_REASONS: dict[str, StopReason] = {
@@ -49,12 +63,16 @@ _RETRYABLE = ("overloaded_error", "rate_limit_error", "timeout_error")
 
 @dataclass(frozen=True, slots=True)
 class Heading:
-    """What an answer says of itself, and what was asked of it: to show its thoughts, and to stop at these strings."""
+    """What an answer says of itself, and what was asked of it: to show its thoughts, and to stop at these strings.
+
+    `shown` are the tools whose calls are shown where they run here: the MCP server each is of, and its name there.
+    """
 
     id: str
     model: str
     thoughts: bool = True
     stops: tuple[str, ...] = ()
+    shown: Mapping[str, tuple[str, str]] = field(default_factory=dict[str, tuple[str, str]])
 
 
 @dataclass(slots=True)
@@ -78,8 +96,12 @@ class EventWriter:
         self._blocks = 0
         self._speaking = ""  # the kind of the text block that is open, always the latest of the blocks
         self._calls: dict[int, _Sent] = {}  # by the model's number
+        self._ran_ids: set[str] = set()  # on the wire
+        self._running: dict[str, str] = {}  # the ids on the wire of what runs here, by its own
+        self._behind = False  # what comes next stands right behind a result
+        self._beside = Beside(wanted=False)
 
-    def write(self, event: ModelEvent) -> list[dict[str, Json]]:
+    def write(self, event: ModelEvent | Happening) -> list[dict[str, Json]]:
         """What this event makes, the first time opened by the empty message."""
         opening = [] if self._begun else [{"type": "message_start", "message": self._message()}]
         self._begun = True
@@ -102,6 +124,15 @@ class EventWriter:
                 return opening + (self._end(sent) if sent and sent.block is not None else self._speak("text", text))
             case Stopped():
                 return opening + self._finish(event)
+            case ToolStarted(call):
+                return opening + self._run(call)
+            case ToolFinished(result):
+                return opening + self._ran(result)
+            case ConfirmationNeeded():
+                self._beside.add(event)
+                return opening
+            case ToolProgress() | Notice():
+                return opening
             case _:
                 assert_never(event)
 
@@ -122,8 +153,11 @@ class EventWriter:
         }
 
     def _speak(self, kind: str, text: str) -> list[dict[str, Json]]:
+        if kind == "text" and self._behind:
+            text = text.lstrip("\n")  # a block of its own is apart from what was said before
         if not text:
             return []
+        self._behind = self._behind and kind != "text"
         started: list[dict[str, Json]] = []
         if self._speaking != kind:
             empty = {"type": kind, kind: ""} | ({"signature": ""} if kind == "thinking" else {})
@@ -149,11 +183,31 @@ class EventWriter:
             return []
         events: list[dict[str, Json]] = []
         if sent.block is None:
-            identity = sent.id or f"toolu_{self._heading.id}_{index}"
+            identity = self._fresh(sent.id, f"toolu_{self._heading.id}_{index}")
             events = [*self._hush(), self._start({"type": "tool_use", "id": identity, "name": sent.name, "input": {}})]
             sent.block = self._blocks - 1
         sent.length += len(text)
         return [*events, _delta(sent.block, "input_json_delta", "partial_json", text)]
+
+    def _run(self, call: Call) -> list[dict[str, Json]]:
+        """A call that begins to run here. Its arguments are there already."""
+        if call.name not in self._heading.shown:
+            return []
+        id = self._running[call.id] = self._fresh(call.id, f"mcptoolu_{self._heading.id}_{self._blocks}")
+        self._ran_ids.add(id)
+        started = [*self._hush(), self._start(write_use(id, *self._heading.shown[call.name]))]
+        return [*started, _delta(self._blocks - 1, "input_json_delta", "partial_json", call.text), _stop(self._blocks - 1)]
+
+    def _ran(self, result: Result) -> list[dict[str, Json]]:
+        if result.call_id not in self._running:
+            return []
+        self._behind = True
+        block = write_result(self._running.pop(result.call_id), result)
+        return [*self._hush(), self._start(block), _stop(self._blocks - 1)]
+
+    def _fresh(self, id: str, otherwise: str) -> str:
+        """An id no call that ran here has: a run may give one twice, in different rounds."""
+        return otherwise if not id or id in self._ran_ids else id
 
     def _end(self, sent: _Sent) -> list[dict[str, Json]]:
         if sent.ended or sent.block is None:
@@ -170,12 +224,15 @@ class EventWriter:
         return [
             *self._hush(),
             *(stop for sent in self._calls.values() for stop in self._end(sent)),
-            {
-                "type": "message_delta",
-                "delta": {"stop_reason": reason, "stop_sequence": matched},
-                "usage": write_usage(event.usage),
-                **write_report(event.report),
-            },
+            self._beside.end(
+                {
+                    "type": "message_delta",
+                    "delta": {"stop_reason": reason, "stop_sequence": matched},
+                    "usage": write_usage(event.usage),
+                    **write_report(event.report),
+                },
+                whole=False,
+            ),
             {"type": "message_stop"},
         ]
 
@@ -188,7 +245,7 @@ def _stop(index: int) -> dict[str, Json]:
     return {"type": "content_block_stop", "index": index}
 
 
-def write_response(events: Iterable[ModelEvent], heading: Heading) -> dict[str, Json]:
+def write_response(events: Iterable[ModelEvent | Happening], heading: Heading) -> dict[str, Json]:
     """The whole message: the same stream, put together. Only a call that was cut off is text here: nobody should run it."""
     writer = EventWriter(heading)
     sent = [one for event in events for one in writer.write(event)] + writer.close()
@@ -213,7 +270,9 @@ def write_response(events: Iterable[ModelEvent], heading: Heading) -> dict[str, 
 
 
 def _whole(block: dict[str, Json], text: str) -> dict[str, Json]:
-    if block["type"] != "tool_use":
+    if block["type"] == "mcp_tool_result":
+        return block
+    if block["type"] not in ("tool_use", "mcp_tool_use"):
         return {**block, block["type"]: text}
     arguments = read_arguments(text)
     return {"type": "text", "text": text} if arguments is None else {**block, "input": arguments}

@@ -6,29 +6,34 @@
 Lenient: unknown fields and the vendor's own kinds of tools are skipped, null is absence. Not lenient: what would change the
 answer and is not supported is refused by name, never ignored. Three things are tolerated though nothing comes of them, because
 clients always send them: a budget for thinking, an effort, and context management. Fields of our own: `min_p`, `seed` and
-`tool_choice_policy`, as in chat completions.
+`tool_choice_policy`, as in chat completions, and those that `tool_events` reads.
 
 What this API cannot say is not written: the name of a user, whether an output is strict (it always is), a choice among some of
 the tools (only those are offered then). What it cannot do without is written: `MOST_TOKENS`, where a request sets no limit.
+
+A call of an MCP server's tool comes back with its result inside the assistant's message: it is read as a call, by its `mcp_name`,
+and a tool's message behind it. Calls of one round that ran one after the other are read as rounds of their own.
 """
 
 import json
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from callsmith.core.choice import policy_named
 from callsmith.core.errors import UsageError
 from callsmith.core.schema import check_schema
 from callsmith.core.values import Call, Choice, Json, Message, Mode, Output, Request, Sampling, Tool
 from callsmith.wire.anthropic import ThreadsUnsupported
+from callsmith.wire.anthropic_mcp import McpServer, read_servers, write_servers
 from callsmith.wire.fields import Fields, kind
+from callsmith.wire.openai_mcp import mcp_name
 from callsmith.wire.tools import read_tools
 
 SIGNATURE = "callsmith"  # of every thought we give: clients send a thought back only if it is signed
 MOST_TOKENS = 8192
 
 # Fields that are not supported, each with the values that ask for nothing.
-_NEUTRAL: dict[str, tuple[Json, ...]] = {"container": (), "mcp_servers": ([],)}
+_NEUTRAL: dict[str, tuple[Json, ...]] = {"container": ()}
 _MODES: dict[str, Mode] = {"auto": "auto", "any": "required", "none": "none"}
 _THINKING = {"enabled": True, "adaptive": True, "between_tools": True, "disabled": False}
 _BILLING = "x-anthropic-billing-header:"  # Claude Code's first system block; another one each time, it would defeat every cache
@@ -36,12 +41,16 @@ _BILLING = "x-anthropic-billing-header:"  # Claude Code's first system block; an
 
 @dataclass(frozen=True, slots=True)
 class MessagesRequest:
-    """What was asked, of which model, and how the answer is wanted. `thoughts`: whether reasoning is to be shown."""
+    """What was asked, of which model, and how the answer is wanted. `thoughts`: whether reasoning is to be shown.
+
+    `servers` are the MCP servers whose tools are to be run for it.
+    """
 
     model: str
     request: Request
     stream: bool = False
     thoughts: bool = True
+    servers: tuple[McpServer, ...] = ()
 
 
 def read_request(body: Json, *, counting: bool = False) -> MessagesRequest:
@@ -54,9 +63,9 @@ def read_request(body: Json, *, counting: bool = False) -> MessagesRequest:
         if value is not None and value not in neutral:
             raise fields.wrong(name, f"{json.dumps(value)[:80]} is not supported")
     custom = (entry for entry in fields.objects("tools") if (entry.text("type") or "custom") == "custom")
-    tools = read_tools(custom, "input_schema")
+    tools, servers = read_tools(custom, "input_schema"), read_servers(fields)
     choice, parallel = _read_choice(fields)
-    if tools:
+    if tools and not servers:
         choice.among(tools)
     thinking, thoughts = _read_thinking(fields)
     policy = fields.text("tool_choice_policy")
@@ -74,7 +83,7 @@ def read_request(body: Json, *, counting: bool = False) -> MessagesRequest:
         raise fields.wrong("max_tokens", "is required")
     if not counting and request.messages[-1].role == "assistant":
         raise fields.wrong("messages", "the last one is the assistant's, and going on with its words is not supported")
-    return MessagesRequest(fields.needed_text("model"), request, fields.flag("stream") or False, thoughts)
+    return MessagesRequest(fields.needed_text("model"), request, fields.flag("stream") or False, thoughts, servers)
 
 
 def _read_choice(fields: Fields) -> tuple[Choice, bool | None]:
@@ -149,10 +158,11 @@ def _read_messages(fields: Fields) -> list[Message]:
             case "user":
                 messages += _read_user(entry, called)
             case "assistant":
-                messages.append(_read_assistant(entry))
-                called |= {call.id: call.name for call in messages[-1].calls}
+                answered = _read_assistant(entry)
+                messages += answered
+                called |= {call.id: call.name for message in answered for call in message.calls}
             case "system":
-                messages.append(Message.system("\n".join(_read_text(block) for block in _blocks(entry, "content"))))
+                messages.append(Message.system(_joined(entry)))
             case other:
                 raise entry.wrong("role", f"{other!r} is none of user, assistant, system")
     return messages
@@ -172,27 +182,65 @@ def _read_user(fields: Fields, called: dict[str, str]) -> list[Message]:
 
 
 def _read_result(fields: Fields) -> str:
-    text = "\n".join(_read_text(block) for block in _blocks(fields, "content"))
+    text = _joined(fields)
     marked = not fields.flag("is_error") or text.lower().startswith("error")
     return text if marked else f"Error: {text}".rstrip(": ")
 
 
-def _read_assistant(fields: Fields) -> Message:
-    said: list[str] = []
-    thought: list[str] = []
-    calls: list[Call] = []
+def _read_assistant(fields: Fields) -> list[Message]:
+    """An answer; with what ran on the server in between it is several, each with its results."""
+    messages: list[Message] = []
+    part = _Part()
     for block in _blocks(fields, "content"):
+        kind = block.text("type")
+        if part.results and kind != "mcp_tool_result" and (kind != "mcp_tool_use" or not part.waiting):
+            messages += part.messages()
+            part = _Part()
+        part.add(block)
+    return messages + part.messages()
+
+
+@dataclass(slots=True)
+class _Part:
+    """What the model said at a time: words, calls, and what the server's own calls among them came to."""
+
+    said: list[str] = field(default_factory=list[str])
+    thought: list[str] = field(default_factory=list[str])
+    calls: list[Call] = field(default_factory=list[Call])
+    results: list[Message] = field(default_factory=list[Message])
+    waiting: dict[str, str] = field(default_factory=dict[str, str])  # names of the server's calls without a result, by id
+
+    def add(self, block: Fields) -> None:
         match block.text("type"):
             case "thinking":
-                thought.append(block.text("thinking") or "")
-            case "redacted_thinking":
-                pass  # nobody but its author can read it
+                self.thought.append(block.text("thinking") or "")
+            case "redacted_thinking" | "mcp_tool_listing":
+                pass  # nobody but its author can read the one, and the other is known here
             case "tool_use":
-                arguments = block.object("input")
-                calls.append(Call(block.needed_text("name"), arguments.data if arguments else {}, block.text("id") or ""))
+                self.calls.append(_read_call(block, block.needed_text("name")))
+            case "mcp_tool_use":
+                call = _read_call(block, mcp_name(block.needed_text("server_name"), block.needed_text("name")))
+                self.calls.append(call)
+                self.waiting[call.id] = call.name
+            case "mcp_tool_result":
+                id = block.needed_text("tool_use_id")
+                if id not in self.waiting:
+                    raise block.wrong("tool_use_id", f"there is no mcp_tool_use {id!r} before it that waits for a result")
+                text = _joined(block) or ("Error" if block.flag("is_error") else "")
+                self.results.append(Message("tool", text, call_id=id, name=self.waiting.pop(id)))
             case _:
-                said.append(_read_text(block))
-    return Message.assistant("".join(said), reasoning="".join(thought), calls=calls)
+                self.said.append(_read_text(block))
+
+    def messages(self) -> list[Message]:
+        """The answer, and its results in the order of the calls, whichever came first."""
+        places = {call.id: place for place, call in enumerate(self.calls)}
+        answer = Message.assistant("".join(self.said), reasoning="".join(self.thought), calls=self.calls)
+        return [answer, *sorted(self.results, key=lambda result: places[result.call_id])]
+
+
+def _read_call(block: Fields, name: str) -> Call:
+    arguments = block.object("input")
+    return Call(name, arguments.data if arguments else {}, block.text("id") or "")
 
 
 def _blocks(fields: Fields, key: str) -> Iterator[Fields]:
@@ -203,6 +251,10 @@ def _blocks(fields: Fields, key: str) -> Iterator[Fields]:
     if value is not None and not isinstance(value, list):
         raise fields.wrong(key, f"expected a string or an array of blocks, got {kind(value)}")
     return fields.objects(key)
+
+
+def _joined(fields: Fields) -> str:
+    return "\n".join(_read_text(block) for block in _blocks(fields, "content"))
 
 
 def _read_text(block: Fields) -> str:
@@ -221,13 +273,15 @@ def write_request(asked: MessagesRequest) -> dict[str, Json]:
     first, *others = request.messages or (Message.user(""),)
     apart = first.role == "system" and bool(first.content) and bool(others)
     tools = request.choice.among(request.tools) if _narrow(request.choice) else request.tools
+    servers, toolsets = write_servers(asked.servers)
     body: dict[str, Json] = {
         "model": asked.model,
         "max_tokens": MOST_TOKENS if sampling.max_tokens is None else sampling.max_tokens,
         "system": first.content if apart else None,
         "messages": _write_messages(others if apart else request.messages),
-        "tools": [_write_tool(tool) for tool in tools] or None,
-        "tool_choice": _write_choice(request) if tools else None,
+        "mcp_servers": servers or None,
+        "tools": [*(_write_tool(tool) for tool in tools), *toolsets] or None,
+        "tool_choice": _write_choice(request) if tools or servers else None,
         "temperature": sampling.temperature,
         "top_p": sampling.top_p,
         "top_k": sampling.top_k,

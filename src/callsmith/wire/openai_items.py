@@ -8,20 +8,29 @@
 One answer of a model is several items: reasoning, what was said and the calls behind each other make one message.
 """
 
-from collections.abc import Iterable, Mapping
-from dataclasses import replace
-from typing import cast
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Literal, cast
 
 from callsmith.core.values import Call, Json, Message, Role
 from callsmith.wire.fields import Fields
 from callsmith.wire.openai_chat import read_arguments, read_content
+from callsmith.wire.openai_mcp import WITHOUT_STATUS, plain_items
 
 _ROLES: dict[str, Role] = {"system": "system", "developer": "system", "user": "user", "assistant": "assistant"}
 
 # What other servers' own tools leave behind: nothing a model here could make use of.
-_OF_OTHERS = frozenset({"compaction", "file_search_call", "mcp_list_tools", "tool_search_call", "web_search_call"})
+_OF_OTHERS = frozenset({"compaction", "file_search_call", "tool_search_call", "web_search_call"})
 
-_PREFIXES = {"message": "msg", "reasoning": "rs", "function_call": "fc", "function_call_output": "fco"}
+_PREFIXES = {
+    "message": "msg",
+    "reasoning": "rs",
+    "function_call": "fc",
+    "function_call_output": "fco",
+    "mcp_list_tools": "mcpl",
+    "mcp_call": "mcp",
+    "mcp_approval_response": "mcpr",
+}
 
 
 def item_id(kind: str, key: str, number: int | str) -> str:
@@ -40,9 +49,9 @@ def flat_name(namespace: str | None, name: str) -> str:
 
 
 def read_items(items: Iterable[Fields]) -> tuple[Message, ...]:
-    """The messages these items make."""
+    """The messages these items make. What MCP servers did stands there as calls and their results (see `openai_mcp`)."""
     gathered = _Gathered()
-    for item in items:
+    for item in plain_items(list(items))[0]:
         gathered.add(item)
     return tuple(gathered.messages)
 
@@ -139,6 +148,51 @@ def write_reasoning_part(text: str) -> dict[str, Json]:
     return {"type": "reasoning_text", "text": text}
 
 
+def write_summary_part(text: str) -> dict[str, Json]:
+    return {"type": "summary_text", "text": text}
+
+
+@dataclass(frozen=True, slots=True)
+class Manner:
+    """How something said is told: the item it makes, where its only part stands there, the events of the part and of its text."""
+
+    item: Mapping[str, Json]
+    place: Literal["content", "summary"]
+    part: Callable[[str], dict[str, Json]]
+    parts: str
+    texts: str
+    also: Mapping[str, Json] = field(default_factory=dict[str, Json])
+
+    @property
+    def first(self) -> dict[str, Json]:
+        """Which part it is."""
+        return {f"{self.place}_index": 0}
+
+
+SAID = Manner(
+    item={"type": "message", "role": "assistant", "content": []},
+    place="content",
+    part=write_text_part,
+    parts="response.content_part",
+    texts="response.output_text",
+    also={"logprobs": []},
+)
+THOUGHT = Manner(
+    item={"type": "reasoning", "summary": [], "content": []},
+    place="content",
+    part=write_reasoning_part,
+    parts="response.content_part",
+    texts="response.reasoning_text",
+)
+SUMMARY = Manner(
+    item={"type": "reasoning", "summary": []},
+    place="summary",
+    part=write_summary_part,
+    parts="response.reasoning_summary_part",
+    texts="response.reasoning_summary_text",
+)
+
+
 def write_call_item(name: str, call_id: str, arguments: str) -> dict[str, Json]:
     return {"type": "function_call", "call_id": call_id, "name": name, "arguments": arguments}
 
@@ -146,7 +200,9 @@ def write_call_item(name: str, call_id: str, arguments: str) -> dict[str, Json]:
 def stored_item(item: Mapping[str, Json], id: str) -> dict[str, Json]:
     """An item of a request as it is kept and listed: with an id, a type and a status, and what is said in parts."""
     kind = item_kind(Fields(item))
-    stored: dict[str, Json] = {**item, "id": id, "type": kind, "status": "completed"}
+    stored: dict[str, Json] = {**item, "id": id, "type": kind}
+    if kind not in WITHOUT_STATUS:
+        stored["status"] = item.get("status") or "completed"
     content = item.get("content")
     if kind == "message" and isinstance(content, str):
         said = write_text_part(content) if item.get("role") == "assistant" else {"type": "input_text", "text": content}

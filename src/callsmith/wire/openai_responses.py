@@ -5,17 +5,29 @@
 
 A request may lean on what is stored: `read_needs` says on what, `read_request` is given it. As lenient and as strict as for chat
 completions: unknown fields and tools are skipped, what would change the answer and is not supported is refused by name. `top_k`,
-`min_p`, `seed`, `stop`, `structured_outputs` and `tool_choice_policy` are understood as they are there.
+`min_p`, `seed`, `stop`, `structured_outputs` and `tool_choice_policy` are understood as they are there. Of MCP servers those can
+be used that are configured where this is served (`openai_mcp`).
 """
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, cast
+from typing import Any
 
 from callsmith.core.values import Choice, Json, Message, Request, Tool
 from callsmith.wire.fields import Fields
 from callsmith.wire.openai_chat import read_choice, read_policy, read_sampling, read_thinking, refuse
 from callsmith.wire.openai_items import flat_name, item_kind, read_items, write_items
+from callsmith.wire.openai_mcp import (
+    MCP,
+    McpServer,
+    Words,
+    listed_servers,
+    mcp_name,
+    plain_items,
+    read_server,
+    repeated,
+    write_server,
+)
 from callsmith.wire.openai_output import read_text_output, write_text_output
 from callsmith.wire.tools import read_tools
 
@@ -66,7 +78,8 @@ class Needs:
 class ResponsesRequest:
     """What was asked, of which model, and how the answer is wanted.
 
-    `input` are the items the request itself brought, `repeated` what its response says of the request.
+    `input` are the items the request itself brought, `repeated` what its response says of the request. `servers` are the MCP
+    servers it wants, `listed` those whose tools the conversation knows, `words` what it says about calls that wait for approval.
     """
 
     model: str
@@ -76,6 +89,9 @@ class ResponsesRequest:
     previous: str = ""
     max_tool_calls: int | None = None
     spaces: Spaces = field(default_factory=dict[str, tuple[str, str]])
+    servers: tuple[McpServer, ...] = ()
+    words: Words = field(default_factory=Words, compare=False)
+    listed: frozenset[str] = field(default=frozenset(), compare=False)
     input: tuple[Mapping[str, Json], ...] = field(default=(), compare=False)
     repeated: Mapping[str, Json] = field(default_factory=dict[str, Json], compare=False)
 
@@ -97,15 +113,17 @@ def read_request(body: Json, earlier: Sequence[Json] = (), known: Mapping[str, J
     if _LOGPROBS in fields.texts("include"):
         raise fields.wrong("include", f"{_LOGPROBS!r} is not supported")
     tools, spaces = _read_tools(fields)
-    choice = read_choice(fields, "tool_choice")
-    if tools:
+    servers = tuple(read_server(entry) for entry in _kept_tools(fields) if _kind(entry) == MCP)
+    choice = _read_choice(fields)
+    if tools and not servers:
         choice.among(tools)
     own = _own_items(fields)
+    items = _all_items(own, earlier, known or {})
     store = fields.flag("store")
     return ResponsesRequest(
         model=fields.needed_text("model"),
         request=Request(
-            messages=_read_messages(fields, own, earlier, known or {}),
+            messages=_read_messages(fields, items),
             tools=tools,
             choice=choice,
             parallel=fields.flag("parallel_tool_calls"),
@@ -119,6 +137,9 @@ def read_request(body: Json, earlier: Sequence[Json] = (), known: Mapping[str, J
         previous=fields.text("previous_response_id") or "",
         max_tool_calls=fields.integer("max_tool_calls", 0),
         spaces=spaces,
+        servers=servers,
+        words=plain_items(items)[1],
+        listed=listed_servers(items),
         input=tuple(item.data for item in own),
         repeated=_repeated(fields),
     )
@@ -131,12 +152,14 @@ def _own_items(fields: Fields) -> list[Fields]:
     return list(fields.objects("input"))
 
 
-def _read_messages(
-    fields: Fields, own: Sequence[Fields], earlier: Sequence[Json], known: Mapping[str, Json]
-) -> tuple[Message, ...]:
+def _all_items(own: Sequence[Fields], earlier: Sequence[Json], known: Mapping[str, Json]) -> list[Fields]:
     before = [Fields.of(item, f"previous_response_id.{index}") for index, item in enumerate(earlier)]
     found = [Fields(known.get(item.text("id") or "", item.data), item.path) if _refers(item) else item for item in own]
-    messages = read_items([*before, *found])
+    return [*before, *found]
+
+
+def _read_messages(fields: Fields, items: Sequence[Fields]) -> tuple[Message, ...]:
+    messages = read_items(items)
     if not messages:
         raise fields.wrong("input", "at least one item is required")
     instructions = fields.text("instructions")
@@ -151,6 +174,8 @@ def _read_tools(fields: Fields) -> tuple[tuple[Tool, ...], Spaces]:
     entries: list[Fields] = []
     spaces: dict[str, tuple[str, str]] = {}
     for entry in _kept_tools(fields):
+        if _kind(entry) == MCP:
+            continue
         if _kind(entry) == "function":
             entries.append(entry.object("function") or entry)
             continue
@@ -165,11 +190,20 @@ def _read_tools(fields: Fields) -> tuple[tuple[Tool, ...], Spaces]:
 
 def _kept_tools(fields: Fields) -> list[Fields]:
     # The other kinds only their own vendor runs: web_search, file_search, …
-    return [entry for entry in fields.objects("tools") if _kind(entry) in ("function", "namespace")]
+    return [entry for entry in fields.objects("tools") if _kind(entry) in ("function", "namespace", MCP)]
 
 
 def _kind(entry: Fields) -> str:
     return entry.text("type") or "function"
+
+
+def _read_choice(fields: Fields) -> Choice:
+    """The choice. A server's tools are called by names that do not say what they are called here (`mcp_name`)."""
+    said = fields.get("tool_choice")
+    if not isinstance(said, Mapping) or fields.needed_object("tool_choice").get("type") != MCP:
+        return read_choice(fields, "tool_choice")
+    named = fields.needed_object("tool_choice")
+    return Choice.only(mcp_name(named.needed_text("server_label"), named.text("name") or "*"))
 
 
 def _read_thinking(fields: Fields) -> bool | None:
@@ -186,7 +220,7 @@ def _repeated(fields: Fields) -> dict[str, Json]:
         "background": False,
         "reasoning": {key: reasoning.get(key) if reasoning else None for key in ("effort", "summary")},
         "service_tier": "default",
-        "tools": [dict(entry.data) for entry in _kept_tools(fields)],
+        "tools": [repeated(entry) for entry in _kept_tools(fields)],
         "top_logprobs": 0,
         "truncation": "disabled",  # also where "auto" was asked for: what does not fit is an error, nothing is dropped
     }
@@ -198,7 +232,7 @@ def write_request(asked: ResponsesRequest) -> dict[str, Json]:
     body: dict[str, Json] = {
         "model": asked.model,
         "input": write_items(request.messages),
-        "tools": [_write_tool(tool, asked.spaces) for tool in request.tools] or None,
+        "tools": [*(_write_tool(tool, asked.spaces) for tool in request.tools), *map(write_server, asked.servers)] or None,
         "tool_choice": _write_choice(request.choice),
         "parallel_tool_calls": request.parallel,
         "temperature": sampling.temperature,
@@ -230,7 +264,14 @@ def _write_tool(tool: Tool, spaces: Spaces) -> dict[str, Json]:
 def _write_choice(choice: Choice) -> Json:
     if choice.mode == "none" or not choice.names:
         return None if choice == Choice() else choice.mode
-    named = cast("list[dict[str, Any]]", [{"type": "function", "name": name} for name in choice.names])
+    named = [_write_named(name) for name in choice.names]
     if choice.mode == "required" and len(named) == 1:
         return named[0]
     return {"type": "allowed_tools", "mode": choice.mode, "tools": named}
+
+
+def _write_named(name: str) -> dict[str, Any]:
+    label, slash, own = name.removeprefix(f"{MCP}:").partition("/")
+    if not slash or not name.startswith(f"{MCP}:"):
+        return {"type": "function", "name": name}
+    return {"type": MCP, "server_label": label, **({} if own == "*" else {"name": own})}

@@ -8,7 +8,8 @@
     response.completed
 
 Clients hold servers to it: an item keeps its id and its place, whatever is added is done, nothing is told of an item before it is
-added, and events are numbered without gaps. The whole response is the one in the last event.
+added, and events are numbered without gaps. The whole response is the one in the last event. Thoughts are
+`response.reasoning_text`; whoever asks for a summary of them (`reasoning.summary`) reads nothing else, and gets them all as one.
 """
 
 from collections.abc import Iterable, Mapping
@@ -32,7 +33,7 @@ from callsmith.core.values import Call, Json, Usage
 from callsmith.wire.fields import Fields
 from callsmith.wire.openai import Failure
 from callsmith.wire.openai_chat import read_arguments
-from callsmith.wire.openai_items import flat_name, item_id, write_call_item, write_reasoning_part, write_text_part
+from callsmith.wire.openai_items import SAID, SUMMARY, THOUGHT, Manner, flat_name, item_id, write_call_item
 from callsmith.wire.openai_responses import Spaces
 from callsmith.wire.report import read_report, write_report
 
@@ -41,7 +42,6 @@ Status: TypeAlias = Literal["in_progress", "completed", "incomplete", "failed", 
 
 # There is no event for an answer that was cancelled: it is one that is not complete, and its status says why.
 _LAST: dict[Status, str] = {"cancelled": "response.incomplete"}
-_DELTAS = {"message": "response.output_text", "reasoning": "response.reasoning_text"}
 _ERROR_CODES = {400: "invalid_prompt", 429: "rate_limit_exceeded"}
 
 
@@ -60,13 +60,20 @@ class Heading:
         """What the ids of its items have in common."""
         return self.id.removeprefix("resp_")
 
+    @property
+    def summary(self) -> bool:
+        """Whether a summary of the thoughts was asked for."""
+        reasoning: Json = self.repeated.get("reasoning") or {}
+        return reasoning.get("summary") in ("auto", "concise", "detailed")
+
 
 @dataclass(slots=True)
 class _Open:
-    """An item on its way out: its place, what it is, and the text so far."""
+    """An item on its way out: its place, what it is, and the text so far; of something said, in which manner."""
 
     place: int
     item: dict[str, Json]
+    manner: Manner = SAID
     pieces: list[str] = field(default_factory=list[str])
     length: int = 0
 
@@ -139,9 +146,9 @@ class EventWriter:
     def _write(self, event: ModelEvent) -> Iterable[Sent]:
         match event:
             case Text(text):
-                return self._say("message", text)
+                return self._say(SAID, text)
             case Thought(text):
-                return self._say("reasoning", text)
+                return self._say(SUMMARY if self._heading.summary else THOUGHT, text)
             case CallStarted(index, name, call_id):
                 return self._start(index, name, call_id)
             case CallArguments(index, text):
@@ -153,7 +160,7 @@ class EventWriter:
                 return [*started, *rest, *self._end_call(index, "completed")]
             case Unreadable(text, _, index):
                 begun = index is not None and index in self._calls
-                return self._end_call(index, "incomplete") if begun else self._say("message", text)
+                return self._end_call(index, "incomplete") if begun else self._say(SAID, text)
             case Stopped():
                 return self._stop(event)
             case _:
@@ -164,33 +171,29 @@ class EventWriter:
             return []
         return [self._event(f"response.{kind}", response=self.response()) for kind in ("created", "in_progress")]
 
-    def _say(self, kind: Literal["message", "reasoning"], text: str) -> list[Sent]:
+    def _say(self, manner: Manner, text: str) -> list[Sent]:
         if not text:
             return []
         sent: list[Sent] = []
-        if self._said is None or self._said.item["type"] != kind:
+        if self._said is None or self._said.manner is not manner:
             sent += self._end_said("completed")
-            own: dict[str, Json] = {"role": "assistant"} if kind == "message" else {"summary": []}
-            self._said = self._add({"type": kind, **own, "content": []})
-            part = write_text_part("") if kind == "message" else write_reasoning_part("")
+            self._said = self._add(manner.item, manner)
             sent.append(self._added(self._said))
-            sent.append(self._event("response.content_part.added", **self._said.at, content_index=0, part=part))
+            sent.append(self._event(f"{manner.parts}.added", **self._said.at, **manner.first, part=manner.part("")))
         self._said.add(text)
-        also: dict[str, Json] = {"logprobs": []} if kind == "message" else {}
-        sent.append(self._event(f"{_DELTAS[kind]}.delta", **self._said.at, content_index=0, delta=text, **also))
+        sent.append(self._event(f"{manner.texts}.delta", **self._said.at, **manner.first, delta=text, **manner.also))
         return sent
 
     def _end_said(self, status: Status) -> list[Sent]:
         said, self._said = self._said, None
         if said is None:
             return []
-        kind, text = said.item["type"], "".join(said.pieces)
-        part = write_text_part(text) if kind == "message" else write_reasoning_part(text)
-        also: dict[str, Json] = {"logprobs": []} if kind == "message" else {}
+        manner, text = said.manner, "".join(said.pieces)
+        part = manner.part(text)
         return [
-            self._event(f"{_DELTAS[kind]}.done", **said.at, content_index=0, text=text, **also),
-            self._event("response.content_part.done", **said.at, content_index=0, part=part),
-            self._done(said, status, content=[part]),
+            self._event(f"{manner.texts}.done", **said.at, **manner.first, text=text, **manner.also),
+            self._event(f"{manner.parts}.done", **said.at, **manner.first, part=part),
+            self._done(said, status, **{manner.place: [part]}),
         ]
 
     def _start(self, index: int, name: str, call_id: str) -> list[Sent]:
@@ -241,10 +244,10 @@ class EventWriter:
         self._call_ids.add(call_id)
         return call_id
 
-    def _add(self, item: dict[str, Json]) -> _Open:
+    def _add(self, item: Mapping[str, Json], manner: Manner = SAID) -> _Open:
         place = len(self._output)
         self._output.append({"id": item_id(item["type"], self._heading.key, place), **item, "status": "in_progress"})
-        return _Open(place, self._output[place])
+        return _Open(place, self._output[place], manner)
 
     def _added(self, one: _Open) -> Sent:
         return self._event("response.output_item.added", output_index=one.place, item=one.item)
@@ -369,7 +372,7 @@ class EventReader:
         if one.pieces:
             return []
         made = Thought if item.text("type") == "reasoning" else Text
-        said = "".join(part.text("text") or "" for part in item.objects("content"))
+        said = "".join(part.text("text") or "" for part in item.objects("content" if item.get("content") else "summary"))
         return self._said(made, place, said) if item.text("type") in ("message", "reasoning") else []
 
     def _settle(self, call: _Arriving) -> ModelEvent:

@@ -1,6 +1,7 @@
-"""What a request can ask of the server's own tools, and what it is told of them: fields of our own, in the OpenAI dialect.
+"""What a request can ask of the server's own tools, in any dialect, and what it is told of them in chat completions.
 
-    {"tool_mode": "mixed", "tool_events": true, "session_id": "s1"}                                   in a request
+    {"tool_mode": "mixed", "tool_events": true, "session_id": "s1", "server_tools": ["read_*"]}       in a request
+    {"wait_for_approval": true}                            a stream is to stay open while a call waits for a person's word
     {"callsmith": {"event": "tool_started", "id": "c1", "name": "add", "arguments": {"a": 1}}}        in a chunk
     {"callsmith": {"approvals": [{"id": "confirm_…", "name": "pay", "arguments": {…}}]}}              where an answer ends
 
@@ -21,11 +22,15 @@ ToolMode: TypeAlias = Literal["standard", "mixed"]
 
 @dataclass(frozen=True, slots=True)
 class Extras:
-    """What a request asks for besides what its dialect has words for."""
+    """What a request asks for besides what its dialect has words for. `tools` are patterns: of the server's tools those that are
+    wanted; None: all.
+    """
 
     mode: ToolMode | None = None
     events: bool = False
     session: str = ""
+    tools: tuple[str, ...] | None = None
+    wait: bool = False
 
 
 def read_extras(body: Json) -> Extras:
@@ -34,12 +39,20 @@ def read_extras(body: Json) -> Extras:
     mode = fields.text("tool_mode")
     if mode is not None and mode != "standard" and mode != "mixed":
         raise fields.wrong("tool_mode", f"{mode!r} is neither standard nor mixed")
-    return Extras(mode, fields.flag("tool_events") or False, fields.text("session_id") or "")
+    tools = None if fields.get("server_tools") is None else fields.texts("server_tools")
+    wait = fields.flag("wait_for_approval") or False
+    return Extras(mode, fields.flag("tool_events") or False, fields.text("session_id") or "", tools, wait)
 
 
 def write_extras(extras: Extras) -> dict[str, Json]:
     """The fields that `read_extras` reads back."""
-    written = {"tool_mode": extras.mode, "tool_events": extras.events or None, "session_id": extras.session or None}
+    written: dict[str, Json] = {
+        "tool_mode": extras.mode,
+        "tool_events": extras.events or None,
+        "session_id": extras.session or None,
+        "server_tools": None if extras.tools is None else list(extras.tools),
+        "wait_for_approval": extras.wait or None,
+    }
     return {name: value for name, value in written.items() if value is not None}
 
 

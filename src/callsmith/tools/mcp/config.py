@@ -13,7 +13,7 @@ import json
 import re
 import tomllib
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any, Literal, TypeAlias, cast
 
@@ -26,8 +26,10 @@ Transport: TypeAlias = Literal["stdio", "http", "sse"]
 
 STANDARD_TIMEOUT = 30.0  # seconds
 STANDARD_START = 30.0
+LOGIN = 300.0  # that a person may take to log in
 SECTIONS = ("mcpServers", "mcp_servers", "servers")
 _VARIABLE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)(?::-([^}]*))?\}")
+_PROTOCOL = re.compile(r"auto|legacy|\d{4}-\d\d-\d\d")
 _NAME = re.compile(r"[A-Za-z0-9_.-]{1,64}")
 _TRANSPORTS: Mapping[str, Transport] = {
     "stdio": "stdio",
@@ -46,9 +48,10 @@ _VERDICTS: tuple[Verdict, ...] = ("auto", "ask", "deny")
 
 @dataclass(frozen=True, slots=True)
 class OAuth:
-    """How to get a token from a server that wants one. Without a secret, a person logs in with a browser.
+    """How to get a token for a server that wants one: a person logs in with a browser, or a program with its own credentials.
 
-    `private_key` (PEM) signs instead of a secret. What is left out is found out from the server.
+    `private_key` (PEM) signs instead of a secret. `issuer` is who gave out the credentials, and the only one they are shown to.
+    What is left out is found out from the server.
     """
 
     client_id: str = ""
@@ -57,7 +60,13 @@ class OAuth:
     grant: Literal["authorization_code", "client_credentials"] = "authorization_code"
     private_key: str = field(default="", repr=False)
     algorithm: str = "ES256"
-    metadata_url: str = ""
+    client_auth: Literal["basic", "post"] = "basic"  # whether the secret is sent as a header or in the body
+    issuer: str = ""
+    metadata_url: str = ""  # of a document that describes us, for those that take one instead of a registration
+    redirect_port: int = 0  # where a browser comes back to; 0 is any
+
+
+_OAUTH_KEYS = frozenset(one.name for one in fields(OAuth))
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,10 +97,23 @@ class ServerConfig:
     protocol: str = "auto"  # or "legacy", or a version
 
     def __post_init__(self) -> None:
+        if self.url and self.transport == "stdio":
+            object.__setattr__(self, "transport", "http")
         if not _NAME.fullmatch(self.name):
             raise UsageError(f"MCP server {self.name!r}: a name is 1 to 64 letters, digits, '_', '-' or '.'", field="mcpServers")
         if bool(self.command) == bool(self.url):
             raise UsageError(f"MCP server {self.name}: either command or url has to be given", field=f"mcpServers.{self.name}")
+        if not _PROTOCOL.fullmatch(self.protocol):
+            raise UsageError(
+                f"MCP server {self.name}: protocol is auto, legacy or a version, not {self.protocol!r}",
+                field=f"mcpServers.{self.name}.protocol",
+            )
+
+    @property
+    def patience(self) -> float:
+        """How many seconds a start may take."""
+        by_hand = self.oauth is not None and self.oauth.grant == "authorization_code"
+        return self.start_timeout + (LOGIN if by_hand else 0.0)
 
     @property
     def source(self) -> str:
@@ -146,9 +168,7 @@ class _Entry:
         self._environment = environment
 
     def server(self) -> ServerConfig:
-        for key in self._data.keys() - _KEYS:
-            if meant := difflib.get_close_matches(key, _KEYS, 1, 0.8):
-                raise self._wrong(key, f"did you mean {meant[0]}?")
+        self._spelled(_KEYS)
         url = self._text("url") or self._text("httpUrl") or self._text("serverUrl")
         return ServerConfig(
             name=self._name,
@@ -158,7 +178,7 @@ class _Entry:
             cwd=self._text("cwd") or None,
             url=url,
             headers=self._named_texts("headers"),
-            transport=self._transport(url),
+            transport=self._transport() if url else "stdio",
             oauth=self._oauth(),
             trust=self.get("trust", bool, False),
             approval=self._approval(),
@@ -170,6 +190,11 @@ class _Entry:
             sampling=self.get("sampling", bool, False),
             protocol=self._text("protocol") or "auto",
         )
+
+    def _spelled(self, known: frozenset[str]) -> None:
+        for key in self._data.keys() - known:
+            if meant := difflib.get_close_matches(key, known, 1, 0.8):
+                raise self._wrong(key, f"did you mean {meant[0]}?")
 
     def get(self, key: str, kind: type[Any], standard: Any) -> Any:
         value = self._data.get(key)
@@ -222,14 +247,11 @@ class _Entry:
             raise self._wrong(key, f"expected one of {', '.join(allowed)}, found {value!r}")
         return value
 
-    def _transport(self, url: str) -> Transport:
-        spelled = self._text("type") or self._text("transport")
-        if spelled and spelled not in _TRANSPORTS:
+    def _transport(self) -> Transport:
+        spelled = self._text("type") or self._text("transport") or "http"
+        if spelled not in _TRANSPORTS:
             raise self._wrong("type", f"expected one of {', '.join(_TRANSPORTS)}, found {spelled!r}")
-        if not url:
-            return "stdio"
-        found = _TRANSPORTS.get(spelled, "http")
-        return "http" if found == "stdio" else found
+        return _TRANSPORTS[spelled]
 
     def _oauth(self) -> OAuth | None:
         if self._data.get("oauth") is None:
@@ -237,7 +259,9 @@ class _Entry:
         if self._data["oauth"] is True:
             return OAuth()
         inner = _Entry(self._name, _table(self._data["oauth"], f"mcpServers.{self._name}.oauth"), self._environment)
+        inner._spelled(_OAUTH_KEYS)
         grant = inner._one_of("grant", ("authorization_code", "client_credentials"), "authorization_code")
+        client_auth = inner._one_of("client_auth", ("basic", "post"), "basic")
         return OAuth(
             client_id=inner._text("client_id"),
             client_secret=inner._text("client_secret"),
@@ -245,7 +269,10 @@ class _Entry:
             grant=cast(Literal["authorization_code", "client_credentials"], grant),
             private_key=inner._text("private_key"),
             algorithm=inner._text("algorithm") or "ES256",
+            client_auth=cast(Literal["basic", "post"], client_auth),
+            issuer=inner._text("issuer"),
             metadata_url=inner._text("metadata_url"),
+            redirect_port=inner.get("redirect_port", int, 0),
         )
 
     def _approval(self) -> tuple[tuple[str, Verdict], ...]:
@@ -266,7 +293,7 @@ class _Entry:
         return UsageError(f"MCP server {self._name}: {key}: {why}", field=f"mcpServers.{self._name}.{key}")
 
 
-_KINDS: Mapping[type, str] = {str: "text", bool: "true or false", list: "a list", dict: "a table"}
+_KINDS: Mapping[type, str] = {str: "text", bool: "true or false", int: "a number", list: "a list", dict: "a table"}
 
 
 def _table(value: Json, what: str) -> Mapping[str, Json]:

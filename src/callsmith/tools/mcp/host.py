@@ -7,16 +7,21 @@ async with McpHost(load_servers(Path("mcp.json"), os.environ)) as host:
 
 import asyncio
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from dataclasses import replace
+from importlib.util import find_spec
 
 from callsmith.core.approval import Policy
-from callsmith.core.values import Tool
+from callsmith.core.closing import closing
+from callsmith.core.errors import MissingExtra, UsageError
+from callsmith.core.ports import Context
+from callsmith.core.values import Call, Tool
 from callsmith.tools.mcp.config import ServerConfig, policy_of
 from callsmith.tools.mcp.link import Auth
 from callsmith.tools.mcp.questions import Answering
 from callsmith.tools.mcp.supervised import STANDARD_REFRESH, Status, Supervised
 from callsmith.tools.wrap.naming import Route, Routed, fitting
+from callsmith.tools.wrap.wrapper import Item
 
 NOBODY = Answering()
 
@@ -35,13 +40,26 @@ class McpHost(Routed):
         refresh: float = STANDARD_REFRESH,
         auth: Auth | None = None,
     ) -> None:
-        self._servers = {one.name: Supervised(one, answering, refresh=refresh, auth=auth) for one in servers}
+        self._servers: dict[str, Supervised] = {}
+        for one in servers:
+            if find_spec("mcp") is None:
+                raise MissingExtra("mcp", "MCP servers")
+            if one.name in self._servers:
+                raise UsageError(f"two MCP servers are called {one.name!r}", field="mcpServers")
+            self._servers[one.name] = Supervised(one, answering, refresh=refresh, auth=auth)
         self._hidden: tuple[tuple[str, str], ...] = ()
+        # A name that was given out stays good, even when another server that has the same tool comes up later.
+        self._given: dict[str, Route] = {}
 
     @property
     def policy(self) -> Policy:
         """What the configuration says of approval, for `Confirmed`."""
         return policy_of(server.config for server in self._servers.values())
+
+    @property
+    def addresses(self) -> Mapping[str, str]:
+        """The URLs of the servers by their names; empty for those that are programs here."""
+        return {name: server.config.url for name, server in self._servers.items()}
 
     def start(self) -> None:
         """Begin to start all servers; nothing is waited for."""
@@ -67,10 +85,25 @@ class McpHost(Routed):
             for name, server in self._servers.items()
         )
 
+    async def tools(self) -> Sequence[Tool]:
+        """The tools of all servers. Who starts for the first time is waited for."""
+        current = await self._named()
+        return [tool for tool in await super().tools() if tool.name in current]
+
+    async def call(self, call: Call, context: Context) -> AsyncIterator[Item]:
+        if call.name not in self._given:
+            await self._named()
+        async with closing(super().call(call, context)) as items:
+            async for item in items:
+                yield item
+
     async def _routes(self) -> Mapping[str, Route]:
+        return self._given
+
+    async def _named(self) -> Mapping[str, Route]:
         servers = self._servers.values()
-        lists = await asyncio.gather(*(server.tools() for server in servers))
-        found = [(server, tool) for server, tools in zip(servers, lists, strict=True) for tool in tools]
+        await asyncio.gather(*(server.tools() for server in servers))
+        found = [(server, tool) for server in servers for tool in server.known]
         names = _names([(server.config, tool) for server, tool in found])
         routes: dict[str, Route] = {}
         hidden: list[tuple[str, str]] = []
@@ -80,6 +113,7 @@ class McpHost(Routed):
             else:
                 routes[name] = Route(server, tool)
         self._hidden = tuple(hidden)
+        self._given |= routes
         return routes
 
 

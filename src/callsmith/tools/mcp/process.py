@@ -6,9 +6,9 @@ import shutil
 import signal
 import sys
 import threading
-from collections import deque
-from collections.abc import AsyncGenerator, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import AsyncGenerator, MutableSequence, Sequence
+from contextlib import ExitStack, asynccontextmanager, suppress
+from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
 from callsmith.core.errors import Unavailable
@@ -18,45 +18,75 @@ if TYPE_CHECKING:
     from mcp.client._transport import TransportStreams
 
 _GRACE = 1.0  # seconds between asking what is left of a server to end and ending it
-_LINES = 20  # of what a server has written to stderr
+_LEAVE = 6.0  # seconds within which the SDK has ended a server, if nothing comes between
+_LOOK = 0.25  # seconds between looks whether it lives
+_LEADERLESS = 1.0  # seconds within which the first line of stderr comes
 _PID = "callsmith-pid "
 _LAUNCH = f'echo "{_PID}$$" >&2; exec "$0" "$@"'  # the first line says who leads the group of processes
 
 
 @asynccontextmanager
-async def process_streams(config: ServerConfig) -> "AsyncGenerator[TransportStreams, None]":
-    """The server as a process of ours. Nothing it has started outlives the connection."""
+async def process_streams(config: ServerConfig, heard: MutableSequence[str]) -> "AsyncGenerator[TransportStreams, None]":
+    """The server as a process of ours; `heard` is what it writes to stderr. Nothing it has started outlives the connection."""
     from mcp import StdioServerParameters
     from mcp.client.stdio import stdio_client
 
     path = config.env.get("PATH") or os.environ.get("PATH")
-    if shutil.which(config.command, path=path) is None:
+    place = Path(config.cwd or "")
+    if config.cwd and not place.is_dir():
+        raise Unavailable(f"there is no folder {config.cwd!r} to start it in")
+    if shutil.which(config.command, path=path) is None and shutil.which(place / config.command) is None:
         raise Unavailable(f"there is no command {config.command!r}", hint="Is it installed, and on the PATH?")
     command, args = config.command, list(config.args)
     if sys.platform != "win32":  # there the SDK puts the processes into a job
         command, args = "/bin/sh", ["-c", _LAUNCH, command, *args]
-    parameters = StdioServerParameters(command=command, args=args, env=dict(config.env), cwd=config.cwd)
-    with _Words() as words:
+    parameters = StdioServerParameters(
+        command=command, args=args, env=dict(config.env), cwd=config.cwd, encoding_error_handler="replace"
+    )
+    with _Stderr(heard) as stderr, ExitStack() as timers:
         try:
-            async with stdio_client(parameters, errlog=words.file) as streams:
-                yield streams
-        except Exception as error:
-            raise Unavailable(f"{first_of(error)}{words.told()}") from error
+            async with stdio_client(parameters, errlog=stderr.file) as streams:
+                watching = asyncio.create_task(_end_with_leader(stderr))
+                try:
+                    yield streams
+                finally:
+                    # A task that is cancelled while it takes leave may wait for ever; a timer cannot be cancelled with it.
+                    timers.callback(asyncio.get_running_loop().call_later(_LEAVE, stderr.kill).cancel)
+                    watching.cancel()
+                    await asyncio.gather(watching, return_exceptions=True)
         finally:
-            await _end_group(words.leader)
+            await _end_group(await stderr.leader())
+
+
+async def _end_with_leader(stderr: "_Stderr") -> None:
+    """When the server itself has died, end what it has started: that would hold its pipes open, and nobody would notice."""
+    leader = await stderr.leader()
+    while leader is not None and _runs(leader):
+        await asyncio.sleep(_LOOK)
+    await _end_group(leader)
+
+
+def _runs(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        pass  # it runs as somebody else
+    return True
 
 
 async def _end_group(leader: int | None) -> None:
     """End what is left of a group of processes."""
     if leader is None or sys.platform == "win32":
         return
-    for number, wait in ((signal.SIGTERM, _GRACE), (signal.SIGKILL, 0.0)):
+    for number in (signal.SIGTERM, signal.SIGKILL):
         try:
             os.killpg(leader, number)
         except (ProcessLookupError, PermissionError):
             return
         loop = asyncio.get_running_loop()
-        until = loop.time() + wait
+        until = loop.time() + _GRACE
         while loop.time() < until:
             await asyncio.sleep(0.02)
             try:
@@ -65,14 +95,15 @@ async def _end_group(leader: int | None) -> None:
                 return
 
 
-class _Words:
-    """What a server writes to stderr: the last lines of it, and in the first who leads its processes."""
+class _Stderr:
+    """What a server writes to stderr: line by line, and in the first line who leads its processes."""
 
-    def __init__(self) -> None:
-        self.leader: int | None = None
-        self._lines: deque[str] = deque(maxlen=_LINES)
+    def __init__(self, heard: MutableSequence[str]) -> None:
+        self._heard = heard
+        self._leader: int | None = None
+        self._known = threading.Event()
 
-    def __enter__(self) -> "_Words":
+    def __enter__(self) -> "_Stderr":
         source, sink = os.pipe()
         self.file = os.fdopen(sink, "w")
         self._thread = threading.Thread(target=self._listen, args=(source,), name="callsmith-mcp-stderr", daemon=True)
@@ -81,19 +112,31 @@ class _Words:
 
     def __exit__(self, *_: object) -> None:
         self.file.close()
+        self._thread.join(0.2)  # for its last words; whoever has left the group may hold it open for ever
 
-    def told(self) -> str:
-        self.file.close()
-        self._thread.join(0.2)  # for its last words
-        return "\n" + "\n".join(self._lines) if self._lines else ""
+    async def leader(self) -> int | None:
+        """Who leads the processes. It is known almost at once, but a server may be ended sooner than that."""
+        loop = asyncio.get_running_loop()
+        until = loop.time() + _LEADERLESS
+        while sys.platform != "win32" and not self._known.is_set() and loop.time() < until:
+            await asyncio.sleep(0.01)
+        return self._leader
+
+    def kill(self) -> None:
+        """End all its processes, and wait for nothing."""
+        if self._leader is not None and sys.platform != "win32":
+            with suppress(ProcessLookupError, PermissionError):
+                os.killpg(self._leader, signal.SIGKILL)
 
     def _listen(self, source: int) -> None:
         with os.fdopen(source, errors="replace") as lines:
             for line in lines:
-                if self.leader is None and line.startswith(_PID):
-                    self.leader = int(line.removeprefix(_PID))
+                if self._leader is None and line.startswith(_PID):
+                    self._leader = int(line.removeprefix(_PID))
+                    self._known.set()
                 else:
-                    self._lines.append(line.rstrip()[:500])
+                    self._heard.append(line.rstrip()[:500])
+        self._known.set()
 
 
 def first_of(error: BaseException) -> BaseException:

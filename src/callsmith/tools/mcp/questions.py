@@ -3,6 +3,7 @@
 Both are refused unless somebody is there to answer them.
 """
 
+import logging
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal, TypeAlias, cast
@@ -18,12 +19,14 @@ if TYPE_CHECKING:
 
 MOST_TOKENS = 2_000  # that a server may have written for it at a time
 
+_log = logging.getLogger(__name__)
+
 
 @dataclass(frozen=True, slots=True)
 class Question:
     """What a server wants to know from a person: something that fits a schema, or that a page is visited.
 
-    `call` is the call it is about, where that is known.
+    `call` is the call it is about, and `subject` for whom it runs, where that is known.
     """
 
     server: str
@@ -31,6 +34,7 @@ class Question:
     schema: Schema | None = None
     url: str = ""
     call: Call | None = None
+    subject: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,11 +56,15 @@ class Answering:
     model: Model | None = None
 
 
-async def elicited(ask: Ask, question: Question) -> "types.ElicitResult":
+async def elicited(ask: Ask, question: Question) -> "types.ElicitResult | types.ErrorData":
     """A person's answer, as a server wants it."""
     import mcp_types as types
 
-    reply = await ask(question)
+    try:
+        reply = await ask(question)
+    except Exception as error:  # it fails the call, and must not take the connection with it
+        _log.warning("MCP server %s wanted to know something, and nobody could be asked: %r", question.server, error)
+        return types.ErrorData(code=types.INTERNAL_ERROR, message="nobody could be asked")
     if reply.action != "accept" or question.url:
         return types.ElicitResult(action=reply.action)
     return types.ElicitResult(action="accept", content={**_suggested(question.schema or {}), **reply.content})
@@ -97,6 +105,9 @@ async def sampled(model: Model, params: "types.CreateMessageRequestParams") -> "
                         pass
     except CallsmithError as error:
         return types.ErrorData(code=types.INTERNAL_ERROR, message=str(error))
+    except Exception as error:  # as with a person
+        _log.warning("a server had our model write something, which failed: %r", error)
+        return types.ErrorData(code=types.INTERNAL_ERROR, message="the model failed")
     return types.CreateMessageResult(
         role="assistant",
         content=types.TextContent(text=text),

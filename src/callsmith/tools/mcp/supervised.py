@@ -6,13 +6,13 @@ configured → starting → ready; a server that cannot be started or has died i
 import asyncio
 import logging
 import time
+from collections import deque
 from collections.abc import AsyncIterator, Mapping, Sequence
-from contextlib import suppress
+from contextlib import AsyncExitStack, suppress
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from callsmith.core.closing import closing
-from callsmith.core.errors import MissingExtra
 from callsmith.core.events import ToolProgress
 from callsmith.core.ports import Context
 from callsmith.core.values import Call, Result, Tool
@@ -34,6 +34,7 @@ _FIRST_PAUSE, _LONGEST_PAUSE = 0.5, 60.0  # before a server is started again
 _STEADY = 30.0  # seconds after which a server has recovered
 _SETTLING = 0.2  # after a list has changed: changes come in swarms
 _BETWEEN_LISTS = 1.0
+_LINES = 20  # kept of what a server has written to stderr
 
 _log = logging.getLogger(__name__)
 
@@ -67,6 +68,9 @@ class Supervised:
         self._tools: Mapping[str, Tool] | None = None  # the last list that was got
         self._link: Link | None = None
         self._settled = asyncio.Event()  # ready, or failed
+        self._patience = 0.0  # until when that is waited for, in the loop's time
+        self._waiting: asyncio.Timeout | None = None  # for what it says, at start or when its tools are listed
+        self._heard: deque[str] = deque(maxlen=_LINES)
         self._leaving = asyncio.Event()
         self._keeper: asyncio.Task[None] | None = None
         self._told = ""  # of which failure was told last
@@ -74,19 +78,27 @@ class Supervised:
     def start(self) -> None:
         """Begin to keep it running; nothing is waited for."""
         if self._keeper is None and not self._leaving.is_set():
+            self._be_patient()
             self._keeper = asyncio.create_task(self._keep(), name=f"mcp {self.config.name}")
 
     async def close(self) -> None:
         """End it, with all its processes."""
         self._leaving.set()
+        if self._waiting is not None and not self._waiting.expired():
+            self._waiting.reschedule(asyncio.get_running_loop().time())
         if self._keeper is not None:
             await asyncio.shield(asyncio.wait([self._keeper]))
 
     async def tools(self) -> Sequence[Tool]:
         """What it offers. Of a server that has died it is what it offered last: it may be back when it is called."""
         self.start()
-        if self._tools is None:
+        if self._tools is None and self.status.starts <= 1:
             await self._wait()
+        return self.known
+
+    @property
+    def known(self) -> Sequence[Tool]:
+        """What it offered last; nothing is waited for."""
         return tuple((self._tools or {}).values())
 
     async def call(self, call: Call, context: Context) -> AsyncIterator[ToolProgress | Result]:
@@ -102,23 +114,23 @@ class Supervised:
             yield unknown(call, self._tools or ())
             return
         await context.starting()
-        async with closing(self._answers(link, call)) as items:
+        async with closing(self._answers(link, call, context.subject)) as items:
             async for item in items:
                 yield item
 
     async def _wait(self) -> None:
-        """Until it is ready or has failed; a server that takes too long has failed."""
+        """Until it is ready or has failed, or has taken too long."""
         with suppress(TimeoutError):
-            await asyncio.wait_for(self._settled.wait(), self.config.start_timeout + 1)
+            async with asyncio.timeout_at(self._patience):
+                await self._settled.wait()
 
-    async def _answers(self, link: Link, call: Call) -> AsyncIterator[ToolProgress | Result]:
+    def _be_patient(self) -> None:
+        self._patience = asyncio.get_running_loop().time() + self.config.start_timeout
+
+    async def _answers(self, link: Link, call: Call, subject: str) -> AsyncIterator[ToolProgress | Result]:
         """Progress as it comes, then the result. Who stops listening cancels the call."""
         heard: asyncio.Queue[ToolProgress | None] = asyncio.Queue()
-
-        async def told(progress: float, total: float | None, message: str | None) -> None:
-            heard.put_nowait(ToolProgress(call.id, message or "", progress, total))
-
-        work = asyncio.create_task(link.call(call, told))
+        work = asyncio.create_task(link.call(call, heard.put_nowait, subject))
         work.add_done_callback(lambda _: heard.put_nowait(None))
         try:
             while (item := await heard.get()) is not None:
@@ -133,15 +145,15 @@ class Supervised:
         import mcp_types as types
         from mcp import MCPError
 
+        died = refused(call, "unavailable", f"the MCP server {self.config.name} died before it had answered")
         try:
-            return read_result(call, work.result())
+            return died if work.cancelled() else read_result(call, work.result())
         except MCPError as error:
-            if error.code == types.CONNECTION_CLOSED:
-                link.ended.set()
-                return refused(call, "unavailable", f"the MCP server {self.config.name} died before it had answered")
+            if link.ended.is_set() or error.code == types.CONNECTION_CLOSED:
+                return died
             code = {types.REQUEST_TIMEOUT: "timeout", types.INVALID_PARAMS: "bad_request"}.get(error.code, "tool_error")
             return refused(call, code, error.message)
-        except RuntimeError as error:  # what does not fit its own output schema
+        except (RuntimeError, ValueError) as error:  # what does not fit its own output schema, or is no result at all
             return refused(call, "bad_result", str(error))
         except Exception as error:  # a connection may break in many ways
             link.ended.set()
@@ -161,23 +173,26 @@ class Supervised:
     async def _live(self) -> None:
         """One life of the server: started, tended, ended."""
         self._settled.clear()
+        self._be_patient()
+        self._heard.clear()
         self._become(replace(self.status, state="starting", starts=self.status.starts + 1))
         why = "it ended"
         try:
-            async with connected(self.config, self._answering, self._auth) as link:
-                async with asyncio.timeout(self.config.start_timeout):
+            async with AsyncExitStack() as stack:
+                async with asyncio.timeout(self.config.patience) as self._waiting:
+                    link = await stack.enter_async_context(connected(self.config, self._answering, self._heard, self._auth))
                     await self._list(link)
+                self._waiting = None
                 self._link = link
                 self._become(replace(self.status, state="ready", error="", protocol=link.protocol, server=link.server))
                 self._settled.set()
                 await self._tend(link)
         except TimeoutError:
-            why = f"it did not answer within {self.config.start_timeout:g} seconds"
-        except MissingExtra as error:
-            why = str(error)
+            why = f"it did not answer within {self.config.patience:g} seconds"
         except Exception as error:  # whatever a server, its transport or the SDK may do
             why = str(first_of(error)) or type(first_of(error)).__name__
-        self._link = None
+        self._link = self._waiting = None
+        why = "\n".join((why, *self._heard))
         state: State = "configured" if self._leaving.is_set() else "failed"
         self._become(replace(self.status, state=state, error="" if state == "configured" else why))
         self._settled.set()
@@ -197,15 +212,18 @@ class Supervised:
                 await _first(_BETWEEN_LISTS, link.ended, self._leaving)
         finally:
             watching.cancel()
-            await asyncio.wait([watching])
+            await asyncio.gather(watching, return_exceptions=True)
 
     async def _relist(self, link: Link) -> None:
         """Look at its tools again; if that fails, those that are known stay."""
         try:
-            async with asyncio.timeout(self.config.start_timeout):
+            async with asyncio.timeout(self.config.start_timeout) as self._waiting:
                 await self._list(link)
         except Exception as error:  # see _live
-            _log.warning("MCP server %s: its tools could not be listed again: %s", self.config.name, first_of(error))
+            why = str(first_of(error)) or type(error).__name__
+            _log.warning("MCP server %s: its tools could not be listed again: %s", self.config.name, why)
+        finally:
+            self._waiting = None
 
     async def _list(self, link: Link) -> None:
         tools: dict[str, Tool] = {}
@@ -240,3 +258,4 @@ async def _first(seconds: float, *events: asyncio.Event) -> None:
     finally:
         for task in tasks:
             task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)

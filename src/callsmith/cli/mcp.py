@@ -1,0 +1,106 @@
+"""`callsmith mcp`: your tools as an MCP server, for other hosts."""
+
+import asyncio
+import os
+import sys
+from collections.abc import AsyncIterator, Generator
+from contextlib import contextmanager
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from callsmith.cli.options import ToolsOption
+from callsmith.core.errors import MissingExtra, UsageError
+
+if TYPE_CHECKING:
+    from callsmith.core.ports import Context, Toolset
+    from callsmith.core.values import Call
+    from callsmith.tools.mcp.offering import ToolEvent
+
+UNGUARDED = """\
+warning: whoever reaches {host} can call these tools: nobody is asked for a key.
+Listen on 127.0.0.1 only, or put something before it that asks."""
+
+
+def mcp(
+    tools: ToolsOption = None,
+    http: Annotated[
+        str | None,
+        typer.Option("--http", metavar="HOST:PORT", help="Serve over HTTP, at /mcp, instead of standard input and output."),
+    ] = None,
+    yes: Annotated[
+        bool, typer.Option("--yes", "-y", help="Run calls that have side effects without asking: the host does that.")
+    ] = False,
+) -> None:
+    """Offer tools to other MCP hosts: over standard input and output, where nothing but the protocol is written, or over HTTP.
+
+    A call that has side effects is asked about through the host, if it can ask its user, and else refused.
+    """
+    if not find_spec("mcp"):
+        raise MissingExtra("mcp", "an MCP server")
+    from importlib.metadata import version
+
+    from callsmith.cli.toolsets import load_toolset
+    from callsmith.tools.mcp.offering import Offering, over_stdio
+    from callsmith.tools.wrap import Confirmed
+
+    with _diverted():
+        toolset = load_toolset(tools or "demo")
+    asks = yes or isinstance(toolset, Confirmed)
+    server = Offering(toolset if asks else Confirmed(toolset), happening, version=version("callsmith")).server()
+    if http is None:
+        asyncio.run(over_stdio(server))
+    else:
+        _over_http(server, http)
+
+
+@contextmanager
+def _diverted() -> Generator[None, None, None]:
+    """What is printed in here, also by child processes, goes to standard error: on the other line nothing but the protocol is."""
+    sys.stdout.flush()
+    line = os.dup(1)
+    os.dup2(2, 1)
+    try:
+        yield
+    finally:
+        sys.stdout.flush()
+        os.dup2(line, 1)
+        os.close(line)
+
+
+async def happening(toolset: "Toolset", call: "Call", context: "Context") -> "AsyncIterator[ToolEvent]":
+    """What becomes of one call."""
+    from callsmith.core.closing import closing
+    from callsmith.runtime.execute import STANDARD_LIMITS, Round
+    from callsmith.runtime.nesting import entered
+
+    tools = {tool.name: tool for tool in await toolset.tools()}
+    work = Round([call], tools, toolset, STANDARD_LIMITS)
+    async with closing(work.run(entered(context, STANDARD_LIMITS.depth))) as events:
+        async for event in events:
+            yield event
+
+
+def _over_http(server: Any, address: str) -> None:
+    import uvicorn
+
+    from callsmith.cli.serve import bound, is_loopback, url_of
+    from callsmith.tools.mcp.offering import PATH
+
+    host, port = _address(address)
+    app = server.streamable_http_app(host="127.0.0.1" if is_loopback(host) else host, streamable_http_path=PATH)
+    with bound(host, port) as listener:
+        if not is_loopback(host):
+            typer.secho(UNGUARDED.format(host=host), err=True, fg="yellow")
+        typer.echo(f"Tools are at {url_of(host, listener.getsockname()[1])}{PATH}. Ctrl-C ends it.")
+        # Of the parsers only h11 takes the white space around a header for no part of it, as the protocol wants it.
+        config = uvicorn.Config(app, http="h11", log_level="warning", timeout_graceful_shutdown=3)
+        uvicorn.Server(config).run(sockets=[listener])
+
+
+def _address(text: str) -> tuple[str, int]:
+    host, _, port = text.rpartition(":")
+    if not port.isdigit() or int(port) > 65535:
+        raise UsageError(f"--http {text}: expected HOST:PORT, as in 127.0.0.1:8001")
+    return host.strip("[]") or "127.0.0.1", int(port)

@@ -1,0 +1,30 @@
+"""Lists that are told page by page, as OpenAI's API does it: `limit`, `order`, and `after` which item."""
+
+from collections.abc import Sequence
+
+from starlette.requests import Request
+
+from callsmith.core.errors import UsageError
+from callsmith.core.values import Json
+
+
+def page(items: Sequence[Json], request: Request) -> dict[str, Json]:
+    """A part of a list, which is given oldest first, as the request wants it: newest first, if it does not say."""
+    query = request.query_params
+    limit = query.get("limit", "20")
+    if not limit.isdecimal() or not 1 <= int(limit) <= 100:
+        raise UsageError(f"limit: {limit!r} is no number from 1 to 100", field="limit")
+    ordered = items if query.get("order") == "asc" else items[::-1]
+    ids = [item["id"] for item in ordered]
+    after = query.get("after")
+    if after is not None and after not in ids:
+        raise UsageError(f"after: there is no item {after!r}", field="after")
+    start = ids.index(after) + 1 if after is not None else 0
+    part = ordered[start : start + int(limit)]
+    return {
+        "object": "list",
+        "data": part,
+        "first_id": part[0]["id"] if part else None,
+        "last_id": part[-1]["id"] if part else None,
+        "has_more": start + len(part) < len(ordered),
+    }

@@ -1,0 +1,239 @@
+"""A toolset as an MCP server: other hosts list its tools and call them, in the protocol of 2026-07-28 and in those before it.
+
+    server = Offering(Confirmed(Functions(send_mail)), happening).server()
+    await over_stdio(server)
+
+A call that needs a person's word becomes a question to the client's user. Older clients are asked while the call waits; newer
+ones get the question as the result of the call and send the call again, with the answer.
+"""
+
+import re
+import time
+from collections import OrderedDict
+from collections.abc import AsyncIterator, Callable, Mapping
+from dataclasses import dataclass, field, replace
+from hashlib import sha256
+from math import inf, nextafter
+from secrets import token_urlsafe
+from typing import TYPE_CHECKING, Any, TypeAlias
+from uuid import uuid4
+
+from callsmith.core.approval import Approved, Decision, Denied
+from callsmith.core.closing import closing
+from callsmith.core.errors import MissingExtra
+from callsmith.core.events import ConfirmationNeeded, Notice, ToolFinished, ToolProgress, ToolStarted
+from callsmith.core.ports import Context, Toolset
+from callsmith.core.schema import validate
+from callsmith.core.values import Call, Result, Tool
+from callsmith.tools.wrap import Renamed
+
+if TYPE_CHECKING:
+    import mcp_types as types
+    from mcp.server.context import ServerRequestContext
+    from mcp.server.lowlevel import Server
+
+    Asking: TypeAlias = ServerRequestContext[Any, Any]
+
+ToolEvent: TypeAlias = ToolStarted | ToolProgress | ToolFinished | ConfirmationNeeded | Notice
+# Runs one call of the toolset: checked, under deadlines, and answered whatever happens.
+Happening: TypeAlias = Callable[[Toolset, Call, Context], AsyncIterator[ToolEvent]]
+
+PATH = "/mcp"  # where a server is found over HTTP
+NOBODY = "it needs a person's approval, and this client cannot ask a person: it was not run"
+NO_WORD = "a person was asked and did not agree: it was not run"
+TOO_LATE = "the approval came too late: it was not run"
+_MOST_OPEN = 1_000  # questions that wait for an answer; older ones are forgotten
+_LONGEST_NAME = 128
+_UNFIT = re.compile(r"[^A-Za-z0-9._-]")
+_ANSWER = "answer"  # the one question of a call
+_RUN_IT = {
+    "type": "object",
+    "properties": {"run": {"type": "boolean", "title": "Run it", "description": "Whether the call may run."}},
+    "required": ["run"],
+}
+
+
+@dataclass(frozen=True, slots=True)
+class _Work:
+    """A call of a client's: in which conversation, what a person has said about it, and what a person was asked last."""
+
+    call: Call
+    conversation: str
+    words: Mapping[str, Decision] = field(default_factory=dict[str, Decision])
+    asked: ConfirmationNeeded | None = None
+
+    def answered(self, word: Decision) -> "_Work":
+        if self.asked is None:
+            return self
+        late = self.asked.expires is not None and time.time() >= self.asked.expires
+        said = Denied(TOO_LATE) if late and isinstance(word, Approved) else word
+        return replace(self, words={**self.words, self.asked.id: said, self.call.id: said}, asked=None)
+
+
+class Offering:
+    """What a server says and does about the tools of a toolset."""
+
+    def __init__(self, toolset: Toolset, happening: Happening, *, name: str = "callsmith", version: str = "") -> None:
+        self._toolset = Renamed(toolset, _fitting)
+        self._happening = happening
+        self._name, self._version = name, version
+        self._here = uuid4().hex  # the conversation of a client that has no other: there is one on stdio
+        self._open: OrderedDict[str, _Work] = OrderedDict()
+
+    def server(self) -> "Server[Any]":
+        """The server, which knows both eras of the protocol."""
+        try:
+            from mcp.server.lowlevel import Server
+        except ImportError as missing:
+            raise MissingExtra("mcp", "an MCP server") from missing
+        return Server(self._name, version=self._version, on_list_tools=self._list, on_call_tool=self._call)
+
+    async def _list(self, asking: "Asking", params: Any) -> "types.ListToolsResult":
+        import mcp_types as types
+
+        modern = _is_modern(asking)
+        return types.ListToolsResult(tools=[write_tool(tool, modern=modern) for tool in await self._toolset.tools()])
+
+    async def _call(
+        self, asking: "Asking", params: "types.CallToolRequestParams"
+    ) -> "types.CallToolResult | types.InputRequiredResult":
+        from mcp import MCPError
+        from mcp_types import INVALID_PARAMS
+
+        tool = next((tool for tool in await self._toolset.tools() if tool.name == params.name), None)
+        if tool is None:
+            raise MCPError(code=INVALID_PARAMS, message=f"Unknown tool: {params.name}")
+        work = self._taken_up(params, asking)
+        while True:
+            outcome = await self._run(work, asking)
+            if isinstance(outcome, Result):
+                return write_result(outcome, tool, modern=_is_modern(asking))
+            if not _can_ask(asking):
+                refusal = Result(work.call.id, work.call.name, f"denied: {NOBODY}", ok=False, code="denied")
+                return write_result(refusal, tool)
+            work = replace(work, asked=outcome)
+            if _is_modern(asking):
+                return self._question(work, outcome)
+            work = work.answered(await _elicited(asking, outcome))
+
+    def _taken_up(self, params: "types.CallToolRequestParams", asking: "Asking") -> _Work:
+        """The call, and what a person has said about it. An answer counts once, and only for the call that was asked about."""
+        fresh = Call(params.name, params.arguments or {}, f"call_{uuid4().hex[:24]}")
+        waiting = self._open.pop(params.request_state, None) if params.request_state else None
+        if waiting is None or (waiting.call.name, waiting.call.arguments) != (fresh.name, fresh.arguments):
+            return _Work(fresh, self._conversation(asking))
+        return waiting.answered(_word((params.input_responses or {}).get(_ANSWER)))
+
+    def _question(self, work: _Work, asked: ConfirmationNeeded) -> "types.InputRequiredResult":
+        import mcp_types as types
+
+        token = token_urlsafe(24)
+        self._open[token] = work
+        if len(self._open) > _MOST_OPEN:
+            self._open.popitem(last=False)
+        form = types.ElicitRequest(params=_form(asked))
+        return types.InputRequiredResult(input_requests={_ANSWER: form}, request_state=token)
+
+    async def _run(self, work: _Work, asking: "Asking") -> Result | ConfirmationNeeded:
+        context, done = Context(conversation=work.conversation, decisions=work.words), 0.0
+        async with closing(self._happening(self._toolset, work.call, context)) as events:
+            async for event in events:
+                if isinstance(event, ToolFinished):
+                    return event.result
+                if isinstance(event, ConfirmationNeeded):
+                    return event
+                if isinstance(event, ToolProgress):
+                    wanted = done + 1 if event.current is None else event.current
+                    done = wanted if wanted > done else nextafter(done, inf)  # it must grow each time
+                    await asking.session.report_progress(done, event.total, event.text or None)
+        raise RuntimeError(f"{work.call.name} got no result")  # a toolset that breaks its word
+
+    def _conversation(self, asking: "Asking") -> str:
+        """Results are never shared between callers: over HTTP a session is one and, without sessions, a request."""
+        if asking.request is None:
+            return self._here
+        return asking.request.headers.get("mcp-session-id") or uuid4().hex
+
+
+async def over_stdio(server: "Server[Any]") -> None:
+    """Serve one client on standard input and output. Whatever else is printed meanwhile goes to standard error."""
+    import sys
+
+    from mcp.server.stdio import stdio_server
+
+    async with stdio_server() as (reading, writing):
+        try:
+            await server.run(reading, writing, server.create_initialization_options())
+        finally:
+            sys.stdout.flush()  # while it still goes to standard error
+
+
+def write_tool(tool: Tool, *, modern: bool = True) -> "types.Tool":
+    """A tool as a client is shown it. Before 2026-07-28 an output that is no object cannot be described."""
+    import mcp_types as types
+
+    return types.Tool(
+        name=tool.name,
+        description=tool.description or None,
+        input_schema={"type": "object", **tool.parameters},
+        output_schema=dict(tool.output) if tool.output is not None and _describable(tool, modern) else None,
+        annotations=types.ToolAnnotations(read_only_hint=not tool.side_effects, idempotent_hint=tool.idempotent),
+    )
+
+
+def write_result(result: Result, tool: Tool, *, modern: bool = True) -> "types.CallToolResult":
+    """A result as a client gets it. One that breaks what the tool promises of its output is an error that tells what it was."""
+    import mcp_types as types
+
+    text, ok, structured = result.text, result.ok, None
+    if ok and tool.output is not None and _describable(tool, modern):
+        if complaints := validate(tool.output, result.content):
+            text, ok = f"the result does not fit the tool's output schema ({complaints[0]}): {text}", False
+        else:
+            structured = result.content
+    return types.CallToolResult(content=[types.TextContent(text=text)], structured_content=structured, is_error=not ok)
+
+
+def _describable(tool: Tool, modern: bool) -> bool:
+    return modern or (tool.output or {}).get("type") == "object"
+
+
+def _is_modern(asking: "Asking") -> bool:
+    from mcp_types.version import MODERN_PROTOCOL_VERSIONS
+
+    return asking.protocol_version in MODERN_PROTOCOL_VERSIONS
+
+
+def _can_ask(asking: "Asking") -> bool:
+    """Whether the client has a user who can fill in a form; one that says nothing of forms but can elicit has."""
+    told = asking.session.client_capabilities
+    able = told.elicitation if told else None
+    forms = able is not None and (able.form is not None or able.url is None)
+    return forms and (_is_modern(asking) or asking.session.can_send_request)
+
+
+def _form(asked: ConfirmationNeeded) -> "types.ElicitRequestFormParams":
+    import mcp_types as types
+
+    reason = f" ({asked.reason})" if asked.reason else ""
+    return types.ElicitRequestFormParams(message=f"Run {asked.call.name} {asked.call.text}?{reason}", requested_schema=_RUN_IT)
+
+
+async def _elicited(asking: "Asking", asked: ConfirmationNeeded) -> Decision:
+    form = _form(asked)
+    return _word(await asking.session.elicit_form(form.message, form.requested_schema, asking.request_id))
+
+
+def _word(answer: Any) -> Decision:
+    """A yes is a form that was filled in with one; everything else is a no."""
+    import mcp_types as types
+
+    if isinstance(answer, types.ElicitResult) and answer.action == "accept" and (answer.content or {}).get("run") is True:
+        return Approved()
+    return Denied(NO_WORD)
+
+
+def _fitting(name: str) -> str:
+    """The name, as MCP has them: `[A-Za-z0-9._-]{1,128}`."""
+    fit = _UNFIT.sub("_", name)
+    return fit if len(fit) <= _LONGEST_NAME else f"{fit[: _LONGEST_NAME - 9]}_{sha256(name.encode()).hexdigest()[:8]}"

@@ -1,0 +1,124 @@
+"""MCP servers in a request of `POST /v1/messages`, and the blocks that tell of their calls.
+
+    {"mcp_servers": [{"type": "url", "name": "files", "url": "mcp:files"}],
+     "tools": [{"type": "mcp_toolset", "mcp_server_name": "files", "default_config": {"enabled": false},
+                "configs": {"read": {"enabled": true}}}]}
+    {"type": "mcp_tool_use", "id": "c1", "name": "read", "server_name": "files", "input": {"path": "a.txt"}}
+    {"type": "mcp_tool_result", "tool_use_id": "c1", "is_error": false, "content": [{"type": "text", "text": "…"}]}
+
+A toolset may stand alone: servers are known here by their names. Understood, too: the older `tool_configuration`, and a pinned
+list of tools, of which only the names count. Nothing comes of `defer_loading`: where tools are too many the model finds them
+anyway. Tokens are refused: a call would run with another right than whoever sent one believes.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+from callsmith.core.values import Json, Result
+from callsmith.wire.fields import Fields
+from callsmith.wire.openai_mcp import MCP
+
+MCP_TOOLSET = "mcp_toolset"
+
+
+@dataclass(frozen=True, slots=True)
+class McpServer:
+    """A server whose tools are wanted: all that are `listed`, if any are, as far as `configs` or else `enabled` says so.
+
+    Tools have the names they have there. `at` is where the request says all this.
+    """
+
+    name: str
+    url: str = ""
+    enabled: bool = True
+    configs: Mapping[str, bool] = field(default_factory=dict[str, bool])
+    listed: tuple[str, ...] | None = None
+    at: str = field(default="", compare=False)
+
+    def allows(self, tool: str) -> bool:
+        return (self.listed is None or tool in self.listed) and self.configs.get(tool, self.enabled)
+
+
+def local_url(name: str) -> str:
+    """The address that means the server of this name, wherever it is."""
+    return f"{MCP}:{name}"
+
+
+def bare_name(name: str) -> str:
+    """The tool's own name in an `mcp_name`; any other name as it is."""
+    return name.partition("/")[2] if name.startswith(f"{MCP}:") and "/" in name else name
+
+
+def read_servers(fields: Fields) -> tuple[McpServer, ...]:
+    """The servers a request wants, each once, however it names them."""
+    toolsets: dict[str, Fields] = {}
+    for entry in fields.objects("tools"):
+        if entry.get("type") == MCP_TOOLSET:
+            name = entry.needed_text("mcp_server_name")
+            if name in toolsets:
+                raise entry.wrong("mcp_server_name", f"there is another toolset of {name!r}")
+            toolsets[name] = entry
+    servers: dict[str, McpServer] = {}
+    for entry in fields.objects("mcp_servers"):
+        server = _read_server(entry, toolsets)
+        if server.name in servers:
+            raise entry.wrong("name", f"another server is called {server.name!r}")
+        servers[server.name] = server
+    alone = (_with_toolset(name, "", entry) for name, entry in toolsets.items() if name not in servers)
+    return (*servers.values(), *alone)
+
+
+def _read_server(entry: Fields, toolsets: Mapping[str, Fields]) -> McpServer:
+    kind = entry.needed_text("type")
+    if kind != "url":
+        raise entry.wrong("type", f"{kind!r} is not supported, only url")
+    if entry.get("authorization_token") is not None:
+        raise entry.wrong("authorization_token", "a server is reached with the rights its configuration here gives; send none")
+    name, url, older = entry.needed_text("name"), entry.text("url") or "", entry.object("tool_configuration")
+    if name in toolsets:
+        if older is not None:
+            raise entry.wrong("tool_configuration", f"which tools are used is said in the mcp_toolset of {name!r}")
+        return _with_toolset(name, url, toolsets[name], entry.path)
+    enabled = older.flag("enabled") if older else None
+    listed = None if older is None or older.get("allowed_tools") is None else older.texts("allowed_tools")
+    return McpServer(name, url, enabled is not False, listed=listed, at=entry.path)
+
+
+def _with_toolset(name: str, url: str, toolset: Fields, at: str = "") -> McpServer:
+    standard, configs = toolset.object("default_config"), toolset.object("configs")
+    enabled = standard.flag("enabled") if standard else None
+    each = {} if configs is None else {tool: _enabled(configs, tool) for tool in configs.data}
+    listed = None if toolset.get("tools") is None else tuple(tool.needed_text("name") for tool in toolset.objects("tools"))
+    said = {tool: flag for tool, flag in each.items() if flag is not None}
+    return McpServer(name, url, enabled is not False, said, listed, at or toolset.path)
+
+
+def _enabled(configs: Fields, tool: str) -> bool | None:
+    config = configs.object(tool)
+    return config.flag("enabled") if config else None
+
+
+def write_servers(servers: Iterable[McpServer]) -> tuple[list[Json], list[Json]]:
+    """The servers and the toolsets that `read_servers` reads back."""
+    written: list[Json] = []
+    toolsets: list[Json] = []
+    for server in servers:
+        written.append({"type": "url", "name": server.name, "url": server.url})
+        toolset: dict[str, Json] = {"type": MCP_TOOLSET, "mcp_server_name": server.name}
+        toolset["default_config"] = {"enabled": server.enabled}
+        toolset["configs"] = {tool: {"enabled": enabled} for tool, enabled in server.configs.items()}
+        if server.listed is not None:
+            toolset["tools"] = [{"name": tool, "input_schema": {}} for tool in server.listed]
+        toolsets.append(toolset)
+    return written, toolsets
+
+
+def write_use(id: str, server: str, name: str) -> dict[str, Json]:
+    """The block of a call as it begins: its input comes in pieces."""
+    return {"type": "mcp_tool_use", "id": id, "name": name, "server_name": server, "input": {}}
+
+
+def write_result(id: str, result: Result) -> dict[str, Json]:
+    """The block of a result. There are no empty texts in this API."""
+    content = [{"type": "text", "text": result.text}] if result.text else []
+    return {"type": "mcp_tool_result", "tool_use_id": id, "is_error": not result.ok, "content": content}

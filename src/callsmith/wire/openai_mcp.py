@@ -1,0 +1,256 @@
+"""MCP servers in `/v1/responses`: which of them a request wants, and the items in which their calls and approvals are told.
+
+    {"type": "mcp", "server_label": "files", "allowed_tools": ["read"], "require_approval": {"never": {"tool_names": ["read"]}}}
+
+    {"type": "mcp_approval_request", "id": "confirm_1", "server_label": "files", "name": "read", "arguments": "{}"}
+    {"type": "mcp_approval_response", "approval_request_id": "confirm_1", "approve": true}
+    {"type": "mcp_call", "id": "mcp_1", "server_label": "files", "name": "read", "arguments": "{}", "output": "…",
+     "error": null, "approval_request_id": "confirm_1", "status": "completed"}
+
+Elsewhere every call is asked about unless `require_approval` says otherwise. Here a request that does not say leaves it to the
+operator's policy, which it can tighten and never loosen: "never" adds nothing.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, TypeAlias, cast
+
+from callsmith.core.approval import Approved, Decision, Denied, Policy, Rule, Verdict
+from callsmith.core.values import Json, Result, Tool
+from callsmith.wire.fields import Fields
+
+MCP = "mcp"
+# What a request says of a server that is somewhere else.
+_ELSEWHERE = ("server_url", "connector_id", "tunnel_id", "headers", "authorization")
+_SECRET = ("headers", "authorization")
+_MADE = frozenset({"reasoning", "function_call", "mcp_call", "mcp_approval_request"})  # by a model
+_NOT_SAID = frozenset({"function_call", "function_call_output"}) | {
+    f"mcp_{kind}" for kind in ("approval_request", "approval_response", "call", "list_tools")
+}
+WITHOUT_STATUS = frozenset({"mcp_approval_request", "mcp_approval_response", "mcp_list_tools"})
+DENIED = "denied: {}"
+WAITING = "waiting: this call has not been run, for nobody has approved it yet"
+_LOST = "interrupted: it is not known what came of this call"
+
+
+@dataclass(frozen=True, slots=True)
+class Filter:
+    """Some tools of a server: by their names there, and by whether they only read. None: it does not matter."""
+
+    names: tuple[str, ...] | None = None
+    read_only: bool | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Asking:
+    """Which calls are asked about, and which are not."""
+
+    always: Filter | None = None
+    never: Filter | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class McpServer:
+    """A server a request wants to be used, by its label. `elsewhere`: it also says where that server would be."""
+
+    label: str
+    allowed: Filter = Filter()
+    approval: Literal["always", "never"] | Asking | None = None
+    elsewhere: bool = False
+
+    @property
+    def policy(self) -> Policy | None:
+        """What this adds to the operator's policy."""
+        match self.approval:
+            case None | "never":
+                return None
+            case "always":
+                return Policy((), "ask", "ask")
+            case Asking(always, never):
+                # Where only exceptions are named, the rest is asked about.
+                rest: Verdict = "ask" if never and not always else "auto"
+                return Policy((*_rules("ask", always), *_rules("auto", never)), rest, rest)
+
+
+def _rules(then: Verdict, which: Filter | None) -> list[Rule]:
+    if which is None:
+        return []
+    acts = None if which.read_only is None else not which.read_only
+    return [Rule(then, name, side_effects=acts, reason="the request wants to be asked") for name in which.names or ("*",)]
+
+
+def read_server(entry: Fields) -> McpServer:
+    """The server an entry of `tools` is about."""
+    named = entry.get("allowed_tools")
+    allowed = _read_filter(entry.object("allowed_tools")) if isinstance(named, Mapping) else None
+    if allowed is None:
+        allowed = Filter(None if named is None else entry.texts("allowed_tools"))
+    elsewhere = any(entry.get(key) for key in _ELSEWHERE)
+    return McpServer(entry.needed_text("server_label"), allowed, _read_approval(entry), elsewhere)
+
+
+def _read_approval(entry: Fields) -> Literal["always", "never"] | Asking | None:
+    said = entry.get("require_approval")
+    if said is None or said == "always" or said == "never":
+        return said
+    if not isinstance(said, Mapping):
+        raise entry.wrong("require_approval", "expected always, never, or an object with these")
+    fields = entry.needed_object("require_approval")
+    return Asking(_read_filter(fields.object("always")), _read_filter(fields.object("never")))
+
+
+def _read_filter(fields: Fields | None) -> Filter | None:
+    if fields is None:
+        return None
+    names = None if fields.get("tool_names") is None else fields.texts("tool_names")
+    return Filter(names, fields.flag("read_only"))
+
+
+def write_server(server: McpServer) -> dict[str, Json]:
+    """The entry that `read_server` reads back. Where else a server would be is not told."""
+    entry: dict[str, Json] = {"type": MCP, "server_label": server.label}
+    if server.allowed != Filter():
+        entry["allowed_tools"] = _write_filter(server.allowed)
+    if isinstance(server.approval, Asking):
+        said = {"always": server.approval.always, "never": server.approval.never}
+        entry["require_approval"] = {key: _write_filter(one) for key, one in said.items() if one is not None}
+    elif server.approval is not None:
+        entry["require_approval"] = server.approval
+    return entry
+
+
+def _write_filter(which: Filter) -> dict[str, Json]:
+    written: dict[str, Json] = {"tool_names": None if which.names is None else list(which.names), "read_only": which.read_only}
+    return {key: value for key, value in written.items() if value is not None}
+
+
+def repeated(entry: Fields) -> dict[str, Json]:
+    """The entry as a response repeats it: without its secrets."""
+    return {key: value for key, value in entry.data.items() if key not in _SECRET}
+
+
+def mcp_name(label: str, name: str) -> str:
+    """A tool of a server, as a history names it that does not know what it is called here."""
+    return f"{MCP}:{label}/{name}"
+
+
+def write_listed(tool: Tool) -> dict[str, Json]:
+    """A tool in the list of its server's."""
+    return {
+        "name": tool.original or tool.name,
+        "description": tool.description or None,
+        "input_schema": dict(tool.parameters),
+        "annotations": {"read_only": not tool.side_effects},
+    }
+
+
+def write_mcp_call(result: Result) -> dict[str, Json]:
+    """What a call came to, in the fields of its item."""
+    error = {"type": "mcp_tool_execution_error", "content": [{"type": "text", "text": result.text}]}
+    told: dict[str, Json] = {"output": result.text, "error": None} if result.ok else {"output": None, "error": error}
+    return {"type": "mcp_call", "status": "completed" if result.ok else "failed", **told}
+
+
+# Items to those of functions
+
+Words: TypeAlias = dict[str, Decision | None]  # what was said about calls that have not run, by approval
+
+
+def plain_items(items: Sequence[Fields]) -> tuple[list[Fields], Words]:
+    """The items with functions' calls and outputs in place of MCP's, and the approvals that are still open with what was said.
+
+    Calls that have not run stand at the end, named by their approvals. One that nobody has answered and after which somebody
+    went on talking is answered in that sense.
+    """
+    reading = _Reading(items)
+    plain, words = list[Fields](), Words()
+    for index, item in enumerate(items):
+        match item.text("type"):
+            case "mcp_call":
+                plain += _called(item, item.text("approval_request_id") or item.needed_text("id"), _output(item))
+            case "mcp_approval_request":
+                id = item.needed_text("id")
+                answer = reading.answer(id, index)
+                if answer is None:
+                    words[id] = reading.word(id)
+                elif answer:
+                    plain += _called(item, id, answer)
+            case "mcp_approval_response" | "mcp_list_tools":
+                pass
+            case _:
+                plain.append(item)
+    waiting = {item.text("id"): item for item in items if item.text("type") == "mcp_approval_request"}
+    return [*plain, *(_call(waiting[id], id) for id in words)], words
+
+
+class _Reading:
+    """What became of each approval, by what else was said."""
+
+    def __init__(self, items: Sequence[Fields]) -> None:
+        kinds = [item.text("type") for item in items]
+        self._called = {item.text("approval_request_id") for item in items if item.text("type") == "mcp_call"}
+        self._words = {
+            item.needed_text("approval_request_id"): (index, item)
+            for index, item in enumerate(items)
+            if item.text("type") == "mcp_approval_response"
+        }
+        self._asked = {item.text("id"): index for index, item in enumerate(items) if kinds[index] == "mcp_approval_request"}
+        made = (index for index, item in enumerate(items) if kinds[index] in _MADE or item.get("role") == "assistant")
+        self._made = max(made, default=-1)
+        self._told = max((index for index, kind in enumerate(kinds) if kind not in _NOT_SAID), default=-1)
+
+    def answer(self, id: str, index: int) -> str | None:
+        """What the call was answered, where it stands here; empty where it is told elsewhere, None if it is still open."""
+        if id in self._called or self._asked[id] != index:
+            return ""
+        if id not in self._words:
+            return WAITING if self._told > index else None
+        said, item = self._words[id]
+        denied = item.flag("approve") is False and said < self._made  # a model has gone on from there
+        return DENIED.format(item.text("reason") or "a person said no") if denied else None
+
+    def word(self, id: str) -> Decision | None:
+        if id not in self._words:
+            return None
+        item = self._words[id][1]
+        approve = item.flag("approve")
+        if approve is None:
+            raise item.wrong("approve", "is required: true or false")
+        return Approved() if approve else Denied(item.text("reason") or "")
+
+
+def _call(item: Fields, id: str) -> Fields:
+    name = mcp_name(item.needed_text("server_label"), item.needed_text("name"))
+    call = {"type": "function_call", "call_id": id, "name": name, "arguments": item.text("arguments") or ""}
+    return Fields(call, item.path)
+
+
+def _called(item: Fields, id: str, output: str) -> list[Fields]:
+    return [_call(item, id), Fields({"type": "function_call_output", "call_id": id, "output": output}, item.path)]
+
+
+def _output(item: Fields) -> str:
+    output = item.text("output")
+    if output is not None:
+        return output
+    return error_text(item.get("error")) or _LOST
+
+
+def error_text(error: Json) -> str:
+    """What an error of a call says, in whichever of its shapes."""
+    if isinstance(error, str):
+        return error
+    if not isinstance(error, Mapping):
+        return ""
+    told = cast("Mapping[str, Any]", error)
+    content: Any = told.get("content") or told.get("message") or ""
+    if isinstance(content, str):
+        return content
+    parts = cast("Iterable[Any]", content if isinstance(content, list) else [content])
+    texts = (cast("Mapping[str, Any]", part).get("text") for part in parts if isinstance(part, Mapping))
+    return "\n".join(text for text in texts if isinstance(text, str))
+
+
+def listed_servers(items: Iterable[Fields]) -> frozenset[str]:
+    """The servers whose tools have been listed already."""
+    return frozenset(item.text("server_label") or "" for item in items if item.text("type") == "mcp_list_tools")

@@ -1,0 +1,1 @@
+"""Frameworks that speak to models, pointed at the server by its address alone."""

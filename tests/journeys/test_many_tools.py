@@ -1,0 +1,58 @@
+"""Three hundred tools and a real model: the prompt stays small, and the tool that is needed is found and called."""
+
+from collections.abc import Iterator
+
+import pytest
+
+pytest.importorskip("llguidance")
+pytest.importorskip("numpy")
+pytest.importorskip("xllamacpp")
+
+from callsmith.core.closing import closing
+from callsmith.core.events import Stopped, ToolFinished
+from callsmith.core.values import Choice, ChoicePolicy, Message, Request, Sampling
+from callsmith.models import open_model
+from callsmith.models.local import LocalModel
+from callsmith.models.opening import Options
+from callsmith.models.weights import fetch
+from callsmith.runtime.finding import FIND, Costs, lazily
+from callsmith.runtime.loop import run
+from tests.runtime.fakes import Handlers, hello
+from tests.runtime.many import MANY
+
+pytestmark = [pytest.mark.slow, pytest.mark.weights]
+
+NAME = "smollm2-135m"
+QUESTION = (Message.user("What is the weather in Bonn?"),)
+
+
+@pytest.fixture(scope="module")
+def model() -> Iterator[LocalModel]:
+    fetch(NAME)
+    opened = open_model(NAME, Options(context=8192))
+    yield opened
+    opened.engine.close()
+
+
+@pytest.mark.parametrize(
+    ("choice", "policy"),
+    [(Choice("required"), None), (Choice(), "required_first_hop")],
+    ids=["required", "required on the first hop"],
+)
+async def test_the_prompt_is_small_and_the_tool_is_found(model: LocalModel, choice: Choice, policy: ChoicePolicy | None):
+    toolset = Handlers(*MANY, **{tool.name: hello for tool in MANY})
+    narrow, lazy = await lazily(model, toolset, Costs())
+    request = Request(QUESTION, choice=choice, sampling=Sampling(temperature=0.0, seed=1, max_tokens=60), policy=policy)
+    prompts, called = list[int](), list[str]()
+    async with closing(run(narrow, lazy, request)) as events:
+        async for event in events:
+            if isinstance(event, Stopped):
+                prompts.append(event.usage.prompt)
+            if isinstance(event, ToolFinished):
+                called.append(event.result.name)
+                assert event.result.ok, event.result.text
+    whole = model.count(Request(QUESTION, MANY))
+    print(f"{whole} tokens with all tools; {prompts} with those found; called: {called}")
+    assert whole > 25_000  # more than the context holds
+    assert max(prompts) < 1_000
+    assert called == [FIND, "current_weather"]

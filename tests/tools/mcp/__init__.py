@@ -1,0 +1,1 @@
+"""The MCP host, against servers small and real."""
