@@ -407,13 +407,18 @@ async def test_only_servers_that_are_configured_can_be_used() -> None:
     with pytest.raises(openai.BadRequestError, match=r"no MCP server 'web' here; there are: files$") as refused:
         await asking.responses.create(model="m", input="hi", tools=[{"type": "mcp", "server_label": "web"}])
     assert refused.value.param == "tools"
-    elsewhere: Any = {"type": "mcp", "server_label": "web", "server_url": "https://example.org/mcp", "authorization": "secret"}
+    elsewhere: Any = {"type": "mcp", "server_label": "web", "server_url": "https://example.org/mcp"}
     with pytest.raises(openai.BadRequestError, match="server_url is not followed"):
         await asking.responses.create(model="m", input="hi", tools=[elsewhere], stream=True)
-    ours: Any = {**FILES, "server_url": "https://example.org/mcp", "authorization": "secret", "headers": {"a": "b"}}
-    response = await asking.responses.create(model="m", input="hi", tools=[ours])
-    assert response.output_text == "Hm."
-    assert "secret" not in response.to_json()
+    for key, value, why in (
+        ("server_url", "https://example.org/mcp", "is not at"),
+        ("authorization", "secret", "by the operator"),
+    ):
+        theirs: Any = {**FILES, key: value}
+        with pytest.raises(openai.BadRequestError, match=why):
+            await asking.responses.create(model="m", input="hi", tools=[theirs])
+    ours: Any = {**FILES, "server_url": "mcp:files"}
+    assert (await asking.responses.create(model="m", input="hi", tools=[ours])).output_text == "Hm."
 
 
 @pytest.mark.parametrize("named", [{"name": "erase"}, {}])

@@ -31,8 +31,9 @@ from callsmith.core.events import (
 from callsmith.core.values import Call, Choice, Message, Output, Request, Result, Sampling, Tool, Usage
 from callsmith.wire.anthropic import ThreadsUnsupported, write_error, write_failure
 from callsmith.wire.anthropic_events import EventReader, EventWriter, Heading, write_response
-from callsmith.wire.anthropic_mcp import McpServer, bare_name
+from callsmith.wire.anthropic_mcp import McpServer
 from callsmith.wire.anthropic_messages import MOST_TOKENS, SIGNATURE, MessagesRequest, read_request, write_request
+from callsmith.wire.mcp_names import bare_name
 from callsmith.wire.openai_mcp import mcp_name
 from callsmith.wire.tool_events import Happening
 

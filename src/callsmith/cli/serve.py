@@ -36,8 +36,6 @@ if TYPE_CHECKING:
     from callsmith.models.local import LocalModel
     from callsmith.server.draining import Draining
     from callsmith.server.settings import Effective, Settings
-    from callsmith.tools.mcp import McpHost, ServerConfig
-    from callsmith.tools.mcp.questions import Answering
 
 GRACE_SECONDS = 5  # how long answers may go on once the server is told to stop
 EXAMPLE = """\
@@ -159,7 +157,7 @@ def _serve(settings: "Settings") -> None:
     from dataclasses import replace
 
     from callsmith.cli.fetching import ensure
-    from callsmith.cli.mcp_servers import configured
+    from callsmith.cli.mcp_servers import configured, host_of
     from callsmith.cli.toolsets import load_toolset
     from callsmith.models.catalogue import default_model
     from callsmith.runtime.trace_file import TraceFile
@@ -183,19 +181,12 @@ def _serve(settings: "Settings") -> None:
             alias = llm.name or alias_of(spec)
             banner = _banner(url_of(settings.host, listener.getsockname()[1]), alias, served)
             with closing(SqliteStore(settings.store or ":memory:")) as store:
-                host = _host(servers, Answering(Questions(store, settings.approval_seconds).ask, served), settings)
+                answering = Answering(Questions(store, settings.approval_seconds).ask, served)
+                host = host_of(servers, answering, settings.mcp.tool_refresh_seconds) if servers else None
                 app = create_app({alias: served}, tools=toolset, settings=settings, store=store, mcp=host)
                 _run(Draining(app), listener, banner, settings)
         finally:
             served.engine.close()
-
-
-def _host(servers: "tuple[ServerConfig, ...]", answering: "Answering", settings: "Settings") -> "McpHost | None":
-    if not servers:
-        return None
-    from callsmith.tools.mcp import McpHost
-
-    return McpHost(servers, answering=answering, refresh=settings.mcp.tool_refresh_seconds)
 
 
 def opened(spec: str, settings: "Settings") -> "LocalModel":

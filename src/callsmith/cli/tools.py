@@ -38,16 +38,15 @@ def list_tools(
     """List tools with their side effects, and how many tokens it takes to offer each: an estimate, unless a model is given."""
     import asyncio
 
-    from callsmith.cli.mcp_servers import servers, split
+    from callsmith.cli.mcp_servers import host_of, servers, split
     from callsmith.cli.toolsets import load_toolset
-    from callsmith.tools.mcp import McpHost
 
     logging.getLogger("callsmith.tools.mcp").setLevel(logging.ERROR)  # how the servers are is told below
 
     async def listed() -> tuple[list["Tool"], tuple["Status", ...]]:
         asked = servers(mcp_config, mcp_command, split(mcp_args))
         own = [] if asked and tools is None else list(await load_toolset(tools or "demo").tools())
-        async with McpHost(asked) as host:
+        async with host_of(asked) as host:
             return [*own, *await host.tools()], host.status()
 
     found, states = asyncio.run(listed())

@@ -16,23 +16,22 @@ from starlette.routing import Route
 from callsmith.core.closing import closing
 from callsmith.core.errors import Unavailable, UsageError
 from callsmith.core.events import ToolFinished
-from callsmith.core.values import Choice, Message, Tool
+from callsmith.core.values import Choice, Tool
 from callsmith.runtime.telling import told
 from callsmith.server.seamless import Shown
 from callsmith.server.service import Service, Wanted, Wish
 from callsmith.server.transport import EventStream, JsonResponse, read_json, unless_gone
-from callsmith.server.wishes import MCP, label_of, wish_of
-from callsmith.tools.mcp import McpHost
+from callsmith.server.wishes import MCP, as_called_here, check_address, label_of, names_here, wish_of
 from callsmith.wire.anthropic import write_error, write_failure
 from callsmith.wire.anthropic_events import EventWriter, Heading, write_response
-from callsmith.wire.anthropic_mcp import McpServer, bare_name, local_url
+from callsmith.wire.anthropic_mcp import McpServer
 from callsmith.wire.anthropic_messages import MessagesRequest, read_request
-from callsmith.wire.openai_mcp import mcp_name
+from callsmith.wire.mcp_names import bare_name
 from callsmith.wire.sse import write_frame
 from callsmith.wire.tool_events import read_extras
 
 
-def routes(service: Service, mcp: McpHost | None = None) -> list[Route]:
+def routes(service: Service) -> list[Route]:
     """The routes of this dialect."""
 
     async def understood(request: Request, *, counting: bool = False) -> "_Understood":
@@ -42,7 +41,7 @@ def routes(service: Service, mcp: McpHost | None = None) -> list[Route]:
         if not asked.servers and all(bare_name(name) == name for name in called):
             return _Understood(asked, wish, {})
         tools = [tool for tool in await service.offered() if tool.source.startswith(MCP)]
-        addresses = {**{label_of(tool): "" for tool in tools}, **(mcp.addresses if mcp else {})}
+        addresses = {**{label_of(tool): "" for tool in tools}, **service.configured}
         return _understood(asked, wish, tools, addresses)
 
     async def messages(request: Request) -> Response:
@@ -85,12 +84,12 @@ def _understood(asked: MessagesRequest, wish: Wish, tools: Sequence[Tool], addre
     chosen = {server.name: [tool for tool in tools if _wants(server, tool)] for server in asked.servers}
     wanted = tuple(Wanted(MCP + name, tuple(tool.name for tool in some)) for name, some in chosen.items())
     shown = {tool.name: (label_of(tool), _there(tool)) for some in chosen.values() for tool in some}
-    names = {mcp_name(label_of(tool), _there(tool)): tool.name for tool in tools}
+    names = names_here(tools)
     taken = {tool.name for tool in asked.request.tools} | shown.keys()
     here = {there: name for name, (_, there) in shown.items() if there not in taken}
     request = replace(
         asked.request,
-        messages=tuple(_renamed(message, names) for message in asked.request.messages),
+        messages=tuple(as_called_here(message, names) for message in asked.request.messages),
         choice=Choice(asked.request.choice.mode, tuple(here.get(name, name) for name in asked.request.choice.names)),
     )
     return _Understood(replace(asked, request=request), replace(wish, wanted=wanted), shown)
@@ -101,12 +100,7 @@ def _check(server: McpServer, tools: Iterable[Tool], addresses: Mapping[str, str
         known = ", ".join(sorted({label_of(tool) for tool in tools})) or "none"
         why = f"no MCP server {server.name!r} is configured here; there are: {known}"
         raise UsageError(f"{server.at}: {why}", field=server.at)
-    if server.url not in ("", local_url(server.name)) and server.url.rstrip("/") != addresses[server.name].rstrip("/"):
-        raise UsageError(
-            f"{server.at}: only MCP servers that are configured here are run, and {server.name!r} is not at {server.url!r}; "
-            f"send the url {local_url(server.name)!r} to use the one that is configured, or have it configured with this url",
-            field=server.at,
-        )
+    check_address(server.name, server.url, addresses, server.at)
     if not any(label_of(tool) == server.name for tool in tools):
         raise Unavailable(f"the MCP server {server.name!r} has no tools at the moment")
 
@@ -118,16 +112,6 @@ def _wants(server: McpServer, tool: Tool) -> bool:
 def _there(tool: Tool) -> str:
     """What a tool is called where it comes from."""
     return tool.original or tool.name
-
-
-def _renamed(message: Message, names: Mapping[str, str]) -> Message:
-    """A message of the history, with tools as they are called here, if they still are here."""
-
-    def here(name: str) -> str:
-        return names.get(name) or bare_name(name)
-
-    calls = tuple(replace(call, name=here(call.name)) for call in message.calls)
-    return replace(message, calls=calls, name=here(message.name))
 
 
 async def _as_told(happening: AsyncIterator[Shown], most: int) -> AsyncIterator[Shown]:

@@ -38,7 +38,7 @@ def create_app(
     """
     if not models:
         raise UsageError("a server needs at least one model")
-    configured = frozenset(mcp.addresses if mcp else ())
+    configured = mcp.addresses if mcp else dict[str, str]()
     own = own_tools(tools, settings.llm, mcp)
     service = Service(models, own, settings, store=store or SqliteStore(), configured=configured)
     return Starlette(
@@ -47,7 +47,7 @@ def create_app(
             *approving.routes(service),
             *openai_chat.routes(service),
             *openai_responses.routes(service, mcp),
-            *anthropic.routes(service, mcp),
+            *anthropic.routes(service),
             *ollama.routes(service),
         ],
         exception_handlers={

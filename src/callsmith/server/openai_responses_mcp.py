@@ -14,15 +14,15 @@ from typing import cast
 from callsmith.core.approval import Denied
 from callsmith.core.closing import closing
 from callsmith.core.errors import UsageError
-from callsmith.core.values import Call, Choice, Json, Message, Request, Result, Tool
+from callsmith.core.values import Choice, Json, Message, Request, Result, Tool
 from callsmith.runtime.history import answered
 from callsmith.runtime.loop import unanswered
 from callsmith.server.approvals import LOOK, Answered, Approval, Approvals
 from callsmith.server.service import Service
 from callsmith.server.settings import EVERYTHING
-from callsmith.server.wishes import Wanted, Wish, label_of
+from callsmith.server.wishes import Wanted, Wish, as_called_here, check_address, label_of, names_here
 from callsmith.wire.openai_items import write_items
-from callsmith.wire.openai_mcp import MCP, WAITING, McpServer, mcp_name, write_mcp_call
+from callsmith.wire.openai_mcp import WAITING, McpServer, write_mcp_call
 from callsmith.wire.openai_mcp_events import Listed, McpEvent, McpWriter
 from callsmith.wire.openai_responses import ResponsesRequest
 
@@ -102,12 +102,13 @@ async def answering(
 
 
 async def _tools(service: Service, servers: Sequence[McpServer], wish: Wish) -> tuple[Tool, ...]:
-    known = {label_of(tool) for tool in await service.offered(replace(wish, wanted=()))} | service.configured
+    known = {label_of(tool) for tool in await service.offered(replace(wish, wanted=()))} | service.configured.keys()
     for server in servers:
         if server.label not in known:
             there = ", ".join(sorted(known)) or "none"
-            why = "; only those can be used, and server_url is not followed" if server.elsewhere else ""
+            why = "; only those can be used, and server_url is not followed" if server.url else ""
             raise UsageError(f"tools: there is no MCP server {server.label!r} here; there are: {there}{why}", field="tools")
+        check_address(server.label, server.url, service.configured, "tools")
     return await service.offered(wish)
 
 
@@ -130,16 +131,13 @@ async def _heard(approvals: Approvals, asked: ResponsesRequest, holding: AsyncEx
 
 def _known_here(request: Request, tools: Iterable[Tool], found: Mapping[str, Approval]) -> Request:
     """The request with tools called as they are here, and with the calls that wait as they were made."""
-    names = {mcp_name(label_of(tool), tool.original or tool.name): tool.name for tool in tools}
+    names = names_here(tools)
     waiting = {id: approval.call for id, approval in found.items()}
 
-    def shown(name: str) -> str:
-        return names.get(name) or (name.partition("/")[2] if name.startswith(f"{MCP}:") else name)
-
-    def made(call: Call) -> Call:
-        return waiting.get(call.id) or replace(call, name=shown(call.name))
-
-    messages = (replace(message, calls=tuple(map(made, message.calls)), name=shown(message.name)) for message in request.messages)
+    messages: list[Message] = []
+    for message in request.messages:
+        here = as_called_here(message, names)
+        messages.append(replace(here, calls=tuple(waiting.get(call.id, call) for call in here.calls)))
     return replace(request, messages=tuple(messages), choice=_chosen(request.choice, names))
 
 

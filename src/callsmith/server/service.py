@@ -10,7 +10,7 @@
 A request may want only some of the server's tools (`Wish.wanted`): then those are on, beside its own.
 """
 
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
 from starlette.exceptions import HTTPException
@@ -51,7 +51,7 @@ class Service:
     door: Door = field(default_factory=Door)
     hidden: Hidden = field(default_factory=Hidden)
     costs: Costs = field(default_factory=Costs)
-    configured: frozenset[str] = frozenset()  # the labels of MCP servers, whether or not they are there
+    configured: Mapping[str, str] = field(default_factory=dict[str, str])  # MCP servers, there or not: label → url
 
     def visible(self) -> list[str]:
         """The names of the models that are open to whoever asks."""
@@ -180,7 +180,7 @@ class Service:
         return await lazily(work.model, work.tools, self.costs, budget, pinned=pinned, guards=guards)
 
 
-async def _narrowed(work: Work, configured: frozenset[str]) -> Work:
+async def _narrowed(work: Work, configured: Iterable[str]) -> Work:
     """The work with those tools that are wanted, and with the rules the request adds for them."""
     wanted = work.wish.wanted
     if not wanted:

@@ -35,12 +35,14 @@ def routes(service: Service, mcp: McpHost | None = None) -> list[Route]:
     async def health(request: Request) -> Response:
         models = {name: "ready" if _is_ready(model) else "loading" for name, model in service.models.items()}
         tools = await _tools(service.tools)
-        status = "ok" if "error" not in tools and all(state == "ready" for state in models.values()) else "degraded"
+        servers = mcp.status() if mcp else ()
+        well = "error" not in tools and all(state == "ready" for state in models.values())
+        status = "ok" if well and all(one.state != "failed" for one in servers) else "degraded"
         exchange = current()
         if service.settings.keys and not (exchange and exchange.subject):
             return JsonResponse({"status": status})
-        servers = {} if mcp is None else {"mcp": {one.name: _told(one) for one in mcp.status()}}
-        return JsonResponse({"status": status, "models": models, "tools": tools, **servers, "answering": service.door.inside})
+        told: dict[str, Json] = {"status": status, "models": models, "tools": tools, "answering": service.door.inside}
+        return JsonResponse({**told, "mcp": {one.name: _told(one) for one in servers}} if mcp else told)
 
     async def ready(request: Request) -> Response:
         if request.scope.get(LEAVING):

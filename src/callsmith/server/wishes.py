@@ -12,9 +12,10 @@ from glob import escape
 
 from callsmith.core.approval import Decision, Policy, Rule
 from callsmith.core.errors import UsageError
-from callsmith.core.values import Json, Tool
+from callsmith.core.values import Json, Message, Tool
 from callsmith.server.settings import EVERYTHING
 from callsmith.wire.fields import Fields
+from callsmith.wire.mcp_names import bare_name, local_url, mcp_name
 from callsmith.wire.tool_events import Extras, ToolMode
 
 MCP = "mcp:"  # before the label of an MCP server, in the source of its tools
@@ -75,6 +76,31 @@ def check_wanted(wanted: Iterable[Wanted], tools: Iterable[Tool], configured: It
         if one.source.removeprefix(MCP) not in known:
             there = ", ".join(known) or "none"
             raise UsageError(f"{one.source!r} is no source of tools on this server; there are: {there}", field="tools")
+
+
+def check_address(label: str, url: str, addresses: Mapping[str, str], field: str) -> None:
+    """Complain if a request means a server that is somewhere else: only those that are configured here are used."""
+    if url not in ("", local_url(label)) and url.rstrip("/") != addresses.get(label, "").rstrip("/"):
+        raise UsageError(
+            f"{field}: only MCP servers that are configured here are used, and {label!r} is not at {url!r}; "
+            f"send the url {local_url(label)!r} to use the one that is configured, or have it configured with this url",
+            field=field,
+        )
+
+
+def names_here(tools: Iterable[Tool]) -> dict[str, str]:
+    """What tools of MCP servers are called here, by how a history names them."""
+    return {mcp_name(label_of(tool), tool.original or tool.name): tool.name for tool in tools}
+
+
+def as_called_here(message: Message, names: Mapping[str, str]) -> Message:
+    """A message of a history, with tools as they are called here, if they still are here."""
+
+    def here(name: str) -> str:
+        return names.get(name) or bare_name(name)
+
+    calls = tuple(replace(call, name=here(call.name)) for call in message.calls)
+    return replace(message, calls=calls, name=here(message.name))
 
 
 def tightening(wanted: Iterable[Wanted], tools: Iterable[Tool]) -> Policy | None:

@@ -16,7 +16,6 @@ from dataclasses import dataclass, field
 
 from callsmith.core.values import Json, Result
 from callsmith.wire.fields import Fields
-from callsmith.wire.openai_mcp import MCP
 
 MCP_TOOLSET = "mcp_toolset"
 
@@ -37,16 +36,6 @@ class McpServer:
 
     def allows(self, tool: str) -> bool:
         return (self.listed is None or tool in self.listed) and self.configs.get(tool, self.enabled)
-
-
-def local_url(name: str) -> str:
-    """The address that means the server of this name, wherever it is."""
-    return f"{MCP}:{name}"
-
-
-def bare_name(name: str) -> str:
-    """The tool's own name in an `mcp_name`; any other name as it is."""
-    return name.partition("/")[2] if name.startswith(f"{MCP}:") and "/" in name else name
 
 
 def read_servers(fields: Fields) -> tuple[McpServer, ...]:

@@ -26,7 +26,7 @@ from callsmith.core.values import Call, Choice, Json, Message, Mode, Output, Req
 from callsmith.wire.anthropic import ThreadsUnsupported
 from callsmith.wire.anthropic_mcp import McpServer, read_servers, write_servers
 from callsmith.wire.fields import Fields, kind
-from callsmith.wire.openai_mcp import mcp_name
+from callsmith.wire.mcp_names import mcp_name
 from callsmith.wire.tools import read_tools
 
 SIGNATURE = "callsmith"  # of every thought we give: clients send a thought back only if it is signed

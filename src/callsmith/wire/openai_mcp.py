@@ -18,11 +18,10 @@ from typing import Any, Literal, TypeAlias, cast
 from callsmith.core.approval import Approved, Decision, Denied, Policy, Rule, Verdict
 from callsmith.core.values import Json, Result, Tool
 from callsmith.wire.fields import Fields
+from callsmith.wire.mcp_names import MCP, mcp_name
 
-MCP = "mcp"
-# What a request says of a server that is somewhere else.
-_ELSEWHERE = ("server_url", "connector_id", "tunnel_id", "headers", "authorization")
-_SECRET = ("headers", "authorization")
+# What a request says to a server that is somewhere else. Those here have their secrets from the operator.
+_ELSEWHERE = ("connector_id", "tunnel_id", "headers", "authorization")
 _MADE = frozenset({"reasoning", "function_call", "mcp_call", "mcp_approval_request"})  # by a model
 _NOT_SAID = frozenset({"function_call", "function_call_output"}) | {
     f"mcp_{kind}" for kind in ("approval_request", "approval_response", "call", "list_tools")
@@ -51,12 +50,12 @@ class Asking:
 
 @dataclass(frozen=True, slots=True)
 class McpServer:
-    """A server a request wants to be used, by its label. `elsewhere`: it also says where that server would be."""
+    """A server a request wants to be used, by its label; `url` is where the request thinks it is."""
 
     label: str
     allowed: Filter = Filter()
     approval: Literal["always", "never"] | Asking | None = None
-    elsewhere: bool = False
+    url: str = ""
 
     @property
     def policy(self) -> Policy | None:
@@ -85,8 +84,10 @@ def read_server(entry: Fields) -> McpServer:
     allowed = _read_filter(entry.object("allowed_tools")) if isinstance(named, Mapping) else None
     if allowed is None:
         allowed = Filter(None if named is None else entry.texts("allowed_tools"))
-    elsewhere = any(entry.get(key) for key in _ELSEWHERE)
-    return McpServer(entry.needed_text("server_label"), allowed, _read_approval(entry), elsewhere)
+    for key in _ELSEWHERE:
+        if entry.get(key):
+            raise entry.wrong(key, "is set by the operator: only MCP servers that are configured here are used, by their label")
+    return McpServer(entry.needed_text("server_label"), allowed, _read_approval(entry), entry.text("server_url") or "")
 
 
 def _read_approval(entry: Fields) -> Literal["always", "never"] | Asking | None:
@@ -107,7 +108,7 @@ def _read_filter(fields: Fields | None) -> Filter | None:
 
 
 def write_server(server: McpServer) -> dict[str, Json]:
-    """The entry that `read_server` reads back. Where else a server would be is not told."""
+    """The entry that `read_server` reads back."""
     entry: dict[str, Json] = {"type": MCP, "server_label": server.label}
     if server.allowed != Filter():
         entry["allowed_tools"] = _write_filter(server.allowed)
@@ -116,22 +117,14 @@ def write_server(server: McpServer) -> dict[str, Json]:
         entry["require_approval"] = {key: _write_filter(one) for key, one in said.items() if one is not None}
     elif server.approval is not None:
         entry["require_approval"] = server.approval
+    if server.url:
+        entry["server_url"] = server.url
     return entry
 
 
 def _write_filter(which: Filter) -> dict[str, Json]:
     written: dict[str, Json] = {"tool_names": None if which.names is None else list(which.names), "read_only": which.read_only}
     return {key: value for key, value in written.items() if value is not None}
-
-
-def repeated(entry: Fields) -> dict[str, Json]:
-    """The entry as a response repeats it: without its secrets."""
-    return {key: value for key, value in entry.data.items() if key not in _SECRET}
-
-
-def mcp_name(label: str, name: str) -> str:
-    """A tool of a server, as a history names it that does not know what it is called here."""
-    return f"{MCP}:{label}/{name}"
 
 
 def write_listed(tool: Tool) -> dict[str, Json]:

@@ -13,8 +13,9 @@ from typing import TypeAlias
 from callsmith.core.events import ConfirmationNeeded, ModelEvent, Notice, ToolFinished, ToolProgress, ToolStarted
 from callsmith.core.values import Call, Json, Result, Tool
 from callsmith.wire.fields import Fields
+from callsmith.wire.mcp_names import mcp_name
 from callsmith.wire.openai_chat import read_arguments
-from callsmith.wire.openai_mcp import error_text, mcp_name, write_listed, write_mcp_call
+from callsmith.wire.openai_mcp import error_text, write_listed, write_mcp_call
 from callsmith.wire.openai_responses_events import EventReader, EventWriter, Heading, Sent, Status
 from callsmith.wire.tool_events import Happening
 

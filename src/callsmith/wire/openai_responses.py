@@ -15,17 +15,15 @@ from typing import Any
 
 from callsmith.core.values import Choice, Json, Message, Request, Tool
 from callsmith.wire.fields import Fields
+from callsmith.wire.mcp_names import MCP, mcp_name
 from callsmith.wire.openai_chat import read_choice, read_policy, read_sampling, read_thinking, refuse
 from callsmith.wire.openai_items import flat_name, item_kind, read_items, write_items
 from callsmith.wire.openai_mcp import (
-    MCP,
     McpServer,
     Words,
     listed_servers,
-    mcp_name,
     plain_items,
     read_server,
-    repeated,
     write_server,
 )
 from callsmith.wire.openai_output import read_text_output, write_text_output
@@ -220,7 +218,7 @@ def _repeated(fields: Fields) -> dict[str, Json]:
         "background": False,
         "reasoning": {key: reasoning.get(key) if reasoning else None for key in ("effort", "summary")},
         "service_tier": "default",
-        "tools": [repeated(entry) for entry in _kept_tools(fields)],
+        "tools": [dict(entry.data) for entry in _kept_tools(fields)],
         "top_logprobs": 0,
         "truncation": "disabled",  # also where "auto" was asked for: what does not fit is an error, nothing is dropped
     }
