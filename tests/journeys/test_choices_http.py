@@ -94,6 +94,17 @@ SETS = (  # few, so that what prompts begin with is read once and remembered; th
     ("take_note", "get_weather"),
     ("now",),
 )
+CALLED: dict[str, list[dict[str, Any]]] = {
+    "get_weather": [{"city": "Bonn", "unit": "celsius"}, {"city": "Ulm", "unit": "fahrenheit"}],
+    "book_seats": [
+        {"route": {"origin": {"city": "Bonn"}, "target": "Ulm"}, "seats": [4]},
+        {"route": {"origin": {"city": "Ulm", "floor": 2}, "target": "Trier"}, "seats": [7, 9]},
+    ],
+    "vote": [{"choice": "yes", "weight": 1}, {"choice": "no", "weight": 0.5}],
+    "plan_day": [{"steps": [{"at": "09:00", "what": "swim"}]}, {"steps": [{"at": "12:30", "what": "eat"}]}],
+    "take_note": [{"text": "eggs"}, {"text": "milk", "day": "2026-05-01"}],
+    "now": [{}, {}],
+}
 CHECKS = {name: jsonschema_rs.validator_for(schema) for name, schema in SCHEMAS.items()}
 
 
@@ -109,6 +120,7 @@ class Case:
     named: bool = False
     limit: int = 120
     answers: int = 100
+    called: bool = False  # whether the model has called before: then it may call again of its own accord
 
 
 @dataclass(frozen=True)
@@ -129,7 +141,7 @@ CASES = {
     "one at a time": Case({"tool_choice": "required", "parallel_tool_calls": False}),
     "strict, required": Case({"tool_choice": "required"}, strict=True),
     "strict, free": Case(
-        {"parallel_tool_calls": True}, ends=("tool_calls", "stop", "length"), fewest=0, most=50, strict=True, limit=40
+        {"parallel_tool_calls": True}, ends=("tool_calls", "stop", "length"), fewest=0, most=50, strict=True, called=True
     ),
 }
 
@@ -150,13 +162,23 @@ def body(case: Case, names: tuple[str, ...], question: str) -> dict[str, Any]:
     fields: dict[str, Any] = {"tool_choice": {"type": "function", "function": {"name": names[0]}}} if case.named else {}
     return {
         "model": "m",
-        "messages": [{"role": "user", "content": question}],
+        "messages": [*(history(names[0]) if case.called else ()), {"role": "user", "content": question}],
         "tools": [{"type": "function", "function": function} for function in functions],
         "temperature": 1,
         "max_tokens": case.limit,
         **fields,
         **case.fields,
     }
+
+
+def history(name: str) -> Iterator[dict[str, Any]]:
+    """Turns in which the tool was called, and that was that."""
+    for number, arguments in enumerate(CALLED[name]):
+        call = {"id": f"call_{number}", "type": "function", "function": {"name": name, "arguments": json.dumps(arguments)}}
+        yield {"role": "user", "content": ASKED[number]}
+        yield {"role": "assistant", "content": None, "tool_calls": [call]}
+        yield {"role": "tool", "tool_call_id": call["id"], "content": "done"}
+        yield {"role": "assistant", "content": "It is done."}
 
 
 async def answered(client: AsyncOpenAI, asked: dict[str, Any], *, streamed: bool) -> Answer:
@@ -239,3 +261,5 @@ async def test_what_is_asked_about_tools_holds_in_every_answer(address: str, nam
     assert len(answers) == case.answers
     if case.fewest:  # … and they are not a hundred times the same
         assert len({answer.calls for answer in answers}) > case.answers // 4
+    if case.called:  # … and what was left to the model was not simply left out
+        assert sum(bool(answer.calls) for answer in answers) >= 5

