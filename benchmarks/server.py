@@ -28,6 +28,7 @@ from callsmith.server.service import Settings
 
 CHUNKS = 2_000  # of one answer
 ANSWERS = 8
+PROCESSES = 4  # on which core each of them, and its client, comes to run is chance, and doubles what a write costs
 STREAMS = 200
 PACE = 30.0  # µs of CPU before each chunk of the application that only sends
 SHORT = 100  # chunks of an answer among many
@@ -53,7 +54,11 @@ def main(model: str) -> None:
         whole = _socket(path, body)
         rows.append((name, whole, asyncio.run(_application(path, body)) - alone, whole - alone))
     heads = ("", "in all", "the application", "application and socket")
-    show(f"µs of CPU a streamed chunk, the best of {ANSWERS} answers of {CHUNKS}; the model alone: {alone:.1f}", heads, rows)
+    show(
+        f"µs of CPU a streamed chunk, the best of {PROCESSES} x {ANSWERS} answers of {CHUNKS}; the model alone: {alone:.1f}",
+        heads,
+        rows,
+    )
     chat = rows[1][-1]
     print(f"  goal: {GOAL:g} µs a chunk of chat completions, without the model; {'kept' if chat <= GOAL else 'MISSED'}")
     path, body = DIALECTS["chat completions"]
@@ -105,7 +110,7 @@ def _socket(path: str, body: dict[str, Any]) -> float:
             best = min(best, spent() - began)
         return best
 
-    return _in_server(measured) / CHUNKS * 1e6
+    return min(_in_server(measured) for _ in range(PROCESSES)) / CHUNKS * 1e6
 
 
 async def many(port: int, path: str, body: dict[str, Any], streams: int) -> float:
