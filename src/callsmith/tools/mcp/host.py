@@ -1,8 +1,8 @@
 """McpHost: the tools of several MCP servers as one toolset.
 
-    async with McpHost(load_servers(Path("mcp.json"), os.environ)) as host:
-        for status in host.status():
-            print(status.name, status.state, status.tools)
+async with McpHost(load_servers(Path("mcp.json"), os.environ)) as host:
+    for status in host.status():
+        print(status.name, status.state, status.tools)
 """
 
 import asyncio
