@@ -110,9 +110,8 @@ async def test_a_small_model_is_held_to_calls_and_schemas(small: str, responses:
 
 @pytest.mark.slow
 @pytest.mark.weights
-async def test_an_able_model_calls_and_answers_by_itself(able: str) -> None:
+async def test_an_able_model_calls_by_itself(able: str) -> None:
     model = chat(able, temperature=0, max_tokens=60).bind_tools([get_weather])
     asked = HumanMessage("How is the weather in Bonn?")
     called = await model.ainvoke([asked])
     assert [(call["name"], call["args"]) for call in called.tool_calls] == [("get_weather", {"city": "Bonn"})]
-    assert "snow" in (await model.ainvoke([asked, called, *ran(called)])).text.lower()
