@@ -117,7 +117,7 @@ def _library() -> Finding:
     neglected = load().neglects(processor())  # loading proves that it is laid out as we know it
     told = f"{path}, of a build that is known"
     if neglected:
-        mend = f"To answer several times as fast: {FASTER}, and set CALLSMITH_LIBLLAMA=~/.cache/callsmith/llama"
+        mend = f"To answer faster: {FASTER}, and set CALLSMITH_LIBLLAMA=~/.cache/callsmith/llama"
         return Finding("warn", "llama.cpp", f"{told}, but without the code for this processor's {neglected}", mend)
     return Finding("ok", "llama.cpp", told)
 

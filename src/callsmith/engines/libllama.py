@@ -233,7 +233,7 @@ class Library:
         return max(1, most // 2) if "OPENMP = 1" not in self.uses and machine_is_shared() else most
 
     def neglects(self, processor: str) -> str:
-        """What would make it several times as fast on this processor, and it has no code for; empty: nothing is known of."""
+        """What this processor has for faster arithmetic, and the library has no code for; empty: nothing is known of."""
         return "dot products" if "asimddp" in processor.split() and "DOTPROD = 1" not in self.uses else ""
 
 
