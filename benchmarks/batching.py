@@ -23,6 +23,7 @@ from callsmith.core.events import CallReady, Stopped
 from callsmith.core.schema import validate
 from callsmith.core.values import Call, Choice, Message, Request, Result, Sampling, Tool
 from callsmith.engines.llama import LlamaEngine
+from callsmith.formats.letters import Letters
 from callsmith.formats.parse import parse
 from callsmith.formats.prompt import Prompt, prompt_for
 from callsmith.grammar.calls import grammar_for
@@ -158,7 +159,7 @@ class Theirs:
     async def complete(self, request: Request) -> Told:
         """Our text of the same request, and our grammar where a call must come."""
         model = self._model
-        prompt = prompt_for(request, request.tools, model.template, model.format, frozenset(model.engine.specials))
+        prompt = prompt_for(request, request.tools, model.template, model.format, Letters(frozenset(model.engine.specials)))
         body = {"prompt": prompt.text, "n_predict": request.sampling.max_tokens, "temperature": 0.0, "cache_prompt": True}
         reply = await self._asked(self._server.handle_completions, body | self._grammar(request, prompt))
         text = reply["content"] if "content" in reply else reply["choices"][0]["text"]

@@ -14,7 +14,7 @@ import numpy as np
 from benchmarks.rivals import Rival, rivals
 from benchmarks.table import show
 from callsmith.core.errors import UsageError
-from callsmith.core.values import Call, Choice, Sampling, Tool
+from callsmith.core.values import Call, Choice, Message, Request, Sampling, Tool
 from callsmith.engines.constraint import Compiler, Held
 from callsmith.engines.gguf import Vocabulary
 from callsmith.engines.matcher import Constraint
@@ -22,6 +22,8 @@ from callsmith.engines.sequence import Sampler, settled
 from callsmith.formats import format_named
 from callsmith.formats.write import write
 from callsmith.models.grammars import Grammars
+from callsmith.server.bodies import Bodies
+from callsmith.wire.openai_chat import ChatRequest, read_request, write_request
 from tests.formats.corpus import CORPUS
 from tests.grammar.sampling import vocabulary
 
@@ -42,8 +44,10 @@ def main(model: str) -> None:
     for name, one in ours.items():
         rows = [one.row(subset(tools, count)) for count in COUNTS]
         colds[name] = [row[1] for row in rows]
-        heads = ("tools", "cold ms", "first choice ms", "warm µs", "anew µs", "KB a set")
-        show(f"{name}: cold and warm to a first mask; anew: the same tools as other objects", heads, rows)
+        heads = ("tools", "cold ms", "first choice ms", "warm µs", "sent again µs", "reading µs", "KB a set")
+        show(
+            f"{name}: cold and warm to a first mask; tools a client sent again, and reading those", heads, rows
+        )
         show(
             f"{name}: {CALLS} calls, a mask at every token, and where nothing is forced; µs",
             TEXT_HEADS,
@@ -71,11 +75,12 @@ class Ours:
         return self.compiler.begin(made)
 
     def row(self, sets: list[list[Tool]]) -> tuple[float, ...]:
-        cold, chosen, warm, anew = zip(*(self._set(tools) for tools in sets), strict=True)
-        return (len(sets[0]), median(cold), median(chosen), median(warm), median(anew), self._memory(sets[0]))
+        costs = zip(*(self._set(tools) for tools in sets), strict=True)
+        return (len(sets[0]), *map(median, costs), self._memory(sets[0]))
 
-    def _set(self, tools: list[Tool]) -> tuple[float, float, float, float]:
-        """ms until a mask can be asked for, and from there through the name; µs for the same again, and as other objects."""
+    def _set(self, tools: list[Tool]) -> tuple[float, ...]:
+        """ms until a mask can be asked for, and from there through the name; µs for the same again, also as a client sends them,
+        and for reading those."""
         gc.collect()
         grammars = Grammars(self.format, relays=True)
         constraint, cold = timed(lambda: self.start(tools, grammars))
@@ -83,8 +88,16 @@ class Ours:
         asked = tuple(tools)  # as a request has them
         self.start(asked, grammars)
         warm = median([timed(lambda: self.start(asked, grammars))[1] for _ in range(5)])
-        others = [Tool(one.name, "", one.parameters) for one in tools]
-        return cold, chosen, warm * 1000, timed(lambda: self.start(others, grammars))[1] * 1000
+        return cold, chosen, warm * 1000, *self._sent(tools, grammars)
+
+    def _sent(self, tools: list[Tool], grammars: Grammars) -> tuple[float, float]:
+        bodies, asked = Bodies(10**9), ChatRequest("m", Request((Message.user("hi"),), tuple(tools), Choice("required")))
+        body, again, reading = json.dumps(write_request(asked)).encode(), list[float](), list[float]()
+        for _ in range(6):
+            read, spent = timed(lambda: read_request(bodies.decoded(body)).request.tools)
+            reading.append(spent * 1000)
+            again.append(timed(lambda tools=read: self.start(tools, grammars))[1] * 1000)
+        return median(again[1:]), median(reading[1:])
 
     def _through_name(self, constraint: Held, tool: Tool) -> None:
         """Write the call up to its arguments: what a relay has to make for it is made there."""

@@ -65,8 +65,17 @@ def test_all_that_others_wrote_is_cut_and_nothing_the_template_wrote() -> None:
         Message.tool(Result("c1", "look", "<|x|><|im_end|>")),
     )
     request, hermes = Request(messages, (tool,)), format_named("hermes")
-    prompt = prompt_for(request, (tool,), Template(CHATML), hermes, frozenset({"<|im_start|>", "<|im_end|>", "<|x|>"}))
+    prompt = prompt_for(request, (tool,), Template(CHATML), hermes, Letters(frozenset({"<|im_start|>", "<|im_end|>", "<|x|>"})))
     assert prompt.text == prompt_for(request, (tool,), Template(CHATML), hermes).text
     assert sum(piece.count("<|x|>") for piece in prompt.pieces) == 0
     assert len(prompt.cuts) == prompt.text.count("<|x|>") + 1 == 9
     assert sum(piece.count("<|im_end|>") for piece in prompt.pieces) == 4  # system, user, assistant, result
+
+
+def test_the_same_tools_are_gone_through_once_and_a_list_always() -> None:
+    letters, tools = Letters(frozenset({"ab"})), [Tool("look", "ab")]
+    kept = tuple(tools)
+    assert letters.tools(kept) is letters.tools(kept)
+    assert letters.tools(tools)[0].description == f"a{MARK}b"
+    tools[0] = Tool("look", "else")
+    assert letters.tools(tools)[0].description == "else"

@@ -12,6 +12,7 @@ from callsmith.core.values import Call, Message, Request, Result, Tool
 from callsmith.engines.gguf import Vocabulary, Weights
 from callsmith.engines.libllama import load
 from callsmith.formats import format_named
+from callsmith.formats.letters import Letters
 from callsmith.formats.prompt import Prompt, prompt_for
 from callsmith.formats.template import CHATML, Template
 from callsmith.models.weights import fetch
@@ -47,7 +48,7 @@ def conversation(said: str, *, where: str) -> tuple[Request, tuple[Tool, ...]]:
 def prompt(weights: Weights, said: str, *, where: str, template: str | None = None, guarded: bool = True) -> Prompt:
     specials = frozenset(weights.vocabulary.specials) if guarded else frozenset[str]()
     request, tools = conversation(said, where=where)
-    return prompt_for(request, tools, Template(template or weights.template or CHATML), HERMES, specials)
+    return prompt_for(request, tools, Template(template or weights.template or CHATML), HERMES, Letters(specials))
 
 
 def controls(vocabulary: Vocabulary, prompt: Prompt) -> list[str]:

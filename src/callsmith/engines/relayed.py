@@ -34,10 +34,14 @@ class Leads:
         self.said = [said for said, _ in pairs]
         self._names = [name for _, name in pairs]
 
-    def left(self, written: bytes) -> tuple[str, ...]:
-        """The tools whose calls begin like this."""
+    def left(self, written: bytes) -> range:
+        """The places of the tools whose calls begin like this."""
         start = bisect_left(self.said, written)
-        return tuple(self._names[start : bisect_left(self.said, written + b"\xff\xff", start)])
+        return range(start, bisect_left(self.said, written + b"\xff\xff", start))
+
+    def names(self, places: range) -> tuple[str, ...]:
+        """The tools in these places."""
+        return tuple(self._names[places.start : places.stop])
 
     def complete(self, written: bytes) -> bool:
         """Whether this is the whole beginning of a tool's call."""
@@ -212,7 +216,7 @@ class Relayed:
             text = self._written.replace(b"\xff", b"").decode()
         except UnicodeDecodeError:
             return False
-        self._stage = self._calls(left, text)
+        self._stage = self._calls(self._leads.names(left), text)
         self._step, self._written = "calls", b""
         return True
 

@@ -90,7 +90,7 @@ class Scripted:
 
     def count(self, text: str) -> int:
         """How many pieces the text has."""
-        return sum(1 for _ in self._pieces(text))
+        return sum(1 if part in self.specials else -(-len(part) // self._chunk) for part in self._parts(text))
 
     def close(self) -> None:
         """Say no more."""
@@ -111,13 +111,16 @@ class Scripted:
         if not isinstance(reply, str):
             yield from reply
             return
-        longest_first = sorted(self.specials, key=len, reverse=True)
-        apart = re.split(f"({'|'.join(map(re.escape, longest_first))})", reply) if longest_first else [reply]
-        for part in apart:
+        for part in self._parts(reply):
             if part in self.specials:
                 yield Piece(part, special=True)
             else:
                 yield from (Piece(part[start : start + self._chunk]) for start in range(0, len(part), self._chunk))
+
+    def _parts(self, text: str) -> list[str]:
+        """The text, cut at its special tokens."""
+        longest_first = sorted(self.specials, key=len, reverse=True)
+        return re.split(f"({'|'.join(map(re.escape, longest_first))})", text) if longest_first else [text]
 
 
 def open(rest: str, *, chunk: int = 4, pause: float = 0.0) -> Scripted:

@@ -8,8 +8,9 @@ The system message is taken as it is: whoever writes it says what the model is t
 """
 
 import re
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from functools import lru_cache
 from typing import Any, cast
 
 from callsmith.core.values import Call, Message, Tool
@@ -19,11 +20,12 @@ MARK = "\ufdd1\ufdd2"  # noncharacters, never real text
 _MARKS = re.compile(r"\ufdd1\ufdd2|\\ufdd1\\ufdd2")  # as it is, or as JSON that allows only ASCII spells it
 
 
-@dataclass(frozen=True, slots=True)
 class Letters:
     """Breaks the special tokens of a tokenizer wherever they stand in words that are not the template's."""
 
-    specials: frozenset[str]
+    def __init__(self, specials: frozenset[str] = frozenset()) -> None:
+        self.specials = specials
+        self._latest: tuple[Sequence[Tool], tuple[Tool, ...]] = ((), ())
 
     def message(self, message: Message, thinks: Thinks | None = None) -> Message:
         """In the model's own messages the marks of its reasoning stay: templates look for them."""
@@ -42,35 +44,46 @@ class Letters:
     def call(self, call: Call) -> Call:
         return Call(call.name, self.value(call.arguments), call.id)
 
+    def tools(self, tools: Sequence[Tool]) -> tuple[Tool, ...]:
+        """The tools. The same ones as the last time, which most requests bring, are not gone through again."""
+        known, broken = self._latest
+        if known is not tools or not isinstance(tools, tuple):  # a list may have changed
+            broken = tuple(map(self.tool, tools)) if self.specials else tuple(tools)
+            self._latest = tools, broken
+        return broken
+
     def tool(self, tool: Tool) -> Tool:
         return replace(tool, description=self.text(tool.description), parameters=self.value(tool.parameters))
 
     def value(self, value: Any) -> Any:
         """A JSON value with every text in it broken, keys too."""
-        match value:
-            case str():
-                return self.text(value)
-            case Mapping():
-                items = cast("Mapping[str, Any]", value).items()
-                return {self.text(key): self.value(inner) for key, inner in items}
-            case list() | tuple():
-                return [self.value(inner) for inner in cast("list[Any]", value)]
-            case _:
-                return value
+        if isinstance(value, str):
+            return self.text(value)
+        if isinstance(value, dict | Mapping):  # most are dictionaries, which is told sooner
+            return {self.text(key): self.value(inner) for key, inner in cast("Mapping[str, Any]", value).items()}
+        if isinstance(value, list | tuple):
+            return [self.value(inner) for inner in cast("list[Any]", value)]
+        return value
 
     def text(self, text: str) -> str:
         """The text, with a mark behind the first character of every special token in it, overlapping ones too."""
-        first = {special[0] for special in self.specials if len(special) > 1}
-        if not first.intersection(text):
+        starts, lengths = _starts(self.specials)
+        if not starts or not starts.search(text):
             return text
-        lengths = sorted({len(special) for special in self.specials} - {1})
-        starts = re.compile(f"[{re.escape(''.join(sorted(first)))}]")
 
         def broken(hit: re.Match[str]) -> str:
             at = hit.start()
             return hit[0] + MARK if any(text[at : at + length] in self.specials for length in lengths) else hit[0]
 
         return starts.sub(broken, text)
+
+
+@lru_cache
+def _starts(specials: frozenset[str]) -> tuple[re.Pattern[str] | None, tuple[int, ...]]:
+    """Where special tokens may begin, and how long they are. One character cannot be broken."""
+    long = [special for special in specials if len(special) > 1]
+    first = "".join(sorted({special[0] for special in long}))
+    return re.compile(f"[{re.escape(first)}]") if first else None, tuple(sorted({len(special) for special in long}))
 
 
 def unmarked(text: str) -> tuple[str, tuple[int, ...]]:

@@ -55,15 +55,15 @@ class Prompt:
 
 
 def prompt_for(
-    request: Request, tools: Sequence[Tool], template: Template, format: Format, specials: frozenset[str] = frozenset()
+    request: Request, tools: Sequence[Tool], template: Template, format: Format, letters: Letters | None = None
 ) -> Prompt:
     """The prompt of a request. `tools` are those its choice leaves: none, and the model is not told of any.
 
-    `specials` are the tokenizer's special tokens: where their text stands in what others wrote, it is cut.
+    `letters` breaks the tokenizer's special tokens: where their text stands in what others wrote, it is cut.
     """
-    manners, letters = template.manners, Letters(specials)
+    manners, letters = template.manners, letters or Letters()
     messages = tuple(letters.message(message, format.thinks) for message in request.messages)
-    tools = [letters.tool(tool) for tool in tools]
+    tools = letters.tools(tools)
     if tools and not manners.tools:
         messages = _instructed(messages, _instructions(request, tools, format))
     if request.output and request.output.schema is not None:

@@ -20,6 +20,7 @@ from callsmith.core.events import (
 from callsmith.core.values import ChoicePolicy, Output, Request, Sampling, Tool, Usage
 from callsmith.engines import Engine, Finished, Piece
 from callsmith.formats.layout import Format
+from callsmith.formats.letters import Letters
 from callsmith.formats.prompt import Prompt, fit_id, prompt_for
 from callsmith.formats.read import Reader
 from callsmith.formats.template import Template
@@ -68,6 +69,7 @@ class LocalModel:
         self.traits = traits
         self._read = format.also(*traits.also)
         self._specials = frozenset(engine.specials)
+        self._letters = Letters(self._specials)
         self._foreign = frozenset(text for text in engine.specials if text not in repr(self._read))  # of no marker of the format
         self._grammars = Grammars(format, relays=getattr(engine, "relays", False))
 
@@ -100,7 +102,7 @@ class LocalModel:
         """How many tokens the prompt of this request has, without one the engine may put before all of them."""
         request = self._settled(request)
         tools = request.choice.among(request.tools)
-        prompt = prompt_for(request, tools, self.template, self.format, self._specials)
+        prompt = prompt_for(request, tools, self.template, self.format, self._letters)
         return sum(map(self.engine.count, prompt.pieces))
 
     async def _answer(self, plan: _Plan) -> AsyncGenerator[ModelEvent, None]:
@@ -136,7 +138,7 @@ class LocalModel:
 
     def _plan(self, request: Request) -> _Plan:
         tools = request.choice.among(request.tools)
-        prompt = prompt_for(request, tools, self.template, self.format, self._specials)
+        prompt = prompt_for(request, tools, self.template, self.format, self._letters)
         output = None if request.choice.mode == "required" else request.output
         return _Plan(request, tools, output, prompt, self._grammar(request, tools, prompt))
 

@@ -224,7 +224,7 @@ class _Watch:
             self._when,
             asked.model,
             tuple(names)[:_MOST_OFFERED],
-            _digest(asked.tools) if asked.external else _known_digest(_Same(asked.tools)),
+            _known_digest(_Same(asked.tools)),
             asked.choice.mode,
             asked.external,
             tuple(made.record(otherwise) for made in self._calls),
@@ -360,7 +360,7 @@ def _digest(tools: Iterable[Tool]) -> str:
 
 
 class _Same:
-    """Tools that are the very same objects. A toolset of our own offers them again and again; a client sends new ones."""
+    """Tools that are the very same objects. A toolset offers them again and again; so do clients, and the server knows them."""
 
     __slots__ = ("ids", "tools")
 

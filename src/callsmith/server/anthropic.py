@@ -18,9 +18,10 @@ from callsmith.core.errors import Unavailable, UsageError
 from callsmith.core.events import ToolFinished
 from callsmith.core.values import Choice, Tool
 from callsmith.runtime.telling import told
+from callsmith.server.bodies import Bodies
 from callsmith.server.seamless import Shown
 from callsmith.server.service import Service, Wanted, Wish
-from callsmith.server.transport import EventStream, JsonResponse, read_json, unless_gone
+from callsmith.server.transport import EventStream, JsonResponse, unless_gone
 from callsmith.server.wishes import MCP, as_called_here, check_address, label_of, names_here, wish_of
 from callsmith.wire.anthropic import write_error, write_failure
 from callsmith.wire.anthropic_events import EventWriter, Heading, write_response
@@ -33,9 +34,10 @@ from callsmith.wire.tool_events import read_extras
 
 def routes(service: Service) -> list[Route]:
     """The routes of this dialect."""
+    bodies = Bodies(service.settings.largest_body)
 
     async def understood(request: Request, *, counting: bool = False) -> "_Understood":
-        body = await read_json(request, service.settings.largest_body)
+        body = await bodies.read(request)
         asked, wish = read_request(body, counting=counting), wish_of(read_extras(body))
         called = {call.name for message in asked.request.messages for call in message.calls}
         if not asked.servers and all(bare_name(name) == name for name in called):

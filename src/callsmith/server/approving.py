@@ -24,10 +24,11 @@ from callsmith.core.errors import CallsmithError
 from callsmith.core.events import CallReady, ConfirmationNeeded, Stopped, Text, Thought, Unreadable
 from callsmith.core.values import Json
 from callsmith.server.approvals import LOOK, Answered, Approval, Approvals, Status, write_view
+from callsmith.server.bodies import Bodies
 from callsmith.server.pages import page
 from callsmith.server.seamless import Shown
 from callsmith.server.service import Service
-from callsmith.server.transport import JsonResponse, read_json
+from callsmith.server.transport import JsonResponse
 from callsmith.wire.fields import Fields
 from callsmith.wire.openai import write_error, write_failure, write_usage
 from callsmith.wire.tool_events import write_happening
@@ -51,6 +52,7 @@ class _Endpoints:
 
     def __init__(self, service: Service) -> None:
         self._service = service
+        self._bodies = Bodies(service.settings.largest_body)
         self._running: set[asyncio.Task[Json]] = set()  # an event loop does not keep its tasks alive by itself
 
     async def list(self, request: Request) -> Response:
@@ -65,7 +67,7 @@ class _Endpoints:
         return _view(found[request.path_params["id"]]) if found else _nothing(request)
 
     async def answer(self, request: Request) -> Response:
-        decision = _read_decision(Fields.of(await read_json(request, self._service.settings.largest_body), ""))
+        decision = _read_decision(Fields.of(await self._bodies.read(request), ""))
         approvals, id = self._service.approvals(), request.path_params["id"]
         found = (await approvals.get(id)).get(id)
         if found is None:

@@ -14,8 +14,9 @@ from callsmith.core.closing import closing
 from callsmith.core.events import ModelEvent
 from callsmith.core.values import Json
 from callsmith.models.local import LocalModel
+from callsmith.server.bodies import Bodies
 from callsmith.server.service import Service
-from callsmith.server.transport import EventStream, JsonResponse, read_json, unless_gone
+from callsmith.server.transport import EventStream, JsonResponse, unless_gone
 from callsmith.server.wishes import wish_of
 from callsmith.wire.fields import Fields
 from callsmith.wire.ollama import (
@@ -55,6 +56,7 @@ class _Dialect:
 
     def __init__(self, service: Service) -> None:
         self._service = service
+        self._bodies = Bodies(service.settings.largest_body)
         self._began = _now()
 
     async def chat(self, request: Request) -> Response:
@@ -70,7 +72,7 @@ class _Dialect:
         return JsonResponse({"models": [write_running(self._about(name)) for name in self._service.visible()]})
 
     async def show(self, request: Request) -> Response:
-        fields = Fields.of(await read_json(request, self._service.settings.largest_body), "")
+        fields = Fields.of(await self._bodies.read(request), "")
         named = fields.text("model") or fields.text("name") or fields.needed_text("model")  # `name` is what it was called once
         return JsonResponse(write_show(self._about(self._known(named))))
 
@@ -82,7 +84,7 @@ class _Dialect:
 
     async def _answer(self, request: Request, read: Callable[[Json], OllamaRequest], *, chat: bool) -> Response:
         service = self._service
-        body = await read_json(request, service.settings.largest_body)
+        body = await self._bodies.read(request)
         asked = read(body)
         model = service.model(self._known(asked.model))
         heading = Heading(asked.model, _now(), time.perf_counter_ns, chat)

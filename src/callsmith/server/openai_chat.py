@@ -12,11 +12,12 @@ from starlette.routing import Route
 from callsmith.core.closing import closing
 from callsmith.core.events import ModelEvent, Stopped, Text
 from callsmith.core.values import Json
+from callsmith.server.bodies import Bodies
 from callsmith.server.dialects import dialect_of
 from callsmith.server.openai_chat_several import several
 from callsmith.server.seamless import HAPPENINGS, Shown
 from callsmith.server.service import Service
-from callsmith.server.transport import EventStream, JsonResponse, read_json, unless_gone
+from callsmith.server.transport import EventStream, JsonResponse, unless_gone
 from callsmith.server.wishes import wish_of
 from callsmith.wire.openai import write_error, write_failure
 from callsmith.wire.openai_chat import read_request
@@ -34,10 +35,10 @@ _INSTEAD = {
 
 def routes(service: Service) -> list[Route]:
     """The routes of this dialect."""
-    began = int(time.time())
+    began, bodies = int(time.time()), Bodies(service.settings.largest_body)
 
     async def completions(request: Request) -> Response:
-        body = await read_json(request, service.settings.largest_body)
+        body = await bodies.read(request)
         chat, extras = read_request(body), read_extras(body)
         heading = Heading(f"chatcmpl-{uuid4().hex}", chat.model, int(time.time()), chat.include_usage, chat.legacy)
         wish, beside = wish_of(extras), Beside(extras.events)

@@ -18,12 +18,13 @@ from starlette.routing import Route
 from callsmith.core.closing import closing
 from callsmith.core.errors import CallsmithError, UsageError
 from callsmith.core.values import Json
+from callsmith.server.bodies import Bodies
 from callsmith.server.exchange import current
 from callsmith.server.openai_responses_kept import Before, Kept
 from callsmith.server.openai_responses_mcp import answering, settled, spoken_of, wanted_of
 from callsmith.server.pages import page
 from callsmith.server.service import Service, Wish
-from callsmith.server.transport import EventStream, JsonResponse, read_json, unless_gone
+from callsmith.server.transport import EventStream, JsonResponse, unless_gone
 from callsmith.server.wishes import wish_of
 from callsmith.tools.mcp import McpHost
 from callsmith.tools.wrap import Limited
@@ -57,6 +58,7 @@ class _Dialect:
     def __init__(self, service: Service, mcp: McpHost | None) -> None:
         self._service = service
         self._mcp = mcp
+        self._bodies = Bodies(service.settings.largest_body)
         self._running: dict[tuple[str, str], _Answer] = {}  # by who asked and the id
 
     async def create(self, request: Request) -> Response:
@@ -103,7 +105,7 @@ class _Dialect:
         return Kept(self._service.store, _subject())
 
     async def _read(self, request: Request) -> tuple[ResponsesRequest, Before, Wish]:
-        body = await read_json(request, self._service.settings.largest_body)
+        body = await self._bodies.read(request)
         before, approvals = await self._kept().before(read_needs(body)), self._service.approvals()
         spoken = spoken_of(body)
         earlier = await settled(list(before.earlier.values()), approvals, spoken)

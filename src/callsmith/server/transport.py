@@ -1,4 +1,4 @@
-"""Between HTTP and the dialects: bodies in, JSON and event streams out, and noticing that a client has gone."""
+"""Between HTTP and the dialects: JSON and event streams out, and noticing that a client has gone."""
 
 import asyncio
 import logging
@@ -6,13 +6,11 @@ from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 from typing import Any, TypeVar
 
 import msgspec
-from starlette.exceptions import HTTPException
-from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from callsmith.core.closing import closing
-from callsmith.core.errors import CallsmithError, UsageError
+from callsmith.core.errors import CallsmithError
 from callsmith.core.values import Json
 from callsmith.wire.sse import KEEP_ALIVE
 
@@ -32,22 +30,6 @@ class JsonResponse(Response):
 
 class ClientGone(Exception):
     """The client closed the connection: there is nobody left to answer."""
-
-
-async def read_json(request: Request, largest: int) -> Json:
-    """The body as JSON; 413 if it is too large, 400 if it is none."""
-    body = bytearray()
-    announced = request.headers.get("content-length", "")
-    if announced.isdecimal() and int(announced) > largest:
-        raise HTTPException(413, f"the body is larger than {largest} bytes")
-    async for piece in request.stream():
-        body += piece
-        if len(body) > largest:
-            raise HTTPException(413, f"the body is larger than {largest} bytes")
-    try:
-        return msgspec.json.decode(body)
-    except (ValueError, RecursionError) as error:
-        raise UsageError(f"the body is not valid JSON: {error}") from None
 
 
 async def unless_gone(receive: Receive, work: Coroutine[Any, Any, T]) -> T:

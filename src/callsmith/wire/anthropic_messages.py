@@ -62,8 +62,7 @@ def read_request(body: Json, *, counting: bool = False) -> MessagesRequest:
         value = fields.get(name)
         if value is not None and value not in neutral:
             raise fields.wrong(name, f"{json.dumps(value)[:80]} is not supported")
-    custom = (entry for entry in fields.objects("tools") if (entry.text("type") or "custom") == "custom")
-    tools, servers = read_tools(custom, "input_schema"), read_servers(fields)
+    tools, servers = fields.once("tools", _read_tools), read_servers(fields)
     choice, parallel = _read_choice(fields)
     if tools and not servers:
         choice.among(tools)
@@ -84,6 +83,11 @@ def read_request(body: Json, *, counting: bool = False) -> MessagesRequest:
     if not counting and request.messages[-1].role == "assistant":
         raise fields.wrong("messages", "the last one is the assistant's, and going on with its words is not supported")
     return MessagesRequest(fields.needed_text("model"), request, fields.flag("stream") or False, thoughts, servers)
+
+
+def _read_tools(fields: Fields, key: str) -> tuple[Tool, ...]:
+    custom = (entry for entry in fields.objects(key) if (entry.text("type") or "custom") == "custom")
+    return read_tools(custom, "input_schema")
 
 
 def _read_choice(fields: Fields) -> tuple[Choice, bool | None]:

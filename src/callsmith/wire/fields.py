@@ -4,7 +4,7 @@
 UsageError: top_p: expected a number, got a string
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, TypeVar, cast
 
 from callsmith.core.errors import UsageError
@@ -26,6 +26,14 @@ _KINDS: dict[type, str] = {
 def kind(value: Json) -> str:
     """What a JSON value is, in words."""
     return next((words for known, words in _KINDS.items() if isinstance(value, known)), "something that is not JSON")
+
+
+class Again(list[Json]):
+    """An array that may come again, in another body. Nobody changes it; what is made of it is kept with it."""
+
+    def __init__(self, items: Iterable[Json]) -> None:
+        super().__init__(items)
+        self.made: dict[object, Any] = {}
 
 
 class Fields:
@@ -100,6 +108,15 @@ class Fields:
         """The objects of an array."""
         for index, value in enumerate(self.array(key) or ()):
             yield Fields.of(value, f"{self.at(key)}.{index}")
+
+    def once(self, key: str, make: "Callable[[Fields, str], T]") -> T:
+        """What is made of a field; made already, if it came before."""
+        value = self.get(key)
+        if not isinstance(value, Again):
+            return make(self, key)
+        if make not in value.made:
+            value.made[make] = make(self, key)
+        return value.made[make]
 
     def texts(self, key: str) -> tuple[str, ...]:
         """The strings of an array; one string alone counts as an array of one."""

@@ -121,6 +121,10 @@ def _read_n(fields: Fields) -> int:
 
 def read_functions(fields: Fields, key: str) -> tuple[Tool, ...]:
     """The tools that are functions, wrapped or flat."""
+    return fields.once(key, _read_functions)
+
+
+def _read_functions(fields: Fields, key: str) -> tuple[Tool, ...]:
     # The other kinds only their own vendor runs: web_search, namespace, …
     known = (entry for entry in fields.objects(key) if (entry.text("type") or "function") == "function")
     return read_tools((entry.object("function") or entry for entry in known), "parameters")

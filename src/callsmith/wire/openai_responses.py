@@ -110,7 +110,7 @@ def read_request(body: Json, earlier: Sequence[Json] = (), known: Mapping[str, J
     refuse(fields, _NEUTRAL)
     if _LOGPROBS in fields.texts("include"):
         raise fields.wrong("include", f"{_LOGPROBS!r} is not supported")
-    tools, spaces = _read_tools(fields)
+    tools, spaces = fields.once("tools", _read_tools)
     servers = tuple(read_server(entry) for entry in _kept_tools(fields) if _kind(entry) == MCP)
     choice = _read_choice(fields)
     if tools and not servers:
@@ -168,7 +168,7 @@ def _refers(item: Fields) -> bool:
     return item_kind(item) == "item_reference"
 
 
-def _read_tools(fields: Fields) -> tuple[tuple[Tool, ...], Spaces]:
+def _read_tools(fields: Fields, _: str) -> tuple[tuple[Tool, ...], Spaces]:
     entries: list[Fields] = []
     spaces: dict[str, tuple[str, str]] = {}
     for entry in _kept_tools(fields):

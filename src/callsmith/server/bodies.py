@@ -1,0 +1,64 @@
+"""Bodies in. Clients send the same tools with every request: those are known by their bytes, and are not read again."""
+
+from typing import Final
+
+import msgspec
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+
+from callsmith.core.errors import UsageError
+from callsmith.core.values import Json
+from callsmith.wire.fields import Again
+
+_COME_AGAIN: Final = frozenset({"tools", "functions"})
+_LONGEST: Final = 512 * 1024  # bytes of tools that are kept: some 1,000 tools
+_MOST: Final = 16  # sets of tools
+_array = msgspec.json.Decoder(list[Json])
+_parts = msgspec.json.Decoder(dict[str, msgspec.Raw])
+
+
+class Bodies:
+    """Reads the bodies of a dialect. 413 if one is larger than `largest` bytes, 400 if it is no JSON."""
+
+    def __init__(self, largest: int) -> None:
+        self._largest = largest
+        self._known: list[tuple[bytes, Again]] = []  # the latest last
+
+    async def read(self, request: Request) -> Json:
+        """The body of this request."""
+        body = bytearray()
+        announced = request.headers.get("content-length", "")
+        if announced.isdecimal() and int(announced) > self._largest:
+            raise self._too_large()
+        async for piece in request.stream():
+            body += piece
+            if len(body) > self._largest:
+                raise self._too_large()
+        try:
+            return self.decoded(body)
+        except (ValueError, RecursionError) as error:
+            raise UsageError(f"the body is not valid JSON: {error}") from None
+
+    def decoded(self, body: bytes | bytearray) -> Json:
+        """The JSON. Tools that came before are the same object as before."""
+        try:
+            parts = _parts.decode(body)
+            return {key: self._tools(raw) if key in _COME_AGAIN else msgspec.json.decode(raw) for key, raw in parts.items()}
+        except ValueError:
+            return msgspec.json.decode(body)  # no object; or it says where in the whole body the mistake is
+
+    def _tools(self, raw: msgspec.Raw) -> Json:
+        told = bytes(raw)
+        for known in self._known:
+            if known[0] == told:  # lengths are compared first
+                self._known.remove(known)
+                self._known.append(known)
+                return known[1]
+        if not told.startswith(b"[") or len(told) > _LONGEST:
+            return msgspec.json.decode(told)
+        again = Again(_array.decode(told))
+        self._known = [*self._known[1 - _MOST :], (told, again)]
+        return again
+
+    def _too_large(self) -> HTTPException:
+        return HTTPException(413, f"the body is larger than {self._largest} bytes")
