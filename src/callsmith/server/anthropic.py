@@ -8,7 +8,6 @@ from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from uuid import uuid4
 
-import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
@@ -16,13 +15,14 @@ from starlette.routing import Route
 from callsmith.core.closing import closing
 from callsmith.core.errors import Unavailable, UsageError
 from callsmith.core.events import ToolFinished
-from callsmith.core.values import Choice, Tool
+from callsmith.core.values import Choice, Json, Tool
 from callsmith.runtime.telling import told
 from callsmith.server.bodies import Bodies
 from callsmith.server.seamless import Shown
 from callsmith.server.service import Service, Wanted, Wish
 from callsmith.server.transport import EventStream, JsonResponse, unless_gone
 from callsmith.server.wishes import MCP, as_called_here, check_address, label_of, names_here, wish_of
+from callsmith.server.words import Frames, encode
 from callsmith.wire.anthropic import write_error, write_failure
 from callsmith.wire.anthropic_events import EventWriter, Heading, write_response
 from callsmith.wire.anthropic_mcp import McpServer
@@ -127,13 +127,18 @@ async def _as_told(happening: AsyncIterator[Shown], most: int) -> AsyncIterator[
 
 
 async def _frames(events: AsyncIterator[Shown], heading: Heading) -> AsyncIterator[bytes]:
-    writer, encoder = EventWriter(heading), msgspec.json.Encoder()
+    writer = EventWriter(heading)
+    frames = Frames[Shown](lambda event: _written(writer.write(event)))
     async with closing(events) as items:
         async for event in items:
-            for sent in writer.write(event):
-                yield write_frame(encoder.encode(sent), sent["type"].encode())
-    for sent in writer.close():
-        yield write_frame(encoder.encode(sent), sent["type"].encode())
+            if frame := frames.of(event):
+                yield frame
+    if ending := _written(writer.close()):
+        yield ending
+
+
+def _written(sent: Iterable[Json]) -> bytes:
+    return b"".join(write_frame(encode(one), one["type"].encode()) for one in sent)
 
 
 async def _all(events: AsyncIterator[Shown]) -> list[Shown]:
@@ -142,4 +147,4 @@ async def _all(events: AsyncIterator[Shown]) -> list[Shown]:
 
 
 def _failure_frame(error: BaseException) -> bytes:
-    return write_frame(msgspec.json.encode(write_error(error).body), b"error")
+    return write_frame(encode(write_error(error).body), b"error")

@@ -5,7 +5,6 @@ from collections.abc import AsyncIterator, Callable
 from datetime import UTC, datetime
 from importlib.metadata import version
 
-import msgspec
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route
@@ -18,6 +17,7 @@ from callsmith.server.bodies import Bodies
 from callsmith.server.service import Service
 from callsmith.server.transport import EventStream, JsonResponse, unless_gone
 from callsmith.server.wishes import wish_of
+from callsmith.server.words import Frames, encode
 from callsmith.wire.fields import Fields
 from callsmith.wire.ollama import (
     About,
@@ -110,13 +110,14 @@ class _Dialect:
 
 
 async def _lines(events: AsyncIterator[ModelEvent], heading: Heading) -> AsyncIterator[bytes]:
-    writer, encoder = LineWriter(heading), msgspec.json.Encoder()
+    writer = LineWriter(heading)
+    lines = Frames[ModelEvent](lambda event: b"".join(map(_line, writer.write(event))))
     async with closing(events) as items:
         async for event in items:
-            for line in writer.write(event):
-                yield encoder.encode(line) + b"\n"
+            if line := lines.of(event):
+                yield line
     for line in writer.close():
-        yield encoder.encode(line) + b"\n"
+        yield _line(line)
 
 
 async def _all(events: AsyncIterator[ModelEvent]) -> list[ModelEvent]:
@@ -125,7 +126,7 @@ async def _all(events: AsyncIterator[ModelEvent]) -> list[ModelEvent]:
 
 
 def _line(value: Json) -> bytes:
-    return msgspec.json.encode(value) + b"\n"
+    return encode(value) + b"\n"
 
 
 def _failure_line(error: BaseException) -> bytes:

@@ -1,16 +1,15 @@
 """`POST /v1/chat/completions` and the list of models, which is given in the caller's own dialect."""
 
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterable
 from uuid import uuid4
 
-import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
 from callsmith.core.closing import closing
-from callsmith.core.events import ModelEvent, Stopped, Text
+from callsmith.core.events import ModelEvent, Stopped
 from callsmith.core.values import Json
 from callsmith.server.bodies import Bodies
 from callsmith.server.dialects import dialect_of
@@ -19,6 +18,7 @@ from callsmith.server.seamless import HAPPENINGS, Shown
 from callsmith.server.service import Service
 from callsmith.server.transport import EventStream, JsonResponse, unless_gone
 from callsmith.server.wishes import wish_of
+from callsmith.server.words import Frames, encode
 from callsmith.wire.openai import write_error, write_failure
 from callsmith.wire.openai_chat import read_request
 from callsmith.wire.openai_chat_events import ChunkWriter, Heading, write_response
@@ -71,27 +71,17 @@ def routes(service: Service) -> list[Route]:
 
 
 async def _frames(events: AsyncIterator[Shown], heading: Heading, beside: Beside) -> AsyncIterator[bytes]:
-    writer, encoder, around = ChunkWriter(heading), msgspec.json.Encoder(), None
+    writer = ChunkWriter(heading)
+    frames = Frames[Shown](lambda event: _written(_chunks(event, writer, beside)))
     async with closing(events) as items:
         async for event in items:
-            if around and type(event) is Text and event.text:
-                yield around[0] + encoder.encode(event.text) + around[1]
-                continue
-            for chunk in _chunks(event, writer, beside):
-                yield write_frame(encoder.encode(chunk))
-            if type(event) is Text and event.text:
-                around = _around_text(writer, encoder)
-    for chunk in writer.close():
-        yield write_frame(encoder.encode(chunk))
-    yield write_frame(DONE.encode())
+            if frame := frames.of(event):
+                yield frame
+    yield _written(writer.close()) + write_frame(DONE.encode())
 
 
-def _around_text(writer: ChunkWriter, encoder: msgspec.json.Encoder) -> tuple[bytes, bytes]:
-    """What stands before and behind the text of a chunk. Most chunks are text, and once begun they differ in nothing else."""
-    mark = uuid4().hex
-    [chunk] = writer.write(Text(mark))
-    before, _, behind = write_frame(encoder.encode(chunk)).partition(encoder.encode(mark))
-    return before, behind
+def _written(chunks: Iterable[Json]) -> bytes:
+    return b"".join(write_frame(encode(chunk)) for chunk in chunks)
 
 
 def _chunks(event: Shown, writer: ChunkWriter, beside: Beside) -> list[dict[str, Json]]:
@@ -119,4 +109,4 @@ async def _all(events: AsyncIterator[Shown], beside: Beside) -> list[ModelEvent]
 
 
 def _failure_frame(error: BaseException) -> bytes:
-    return write_frame(msgspec.json.encode(write_error(error).body))
+    return _written([write_error(error).body])

@@ -113,6 +113,15 @@ class EventWriter:
             return []
         return [*self._opening(), *self._write(event)]
 
+    def go_on(self, text: str) -> int | None:
+        """Take more of the message that is being written, for whoever knows its last delta: the next one has this number and
+        this text, and nothing else differs. None if it is no such delta: then `write` it."""
+        if not text or self._said is None or self._said.manner is not SAID:
+            return None
+        self._said.add(text)
+        self._sent += 1
+        return self._sent - 1
+
     def close(self) -> list[Sent]:
         """The end, if the events had none."""
         return self.write(Stopped("stop"))
