@@ -237,7 +237,7 @@ class Section:
 
     def _each(self, node: Each, tool: Tool) -> Node:
         ways = self.places[tool.name].ways()
-        each_way = (members(way.schema, partial(self._member, node.nodes, way), node.between, self.rules) for way in ways)
+        each_way = (members(way.schema, partial(self._member, node.nodes, way), node.between) for way in ways)
         return Alt(tuple(each_way)) if len(ways) > 1 else next(each_way)
 
     def _member(self, nodes: Nodes, place: Place, key: str) -> Node:

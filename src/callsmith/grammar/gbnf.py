@@ -15,7 +15,8 @@ from typing import assert_never
 from callsmith.core.errors import UnsupportedSchema, UsageError
 from callsmith.grammar.automaton import Automaton, TooLarge, compiled
 from callsmith.grammar.json_nodes import json_nodes
-from callsmith.grammar.nodes import Alt, Free, Grammar, JsonValue, Lit, Many, Node, Own, Pattern, Ref, Seq, Until
+from callsmith.grammar.json_objects import Members
+from callsmith.grammar.nodes import Alt, Free, Grammar, JsonValue, Lit, Many, Node, Own, Pattern, Record, Ref, Seq, Until
 from callsmith.grammar.regex import (
     ALL,
     ANYTHING,
@@ -38,7 +39,7 @@ from callsmith.grammar.regex import (
     unparse,
     whole,
 )
-from callsmith.grammar.simple import Never
+from callsmith.grammar.simple import Never, Simple
 from callsmith.grammar.values import Rules
 
 ROOT = "root"
@@ -87,6 +88,8 @@ class _Lowering:
                 return Many(self.node(node.item), node.least, node.most)
             case Pattern():
                 return self.pattern(node)
+            case Record():
+                return self.record(node)
             case JsonValue():
                 if (known := repr(node)) not in self._values:
                     self._values[known] = json_nodes(node, self.rules)
@@ -97,6 +100,11 @@ class _Lowering:
                 return self._made[node]
             case Own():
                 raise UsageError("a grammar of one's own is written in Lark, which GBNF cannot hold", field="response_format")
+
+    def record(self, node: Record) -> Node:
+        declared = {str(place): self.node(item) for place, item in enumerate(node.items)}
+        required = [name for name, needed in zip(declared, node.required, strict=True) if needed]
+        return Members(declared, (), Lit(node.separator), self.rules).node(Simple({"required": required}, "#"))
 
     def pattern(self, node: Pattern) -> Node:
         try:
@@ -245,7 +253,7 @@ class _Emitter:
                 if node.regex not in self.trees:
                     self.trees[node.regex] = self.tree(parse(node.regex))
                 return self.trees[node.regex]
-            case JsonValue() | Until() | Free() | Own():
+            case JsonValue() | Record() | Until() | Free() | Own():
                 raise AssertionError(f"{node} has been rewritten")
 
     def literal(self, text: str) -> str:

@@ -6,13 +6,17 @@ split at every special token of the tokenizer, and text that ends at one needs n
 
 import json
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
 
 from callsmith.grammar.guided import guided
-from callsmith.grammar.nodes import Alt, Free, Grammar, JsonValue, Lit, Many, Node, Own, Pattern, Ref, Seq, Until
+from callsmith.grammar.loose import loosened
+from callsmith.grammar.nodes import Alt, Free, Grammar, JsonValue, Lit, Many, Node, Own, Pattern, Record, Ref, Seq, Until
 
 ANYTHING = "(?s:.*)"
+EMPTY = '""'
+_BITS = 64  # of the parameter a rule can have
+_SELF = "\0"
 
 
 def to_lark(grammar: Grammar, specials: Mapping[str, int] | None = None) -> str:
@@ -25,15 +29,18 @@ class _Emitter:
         self.specials = specials
         self.special = _any_of(tuple(specials)) if specials else None
         self.lines: dict[str, str] = {}  # body → name, for the rules and terminals made here
+        self.values: dict[str, str] = {}  # value → name
+        self.loose: dict[str, str] = {}  # name → body, of those
 
     def emit(self, grammar: Grammar) -> str:
         rules = [f"start: {self.node(grammar.start)}"]
         rules += [f"{name}: {self.node(node)}" for name, node in grammar.rules.items()]
-        made = [f"{name}{body}" for body, name in self.lines.items()]
-        return "\n".join((*rules, *made)) + "\n"
+        made = [f"{name}{body}".replace(_SELF, name) for body, name in self.lines.items()]
+        loose = [f"{name}: {body}" for name, body in self.loose.items()]
+        return "\n".join((*rules, *loose, *made)) + "\n"
 
     def made(self, body: str, *, terminal: bool) -> str:
-        """A rule or terminal of our own; `body` begins behind its name."""
+        """A rule or terminal of our own; `body` begins behind its name, for which `_SELF` stands in it."""
         return self.lines.setdefault(body, f"{'T' if terminal else 'x'}{len(self.lines)}")
 
     def node(self, node: Node) -> str:
@@ -41,17 +48,19 @@ class _Emitter:
             case Lit():
                 return self.literal(node.text)
             case Seq():
-                return " ".join(filter(None, (self.inner(item) for item in node.items))) or '""'
+                return " ".join(filter(None, (self.inner(item) for item in node.items))) or EMPTY
             case Alt():
                 return " | ".join(self.node(item) for item in node.items)
             case Many():
                 return self.many(node)
+            case Record():
+                return self.record(node)
             case Ref():
                 return node.name
             case Pattern():
                 return f"/{_slashes(node.regex)}/"
             case JsonValue():
-                return self.made(f": %json {json.dumps(_guided(node), ensure_ascii=False)}", terminal=False)
+                return self.json(node)
             case Until():
                 return self.until(node)
             case Free():
@@ -64,21 +73,61 @@ class _Emitter:
         text = self.node(node)
         if isinstance(node, Alt) and len(node.items) > 1:
             return f"({text})"
-        return "" if text == '""' else text
+        return "" if text == EMPTY else text
 
     def many(self, node: Many) -> str:
         if node.most == 0:
-            return '""'
+            return EMPTY
         item = self.node(node.item)
         short = {"0,": "*", "1,": "+", "0,1": "?"}
         count = f"{node.least},{'' if node.most is None else node.most}"
         return f"({item}){short.get(count) or '{' + count + '}'}"
 
+    def json(self, node: JsonValue) -> str:
+        parts = loosened(node)
+        if parts is None:
+            return self.made(f": %json {json.dumps(_guided(node), ensure_ascii=False)}", terminal=False)
+        known = repr(node)  # by which one that holds itself comes to an end
+        if known not in self.values:
+            name = self.values[known] = f"v{len(self.values)}"
+            self.loose[name] = self.node(parts)
+        return self.values[known]
+
+    def record(self, node: Record) -> str:
+        members = [self.made(f": {self.node(item)}", terminal=False) for item in node.items]
+        separator = f"{_quoted(node.separator)} " if node.separator else ""
+        if all(node.required[:-1]) or len(members) > _BITS:
+            return self.in_order(members, node.required, separator)
+        # A bit for each member says whether it has been written.
+        places = range(len(members))
+        before = [max((place for place in range(one) if node.required[place]), default=None) for one in places]
+        left = [
+            f"bit_clear({one})" if last is None else f"and(bit_clear({one}), bit_set({last}))"
+            for one, last in zip(places, before, strict=True)
+        ]
+        ways = [f"{separator}{members[one]} {_SELF}::set_bit({one}) %if {left[one]}" for one in places]
+        last = max((place for place in places if node.required[place]), default=None)
+        more = self.made(f'::_: "" %if {"true" if last is None else f"bit_set({last})"} | {" | ".join(ways)}', terminal=False)
+        if not separator:
+            return f"{more}::0"
+        first = [f"{members[one]} {more}::{1 << one}" for one in places if before[one] is None]
+        return self.made(f": {' | '.join(first if last is not None else [*first, EMPTY])}", terminal=False)
+
+    def in_order(self, members: Sequence[str], required: Sequence[bool], separator: str) -> str:
+        """Two rules a member: where nothing stands before it, and where something does."""
+        first = after = EMPTY
+        for member, needed in reversed(list(zip(members, required, strict=True))):
+            led = f": {member} {after}", f": {separator}{member} {after}"
+            if not needed:
+                led = f"{led[0]} | {first}", f"{led[1]} | {after}"
+            first, after = (self.made(body, terminal=False) for body in led)
+        return first
+
     def literal(self, text: str) -> str:
         if not self.special or not self.special.search(text):
             return _quoted(text)
         pieces = self.special.split(text)
-        return " ".join(self.token(piece) if piece in self.specials else _quoted(piece) for piece in pieces if piece) or '""'
+        return " ".join(self.token(piece) if piece in self.specials else _quoted(piece) for piece in pieces if piece) or EMPTY
 
     def token(self, text: str) -> str:
         return f"<[{self.specials[text]}]>"

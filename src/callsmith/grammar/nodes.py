@@ -41,6 +41,16 @@ class Many:
 
 
 @dataclass(frozen=True, slots=True)
+class Record:
+    """Members with a separator between them, each at most once: the required ones all, in this order, and each of the others
+    anywhere behind the required ones that stand before it here."""
+
+    items: tuple["Node", ...]
+    required: tuple[bool, ...]
+    separator: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class Ref:
     """A rule of the grammar, by name."""
 
@@ -91,7 +101,7 @@ class Own:
     lark: str
 
 
-Node: TypeAlias = Lit | Seq | Alt | Many | Ref | Pattern | JsonValue | Until | Free | Own
+Node: TypeAlias = Lit | Seq | Alt | Many | Record | Ref | Pattern | JsonValue | Until | Free | Own
 
 
 @dataclass(frozen=True, slots=True)

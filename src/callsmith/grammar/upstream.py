@@ -22,7 +22,7 @@ from typing import Any, Literal
 from callsmith.core.errors import UsageError
 from callsmith.grammar.gbnf import to_gbnf
 from callsmith.grammar.lark import to_lark
-from callsmith.grammar.nodes import Alt, Grammar, Lit, Many, Node, Seq, Until
+from callsmith.grammar.nodes import Alt, Grammar, Lit, Many, Node, Record, Seq, Until
 
 Backend = Literal["xgrammar", "guidance"]
 _PATTERN = 2  # llama-server's number for a trigger that is a regular expression
@@ -140,7 +140,7 @@ def _literals(grammar: Grammar) -> Iterator[str]:
         match todo.pop():
             case Lit(text=text) | Until(close=text):
                 yield text
-            case Seq(items=items) | Alt(items=items):
+            case Seq(items=items) | Alt(items=items) | Record(items=items):
                 todo += items
             case Many(item=item):
                 todo.append(item)

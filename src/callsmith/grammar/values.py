@@ -10,7 +10,7 @@ from callsmith.formats.layout import JSON, Nested, Notation, Raw, Spelling
 from callsmith.formats.typed import ANYTHING, SCALARS, both, items_of, property_of, typed, types_of
 from callsmith.formats.values import KEY_END, TAG_NAME
 from callsmith.formats.write import spell
-from callsmith.grammar.nodes import Alt, JsonValue, Lit, Many, Node, Pattern, Ref, Seq, Until
+from callsmith.grammar.nodes import Alt, JsonValue, Lit, Many, Node, Pattern, Record, Ref, Seq, Until
 from callsmith.grammar.schema import OF_NUMBERS, OF_STRINGS, simplified, standalone, unenforced
 from callsmith.grammar.simple import Left, Never, Simple, kinds_of, resolved
 
@@ -230,7 +230,7 @@ class Values:
                     raise UnsupportedSchema(schema.path, "properties", f"this format cannot write the key {key!r}")
                 return Seq((Lit(f"{tag}{key}>"), self._nested(spelling, place.property(key), f"{end}{key}>")))
 
-            ways.append(Seq((members(schema, member, "", self.rules), Lit(close))))
+            ways.append(Seq((members(schema, member, ""), Lit(close))))
         elif "type" in schema and "object" in types:
             empty = types == place.read_types() == frozenset({"object"}) and not schema.keys() & {"required", "minProperties"}
             ways.append(Seq((Many(JsonValue(UNMARKED), 0 if empty else 1, 1), Lit(close))))
@@ -308,7 +308,7 @@ class Values:
                 raise UnsupportedSchema(schema.path, "properties", f"this format cannot write the key {name!r}")
             return Seq((Lit(f"{spelled}{colon}"), self._notation(spelling, place.property(name))))
 
-        return Seq((Lit("{"), members(schema, member, spelling.item_separator, self.rules), Lit("}")))
+        return Seq((Lit("{"), members(schema, member, spelling.item_separator), Lit("}")))
 
     def _once(self, place: Place, variant: str, make: Callable[[Place], Node]) -> Node:
         """One rule for a schema wherever it stands: what refers to itself comes to an end."""
@@ -368,17 +368,8 @@ def _repeated(item: Node, separator: str, least: int, most: int | None) -> Node:
     return NOTHING if most == 0 else some if least else Many(some, 0, 1)
 
 
-def members(schema: Simple, member: Callable[[str], Node], separator: str, rules: Rules) -> Node:
-    """The properties in the schema's order, optional ones left out at will: two rules a property, so the size stays linear."""
-    required = dict.fromkeys(schema.get("required", ()))
-    properties = [name for name, inner in schema.get("properties", {}).items() if inner is not False]
-    first: Node = NOTHING  # nothing stands before: no separator
-    after: Node = NOTHING
-    for name in reversed(properties):
-        body = member(name)
-        led: Node = Seq((body, after))
-        following: Node = Seq((Lit(separator), body, after)) if separator else led
-        if name not in required:
-            led, following = Alt((led, first)), Alt((following, after))
-        first, after = rules.name(led), rules.name(following)
-    return first
+def members(schema: Simple, member: Callable[[str], Node], separator: str) -> Node:
+    """The properties, optional ones left out at will."""
+    required = schema.get("required", ())
+    names = [name for name, inner in schema.get("properties", {}).items() if inner is not False]
+    return Record(tuple(map(member, names)), tuple(name in required for name in names), separator)
