@@ -11,8 +11,8 @@ from typing import Final
 
 from callsmith.grammar.nodes import Alt, JsonValue, Lit, Node, Pattern, Record, Seq
 from callsmith.grammar.regex import literal, unparse
-from callsmith.grammar.schema import reachable, standalone
-from callsmith.grammar.simple import Simple, resolved
+from callsmith.grammar.schema import standalone
+from callsmith.grammar.simple import Simple, reachable, resolved
 from callsmith.grammar.values import items
 
 OBJECT, ARRAY = frozenset({"object"}), frozenset({"array"})
