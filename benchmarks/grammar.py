@@ -15,10 +15,11 @@ from benchmarks.rivals import Rival, rivals
 from benchmarks.table import show
 from callsmith.core.errors import UsageError
 from callsmith.core.values import Call, Choice, Message, Request, Sampling, Tool
+from callsmith.engines import settled
 from callsmith.engines.constraint import Compiler, Held
 from callsmith.engines.gguf import Vocabulary
 from callsmith.engines.matcher import Constraint
-from callsmith.engines.sequence import Sampler, settled
+from callsmith.engines.sequence import DEFAULTS, Sampler
 from callsmith.formats import format_named
 from callsmith.formats.write import write
 from callsmith.models.grammars import Grammars
@@ -45,9 +46,7 @@ def main(model: str) -> None:
         rows = [one.row(subset(tools, count)) for count in COUNTS]
         colds[name] = [row[1] for row in rows]
         heads = ("tools", "cold ms", "first choice ms", "warm µs", "sent again µs", "reading µs", "KB a set")
-        show(
-            f"{name}: cold and warm to a first mask; tools a client sent again, and reading those", heads, rows
-        )
+        show(f"{name}: cold and warm to a first mask; tools a client sent again, and reading those", heads, rows)
         show(
             f"{name}: {CALLS} calls, a mask at every token, and where nothing is forced; µs",
             TEXT_HEADS,
@@ -66,7 +65,7 @@ class Ours:
         self.vocabulary, self.format = vocabulary, format_named(name)
         self.compiler = Compiler(vocabulary)
         self.compiler.compile('start: "a"')  # the tokenizer is made once for all grammars
-        self._noise, self._sampler = np.random.default_rng(1), Sampler(settled(Sampling(seed=1)))
+        self._noise, self._sampler = np.random.default_rng(1), Sampler(settled(Sampling(seed=1), DEFAULTS))
 
     def start(self, tools: Sequence[Tool], grammars: Grammars | None = None) -> Held:
         """From the tools to where a mask can be asked for."""

@@ -7,6 +7,7 @@ written by hand.
 import ast
 import re
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 ROOT = Path(__file__).parent.parent
@@ -16,6 +17,7 @@ LATER = "later"
 MOST_NAMED = 3
 
 
+@cache
 def marked() -> dict[str, list[str]]:
     """Each number that a test names, with the tests: `runtime/test_loop.py::test_…`."""
     found: dict[str, list[str]] = {}

@@ -8,31 +8,14 @@ from pathlib import Path
 
 import pytest
 
-CALL = "<tool_call>\n<name>{}</name>\n<arguments>{}</arguments>\n</tool_call>"
-
-
-@pytest.fixture
-def script(tmp_path: Path):
-    """A model that gives these replies, one after another."""
-
-    def write(*replies: str) -> str:
-        path = tmp_path / "replies.jsonl"
-        path.write_text("".join(json.dumps(reply) + "\n" for reply in replies), "utf-8")
-        return f"scripted:{path}"
-
-    return write
+from tests.cli.conftest import CALL
 
 
 def test_one_prompt_is_answered_with_the_tools_at_work(callsmith, script):
     model = script("Let me compute." + CALL.format("calculate", '{"expression": "6 * 7"}'), "It is 42.")
     told = callsmith("chat", "--model", model, "What is 6 times 7?")
     assert told.code == 0
-    assert told.out.splitlines() == [
-        "Let me compute.",
-        '→ calculate {"expression": "6 * 7"}',
-        "← calculate: 42",
-        "It is 42.",
-    ]
+    assert told.out.splitlines() == ["Let me compute.", '→ calculate {"expression": "6 * 7"}', "← calculate: 42", "It is 42."]
 
 
 def test_what_a_tool_complains_about_is_shown(callsmith, script):
@@ -156,6 +139,13 @@ def test_a_yes_can_be_given_beforehand(callsmith, script):
     assert told.out.endswith("Sent.\n")
 
 
+@pytest.mark.parametrize("more", [["--yes"], []], ids=["yes", "nobody there"])
+def test_a_model_that_calls_for_ever_is_stopped_where_nobody_sees_it(callsmith, script, more: list[str]):
+    told = callsmith("chat", "--model", script(*[SEND] * 40), *more, "Tell Ada.")
+    assert told.code == 1
+    assert told.err == "error: the model has asked for 25 confirmations in one turn\n"
+
+
 @pytest.fixture
 def at_terminal():
     """The command with a terminal as its standard input, and these lines typed there."""
@@ -199,6 +189,12 @@ def test_arguments_are_changed_in_the_users_editor(at_terminal, script, tmp_path
     editor.write_text("import pathlib, sys; p = pathlib.Path(sys.argv[1]); p.write_text(p.read_text().replace('Ada', 'Eve'))")
     lines = at_terminal("--model", script(SEND, "Sent."), "Tell Ada.", typed="e\n", EDITOR=f"{sys.executable} {editor}")
     assert sent(lines) == ['{"to": "Eve", "text": "I am late."']
+
+
+def test_without_the_editor_the_user_is_asked_again(at_terminal, script):
+    lines = at_terminal("--model", script(SEND, "Sent."), "Tell Ada.", typed="e\ny\n", EDITOR="no-such-editor")
+    assert any("The editor cannot be used: " in line for line in lines)
+    assert sent(lines) == ['{"to": "Ada", "text": "I am late."']
 
 
 def test_a_user_who_does_not_answer_has_not_agreed(at_terminal, script):

@@ -9,13 +9,14 @@ from typer.testing import CliRunner
 pytest.importorskip("mcp")
 
 from callsmith.cli.main import app
-from callsmith.cli.mcp_servers import configured, servers
+from callsmith.cli.mcp_servers import servers
 from callsmith.core.errors import UsageError
 from callsmith.server.app import create_app
 from callsmith.server.settings import Mcp, Source, settings_from
 from callsmith.tools.mcp import McpHost, ServerConfig
-from tests.server.test_app import Told, http
-from tests.tools.mcp.trying import plain, until
+from tests.server.told import Told, http
+from tests.tools.mcp.trying import plain
+from tests.waiting import until
 
 
 def written(folder: Path, *configs: ServerConfig) -> Path:
@@ -38,9 +39,9 @@ def test_one_server_can_be_given_without_a_file():
 def test_servers_come_from_a_file_and_the_settings(tmp_path: Path):
     path = written(tmp_path, plain("one"), plain("two"))
     settings = settings_from(Source("here", {"mcp.config": str(path), "mcp.command": "three"})).settings
-    assert [one.name for one in configured(settings.mcp)] == ["one", "two", "mcp"]
+    assert [one.name for one in servers(settings.mcp.config, settings.mcp.command, settings.mcp.args)] == ["one", "two", "mcp"]
     assert settings.mcp.tool_refresh_seconds == 30
-    assert configured(Mcp()) == ()
+    assert servers(Mcp().config, Mcp().command, Mcp().args) == ()
 
 
 def test_tools_of_servers_are_listed_with_how_the_servers_are(tmp_path: Path):

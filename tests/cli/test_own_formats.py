@@ -23,12 +23,13 @@ def nothing_registered(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(callsmith.formats, "_registered", {})
 
 
-@pytest.fixture
-def saved(callsmith, tmp_path: Path) -> Path:
-    """A format worked out from a template, and kept."""
-    (tmp_path / "template.jinja").write_text(TEMPLATE, "utf-8")
-    path = tmp_path / "my-runner.toml"
-    told = callsmith("formats", "detect", str(tmp_path / "template.jinja"), "--save", str(path))
+@pytest.fixture(scope="module")
+def saved(callsmith, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A format worked out from a template beside it, and kept."""
+    folder = tmp_path_factory.mktemp("formats")
+    (folder / "template.jinja").write_text(TEMPLATE, "utf-8")
+    path = folder / "my-runner.toml"
+    told = callsmith("formats", "detect", str(folder / "template.jinja"), "--save", str(path))
     assert told.code == 0
     assert "No known format reads it" in told.out
     return path
@@ -56,8 +57,8 @@ def test_it_is_a_model_s_format_too(callsmith, saved: Path):
     assert "<|run" not in told.out
 
 
-def test_json_holds_the_format_and_what_the_template_wrote(callsmith, saved: Path, tmp_path: Path):
-    told = json.loads(callsmith("formats", "detect", str(tmp_path / "template.jinja"), "--json").out)
+def test_json_holds_the_format_and_what_the_template_wrote(callsmith, saved: Path):
+    told = json.loads(callsmith("formats", "detect", str(saved.parent / "template.jinja"), "--json").out)
     assert told["format"] is None
     assert 'kind = "calls"' in told["inferred"]
     assert "<|run tourmaline_fn|>" in told["rendered"]

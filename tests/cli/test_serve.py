@@ -12,7 +12,6 @@ from typing import Any
 
 import httpx2
 import pytest
-import uvicorn
 
 from callsmith.cli.serve import is_loopback, opened
 from callsmith.core.errors import QueueFull
@@ -24,6 +23,7 @@ from callsmith.models.local import LocalModel
 from callsmith.server.app import create_app
 from callsmith.server.draining import Draining
 from callsmith.server.settings import Llm, Settings
+from tests.serving import served
 
 ASK = {"model": "scripted", "messages": [{"role": "user", "content": "Hi"}]}
 
@@ -178,8 +178,7 @@ def test_a_server_open_to_others_warns_unless_it_has_keys(serving, arguments, wa
 
 
 @pytest.mark.parametrize(
-    ("host", "ours"),
-    [("127.0.0.1", True), ("127.9.9.9", True), ("::1", True), ("localhost", True), ("0.0.0.0", False)],
+    ("host", "ours"), [("127.0.0.1", True), ("127.9.9.9", True), ("::1", True), ("localhost", True), ("0.0.0.0", False)]
 )
 def test_which_addresses_only_this_machine_can_reach(host, ours):
     assert is_loopback(host) is ours
@@ -190,15 +189,8 @@ async def slow_server() -> AsyncIterator[tuple[Draining, str]]:
     """A server whose model takes for ever to say what it has to say."""
     engine = Scripted(["word " * 10_000], pause=0.01, repeat=True)
     app = Draining(create_app({"scripted": LocalModel(engine, format_named("hermes"), Template(CHATML))}))
-    server = uvicorn.Server(uvicorn.Config(app, port=0, log_level="critical", lifespan="off"))
-    running = asyncio.create_task(server.serve())
-    while not server.started:
-        await asyncio.sleep(0.01)
-    try:
-        yield app, f"http://127.0.0.1:{server.servers[0].sockets[0].getsockname()[1]}"
-    finally:
-        server.should_exit = True
-        await running
+    async with served(app) as url:
+        yield app, url
 
 
 async def test_a_stream_that_is_ended_ends_with_an_error_frame():

@@ -9,20 +9,9 @@ from pathlib import Path
 import httpx2
 import pytest
 
-CALL = "<tool_call>\n<name>{}</name>\n<arguments>{}</arguments>\n</tool_call>"
+from tests.cli.conftest import CALL
+
 SECRET = "hunter2-Ada-Lovelace"
-
-
-@pytest.fixture
-def script(tmp_path: Path):
-    """A model that gives these replies, one after another."""
-
-    def write(*replies: str) -> str:
-        path = tmp_path / "replies.jsonl"
-        path.write_text("".join(json.dumps(reply) + "\n" for reply in replies), "utf-8")
-        return f"scripted:{path}"
-
-    return write
 
 
 @pytest.mark.parametrize("command", [(), ("list",), ("report",)], ids=["tools", "list", "report"])

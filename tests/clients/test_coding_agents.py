@@ -109,9 +109,7 @@ def test_claude_code_reads_a_file_and_answers(folder: Path) -> None:
 def test_codex_reads_a_file_and_answers(folder: Path) -> None:
     command = "cat note.txt"
     engine = Reads(
-        ("exec_command", {"cmd": command}),
-        ("shell_command", {"command": command}),
-        ("shell", {"command": ["sh", "-c", command]}),
+        ("exec_command", {"cmd": command}), ("shell_command", {"command": command}), ("shell", {"command": ["sh", "-c", command]})
     )
     with serving(engine) as url:
         provider = f'{{name = "here", base_url = "{url}/v1", wire_api = "responses"}}'

@@ -12,7 +12,7 @@ from callsmith.formats import format_named
 from callsmith.formats.template import CHATML, Template
 from callsmith.formats.write import write
 from callsmith.models.local import LocalModel
-from tests.server.test_app import Told
+from tests.server.told import Told
 
 HERMES = format_named("hermes")
 SAID = "Let me look at that."

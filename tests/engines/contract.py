@@ -33,11 +33,18 @@ async def say(
 
 
 class EngineContract:
-    """Give `engine` (one that answers every request with more than 12 characters) and `prompt`."""
+    """Give `engine` (one that answers every request with more than 12 characters) and `prompt`.
+
+    Where an engine is dear, the tests may share one, and `fresh` is another that may be closed.
+    """
 
     @pytest.fixture
     def engine(self) -> Engine:
         raise NotImplementedError
+
+    @pytest.fixture
+    def fresh(self, engine: Engine) -> Engine:
+        return engine
 
     @pytest.fixture
     def prompt(self) -> Prompt:
@@ -94,11 +101,11 @@ class EngineContract:
     async def test_special_tokens_map_text_to_id(self, engine: Engine) -> None:
         assert all(text and token >= 0 for text, token in engine.specials.items())
 
-    async def test_generating_after_close_is_an_error(self, engine: Engine, prompt: Prompt) -> None:
-        engine.close()
+    async def test_generating_after_close_is_an_error(self, fresh: Engine, prompt: Prompt) -> None:
+        fresh.close()
         with pytest.raises(UsageError):
-            await say(engine, prompt)
+            await say(fresh, prompt)
 
-    async def test_closing_twice_does_no_harm(self, engine: Engine) -> None:
-        engine.close()
-        engine.close()
+    async def test_closing_twice_does_no_harm(self, fresh: Engine) -> None:
+        fresh.close()
+        fresh.close()

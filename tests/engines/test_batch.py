@@ -69,8 +69,7 @@ class Said:
         self.matched = ""
         self._number, self._wanted, self._fails_at = number, wanted, fails_at
 
-    def begin(self, prompt: list[int]) -> list[Piece]:
-        self.pending = [*prompt]
+    def begin(self) -> list[Piece]:
         return []
 
     def advance(self, logits: Logits) -> list[Piece]:

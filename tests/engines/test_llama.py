@@ -56,7 +56,11 @@ def shared(file: Path) -> Iterator[LlamaEngine]:
 
 class TestContract(EngineContract):
     @pytest.fixture
-    def engine(self, file: Path) -> Iterator[Engine]:
+    def engine(self, shared: LlamaEngine) -> Engine:
+        return shared
+
+    @pytest.fixture
+    def fresh(self, file: Path) -> Iterator[Engine]:
         engine = open_engine(f"llama:{file}", context=512)
         yield engine
         engine.close()

@@ -59,6 +59,13 @@ async def test_it_opens_on_a_literal_text_and_on_a_file_of_json_strings(tmp_path
     assert (await say(open_engine(f"scripted:{long}"), HELLO, Sampling()))[0] == long
 
 
+async def test_a_line_separator_of_unicode_ends_no_line_of_a_file(tmp_path: Path) -> None:
+    file = tmp_path / "replies.jsonl"
+    file.write_text('"one\u2028line"\n"two\x85"\r\n', encoding="utf-8", newline="")
+    engine = open_engine(f"scripted:{file}")
+    assert [(await say(engine, HELLO))[0] for _ in range(2)] == ["one\u2028line", "two\x85"]
+
+
 def test_a_file_of_anything_else_is_refused(tmp_path: Path) -> None:
     file = tmp_path / "replies.jsonl"
     for content in ("not json", "[1]", ""):

@@ -14,7 +14,8 @@ from numpy.typing import NDArray
 
 from callsmith.core.errors import ModelError
 from callsmith.core.values import Sampling
-from callsmith.engines.sequence import Sampler, Sequence, settled
+from callsmith.engines import settled
+from callsmith.engines.sequence import Sampler, Sequence
 
 LOGITS = np.log(np.array([0.05, 0.5, 0.3, 0.1, 0.05], np.float32))
 
@@ -164,7 +165,7 @@ def test_near_its_limit_an_answer_that_is_whole_begins_nothing_more(whole: int, 
     stub: Any = Vocabulary()
     constraint: Any = Digits(whole)
     sequence = Sequence(stub, Sampling(max_tokens=10, temperature=1.0), room=100, constraint=constraint)
-    sequence.begin([1])
+    sequence.begin()
     while sequence.finished is None:
         sequence.advance(np.zeros(10, np.float32))
     assert (sequence.size, sequence.finished) == (size, reason)

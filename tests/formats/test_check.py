@@ -6,7 +6,7 @@ import pytest
 
 from callsmith.formats import formats, laws
 from callsmith.formats.laws import Breach, check
-from callsmith.formats.layout import ARGS, NAME, Calls, Format, Says, Thinks, obj
+from callsmith.formats.layout import ARGS, JSON, KEY, NAME, RAW, VALUE, Calls, Format, Node, Says, Thinks, each, obj, opt
 
 NAMED = obj(("name", NAME), ("arguments", ARGS))
 
@@ -25,6 +25,16 @@ def test_a_check_takes_less_than_two_seconds_and_always_says_the_same() -> None:
     began = time.process_time()
     assert check(format) == check(format)
     assert time.process_time() - began < 4
+
+
+@pytest.mark.parametrize(
+    "nodes",
+    [(opt("* "), KEY, ": ", VALUE, "\n"), ("<p>", KEY, VALUE, "</p>\n"), (KEY, "=", VALUE, ";\n")],
+    ids=["optional-lead", "nothing-behind-the-key", "no-lead"],
+)
+def test_arguments_of_an_odd_shape_break_no_reader(nodes: tuple[Node, ...]) -> None:
+    for values in (RAW, JSON):
+        assert laws.NO_RAISE not in breaches(Calls("<c>", NAME, "\n", each(*nodes), "</c>", values=values))
 
 
 def test_a_name_that_what_follows_it_cuts_off_is_found() -> None:

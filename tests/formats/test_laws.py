@@ -1,13 +1,14 @@
 """Laws 1, 2, 3 and 9 over every format."""
 
 import random
+from collections.abc import Sequence
 
 import pytest
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
 from callsmith.core.errors import UsageError
-from callsmith.core.events import Thought, Unreadable
+from callsmith.core.events import ModelEvent, Thought, Unreadable
 from callsmith.core.values import Call, Tool
 from callsmith.formats import formats
 from callsmith.formats.layout import Format
@@ -16,6 +17,22 @@ from tests.formats.laws import CHUNKS, calls_in, check_order, markers_of, read_i
 
 EVERY = pytest.mark.parametrize("format", formats().values(), ids=lambda format: format.name)
 thorough = settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
+
+
+def read_alike(format: Format, text: str, tools: Sequence[Tool]) -> list[ModelEvent]:
+    """What is read, in order and the same at every chunking."""
+    whole = read_in(format, text, 0, tools)
+    check_order(whole)
+    for size in CHUNKS:
+        assert read_in(format, text, size, tools) == whole, text
+    return whole
+
+
+def read_back(format: Format, text: str, tools: Sequence[Tool], calls: Sequence[Call]) -> list[ModelEvent]:
+    """The same, with these calls in it."""
+    whole = read_alike(format, text, tools)
+    assert calls_in(whole) == [(call.name, call.arguments) for call in calls]
+    return whole
 
 
 @EVERY
@@ -27,12 +44,7 @@ def test_what_is_written_is_read_back_at_every_chunking(format: Format, data: st
         text = write(format, calls)
     except UsageError:
         assume(False)
-    whole = read_in(format, text, 0, tools)
-    check_order(whole)
-    assert calls_in(whole) == [(call.name, call.arguments) for call in calls]
-    assert not text_in(whole)
-    for size in CHUNKS:
-        assert read_in(format, text, size, tools) == whole
+    assert not text_in(read_back(format, text, tools, calls))
 
 
 @EVERY
@@ -52,13 +64,9 @@ def test_text_and_thought_come_out_whole_and_without_markers(format: Format, dat
         text = write(format, calls, text=said, thought=thought)
     except UsageError:
         assume(False)
-    whole = read_in(format, text, 0, tools)
-    check_order(whole)
+    whole = read_back(format, text, tools, calls)
     assert text_in(whole).strip() == said
     assert text_in(whole, Thought) == thought
-    assert calls_in(whole) == [(call.name, call.arguments) for call in calls]
-    for size in CHUNKS:
-        assert read_in(format, text, size, tools) == whole
 
 
 @EVERY
@@ -85,10 +93,7 @@ def test_no_mutation_of_an_answer_makes_the_reader_raise_or_depend_on_chunks(for
             until = min(until, at + 12)
             text = text[:at] + chance.choice(["", chance.choice(noise)]) + text[until if chance.random() < 0.5 else at :]
         text = text[: chance.randint(0, len(text))] if chance.random() < 0.3 else text
-        whole = read_in(format, text, 0, tools)
-        check_order(whole)
-        for size in CHUNKS:
-            assert read_in(format, text, size, tools) == whole, text
+        read_alike(format, text, tools)
 
 
 @EVERY

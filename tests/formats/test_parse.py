@@ -238,3 +238,38 @@ def test_a_thought_that_the_prompt_ends_but_does_not_begin_is_a_thought():
 def test_the_header_of_the_turn_is_no_part_of_the_answer():
     for header in ("<|im_start|>assistant\n", "<｜Assistant｜>", "]~b]ai\n", "assistant: ", "<|turn>model\n"):
         assert parse(format_named("hermes"), "Yes.", opened=header).content == "Yes."
+
+
+MANY_DIGITS = "9" * 5000  # more than Python makes a number of
+ODD = Tool("odd", "", {"type": "object", "properties": {"n": {"type": "integer"}, "o": {"type": "object"}}})
+
+
+@pytest.mark.parametrize(
+    ("format", "text"),
+    [
+        ("hermes", f'<tool_call>{{"name": {MANY_DIGITS}, "arguments": {{}}}}</tool_call>'),
+        ("qwen3-coder", f"<function=odd>\n<parameter=n>\n+{MANY_DIGITS}\n</parameter>\n</function>"),
+        ("qwen3-coder", f"<function=odd>\n<parameter=arguments>\n{MANY_DIGITS}\n</parameter>\n</function>"),
+        ("qwen3-coder", "<function=odd>\n<parameter=o>\n{[1]: 2}\n</parameter>\n</function>"),
+    ],
+    ids=["name", "argument", "wrapper", "unhashable-key"],
+)
+def test_values_that_python_cannot_make_do_not_break_the_reader(format: str, text: str):
+    parse(format_named(format), text, [ODD])
+
+
+def test_digits_of_other_scripts_are_no_json_number():
+    raw = "<function=odd>\n<parameter=n>\n1\u0663\n</parameter>\n</function>"
+    assert calls(parse(format_named("qwen3-coder"), raw, [ODD])) == [("odd", {"n": "1\u0663"})]
+
+
+@pytest.mark.parametrize(("text", "number"), [("+5", 5), ("007", 7), ("-007", -7), ("000", 0)])
+def test_integers_as_programming_languages_write_them_are_read(text: str, number: int):
+    raw = f"<function=odd>\n<parameter=n>\n{text}\n</parameter>\n</function>"
+    assert calls(parse(format_named("qwen3-coder"), raw, [ODD])) == [("odd", {"n": number})]
+
+
+def test_an_id_of_null_is_no_id():
+    raw = '<tool_call>{"name": "get_time", "arguments": {}, "id": null}</tool_call>'
+    (call,) = parse(format_named("hermes"), raw, [TIME]).calls
+    assert call.id == ""

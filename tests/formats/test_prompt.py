@@ -32,6 +32,11 @@ CALLED = (
     Message.tool(Result("call_basel", "weather", {"rain": True})),
 )
 QWEN = catalogue()["qwen2.5-coder-1.5b"].template or ""
+NARROW = replace(GENERIC_XML, ids="[0-9]{2}")
+NUMBERED = (
+    "{% for m in messages %}{% for c in m.tool_calls or [] %}{{ c.function | tojson }}c{{ c.id }} {% endfor %}"
+    "{% if m.role == 'tool' %}{{ m.content }}r{{ m.tool_call_id }} {% endif %}{% endfor %}{{ tools }}"
+)
 QUOTING = "{{ messages | tojson }}{{ tools | tojson }}"
 
 
@@ -103,17 +108,20 @@ def test_an_id_that_fits_stays_and_another_becomes_one_that_fits_always_the_same
 def test_calls_and_results_still_belong_together_after_fitting_and_never_collide() -> None:
     calls = [Call("weather", {}, f"call_{number}") for number in range(12)]
     results = [Message.tool(Result(call.id, call.name, call.id)) for call in calls]
-    narrow = replace(GENERIC_XML, ids="[0-9]{2}")
-    source = (
-        "{% for m in messages %}{% for c in m.tool_calls or [] %}{{ c.function | tojson }}c{{ c.id }} {% endfor %}"
-        "{% if m.role == 'tool' %}{{ m.content }}r{{ m.tool_call_id }} {% endif %}{% endfor %}{{ tools }}"
-    )
-    words = prompt_for(Request((Message.assistant(calls=calls), *results)), (), Template(source), narrow).text.split()
+    words = prompt_for(Request((Message.assistant(calls=calls), *results)), (), Template(NUMBERED), NARROW).text.split()
     called = [word.rpartition("c")[2] for word in words if "c" in word and word.rpartition("}c")[1]]
     answered = [word.rpartition("r")[2] for word in words if word.startswith("call_")]
     assert called == answered
     assert len(set(called)) == 12
     assert all(len(id) == 2 and id.isdigit() for id in called)
+
+
+def test_more_calls_than_there_are_ids_still_make_a_prompt() -> None:
+    calls = [Call("weather", {}, f"call_{number}") for number in range(120)]
+    words = prompt_for(Request((Message.assistant(calls=calls),)), (), Template(NUMBERED), NARROW).text.split()
+    called = [word.rpartition("}c")[2] for word in words if "}c" in word]
+    assert len(called) == 120
+    assert len(set(called)) > 80
 
 
 @cache

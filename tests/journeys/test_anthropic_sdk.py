@@ -1,7 +1,7 @@
 """The real Anthropic client against the real application, over models that are told what to write and over a real one."""
 
 import json
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from dataclasses import replace
 from typing import Any
 
@@ -21,24 +21,17 @@ from callsmith.formats.layout import Format
 from callsmith.formats.prompt import fit_id
 from callsmith.formats.template import CHATML, Template
 from callsmith.formats.write import write
-from callsmith.models import open_model
 from callsmith.models.local import LocalModel
-from callsmith.models.opening import Options
-from callsmith.models.weights import fetch
 from callsmith.server.app import create_app
 from callsmith.tools.functions import Functions
 from callsmith.wire.anthropic_events import EventReader
 from callsmith.wire.anthropic_messages import SIGNATURE, MessagesRequest, write_request
 from callsmith.wire.sse import FrameReader
-from tests.journeys.test_openai_sdk import served
+from tests.journeys.told import CALLS, HERMES, HI, SAID, WHOLE
+from tests.serving import served
 
-WHOLE = 100_000
 CHUNKS = (1, 3, WHOLE)
 FORMATS = ("hermes", "qwen3-coder", "mistral", "pythonic", "harmony", "deepseek-v32")
-HERMES = format_named("hermes")
-SAID = "Let me look at that."
-CODE = "def f(x):\n    return \"{x}\" \\ '1'  # naïve 東京 🐈\n"
-HI: Any = [{"role": "user", "content": "hi"}]
 TOOLS: Any = [
     {
         "name": "write_file",
@@ -52,7 +45,6 @@ TOOLS: Any = [
     {"name": "now", "input_schema": {"type": "object", "properties": {}}, "defer_loading": True},
     {"type": "web_search_20250305", "name": "web_search"},
 ]
-CALLS: list[tuple[str, Any]] = [("write_file", {"path": "a.py", "content": CODE, "mode": 420}), ("now", {})]
 
 
 def client_of(app: Starlette) -> AsyncAnthropic:
@@ -374,16 +366,6 @@ async def test_a_failure_after_the_first_word_is_an_event_that_the_helper_raises
 
 
 # -- a real model on a real socket
-
-
-@pytest.fixture(scope="module")
-def small() -> Iterator[LocalModel]:
-    pytest.importorskip("llguidance")
-    pytest.importorskip("xllamacpp")
-    fetch("smollm2-135m")
-    model = open_model("smollm2-135m", Options(context=2048))
-    yield model
-    model.engine.close()
 
 
 def timer(name: str) -> Any:

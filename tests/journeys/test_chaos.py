@@ -5,12 +5,10 @@ import gc
 import json
 import random
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
-import uvicorn
 
 from callsmith.core.events import ModelEvent
 from callsmith.core.values import Request
@@ -20,6 +18,7 @@ from callsmith.formats.template import CHATML, Template
 from callsmith.models.local import LocalModel
 from callsmith.server.app import create_app
 from callsmith.server.service import Settings
+from tests.serving import served
 
 PATHS = ("/v1/chat/completions", "/v1/messages", "/v1/responses", "/api/chat", "/api/generate")
 AT_ONCE = 20
@@ -50,31 +49,15 @@ def told() -> Counted:
     return Counted(LocalModel(engine, format_named("hermes"), Template(CHATML)))
 
 
-@asynccontextmanager
-async def served(model: Counted) -> AsyncIterator[int]:
-    app = create_app({"m": model}, settings=Settings(largest_body=1024 * 1024, queue=AT_ONCE * 4))
-    server = uvicorn.Server(uvicorn.Config(app, port=0, log_level="critical", lifespan="off", timeout_keep_alive=1))
-    task = asyncio.create_task(server.serve())
-    while not server.started:
-        await asyncio.sleep(0.01)
-    try:
-        yield server.servers[0].sockets[0].getsockname()[1]
-    finally:
-        server.should_exit = True
-        server.force_exit = True
-        await task
-
-
 def head(path: str, length: int) -> bytes:
     return f"POST {path} HTTP/1.1\r\nhost: callsmith\r\nconnection: close\r\ncontent-length: {length}\r\n\r\n".encode()
 
 
 def body_of(path: str, *, stream: bool) -> bytes:
     messages = [{"role": "user", "content": "hi"}]
-    asked: dict[str, Any] = {
-        "/v1/responses": {"input": "hi", "store": False},
-        "/api/generate": {"prompt": "hi"},
-    }.get(path, {"messages": messages, "max_tokens": 1000})
+    asked: dict[str, Any] = {"/v1/responses": {"input": "hi", "store": False}, "/api/generate": {"prompt": "hi"}}.get(
+        path, {"messages": messages, "max_tokens": 1000}
+    )
     return json.dumps({"model": "m", "stream": stream, **asked}).encode()
 
 
@@ -165,7 +148,9 @@ def resident() -> int:
 
 async def check(requests: int, growth: int) -> None:
     model = told()
-    async with served(model) as port:
+    app = create_app({"m": model}, settings=Settings(largest_body=1024 * 1024, queue=AT_ONCE * 4))
+    async with served(app, force=True, timeout_keep_alive=1) as url:
+        port = int(url.rpartition(":")[2])
         await storm(port, requests // 5, seed=1)  # until everything that is loaded late is loaded
         await settled(model)
         tasks, before = len(asyncio.all_tasks()), resident()

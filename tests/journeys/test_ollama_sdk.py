@@ -1,7 +1,6 @@
 """The real Ollama client against the real application, over a model that is told what to write and over a real one."""
 
 import json
-from collections.abc import Iterator
 from typing import Any
 
 import httpx
@@ -15,17 +14,13 @@ from callsmith.core.values import Choice, Output
 from callsmith.engines.scripted import Scripted
 from callsmith.formats import format_named
 from callsmith.formats.template import CHATML, Template
-from callsmith.models import open_model
 from callsmith.models.local import LocalModel, Traits
-from callsmith.models.opening import Options
-from callsmith.models.weights import fetch
 from callsmith.server.app import create_app
 from callsmith.server.service import Settings
 from callsmith.tools.functions import Functions
-from tests.journeys.test_openai_sdk import CALLS, FORMATS, SAID, TOOLS, WHOLE, answer_text
-from tests.server.test_app import BONN, KOELN, Told, calls, says, weather
+from tests.journeys.told import CALLS, FORMATS, HI, SAID, TOOLS, WHOLE, answer_text
+from tests.server.told import BONN, KOELN, Told, calls, says, weather
 
-HI: Any = [{"role": "user", "content": "hi"}]
 SCHEMA: Any = {
     "type": "object",
     "properties": {"city": {"enum": ["Bonn", "Rome"]}, "people": {"type": "integer", "minimum": 0, "maximum": 999}},
@@ -202,16 +197,6 @@ async def test_a_slow_stream_is_kept_alive_with_empty_pieces():
 
 
 # -- a real model
-
-
-@pytest.fixture(scope="module")
-def small() -> Iterator[LocalModel]:
-    pytest.importorskip("llguidance")
-    pytest.importorskip("xllamacpp")
-    fetch("smollm2-135m")
-    model = open_model("smollm2-135m", Options(context=2048))
-    yield model
-    model.engine.close()
 
 
 @pytest.mark.weights

@@ -1,88 +1,36 @@
 """The real OpenAI client against the real application, over a model that is told what to write and over a real one."""
 
-import asyncio
 import json
 import random
 import time
-from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator
 from typing import Any
 
 import httpx2
 import openai
 import pytest
-import uvicorn
 from openai import AsyncOpenAI
-from starlette.applications import Starlette
 
-from callsmith.core.ports import Model
-from callsmith.core.values import Call
-from callsmith.engines.scripted import Scripted
 from callsmith.formats import format_named
-from callsmith.formats.layout import Format
-from callsmith.formats.prompt import fit_id
-from callsmith.formats.template import CHATML, Template
-from callsmith.formats.write import write
-from callsmith.models import open_model
 from callsmith.models.local import LocalModel
-from callsmith.models.opening import Options
-from callsmith.models.weights import fetch
-from callsmith.server.app import create_app
+from tests.journeys.told import (
+    CALLS,
+    FORMATS,
+    HERMES,
+    HI,
+    SAID,
+    TIMER,
+    TOOLS,
+    WHOLE,
+    answer_text,
+    app_of,
+    client_of,
+    function,
+    told,
+)
+from tests.serving import served
 
-WHOLE = 100_000
 CHUNKS = (1, 2, 3, 5, 11, WHOLE)
-FORMATS = ("hermes", "generic-xml", "qwen3-coder", "mistral", "pythonic", "harmony", "deepseek-v32", "gemma4", "minimax-m3")
-SAID = "Let me look at that."
-CODE = "def f(x):\n    return \"{x}\" \\ '1'  # naïve 東京 🐈\n"
-HI: Any = [{"role": "user", "content": "hi"}]
-TOOLS: Any = [
-    {
-        "type": "function",
-        "function": {
-            "name": "write_file",
-            "parameters": {
-                "type": "object",
-                "properties": {"path": {"type": "string"}, "content": {"type": "string"}, "mode": {"type": "integer"}},
-                "required": ["path", "content"],
-            },
-        },
-    },
-    {"type": "function", "function": {"name": "now"}},
-]
-CALLS = [("write_file", {"path": "a.py", "content": CODE, "mode": 420}), ("now", {})]
-
-
-def app_of(model: Model) -> Starlette:
-    return create_app({"m": model})
-
-
-def client_of(app: Starlette) -> AsyncOpenAI:
-    transport = httpx2.ASGITransport(app=app)
-    http = httpx2.AsyncClient(transport=transport, base_url="http://callsmith")
-    return AsyncOpenAI(base_url="http://callsmith/v1", api_key="none", http_client=http, max_retries=0)
-
-
-def told(format: Format, text: str, chunk: int) -> LocalModel:
-    return LocalModel(Scripted([text], chunk=chunk, repeat=True), format, Template(CHATML))
-
-
-def answer_text(format: Format) -> str:
-    calls = [Call(name, arguments, fit_id(f"call_{at}", format.ids)) for at, (name, arguments) in enumerate(CALLS)]
-    return write(format, calls, text=SAID)
-
-
-@asynccontextmanager
-async def served(app: Starlette) -> AsyncIterator[str]:
-    """The application on a real socket."""
-    server = uvicorn.Server(uvicorn.Config(app, port=0, log_level="critical", lifespan="off"))
-    task = asyncio.create_task(server.serve())
-    try:
-        while not server.started:
-            await asyncio.sleep(0.01)
-        yield f"http://127.0.0.1:{server.servers[0].sockets[0].getsockname()[1]}"
-    finally:
-        server.should_exit = True
-        await task
 
 
 def said_and_called(message: Any) -> tuple[str, list[tuple[str, Any]]]:
@@ -112,32 +60,6 @@ async def test_the_streaming_helper_puts_together_what_the_whole_answer_says(nam
 
 
 # -- a real model on a real socket
-
-
-@pytest.fixture(scope="module")
-def small() -> Iterator[LocalModel]:
-    pytest.importorskip("llguidance")
-    pytest.importorskip("xllamacpp")
-    fetch("smollm2-135m")
-    model = open_model("smollm2-135m", Options(context=2048))
-    yield model
-    model.engine.close()
-
-
-TIMER: Any = [
-    {
-        "type": "function",
-        "function": {
-            "name": "set_timer",
-            "parameters": {
-                "type": "object",
-                "properties": {"minutes": {"type": "integer", "minimum": 1, "maximum": 60}, "label": {"enum": ["tea", "eggs"]}},
-                "required": ["minutes", "label"],
-                "additionalProperties": False,
-            },
-        },
-    }
-]
 
 
 def check_timer(message: Any) -> None:
@@ -185,13 +107,9 @@ async def test_a_client_that_leaves_in_the_middle_frees_the_engine(small: LocalM
 
 @pytest.fixture
 async def simple() -> AsyncIterator[AsyncOpenAI]:
-    client = client_of(app_of(told(format_named("hermes"), "Hello.", WHOLE)))
+    client = client_of(app_of(told(HERMES, "Hello.", WHOLE)))
     yield client
     await client.close()
-
-
-def function(name: str, parameters: Any) -> Any:
-    return [{"type": "function", "function": {"name": name, "parameters": parameters}}]
 
 
 @pytest.mark.parametrize(
@@ -247,7 +165,7 @@ async def test_no_garbage_brings_the_server_down() -> None:
             return b"[" * 100_000
         return json.dumps({**good, **{key: chance.choice(junk) for key in chance.sample(list(good), 2)}}).encode()
 
-    async with served(app_of(told(format_named("hermes"), "Hello.", WHOLE))) as url, httpx2.AsyncClient(base_url=url) as http:
+    async with served(app_of(told(HERMES, "Hello.", WHOLE))) as url, httpx2.AsyncClient(base_url=url) as http:
         for _ in range(20):
             answer = await http.post("/v1/chat/completions", content=garbage(), headers={"content-type": "application/json"})
             assert answer.status_code < 500, answer.text

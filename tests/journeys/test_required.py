@@ -1,6 +1,6 @@
 """A call that must come comes, and is valid: over a real model, too small to call tools of its own accord."""
 
-from collections.abc import Iterator
+import asyncio
 from typing import Any
 
 import pytest
@@ -12,14 +12,9 @@ pytest.importorskip("xllamacpp")
 from callsmith.core.events import CallReady, ModelEvent, Stopped, Text, Unreadable
 from callsmith.core.schema import validate
 from callsmith.core.values import Choice, Message, Request, Sampling, Tool
-from callsmith.models import open_model
 from callsmith.models.local import LocalModel
-from callsmith.models.opening import Options
-from callsmith.models.weights import fetch
 
 pytestmark = pytest.mark.weights
-
-NAME = "smollm2-135m"
 
 
 def tool(name: str, description: str, required: str = "", **properties: Any) -> Tool:
@@ -63,16 +58,8 @@ TOOLS = (
 QUESTIONS = ("How is the weather in Köln?", "Please take care of it.", "My name is Ada.", "Book two seats from Bonn to Ulm.")
 
 
-@pytest.fixture(scope="module")
-def model() -> Iterator[LocalModel]:
-    fetch(NAME)
-    model = open_model(NAME, Options(context=2048))
-    yield model
-    model.engine.close()
-
-
 async def ask(model: LocalModel, number: int, tools: tuple[Tool, ...], choice: Choice, max_tokens: int = 600) -> list[ModelEvent]:
-    """One answer. Nothing is seeded, so that prompts are reused: whatever is drawn must hold."""
+    """One answer, of several at once. Nothing is seeded, so that prompts are reused: whatever is drawn must hold."""
     request = Request(
         (Message.user(QUESTIONS[number % len(QUESTIONS)]),),
         tools,
@@ -99,35 +86,35 @@ def only_call(events: list[ModelEvent], tools: tuple[Tool, ...]) -> str:
 async def check_required(model: LocalModel, rounds: int) -> None:
     for number, first in enumerate(TOOLS):
         offered = (first, *TOOLS[number + 1 :][: number % 3])
-        for _ in range(rounds):
-            only_call(await ask(model, number, offered, Choice("required")), offered)
+        for answer in await asyncio.gather(*(ask(model, number, offered, Choice("required")) for _ in range(rounds))):
+            only_call(answer, offered)
 
 
-async def test_forty_required_calls_come_and_are_valid(model: LocalModel) -> None:
-    await check_required(model, 5)
+async def test_forty_required_calls_come_and_are_valid(small: LocalModel) -> None:
+    await check_required(small, 5)
 
 
 @pytest.mark.slow
-async def test_two_hundred_required_calls_come_and_are_valid(model: LocalModel) -> None:
-    await check_required(model, 25)
+async def test_two_hundred_required_calls_come_and_are_valid(small: LocalModel) -> None:
+    await check_required(small, 25)
 
 
-async def test_the_tool_that_is_named_is_the_one_that_is_called(model: LocalModel) -> None:
-    for number, named in enumerate(TOOLS):
-        assert only_call(await ask(model, number, TOOLS, Choice.only(named.name)), TOOLS) == named.name
+async def test_the_tool_that_is_named_is_the_one_that_is_called(small: LocalModel) -> None:
+    asked = [ask(small, number, TOOLS, Choice.only(named.name)) for number, named in enumerate(TOOLS)]
+    assert [only_call(answer, TOOLS) for answer in await asyncio.gather(*asked)] == [named.name for named in TOOLS]
 
 
 async def check_none(model: LocalModel, count: int) -> None:
-    for number in range(count):
-        events = await ask(model, number * 4 // count, TOOLS, Choice("none"), max_tokens=30)
+    asked = [ask(model, number * 4 // count, TOOLS, Choice("none"), max_tokens=30) for number in range(count)]
+    for events in await asyncio.gather(*asked):
         assert not [event for event in events if not isinstance(event, Text | Stopped)]
         assert isinstance(events[-1], Stopped)
 
 
-async def test_where_no_call_is_wanted_none_comes(model: LocalModel) -> None:
-    await check_none(model, 10)
+async def test_where_no_call_is_wanted_none_comes(small: LocalModel) -> None:
+    await check_none(small, 10)
 
 
 @pytest.mark.slow
-async def test_where_no_call_is_wanted_none_comes_in_fifty_answers(model: LocalModel) -> None:
-    await check_none(model, 50)
+async def test_where_no_call_is_wanted_none_comes_in_fifty_answers(small: LocalModel) -> None:
+    await check_none(small, 50)

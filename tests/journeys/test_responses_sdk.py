@@ -2,12 +2,6 @@
 
 import asyncio
 import json
-import signal
-import socket
-import subprocess
-import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
@@ -23,32 +17,16 @@ from callsmith.core.values import Call
 from callsmith.engines.scripted import Scripted
 from callsmith.formats import format_named
 from callsmith.formats.template import CHATML, Template
-from callsmith.formats.write import write
 from callsmith.models.local import LocalModel
 from callsmith.server.app import create_app
 from callsmith.tools.functions import Functions
-from tests.journeys.test_openai_sdk import (
-    CALLS,
-    CODE,
-    SAID,
-    TIMER,
-    TOOLS,
-    WHOLE,
-    answer_text,
-    app_of,
-    client_of,
-    served,
-    small,
-    told,
-)
-from tests.server.test_app import Told, says
+from tests.journeys.told import CALLS, CODE, HERMES, SAID, TIMER, TOOLS, WHOLE, answer_text, app_of, calling, client_of, told
+from tests.server.told import Told, says
+from tests.serving import killed, served
 
 FORMATS = ("hermes", "generic-xml", "qwen3-coder", "mistral", "pythonic", "harmony", "deepseek-v32")
 CHUNKS = (1, 3, WHOLE)
 FLAT: Any = [{"type": "function", **tool["function"]} for tool in TOOLS]
-HERMES = format_named("hermes")
-
-__all__ = ["small"]  # the fixture
 
 
 def scripted(*replies: str, chunk: int = 4) -> tuple[AsyncOpenAI, Scripted]:
@@ -59,10 +37,6 @@ def scripted(*replies: str, chunk: int = 4) -> tuple[AsyncOpenAI, Scripted]:
 def said_and_called(response: Any) -> tuple[str, list[tuple[str, Any]]]:
     calls = [(item.name, json.loads(item.arguments)) for item in response.output if item.type == "function_call"]
     return response.output_text.strip(), calls
-
-
-def calling(*calls: Call, text: str = "") -> str:
-    return write(HERMES, list(calls), text=text)
 
 
 @pytest.mark.parametrize("chunk", CHUNKS)
@@ -256,40 +230,13 @@ async def test_a_malformed_request_is_told_which_field_is_wrong(given: Any, fiel
     assert refused.value.param == field
 
 
-PROGRAM = """
-import sys
-
-import uvicorn
-
-from callsmith import open_model
-from callsmith.server.app import create_app
-from callsmith.server.store import SqliteStore
-
-app = create_app({"m": open_model(f"scripted:{sys.argv[3]}")}, store=SqliteStore(sys.argv[1]))
-uvicorn.run(app, port=int(sys.argv[2]), log_level="critical", lifespan="off")
-"""
-
-
-@contextmanager
-def process(store: Path, says: str) -> Iterator[AsyncOpenAI]:
-    """A server in a process of its own, which is then killed."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    with subprocess.Popen([sys.executable, "-c", PROGRAM, str(store), str(port), says]) as server:
-        try:
-            yield AsyncOpenAI(base_url=f"http://127.0.0.1:{port}/v1", api_key="none", max_retries=8)
-        finally:
-            server.kill()
-    assert server.returncode == -signal.SIGKILL
-
-
 async def test_a_conversation_goes_on_after_the_server_was_killed(tmp_path: Path) -> None:
-    store = tmp_path / "store.db"
-    with process(store, "Noon.") as client:
+    with killed(tmp_path, "Noon.") as url:
+        client = AsyncOpenAI(base_url=f"{url}/v1", api_key="none", max_retries=0)
         async with client.responses.stream(model="m", input="What time is it?") as stream:
             first = await stream.get_final_response()
-    with process(store, "Tea time.") as client:
+    with killed(tmp_path, "Tea time.") as url:
+        client = AsyncOpenAI(base_url=f"{url}/v1", api_key="none", max_retries=0)
         assert (await client.responses.retrieve(first.id)).output_text == "Noon."
         second = await client.responses.create(model="m", input="And now?", previous_response_id=first.id)
         assert second.output_text == "Tea time."

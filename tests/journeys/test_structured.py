@@ -1,8 +1,9 @@
 """Structured answers: the real OpenAI client against the real application, and a real model too small to keep to a schema."""
 
+import asyncio
 import json
 import re
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from typing import Any, Literal
 
 import openai
@@ -13,12 +14,8 @@ from pydantic import BaseModel
 from callsmith.core.events import Stopped, Text
 from callsmith.core.schema import validate
 from callsmith.core.values import Message, Output, Request, Sampling
-from callsmith.formats import format_named
-from callsmith.models import open_model
 from callsmith.models.local import LocalModel
-from callsmith.models.opening import Options
-from callsmith.models.weights import fetch
-from tests.journeys.test_openai_sdk import HI, app_of, client_of, function, told
+from tests.journeys.told import HERMES, HI, app_of, client_of, function, told
 from tests.models.test_output import UNIQUE, model
 
 CITY: Any = function("get_weather", {"type": "object", "properties": {"city": {"enum": ["Bonn", "Ulm"]}}, "required": ["city"]})
@@ -41,7 +38,7 @@ class Drawing(BaseModel):
 
 async def test_the_parse_helper_gets_its_own_type():
     said = {"title": "A", "points": [{"x": 1, "label": "near"}], "note": None}
-    client = client_of(app_of(told(format_named("hermes"), json.dumps(said), 3)))
+    client = client_of(app_of(told(HERMES, json.dumps(said), 3)))
     answer = await client.chat.completions.parse(model="m", messages=HI, response_format=Drawing)
     assert answer.choices[0].message.parsed == Drawing.model_validate(said)
     async with client.chat.completions.stream(model="m", messages=HI, response_format=Drawing) as stream:
@@ -73,7 +70,7 @@ async def test_a_strict_answer_that_fails_twice_is_an_error_and_no_answer():
 
 
 async def test_two_constraints_on_one_answer_are_refused_and_both_are_named():
-    client = client_of(app_of(told(format_named("hermes"), "{}", 3)))
+    client = client_of(app_of(told(HERMES, "{}", 3)))
     with pytest.raises(openai.BadRequestError, match="response_format") as refused:
         await client.chat.completions.create(
             model="m", messages=HI, response_format={"type": "json_object"}, extra_body={"guided_choice": ["a"]}
@@ -93,16 +90,6 @@ async def test_a_policy_travels_as_a_field_of_its_own():
 
 
 # -- a real model
-
-
-@pytest.fixture(scope="module")
-def small() -> Iterator[LocalModel]:
-    pytest.importorskip("llguidance")
-    pytest.importorskip("xllamacpp")
-    fetch("smollm2-135m")
-    model = open_model("smollm2-135m", Options(context=2048))
-    yield model
-    model.engine.close()
 
 
 @pytest.fixture
@@ -146,25 +133,27 @@ async def said(model: LocalModel, number: int, output: Output, max_tokens: int =
 @pytest.mark.req("R74")
 @pytest.mark.req("R76")
 async def test_thirty_answers_fit_a_nested_schema(small: LocalModel):
-    for number in range(30):
-        text = await said(small, number, Output(PERSON))
+    for text in await asyncio.gather(*(said(small, number, Output(PERSON)) for number in range(30))):
         assert validate(PERSON, json.loads(text)) == [], text
 
 
 @pytest.mark.weights
 async def test_choices_patterns_and_grammars_are_kept_to(small: LocalModel):
     choices = ("yes", "no", "yes, but </answer> <|im_end|>")
-    for number in range(10):
-        assert await said(small, number, Output(choices=choices)) in choices
-        assert re.fullmatch(r"[A-Z]{3}-\d{2,4}", await said(small, number, Output(pattern=r"^[A-Z]{3}-\d{2,4}$")), re.ASCII)
-        text = await said(small, number, Output(grammar='start: WORD (" " WORD)~1..3 "."\nWORD: /[a-z]{1,8}/'))
-        assert re.fullmatch(r"[a-z]{1,8}( [a-z]{1,8}){1,3}\.", text)
+    pattern, grammar = r"^[A-Z]{3}-\d{2,4}$", 'start: WORD (" " WORD)~1..3 "."\nWORD: /[a-z]{1,8}/'
+    for output, fits in (
+        (Output(choices=choices), lambda text: text in choices),
+        (Output(pattern=pattern), lambda text: re.fullmatch(r"[A-Z]{3}-\d{2,4}", text, re.ASCII)),
+        (Output(grammar=grammar), lambda text: re.fullmatch(r"[a-z]{1,8}( [a-z]{1,8}){1,3}\.", text)),
+    ):
+        for text in await asyncio.gather(*(said(small, number, output) for number in range(10))):
+            assert fits(text), text
 
 
 @pytest.mark.weights
 async def test_an_answer_that_runs_out_of_room_is_closed_all_the_same(small: LocalModel):
-    for number in range(5):
-        assert isinstance(json.loads(await said(small, number, Output.json_object(), max_tokens=100)), dict)
+    for text in await asyncio.gather(*(said(small, number, Output.json_object(), max_tokens=100) for number in range(5))):
+        assert isinstance(json.loads(text), dict)
 
 
 @pytest.mark.weights

@@ -188,6 +188,9 @@ class Hub(BaseHTTPRequestHandler):
             self.end_headers()
         elif self.path == "/bytes":
             begin = int((self.headers.get("Range") or "bytes=0-").removeprefix("bytes=").rstrip("-"))
+            if begin >= len(CONTENT):
+                self.send_error(416)
+                return
             self.send_response(206 if begin else 200)
             self.send_header("Content-Length", str(len(CONTENT) - begin))
             self.end_headers()
@@ -228,6 +231,19 @@ def test_a_hub_file_is_fetched_resumed_and_checked_and_the_token_stays_with_the_
     path.unlink()
     with pytest.raises(Unavailable, match="damaged"):
         store.fetch("org/repo/model.gguf")
+
+
+def test_a_hub_file_that_had_come_whole_before_the_fetch_was_killed_is_taken(store: Store, hub_server: type[Hub]) -> None:
+    partial = store.folder / "hub" / "org" / "repo" / "model.gguf.partial"
+    partial.parent.mkdir(parents=True)
+    partial.write_bytes(CONTENT)
+    assert store.fetch("org/repo/model.gguf").read_bytes() == CONTENT
+    partial.with_suffix("").unlink()
+    partial.write_bytes(CONTENT + b"of another version")
+    with pytest.raises(Unavailable, match="damaged") as caught:
+        store.fetch("org/repo/model.gguf")
+    assert caught.value.retryable
+    assert store.fetch("org/repo/model.gguf").read_bytes() == CONTENT
 
 
 def test_a_hub_that_refuses_or_is_not_there_says_so(store: Store, hub_server: type[Hub], monkeypatch: pytest.MonkeyPatch) -> None:

@@ -13,7 +13,7 @@ ASKED = Request((Message.user("go"),))
 
 
 class Told:
-    """A model that gives the answers it was told, and remembers what it was asked."""
+    """A model that gives the answers it was told, the last one for ever, and remembers what it was asked."""
 
     def __init__(self, *answers: Sequence[ModelEvent]) -> None:
         self.answers = list(answers)

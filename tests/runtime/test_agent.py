@@ -14,7 +14,8 @@ from callsmith.core.values import Call, Message, Request, Result, Tool
 from callsmith.runtime.agent import NOBODY_TO_ASK, Agent
 from callsmith.runtime.conversation import Conversation
 from callsmith.runtime.execute import Limits
-from tests.runtime.test_conversation import ADA, SEE, Desk, Free, Told, calls, says
+from tests.runtime.desk import ADA, SEE, Desk, Free, Told
+from tests.runtime.fakes import calls, says
 
 ASK = Call("clerk", {"task": "Tell Ada."}, "a1")
 
@@ -112,6 +113,15 @@ async def test_without_a_folder_nobody_can_be_asked_inside():
     assert (await conversation.send("Tell Ada.")).text == "No."
     assert inner.asked[1].messages[-1].content == f"denied: {NOBODY_TO_ASK}"
     assert desk.done == []
+
+
+async def test_an_agent_that_wants_what_nobody_allows_again_and_again_comes_to_an_end():
+    inner = Told(*[calls(ADA)] * 40)
+    clerk = Agent("clerk", tools=Desk(), limits=Limits(iterations=3))
+    conversation = Conversation(Told(calls(ASK), says("No.")), clerk.as_toolset(inner))
+    assert (await conversation.send("Tell Ada.")).text == "No."
+    assert conversation.messages[2].content == "internal_error: clerk gave no answer"
+    assert len(inner.asked) == 4
 
 
 @pytest.mark.req("R94")

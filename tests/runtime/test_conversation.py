@@ -1,11 +1,8 @@
-"""Conversations: turns, pauses, saving and resuming, and no call with side effects run twice."""
+"""Conversations: turns, pauses, and words given to go on."""
 
 import asyncio
-import json
 import time
-from collections.abc import AsyncIterator, Sequence
-from pathlib import Path
-from typing import Any
+from collections.abc import AsyncIterator
 
 import pytest
 
@@ -27,85 +24,9 @@ from callsmith.core.values import Call, Choice, Message, Request, Result, Tool, 
 from callsmith.runtime.conversation import Conversation
 from callsmith.runtime.execute import Limits
 from callsmith.runtime.history import answered, joined
-
-SEND = Tool("send", side_effects=True)
-LOOK = Tool("look")
-
-
-class Told:
-    """A model that gives the answers it was told, and remembers what it was asked. An answer may be an error."""
-
-    def __init__(self, *answers: Sequence[ModelEvent] | Exception) -> None:
-        self.answers = list(answers)
-        self.asked: list[Request] = []
-
-    async def stream(self, request: Request) -> AsyncIterator[ModelEvent]:
-        self.asked.append(request)
-        answer = self.answers.pop(0)
-        if isinstance(answer, Exception):
-            raise answer
-        for event in answer:
-            await asyncio.sleep(0)
-            yield event
-
-
-class Desk:
-    """Tools that write down what they do. `send` asks first, unless it is granted; `look` does not."""
-
-    def __init__(self, *tools: Tool, expires: float | None = None) -> None:
-        self.done: list[str] = []
-        self.contexts: list[Context] = []
-        self._tools = tools or (SEND, LOOK)
-        self._expires = expires
-
-    async def tools(self) -> Sequence[Tool]:
-        return self._tools
-
-    async def call(self, call: Call, context: Context) -> AsyncIterator[ToolProgress | ConfirmationNeeded | Result]:
-        self.contexts.append(context)
-        decision = context.decisions.get(call.id)
-        if call.name == "send" and decision is None and "send" not in context.granted:
-            yield ConfirmationNeeded(f"ask {call.id}", call, "it has side effects", self._expires)
-            return
-        if isinstance(decision, Denied):
-            yield Result(call.id, call.name, f"denied: {decision.message}", ok=False, code="denied")
-            return
-        arguments = (decision.arguments if decision else None) or call.arguments
-        await context.starting()
-        self.done.append(f"{call.name} {arguments.get('to', '')}".strip())
-        yield Result(call.id, call.name, "done")
-
-
-class Free(Desk):
-    """The same tools; nobody is asked."""
-
-    async def call(self, call: Call, context: Context) -> AsyncIterator[ToolProgress | Result]:
-        self.contexts.append(context)
-        await context.starting()
-        self.done.append(f"{call.name} {call.arguments.get('to', '')}".strip())
-        yield Result(call.id, call.name, "done")
-
-
-class Stuck(Free):
-    """Its tools begin, and never end."""
-
-    async def call(self, call: Call, context: Context) -> AsyncIterator[ToolProgress | Result]:
-        async for item in super().call(call, context):
-            await asyncio.sleep(60)
-            yield item
-
-
-def calls(*made: Call, text: str = "") -> list[ModelEvent]:
-    said: list[ModelEvent] = [Text(text)] if text else []
-    return [*said, *(CallReady(index, call) for index, call in enumerate(made)), Stopped("calls", Usage(10, 5))]
-
-
-def says(text: str) -> list[ModelEvent]:
-    return [Text(text), Stopped("stop", Usage(20, 3))]
-
-
-EARLIER = Message.user("Earlier")
-ADA, BOB, SEE = Call("send", {"to": "Ada"}, "c1"), Call("send", {"to": "Bob"}, "c2"), Call("look", {}, "c3")
+from tests.runtime.desk import ADA, BOB, SEE, Desk, Free, Stuck, Told, tool_texts
+from tests.runtime.fakes import calls, says
+from tests.waiting import until
 
 
 def test_results_stand_in_the_order_of_their_calls():
@@ -122,10 +43,6 @@ def test_results_stand_in_the_order_of_their_calls():
     assert answered(twins, *nameless) == (*twins, *nameless)
 
 
-def tool_texts(conversation: Conversation) -> list[tuple[str, str]]:
-    return [(message.call_id, message.content) for message in conversation.messages if message.role == "tool"]
-
-
 @pytest.mark.req("R83")
 @pytest.mark.req("R84")
 @pytest.mark.req("R85")
@@ -134,17 +51,9 @@ async def test_turns_follow_one_another_with_all_that_was_said_and_done():
     model, desk = Told(calls(SEE, Call("look", {}, "c4"), text="Wait."), says("Two."), says("Bye.")), Free()
     conversation = Conversation(model, desk, instructions="Be brief.")
     reply = await conversation.send("How many?")
-    assert (reply.text, reply.reason, reply.pending, reply.calls, reply.usage) == ("Two.", "stop", (), (), Usage(30, 8))
+    assert (reply.text, reply.reason, reply.pending, reply.calls, reply.usage) == ("Two.", "stop", (), (), Usage(30, 8, 2, 1))
     assert (await conversation.send("Thanks.")).text == "Bye."
-    assert [message.role for message in conversation.messages] == [
-        "user",
-        "assistant",
-        "tool",
-        "tool",
-        "assistant",
-        "user",
-        "assistant",
-    ]
+    assert " ".join(message.role for message in conversation.messages) == "user assistant tool tool assistant user assistant"
     assert conversation.messages[1].calls == (SEE, Call("look", {}, "c4"))
     assert model.asked[2].messages == (Message.system("Be brief."), *conversation.messages[:-1])
     assert {request.session for request in model.asked} == {conversation.id}
@@ -353,8 +262,7 @@ async def test_a_cancelled_turn_leaves_no_call_without_a_result():
     model, desk = Told(calls(ADA, BOB, SEE, text="Now."), says("I see.")), Stuck()
     conversation = Conversation(model, desk)
     task = asyncio.create_task(conversation.send("Tell both."))
-    while len(desk.done) < 2:
-        await asyncio.sleep(0.001)
+    await until(lambda: len(desk.done) == 2)
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task
@@ -396,72 +304,6 @@ async def test_a_call_that_cannot_even_be_offered_leaves_what_waits_as_it_is():
     assert [call.id for call in conversation._ledger.open_calls] == ["c1"]
 
 
-async def test_a_saved_conversation_is_loaded_as_it_was(tmp_path: Path):
-    path, desk = tmp_path / "talk.json", Desk()
-    first = Conversation(Told(calls(ADA)), desk, instructions="Be brief.", subject="ada")
-    await first.send("Tell Ada.")
-    first.save(path)
-    model = Told(says("Sent."))
-    again = Conversation.load(path, model, desk)
-    assert (again.id, again.messages, again.pending) == (first.id, first.messages, first.pending)
-    assert (await again.decide("c1", Approved())).text == "Sent."
-    assert (model.asked[0].messages[0], desk.contexts[-1].subject) == (Message.system("Be brief."), "ada")
-    assert [one.name for one in tmp_path.iterdir()] == ["talk.json"]
-    assert path.stat().st_mode & 0o077 == 0
-
-
-async def test_a_file_that_is_no_conversation_is_refused(tmp_path: Path):
-    path = tmp_path / "talk.json"
-    for text, complaint in [("{", "not JSON"), ('{"version": 9}', "version: 9"), ("[]", "expected an object")]:
-        path.write_text(text)
-        with pytest.raises(UsageError, match=complaint):
-            Conversation.load(path, Told())
-    with pytest.raises(UsageError, match="cannot read"):
-        Conversation.load(tmp_path / "none", Told())
-    with pytest.raises(UsageError, match="there already"):
-        Conversation(Told(), journal=path)
-    with pytest.raises(UsageError, match="there already"):
-        Conversation(Told()).fork(journal=path)
-    with pytest.raises(UsageError, match="cannot write"):
-        Conversation(Told()).save(tmp_path / "none" / "talk.json")
-
-
-class Spy(Free):
-    """Sees what is on disk at the moment a tool runs."""
-
-    def __init__(self, path: Path, *tools: Tool) -> None:
-        super().__init__(*tools)
-        self._path = path
-        self.seen: list[dict[str, Any]] = []
-
-    async def call(self, call: Call, context: Context) -> AsyncIterator[ToolProgress | Result]:
-        async for item in super().call(call, context):
-            self.seen.append(json.loads(self._path.read_text()))
-            yield item
-
-
-async def test_a_call_is_in_the_journal_before_it_runs_and_its_result_before_the_next(tmp_path: Path):
-    path = tmp_path / "talk.json"
-    desk = Spy(path)
-    conversation = Conversation(Told(calls(ADA, BOB), says("Sent.")), desk, journal=path)
-    await conversation.send("Tell both.")
-    one, two = desk.seen
-    assert (one["started"], [message["role"] for message in one["messages"]]) == (["c1"], ["user", "assistant"])
-    assert (two["started"], [message["role"] for message in two["messages"]]) == (["c2"], ["user", "assistant", "tool"])
-    ended = json.loads(path.read_text())
-    assert "started" not in ended
-    assert ended["messages"][-1] == {"role": "assistant", "content": "Sent."}
-
-
-async def test_calls_to_which_the_model_gave_no_ids_are_in_the_journal_like_others(tmp_path: Path):
-    path = tmp_path / "talk.json"
-    desk = Spy(path)
-    await Conversation(Told(calls(Call("send"), Call("send")), says("Sent.")), desk, journal=path).send("Tell both.")
-    for seen in desk.seen:
-        assert seen["started"]
-        assert set(seen["started"]) <= {call["id"] for call in seen["messages"][1]["calls"]}
-
-
 async def test_a_long_result_is_cut_in_a_turn_that_was_cut_off_too():
     class Long(Free):
         async def call(self, call: Call, context: Context) -> AsyncIterator[ToolProgress | Result]:
@@ -473,100 +315,3 @@ async def test_a_long_result_is_cut_in_a_turn_that_was_cut_off_too():
         pass
     await events.aclose()
     assert tool_texts(conversation)[0][1].startswith("x" * 10 + "\n[Cut here")
-
-
-async def interrupted(path: Path, desk: Free, *made: Call, model: Told) -> Conversation:
-    """A conversation whose process went away while these calls ran, loaded again."""
-    events = Conversation(Told(calls(*made)), Stuck(*desk._tools), journal=path).stream("Go.")
-    while not isinstance(await anext(events), ToolStarted):
-        pass
-    task = asyncio.ensure_future(anext(events))
-    await asyncio.sleep(0.05)
-    kept = path.read_bytes()
-    task.cancel()
-    await asyncio.wait({task})
-    path.write_bytes(kept)
-    return Conversation.load(path, model, desk, journal=path)
-
-
-async def test_a_call_with_side_effects_that_was_interrupted_is_not_run_again(tmp_path: Path):
-    model, desk = Told(says("I am not sure.")), Free()
-    conversation = await interrupted(tmp_path / "talk.json", desk, ADA, SEE, model=model)
-    assert conversation.unfinished
-    assert (await conversation.resume()).text == "I am not sure."
-    assert desk.done == ["look"]
-    (first, text), (second, _) = tool_texts(conversation)
-    assert (first, second) == ("c1", "c3")
-    assert text.startswith("interrupted: ")
-    assert "may or may not" in text
-    assert model.asked[0].messages[-2].content == text
-
-
-async def test_an_interrupted_call_that_can_be_repeated_is(tmp_path: Path):
-    desk = Free(Tool("send", side_effects=True, idempotent=True))
-    conversation = await interrupted(tmp_path / "talk.json", desk, ADA, model=Told(says("Sent.")))
-    assert (await conversation.resume()).text == "Sent."
-    assert desk.done == ["send Ada"]
-
-
-async def test_a_decision_survives_a_restart(tmp_path: Path):
-    path, desk = tmp_path / "talk.json", Desk()
-    conversation = Conversation(Told(calls(ADA)), desk, journal=path)
-    await conversation.send("Tell Ada.")
-    conversation._ledger.decide(conversation.pending[0], Approved({"to": "Eve"}))  # and here the lights go out
-    again = Conversation.load(path, Told(says("Sent.")), desk)
-    assert again.pending == ()
-    assert (await again.resume()).text == "Sent."
-    assert desk.done == ["send Eve"]
-
-
-async def test_a_question_without_an_answer_is_answered_after_a_restart(tmp_path: Path):
-    path = tmp_path / "talk.json"
-    events = Conversation(Told([Text("Ye"), Stopped("stop")]), journal=path).stream("Hi")
-    await anext(events)
-    kept = path.read_bytes()
-    await events.aclose()
-    path.write_bytes(kept)
-    assert (await Conversation.load(path, Told(says("Yes.")), journal=path).resume()).text == "Yes."
-    assert [message["role"] for message in json.loads(path.read_text())["messages"]] == ["user", "assistant"]
-
-
-async def test_where_the_journal_cannot_be_written_no_tool_with_side_effects_runs(tmp_path: Path):
-    folder = tmp_path / "gone"
-    folder.mkdir()
-    desk = Free(SEND)
-    conversation = Conversation(Told(calls(ADA)), desk, journal=folder / "talk.json")
-    events = conversation.stream("Tell Ada.")
-    await anext(events)
-    (folder / "talk.json").unlink()
-    folder.rmdir()
-    with pytest.raises(UsageError, match="cannot write"):
-        async for _ in events:
-            pass
-    assert desk.done == []
-
-
-async def test_a_call_that_was_running_when_the_journal_failed_is_not_run_again(tmp_path: Path):
-    folder = tmp_path / "gone"
-    folder.mkdir()
-
-    class Breaking(Free):
-        async def call(self, call: Call, context: Context) -> AsyncIterator[ToolProgress | Result]:
-            async for item in super().call(call, context):
-                if call.name == "send":
-                    await asyncio.sleep(60)
-                while len(self.done) < 2:
-                    await asyncio.sleep(0.001)
-                for file in folder.iterdir():
-                    file.unlink()
-                folder.rmdir()
-                yield item
-
-    desk = Breaking()
-    conversation = Conversation(Told(calls(ADA, SEE), says("Hm.")), desk, journal=folder / "talk.json")
-    with pytest.raises(UsageError, match="cannot write"):
-        await conversation.send("Tell Ada.")
-    folder.mkdir()
-    assert (await conversation.resume()).text == "Hm."
-    assert desk.done == ["send Ada", "look"]
-    assert tool_texts(conversation)[0][1].startswith("interrupted: ")

@@ -1,6 +1,5 @@
 """The safety net for small models."""
 
-import asyncio
 from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import replace
 from typing import Any
@@ -24,6 +23,7 @@ from callsmith.runtime.habits import MOST_CALLS
 from callsmith.runtime.loop import run
 from callsmith.server.service import Service, Settings
 from callsmith.tools.functions import Functions, tool
+from tests.runtime.fakes import Told
 
 CITY = {"type": "object", "properties": {"city": {"type": "string", "description": "Where."}}, "required": ["city"]}
 WEATHER = Tool("weather", "The weather.", CITY)
@@ -31,24 +31,6 @@ CLOCK = Tool("clock", "The time of day.", {"type": "object", "properties": {"zon
 QUESTION = Message.user("What is the weather in Bonn?")
 
 SAYS = [Text("It is "), Text("mild."), Stopped("stop", Usage(10, 2))]
-
-
-class Told:
-    """A model that gives the answers it was told, the last one for ever, and remembers what it was asked."""
-
-    def __init__(self, *answers: Sequence[ModelEvent]) -> None:
-        self.answers = list(answers)
-        self.asked: list[Request] = []
-        self.closed = 0
-
-    async def stream(self, request: Request) -> AsyncIterator[ModelEvent]:
-        self.asked.append(request)
-        try:
-            for event in self.answers.pop(0) if len(self.answers) > 1 else self.answers[0]:
-                await asyncio.sleep(0)
-                yield event
-        finally:
-            self.closed += 1
 
 
 def calls(name: str, **arguments: Any) -> Call:

@@ -149,10 +149,7 @@ async def test_a_run_pauses_for_a_persons_word_and_is_taken_up_with_it():
     paused = await everything(model, toolset)
     turn = ended(paused)
     assert (turn.reason, turn.usage, len(model.asked), PAID) == ("confirmation", Usage(10, 5, 2, 1), 1, [])
-    assert turn.messages == (
-        Message.assistant("wait", calls=[PAYING, RATING]),
-        Message.tool(Result("r1", "rate", 7)),
-    )
+    assert turn.messages == (Message.assistant("wait", calls=[PAYING, RATING]), Message.tool(Result("r1", "rate", 7)))
     history = (*ASKED.messages, *turn.messages)
     assert unanswered(history) == (PAYING,)
 

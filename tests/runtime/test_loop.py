@@ -8,16 +8,7 @@ from collections.abc import AsyncIterator
 import pytest
 
 from callsmith.core.errors import UnknownName, UsageError
-from callsmith.core.events import (
-    Notice,
-    Stopped,
-    Text,
-    Thought,
-    ToolProgress,
-    ToolStarted,
-    TurnEnded,
-    Unreadable,
-)
+from callsmith.core.events import Notice, Stopped, Text, Thought, ToolProgress, ToolStarted, TurnEnded, Unreadable
 from callsmith.core.ports import Context
 from callsmith.core.values import Call, Choice, Message, Request, Result, Tool, Usage
 from callsmith.runtime.door import collect, run_sync

@@ -3,21 +3,18 @@
 import asyncio
 import json
 import time
-from collections.abc import AsyncIterator, Callable, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator
 from typing import Any
 
 import httpx2
 import openai
 import pytest
-import uvicorn
 from openai import AsyncOpenAI
 from pydantic import BaseModel
-from starlette.applications import Starlette
 
 from callsmith.core.errors import ModelError, Rejected, TimedOut, Unavailable, UsageError
-from callsmith.core.events import CallArguments, CallReady, CallStarted, ModelEvent, Stopped, Text, Thought
-from callsmith.core.values import Call, Choice, Message, Request, Tool, Usage
+from callsmith.core.events import ModelEvent, Stopped, Text, Thought
+from callsmith.core.values import Call, Choice, Message, Request, Tool
 from callsmith.runtime.execute import Limits
 from callsmith.server.app import create_app
 from callsmith.server.service import Settings
@@ -26,92 +23,8 @@ from callsmith.tools.wrap import Confirmed
 from callsmith.wire.openai_chat import ChatRequest, write_request
 from callsmith.wire.openai_chat_events import EventReader
 from callsmith.wire.sse import DONE, FrameReader
-
-HI: Any = [{"role": "user", "content": "hi"}]
-WEATHER: Any = {
-    "type": "function",
-    "function": {
-        "name": "weather",
-        "parameters": {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]},
-    },
-}
-
-
-class Told:
-    """A model that gives the answers it was told, in turn; an exception among the events is raised there."""
-
-    def __init__(self, *answers: Sequence[ModelEvent | Exception | float]) -> None:
-        self.answers = list(answers)
-        self.asked: list[Request] = []
-        self.open = 0
-
-    async def stream(self, request: Request) -> AsyncIterator[ModelEvent]:
-        self.asked.append(request)
-        self.open += 1
-        try:
-            for event in self.answers.pop(0) if len(self.answers) > 1 else self.answers[0]:
-                if isinstance(event, Exception):
-                    raise event
-                if isinstance(event, float):
-                    await asyncio.sleep(event)
-                else:
-                    yield event
-        finally:
-            self.open -= 1
-
-
-def says(*pieces: str) -> list[ModelEvent | Exception | float]:
-    return [*map(Text, pieces), Stopped("stop", Usage(7, 3, 2, 1))]
-
-
-def calls(*made: Call) -> list[ModelEvent | Exception | float]:
-    events: list[ModelEvent | Exception | float] = []
-    for index, call in enumerate(made):
-        middle = len(call.text) // 2
-        events += [CallStarted(index, call.name, call.id)]
-        events += [CallArguments(index, piece) for piece in (call.text[:middle], call.text[middle:])]
-        events += [CallReady(index, call)]
-    return [*events, Stopped("calls", Usage(7, 3))]
-
-
-BONN, KOELN = Call("weather", {"city": "Bonn"}, "c1"), Call("weather", {"city": "Köln"}, "c2")
-
-
-async def weather(city: str) -> str:
-    return f"sun in {city}"
-
-
-def http(app: Starlette) -> httpx2.AsyncClient:
-    transport = httpx2.ASGITransport(app=app, raise_app_exceptions=False)
-    return httpx2.AsyncClient(transport=transport, base_url="http://callsmith")
-
-
-def client(model: Told, **options: Any) -> AsyncOpenAI:
-    app = create_app({"m": model}, **options)
-    return AsyncOpenAI(base_url="http://callsmith/v1", api_key="ignored", http_client=http(app), max_retries=0)
-
-
-@asynccontextmanager
-async def served(model: Told, **options: Any) -> AsyncIterator[str]:
-    """The application on a real socket."""
-    config = uvicorn.Config(create_app({"m": model}, **options), port=0, log_level="critical", lifespan="off")
-    server = uvicorn.Server(config)
-    task = asyncio.create_task(server.serve())
-    try:
-        while not server.started:
-            await asyncio.sleep(0.01)
-        yield f"http://127.0.0.1:{server.servers[0].sockets[0].getsockname()[1]}"
-    finally:
-        server.should_exit = True
-        await task
-
-
-async def until(condition: Callable[[], bool], seconds: float = 5) -> None:
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline
-        await asyncio.sleep(0.01)
-
+from tests.server.told import BONN, HI, KOELN, WEATHER, Told, calls, client, http, listening, says, weather
+from tests.waiting import until
 
 # Answers
 
@@ -244,6 +157,8 @@ async def test_without_any_tools_there_is_only_text():
     [
         ({"messages": []}, 400, "messages"),
         ({"n": 17}, 400, "n"),
+        ({"temperature": -1}, 400, "temperature"),
+        ({"temperature": 10**400}, 400, "temperature"),
         ({"tool_choice": "required"}, 400, "tool_choice"),
         ({"tool_choice": {"name": "x"}, "tools": [WEATHER]}, 400, "tool_choice"),
         ({"model": "other"}, 404, "model"),
@@ -328,7 +243,7 @@ async def test_a_model_that_fails_at_once_is_an_http_error_and_the_server_goes_o
 @pytest.mark.parametrize("error", [Unavailable("gone"), ZeroDivisionError("secret")])
 async def test_a_model_that_fails_in_the_middle_of_a_stream_says_so_before_the_end(error: Exception):
     model = Told([Text("so far"), error], says("fine"))
-    async with served(model) as url, httpx2.AsyncClient(base_url=url) as asking:
+    async with listening(model) as url, httpx2.AsyncClient(base_url=url) as asking:
         response = await asking.post("/v1/chat/completions", json={"model": "m", "messages": HI, "stream": True})
         *_, last = FrameReader().feed(response.content)
         assert response.status_code == 200
@@ -353,7 +268,7 @@ async def test_the_client_library_raises_on_an_error_in_the_stream():
 @pytest.mark.parametrize("tools", [None, Functions(weather)])
 async def test_a_client_that_goes_away_stops_the_generation(stream: bool, tools: Functions | None):
     model = Told([Text("a"), 30.0, Text("b"), Stopped("stop")])
-    async with served(model, tools=tools) as url, httpx2.AsyncClient(base_url=url) as asking:
+    async with listening(model, tools=tools) as url, httpx2.AsyncClient(base_url=url) as asking:
         task = asyncio.create_task(
             asking.post("/v1/chat/completions", json={"model": "m", "messages": HI, "stream": stream}, timeout=30)
         )
@@ -364,7 +279,7 @@ async def test_a_client_that_goes_away_stops_the_generation(stream: bool, tools:
 
 async def test_a_client_that_stops_reading_half_way_stops_the_generation():
     model = Told([Text("a"), 30.0, Stopped("stop")])
-    async with served(model) as url:
+    async with listening(model) as url:
         asking = AsyncOpenAI(base_url=f"{url}/v1", api_key="-", max_retries=0)
         stream = await asking.chat.completions.create(model="m", messages=HI, stream=True)
         async for chunk in stream:
@@ -389,7 +304,7 @@ async def test_silence_is_filled_with_comments_that_clients_skip():
 
 async def test_pieces_are_sent_as_they_come():
     model = Told([Text("a"), 0.5, Text("b"), Stopped("stop")])
-    async with served(model) as url:
+    async with listening(model) as url:
         asking = AsyncOpenAI(base_url=f"{url}/v1", api_key="-", max_retries=0)
         came: dict[str, float] = {}
         async for chunk in await asking.chat.completions.create(model="m", messages=HI, stream=True):
@@ -476,6 +391,14 @@ async def test_a_run_that_used_up_its_tokens_ends_like_an_answer_that_was_too_lo
     asked = client(Told(calls(BONN), says("never")), tools=Functions(weather), settings=settings)
     answer = await asked.chat.completions.create(model="m", messages=HI)
     assert answer.choices[0].finish_reason == "length"
+
+
+async def test_the_stop_sequence_that_ended_an_answer_is_named_where_tools_ran_too():
+    model = Told(calls(BONN), [Text("one"), Stopped("stop", matched="two")])
+    async with http(create_app({"m": model}, tools=Functions(weather))) as asking:
+        ask = {"model": "m", "messages": HI, "max_tokens": 9, "stop_sequences": ["two"]}
+        answer = (await asking.post("/v1/messages", json=ask)).json()
+    assert (answer["stop_reason"], answer["stop_sequence"]) == ("stop_sequence", "two")
 
 
 async def test_every_chunk_of_text_is_written_alike_whatever_is_in_it() -> None:

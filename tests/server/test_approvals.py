@@ -1,14 +1,6 @@
 """Calls that wait for a person's word: kept, listed, answered over HTTP, gone on with, and never run twice."""
 
 import asyncio
-import json
-import signal
-import socket
-import subprocess
-import sys
-import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -16,25 +8,23 @@ import httpx2
 import pytest
 from starlette.applications import Starlette
 
-from callsmith.core.approval import Approved, Policy, Rule
+from callsmith.core.approval import Approved
 from callsmith.core.errors import Unavailable
 from callsmith.core.events import Text
-from callsmith.core.values import Call, Message, Request, Tool
+from callsmith.core.values import Call, Message
 from callsmith.server import approvals as kept
 from callsmith.server.app import create_app
 from callsmith.server.keys import new_key
-from callsmith.server.service import Service, Wanted, Wish
 from callsmith.server.settings import Key, Settings
 from callsmith.server.store import SqliteStore
-from callsmith.server.wishes import read_wanted, write_wanted
 from callsmith.tools.functions import Functions, tool
-from callsmith.tools.wrap import Confirmed, Merged, Renamed
-from callsmith.wire.fields import Fields
-from tests.server.sourced import Sourced
-from tests.server.test_app import HI, WEATHER, Told, calls, http, says, served, until
+from tests.server.told import HI, WEATHER, Told, calls, http, listening, says
+from tests.serving import ERASING, killed
+from tests.waiting import until
 
 PAY, TIP = Call("pay", {"euros": 5}, "p1"), Call("tip", {"euros": 1}, "t1")
 CHAT = "/v1/chat/completions"
+ASKING: Any = {"messages": HI}
 
 
 class Shop:
@@ -262,7 +252,7 @@ async def test_a_model_that_fails_afterwards_does_not_undo_what_was_decided():
 
 async def test_a_client_that_leaves_does_not_stop_what_it_approved():
     shop, model = Shop(seconds=0.5), Told(calls(PAY), says("Done."))
-    async with served(model, tools=shop.tools) as url, httpx2.AsyncClient(base_url=url) as asking:
+    async with listening(model, tools=shop.tools) as url, httpx2.AsyncClient(base_url=url) as asking:
         (id,) = await asked(asking)
         with pytest.raises(httpx2.ReadTimeout):
             await asking.post(f"/v1/approvals/{id}", json={"approve": True}, timeout=0.2)
@@ -289,20 +279,39 @@ async def test_the_clients_own_calls_go_back_while_one_of_the_servers_waits():
     assert shop.paid == [("pay", 5)]
 
 
+async def test_text_and_calls_before_the_pause_are_what_the_model_is_told_afterwards():
+    shop, model = Shop(), Told([Text("I will pay."), *calls(PAY)], says("Done."))
+    async with http(create_app({"m": model}, tools=shop.tools)) as asking:
+        (id,) = await asked(asking)
+        await answer(asking, id, approve=True)
+    assert model.asked[1].messages[1] == Message.assistant("I will pay.", calls=[PAY])
+
+
 # Waiting
 
 
-async def lines_of(asking: httpx2.AsyncClient, path: str, body: Any, lines: list[str]) -> None:
-    async with asking.stream("POST", path, json=body) as response:
-        assert response.status_code == 200
-        async for line in response.aiter_lines():
-            lines.append(line)
+async def waiting_stream(
+    asking: httpx2.AsyncClient, path: str = CHAT, body: Any = ASKING
+) -> tuple[asyncio.Task[None], list[str]]:
+    """A stream that waits for a word, read until it says so, and its lines so far."""
+    lines: list[str] = []
+
+    async def read() -> None:
+        wanted = {"model": "m", "stream": True, "wait_for_approval": True, **body}
+        async with asking.stream("POST", path, json=wanted) as response:
+            assert response.status_code == 200
+            async for line in response.aiter_lines():
+                lines.append(line)
+
+    reading = asyncio.create_task(read())
+    await until(lambda: any("confirm_" in line for line in lines))
+    return reading, lines
 
 
 @pytest.mark.parametrize(
     ("path", "body"),
     [
-        (CHAT, {"messages": HI}),
+        (CHAT, ASKING),
         ("/v1/responses", {"input": "hi"}),
         ("/v1/messages", {"messages": HI, "max_tokens": 9}),
         ("/api/chat", {"messages": HI}),
@@ -311,11 +320,8 @@ async def lines_of(asking: httpx2.AsyncClient, path: str, body: Any, lines: list
 async def test_a_stream_that_waits_goes_on_when_the_word_comes(path: str, body: Any):
     shop, model = Shop(), Told(calls(PAY), says("All done."))
     settings = Settings(keep_alive=0.05)
-    async with served(model, tools=shop.tools, settings=settings) as url, httpx2.AsyncClient(base_url=url) as asking:
-        lines: list[str] = []
-        wanted = {"model": "m", "stream": True, "wait_for_approval": True, **body}
-        reading = asyncio.create_task(lines_of(asking, path, wanted, lines))
-        await until(lambda: any("confirm_" in line for line in lines))
+    async with listening(model, tools=shop.tools, settings=settings) as url, httpx2.AsyncClient(base_url=url) as asking:
+        reading, lines = await waiting_stream(asking, path, body)
         seen = len(lines)
         await until(lambda: len(lines) > seen + 3)  # it is kept alive
         assert not reading.done()
@@ -332,14 +338,11 @@ async def test_the_word_may_be_given_to_another_process(tmp_path: Path):
     shop, model = Shop(), Told(calls(PAY), says("All done."))
     store = str(tmp_path / "store.db")
     async with (
-        served(model, tools=shop.tools, store=SqliteStore(store)) as url,
+        listening(model, tools=shop.tools, store=SqliteStore(store)) as url,
         httpx2.AsyncClient(base_url=url) as asking,
         http(create_app({"m": Told(says("never"))}, tools=Shop().tools, store=SqliteStore(store))) as elsewhere,
     ):
-        lines: list[str] = []
-        wanted = {"model": "m", "messages": HI, "stream": True, "wait_for_approval": True}
-        reading = asyncio.create_task(lines_of(asking, CHAT, wanted, lines))
-        await until(lambda: any("confirm_" in line for line in lines))
+        reading, lines = await waiting_stream(asking)
         (waiting,) = await listed(elsewhere)
         assert (await answer(elsewhere, waiting["id"], approve=True))["answer"] is None
         await asyncio.wait_for(reading, 5)
@@ -358,11 +361,8 @@ async def test_a_stream_waits_no_longer_than_an_approval_stands():
 
 async def test_where_nobody_waits_any_more_the_word_itself_goes_on_with_the_run():
     shop, model = Shop(), Told(calls(PAY), says("Done."))
-    async with served(model, tools=shop.tools) as url, httpx2.AsyncClient(base_url=url) as asking:
-        lines: list[str] = []
-        wanted = {"model": "m", "messages": HI, "stream": True, "wait_for_approval": True}
-        reading = asyncio.create_task(lines_of(asking, CHAT, wanted, lines))
-        await until(lambda: any("confirm_" in line for line in lines))
+    async with listening(model, tools=shop.tools) as url, httpx2.AsyncClient(base_url=url) as asking:
+        reading, _ = await waiting_stream(asking)
         reading.cancel()
         await asyncio.wait({reading})
         (waiting,) = await listed(asking)
@@ -373,11 +373,8 @@ async def test_where_nobody_waits_any_more_the_word_itself_goes_on_with_the_run(
 
 async def test_a_call_that_was_running_when_its_stream_was_left_is_not_run_again():
     shop, model = Shop(seconds=30), Told(calls(PAY), says("Done."))
-    async with served(model, tools=shop.tools) as url, httpx2.AsyncClient(base_url=url) as asking:
-        lines: list[str] = []
-        wanted = {"model": "m", "messages": HI, "stream": True, "wait_for_approval": True}
-        reading = asyncio.create_task(lines_of(asking, CHAT, wanted, lines))
-        await until(lambda: any("confirm_" in line for line in lines))
+    async with listening(model, tools=shop.tools) as url, httpx2.AsyncClient(base_url=url) as asking:
+        reading, _ = await waiting_stream(asking)
         (waiting,) = await listed(asking)
         await answer(asking, waiting["id"], approve=True)
         await until(lambda: len(shop.paid) == 1)
@@ -416,80 +413,18 @@ async def test_what_waits_outlives_the_server(tmp_path: Path):
     assert [one.name for one in again.tools] == ["pay", "tip"]
 
 
-PROGRAM = """
-import sys, time
-from pathlib import Path
-
-import uvicorn
-
-from callsmith import open_model
-from callsmith.server import approvals
-from callsmith.server.app import create_app
-from callsmith.server.store import SqliteStore
-from callsmith.tools.functions import Functions, tool
-
-approvals.LEASE = 0.6
-folder, port, says, hang = Path(sys.argv[1]), int(sys.argv[2]), sys.argv[3], sys.argv[4] == "hang"
-
-
-@tool(side_effects=True)
-def pay(euros: int) -> str:
-    with (folder / "paid").open("a") as file:
-        file.write(f"{euros}\\n")
-    if hang:
-        time.sleep(60)
-    return f"paid {euros}"
-
-
-app = create_app(
-    {"m": open_model(f"scripted:{says}")}, tools=Functions(pay), store=SqliteStore(str(folder / "store.db"))
-)
-uvicorn.run(app, port=port, log_level="critical", lifespan="off")
-"""
-
-
-@contextmanager
-def killed(folder: Path, says: str, *, hang: bool = False) -> Iterator[httpx2.AsyncClient]:
-    """A server in a process of its own, which is then killed."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    with subprocess.Popen([sys.executable, "-c", PROGRAM, str(folder), str(port), says, "hang" if hang else ""]) as server:
-        try:
-            until_it_listens(port)
-            yield httpx2.AsyncClient(base_url=f"http://127.0.0.1:{port}", timeout=20)
-        finally:
-            server.kill()
-    assert server.returncode == -signal.SIGKILL
-
-
-def until_it_listens(port: int) -> None:
-    deadline = time.monotonic() + 30
-    while True:
-        try:
-            socket.create_connection(("127.0.0.1", port), 1).close()
-            return
-        except OSError:
-            assert time.monotonic() < deadline
-            time.sleep(0.05)
-
-
-CALL = '<tool_call>\n<name>pay</name>\n<arguments>{"euros": 5}</arguments>\n</tool_call>'
-
-
 async def test_a_call_that_was_running_when_the_server_was_killed_is_not_run_again(tmp_path: Path):
-    paid = tmp_path / "paid"
-    with killed(tmp_path, CALL, hang=True) as asking:
+    erased = tmp_path / "erased"
+    with killed(tmp_path, ERASING, hang=True) as url:
+        asking = httpx2.AsyncClient(base_url=url, timeout=20)
         (id,) = await asked(asking)
         deciding = asyncio.create_task(asking.post(f"/v1/approvals/{id}", json={"approve": True}))
-        for _ in range(400):
-            if paid.exists():
-                break
-            await asyncio.sleep(0.05)
+        await until(erased.exists, seconds=20)
         assert (await asking.get(f"/v1/approvals/{id}")).json()["status"] == "running"
     with pytest.raises(httpx2.TransportError):
         await deciding
-    with killed(tmp_path, "I do not know.") as asking:
+    with killed(tmp_path, "I do not know.") as url:
+        asking = httpx2.AsyncClient(base_url=url, timeout=20)
         assert (await asking.get(f"/v1/approvals/{id}")).json()["status"] == "running"
         await asyncio.sleep(0.7)  # until nobody can be at it any more
         assert (await asking.post(f"/v1/approvals/{id}", json={"approve": False})).status_code == 409
@@ -497,7 +432,7 @@ async def test_a_call_that_was_running_when_the_server_was_killed_is_not_run_aga
         assert (done["status"], done["result"]["code"]) == ("done", "interrupted")
         assert done["answer"]["text"] == "I do not know."
         assert (await asking.post(f"/v1/approvals/{id}", json={"approve": True})).status_code == 409
-    assert paid.read_text() == "5\n"
+    assert erased.read_text() == "a\n"
 
 
 async def test_a_call_that_was_approved_but_not_begun_runs_when_it_is_approved_once_more(monkeypatch: pytest.MonkeyPatch):
@@ -528,98 +463,3 @@ async def test_a_run_is_held_by_one_and_a_hold_that_nobody_keeps_up_lapses(monke
         await asyncio.sleep(0.4)
         async with approvals.held("r") as taken:
             assert taken
-
-
-# Which tools, under which rules
-
-
-def read(path: str) -> str:
-    return f"read {path}"
-
-
-@tool(side_effects=True)
-def write(path: str) -> str:
-    return f"wrote {path}"
-
-
-FILES = Renamed(Sourced("mcp:files", read, write), lambda name: f"files_{name}")
-EVERYTHING = Confirmed(Merged(FILES, Sourced("mcp:disk", read), Functions(read)), Policy(side_effects="auto"))
-
-
-async def offered(model: Told, wish: Wish, tools: Any = EVERYTHING, request: Request | None = None) -> list[Any]:
-    service = Service({"m": model}, tools, Settings())
-    return [event async for event in service.happening(model, request or Request((Message.user("hi"),)), wish)]
-
-
-@pytest.mark.parametrize(
-    ("wanted", "names"),
-    [
-        ((Wanted("files"),), ["files_read", "files_write"]),
-        ((Wanted("mcp:files", ("read",)),), ["files_read"]),
-        ((Wanted("files", ("files_w*",)), Wanted("python")), ["files_write", "python_read"]),
-        ((Wanted("files", read_only=True),), ["files_read"]),
-    ],
-)
-async def test_only_the_tools_that_are_wanted_are_offered(wanted: Any, names: list[str]):
-    model = Told(says("ok"))
-    await offered(model, Wish(wanted=wanted))
-    assert [one.name for one in model.asked[0].tools] == names
-
-
-async def test_tools_are_known_by_the_name_they_have_where_they_come_from():
-    twice = Renamed(Renamed(Functions(read), {"read": "a"}), {"a": "b"})
-    assert [(one.name, one.original) for one in await twice.tools()] == [("b", "read")]
-    assert [(one.name, one.original) for one in await Functions(read).tools()] == [("read", "")]
-
-
-async def test_a_source_that_is_not_there_is_an_error_that_names_those_that_are():
-    with pytest.raises(Exception, match="'mail' is no source of tools on this server; there are: disk, files, python"):
-        await offered(Told(says("ok")), Wish(wanted=(Wanted("mail"),)))
-
-
-async def test_wanted_tools_stand_beside_those_of_the_client():
-    model = Told(says("ok"))
-    await offered(model, Wish(wanted=(Wanted("disk"),)), request=Request((Message.user("hi"),), (Tool("own"),)))
-    assert [one.name for one in model.asked[0].tools] == ["own", "mcp_disk_read"]
-
-
-@pytest.mark.parametrize(
-    ("policy", "asks"),
-    [
-        (Policy(otherwise="ask", side_effects="ask"), True),
-        (Policy((Rule("ask", "read"),), "auto", "auto"), True),
-        (Policy((Rule("ask", "write"),), "auto", "auto"), False),
-        (Policy((Rule("auto", "read"),), "ask", "ask"), False),
-        (Policy((), "auto", "auto", (Policy(otherwise="ask"),)), True),
-        (Policy((Rule("ask", sources="mcp:disk"),), "auto", "auto"), False),
-        (None, False),
-    ],
-)
-@pytest.mark.parametrize("tools", [EVERYTHING, Merged(FILES, Sourced("mcp:disk", read))])
-async def test_a_request_can_tighten_the_rules_for_what_it_wants_and_for_nothing_else(policy: Any, asks: bool, tools: Any):
-    wish = Wish(wanted=(Wanted("files", policy=policy), Wanted("disk")))
-    disk = next(one.name for one in await tools.tools() if one.source == "mcp:disk")
-    for name, waits in (("files_read", asks), (disk, False)):
-        events = await offered(Told(calls(Call(name, {"path": "x"}, "c")), says("ok")), wish, tools)
-        assert any(type(event).__name__ == "ConfirmationNeeded" for event in events) is waits, name
-
-
-async def test_a_request_cannot_loosen_the_rules():
-    strict = Confirmed(FILES, Policy())
-    wish = Wish(wanted=(Wanted("files", policy=Policy((), "auto", "auto")),))
-    events = await offered(Told(calls(Call("files_write", {"path": "x"}, "c")), says("ok")), wish, strict)
-    assert any(type(event).__name__ == "ConfirmationNeeded" for event in events)
-
-
-def test_what_is_wanted_is_kept_and_read_back():
-    policy = Policy((Rule("ask", "r*", "mcp:*", True, reason="so"),), "deny", "auto", (Policy(otherwise="ask"),))
-    for wanted in (Wanted("files"), Wanted("files", ("a", "b"), policy, True)):
-        assert read_wanted(Fields(json.loads(json.dumps(write_wanted(wanted))))) == wanted
-
-
-async def test_text_and_calls_before_the_pause_are_what_the_model_is_told_afterwards():
-    shop, model = Shop(), Told([Text("I will pay."), *calls(PAY)], says("Done."))
-    async with http(create_app({"m": model}, tools=shop.tools)) as asking:
-        (id,) = await asked(asking)
-        await answer(asking, id, approve=True)
-    assert model.asked[1].messages[1] == Message.assistant("I will pay.", calls=[PAY])

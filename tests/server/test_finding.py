@@ -7,7 +7,7 @@ from callsmith.runtime.finding import FIND
 from callsmith.server.settings import Llm, Settings
 from tests.runtime.fakes import Handlers, hello
 from tests.runtime.many import MANY
-from tests.server.test_app import HI, WEATHER, Told, calls, client, says
+from tests.server.told import HI, WEATHER, Told, calls, client, says
 
 SEARCH = Call(FIND, {"query": "current weather"}, "a")
 BONN = Call("current_weather", {"city": "Bonn"}, "b")

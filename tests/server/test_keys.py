@@ -12,7 +12,7 @@ from callsmith.server.app import create_app
 from callsmith.server.keys import found, hash_of, new_key
 from callsmith.server.settings import Key, Settings
 from callsmith.tools.functions import Functions, tool
-from tests.server.test_app import HI, Told, calls, http, says
+from tests.server.told import HI, Told, calls, http, says
 
 ALICE, BOB = "sk-alice", "sk-bob"
 KEYS = {"alice": Key(hash_of(ALICE)), "bob": Key(hash_of(BOB), models=("m*",), tools=("clock",))}
@@ -105,6 +105,16 @@ async def test_a_key_opens_only_its_models():
     assert [answer.status_code for answer in (mine, theirs, shown, anthropic)] == [200, 403, 403, 403]
     assert anthropic.json()["error"]["type"] == "permission_error"
     assert len(all_of_them.json()["data"]) == 2
+
+
+async def test_who_may_use_no_model_sees_an_empty_list_in_every_dialect():
+    async with http(create_app({"secret": Told(says("a"))}, settings=SETTINGS)) as asking:
+        openai = await asking.get("/v1/models", headers=bearer(BOB))
+        anthropic = await asking.get("/v1/models", headers={**bearer(BOB), "anthropic-version": "2023-06-01"})
+        ollama = await asking.get("/api/tags", headers=bearer(BOB))
+    assert openai.json() == {"object": "list", "data": []}
+    assert anthropic.json() == {"data": [], "has_more": False, "first_id": None, "last_id": None}
+    assert ollama.json() == {"models": []}
 
 
 @pytest.mark.parametrize(("key", "tools"), [(ALICE, ["clock", "safe"]), (BOB, ["clock"])])

@@ -15,7 +15,7 @@ from callsmith.server.settings import Llm, Settings
 from callsmith.tools.functions import Functions, tool
 from callsmith.tools.wrap import Confirmed
 from callsmith.wire.tool_events import Extras, read_extras, write_extras
-from tests.server.test_app import BONN, HI, KOELN, WEATHER, Told, calls, client, says
+from tests.server.told import BONN, HI, KOELN, WEATHER, Told, calls, client, says
 
 MIXED = {"tool_mode": "mixed"}
 EVENTS = {"tool_events": True}

@@ -25,7 +25,8 @@ from callsmith.server.logs import Lines
 from callsmith.server.settings import Key, Log, Settings
 from callsmith.tools.functions import Functions
 from callsmith.wire.sse import FrameReader
-from tests.server.test_app import HI, Told, calls, client, http, says, until
+from tests.server.told import HI, Told, calls, client, http, says
+from tests.waiting import until
 
 ASK = {"model": "m", "messages": [{"role": "user", "content": "my secret"}]}
 

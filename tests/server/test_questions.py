@@ -15,7 +15,7 @@ from callsmith.server.questions import Questions
 from callsmith.server.store import SqliteStore
 from callsmith.tools.mcp import McpHost
 from callsmith.tools.mcp.questions import Answering
-from tests.server.test_app import HI, Told, calls, http, says
+from tests.server.told import HI, Told, calls, http, says
 from tests.tools.mcp.trying import call, plain
 
 CHAT = {"model": "m", "messages": HI}

@@ -25,7 +25,8 @@ from callsmith.tools.functions import Functions
 from callsmith.wire.openai_responses import ResponsesRequest, write_request
 from callsmith.wire.openai_responses_events import EventReader
 from callsmith.wire.sse import FrameReader
-from tests.server.test_app import BONN, KOELN, Told, calls, http, says, served, until, weather
+from tests.server.told import BONN, KOELN, Told, calls, http, listening, says, weather
+from tests.waiting import until
 
 WEATHER: Any = {"type": "function", "name": "weather", "parameters": {"type": "object", "properties": {"city": {}}}}
 
@@ -142,7 +143,7 @@ async def test_an_answer_is_stored_before_its_end_is_told():
             await super().put(*documents, durable=durable)
 
     async with (
-        served(Told(says("one")), store=Slow()) as url,
+        listening(Told(says("one")), store=Slow()) as url,
         httpx2.AsyncClient(base_url=url) as asking,
         asking.stream("POST", "/v1/responses", json={"model": "m", "input": "a", "stream": True}) as response,
     ):
@@ -207,7 +208,7 @@ async def test_the_items_of_a_request_are_listed_in_pages():
         rest = (await asking.get(path, params={"after": ids[-1]})).json()
         assert ([item["id"] for item in rest["data"]], rest["has_more"]) == (ids[-2::-1], False)
         assert (rest["first_id"], rest["last_id"]) == (ids[-2], ids[0])
-        for wrong in ({"limit": "0"}, {"limit": "x"}, {"after": "nope"}):
+        for wrong in ({"limit": "0"}, {"limit": "x"}, {"limit": "9" * 5000}, {"after": "nope"}):
             assert (await asking.get(path, params=wrong)).status_code == 400
         assert (await asking.get("/v1/responses/nope/input_items")).status_code == 404
 
@@ -237,7 +238,7 @@ def running_id(data: bytes) -> str:
 async def test_an_answer_being_streamed_can_be_cancelled_and_keeps_what_was_said():
     model = Told([Text("so far"), 30.0, *says("never")])
     async with (
-        served(model) as url,
+        listening(model) as url,
         httpx2.AsyncClient(base_url=url, timeout=20) as asking,
         asking.stream("POST", "/v1/responses", json={"model": "m", "input": "a", "stream": True}) as response,
     ):
@@ -271,7 +272,7 @@ async def test_what_is_over_or_unknown_cannot_be_cancelled():
 @pytest.mark.parametrize("stream", [False, True])
 async def test_a_client_that_goes_away_stops_the_generation_and_leaves_nothing(stream: bool):
     store, model = SqliteStore(), Told([Text("a"), 30.0, *says("b")])
-    async with served(model, store=store) as url, httpx2.AsyncClient(base_url=url) as asking:
+    async with listening(model, store=store) as url, httpx2.AsyncClient(base_url=url) as asking:
         body = {"model": "m", "input": "hi", "stream": stream}
         task = asyncio.create_task(asking.post("/v1/responses", json=body, timeout=30))
         await until(lambda: model.open == 1)
@@ -293,7 +294,7 @@ async def test_a_model_that_fails_at_once_is_an_http_error(stream: bool):
 @pytest.mark.parametrize("error", [Unavailable("gone"), ZeroDivisionError("secret")])
 async def test_a_model_that_fails_in_the_middle_of_a_stream_ends_it_as_failed(error: Exception):
     store = SqliteStore()
-    async with served(Told([Text("so far"), error]), store=store) as url, httpx2.AsyncClient(base_url=url) as asking:
+    async with listening(Told([Text("so far"), error]), store=store) as url, httpx2.AsyncClient(base_url=url) as asking:
         response = await asking.post("/v1/responses", json={"model": "m", "input": "a", "stream": True})
     frames = FrameReader().feed(response.content)
     assert frames[-1].event == "response.failed"
@@ -325,6 +326,11 @@ async def test_a_store_that_fails_is_told_and_does_not_look_like_an_answer_that_
         ("POST", "", {"model": "n", "input": "a"}, 404, "model"),
         ("POST", "", {"model": "m", "input": "a", "tool_choice": "required"}, 400, "tool_choice"),
         ("POST", "", {"model": "m", "input": [{"type": "item_reference", "id": "x"}]}, 400, "input.0.id"),
+        ("POST", "", {"model": "m", "input": [{"type": "mcp_approval_request", "id": []}]}, 400, "input.0.id"),
+        *(
+            ("POST", "", {"model": "m", "input": [{"type": kind, "approval_request_id": {}}]}, 400, "input.0.approval_request_id")
+            for kind in ("mcp_approval_response", "mcp_call")
+        ),
         ("POST", "", [], 400, None),
         ("GET", "/nope", None, 404, None),
         ("DELETE", "/nope", None, 404, None),

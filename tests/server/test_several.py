@@ -13,7 +13,7 @@ from callsmith.core.values import Request, Usage
 from callsmith.server.app import create_app
 from callsmith.server.transport import merged
 from callsmith.tools.functions import Functions
-from tests.server.test_app import BONN, HI, KOELN, WEATHER, Told, calls, client, http, says, weather
+from tests.server.told import BONN, HI, KOELN, WEATHER, Told, calls, client, http, says, weather
 
 
 @pytest.mark.parametrize("stream", [False, True])

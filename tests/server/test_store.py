@@ -162,6 +162,19 @@ async def test_after_a_kill_all_that_was_acknowledged_is_there_and_nothing_is_th
     store.close()
 
 
+async def test_a_disk_that_is_full_is_told_and_once_there_is_room_all_goes_on(tmp_path: Path):
+    store, path = SqliteStore(str(tmp_path / "store.db")), tmp_path / "store.db"
+    with sqlite3.connect(path) as base:  # SQLite itself ends a transaction for which there is no room
+        base.execute("CREATE TRIGGER no BEFORE INSERT ON documents BEGIN SELECT RAISE(ROLLBACK, 'the disk is full'); END")
+    with pytest.raises(Unavailable, match="the disk is full"):
+        await store.put(Document("a", "1", None))
+    with sqlite3.connect(path) as base:
+        base.execute("DROP TRIGGER no")
+    await store.put(Document("a", "2", None))
+    assert list(await store.get("a", "1", "2")) == ["2"]
+    store.close()
+
+
 def test_a_place_that_cannot_be_written_is_told_at_once(tmp_path: Path):
     with pytest.raises(Unavailable, match="cannot keep anything in"):
         SqliteStore(str(tmp_path / "none" / "store.db"))

@@ -1,11 +1,13 @@
 """Frames of words, of which most is written once, are those that would be written one by one."""
 
 import asyncio
+import json
 from collections.abc import AsyncIterator, Callable
 from typing import Any
 
 import pytest
 
+from callsmith.core.errors import Unavailable
 from callsmith.core.events import (
     CallReady,
     CallStarted,
@@ -139,3 +141,19 @@ async def test_whoever_cancels_the_task_of_a_response_is_not_taken_for_a_stop() 
         with pytest.raises(asyncio.CancelledError):
             await reading
         answer = Answer(told(), writer(), keep, {})
+
+
+async def test_where_the_end_cannot_be_stored_all_that_was_said_is_told_and_then_the_failure() -> None:
+    async def told() -> AsyncIterator[ModelEvent]:
+        yield Text("an event: \n\nevent: x")
+        yield Stopped("stop")
+
+    async def fail(response: Json) -> None:
+        raise Unavailable("the disk is full")
+
+    reader = FrameReader()
+    sent = [json.loads(frame.data) async for piece in Answer(told(), writer(), fail, {}).frames() for frame in reader.feed(piece)]
+    assert [one["sequence_number"] for one in sent] == list(range(len(sent)))
+    assert [one["type"] for one in sent[-3:]] == ["response.content_part.done", "response.output_item.done", "response.failed"]
+    assert sent[-1]["response"]["error"]["message"] == "the disk is full"
+    assert sent[-1]["response"]["output"] == [sent[-2]["item"]]

@@ -14,7 +14,8 @@ from callsmith.core.events import CallArguments, CallReady, CallStarted, ModelEv
 from callsmith.core.values import Call, Choice, Message, Output, Request, Sampling, Tool, Usage
 from callsmith.wire.ollama import OllamaRequest, read_chat, read_generate, write_chat, write_error
 from callsmith.wire.ollama_events import Heading, LineReader, LineWriter, write_response
-from tests.wire.test_openai_chat import CALLS, ODD, requests
+from tests.wire.drawn import CALLS, bodies
+from tests.wire.test_openai_chat import requests
 
 HI = [{"role": "user", "content": "hi"}]
 ADD = {"type": "function", "function": {"name": "add", "description": "Add.", "parameters": {"type": "object"}}}
@@ -54,8 +55,7 @@ def test_options_are_sampling_and_how_a_model_is_loaded_is_skipped():
 
 
 @pytest.mark.parametrize(
-    ("spelled", "output"),
-    [(None, None), ("", None), ("json", Output.json_object()), (SCHEMA, Output(SCHEMA))],
+    ("spelled", "output"), [(None, None), ("", None), ("json", Output.json_object()), (SCHEMA, Output(SCHEMA))]
 )
 def test_the_format_is_the_output(spelled: Any, output: Output | None):
     assert read(format=spelled).output == output
@@ -157,12 +157,7 @@ def test_an_error_is_one_text(error: Exception, status: int):
     assert isinstance(failure.body["error"], str)
 
 
-KNOWN = st.sampled_from(
-    ["messages", "tools", "tool_choice", "options", "format", "think", "stream", "prompt", "system", "keep_alive"]
-)
-
-
-@given(st.dictionaries(KNOWN, ODD, max_size=5) | ODD)
+@given(bodies("messages tools tool_choice options format think stream prompt system keep_alive"))
 @settings(max_examples=200, deadline=None)
 def test_no_body_whatever_makes_reading_fail_otherwise_than_by_a_usage_error(body: Any):
     for attempt in (body, {"model": "m", "messages": HI, "prompt": "hi", **body} if isinstance(body, dict) else body):

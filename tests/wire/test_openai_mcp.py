@@ -125,11 +125,7 @@ WAITS = "waiting: this call has not been run, for nobody has approved it yet"
             [Message.assistant(calls=[call("r")]), told("r", "gone")],
             {},
         ),
-        (
-            [USER, asking("r"), USER],
-            [Message.assistant(calls=[call("r")]), told("r", WAITS), Message.user("hi")],
-            {},
-        ),
+        ([USER, asking("r"), USER], [Message.assistant(calls=[call("r")]), told("r", WAITS), Message.user("hi")], {}),
         (
             [USER, asking("r"), USER, word("r", True)],
             [Message.user("hi"), Message.assistant(calls=[call("r")])],

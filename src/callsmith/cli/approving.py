@@ -7,9 +7,10 @@ import shlex
 import subprocess
 import sys
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from threading import Lock
 from typing import TYPE_CHECKING, cast
 
 from callsmith.core.approval import Approved, Decision, Denied
@@ -32,14 +33,26 @@ class Approver:
 
     console: "Console"
     yes: bool = False
+    _lock: Lock = field(default_factory=Lock, init=False)  # two questions at once would get each other's answers
+
+    @property
+    def attended(self) -> bool:
+        """Whether there is somebody who sees the questions."""
+        return not self.yes and sys.stdin.isatty()
 
     def decide(self, pending: Iterable[ConfirmationNeeded]) -> dict[str, Decision]:
         """The user's words, by call id."""
-        return {asked.call.id: self._decide(asked) for asked in pending}
+        with self._lock:
+            return {asked.call.id: self._decide(asked) for asked in pending}
 
     async def answer(self, question: Question) -> Reply:
         """What the user says to a server that asks something in the middle of a call."""
-        return await asyncio.to_thread(self._answer, question)
+
+        def alone() -> Reply:
+            with self._lock:
+                return self._answer(question)
+
+        return await asyncio.to_thread(alone)
 
     def _answer(self, question: Question) -> Reply:
         told = f"? {question.server} asks: {question.message}"
@@ -50,13 +63,12 @@ class Approver:
         fields = cast("Mapping[str, Mapping[str, Json]]", (question.schema or {}).get("properties") or {})
         given: dict[str, Json] = {}
         try:
-            for name, field in fields.items():
-                words = _plain(str(field.get("title") or field.get("description") or name))
-                if typed := input(f"  {words} [{json.dumps(field.get('default', ''))}]: ").strip():
-                    given[name] = _typed(typed, field)
-            return (
-                Reply("accept", given) if input("  Send it? y(es), n(o): ").strip().lower() in ("y", "yes") else Reply("decline")
-            )
+            for name, wanted in fields.items():
+                words = _plain(str(wanted.get("title") or wanted.get("description") or name))
+                if typed := input(f"  {words} [{json.dumps(wanted.get('default', ''))}]: ").strip():
+                    given[name] = _typed(typed, wanted)
+            agreed = input("  Send it? y(es), n(o): ").strip().lower() in ("y", "yes")
+            return Reply("accept", given) if agreed else Reply("decline")
         except (EOFError, KeyboardInterrupt):
             self.console.out("")
             return Reply("cancel")
@@ -95,12 +107,15 @@ class Approver:
     def _edit(self, typed: str, arguments: Mapping[str, Json]) -> Mapping[str, Json] | None:
         """Other arguments: from behind the word, from the user's editor, or from the next line. None: not to be had."""
         text = typed.strip()
-        if not text and (editor := os.environ.get("VISUAL") or os.environ.get("EDITOR")):
-            text = _edited(editor, json.dumps(arguments, ensure_ascii=False, indent=2))
-        elif not text:
-            text = input("  The arguments, as JSON: ")
         try:
+            if not text and (editor := os.environ.get("VISUAL") or os.environ.get("EDITOR")):
+                text = _edited(editor, json.dumps(arguments, ensure_ascii=False, indent=2))
+            elif not text:
+                text = input("  The arguments, as JSON: ")
             changed = json.loads(text)
+        except OSError as error:
+            self.console.out(f"  The editor cannot be used: {error}", style="red", highlight=False)
+            return None
         except (ValueError, RecursionError) as error:
             self.console.out(f"  That is not JSON: {error}", style="red", highlight=False)
             return None
@@ -111,7 +126,7 @@ class Approver:
 
 
 def _typed(text: str, schema: Mapping[str, Json]) -> Json:
-    """What was typed, as the kind of value that is wanted; the server complains about what does not fit."""
+    """What was typed, as the kind of value that is wanted; what does not fit is asked for again."""
     if schema.get("type") == "string":
         return text
     try:

@@ -1,7 +1,7 @@
 """`callsmith chat`: talk to a model in the terminal, watch it call tools, and be asked before it does something."""
 
 import sys
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncIterator, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
 from importlib import import_module
@@ -29,8 +29,8 @@ from callsmith.cli.options import (
     named_format,
 )
 from callsmith.core.choice import policy_named
-from callsmith.core.errors import CallsmithError
-from callsmith.core.values import Choice, Sampling, Tool
+from callsmith.core.errors import CallsmithError, LimitReached
+from callsmith.core.values import Choice, Sampling
 
 if TYPE_CHECKING:
     import asyncio
@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     from callsmith.runtime.conversation import Conversation, Settings
     from callsmith.runtime.telemetry import Recorder
 
+MOST_UNSEEN = 25  # confirmations that a turn may want where no person gives them
 HELP = "/reset forgets the conversation, /save FILE keeps it, /tools lists the tools, /quit ends (or Ctrl-D)."
 
 
@@ -127,8 +128,8 @@ class Opening:
     toolset: "Toolset"
     settings: "Settings"
     save: Path | None
-    recorder: "Recorder | None" = None
-    name: str = ""
+    recorder: "Recorder | None"
+    name: str
 
     def conversation(self, *, anew: bool) -> "Conversation":
         """The one of the file, if there is such a file and nobody wants another."""
@@ -185,14 +186,19 @@ class Talk:
             case "/save" if rest.strip():
                 self.conversation.save(rest.strip())
             case "/tools":
-                for tool in self.runner.run(_listed(self.opening.toolset)):
+                for tool in self.runner.run(self.opening.toolset.tools()):
                     summary = tool.description.partition("\n")[0]
                     self.console.out(f"{tool.name}({', '.join(tool.parameters.get('properties', ()))}): {summary}")
             case _:
                 self.console.out(HELP)
 
     def _ask(self) -> None:
+        """Ask until nothing waits. Each word begins the rounds of calls anew: where nobody sees it, that comes to an end too."""
+        words = 0
         while pending := self.conversation.pending:
+            words += 1
+            if words > MOST_UNSEEN and not self.approver.attended:
+                raise LimitReached("confirmations", f"the model has asked for {MOST_UNSEEN} confirmations in one turn")
             self._show(self.conversation.stream_resume(self.approver.decide(pending)))
 
     def _show(self, events: "AsyncIterator[RunEvent]") -> None:
@@ -224,10 +230,6 @@ def _converse(talk: Talk, spec: str) -> None:
             talk.console.out("\n(stopped)", style="dim")
         except CallsmithError as error:
             typer.secho(f"error: {error}", err=True, fg="red")
-
-
-async def _listed(toolset: "Toolset") -> "Sequence[Tool]":
-    return await toolset.tools()
 
 
 def _lines() -> Iterator[str]:

@@ -1,8 +1,6 @@
 """`callsmith doctor`: whether everything is there that a server needs, and what to do about what is not."""
 
 import json
-import os
-import socket
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -14,14 +12,13 @@ from typing import TYPE_CHECKING, Annotated, Literal, TypeAlias
 import typer
 
 from callsmith.cli.options import ConfigOption, ModelOption
-from callsmith.core.errors import CallsmithError, MissingExtra, ModelError
+from callsmith.core.errors import CallsmithError, MissingExtra, ModelError, Unavailable
 
 if TYPE_CHECKING:
     from callsmith.server.settings import Settings
 
 Verdict: TypeAlias = Literal["ok", "warn", "fail"]
 
-OLDEST = (3, 11)
 EXTRAS = {
     "llama": ("llguidance", "numpy", "xllamacpp"),
     "server": ("msgspec", "starlette", "uvicorn", "prometheus-client"),
@@ -59,7 +56,7 @@ def doctor(
 def _findings(model: str | None, config: Path | None, url: str | None) -> Iterator[Finding]:
     from callsmith.models.catalogue import default_model
 
-    yield _python()
+    yield Finding("ok", "python", ".".join(map(str, sys.version_info[:3])))  # an older one could not read this
     yield from _extras()
     yield _attempt("llama.cpp", _library)
     yield _attempt("grammars", _grammars)
@@ -71,13 +68,6 @@ def _findings(model: str | None, config: Path | None, url: str | None) -> Iterat
         yield _port(settings.host, settings.port)
     if url:
         yield _reachable(url)
-
-
-def _python() -> Finding:
-    told = ".".join(map(str, sys.version_info[:3]))
-    if sys.version_info[:2] < OLDEST:
-        return Finding("fail", "python", told, f"Install Python {'.'.join(map(str, OLDEST))} or newer.")
-    return Finding("ok", "python", told)
 
 
 def _extras() -> Iterator[Finding]:
@@ -187,15 +177,13 @@ def free_memory() -> int | None:
 
 
 def _port(host: str, port: int) -> Finding:
+    from callsmith.cli.serve import bound
+
     try:
-        family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0]
-        with socket.socket(family, kind, protocol) as listener:
-            if os.name != "nt":
-                listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            listener.bind(address)
-    except OSError as error:
+        bound(host, port).close()
+    except Unavailable as error:
         mend = "If that is not your server: callsmith serve --port 0 takes a free one."
-        return Finding("warn", "port", f"{host}:{port}: {error.strerror or error}", mend)
+        return Finding("warn", "port", error.message, mend)
     return Finding("ok", "port", f"{host}:{port} is free")
 
 

@@ -18,15 +18,9 @@ from callsmith.tools.mcp.host import NOBODY
 from callsmith.tools.mcp.supervised import STANDARD_REFRESH
 
 if TYPE_CHECKING:
-    from callsmith.server.settings import Mcp
     from callsmith.tools.mcp.questions import Answering
 
 ONE = "mcp"  # what the server of --mcp-command is called
-
-
-def configured(mcp: "Mcp") -> tuple[ServerConfig, ...]:
-    """The servers of the settings."""
-    return servers(mcp.config and Path(mcp.config), mcp.command, mcp.args)
 
 
 def servers(config: Path | str | None, command: str | None, args: Sequence[str]) -> tuple[ServerConfig, ...]:

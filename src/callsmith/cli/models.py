@@ -26,18 +26,16 @@ def list_models(
     if as_json:
         typer.echo(json.dumps(rows, ensure_ascii=False, indent=2))
         return
-    from rich import box
-    from rich.console import Console
-    from rich.table import Table
     from rich.text import Text
 
     from callsmith.cli.fetching import size
+    from callsmith.cli.tools import print_table
 
-    table = Table("name", "model", "size", "licence", "installed", box=box.SIMPLE_HEAD)
+    lines: list[tuple[Any, ...]] = []
     for row in rows:
         name = Text(row["name"], "bold") + Text(" (default)" if row["default"] else "", "dim")
-        table.add_row(name, Text(row["title"]), size(row["size"]), row["licence"], "yes" if row["path"] else "no")
-    Console().print(table)
+        lines.append((name, Text(row["title"]), size(row["size"]), row["licence"], "yes" if row["path"] else "no"))
+    print_table(("name", "model", "size", "licence", "installed"), lines)
 
 
 @models_app.command("fetch")

@@ -157,7 +157,7 @@ def _serve(settings: "Settings") -> None:
     from dataclasses import replace
 
     from callsmith.cli.fetching import ensure
-    from callsmith.cli.mcp_servers import configured, host_of
+    from callsmith.cli.mcp_servers import host_of, servers
     from callsmith.cli.toolsets import load_toolset
     from callsmith.models.catalogue import default_model
     from callsmith.runtime.trace_file import TraceFile
@@ -169,7 +169,8 @@ def _serve(settings: "Settings") -> None:
 
     llm = settings.llm
     toolset = load_toolset(llm.tools) if llm.tools else None
-    servers = configured(settings.mcp)
+    mcp = settings.mcp
+    asked = servers(mcp.config, mcp.command, mcp.args)
     settings = replace(settings, recorders=(TraceFile(Path(settings.log.trace)),) if settings.log.trace else ())
     with bound(settings.host, settings.port) as listener:
         if not settings.keys and not is_loopback(settings.host):
@@ -182,7 +183,7 @@ def _serve(settings: "Settings") -> None:
             banner = _banner(url_of(settings.host, listener.getsockname()[1]), alias, served)
             with closing(SqliteStore(settings.store or ":memory:")) as store:
                 answering = Answering(Questions(store, settings.approval_seconds).ask, served)
-                host = host_of(servers, answering, settings.mcp.tool_refresh_seconds) if servers else None
+                host = host_of(asked, answering, mcp.tool_refresh_seconds) if asked else None
                 app = create_app({alias: served}, tools=toolset, settings=settings, store=store, mcp=host)
                 _run(Draining(app), listener, banner, settings)
         finally:

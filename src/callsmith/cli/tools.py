@@ -146,7 +146,7 @@ def _print_tools(rows: list[dict[str, Any]], costs: _Costs) -> None:
         )
         for row in rows
     ]
-    _print_table(("tool", "arguments", "side effects", "tokens", "what it does"), lines)
+    print_table(("tool", "arguments", "side effects", "tokens", "what it does"), lines)
     for source in dict.fromkeys(row["source"] for row in rows):
         own = [row["tokens"] for row in rows if row["source"] == source]
         typer.echo(f"{source or 'others'}: {len(own)} tools, {about}{sum(own)} tokens")
@@ -185,7 +185,7 @@ def _print_report(selection: "Selection") -> None:
     ]
     typer.echo(f"{selection.turns} turns")
     if lines:
-        _print_table(("tool", *COUNTS, "mean time", "tokens"), lines)
+        print_table(("tool", *COUNTS, "mean time", "tokens"), lines)
     typer.echo(f"Never called: {', '.join(selection.never_called) or 'none'}")
     typer.echo(f"Often invalid: {', '.join(selection.often_invalid) or 'none'}")
     typer.echo("Confused:" if selection.confused else "Confused: none")
@@ -213,7 +213,7 @@ def _as_json(selection: "Selection") -> dict[str, Any]:
     }
 
 
-def _print_table(heads: tuple[str, ...], lines: list[tuple[Any, ...]]) -> None:
+def print_table(heads: tuple[str, ...], lines: list[tuple[Any, ...]]) -> None:
     from rich import box
     from rich.console import Console
     from rich.table import Table

@@ -14,9 +14,7 @@ from typing import Any, cast
 
 from callsmith.core.errors import UnknownName, UsageError
 from callsmith.core.ports import Toolset
-from callsmith.tools.functions import Functions
-
-MARK = "__callsmith_tool__"  # what @tool leaves on a function
+from callsmith.tools.functions import MARK, Functions
 
 
 def load_toolset(spec: str) -> Toolset:

@@ -53,7 +53,9 @@ class Transcript:
             case Notice(text):
                 self._line("notice", f"! {text}", "yellow")
             case Stopped(reason):
-                self._stopped(reason == "length")
+                if reason == "length":
+                    self._line("notice", "! the answer was cut off: no tokens left", "yellow")
+                self._end_line()
             case TurnEnded():
                 self._end_line()
             case ToolStarted() | ConfirmationNeeded():
@@ -64,11 +66,6 @@ class Transcript:
     def _result(self, result: Result) -> None:
         text = result.text if len(result.text) <= LONGEST_RESULT else f"{result.text[:LONGEST_RESULT]} …"
         self._line("result", f"← {result.name}: {text}", "green" if result.ok else "red")
-
-    def _stopped(self, cut: bool) -> None:
-        if cut:
-            self._line("notice", "! the answer was cut off: no tokens left", "yellow")
-        self._end_line()
 
     def _write(self, kind: str, text: str, style: str) -> None:
         """Go on where the last piece of the same kind ended."""

@@ -1,5 +1,7 @@
-"""Habits of schemas that are not JSON Schema but are meant as it: `nullable` of OpenAPI, the names Python gives to types."""
+"""Habits of schemas that are not JSON Schema but are meant as it: `nullable` of OpenAPI, the names Python gives to types,
+references to names that no address may have (`#/definitions/List<string>`)."""
 
+import re
 from typing import Any, cast
 
 # What tools made from Python signatures call their types. `any` is no type at all.
@@ -15,6 +17,9 @@ PYTHON_TYPES = {
     "NoneType": "null",
     "any": None,
 }
+
+
+_UNSAFE = re.compile(r"[^A-Za-z0-9\-._~:/?#@!$&'()*+,;=%]")  # not in an address
 
 
 def json_types(schema: Any) -> list[str] | None:
@@ -35,4 +40,18 @@ def is_modern(schema: Any) -> bool:
     kind = schema.get("type")
     kinds = cast(list[Any], kind) if isinstance(kind, list) else [] if kind is None else [kind]
     nullable = schema.get("nullable") is True and kinds and "null" not in kinds
-    return not nullable and not any(isinstance(one, str) and one in PYTHON_TYPES for one in kinds)
+    spelled = not any(isinstance(one, str) and one in PYTHON_TYPES for one in kinds)
+    return not nullable and spelled and not _UNSAFE.search(str(schema.get("$ref", "")))
+
+
+def put_right(schema: dict[str, Any]) -> None:
+    """Say its type, and what it refers to, as JSON Schema does."""
+    if "type" in schema:
+        types = json_types(schema)
+        schema["type"] = types
+        if types is None:
+            del schema["type"]
+    if isinstance(reference := schema.get("$ref"), str):
+        schema["$ref"] = _UNSAFE.sub(
+            lambda found: "".join(f"%{byte:02X}" for byte in found[0].encode(errors="replace")), reference
+        )

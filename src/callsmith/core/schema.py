@@ -9,6 +9,7 @@ document and never over the network.
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from copy import deepcopy
 from dataclasses import dataclass
 from functools import lru_cache
@@ -16,7 +17,7 @@ from typing import Any, cast
 
 import jsonschema_rs
 
-from callsmith.core.dialect import is_modern, json_types
+from callsmith.core.dialect import is_modern, put_right
 from callsmith.core.errors import UnsupportedSchema, UsageError
 from callsmith.core.values import Json, Schema
 
@@ -111,10 +112,7 @@ def modern(schema: Schema) -> Schema:
     copy = deepcopy(schema)
     for _, inner in subschemas(copy):
         if not is_modern(inner):
-            types = json_types(inner)
-            cast(dict[str, Json], inner).update({"type": types} if types else {})
-            if types is None:
-                del cast(dict[str, Json], inner)["type"]
+            put_right(cast(dict[str, Json], inner))
     return copy
 
 
@@ -150,23 +148,16 @@ def _compiled(text: str) -> jsonschema_rs.Validator:
         raise UnsupportedSchema("", "", "a schema is a JSON object")
     document = cast(dict[str, Json], modern(cast(Schema, schema)))
     try:
-        return _compile(document, None)
+        return jsonschema_rs.validator_for(document, retriever=_stay_here)
     except jsonschema_rs.ValidationError as error:
         first = error
     except ValueError as error:
         raise UnsupportedSchema("", "", str(error)) from None
-    try:
-        # A list under `items` and the like: a draft 7 habit, common where `$schema` is missing or not a draft's address.
-        return _compile(document, jsonschema_rs.Draft7)
-    except jsonschema_rs.ValidationError:
-        raise _unsupported(document, first) from None
-
-
-def _compile(schema: dict[str, Json], draft: int | None) -> jsonschema_rs.Validator:
-    if draft is None:
-        return jsonschema_rs.validator_for(schema, retriever=_stay_here)
-    without = {key: value for key, value in schema.items() if key != "$schema"}
-    return jsonschema_rs.Draft7Validator(without, retriever=_stay_here)
+    # A list under `items`, a bound that is `true`: habits of older drafts, common where `$schema` is missing or not theirs.
+    for draft in (jsonschema_rs.Draft7Validator, jsonschema_rs.Draft4Validator):
+        with suppress(jsonschema_rs.ValidationError):
+            return draft({key: value for key, value in document.items() if key != "$schema"}, retriever=_stay_here)
+    raise _unsupported(document, first)
 
 
 def _stay_here(uri: str) -> Json:

@@ -5,9 +5,9 @@ group `callsmith.engines`, and the module's `open(rest, **options)` makes it.
 """
 
 from collections.abc import AsyncGenerator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields, replace
 from importlib import import_module
-from importlib.metadata import entry_points
+from importlib.metadata import EntryPoint, entry_points
 from pkgutil import iter_modules
 from typing import Any, Literal, Protocol
 
@@ -69,15 +69,26 @@ class Engine(Protocol):
         ...
 
 
+def settled(asked: Sampling, defaults: Sampling) -> Sampling:
+    """What was asked for, and the defaults for the rest."""
+    missing = {one.name: getattr(defaults, one.name) for one in fields(asked) if getattr(asked, one.name) in (None, ())}
+    return replace(asked, **missing)
+
+
+def plugged() -> dict[str, EntryPoint]:
+    """The engines of other packages, by scheme."""
+    return {entry.name: entry for entry in entry_points(group="callsmith.engines")}
+
+
 def open_engine(spec: str, **options: Any) -> Engine:
     """`open_engine("llama:/models/qwen.gguf")`: the engine of that scheme, opened on the rest."""
     scheme, _, rest = spec.partition(":")
     built_in = {module.name for module in iter_modules(__path__)}
-    plugged = {entry.name: entry for entry in entry_points(group="callsmith.engines")}
+    others = plugged()
     if scheme in built_in:
         module = import_module(f"{__name__}.{scheme}")
         if hasattr(module, "open"):
             return module.open(rest, **options)
-    if scheme in plugged:
-        return plugged[scheme].load()(rest, **options)
-    raise UnknownName("engine", scheme, {"llama", "scripted", *plugged})
+    if scheme in others:
+        return others[scheme].load()(rest, **options)
+    raise UnknownName("engine", scheme, {"llama", "scripted", *others})

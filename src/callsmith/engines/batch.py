@@ -42,7 +42,7 @@ class Spoken(Protocol):
     def size(self) -> int: ...
     @property
     def matched(self) -> str: ...
-    def begin(self, prompt: list[int]) -> list[Piece]: ...
+    def begin(self) -> list[Piece]: ...
     def advance(self, logits: Logits) -> list[Piece]: ...
 
 
@@ -205,8 +205,8 @@ class Batch:
         try:
             if member.said is None and member.job.ready:
                 member.said = member.job.begin()
-                self._tell(member, member.said.begin([]))
-        except Exception as error:
+                self._tell(member, member.said.begin())
+        except Exception as error:  # as a grammar that does not compile: whatever it is, one waits for it, and the others go on
             self._end(member, error)
 
     def _set_back(self, member: Member) -> None:
@@ -272,7 +272,7 @@ class Batch:
                 member.job.choosing()
             member.speaking = True
             self._tell(member, said.advance(self.decoder.logits(row)))
-        except Exception as error:
+        except Exception as error:  # its grammar's or its sampler's: the others go on
             self._end(member, error)
 
     def _tell(self, member: Member, pieces: list[Piece]) -> None:

@@ -3,8 +3,10 @@
 import ctypes as C
 import re
 import sys
+from array import array
 from collections.abc import Iterable, Mapping
 from functools import cached_property
+from itertools import chain
 from pathlib import Path
 from typing import Final, TypeAlias
 
@@ -12,13 +14,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from callsmith.core.errors import ModelError, Unavailable, UsageError
+from callsmith.engines.kept import Kept
 from callsmith.engines.libllama import Library
+from callsmith.engines.seams import LONG, Seams
 from callsmith.formats.prompt import Prompt
 
 Logits: TypeAlias = NDArray[np.float32]
 Flag: TypeAlias = "C.Array[C.c_char]"  # b"0", or b"1" once it is set
 
-_UNKNOWN, _CONTROL, _USER_DEFINED = 1 << 0, 1 << 3, 1 << 4
+_UNKNOWN, _CONTROL, _USER_DEFINED, _LSTRIP = 1 << 0, 1 << 3, 1 << 4, 1 << 7
+_KEPT = 32 << 20  # bytes of text, and of its tokens: a few dozen prompts with hundreds of tools
 
 # Brackets and tags, then separators, then a digit.
 _CLOSING = [(re.compile(rb"[\]})]+|</?|/?>"), 3), (re.compile(rb"""[,:]\s?["']?"""), 2), (re.compile(rb"\s?[0-9]"), 1)]
@@ -36,25 +41,33 @@ class Vocabulary:
         self.eos: int = self._c.llama_vocab_eos(pointer)
         self.adds_bos: bool = self._c.llama_vocab_get_add_bos(pointer) and self.bos >= 0
         self.says = self._read_tokens()
+        self._kinds: list[int] = [self._c.llama_vocab_get_attr(pointer, token) for token in range(self.size)]
         self.ends = frozenset(token for token in range(self.size) if self._c.llama_vocab_is_eog(pointer, token))
         self.special: Mapping[int, str] = {
             token: said.decode("utf-8", "replace") for token, said in enumerate(self.says) if said and self._is_special(token)
         }
         self.specials: Mapping[str, int] = {text: token for token, text in self.special.items()}
+        self._seams = self._find_seams()
+        self._kept: Kept[array[int]] = Kept(_KEPT)
 
     def tokenize(self, text: str) -> list[int]:
-        """The tokens of the text, special ones where their text stands; no BOS is added."""
-        data = text.encode()
-        room = len(data) + 8
-        tokens = (C.c_int32 * room)()
-        count = self._c.llama_tokenize(self.pointer, data, len(data), tokens, room, False, True)
-        if count < 0:
-            raise ModelError(f"the tokenizer needs {-count} tokens for {len(data)} bytes")
-        return list(tokens[:count])
+        """The tokens of the text, special ones where their text stands; no BOS is added.
+
+        Most of a prompt has been in the one before: the tokens of long pieces are kept.
+        """
+        tokens: list[int] = []
+        for piece in self._seams.pieces(text.encode()):
+            known = self._kept.get(piece)
+            if known is None:
+                known = self._tokens(piece)
+                if len(piece) >= LONG:
+                    self._kept.put(piece, known, len(piece) + len(known) * known.itemsize)
+            tokens += known
+        return tokens
 
     def prompt(self, prompt: Prompt) -> list[int]:
         """The tokens of a prompt: with BOS if the model wants it and the text does not begin with it."""
-        tokens = [token for piece in prompt.pieces for token in self.tokenize(piece)]
+        tokens = list(chain.from_iterable(map(self.tokenize, prompt.pieces)))
         if self.adds_bos and tokens[:1] != [self.bos]:
             tokens.insert(0, self.bos)
         return tokens
@@ -90,6 +103,20 @@ class Vocabulary:
         longest_first = sorted(self.specials, key=len, reverse=True)
         return re.compile("(" + "|".join(map(re.escape, longest_first)) + ")") if longest_first else None
 
+    def _tokens(self, data: bytes) -> "array[int]":
+        room = len(data) + 8
+        tokens = (C.c_int32 * room)()
+        count = self._c.llama_tokenize(self.pointer, data, len(data), tokens, room, False, True)
+        if count < 0:
+            raise ModelError(f"the tokenizer needs {-count} tokens for {len(data)} bytes")
+        return array("i", tokens[:count])
+
+    def _find_seams(self) -> Seams:
+        sought = [token for token, kind in enumerate(self._kinds) if kind & (_CONTROL | _UNKNOWN | _USER_DEFINED)]
+        # Not what they say: some tokenizers spell tokens in a way of their own, and look for that.
+        texts: dict[int, bytes] = {token: self._c.llama_vocab_get_text(self.pointer, token) for token in sought}
+        return Seams(texts.values(), [text for token, text in texts.items() if self._kinds[token] & _LSTRIP])
+
     def _read_tokens(self) -> list[bytes]:
         buffer, room = C.create_string_buffer(4096), 4096
         read = self._c.llama_token_to_piece
@@ -98,8 +125,7 @@ class Vocabulary:
 
     def _is_special(self, token: int) -> bool:
         """Whether the token stands apart from its letters. An added token that is just a word or spaces does not."""
-        kind: int = self._c.llama_vocab_get_attr(self.pointer, token)
-        said = self.says[token]
+        kind, said = self._kinds[token], self.says[token]
         return bool(kind & (_CONTROL | _UNKNOWN)) or bool(kind & _USER_DEFINED and said[:1] == b"<" and said[-1:] == b">")
 
 

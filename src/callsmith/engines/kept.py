@@ -9,11 +9,11 @@ Value = TypeVar("Value")
 
 
 class Kept(Generic[Value]):
-    """The latest values by key, at most so many of them. For any thread."""
+    """The latest values by key, at most so many of them, or of what they weigh. For any thread."""
 
     def __init__(self, most: int) -> None:
-        self._most = most
-        self._values: OrderedDict[Hashable, Value] = OrderedDict()
+        self._left = most
+        self._values: OrderedDict[Hashable, tuple[Value, int]] = OrderedDict()
         self._lock = Lock()
 
     def __len__(self) -> int:
@@ -22,16 +22,19 @@ class Kept(Generic[Value]):
     def get(self, key: Hashable) -> Value | None:
         """The value, if it is still here."""
         with self._lock:
-            value = self._values.get(key)
-            if value is not None:  # which no value is
-                self._values.move_to_end(key)
-            return value
+            if key not in self._values:
+                return None
+            self._values.move_to_end(key)
+            return self._values[key][0]
 
-    def put(self, key: Hashable, value: Value) -> Value:
+    def put(self, key: Hashable, value: Value, weight: int = 1) -> Value:
         """Keep it. If another thread was faster, its value is the one that counts."""
         with self._lock:
-            value = self._values.setdefault(key, value)
+            if key not in self._values:
+                self._values[key] = value, weight
+                self._left -= weight
             self._values.move_to_end(key)
-            if len(self._values) > self._most:
-                self._values.popitem(last=False)
+            value = self._values[key][0]
+            while self._left < 0:
+                self._left += self._values.popitem(last=False)[1][1]
             return value

@@ -16,7 +16,7 @@ from threading import Event, Lock
 
 from callsmith.core.errors import MissingExtra, QueueFull, Unavailable, UsageError
 from callsmith.core.values import Sampling, Usage
-from callsmith.engines import Finished, Piece
+from callsmith.engines import Finished, Piece, settled
 from callsmith.engines.libllama import load
 from callsmith.formats.prompt import Prompt
 from callsmith.grammar.nodes import Grammar
@@ -27,7 +27,7 @@ try:
     from callsmith.engines.cache import Cache
     from callsmith.engines.constraint import Compiler, Held, Watch
     from callsmith.engines.gguf import Context, Flag, Weights, new_flag, require_room
-    from callsmith.engines.sequence import Sequence, settled
+    from callsmith.engines.sequence import DEFAULTS, Sequence
 except ModuleNotFoundError as missing:
     if missing.name not in ("llguidance", "numpy"):
         raise
@@ -288,7 +288,7 @@ class LlamaEngine:
         for job in arrived:
             try:
                 self._prepare(job)
-            except Exception as error:
+            except Exception as error:  # whatever it is, one waits for it: the thread goes on for the others
                 job.end(error)
             else:
                 self._batch.add(job)
@@ -335,5 +335,6 @@ def _own_settings(weights: Weights) -> Sampling:
             top_p=number("top_p"),
             top_k=None if top_k is None else int(top_k),
             min_p=number("min_p"),
-        )
+        ),
+        DEFAULTS,
     )

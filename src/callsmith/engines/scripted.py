@@ -130,7 +130,7 @@ def open(rest: str, *, chunk: int = 4, pause: float = 0.0) -> Scripted:
 
 def _read(rest: str) -> list[str]:
     try:
-        lines = Path(rest).read_text("utf-8").splitlines()
+        lines = Path(rest).read_text("utf-8").split("\n")  # not at U+2028 and the like, which may stand in a JSON string
     except (OSError, ValueError):  # no such file, or nothing a file could be called: the text itself
         return [rest]
     try:

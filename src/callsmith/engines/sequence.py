@@ -1,7 +1,6 @@
 """One answer in the making: everything that belongs to it and not to the engine, so that an engine can hold many."""
 
 import math
-from dataclasses import replace
 from typing import Final, Literal
 
 import numpy as np
@@ -19,16 +18,6 @@ DEFAULTS: Final = Sampling(temperature=0.7, top_p=0.95, top_k=40, min_p=0.05)
 _LANDING: Final = 64  # tokens before the limit from which on a constrained answer is brought to its end, to be whole
 _URGE: Final = np.float32(1000)  # more than any difference between logits
 _NEGLIGIBLE: Final = 1e-12  # a token this much less likely than the likeliest is never drawn
-
-
-def settled(asked: Sampling, defaults: Sampling = DEFAULTS) -> Sampling:
-    """What was asked for, and the defaults for the rest."""
-    missing = {
-        name: getattr(defaults, name)
-        for name in ("temperature", "top_p", "top_k", "min_p", "seed", "max_tokens")
-        if getattr(asked, name) is None
-    }
-    return replace(asked, **missing)
 
 
 class Sampler:
@@ -108,9 +97,8 @@ class Sequence:
         """The tokens of the answer so far."""
         return self.sampled + self.forced
 
-    def begin(self, prompt: list[int]) -> list[Piece]:
-        """Put in the prompt (what of it has to be decoded), and what the grammar forces at the start."""
-        self.pending = list(prompt)
+    def begin(self) -> list[Piece]:
+        """What the grammar forces at the start."""
         self._check_end()
         return self._said(self._force())
 

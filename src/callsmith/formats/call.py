@@ -29,6 +29,7 @@ from callsmith.formats.layout import (
 )
 from callsmith.formats.source import Asking, Emit, Mismatch, stops
 from callsmith.formats.turn import SPECIAL, closers_of
+from callsmith.formats.typed import loaded
 from callsmith.formats.values import Sink, read_notation
 from callsmith.formats.words import COUNTER, NAME_LIKE, STRAYS, Words, tool_fitting, tool_meant
 
@@ -134,10 +135,6 @@ class CallReader:
                 if self._words.strict:
                     raise Mismatch("missing-section")
         return strong
-
-    def strays(self, closers: tuple[str, ...]) -> Asking[bool]:
-        """Whether something stood here that closes too much; it is skipped."""
-        return (yield from self._words.skip_strays(closers))
 
     def at_name(self) -> Asking[str | None]:
         """Whether a name may begin here."""
@@ -291,10 +288,7 @@ class CallReader:
             self._words.repair("null-arguments")
             return "{}"
         if text.startswith('"'):
-            try:
-                inner: AnyType = json.loads(json.loads(text, strict=False), strict=False)
-            except (ValueError, RecursionError):
-                inner = None
+            inner = loaded(loaded(text) or "")
             if isinstance(inner, dict):
                 self._words.repair("string-arguments")
                 return json.dumps(inner, ensure_ascii=False)
@@ -374,13 +368,13 @@ class CallReader:
             return None
         text = yield from self._held()
         if meaning in (NAME, ID):
-            value: AnyType = json.loads(text, strict=False)
+            value = loaded(text)
             if meaning is NAME and (not isinstance(value, str) or not value):
                 raise Mismatch("the name is not a string")
             if meaning is NAME and not self.started:
                 self.name = value
             elif meaning is ID:
-                self.id = str(value)
+                self.id = "" if value is None else str(value)
         return held
 
     def _held(self, *, key: bool = False) -> Asking[str]:

@@ -5,7 +5,7 @@ repairs, in the same words, leaving the least text over.
 """
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from callsmith.core.errors import CallsmithError
 from callsmith.core.events import CallReady, Text, Unreadable
@@ -60,8 +60,8 @@ def thinks(format: Format, template_source: str) -> bool:
 def _evidence(template: Template, format: Format) -> Iterator[Evidence]:
     for calls in (CALLS, CALLS[:1]):
         for text in _renderings(template, format, calls):
-            if evidence := _weigh(format, text, calls):
-                yield replace(evidence, thinks=thinks(format, template.source))
+            if evidence := _weigh(format, text, calls, thinks(format, template.source)):
+                yield evidence
                 return
 
 
@@ -81,14 +81,14 @@ def _rendered(template: Template, format: Format, *messages: Message) -> Prompt:
     return prompt_for(Request(messages), TOOLS, template, format)
 
 
-def _weigh(format: Format, text: str, calls: tuple[Call, ...]) -> Evidence | None:
+def _weigh(format: Format, text: str, calls: tuple[Call, ...], thinks: bool) -> Evidence | None:
     events = read(format, text, TOOLS)
     ready = [event for event in events if isinstance(event, CallReady)]
     if [(event.call.name, event.call.arguments) for event in ready] != [(call.name, call.arguments) for call in calls]:
         return None
     leftover = sum(len(event.text) for event in events if isinstance(event, Text | Unreadable))
     repairs = len({repair for event in ready for repair in event.repairs})
-    return Evidence(format, len(calls), len(ready), _likeness(format, calls, text), repairs, False, leftover, text)
+    return Evidence(format, len(calls), len(ready), _likeness(format, calls, text), repairs, thinks, leftover, text)
 
 
 def _likeness(format: Format, calls: tuple[Call, ...], text: str) -> int:

@@ -1,7 +1,6 @@
 """Reading arguments one by one: `<parameter=city>Paris</parameter>`, `city='Paris'`, …"""
 
 import json
-from typing import Any as AnyType
 from typing import cast
 
 from callsmith.core.values import Json, Schema
@@ -26,7 +25,7 @@ from callsmith.formats.layout import (
 )
 from callsmith.formats.source import Asking, Cut, Emit, stops
 from callsmith.formats.turn import closers_of
-from callsmith.formats.typed import property_of, quoted
+from callsmith.formats.typed import loaded, property_of, quoted
 from callsmith.formats.values import Sink, Typing, read_nested, read_notation, read_raw
 from callsmith.formats.words import Words
 
@@ -130,10 +129,11 @@ class Arguments:
     def _siblings(self, nodes: Nodes) -> tuple[str, ...]:
         """How the tool's own arguments begin, on a line of their own: there a raw value ends, closed or not."""
         values = self._part.values
-        if not isinstance(values, Raw) or not values.trim or self._words.strict:
+        if not isinstance(values, Raw) or not values.trim or self._words.strict or nodes[1] is not KEY:
             return ()
-        before, after = texts(nodes[0])[0].strip(), texts(nodes[2])[0].strip()
-        return tuple(f"\n{before}{key}{after}" for key in self._schema.get("properties", ()))
+        before, after = texts(nodes[0])[:1], texts(nodes[2])[:1]
+        keys = self._schema.get("properties", ()) if before and after else ()
+        return tuple(f"\n{before[0].strip()}{key}{after[0].strip()}" for key in keys)
 
     def _enclosing(self) -> tuple[str, ...]:
         """How the call and what is around it end, on lines of their own: there a raw value ends too, closed or not."""
@@ -157,12 +157,9 @@ class Arguments:
 
     def _unwrap(self, key: str, text: str) -> None:
         """A first argument that the tool does not know may be all of them in one."""
-        inner: AnyType = json.loads(text, strict=False)
+        inner = loaded(text)
         if isinstance(inner, str):
-            try:
-                inner = json.loads(inner, strict=False)
-            except (ValueError, RecursionError):
-                inner = None
+            inner = loaded(inner)
         if isinstance(inner, dict) and inner and self._schema["properties"].keys() >= set(cast(dict[str, Json], inner)):
             self._words.repair("unwrapped")
             self._seen.update(cast(dict[str, Json], inner))

@@ -15,12 +15,24 @@ import json
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import Any
 
 from callsmith.formats.detect import detect
 from callsmith.formats.laws import FAILURES, calls_in, check, text_in
 from callsmith.formats.layout import Calls, Each, Format, Hole, Node, Nodes, Obj, Part, Says, Thinks
-from callsmith.formats.masks import EACH, HOLES, MARK, Reading, Series, are_numbered, divide, first_number, numbered, readings
+from callsmith.formats.masks import (
+    EACH,
+    HOLES,
+    MARK,
+    Reading,
+    Series,
+    are_numbered,
+    divide,
+    first_number,
+    numbered,
+    objects_in,
+    readings,
+)
 from callsmith.formats.read import read
 from callsmith.formats.shown import NO_ARGUMENT, ONE_ARGUMENT, TOOLS, TWO_ARGUMENTS, TWO_CALLS, TYPED, Scene, Shown, edges
 from callsmith.formats.template import Template
@@ -162,15 +174,11 @@ def _tidy(series: Series, lead: str) -> Series:
 def _envelope(item: str) -> tuple[str, Obj, str] | None:
     """The JSON object around name and arguments, and what stands before and behind it."""
     text = item.replace(MARK[Hole.ARGS], json.dumps(MARK[Hole.ARGS], ensure_ascii=False))
-    for found in reversed(list(re.finditer(r"\{", text))):
-        try:
-            value, end = json.JSONDecoder().raw_decode(text, found.start())
-        except ValueError:
-            continue
-        fields = tuple(_field(key, one) for key, one in cast("dict[str, Any]", value).items())
+    for start, value, end in reversed(list(objects_in(text))):
+        fields = tuple(_field(key, one) for key, one in value.items())
         held = {one for field in fields if field for one in field}
         if None not in fields and {Hole.NAME, Hole.ARGS} <= held:
-            return text[: found.start()], Obj(tuple(field for field in fields if field)), text[end:]
+            return text[:start], Obj(tuple(field for field in fields if field)), text[end:]
     return None
 
 

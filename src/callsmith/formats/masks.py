@@ -98,14 +98,17 @@ def _ways(arguments: Any, notation: Notation) -> tuple[str, ...]:
 
 def _laid_out(text: str, arguments: dict[str, Any]) -> str | None:
     """The arguments as JSON in any other spacing."""
+    return next((text[start:end] for start, value, end in objects_in(text) if value == arguments), None)
+
+
+def objects_in(text: str) -> Iterator[tuple[int, dict[str, Any], int]]:
+    """The JSON objects of a text, inner ones too, each with where it begins and ends."""
     for found in re.finditer(r"\{", text):
         try:
             value, end = json.JSONDecoder().raw_decode(text, found.start())
         except ValueError:
             continue
-        if value == arguments:
-            return text[found.start() : end]
-    return None
+        yield found.start(), value, end
 
 
 def single(text: str, calls: Iterable[Call], spelling: Spelling) -> str | None:

@@ -9,6 +9,7 @@ import json
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cache
 from hashlib import sha256
 from itertools import pairwise
 from typing import Any, TypeAlias
@@ -33,6 +34,7 @@ MANY_CALLS = "Several calls may stand one after another."
 JSON_ONLY = "with {} only, without any other text."
 RESULT = "<tool_response>\n{}\n</tool_response>"
 SIMPLE_PATTERN = re.compile(r"(?P<letter>\[[^\]]+\])\{(?:\d+,)?(?P<count>\d+)\}")
+SALTS = 100  # attempts at an id that no other has
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,13 +90,18 @@ def fit_id(id: str, pattern: str) -> str:
     shape = SIMPLE_PATTERN.fullmatch(pattern)
     if shape is None or re.fullmatch(pattern, id):
         return id
-    letters = [chr(code) for code in range(33, 127) if re.fullmatch(shape["letter"], chr(code))]
+    letters = _letters(shape["letter"])
     number = int.from_bytes(sha256(id.encode("utf-8", "surrogatepass")).digest())
     fitted = ""
     for _ in range(int(shape["count"])):
         number, letter = divmod(number, len(letters))
         fitted += letters[letter]
     return fitted
+
+
+@cache
+def _letters(charset: str) -> str:
+    return "".join(letter for letter in map(chr, range(33, 127)) if re.fullmatch(charset, letter))
 
 
 def _instructions(request: Request, tools: Sequence[Tool], format: Format) -> str:
@@ -147,14 +154,13 @@ def _written(messages: Sequence[Message], pattern: str) -> list[Dict]:
 
 
 def _ids(messages: Sequence[Message], pattern: str) -> dict[str, str]:
-    """Every id of the conversation and what it is written as; two ids never become one."""
+    """Every id of the conversation and what it is written as; two ids become one only where the pattern has hardly any left."""
     fitted: dict[str, str] = {}
-    for id in [id for message in messages for id in (*(call.id for call in message.calls), message.call_id)]:
-        candidate, salt = fit_id(id, pattern), id
-        while candidate in fitted.values() and id not in fitted and candidate != id:
-            salt += "'"
-            candidate = fit_id(salt, pattern)
-        fitted.setdefault(id, candidate)
+    taken: set[str] = set()
+    for id in dict.fromkeys(id for message in messages for id in (*(call.id for call in message.calls), message.call_id)):
+        ways = (fit_id(id + "'" * salt, pattern) for salt in range(SALTS))
+        fitted[id] = next((way for way in ways if way == id or way not in taken), fit_id(id, pattern))
+        taken.add(fitted[id])
     return fitted
 
 

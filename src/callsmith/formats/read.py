@@ -46,8 +46,8 @@ class Reader:
         self._events: list[ModelEvent] = []
         self._run: list[str] = []  # the piece of text, thought or arguments being gathered
         self._kind: type[Text] | type[Thought] | None = Text  # what the run is of; None: arguments of the current call
-        words = Words(self._source, self._turn.noise, strict=strict)
-        self._call = CallReader(words, {tool.name: tool for tool in tools}, self._start, self._run.append)
+        self._words = Words(self._source, self._turn.noise, strict=strict)
+        self._call = CallReader(self._words, {tool.name: tool for tool in tools}, self._start, self._run.append)
         self._index = 0
         self._part: Says | Thinks | Quotes | None = None
         self._gap: str | None = None  # white space at an edge, kept until it is known whether text follows it
@@ -302,7 +302,7 @@ class Reader:
             elif count and (separator := (yield from source.at((between or ",", ",", ";")))):
                 source.pos += len(separator)
                 loose = loose if separator == between else "other-separator"
-            elif not (count and close and (yield from call.strays(close))):
+            elif not (count and close and (yield from self._words.skip_strays(close))):
                 break
         if not count:
             raise Cut("the text ended") if source.ended and source.pos >= len(source.text) else Mismatch("no call")

@@ -14,6 +14,7 @@ Asking: TypeAlias = Generator[None, None, T]
 Emit: TypeAlias = Callable[[str], object]
 
 LONGEST_WORD = 256
+NEVER = "(?!)"  # a pattern that nothing fits
 BARE = re.compile(r"\w*")
 SPACE = re.compile(r"[ \t\r\n]*")
 
@@ -27,15 +28,15 @@ class Cut(Exception):
 
 
 class Stops:
-    """A set of texts to look for: the leftmost wins, then the longest."""
+    """A set of texts to look for: the leftmost wins, then the longest. Of none at all, nothing is found."""
 
     __slots__ = ("begin", "longest", "pattern", "texts")
 
     def __init__(self, texts: tuple[str, ...]) -> None:
         self.texts = texts
-        self.pattern = re.compile("|".join(re.escape(text) for text in sorted(texts, key=len, reverse=True)))
-        self.begin = re.compile("[" + "".join(sorted({re.escape(text[0]) for text in texts})) + "]")
-        self.longest = max(len(text) for text in texts)
+        self.pattern = re.compile("|".join(re.escape(text) for text in sorted(texts, key=len, reverse=True)) or NEVER)
+        self.begin = re.compile("[" + "".join(sorted({re.escape(text[0]) for text in texts})) + "]" if texts else NEVER)
+        self.longest = max((len(text) for text in texts), default=0)
 
     def may_grow(self, text: str, start: int) -> bool:
         """Whether what stands from `start` to the end may still become a (longer) stop."""

@@ -158,15 +158,11 @@ def _calls(table: Dict, place: _Place) -> Calls:
         raise place.error("`item` has neither {args} nor `each`")
     if held & OF_ARGUMENT:
         raise place.error("{key}, {type} and {value} stand only inside `each`")
-    sides = {side: _nodes(table[side], place.inner(side)) if table.get(side) else () for side in ("open", "close")}
-    for side, nodes in sides.items():
-        if found := set(_holes(nodes)) - {Hole.SKIP}:
-            raise place.inner(side).error(f"{{{min(hole.value for hole in found)}}} stands outside the calls")
     return Calls(
         *item,
-        open=sides["open"],
+        open=_marker(table["open"], place.inner("open")) if table.get("open") else (),
         between=place.typed(table, "between", str, ""),
-        close=sides["close"],
+        close=_marker(table["close"], place.inner("close")) if table.get("close") else (),
         values=_values(table.get("values", "json"), place.inner("values")),
         index=place.typed(table, "index", int, 0),
         most=place.typed(table, "most", int),
@@ -189,11 +185,17 @@ def _holes(nodes: Nodes) -> Iterator[Hole]:
 
 def _frame(table: Dict, key: str, place: _Place) -> Nodes | str:
     """The marker of text or thought: one literal where it is given as such."""
-    nodes = _nodes(table.get(key), place.inner(key))
-    if found := set(_holes(nodes)) - {Hole.SKIP}:
-        raise place.inner(key).error(f"{{{min(hole.value for hole in found)}}} stands outside the calls")
+    nodes = _marker(table.get(key), place.inner(key))
     only = nodes[0]
     return only if isinstance(table[key], str) and len(nodes) == 1 and isinstance(only, str) else nodes
+
+
+def _marker(value: AnyType, place: _Place) -> Nodes:
+    """Nodes that hold nothing of a call."""
+    nodes = _nodes(value, place)
+    if found := set(_holes(nodes)) - {Hole.SKIP}:
+        raise place.error(f"{{{min(hole.value for hole in found)}}} stands outside the calls")
+    return nodes
 
 
 def _nodes(value: AnyType, place: _Place) -> Nodes:

@@ -11,8 +11,8 @@ from callsmith.core.dialect import json_types
 from callsmith.core.schema import pointer, subschemas
 from callsmith.core.values import Schema
 
-NUMBER = re.compile(r"-?(0|[1-9]\d*)(\.\d+)?([eE][+-]?\d+)?")
-LOOSE_NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?")  # as programming languages write it
+NUMBER = re.compile(r"-?(0|[1-9]\d*)(\.\d+)?([eE][+-]?\d+)?", re.ASCII)  # the digits of other scripts are none in JSON
+LOOSE_NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?", re.ASCII)  # as programming languages write it
 ATOMS = {"true": "true", "false": "false", "null": "null", "True": "true", "False": "false", "None": "null"}
 SCALARS: dict[type, str] = {
     str: "string",
@@ -31,6 +31,14 @@ def quoted(text: str) -> str:
     return encode_basestring(text)
 
 
+def loaded(text: str) -> Any:
+    """What a JSON text says; None where it is no JSON, or more than Python reads, as an integer of thousands of digits is."""
+    try:
+        return json.loads(text, strict=False)
+    except (ValueError, RecursionError):
+        return None
+
+
 def resolve(root: Schema, schema: Any) -> Schema:
     """The schema a local `$ref` leads to. What leads nowhere says nothing."""
     for _ in range(16):
@@ -46,13 +54,14 @@ def located(root: Schema, reference: str) -> tuple[Any, str] | None:
     base, _, fragment = reference.partition("#")
     found: Any = root
     steps: list[str] = []
-    if base or (fragment and not fragment.startswith("/")):
-        named = _named(root, base, fragment)
-        if named is None:
-            return None
-        steps, found = named
-        fragment = fragment if fragment.startswith("/") else ""
-    for step in _unescaped(fragment).split("/")[1:]:
+    anchor = "" if fragment.startswith("/") else fragment
+    for sought in ((base, ""), ("", anchor)):
+        if any(sought):
+            named = _named(found, *sought)
+            if named is None:
+                return None
+            steps, found = [*steps, *named[0]], named[1]
+    for step in _unescaped(fragment.removeprefix(anchor)).split("/")[1:]:
         name = step.replace("~1", "/").replace("~0", "~")
         if isinstance(found, Mapping) and name in found:
             found = cast(Schema, found)[name]
@@ -165,7 +174,7 @@ def _number(text: str, types: frozenset[str]) -> str | None:
     if not (NUMBER if "string" in types else LOOSE_NUMBER).fullmatch(text):
         return None
     if text.lstrip("+-").isdigit():
-        return str(int(text))
+        return "-" * text.startswith("-") + (text.lstrip("+-0") or "0")
     value = float(text)
     if value.is_integer() and abs(value) < 2**53 and "number" not in types:
         return str(int(value))
@@ -173,9 +182,8 @@ def _number(text: str, types: frozenset[str]) -> str | None:
 
 
 def _structure(text: str, types: frozenset[str]) -> str | None:
-    try:
-        value: Any = json.loads(text, strict=False)
-    except (ValueError, RecursionError):
+    value = loaded(text)
+    if value is None:
         value = _python_or_escaped(text)
     if SCALARS.get(type(cast(object, value))) not in types:
         return None
@@ -189,12 +197,8 @@ def _python_or_escaped(text: str) -> Any:
     """A Python literal, or JSON that was escaped once too often; None if it is neither."""
     try:
         return ast.literal_eval(text)
-    except (ValueError, SyntaxError, RecursionError, MemoryError):
-        pass
-    try:
-        return json.loads(json.loads(f'"{text}"', strict=False), strict=False)
-    except (ValueError, RecursionError):
-        return None
+    except (ValueError, TypeError, SyntaxError, RecursionError, MemoryError):
+        return loaded(loaded(f'"{text}"') or "")
 
 
 def atom(text: str) -> str:

@@ -1,7 +1,6 @@
 """The small things a format is made of, read one at a time: literals, words, and whether something optional is there."""
 
 import html
-import json
 import re
 from collections.abc import Collection, Mapping
 
@@ -9,6 +8,7 @@ from callsmith.core.values import Tool
 from callsmith.formats.layout import Any, Opt, Raw, Spelling, first, texts
 from callsmith.formats.source import Asking, Cut, Mismatch, Source, stops
 from callsmith.formats.turn import SPECIAL
+from callsmith.formats.typed import loaded
 
 NAME_LIKE = re.compile(r"[\w.\-:/&;$@+#]+")
 COUNTER = re.compile(r"(?:functions?|call|tool)?[._:]?\d+")  # a number, in place of a name
@@ -30,10 +30,10 @@ def tool_meant(name: str, tools: Collection[str]) -> str | None:
 
 def tool_fitting(arguments: str, tools: Mapping[str, Tool]) -> str | None:
     """The only tool that takes just these arguments (JSON text)."""
-    try:
-        keys: set[str] = set(json.loads(arguments, strict=False))
-    except (ValueError, RecursionError):
+    found = loaded(arguments)
+    if found is None:
         return None
+    keys: set[str] = set(found)
     schemas = {name: tool.parameters for name, tool in tools.items()}
     fitting = [
         name

@@ -8,8 +8,8 @@ from callsmith.grammar.simple import Left, Never, Part, Simple, Walk, tightest
 def array(walk: Walk, parts: list[Part], left: Left) -> dict[str, Any] | Never:
     """The keywords, or why nothing fits."""
     least, most = tightest(parts, "minItems", most=False), tightest(parts, "maxItems", most=True)
-    fewest, path = (least[0], least[1]) if least else (0, parts[0].path)
-    bound: int | None = most[0] if most else None
+    fewest, path = (int(least[0]), least[1]) if least else (0, parts[0].path)
+    bound = int(most[0]) if most else None
     prefix, reason = list[Simple](), Never(most[1] if most else path, "maxItems", f"it allows fewer than {fewest} items")
     for at in range(max(len(_places(part)) for part in parts)):
         if bound is not None and at >= bound:
@@ -62,6 +62,7 @@ def _of_items(parts: list[Part], most: int | None) -> Left:
             left.append((part.path, "uniqueItems"))
         if "contains" in part.raw:
             left += [(part.path, keyword) for keyword in ("contains", "minContains", "maxContains") if keyword in part.raw]
-        if "unevaluatedItems" in part.raw and part is not parts[0] and part.raw["unevaluatedItems"] is not True:
+        enforced = part is parts[0] and part.sees(parts)
+        if not enforced and part.raw.get("unevaluatedItems", True) is not True:
             left.append((part.path, "unevaluatedItems"))
     return left

@@ -12,7 +12,7 @@ from typing import Any, cast
 
 from callsmith.core.errors import UnsupportedSchema
 from callsmith.core.values import Json
-from callsmith.grammar.automaton import Automaton, TooLarge, compiled
+from callsmith.grammar.automaton import STATES, Automaton, TooLarge, compiled
 from callsmith.grammar.json_objects import Members, other_keys
 from callsmith.grammar.json_text import Bound, escaped, multiples, number_in, number_literal, quoted_literal
 from callsmith.grammar.nodes import Alt, JsonValue, Many, Node, Pattern, Ref, Seq
@@ -182,6 +182,8 @@ class _Compiler:
             if not all(_within(tree, least, most) for tree in trees):
                 made &= compiled(Repeat(ANY, least, most))
         except TooLarge:
+            made = None
+        if made is None or len(made.edges) > STATES:
             return self._roughly(trees, least, most, simple)
         if made.empty:
             return self.rules.never(simple.path, "pattern", "no text matches it together with the rest")

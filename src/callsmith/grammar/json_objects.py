@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, TypeAlias
 
+from callsmith.core.errors import UnsupportedSchema
 from callsmith.grammar.automaton import Automaton, TooLarge, compiled
 from callsmith.grammar.nodes import Alt, Node, Ref, Seq
 from callsmith.grammar.regex import ANYTHING, Irregular, Or, literal, parse, whole
@@ -11,6 +12,7 @@ from callsmith.grammar.values import NOTHING, Rules
 
 ANY_ORDER = 4  # so many properties may stand in any order: their number of rules doubles with each
 _STATES = 400
+_LETTERS = 20_000  # of all listed names together
 
 
 def other_keys(simple: Simple, rules: Rules) -> Iterator[tuple[Automaton, Simple]]:
@@ -18,13 +20,17 @@ def other_keys(simple: Simple, rules: Rules) -> Iterator[tuple[Automaton, Simple
     extra: Simple | bool = simple.get("additionalProperties", Simple({}, simple.path))
     if extra is False and "patternProperties" not in simple:
         return
-    rest = compiled(ANYTHING) - compiled(Or(tuple(literal(name) for name in simple.get("properties", {}))))
+    try:
+        rest = compiled(ANYTHING) - compiled(Or(tuple(literal(name) for name in simple.get("properties", {}))), _LETTERS)
+    except TooLarge:
+        raise UnsupportedSchema(simple.path, "properties", "there are too many to tell other names from them") from None
     for pattern, one in simple.get("patternProperties", {}).items():
         try:
             matching = compiled(whole(parse(pattern)), 300)
             keys, rest = rest & matching, rest - matching
-        except (Irregular, TooLarge):
-            rules.unenforced(simple, ("patternProperties",))
+        except (Irregular, TooLarge):  # any name may be one of them
+            rules.unenforced(simple, ("patternProperties", "additionalProperties"))
+            extra = Simple({}, simple.path)
             continue
         if not keys.empty:
             yield keys, one

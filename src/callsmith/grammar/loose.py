@@ -47,8 +47,9 @@ def loosened(value: JsonValue) -> Node | None:
 
 
 def _key(name: str, value: JsonValue) -> Node:
-    """A name and the colon: letters, even where they spell a special token."""
-    return Pattern(unparse(literal(json.dumps(name, ensure_ascii=False) + value.key_separator)))
+    """A name, as letters even where they spell a special token, and the colon. Apart, as llguidance has them: it goes on with the
+    longest text that fits somewhere, and what it has made itself may stand beside."""
+    return Seq((Pattern(unparse(literal(json.dumps(name, ensure_ascii=False)))), Lit(value.key_separator)))
 
 
 def _is_free(schema: Simple) -> bool:

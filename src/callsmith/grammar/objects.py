@@ -26,10 +26,11 @@ class Members:
     def made(self) -> dict[str, Any] | Never:
         """The keywords, or why nothing fits."""
         self._open()
+        self._by_pattern()
         for name in self.names:
             one = self.walk.schema(*self._said_of(name))
             for part in saying(self.parts, "propertyNames"):
-                if not self.walk.valid(part.raw["propertyNames"], name):
+                if not self.walk.valid(part.raw["propertyNames"], name, [(part.path, "propertyNames")]):
                     one = Never(part.path, "propertyNames", f"{name!r} is required, but no such name is allowed")
             if isinstance(one, Simple):
                 self.properties[name] = one
@@ -37,7 +38,6 @@ class Members:
                 return one
             elif self.extra is not False or self.patterns:
                 self.properties[name] = False
-        self._by_pattern()
         self._by_name()
         self._dependent()
         counted = self._counted()
@@ -59,8 +59,8 @@ class Members:
         first = self.parts[0]
         if not explicit and "unevaluatedProperties" in first.raw:
             explicit = [_under(first, "unevaluatedProperties")]
-        for part in saying(self.parts[1:], "unevaluatedProperties"):
-            if part.raw["unevaluatedProperties"] is not True:
+        for part in saying(self.parts, "unevaluatedProperties"):
+            if part.raw["unevaluatedProperties"] is not True and not (part is first and first.sees(self.parts)):
                 self.left.append((part.path, "unevaluatedProperties"))
         if explicit:
             made = self.walk.schema(*explicit)
@@ -99,9 +99,13 @@ class Members:
             for pattern in part.mapping("patternProperties"):
                 made = self.walk.schema(_under(part, "patternProperties", pattern), *others)
                 regex = portable(pattern)
-                if regex is None or isinstance(made, Never):
+                if isinstance(made, Never):
                     if self.extra is not False:
                         self.left.append((part.path, "patternProperties"))
+                elif regex is None:  # any name may be one of them
+                    self.extra = Simple({}, self.path)
+                    self.left.append((part.path, "patternProperties"))
+                    self.left += [(one.path, "additionalProperties") for one in saying(self.parts, "additionalProperties")]
                 elif all(_apart(regex, other) for other in self.patterns):
                     self.patterns[regex] = made
                 else:
@@ -154,9 +158,9 @@ class Members:
             )
         if least and least[0] > len(self.required):
             self.left.append((least[1], "minProperties"))  # a name may be written twice, so counting helps but proves nothing
-            made["minProperties"] = least[0]
+            made["minProperties"] = int(least[0])
         if most and not (closed and most[0] >= listed):
-            made["maxProperties"] = most[0]
+            made["maxProperties"] = int(most[0])
             if listed > len(self.required):
                 self.left.append((most[1], "maxProperties"))
         return made

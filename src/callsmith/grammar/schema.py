@@ -6,17 +6,19 @@ refused, by place and keyword.
 """
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import lru_cache
 from itertools import chain, product
 from math import prod
 from typing import Any, cast
 
 from callsmith.core.errors import UnsupportedSchema
-from callsmith.core.schema import modern, validate
+from callsmith.core.schema import modern, pointer, subschemas, validate
 from callsmith.core.values import Schema
 from callsmith.formats.typed import ANYTHING, both, located
 from callsmith.grammar.arrays import array
+from callsmith.grammar.endless import ending, harmful
 from callsmith.grammar.objects import Members
 from callsmith.grammar.scalars import numbers, strings
 from callsmith.grammar.simple import (
@@ -25,12 +27,12 @@ from callsmith.grammar.simple import (
     Part,
     Simple,
     disjoint,
-    inner,
+    identity,
     kinds_of,
     places,
     reachable,
-    same,
     saying,
+    telling,
 )
 
 OF_NUMBERS = ("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf")
@@ -48,13 +50,17 @@ OF_OBJECTS = frozenset(
     }
 )  # fmt: skip
 SHAPES = {"number": frozenset(OF_NUMBERS), "string": frozenset(OF_STRINGS), "array": OF_ARRAYS, "object": OF_OBJECTS}
-ELSEWHERE = frozenset({"$dynamicRef", "$recursiveRef"})
+UNEVALUATED = frozenset({"unevaluatedItems", "unevaluatedProperties"})
+ELSEWHERE = frozenset({"$dynamicRef", "$recursiveRef", "$ref"})  # a `$ref` only where it leads out of the document
 LOGIC = frozenset({"type", "enum", "const", "anyOf", "oneOf", "not", "if", "then", "else"})
-ASSERTING = LOGIC | ELSEWHERE | frozenset[str]().union(*SHAPES.values())
+CONTENT = frozenset({"contentEncoding", "contentMediaType"})  # which drafts 6 and 7 assert, and none after them
+ASSERTING = LOGIC | CONTENT | ELSEWHERE - {"$ref"} | frozenset[str]().union(*SHAPES.values())
 BEYOND_TYPE = ASSERTING - {"type"} | {"$ref", "allOf"}
 PLAIN = ("string", "integer", "number", "boolean", "null")
 MOST_WAYS = 64  # alternatives, once those of several keywords are multiplied
+MANY_SCHEMAS, MOST_SCHEMAS = 10_000, 50_000  # worked out for one document: then large unions are left out, then it is refused
 EVERY = ANYTHING - {"integer"}
+VALUE = "\0"  # where a value stands that is tried by itself
 
 
 def simplified(schema: Schema, *, kind: str | None = None, habits: bool = True) -> Simple:
@@ -81,6 +87,7 @@ def _simplified(text: str, kind: str | None, habits: bool) -> Simple:
         found = walk.barren()
         if not found:
             made["$defs"] = walk.defs
+            made.left += walk.left
             return made
         barren |= found
 
@@ -115,9 +122,20 @@ class _Walk:
         self.known_barren = barren
         self.names: dict[tuple[str, ...], str] = {}  # the places of what holds at once → its name
         self.defs: dict[str, Any] = {}
+        owned = ((pointer(tokens), inner) for tokens, inner in subschemas(root) if tokens and "$id" in inner)
+        found = [(f"#{place}", inner) for place, inner in owned if not str(inner["$id"]).startswith("#")]
+        self.resources = sorted(found, key=lambda one: -len(one[0]))  # the innermost first
+        draft = re.search(r"draft-0([3-7])", str(root.get("$schema")))
+        self.old, self.judges_content = draft is not None, draft is not None and draft[1] in "67"
+        self.left: Left = []  # beside what is left out at its own place
+        self._count = 0
+        self._documents: dict[int, tuple[Any, Schema]] = {}  # by the schema, which is kept so that nothing else gets its id
 
     def schema(self, *parts: Part) -> Simple | Never:
         """What fits all the parts."""
+        self._count += 1
+        if self._count > MOST_SCHEMAS:
+            raise UnsupportedSchema(parts[0].path, "", "too large: its references and alternatives multiply")
         if len(parts) == 1 and _says_type_alone(parts[0].raw):
             made = Simple({"type": parts[0].raw["type"]}, parts[0].path)
             made.said = {"type": [made.path]}
@@ -131,6 +149,8 @@ class _Walk:
         if not referred:
             return self._made(conjunction)
         key = tuple(part.path + "".join(sorted(part.raw)) for part in conjunction)
+        if any(UNEVALUATED & part.raw.keys() for part in conjunction):
+            key += tuple(str(one.sees(conjunction)) for one in conjunction)
         if key in self.known_barren:
             return self.known_barren[key]
         if key not in self.names:
@@ -153,16 +173,30 @@ class _Walk:
             if (part.path, id(said)) in seen:
                 continue
             seen.add((part.path, id(said)))
+            core = {keyword: value for keyword, value in said.items() if keyword in ASSERTING}
             if "$ref" in said:
-                referred = True
-                target = located(self.root, str(said["$ref"]))
-                if target is None:
+                if self.old:  # there nothing counts beside it
+                    said, core = {"$ref": said["$ref"]}, dict[str, Any]()
+                target = self._located(str(said["$ref"]), part.path)
+                if target is None and str(said["$ref"]).startswith("#/"):
                     raise UnsupportedSchema(part.path, "$ref", f"{said['$ref']!r} leads nowhere within the schema")
-                waiting.append(Part(*target))
-            waiting += [Part(one, f"{part.path}/allOf/{at}") for at, one in enumerate(Part(said, "").listed("allOf"))]
-            if core := {keyword: value for keyword, value in said.items() if keyword in ASSERTING}:
-                found.append(Part(core, part.path))
-        return found, referred
+                if target is None:
+                    core["$ref"] = said["$ref"]
+                else:
+                    referred = True
+                    waiting.append(part.inner(*target))
+            waiting += [part.inner(one, f"{part.path}/allOf/{at}") for at, one in enumerate(Part(said, "").listed("allOf"))]
+            if core:
+                found.append(part._replace(raw=core))
+        return telling(found), referred
+
+    def _located(self, reference: str, path: str) -> tuple[Any, str] | None:
+        """What a reference leads to, and where that stands; from inside a schema with an `$id` of its own, `#` is that schema."""
+        if reference.startswith("#"):
+            for place, resource in self.resources:
+                if f"{path}/".startswith(f"{place}/") and (found := located(resource, reference)):
+                    return found[0], place + found[1].removeprefix("#")
+        return located(self.root, reference)
 
     def _made(self, parts: list[Part]) -> Simple | Never:
         for part in parts:
@@ -176,46 +210,65 @@ class _Walk:
     def _values(self, listing: Part, parts: list[Part]) -> Simple | Never:
         """Those of the listed values that fit everything else said of them."""
         keyword = "enum" if "enum" in listing.raw else "const"
-        values = listing.listed("enum") if keyword == "enum" else [listing.raw["const"]]
-        kept = list[Any]()
-        for value in values:
-            if not any(same(value, one) for one in kept) and all(self._fits(part, value) for part in parts):
-                kept.append(value)
+        first, *others = [
+            {identity(value): value for value in reversed(values)}
+            for part in (listing, *(part for part in parts if part is not listing))
+            for values in part.listings()
+        ]
+        values = [value for key, value in reversed(first.items()) if all(key in one for one in others)]
+        tests = [test for part in parts if (test := self._test(part))]
+        kept = [value for value in values if all(fits(value) for fits in tests)]
         if kept:
             made = Simple({"enum": kept}, listing.path)
             made.said = places(parts)
             return made
         beside = sorted({*chain.from_iterable(part.raw for part in parts)} - {keyword})
-        why = f"none of its values fits what is said beside it ({', '.join(beside)})" if values else "it lists no value"
+        why = f"none of its values fits what is said beside it ({', '.join(beside)})" if first else "it lists no value"
         return Never(listing.path, keyword, why)
 
-    def _fits(self, part: Part, value: Any) -> bool:
-        if part.raw.keys() <= {"type", "enum", "const"}:
-            listed = part.listed("enum") if "enum" in part.raw else [part.raw["const"]] if "const" in part.raw else [value]
-            return bool(both(kinds_of(value), _named(part))) and any(same(value, one) for one in listed)
-        return self.valid(part.raw, value)
+    def _test(self, part: Part) -> Callable[[Any], bool] | None:
+        """Whether a value fits what a part says besides the values it lists; None where it says nothing."""
+        beside = {keyword: one for keyword, one in part.raw.items() if keyword not in ("enum", "const")}
+        if not beside:
+            return None
+        if beside.keys() == {"type"}:
+            named = _named(part)
+            return lambda value: bool(both(kinds_of(value), named))
+        return lambda value: self.valid(beside, value, [(part.path, keyword) for keyword in beside])
 
-    def valid(self, schema: Any, value: Any) -> bool:
-        """Whether a value fits a schema of this document."""
-        document = {key: self.root[key] for key in ("$defs", "definitions", "$schema") if key in self.root}
-        return not validate({**document, "properties": {"value": schema}}, {"value": value})
+    def valid(self, schema: Any, value: Any, told: Left) -> bool:
+        """Whether a value fits a schema of this document; yes where it cannot be tried, but then what is `told` is left out."""
+        if id(schema) not in self._documents:
+            referred = (
+                self.root.keys() - BEYOND_TYPE - {"type"} | {"properties"} if '"$ref"' in json.dumps(schema) else set[str]()
+            )
+            document = {keyword: one for keyword, one in self.root.items() if keyword in referred or keyword == "$schema"}
+            document["properties"] = {**document.get("properties", {}), VALUE: schema}
+            self._documents[id(schema)] = schema, document
+        try:
+            return not validate(self._documents[id(schema)][1], {VALUE: value})
+        except UnsupportedSchema:  # it refers to something from where it stands
+            self.left += told
+            return True
 
     # --- alternatives -----------------------------------------------------------------------------------------------------
 
     def _union(self, parts: list[Part], unions: list[tuple[Part, str]]) -> Simple | Never:
         """One alternative of each union, each together with all that stands beside them."""
-        rest = [Part({key: one for key, one in part.raw.items() if key not in ("anyOf", "oneOf")}, part.path) for part in parts]
+        rest = [part._replace(raw={key: one for key, one in part.raw.items() if key not in ("anyOf", "oneOf")}) for part in parts]
         rest = [part for part in rest if part.raw]
-        left, ways = list[tuple[str, str]](), list[list[Part]]()
+        left, ways, made = list[tuple[str, str]](), list[list[Part]](), list[Simple | Never]()
         for part, keyword in unions:
-            branches = [Part(one, f"{part.path}/{keyword}/{at}") for at, one in enumerate(part.listed(keyword))]
-            if ways and prod(map(len, ways)) * len(branches) > MOST_WAYS:
+            branches = [part.inner(one, f"{part.path}/{keyword}/{at}") for at, one in enumerate(part.listed(keyword))]
+            if (ways or self._count > MANY_SCHEMAS) and prod(map(len, ways)) * len(branches) > MOST_WAYS:
                 left.append((part.path, keyword))
                 continue
             ways.append(branches)
-            if keyword == "oneOf" and not self._exclusive([self.schema(*rest, branch) for branch in branches]):
+            made = [self.schema(*rest, branch) for branch in branches] if keyword == "oneOf" else []
+            if keyword == "oneOf" and not self._exclusive(made):
                 left.append((part.path, keyword))
-        made = [self.schema(*rest, *chosen) for chosen in product(*ways)]
+        if not made or len(ways) > 1:
+            made = [self.schema(*rest, *chosen) for chosen in product(*ways)]
         possible = [one for one in made if isinstance(one, Simple)]
         if not possible:
             first = next((one for one in made if isinstance(one, Never)), None)
@@ -244,7 +297,8 @@ class _Walk:
 
     def _leaf(self, parts: list[Part]) -> Simple | Never:
         types, implied = _types(parts, habits=self.habits)
-        left: Left = [(part.path, keyword) for part in parts for keyword in ELSEWHERE if keyword in part.raw]
+        beyond = ELSEWHERE | CONTENT if self.judges_content and "string" in types else ELSEWHERE
+        left: Left = [(part.path, keyword) for part in parts for keyword in beyond if keyword in part.raw]
         for part in saying(parts, "not"):
             barred = self._barred(part)
             if barred is None:
@@ -305,54 +359,18 @@ class _Walk:
 
     def barren(self) -> dict[tuple[str, ...], Never]:
         """Definitions that no finite value fits, because they need themselves."""
-        ending: set[str] = set()
-        while True:
-            more = {
-                name for name, one in self.defs.items() if name not in ending and isinstance(one, Simple) and _ends(one, ending)
-            }
-            if not more:
-                break
-            ending |= more
+        fitting = ending(self.defs)
         endless = "it needs a value of its own kind, and that another, without end"
         return {
             key: self.defs[name] if isinstance(self.defs[name], Never) else Never(self.defs[name].path, "$ref", endless)
             for key, name in self.names.items()
-            if name not in ending and key not in self.known_barren and self._used(name)
+            if name not in fitting and key not in self.known_barren and harmful(self.defs, name)
         }
-
-    def _used(self, name: str) -> bool:
-        """Whether something in a definition refers to it: one that fits nothing and is not referred to does no harm."""
-        wanted = f"#/$defs/{name}"
-        waiting = [one for one in self.defs.values() if isinstance(one, Simple)]
-        while waiting:
-            one = waiting.pop()
-            if one.get("$ref") == wanted:
-                return True
-            waiting += inner(one)
-        return not isinstance(self.defs[name], Never)
 
 
 def _says_type_alone(raw: Any) -> bool:
     """Whether a schema names one type and asserts nothing else: most do, so they are not taken apart."""
     return isinstance(raw, dict) and raw.get("type") in PLAIN and BEYOND_TYPE.isdisjoint(cast(Schema, raw))  # pyright: ignore[reportUnknownMemberType]
-
-
-def _ends(simple: Simple, ending: set[str]) -> bool:
-    """Whether a finite value fits, given the definitions that one fits."""
-    if "$ref" in simple:
-        return simple["$ref"].removeprefix("#/$defs/") in ending
-    if "anyOf" in simple:
-        return any(_ends(one, ending) for one in simple["anyOf"])
-    if "enum" in simple or simple.types - {"array", "object"}:
-        return True
-    if "object" in simple.types:
-        properties = simple.get("properties", {})
-        if all(_ends(properties[name], ending) for name in simple.get("required", ())):
-            return True
-    if "array" in simple.types:
-        places = [*simple.get("prefixItems", ()), *([simple["items"]] if "items" in simple else [])]
-        return all(_ends(one, ending) for one in places[: simple.get("minItems", 0)])
-    return False
 
 
 def _named(part: Part) -> set[str]:

@@ -8,12 +8,13 @@ It is one of
     {"type": ..., keywords}         values of these types, under keywords that a grammar enforces
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol, cast
 
 from callsmith.formats.typed import ANYTHING, both
 
+STRUCTURES = ("object", "array")
 Left = list[tuple[str, str]]  # (path, keyword) of what was left out
 
 
@@ -50,10 +51,19 @@ class Never:
 
 
 class Part(NamedTuple):
-    """A schema as it was written, or the keywords of it that still count, and its path."""
+    """A schema as it was written, or the keywords of it that still count, its path, and those whose `allOf` and such it is in."""
 
     raw: Any
     path: str
+    within: tuple[str, ...] = ()
+
+    def inner(self, raw: Any, path: str) -> "Part":
+        """A schema that this one applies to the same value."""
+        return Part(raw, path, (*self.within, self.path))
+
+    def sees(self, parts: Iterable["Part"]) -> bool:
+        """Whether it applies all the other parts itself, so that what they evaluate is evaluated to it."""
+        return all(part is self or self.path in part.within for part in parts)
 
     def mapping(self, keyword: str) -> Mapping[str, Any]:
         """The value of a keyword that is a mapping; empty where it is not said."""
@@ -65,6 +75,13 @@ class Part(NamedTuple):
         value = self.raw.get(keyword)
         return cast(list[Any], value) if isinstance(value, list) else []
 
+    def listings(self) -> Iterator[list[Any]]:
+        """The lists of values it allows."""
+        if "enum" in self.raw:
+            yield self.listed("enum")
+        if "const" in self.raw:
+            yield [self.raw["const"]]
+
 
 class Walk(Protocol):
     """What works schemas together, and knows the document they belong to."""
@@ -75,8 +92,8 @@ class Walk(Protocol):
         """What fits all the parts."""
         ...
 
-    def valid(self, schema: Any, value: Any) -> bool:
-        """Whether a value fits a schema of this document."""
+    def valid(self, schema: Any, value: Any, told: Left) -> bool:
+        """Whether a value fits a schema of this document; yes where it cannot be tried, but then what is `told` is left out."""
         ...
 
 
@@ -94,6 +111,16 @@ def saying(parts: Iterable[Part], keyword: str) -> list[Part]:
     return [part for part in parts if keyword in part.raw]
 
 
+def telling(parts: list[Part]) -> list[Part]:
+    """The parts, without those that only repeat that it is an object, or an array, as what stands beside a `$ref` often does."""
+    said = [part.raw.get("type") for part in parts if len(part.raw) > 1]
+    return [
+        part
+        for part in parts
+        if part.raw.keys() != {"type"} or part.raw["type"] not in STRUCTURES or part.raw["type"] not in said
+    ]
+
+
 def tightest(parts: Iterable[Part], keyword: str, *, most: bool) -> tuple[Any, str] | None:
     """The strictest of the bounds the parts set, and where."""
     found = [(part.raw[keyword], part.path) for part in saying(parts, keyword) if type(part.raw[keyword]) in (int, float)]
@@ -105,8 +132,13 @@ def tightest(parts: Iterable[Part], keyword: str, *, most: bool) -> tuple[Any, s
 def resolved(root: Mapping[str, Any], simple: Simple) -> Simple:
     """The schema a reference leads to."""
     while "$ref" in simple:
-        simple = root["$defs"][simple["$ref"].removeprefix("#/$defs/")]
+        simple = resolved_once(root, simple)
     return simple
+
+
+def resolved_once(root: Mapping[str, Any], simple: Simple) -> Any:
+    """What a reference leads to, which may be another."""
+    return root["$defs"][simple["$ref"].removeprefix("#/$defs/")]
 
 
 def inner(simple: Simple) -> Iterator[Simple]:
@@ -129,7 +161,7 @@ def reachable(root: Mapping[str, Any], simple: Simple) -> Iterator[Simple]:
             continue
         seen.add(id(one))
         yield one
-        waiting += [resolved(root, one)] if "$ref" in one else inner(one)
+        waiting += [resolved_once(root, one)] if "$ref" in one else inner(one)
 
 
 # --- alternatives that exclude each other -------------------------------------------------------------------------------------
@@ -137,9 +169,12 @@ def reachable(root: Mapping[str, Any], simple: Simple) -> Iterator[Simple]:
 
 def disjoint(root: Mapping[str, Any], one: Any, other: Any, depth: int = 0) -> bool:
     """Whether surely no value made for `one` fits `other` as well. What is implied binds only what is made."""
-    if depth > 6 or not isinstance(one, Simple) or not isinstance(other, Simple):
+    if depth > 9 or not isinstance(one, Simple) or not isinstance(other, Simple):
         return other is False
-    one, other = resolved(root, one), resolved(root, other)
+    if "$ref" in one:  # to nothing yet, while what it refers to is still being made
+        return disjoint(root, resolved_once(root, one), other, depth + 1)
+    if "$ref" in other:
+        return disjoint(root, one, resolved_once(root, other), depth + 1)
     if "anyOf" in one:
         return all(disjoint(root, way, other, depth + 1) for way in one["anyOf"])
     if "anyOf" in other:
@@ -205,15 +240,20 @@ def _may_fit(schema: Simple, value: Any) -> bool:
 
 def same(one: Any, other: Any) -> bool:
     """Equal as JSON has it: 1 is 1.0 but not true."""
-    if isinstance(one, bool) or isinstance(other, bool):
-        return one is other
-    if isinstance(one, list) and isinstance(other, list):
-        mine, yours = cast(list[Any], one), cast(list[Any], other)
-        return len(mine) == len(yours) and all(map(same, mine, yours))
-    if isinstance(one, dict) and isinstance(other, dict):
-        here, there = cast(dict[str, Any], one), cast(dict[str, Any], other)
-        return here.keys() == there.keys() and all(same(here[key], there[key]) for key in here)
-    return bool(one == other)
+    return identity(one) == identity(other)
+
+
+def identity(value: Any) -> Hashable:
+    """What values that are the same as JSON has it have in common."""
+    match value:
+        case bool():
+            return bool, value
+        case list():
+            return tuple(map(identity, cast(list[Any], value)))
+        case dict():
+            return frozenset((name, identity(one)) for name, one in cast(dict[str, Any], value).items())
+        case _:
+            return value
 
 
 def kinds_of(value: Any) -> set[str]:

@@ -59,7 +59,9 @@ def download(source: HubFile, target: Path, report: Callable[[int, int], None]) 
             _write(answer, partial, begun, lambda done: report(done, total))
             expected = redirects.sha256 or _sha256_of(answer.headers)
     except HTTPError as error:
-        raise _refused(source, error) from error
+        if error.code != 416 or not redirects.sha256:
+            raise _refused(source, error) from error
+        total, expected = 0, redirects.sha256  # nothing is left to send: the digest tells whether all of it is there
     except (URLError, TimeoutError, ConnectionError, HTTPException) as error:
         raise Unavailable(
             f"cannot reach the hub for {source}: {getattr(error, 'reason', error)}",

@@ -18,7 +18,7 @@ from callsmith.core.events import (
     Unreadable,
 )
 from callsmith.core.values import ChoicePolicy, Output, Request, Sampling, Tool, Usage
-from callsmith.engines import Engine, Finished, Piece
+from callsmith.engines import Engine, Finished, Piece, settled
 from callsmith.formats.layout import Format
 from callsmith.formats.letters import Letters
 from callsmith.formats.prompt import Prompt, fit_id, prompt_for
@@ -182,19 +182,9 @@ class LocalModel:
 
     def _settled(self, request: Request) -> Request:
         """The request, with the model's own settings where it says nothing."""
-        asked, own = request.sampling, self.traits.sampling
-        sampling = Sampling(
-            temperature=own.temperature if asked.temperature is None else asked.temperature,
-            top_p=own.top_p if asked.top_p is None else asked.top_p,
-            top_k=own.top_k if asked.top_k is None else asked.top_k,
-            min_p=own.min_p if asked.min_p is None else asked.min_p,
-            seed=asked.seed,
-            max_tokens=own.max_tokens if asked.max_tokens is None else asked.max_tokens,
-            stop=asked.stop or own.stop,
-        )
         return replace(
             request,
-            sampling=sampling,
+            sampling=settled(request.sampling, self.traits.sampling),
             parallel=self.traits.parallel if request.parallel is None else request.parallel,
             choice=chosen(request, self.traits.policy),
         )

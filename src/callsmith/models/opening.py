@@ -5,7 +5,7 @@ from datetime import datetime
 from pathlib import Path
 
 from callsmith.core.values import ChoicePolicy, Sampling
-from callsmith.engines import Engine, open_engine
+from callsmith.engines import Engine, open_engine, plugged
 from callsmith.formats import format_named, formats
 from callsmith.formats.detect import detect, thinks
 from callsmith.formats.infer import Inferred, infer
@@ -63,7 +63,8 @@ def open_model(spec: str, options: Options = Options()) -> LocalModel:
 
 
 def _engine(spec: str, entry: Entry | None, options: Options) -> Engine:
-    if spec.startswith("scripted:"):
+    scheme, colon, _ = spec.partition(":")
+    if colon and (scheme == "scripted" or scheme in plugged()):
         return open_engine(spec)
     context = options.context or min(entry.context if entry else 8192, 8192)
     given = {"live": options.live, "queue": options.queue}

@@ -37,7 +37,8 @@ def open_member(requirement: str, member: str, scratch: Path, options: Sequence[
 def _opened(requirement: str, member: str, scratch: Path) -> Generator[IO[bytes]]:
     wheel = next(scratch.glob("*.whl"), None)
     if wheel is None:  # uv unpacks what it brings
-        found = next((path for path in sorted(scratch.rglob("*")) if _matches(path.relative_to(scratch), member)), None)
+        paths = sorted(scratch.rglob("*"))
+        found = next((path for path in paths if fnmatchcase(path.relative_to(scratch).as_posix(), member)), None)
         if found is None:
             raise _lacking(requirement, member)
         with found.open("rb") as stream:
@@ -82,10 +83,6 @@ def _gist(output: str) -> str:
     lines = [line.strip() for line in output.splitlines() if line.strip()]
     errors = [line for line in lines if line.startswith("ERROR")] or lines[-2:]
     return " ".join(errors) or "no reason given"
-
-
-def _matches(path: Path, member: str) -> bool:
-    return fnmatchcase(path.as_posix(), member)
 
 
 def _lacking(requirement: str, member: str) -> Unavailable:

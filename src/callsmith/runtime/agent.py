@@ -47,15 +47,7 @@ class Agent:
     ) -> Conversation:
         """Begin to talk to it; what the settings say goes before what the agent says."""
         whole: Settings = {"policy": self.policy, "limits": self.limits, "guards": self.guards, **settings}
-        return Conversation(
-            model,
-            self.tools,
-            instructions=self.instructions,
-            id=id,
-            subject=subject,
-            journal=journal,
-            **whole,
-        )
+        return Conversation(model, self.tools, instructions=self.instructions, id=id, subject=subject, journal=journal, **whole)
 
     def load(self, path: File, model: Model, *, journal: File | None = None, **settings: Unpack[Settings]) -> Conversation:
         """Go on with a saved conversation."""
@@ -102,7 +94,7 @@ class _AsTool:
         path, paused = self._path(call, context), False
         try:
             conversation = self._conversation(call, context, path)
-            events = _begun(conversation, call, context)
+            events, denials = _begun(conversation, call, context), self._agent.limits.iterations
             while events is not None:
                 async with closing(events):
                     async for event in events:
@@ -113,7 +105,8 @@ class _AsTool:
                     paused = True
                     yield self._passed_on(conversation.pending[0], call)
                     return
-                if conversation.pending:
+                if conversation.pending and denials > 0:  # each begins a run, and with it the rounds, anew
+                    denials -= 1
                     events = conversation.stream_resume({one.call.id: Denied(NOBODY_TO_ASK) for one in conversation.pending})
             yield _answer(conversation, call)
         finally:

@@ -86,8 +86,7 @@ class Conversation:
         **settings: Unpack[Settings],
     ) -> None:
         saved = Saved(id or uuid4().hex, tuple(messages), subject, instructions)
-        self._set_up(model, tools, settings)
-        self._ledger = Ledger(saved, _new(journal), self._limits)
+        self._set_up(saved, model, tools, _new(journal), settings)
 
     @classmethod
     def load(
@@ -108,16 +107,16 @@ class Conversation:
     @classmethod
     def _of(cls, saved: Saved, model: Model, tools: Toolset | None, journal: Path | None, settings: Settings) -> "Conversation":
         made = cls.__new__(cls)
-        made._set_up(model, tools, settings)
-        made._ledger = Ledger(saved, journal, made._limits)
+        made._set_up(saved, model, tools, journal, settings)
         return made
 
-    def _set_up(self, model: Model, tools: Toolset | None, settings: Settings) -> None:
+    def _set_up(self, saved: Saved, model: Model, tools: Toolset | None, journal: Path | None, settings: Settings) -> None:
         self._model = model
         self._guarded = guarded(model, settings.get("guards"))
         self._tools = tools
         self._settings = settings
         self._limits = settings.get("limits", STANDARD_LIMITS)
+        self._ledger = Ledger(saved, journal, self._limits)
         self._busy = False
 
     @property

@@ -12,6 +12,7 @@ import json
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
+from itertools import groupby
 from typing import Protocol, TypeAlias, runtime_checkable
 
 from callsmith.core.closing import closing
@@ -131,16 +132,10 @@ class ResultsAsUser:
 
     async def stream(self, request: Request) -> AsyncIterator[ModelEvent]:
         messages: list[Message] = []
-        told: list[str] = []
-        for message in (*request.messages, None):
-            if message is not None and message.role == "tool":
-                told.append(f"{message.name} -> {message.content}")
-                continue
-            if told:
-                messages.append(Message.user(_results(told)))
-                told = []
-            if message is not None:
-                messages.append(message)
+        for are_results, group in groupby(request.messages, lambda message: message.role == "tool"):
+            same = list(group)
+            told = Message.user(_results(f"{message.name} -> {message.content}" for message in same))
+            messages += [told] if are_results else same
         # To the model this looks like a new request of the user's; it must not be made to call for it.
         policy = "auto" if request.messages and request.messages[-1].role == "tool" else request.policy
         async with closing(self._model.stream(replace(request, messages=tuple(messages), policy=policy))) as events:

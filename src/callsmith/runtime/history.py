@@ -7,7 +7,7 @@ from callsmith.core.values import Message
 
 def answered(messages: Sequence[Message], *results: Message) -> tuple[Message, ...]:
     """The history with these tool messages at its end; one that answers what was answered already takes its place."""
-    end = _last_said(messages)
+    end = next((index for index in range(len(messages), 0, -1) if messages[index - 1].role != "tool"), 0)
     order = [call.id for call in messages[end - 1].calls] if end else []
     answers = list(messages[end:])
     for result in results:
@@ -24,8 +24,3 @@ def joined(messages: Sequence[Message], added: Sequence[Message]) -> tuple[Messa
     """The history and what a run has added to it; results at the beginning of that answer calls at the end of the history."""
     results = next((index for index, message in enumerate(added) if message.role != "tool"), len(added))
     return (*answered(messages, *added[:results]), *added[results:])
-
-
-def _last_said(messages: Sequence[Message]) -> int:
-    """Where the tool messages at the end begin."""
-    return next((index for index in range(len(messages), 0, -1) if messages[index - 1].role != "tool"), 0)

@@ -138,15 +138,14 @@ class Ledger:
     def take_back(self) -> None:
         """The turn has failed. If nothing has come of it, it is as if nothing had been said."""
         self._said = None
-        self._give_up_started()
+        self.give_up_started()
         if self.saved.messages == self._base:
             self.saved = replace(self.saved, messages=self._before)
         self.keep()
 
-    def recovered(self) -> Saved:
-        """The state to go on from when whoever kept this ledger is gone."""
-        self._give_up_started()
-        return self.saved
+    def give_up_started(self) -> None:
+        """Answer calls that had begun and must not run twice."""
+        self.settle(*(interrupted(call) for call in self.open_calls if call.id in self.saved.started))
 
     def keep(self) -> None:
         """Write it down, if there is a file and anything new. What concerns calls that are answered is forgotten."""
@@ -162,10 +161,6 @@ class Ledger:
             if text != self._written:
                 _replace_file(self._path, text)
                 self._written = text
-
-    def _give_up_started(self) -> None:
-        """Answer calls that had begun and must not run twice."""
-        self.settle(*(interrupted(call) for call in self.open_calls if call.id in self.saved.started))
 
     def _accept(self) -> None:
         """The model's last answer is acted upon: from here on it is part of the history."""
@@ -183,10 +178,11 @@ def read_ledger(path: Path) -> Saved:
     except (ValueError, RecursionError) as error:
         raise UsageError(f"{path} is not JSON: {error}") from error
     try:
-        saved = read_conversation(document)
+        ledger = Ledger(read_conversation(document))
     except UsageError as error:
         raise UsageError(f"{path} is not a saved conversation: {error}", field=error.field) from error
-    return Ledger(saved).recovered()
+    ledger.give_up_started()
+    return ledger.saved
 
 
 def write_ledger(path: Path, saved: Saved) -> None:

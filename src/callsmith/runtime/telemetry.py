@@ -12,10 +12,11 @@ the model made up nothing; unless arguments are to be shown.
 import re
 import time
 from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from difflib import get_close_matches
 from functools import lru_cache
 from hashlib import blake2b
+from operator import attrgetter
 from typing import Any, Literal, Protocol, TypeAlias, TypeVar, assert_never
 
 from callsmith.core.closing import closing
@@ -224,7 +225,7 @@ class _Watch:
             self._when,
             asked.model,
             tuple(names)[:_MOST_OFFERED],
-            _known_digest(_Same(asked.tools)),
+            _digest(_Same(asked.tools)),
             asked.choice.mode,
             asked.external,
             tuple(made.record(otherwise) for made in self._calls),
@@ -276,26 +277,26 @@ class _Watch:
             made.result = text
 
 
+@dataclass(slots=True)
 class _Made:
     """A call on its way to its record."""
 
-    __slots__ = (
-        "arguments", "arguments_size", "at", "code", "id", "keys", "meant", "outcome", "repairs", "result", "result_size",
-        "resumed", "seconds", "started", "step", "tool",
-    )  # fmt: skip
-
-    def __init__(self, tool: str, id: str, step: int, at: float) -> None:
-        self.tool, self.id, self.step, self.at = tool, id, step, at
-        self.outcome: Outcome | None = None
-        self.code = self.meant = ""
-        self.repairs: tuple[str, ...] = ()
-        self.keys: tuple[str, ...] = ()
-        self.arguments_size = self.result_size = 0
-        self.started: float | None = None
-        self.seconds: float | None = None
-        self.resumed = False
-        self.arguments: str | None = None
-        self.result: str | None = None
+    tool: str
+    id: str
+    step: int
+    at: float
+    outcome: Outcome | None = None
+    code: str = ""
+    repairs: tuple[str, ...] = ()
+    keys: tuple[str, ...] = ()
+    arguments_size: int = 0
+    result_size: int = 0
+    started: float | None = None
+    seconds: float | None = None
+    resumed: bool = False
+    meant: str = ""
+    arguments: str | None = None
+    result: str | None = None
 
     def takes(self, call: Call, tool: Tool | None, show: bool) -> None:
         """Note its arguments; a key is told only where the tool declares it, for any other is the model's own words."""
@@ -306,23 +307,11 @@ class _Made:
             self.arguments = call.text
 
     def record(self, otherwise: Outcome) -> CallRecord:
-        return CallRecord(
-            self.tool,
-            self.outcome or otherwise,
-            self.id,
-            self.code,
-            self.repairs,
-            self.keys,
-            self.arguments_size,
-            self.result_size,
-            self.step,
-            self.at,
-            self.seconds,
-            self.resumed,
-            self.meant,
-            self.arguments,
-            self.result,
-        )
+        self.outcome = self.outcome or otherwise
+        return CallRecord(*_RECORDED(self))
+
+
+_RECORDED = attrgetter(*(one.name for one in fields(CallRecord)))
 
 
 def _unanswered(reason: Ending) -> Outcome:
@@ -353,12 +342,6 @@ def _text(result: Result) -> str:
         return ""
 
 
-def _digest(tools: Iterable[Tool]) -> str:
-    """The same for the same definitions in the same order: that is what a model sees."""
-    shown: list[Json] = [(tool.name, tool.description, tool.parameters) for tool in tools]
-    return blake2b(repr(shown).encode("utf-8", "replace"), digest_size=8).hexdigest() if shown else ""
-
-
 class _Same:
     """Tools that are the very same objects. A toolset offers them again and again; so do clients, and the server knows them."""
 
@@ -376,5 +359,7 @@ class _Same:
 
 
 @lru_cache(maxsize=16)
-def _known_digest(same: _Same) -> str:
-    return _digest(same.tools)
+def _digest(same: _Same) -> str:
+    """The same for the same definitions in the same order: that is what a model sees."""
+    shown: list[Json] = [(tool.name, tool.description, tool.parameters) for tool in same.tools]
+    return blake2b(repr(shown).encode("utf-8", "replace"), digest_size=8).hexdigest() if shown else ""

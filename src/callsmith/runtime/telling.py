@@ -15,16 +15,12 @@ def failed(call: Call, code: str, text: str, *, label: str = "") -> Result:
 
 
 def broken(call: Call, error: BaseException) -> Result:
-    """The result of a tool that raised."""
-    return failed(call, "internal_error", words(error))
-
-
-def words(error: BaseException) -> str:
-    """What an error says, or at least what it is."""
+    """The result of a tool that raised: what the error says, or at least what it is."""
     try:
-        return str(error) or type(error).__name__
+        said = str(error)
     except Exception:
-        return type(error).__name__
+        said = ""
+    return failed(call, "internal_error", said or type(error).__name__)
 
 
 def unknown_tool(call: Call, tools: Iterable[str]) -> Result:

@@ -4,17 +4,17 @@ import json
 import logging
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import fields
+from functools import cache
 from os import PathLike
 from pathlib import Path
 from threading import Lock
-from typing import Any, TypeAlias, TypeVar, get_args
+from typing import Any, TypeVar, get_args, get_type_hints
 
 from callsmith.core.errors import Unavailable, UsageError
 from callsmith.core.values import Json, Mode, Usage
-from callsmith.runtime.telemetry import CallRecord, Outcome, Turn
+from callsmith.runtime.telemetry import CallRecord, Ending, Outcome, Turn
 
 T = TypeVar("T")
-Readers: TypeAlias = Mapping[str, Callable[[Any], Any]]
 
 _LOG = logging.getLogger(__name__)
 
@@ -65,18 +65,11 @@ def write_turn(turn: Turn) -> dict[str, Json]:
     return _written(turn) | {"usage": _written(turn.usage), "calls": [_written(call) for call in turn.calls]}
 
 
-def read_turn(value: Any) -> Turn:
-    """The turn; UsageError where it is none. Fields of later versions are passed over."""
-    try:
-        return _read(Turn, _TURN, value)
-    except (TypeError, ValueError, AttributeError) as error:
-        raise UsageError(f"no turn: {error}") from error
-
-
 def _read_line(line: str) -> Turn | None:
+    """The turn, if it is one. Fields of later versions are passed over."""
     try:
-        return read_turn(json.loads(line))
-    except (UsageError, ValueError, RecursionError):
+        return _read(Turn, json.loads(line))
+    except (TypeError, ValueError, AttributeError, OverflowError, RecursionError):
         return None
 
 
@@ -89,12 +82,14 @@ def _short(value: Any) -> Json:
     return round(value, 6) if isinstance(value, float) else value
 
 
-def _read(kind: Callable[..., T], readers: Readers, value: Any) -> T:
-    return kind(**{name: read(value[name]) for name, read in readers.items() if name in value})
+def _read(kind: type[T], value: Any) -> T:
+    return kind(**{name: read(value[name]) for name, read in _readers(kind).items() if name in value})
 
 
-def _texts(value: Any) -> tuple[str, ...]:
-    return tuple(map(str, value))
+@cache
+def _readers(kind: type) -> Mapping[str, Callable[[Any], Any]]:
+    """How each field is read, by its type."""
+    return {name: _BY_TYPE[hint] for name, hint in get_type_hints(kind).items()}
 
 
 def _one_of(*known: str) -> Callable[[Any], str]:
@@ -106,40 +101,14 @@ def _one_of(*known: str) -> Callable[[Any], str]:
     return read
 
 
-_USAGE: Readers = {"prompt": int, "completion": int, "cached": int, "reasoning": int}
-_CALL: Readers = {
-    "tool": str,
-    "outcome": _one_of(*get_args(Outcome)),
-    "id": str,
-    "code": str,
-    "repairs": _texts,
-    "keys": _texts,
-    "arguments_size": int,
-    "result_size": int,
-    "step": int,
-    "at": float,
-    "seconds": float,
-    "resumed": bool,
-    "meant": str,
-    "arguments": str,
-    "result": str,
-}
-_TURN: Readers = {
-    "when": float,
-    "model": str,
-    "offered": _texts,
-    "offer": str,
-    "choice": _one_of(*get_args(Mode)),
-    "external": bool,
-    "calls": lambda value: tuple(_read(CallRecord, _CALL, call) for call in value),
-    "usage": lambda value: _read(Usage, _USAGE, value),
-    "first": float,
-    "seconds": float,
-    "answers": int,
-    "retries": int,
-    "unreadable": int,
-    "notices": int,
-    "noticed": _texts,
-    "reason": str,
-    "error": str,
+_BY_TYPE: Mapping[Any, Callable[[Any], Any]] = {
+    **{kind: kind for kind in (str, int, float, bool)},
+    str | None: str,
+    float | None: float,
+    tuple[str, ...]: lambda value: tuple(map(str, value)),
+    Outcome: _one_of(*get_args(Outcome)),
+    Mode: _one_of(*get_args(Mode)),
+    Ending: str,
+    Usage: lambda value: _read(Usage, value),
+    tuple[CallRecord, ...]: lambda value: tuple(_read(CallRecord, call) for call in value),
 }

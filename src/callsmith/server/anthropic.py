@@ -20,8 +20,8 @@ from callsmith.runtime.telling import told
 from callsmith.server.bodies import Bodies
 from callsmith.server.seamless import Shown
 from callsmith.server.service import Service, Wanted, Wish
-from callsmith.server.transport import EventStream, JsonResponse, unless_gone
-from callsmith.server.wishes import MCP, as_called_here, check_address, label_of, names_here, wish_of
+from callsmith.server.transport import EventStream, JsonResponse, gathered, unless_gone
+from callsmith.server.wishes import MCP, as_called_here, check_address, label_of, name_there, names_here, wish_of
 from callsmith.server.words import Frames, encode
 from callsmith.wire.anthropic import write_error, write_failure
 from callsmith.wire.anthropic_events import EventWriter, Heading, write_response
@@ -54,7 +54,7 @@ def routes(service: Service) -> list[Route]:
         events = _as_told(happening, service.settings.limits.result_characters)
         if asked.body.stream:
             return EventStream(_frames(events, heading), _failure_frame, keep_alive=service.settings.keep_alive)
-        return JsonResponse(write_response(await unless_gone(request.receive, _all(events)), heading))
+        return JsonResponse(write_response(await unless_gone(request.receive, gathered(events)), heading))
 
     async def count_tokens(request: Request) -> Response:
         asked = await understood(request, counting=True)
@@ -85,7 +85,7 @@ def _understood(asked: MessagesRequest, wish: Wish, tools: Sequence[Tool], addre
         _check(server, tools, addresses)
     chosen = {server.name: [tool for tool in tools if _wants(server, tool)] for server in asked.servers}
     wanted = tuple(Wanted(MCP + name, tuple(tool.name for tool in some)) for name, some in chosen.items())
-    shown = {tool.name: (label_of(tool), _there(tool)) for some in chosen.values() for tool in some}
+    shown = {tool.name: (label_of(tool), name_there(tool)) for some in chosen.values() for tool in some}
     names = names_here(tools)
     taken = {tool.name for tool in asked.request.tools} | shown.keys()
     here = {there: name for name, (_, there) in shown.items() if there not in taken}
@@ -108,12 +108,7 @@ def _check(server: McpServer, tools: Iterable[Tool], addresses: Mapping[str, str
 
 
 def _wants(server: McpServer, tool: Tool) -> bool:
-    return label_of(tool) == server.name and server.allows(_there(tool))
-
-
-def _there(tool: Tool) -> str:
-    """What a tool is called where it comes from."""
-    return tool.original or tool.name
+    return label_of(tool) == server.name and server.allows(name_there(tool))
 
 
 async def _as_told(happening: AsyncIterator[Shown], most: int) -> AsyncIterator[Shown]:
@@ -139,11 +134,6 @@ async def _frames(events: AsyncIterator[Shown], heading: Heading) -> AsyncIterat
 
 def _written(sent: Iterable[Json]) -> bytes:
     return b"".join(write_frame(encode(one), one["type"].encode()) for one in sent)
-
-
-async def _all(events: AsyncIterator[Shown]) -> list[Shown]:
-    async with closing(events) as items:
-        return [event async for event in items]
 
 
 def _failure_frame(error: BaseException) -> bytes:

@@ -18,7 +18,6 @@ from callsmith.server.keys import Guarded
 from callsmith.server.service import Service, own_tools
 from callsmith.server.settings import Settings
 from callsmith.server.store import SqliteStore, Store
-from callsmith.server.transport import ClientGone
 from callsmith.tools.mcp import McpHost
 
 STANDARD_SETTINGS = Settings()
@@ -54,7 +53,6 @@ def create_app(
             CallsmithError: on_error,
             HTTPException: on_http_error,
             ClientDisconnect: on_gone,
-            ClientGone: on_gone,
         },
         middleware=_around(settings),
         lifespan=None if mcp is None else lambda _: _alive(mcp),

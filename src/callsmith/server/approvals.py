@@ -39,7 +39,6 @@ class Answered(UsageError):
 
     def __init__(self, approval: "Approval") -> None:
         super().__init__(f"the approval {approval.id} has been answered: it is {approval.status}")
-        self.approval = approval
 
 
 @dataclass(frozen=True, slots=True)

@@ -75,9 +75,9 @@ class _Endpoints:
         paused = await approvals.paused(found.run)
         if paused is not None:
             self._service.model(paused.model)  # if it is not there any more, nothing is decided
-        await _decide(approvals, found, decision)
+        decided = await _decide(approvals, found, decision)
         if not found.run:  # a question in the middle of a call: whoever asked it is waiting
-            return _view((await approvals.get(id))[id], answer=None)
+            return _view(decided, answer=None)
         going_on = asyncio.create_task(self._go_on(approvals, id))
         self._running.add(going_on)
         going_on.add_done_callback(self._running.discard)
@@ -99,12 +99,12 @@ class _Endpoints:
             await asyncio.sleep(LOOK)
 
 
-async def _decide(approvals: Approvals, found: Approval, decision: Decision) -> None:
+async def _decide(approvals: Approvals, found: Approval, decision: Decision) -> Approval:
     """Enter the decision. The same once more is welcome where whoever was to go on from the first is gone."""
     if type(found.decision) is type(decision) and await approvals.abandoned(found):
-        return
+        return found
     try:
-        await approvals.decide(found, decision)
+        return await approvals.decide(found, decision)
     except Answered as error:
         raise HTTPException(409, str(error)) from None
 

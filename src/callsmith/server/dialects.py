@@ -25,12 +25,12 @@ ANTHROPIC = Dialect(anthropic.write_error, anthropic.write_failure, anthropic.wr
 OLLAMA = Dialect(ollama.write_error, ollama.write_failure, openai.write_model, openai.write_models)  # it shares /v1/models
 
 _BY_PATH = {"/v1/messages": ANTHROPIC, "/api": OLLAMA}
-_BY_HEADER = {"anthropic-version": ANTHROPIC}  # only its clients send it
 
 
 def dialect_of(request: Request) -> Dialect:
     """The dialect of who asks: by the beginning of the path, or by a header; otherwise OpenAI's."""
     path = request.url.path
-    by_path = (dialect for start, dialect in _BY_PATH.items() if path == start or path.startswith(f"{start}/"))
-    by_header = (dialect for header, dialect in _BY_HEADER.items() if header in request.headers)
-    return next(by_path, None) or next(by_header, OPENAI)
+    for start, dialect in _BY_PATH.items():
+        if path == start or path.startswith(f"{start}/"):
+            return dialect
+    return ANTHROPIC if "anthropic-version" in request.headers else OPENAI  # only Anthropic's clients send it

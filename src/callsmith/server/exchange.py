@@ -52,6 +52,12 @@ def current() -> Exchange | None:
     return _current.get()
 
 
+def caller() -> str:
+    """Who asks; empty where nobody needs a key."""
+    exchange = current()
+    return exchange.subject if exchange else ""
+
+
 class Exchanging:
     """An application whose every request is an exchange. Its id is in the response, and who asked and at what cost in the log.
 

@@ -3,7 +3,6 @@
 import json
 import logging
 import sys
-from typing import Any
 
 from callsmith.core.values import Json
 from callsmith.server.exchange import ACCESS, current
@@ -23,7 +22,7 @@ class Lines(logging.Formatter):
             "level": record.levelname,
             "logger": record.name,
             "message": record.getMessage(),
-            **_fields(record),
+            **getattr(record, "fields", {}),
         }
         if exchange := current():
             fields["request_id"] = exchange.id
@@ -40,10 +39,6 @@ class Lines(logging.Formatter):
 def _plain(text: str) -> str:
     """Text that stays on its line, and is seen to end."""
     return text if text.isprintable() and " " not in text else json.dumps(text)
-
-
-def _fields(record: logging.LogRecord) -> dict[str, Any]:
-    return getattr(record, "fields", {})
 
 
 def set_up(log: Log) -> None:

@@ -15,7 +15,7 @@ from callsmith.core.values import Json
 from callsmith.models.local import LocalModel
 from callsmith.server.bodies import Bodies
 from callsmith.server.service import Service
-from callsmith.server.transport import EventStream, JsonResponse, unless_gone
+from callsmith.server.transport import EventStream, JsonResponse, gathered, unless_gone
 from callsmith.server.wishes import wish_of
 from callsmith.server.words import Frames, encode
 from callsmith.wire.fields import Fields
@@ -94,7 +94,7 @@ class _Dialect:
         if asked.stream:
             alive, seconds = _line(heading.line()), service.settings.keep_alive
             return EventStream(_lines(events, heading), _failure_line, keep_alive=seconds, alive=alive, media_type=_LINES)
-        return JsonResponse(write_response(await unless_gone(request.receive, _all(events)), heading))
+        return JsonResponse(write_response(await unless_gone(request.receive, gathered(events)), heading))
 
     def _known(self, name: str) -> str:
         """The name as it is known here."""
@@ -118,11 +118,6 @@ async def _lines(events: AsyncIterator[ModelEvent], heading: Heading) -> AsyncIt
                 yield line
     for line in writer.close():
         yield _line(line)
-
-
-async def _all(events: AsyncIterator[ModelEvent]) -> list[ModelEvent]:
-    async with closing(events) as items:
-        return [event async for event in items]
 
 
 def _line(value: Json) -> bytes:

@@ -14,7 +14,7 @@ from callsmith.core.values import Json
 from callsmith.server.bodies import Bodies
 from callsmith.server.dialects import dialect_of
 from callsmith.server.openai_chat_several import several
-from callsmith.server.seamless import HAPPENINGS, Shown
+from callsmith.server.seamless import Shown
 from callsmith.server.service import Service
 from callsmith.server.transport import EventStream, JsonResponse, unless_gone
 from callsmith.server.wishes import wish_of
@@ -23,7 +23,7 @@ from callsmith.wire.openai import write_error, write_failure
 from callsmith.wire.openai_chat import read_request
 from callsmith.wire.openai_chat_events import ChunkWriter, Heading, write_response
 from callsmith.wire.sse import DONE, write_frame
-from callsmith.wire.tool_events import Beside, read_extras
+from callsmith.wire.tool_events import HAPPENINGS, Beside, read_extras
 
 # What other servers have and this one has not, and what to ask for instead.
 _INSTEAD = {

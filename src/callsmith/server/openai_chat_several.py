@@ -3,7 +3,6 @@
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import replace
 
-import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
@@ -12,6 +11,7 @@ from callsmith.core.errors import UsageError
 from callsmith.core.events import ModelEvent
 from callsmith.server.service import Service, Wish
 from callsmith.server.transport import EventStream, JsonResponse, merged, unless_gone
+from callsmith.server.words import encode
 from callsmith.wire.openai import write_error
 from callsmith.wire.openai_chat import ChatRequest
 from callsmith.wire.openai_chat_events import ChoicesWriter, Heading, write_choices
@@ -29,7 +29,7 @@ async def several(service: Service, chat: ChatRequest, heading: Heading, wish: W
 def _answers(service: Service, chat: ChatRequest, wish: Wish) -> list[AsyncIterator[ModelEvent]]:
     """Each with a seed of its own: the same one would make them the same."""
     model, request = service.model(chat.model), chat.request
-    if service.tools is not None and (not request.tools or (wish.mode or service.settings.llm.tool_mode) == "mixed"):
+    if not service.outside(request, wish):
         raise UsageError("n: the server's own tools must not run twice, so there can be only 1 answer", field="n")
     seed = request.sampling.seed
     seeds = [None if seed is None else seed + number for number in range(chat.n)]
@@ -37,13 +37,13 @@ def _answers(service: Service, chat: ChatRequest, wish: Wish) -> list[AsyncItera
 
 
 async def _frames(answers: Sequence[AsyncIterator[ModelEvent]], heading: Heading) -> AsyncIterator[bytes]:
-    writer, encoder = ChoicesWriter(heading, len(answers)), msgspec.json.Encoder()
+    writer = ChoicesWriter(heading, len(answers))
     async with closing(merged(answers)) as items:
         async for number, event in items:
             for chunk in writer.write(number, event):
-                yield write_frame(encoder.encode(chunk))
+                yield write_frame(encode(chunk))
     for chunk in writer.close():
-        yield write_frame(encoder.encode(chunk))
+        yield write_frame(encode(chunk))
     yield write_frame(DONE.encode())
 
 
@@ -56,4 +56,4 @@ async def _all(answers: Sequence[AsyncIterator[ModelEvent]]) -> list[list[ModelE
 
 
 def _failure_frame(error: BaseException) -> bytes:
-    return write_frame(msgspec.json.encode(write_error(error).body))
+    return write_frame(encode(write_error(error).body))

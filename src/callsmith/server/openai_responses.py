@@ -15,7 +15,7 @@ from starlette.routing import Route
 from callsmith.core.errors import UsageError
 from callsmith.core.values import Json
 from callsmith.server.bodies import Bodies
-from callsmith.server.exchange import current
+from callsmith.server.exchange import caller
 from callsmith.server.openai_responses_answer import Answer
 from callsmith.server.openai_responses_kept import Before, Kept
 from callsmith.server.openai_responses_mcp import answering, settled, spoken_of, wanted_of
@@ -73,7 +73,7 @@ class _Dialect:
         if request.query_params.get("stream") == "true":
             raise UsageError("stream: a stored response is not streamed again", field="stream")
         id = request.path_params["id"]
-        answer = self._running[_subject()].get(id)
+        answer = self._running[caller()].get(id)
         return JsonResponse(answer.writer.response() if answer else await self._kept().response(id))
 
     async def delete(self, request: Request) -> Response:
@@ -83,7 +83,7 @@ class _Dialect:
 
     async def cancel(self, request: Request) -> Response:
         id = request.path_params["id"]
-        answer = self._running[_subject()].get(id)
+        answer = self._running[caller()].get(id)
         if answer is None:
             status = (await self._kept().response(id))["status"]
             raise UsageError(f"a response that is {status} cannot be cancelled")
@@ -95,7 +95,7 @@ class _Dialect:
         return JsonResponse(page(items, request))
 
     def _kept(self) -> Kept:
-        return Kept(self._service.store, _subject())
+        return Kept(self._service.store, caller())
 
     async def _read(self, request: Request) -> tuple[ResponsesRequest, Before, Wish]:
         body = await self._bodies.read(request)
@@ -121,15 +121,9 @@ class _Dialect:
             if asked.store:
                 await kept.keep(response, before, asked.input)
 
-        return Answer(events, writer, keep, self._running[_subject()])
+        return Answer(events, writer, keep, self._running[caller()])
 
     def _down(self) -> dict[str, str]:
         """The MCP servers that do not run, and why."""
         states = self._mcp.status() if self._mcp else ()
         return {one.name: one.error or f"it is {one.state}" for one in states if one.state != "ready"}
-
-
-def _subject() -> str:
-    """Who asks."""
-    exchange = current()
-    return exchange.subject if exchange else ""

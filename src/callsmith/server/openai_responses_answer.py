@@ -17,6 +17,7 @@ from callsmith.wire.openai_responses_events import Sent
 from callsmith.wire.sse import write_frame
 
 _SETTLING = 5.0  # seconds a stopped answer gets to end
+_FRAME = b"\n\nevent: "  # nowhere but between two
 _NUMBER = 10**18  # stands for a number that is not known yet
 
 
@@ -59,26 +60,25 @@ class Answer:
 
     async def frames(self) -> AsyncIterator[bytes]:
         """The stream. Once it has begun, a failure is a part of it."""
-        frames = _Frames(self.writer)
+        frames, ending = _Frames(self.writer), b""
         with self._given():
             try:
                 async with closing(self._events):
                     while (event := await self._next()) is not None:
                         told = frames.of(event)
                         if self.writer.ended:
-                            await self._keep(self.writer.response())
-                        if told:
+                            ending += told
+                        elif told:
                             yield told
-                if ending := self._end():
-                    await self._keep(self.writer.response())
-                    yield frames.write(ending)
+                ending += frames.write(self._end())
+                await self._keep(self.writer.response())
             except CallsmithError as error:
                 if not self.writer.begun:
                     raise
-                ending = self.writer.fail(write_error(error))
+                ending = _but_last(ending) + frames.write(self.writer.fail(write_error(error)))
                 with suppress(CallsmithError):  # if it was the store that failed
                     await self._keep(self.writer.response())
-                yield frames.write(ending)
+            yield ending
 
     def failure(self, error: BaseException) -> bytes:
         """The last frames of a stream that broke down."""
@@ -116,6 +116,10 @@ class Answer:
         finally:
             del self._running[self.writer.id]
             self._over.set()
+
+
+def _but_last(frames: bytes) -> bytes:
+    return frames[: frames.rfind(_FRAME) + 2] if _FRAME in frames else b""
 
 
 class _Frames:

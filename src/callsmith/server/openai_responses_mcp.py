@@ -20,7 +20,7 @@ from callsmith.runtime.loop import unanswered
 from callsmith.server.approvals import LOOK, Answered, Approval, Approvals
 from callsmith.server.service import Service
 from callsmith.server.settings import EVERYTHING
-from callsmith.server.wishes import Wanted, Wish, as_called_here, check_address, label_of, names_here
+from callsmith.server.wishes import Wanted, Wish, as_called_here, check_address, label_of, name_there, names_here
 from callsmith.wire.openai_items import write_items
 from callsmith.wire.openai_mcp import WAITING, McpServer, write_mcp_call
 from callsmith.wire.openai_mcp_events import Listed, McpEvent, McpWriter
@@ -39,19 +39,19 @@ def spoken_of(body: Json) -> frozenset[str]:
     """The approvals a request itself answers."""
     given: Json = body.get("input")
     items = cast("list[Json]", given) if isinstance(given, list) else []
-    return frozenset(item.get("approval_request_id") for item in items if _is(item, "mcp_approval_response"))
+    return frozenset(_texts(items, "mcp_approval_response", "approval_request_id"))
 
 
 async def settled(items: Sequence[Json], approvals: Approvals, spoken: frozenset[str]) -> list[Json]:
     """The items with what became of approvals that were answered elsewhere."""
-    called = spoken | {item.get("approval_request_id") for item in items if _is(item, "mcp_call")}
-    asked = [item["id"] for item in items if _is(item, "mcp_approval_request") and isinstance(item.get("id"), str)]
+    called = spoken.union(_texts(items, "mcp_call", "approval_request_id"))
+    asked = _texts(items, "mcp_approval_request", "id")
     known = await approvals.get(*(id for id in asked if id not in called)) if asked else {}
     last = {approval.run: id for id, approval in known.items()}
     found: list[Json] = []
     for item in items:
         found.append(item)
-        approval = known.get(item.get("id")) if _is(item, "mcp_approval_request") else None
+        approval = next((known[id] for id in _texts([item], "mcp_approval_request", "id") if id in known), None)
         if approval is not None and approval.result is not None:
             found.append(_outcome(item, approval, approval.result))
             if last[approval.run] == approval.id:
@@ -59,8 +59,10 @@ async def settled(items: Sequence[Json], approvals: Approvals, spoken: frozenset
     return found
 
 
-def _is(item: Json, kind: str) -> bool:
-    return isinstance(item, Mapping) and cast("Mapping[str, Json]", item).get("type") == kind
+def _texts(items: Sequence[Json], kind: str, key: str) -> list[str]:
+    """What items of this kind have there. Items are read here before anybody has looked whether they are right."""
+    objects = (cast("Mapping[str, Json]", item) for item in items if isinstance(item, Mapping))
+    return [item[key] for item in objects if item.get("type") == kind and isinstance(item.get(key), str)]
 
 
 def _outcome(item: Mapping[str, Json], approval: Approval, result: Result) -> Json:
@@ -89,7 +91,7 @@ async def answering(
         found = await _heard(approvals, asked, holding)
         request = _known_here(asked.request, tools, found)
         if asked.servers:
-            writer.know({tool.name: (label_of(tool), tool.original or tool.name) for tool in tools})
+            writer.know({tool.name: (label_of(tool), name_there(tool)) for tool in tools})
             writer.asked({id: approval.call for id, approval in found.items()})
         for server in asked.servers:
             if server.label not in asked.listed:

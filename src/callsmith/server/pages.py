@@ -12,7 +12,7 @@ def page(items: Sequence[Json], request: Request) -> dict[str, Json]:
     """A part of a list, which is given oldest first, as the request wants it: newest first, if it does not say."""
     query = request.query_params
     limit = query.get("limit", "20")
-    if not limit.isdecimal() or not 1 <= int(limit) <= 100:
+    if not limit.isdecimal() or len(limit) > 3 or not 1 <= int(limit) <= 100:
         raise UsageError(f"limit: {limit!r} is no number from 1 to 100", field="limit")
     ordered = items if query.get("order") == "asc" else items[::-1]
     ids = [item["id"] for item in ordered]

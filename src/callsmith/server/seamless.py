@@ -24,10 +24,9 @@ from callsmith.core.events import (
     Unreadable,
 )
 from callsmith.core.values import Call
-from callsmith.wire.tool_events import Happening
+from callsmith.wire.tool_events import HAPPENINGS, Happening
 
 Shown: TypeAlias = ModelEvent | Happening
-HAPPENINGS = (ToolStarted, ToolProgress, ToolFinished, ConfirmationNeeded, Notice)  # for isinstance
 
 # Why one answer ended, where a run has ended in a way of its own.
 _ONE_ANSWER: Mapping[StopReason, StopReason] = {"limit": "length", "confirmation": "stop"}
@@ -43,7 +42,7 @@ async def seamless(happening: AsyncIterator[RunEvent], aside: Sequence[Call] = (
     """
     made: dict[str, Call] = {}
     said = ""  # the end of what was said before the tools ran: the next words must not stick to it
-    pause, report = False, Report()
+    pause, report, matched = False, Report(), ""
     async with closing(happening) as events:
         async for event in events:
             match event:
@@ -52,10 +51,8 @@ async def seamless(happening: AsyncIterator[RunEvent], aside: Sequence[Call] = (
                         yield Text("\n\n")
                     pause, said = False, text or said
                     yield Text(text)
-                case Thought():
-                    yield event
                 case Stopped():
-                    pause, report = True, report + event.report
+                    pause, report, matched = True, report + event.report, event.matched
                 case ConfirmationNeeded(id, call, reason):
                     if not told:
                         apart = "\n\n" if said.strip() else ""
@@ -69,12 +66,12 @@ async def seamless(happening: AsyncIterator[RunEvent], aside: Sequence[Call] = (
                     if told and result.call_id in made and result.code != "denied":
                         yield ToolStarted(made.pop(result.call_id))
                     yield event
-                case ToolProgress() | Notice():
+                case Thought() | ToolProgress() | Notice():
                     yield event
                 case TurnEnded(_, reason, usage):
                     for index, call in enumerate(aside):
                         yield CallReady(index, call)
-                    yield Stopped("calls" if aside else _ONE_ANSWER.get(reason, reason), usage, report)
+                    yield Stopped("calls" if aside else _ONE_ANSWER.get(reason, reason), usage, report, matched)
                 case CallReady(call=call):
                     made[call.id] = call
                 case CallStarted() | CallArguments():

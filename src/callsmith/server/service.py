@@ -25,7 +25,7 @@ from callsmith.runtime.telemetry import Asked, Recorder, watched
 from callsmith.runtime.trace import Several, Trace
 from callsmith.server.admission import Door, in_time
 from callsmith.server.approvals import Approvals, Paused
-from callsmith.server.exchange import current
+from callsmith.server.exchange import caller, current
 from callsmith.server.keys import matches
 from callsmith.server.mixed import Hidden, WithClients, setting_aside
 from callsmith.server.pausing import Pausing, Work
@@ -78,7 +78,7 @@ class Service:
         """
         exchange = current()
         request = replace(request, session=wish.session)
-        if self._outside(request, wish):
+        if self.outside(request, wish):
             asked = Asked(self._name(model), request.tools, request.choice, external=True)
             return self._admitted(_direct(model, request, self._recorder(), asked))
         subject, session = (exchange.subject, wish.session or exchange.id) if exchange else ("", wish.session)
@@ -95,14 +95,13 @@ class Service:
 
     def approvals(self) -> Approvals:
         """The approvals of whoever asks."""
-        exchange = current()
-        return Approvals(self.store, exchange.subject if exchange else "", self.settings.approval_seconds)
+        return Approvals(self.store, caller(), self.settings.approval_seconds)
 
     async def count(self, model: Model, request: Request, wish: Wish = STANDARD_WISH) -> int | None:
         """How many tokens such a request is, with the tools the model would be shown first; None if the model cannot tell."""
         if not isinstance(model, Counting):
             return None
-        if self._outside(request, wish):
+        if self.outside(request, wish):
             return model.count(request)
         work = await _narrowed(Work(model, self._open_tools(wish), request, Context(), wish), self.configured)
         shown, own = await self._lazily(work)
@@ -110,12 +109,10 @@ class Service:
         whole = replace(request, tools=offered)
         return model.count(shown.narrowed(whole) if isinstance(shown, Narrowed) else whole)
 
-    def _outside(self, request: Request, wish: Wish) -> bool:
+    def outside(self, request: Request, wish: Wish) -> bool:
         """Whether nothing runs here: there is only the model, and perhaps tools of the client's."""
-        return (self.tools is None and not wish.wanted) or (bool(request.tools) and not self._mixed(wish))
-
-    def _mixed(self, wish: Wish) -> bool:
-        return bool(wish.wanted) or (wish.mode or self.settings.llm.tool_mode) == "mixed"
+        mixed = bool(wish.wanted) or (wish.mode or self.settings.llm.tool_mode) == "mixed"
+        return (self.tools is None and not wish.wanted) or (bool(request.tools) and not mixed)
 
     def _admitted(self, shown: AsyncIterator[Shown]) -> AsyncIterator[Shown]:
         timed = shown if self.settings.request_seconds is None else in_time(shown, self.settings.request_seconds)

@@ -13,8 +13,9 @@ import asyncio
 import json
 import sqlite3
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Generator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Protocol, TypeVar
 
@@ -66,7 +67,6 @@ class Stale(CallsmithError):
 
     def __init__(self, document: Document, found: int) -> None:
         super().__init__(f"{document.kind} {document.id} is at version {found}, not {document.version}")
-        self.document = document
         self.found = found
 
 
@@ -134,8 +134,7 @@ class SqliteStore:
     async def get(self, kind: str, *ids: str) -> dict[str, Document]:
         def work() -> dict[str, Document]:
             found: dict[str, Document] = {}
-            for names in _batches(ids):
-                chosen = f"id IN ({', '.join('?' * len(names))})"
+            for chosen, names in _batches(ids):
                 found |= {document.id: document for document in self._select(kind, chosen, names)}
             return found
 
@@ -158,13 +157,10 @@ class SqliteStore:
     async def delete(self, kind: str, *ids: str) -> int:
         def work() -> int:
             with self._transaction(durable=True):  # what somebody wants forgotten does not come back
-                counts = [
-                    self._base.execute(
-                        f"DELETE FROM documents WHERE kind = ? AND id IN ({', '.join('?' * len(names))})", (kind, *names)
-                    ).rowcount
-                    for names in _batches(ids)
-                ]
-            return sum(counts)
+                return sum(
+                    self._base.execute(f"DELETE FROM documents WHERE kind = ? AND {chosen}", (kind, *names)).rowcount
+                    for chosen, names in _batches(ids)
+                )
 
         return await self._do(work)
 
@@ -195,13 +191,16 @@ class SqliteStore:
             raise Unavailable(f"the store cannot do its work: {error}", hint="Is the disk full?") from error
 
     def _select(self, kind: str, condition: str, values: Sequence[str | int]) -> tuple[Document, ...]:
-        oldest = None if self._bounds.age is None else self._clock() - self._bounds.age
         rows = self._base.execute(
             "SELECT id, data, version, expires FROM documents WHERE kind = ?"
             f" AND (expires IS NULL OR expires > ?) AND written > ? AND {condition}",
-            (kind, self._clock(), -1.0 if oldest is None else oldest, *values),
+            (kind, self._clock(), self._oldest(), *values),
         )
         return tuple(Document(kind, id, json.loads(data), version, expires) for id, data, version, expires in rows)
+
+    def _oldest(self) -> float:
+        """What was written by then is forgotten."""
+        return -1.0 if self._bounds.age is None else self._clock() - self._bounds.age
 
     def _write(self, document: Document, text: str) -> None:
         known = (document.kind, document.id)
@@ -214,8 +213,16 @@ class SqliteStore:
             (*known, text, found + 1, self._clock(), document.expires),
         )
 
-    def _transaction(self, durable: bool) -> "_Transaction":
-        return _Transaction(self._base, "FULL" if durable else "NORMAL")
+    @contextmanager
+    def _transaction(self, durable: bool) -> Generator[None, None, None]:
+        """All or nothing, on disk as surely as is asked for."""
+        self._base.execute(f"PRAGMA synchronous = {'FULL' if durable else 'NORMAL'}")
+        self._base.execute("BEGIN IMMEDIATE")
+        try:
+            yield
+            self._base.execute("COMMIT")
+        finally:
+            self._base.rollback()  # what is still open; SQLite itself may have ended it
 
     def _prune(self, written: int) -> None:
         """Now and then, forget what is too old or too much."""
@@ -224,10 +231,8 @@ class SqliteStore:
         if self._writes < min(_BETWEEN_PRUNINGS, bounds.documents, bounds.entries):
             return
         self._writes = 0
-        now = self._clock()
-        oldest = -1.0 if bounds.age is None else now - bounds.age
         with self._transaction(durable=False):
-            self._base.execute("DELETE FROM documents WHERE expires <= ? OR written <= ?", (now, oldest))
+            self._base.execute("DELETE FROM documents WHERE expires <= ? OR written <= ?", (self._clock(), self._oldest()))
             for kind, count in self._base.execute("SELECT kind, count(*) FROM documents GROUP BY kind").fetchall():
                 self._base.execute(
                     "DELETE FROM documents WHERE rowid IN"
@@ -235,21 +240,6 @@ class SqliteStore:
                     (kind, max(0, count - bounds.documents)),
                 )
             self._base.execute("DELETE FROM audit WHERE number <= (SELECT max(number) FROM audit) - ?", (bounds.entries,))
-
-
-class _Transaction:
-    """All or nothing, on disk as surely as is asked for."""
-
-    def __init__(self, base: sqlite3.Connection, synchronous: str) -> None:
-        self._base = base
-        self._synchronous = synchronous
-
-    def __enter__(self) -> None:
-        self._base.execute(f"PRAGMA synchronous = {self._synchronous}")
-        self._base.execute("BEGIN IMMEDIATE")
-
-    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        self._base.execute("COMMIT" if kind is None else "ROLLBACK")
 
 
 def _opened(path: str) -> sqlite3.Connection:
@@ -267,5 +257,7 @@ def _opened(path: str) -> sqlite3.Connection:
     return base
 
 
-def _batches(ids: Sequence[str]) -> list[tuple[str, ...]]:
-    return [tuple(ids[start : start + _MOST_NAMES]) for start in range(0, len(ids), _MOST_NAMES)]
+def _batches(ids: Sequence[str]) -> list[tuple[str, tuple[str, ...]]]:
+    """Conditions that choose these documents, each with the ids it is about."""
+    batches = [tuple(ids[start : start + _MOST_NAMES]) for start in range(0, len(ids), _MOST_NAMES)]
+    return [(f"id IN ({', '.join('?' * len(names))})", names) for names in batches]

@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 from typing import Any, TypeVar
 
 import msgspec
+from starlette.requests import ClientDisconnect
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
@@ -28,18 +29,14 @@ class JsonResponse(Response):
         return msgspec.json.encode(content)
 
 
-class ClientGone(Exception):
-    """The client closed the connection: there is nobody left to answer."""
-
-
 async def unless_gone(receive: Receive, work: Coroutine[Any, Any, T]) -> T:
-    """Do the work; if the client goes away meanwhile, cancel it and raise ClientGone."""
+    """Do the work; if the client goes away meanwhile, cancel it and raise ClientDisconnect."""
     working, leaving = asyncio.create_task(work), asyncio.create_task(_gone(receive))
     try:
         await asyncio.wait({working, leaving}, return_when=asyncio.FIRST_COMPLETED)
         if working.done():
             return working.result()
-        raise ClientGone
+        raise ClientDisconnect
     finally:
         await _cancelled(working, leaving)
 
@@ -82,13 +79,13 @@ class EventStream(Response):
             if not sending.done():
                 return
             error = _error_of(sending)
-            if error is not None and not self._begun:
-                raise error
             if error is not None:
+                if not self._begun:
+                    raise error
                 await self._send(send, self._failure(error))
-            if error is not None and not isinstance(error, CallsmithError):
-                # Not raised: the HTTP server would close a connection on which the client may already ask again.
-                _log.error("an answer failed while it was streamed", exc_info=error)
+                if not isinstance(error, CallsmithError):
+                    # Not raised: the HTTP server would close a connection on which the client may already ask again.
+                    _log.error("an answer failed while it was streamed", exc_info=error)
             await send({"type": "http.response.body", "body": b"", "more_body": False})
         finally:
             await _cancelled(sending, leaving, ticking)
@@ -110,6 +107,12 @@ class EventStream(Response):
             self._begun = True
             await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
         await send({"type": "http.response.body", "body": body, "more_body": True})
+
+
+async def gathered(items: AsyncIterator[T]) -> list[T]:
+    """All of them."""
+    async with closing(items):
+        return [item async for item in items]
 
 
 async def merged(streams: Sequence[AsyncIterator[T]]) -> AsyncIterator[tuple[int, T]]:

@@ -12,7 +12,7 @@ from starlette.routing import Route
 from callsmith.core.ports import Model, Toolset
 from callsmith.core.values import Json
 from callsmith.server.draining import LEAVING
-from callsmith.server.exchange import current
+from callsmith.server.exchange import caller
 from callsmith.server.metrics import exposition
 from callsmith.server.service import Service
 from callsmith.server.transport import JsonResponse
@@ -38,8 +38,7 @@ def routes(service: Service, mcp: McpHost | None = None) -> list[Route]:
         servers = mcp.status() if mcp else ()
         well = "error" not in tools and all(state == "ready" for state in models.values())
         status = "ok" if well and all(one.state != "failed" for one in servers) else "degraded"
-        exchange = current()
-        if service.settings.keys and not (exchange and exchange.subject):
+        if service.settings.keys and not caller():
             return JsonResponse({"status": status})
         told: dict[str, Json] = {"status": status, "models": models, "tools": tools, "answering": service.door.inside}
         return JsonResponse({**told, "mcp": {one.name: _told(one) for one in servers}} if mcp else told)

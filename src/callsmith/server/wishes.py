@@ -69,6 +69,11 @@ def label_of(tool: Tool) -> str:
     return tool.source.removeprefix(MCP)
 
 
+def name_there(tool: Tool) -> str:
+    """What a tool is called where it comes from."""
+    return tool.original or tool.name
+
+
 def check_wanted(wanted: Iterable[Wanted], tools: Iterable[Tool], configured: Iterable[str] = ()) -> None:
     """Complain about a source that does not exist, and name those that do. One that is configured may have no tools just now."""
     known = sorted({label_of(tool) for tool in tools if tool.source} | set(configured))
@@ -90,7 +95,7 @@ def check_address(label: str, url: str, addresses: Mapping[str, str], field: str
 
 def names_here(tools: Iterable[Tool]) -> dict[str, str]:
     """What tools of MCP servers are called here, by how a history names them."""
-    return {mcp_name(label_of(tool), tool.original or tool.name): tool.name for tool in tools}
+    return {mcp_name(label_of(tool), name_there(tool)): tool.name for tool in tools}
 
 
 def as_called_here(message: Message, names: Mapping[str, str]) -> Message:

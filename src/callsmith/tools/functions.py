@@ -30,11 +30,12 @@ from callsmith.core.events import ToolProgress
 from callsmith.core.ports import Context
 from callsmith.core.signature import Bound, Signature
 from callsmith.core.values import Call, Json, Result, Tool
+from callsmith.tools.wrap.wrapper import unknown
 
 F = TypeVar("F", bound=Callable[..., Any])
 T = TypeVar("T")
 
-_OPTIONS = "__callsmith_tool__"
+MARK = "__callsmith_tool__"  # what @tool leaves on a function
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +59,7 @@ def tool(function: Any = None, /, **options: Any) -> Any:
     """Mark a function as a tool. It stays the function it was; `Functions` reads the mark."""
 
     def mark(marked: Any) -> Any:
-        setattr(marked, _OPTIONS, Options(**options))
+        setattr(marked, MARK, Options(**options))
         return marked
 
     return mark if function is None else mark(function)
@@ -75,7 +76,7 @@ class Function:
     @classmethod
     def of(cls, function: Callable[..., Any], declared: Tool | None = None) -> "Function":
         """Read a function; `declared` is what the model is shown instead, when the tool was defined by hand."""
-        options: Options = getattr(function, _OPTIONS, Options())
+        options: Options = getattr(function, MARK, Options())
         summary, descriptions = _documented(function)
         signature = Signature(function, descriptions=descriptions, injected=Context)
         name = options.name or getattr(function, "__name__", "")
@@ -113,8 +114,7 @@ class Functions:
         """Run the function. What it raises is raised here: the runtime turns it into a Result."""
         function = self._functions.get(call.name)
         if function is None:
-            known = ", ".join(self._functions) or "none"
-            yield Result(call.id, call.name, f"not_found: no tool {call.name!r}; tools: {known}", ok=False, code="not_found")
+            yield unknown(call, self._functions)
             return
         bound = function.signature.bind(call.arguments, context)
         if not isinstance(bound, Bound):

@@ -50,7 +50,8 @@ def write_model(name: str, created: int) -> dict[str, Json]:
 
 def write_models(names: Iterable[str], created: int) -> dict[str, Json]:
     models = [write_model(name, created) for name in names]
-    return {"data": models, "has_more": False, "first_id": models[0]["id"], "last_id": models[-1]["id"]}
+    ids = [model["id"] for model in models] or [None]
+    return {"data": models, "has_more": False, "first_id": ids[0], "last_id": ids[-1]}
 
 
 def write_usage(usage: Usage) -> dict[str, Json]:

@@ -138,7 +138,7 @@ class EventWriter:
 
     def close(self) -> list[dict[str, Json]]:
         """The end, if the events had none."""
-        return [] if self._ended else self.write(Stopped("stop"))
+        return self.write(Stopped("stop"))
 
     def _message(self) -> dict[str, Json]:
         return {

@@ -15,11 +15,9 @@ A call of an MCP server's tool comes back with its result inside the assistant's
 and a tool's message behind it. Calls of one round that ran one after the other are read as rounds of their own.
 """
 
-import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
-from callsmith.core.choice import policy_named
 from callsmith.core.errors import UsageError
 from callsmith.core.schema import check_schema
 from callsmith.core.values import Call, Choice, Json, Message, Mode, Output, Request, Sampling, Tool
@@ -27,13 +25,15 @@ from callsmith.wire.anthropic import ThreadsUnsupported
 from callsmith.wire.anthropic_mcp import McpServer, read_servers, write_servers
 from callsmith.wire.fields import Fields, kind
 from callsmith.wire.mcp_names import mcp_name
-from callsmith.wire.tools import read_tools
+from callsmith.wire.openai_chat import read_policy, refuse
+from callsmith.wire.tools import read_tools, write_tool
 
 SIGNATURE = "callsmith"  # of every thought we give: clients send a thought back only if it is signed
 MOST_TOKENS = 8192
 
 # Fields that are not supported, each with the values that ask for nothing.
 _NEUTRAL: dict[str, tuple[Json, ...]] = {"container": ()}
+_SCHEMA = "input_schema"
 _MODES: dict[str, Mode] = {"auto": "auto", "any": "required", "none": "none"}
 _THINKING = {"enabled": True, "adaptive": True, "between_tools": True, "disabled": False}
 _BILLING = "x-anthropic-billing-header:"  # Claude Code's first system block; another one each time, it would defeat every cache
@@ -58,16 +58,12 @@ def read_request(body: Json, *, counting: bool = False) -> MessagesRequest:
     fields = Fields.of(body, "")
     if fields.get("thread") is not None:
         raise ThreadsUnsupported
-    for name, neutral in _NEUTRAL.items():
-        value = fields.get(name)
-        if value is not None and value not in neutral:
-            raise fields.wrong(name, f"{json.dumps(value)[:80]} is not supported")
+    refuse(fields, _NEUTRAL)
     tools, servers = fields.once("tools", _read_tools), read_servers(fields)
     choice, parallel = _read_choice(fields)
     if tools and not servers:
         choice.among(tools)
     thinking, thoughts = _read_thinking(fields)
-    policy = fields.text("tool_choice_policy")
     request = Request(
         messages=(*_read_system(fields), *_read_messages(fields)),
         tools=tools,
@@ -76,7 +72,7 @@ def read_request(body: Json, *, counting: bool = False) -> MessagesRequest:
         sampling=_read_sampling(fields),
         thinking=thinking,
         output=_read_output(fields),
-        policy=None if policy is None else policy_named(policy, fields.at("tool_choice_policy")),
+        policy=read_policy(fields),
     )
     if not counting and request.sampling.max_tokens is None:
         raise fields.wrong("max_tokens", "is required")
@@ -87,7 +83,7 @@ def read_request(body: Json, *, counting: bool = False) -> MessagesRequest:
 
 def _read_tools(fields: Fields, key: str) -> tuple[Tool, ...]:
     custom = (entry for entry in fields.objects(key) if (entry.text("type") or "custom") == "custom")
-    return read_tools(custom, "input_schema")
+    return read_tools(custom, _SCHEMA)
 
 
 def _read_choice(fields: Fields) -> tuple[Choice, bool | None]:
@@ -284,7 +280,7 @@ def write_request(asked: MessagesRequest) -> dict[str, Json]:
         "system": first.content if apart else None,
         "messages": _write_messages(others if apart else request.messages),
         "mcp_servers": servers or None,
-        "tools": [*(_write_tool(tool) for tool in tools), *toolsets] or None,
+        "tools": [*(write_tool(tool, _SCHEMA) for tool in tools), *toolsets] or None,
         "tool_choice": _write_choice(request) if tools or servers else None,
         "temperature": sampling.temperature,
         "top_p": sampling.top_p,
@@ -303,15 +299,6 @@ def write_request(asked: MessagesRequest) -> dict[str, Json]:
 def _narrow(choice: Choice) -> bool:
     """Whether a choice is one among some of the tools."""
     return choice.mode != "none" and len(choice.names) > (choice.mode == "required")
-
-
-def _write_tool(tool: Tool) -> dict[str, Json]:
-    written: dict[str, Json] = {"name": tool.name, "input_schema": dict(tool.parameters)}
-    if tool.description:
-        written["description"] = tool.description
-    if tool.strict:
-        written["strict"] = True
-    return written
 
 
 def _write_choice(request: Request) -> Json:

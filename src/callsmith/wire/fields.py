@@ -50,9 +50,9 @@ class Fields:
             raise UsageError(f"{path or 'the body'}: expected an object, got {kind(value)}", field=path or None)
         return cls(cast(Mapping[str, Json], value), path)
 
-    def at(self, key: str | int) -> str:
+    def at(self, key: str) -> str:
         """The path of a field in here."""
-        return f"{self.path}.{key}" if self.path else str(key)
+        return f"{self.path}.{key}" if self.path else key
 
     def wrong(self, key: str, why: str) -> UsageError:
         """The complaint about a field."""
@@ -83,14 +83,15 @@ class Fields:
             raise self.wrong(key, f"must be at least {least}, got {value}")
         return value
 
-    def number(self, key: str, least: float = 0.0, most: float | None = None) -> float | None:
+    def number(self, key: str, most: float = 1e308) -> float | None:
+        """A number from 0 to `most`; as it stands, to about as much as a float holds."""
         value = self.get(key)
         if value is None:
             return None
         if isinstance(value, bool) or not isinstance(value, int | float):
             raise self.wrong(key, f"expected a number, got {kind(value)}")
-        if not least <= value or (most is not None and value > most):
-            bounds = f"at least {least:g}" if most is None else f"between {least:g} and {most:g}"
+        if not 0 <= value <= most:
+            bounds = "at least 0" if value < 0 else f"at most {most:g}"
             raise self.wrong(key, f"must be {bounds}, got {value}")
         return float(value)
 

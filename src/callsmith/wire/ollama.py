@@ -26,8 +26,8 @@ from callsmith.wire.openai_chat import (
     read_sampling,
     refuse,
     write_choice,
-    write_function,
 )
+from callsmith.wire.tools import write_tool
 
 # Fields that are not supported, each with the values that ask for nothing.
 _NEUTRAL: Mapping[str, tuple[Json, ...]] = {"logprobs": (False,), "top_logprobs": (0,)}
@@ -185,7 +185,7 @@ def write_chat(asked: OllamaRequest) -> dict[str, Json]:
     body: dict[str, Json] = {
         "model": asked.model,
         "messages": [_write_message(message) for message in request.messages],
-        "tools": [{"type": "function", "function": write_function(tool)} for tool in request.tools] or None,
+        "tools": [{"type": "function", "function": write_tool(tool, "parameters")} for tool in request.tools] or None,
         "tool_choice": write_choice(request.choice),
         "parallel_tool_calls": request.parallel,
         "tool_choice_policy": request.policy,

@@ -78,11 +78,12 @@ def write_usage(usage: Usage) -> dict[str, Json]:
     }
 
 
-def read_usage(fields: Fields) -> Usage:
-    prompt, completion = fields.object("prompt_tokens_details"), fields.object("completion_tokens_details")
+def read_usage(fields: Fields, given: str = "prompt", made: str = "completion") -> Usage:
+    """Token counts; what was given and what was made have other names in other dialects."""
+    details, made_details = fields.object(f"{given}_tokens_details"), fields.object(f"{made}_tokens_details")
     return Usage(
-        fields.integer("prompt_tokens") or 0,
-        fields.integer("completion_tokens") or 0,
-        (prompt.integer("cached_tokens") or 0) if prompt else 0,
-        (completion.integer("reasoning_tokens") or 0) if completion else 0,
+        fields.integer(f"{given}_tokens") or 0,
+        fields.integer(f"{made}_tokens") or 0,
+        (details.integer("cached_tokens") or 0) if details else 0,
+        (made_details.integer("reasoning_tokens") or 0) if made_details else 0,
     )

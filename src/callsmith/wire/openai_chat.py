@@ -28,7 +28,7 @@ from callsmith.core.values import (
 )
 from callsmith.wire.fields import Fields, kind
 from callsmith.wire.openai_output import read_output, write_output
-from callsmith.wire.tools import read_tools
+from callsmith.wire.tools import read_tools, write_tool
 
 # Fields that are not supported, each with the values that ask for nothing.
 _NEUTRAL: dict[str, tuple[Json, ...]] = {
@@ -277,7 +277,7 @@ def read_thinking(fields: Fields) -> bool | None:
 def write_request(chat: ChatRequest) -> dict[str, Json]:
     """The body that `read_request` reads back as the same request. How a tool is run does not travel."""
     request, sampling = chat.request, chat.request.sampling
-    functions = [write_function(tool) for tool in request.tools]
+    functions = [write_tool(tool, "parameters") for tool in request.tools]
     wrapped = [{"type": "function", "function": function} for function in functions]
     body: dict[str, Json] = {
         "model": chat.model,
@@ -301,16 +301,6 @@ def write_request(chat: ChatRequest) -> dict[str, Json]:
         "stream_options": {"include_usage": True} if chat.include_usage else None,
     }
     return {key: value for key, value in body.items() if value is not None}
-
-
-def write_function(tool: Tool) -> dict[str, Json]:
-    """What a model is told of a tool."""
-    function: dict[str, Json] = {"name": tool.name, "parameters": dict(tool.parameters)}
-    if tool.description:
-        function["description"] = tool.description
-    if tool.strict:
-        function["strict"] = True
-    return function
 
 
 def write_choice(choice: Choice) -> Json:

@@ -33,6 +33,7 @@ from callsmith.wire.openai import read_usage, write_usage
 from callsmith.wire.openai_chat import read_arguments
 from callsmith.wire.report import read_report, write_report
 
+_CHUNK = "chat.completion.chunk"
 _REASONS: dict[StopReason, str] = {"stop": "stop", "length": "length", "calls": "tool_calls"}
 _READ_REASONS: dict[str, StopReason] = {"length": "length", "tool_calls": "calls", "function_call": "calls"}
 
@@ -46,6 +47,10 @@ class Heading:
     created: int
     include_usage: bool = False
     legacy: bool = False
+
+    def around(self, object: str, choices: list[Json]) -> dict[str, Json]:
+        """These choices, in a body of this kind."""
+        return {"id": self.id, "object": object, "created": self.created, "model": self.model, "choices": choices}
 
 
 @dataclass(slots=True)
@@ -68,8 +73,7 @@ class ChunkWriter:
 
     def write(self, event: ModelEvent) -> list[dict[str, Json]]:
         """The chunks this event makes, the first of them opened by one that names the role."""
-        opening = [] if self._begun else [self._chunk({"role": "assistant", "content": ""})]
-        self._begun = True
+        opening = self._opening()
         match event:
             case Text(text):
                 return opening + self._deltas({"content": text} if text else {})
@@ -81,11 +85,10 @@ class ChunkWriter:
                 return opening + self._deltas(self._arguments(index, text))
             case CallReady(index, call):
                 # A model that gives calls whole sends only this event: whatever has not gone yet goes now.
-                started = {} if index in self._calls else self._start(index, call.name, call.id)
+                started = self._start(index, call.name, call.id)
                 return opening + self._deltas(started, self._arguments(index, call.text[self._calls[index].length :]))
             case Unreadable(text, _, index):
-                lost = index is None or index not in self._calls
-                return opening + self._deltas({"content": text} if lost and text else {})
+                return opening + self._deltas({"content": text} if text and index not in self._calls else {})
             case Stopped():
                 return opening + self._finish(event)
             case _:
@@ -93,13 +96,15 @@ class ChunkWriter:
 
     def pause(self) -> list[dict[str, Json]]:
         """Chunks of which the last says nothing, for what stands beside the answer."""
-        opening = [] if self._begun else [self._chunk({"role": "assistant", "content": ""})]
-        self._begun = True
-        return [*opening, self._chunk({})]
+        return [*self._opening(), self._chunk({})]
 
     def close(self) -> list[dict[str, Json]]:
         """The end, if the events had none."""
-        return [] if self._ended else self.write(Stopped("stop"))
+        return self.write(Stopped("stop"))
+
+    def _opening(self) -> list[dict[str, Json]]:
+        begun, self._begun = self._begun, True
+        return [] if begun else [self._chunk({"role": "assistant", "content": ""})]
 
     def _start(self, index: int, name: str, call_id: str) -> dict[str, Json]:
         if index in self._calls:
@@ -135,13 +140,8 @@ class ChunkWriter:
         return [self._chunk(delta) for delta in deltas if delta]
 
     def _chunk(self, delta: dict[str, Json], finish_reason: str | None = None) -> dict[str, Json]:
-        return {
-            "id": self._heading.id,
-            "object": "chat.completion.chunk",
-            "created": self._heading.created,
-            "model": self._heading.model,
-            "choices": [{"index": self._choice, "delta": delta, "logprobs": None, "finish_reason": finish_reason}],
-        }
+        choice = {"index": self._choice, "delta": delta, "logprobs": None, "finish_reason": finish_reason}
+        return self._heading.around(_CHUNK, [choice])
 
 
 class ChoicesWriter:
@@ -181,15 +181,7 @@ def write_choices(answers: Iterable[Iterable[ModelEvent]], heading: Heading) -> 
             merged.add(writer.write(event))
         merged.add(writer.close())
         choices.append({"index": number, "message": merged.message(), "logprobs": None, "finish_reason": merged.reason})
-    return {
-        "id": heading.id,
-        "object": "chat.completion",
-        "created": heading.created,
-        "model": heading.model,
-        "choices": choices,
-        "usage": write_usage(usage),
-        **write_report(report),
-    }
+    return {**heading.around("chat.completion", choices), "usage": write_usage(usage), **write_report(report)}
 
 
 def _together(one: Usage, other: Usage) -> Usage:
@@ -198,14 +190,7 @@ def _together(one: Usage, other: Usage) -> Usage:
 
 
 def _usage_chunk(heading: Heading, usage: Usage) -> dict[str, Json]:
-    return {
-        "id": heading.id,
-        "object": "chat.completion.chunk",
-        "created": heading.created,
-        "model": heading.model,
-        "choices": [],
-        "usage": write_usage(usage),
-    }
+    return {**heading.around(_CHUNK, []), "usage": write_usage(usage)}
 
 
 @dataclass(slots=True)

@@ -27,7 +27,6 @@ _NOT_SAID = frozenset({"function_call", "function_call_output"}) | {
     f"mcp_{kind}" for kind in ("approval_request", "approval_response", "call", "list_tools")
 }
 WITHOUT_STATUS = frozenset({"mcp_approval_request", "mcp_approval_response", "mcp_list_tools"})
-DENIED = "denied: {}"
 WAITING = "waiting: this call has not been run, for nobody has approved it yet"
 _LOST = "interrupted: it is not known what came of this call"
 
@@ -156,7 +155,7 @@ def plain_items(items: Sequence[Fields]) -> tuple[list[Fields], Words]:
     went on talking is answered in that sense.
     """
     reading = _Reading(items)
-    plain, words = list[Fields](), Words()
+    plain, waiting, words = list[Fields](), list[Fields](), Words()
     for index, item in enumerate(items):
         match item.text("type"):
             case "mcp_call":
@@ -166,31 +165,28 @@ def plain_items(items: Sequence[Fields]) -> tuple[list[Fields], Words]:
                 answer = reading.answer(id, index)
                 if answer is None:
                     words[id] = reading.word(id)
+                    waiting.append(_call(item, id))
                 elif answer:
                     plain += _called(item, id, answer)
             case "mcp_approval_response" | "mcp_list_tools":
                 pass
             case _:
                 plain.append(item)
-    waiting = {item.text("id"): item for item in items if item.text("type") == "mcp_approval_request"}
-    return [*plain, *(_call(waiting[id], id) for id in words)], words
+    return [*plain, *waiting], words
 
 
 class _Reading:
     """What became of each approval, by what else was said."""
 
     def __init__(self, items: Sequence[Fields]) -> None:
-        kinds = [item.text("type") for item in items]
-        self._called = {item.text("approval_request_id") for item in items if item.text("type") == "mcp_call"}
-        self._words = {
-            item.needed_text("approval_request_id"): (index, item)
-            for index, item in enumerate(items)
-            if item.text("type") == "mcp_approval_response"
-        }
-        self._asked = {item.text("id"): index for index, item in enumerate(items) if kinds[index] == "mcp_approval_request"}
-        made = (index for index, item in enumerate(items) if kinds[index] in _MADE or item.get("role") == "assistant")
+        numbered = [(index, item.text("type"), item) for index, item in enumerate(items)]
+        self._called = {item.text("approval_request_id") for _, kind, item in numbered if kind == "mcp_call"}
+        words = ((index, item) for index, kind, item in numbered if kind == "mcp_approval_response")
+        self._words = {item.needed_text("approval_request_id"): (index, item) for index, item in words}
+        self._asked = {item.text("id"): index for index, kind, item in numbered if kind == "mcp_approval_request"}
+        made = (index for index, kind, item in numbered if kind in _MADE or item.get("role") == "assistant")
         self._made = max(made, default=-1)
-        self._told = max((index for index, kind in enumerate(kinds) if kind not in _NOT_SAID), default=-1)
+        self._told = max((index for index, kind, _ in numbered if kind not in _NOT_SAID), default=-1)
 
     def answer(self, id: str, index: int) -> str | None:
         """What the call was answered, where it stands here; empty where it is told elsewhere, None if it is still open."""
@@ -200,7 +196,7 @@ class _Reading:
             return WAITING if self._told > index else None
         said, item = self._words[id]
         denied = item.flag("approve") is False and said < self._made  # a model has gone on from there
-        return DENIED.format(item.text("reason") or "a person said no") if denied else None
+        return f"denied: {item.text('reason') or 'a person said no'}" if denied else None
 
     def word(self, id: str) -> Decision | None:
         if id not in self._words:

@@ -10,14 +10,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from callsmith.core.events import ConfirmationNeeded, ModelEvent, Notice, ToolFinished, ToolProgress, ToolStarted
+from callsmith.core.events import ConfirmationNeeded, ModelEvent, ToolFinished, ToolStarted
 from callsmith.core.values import Call, Json, Result, Tool
 from callsmith.wire.fields import Fields
 from callsmith.wire.mcp_names import mcp_name
 from callsmith.wire.openai_chat import read_arguments
 from callsmith.wire.openai_mcp import error_text, write_listed, write_mcp_call
 from callsmith.wire.openai_responses_events import EventReader, EventWriter, Heading, Sent, Status
-from callsmith.wire.tool_events import Happening
+from callsmith.wire.tool_events import HAPPENINGS, Happening
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +30,6 @@ class Listed:
 
 
 McpEvent: TypeAlias = ModelEvent | Happening | Listed
-HAPPENINGS = (ToolStarted, ToolProgress, ToolFinished, ConfirmationNeeded, Notice)  # for isinstance
 
 
 class McpWriter(EventWriter):

@@ -97,7 +97,7 @@ class ResponsesRequest:
 def read_needs(body: Json) -> Needs:
     """What has to be looked up before this body can be read."""
     fields = Fields.of(body, "")
-    named = (item.needed_text("id") for item in _own_items(fields) if item_kind(item) == "item_reference")
+    named = (item.needed_text("id") for item in _own_items(fields) if _refers(item))
     return Needs(fields.text("previous_response_id") or "", tuple(named))
 
 

@@ -31,7 +31,7 @@ from callsmith.core.events import (
 )
 from callsmith.core.values import Call, Json, Usage
 from callsmith.wire.fields import Fields
-from callsmith.wire.openai import Failure
+from callsmith.wire.openai import Failure, read_usage
 from callsmith.wire.openai_chat import read_arguments
 from callsmith.wire.openai_items import SAID, SUMMARY, THOUGHT, Manner, flat_name, item_id, write_call_item
 from callsmith.wire.openai_responses import Spaces
@@ -127,7 +127,9 @@ class EventWriter:
         return self.write(Stopped("stop"))
 
     def fail(self, failure: Failure) -> list[Sent]:
-        """The end of an answer that failed."""
+        """The end of an answer that failed; in place of another end, which has not been sent."""
+        if self.ended:
+            self._sent -= 1
         code = _ERROR_CODES.get(failure.status, "server_error")
         self._end = {"error": {"code": code, "message": failure.body["error"]["message"]}}
         return [*self._opening(), *self._finish("failed", "incomplete")]
@@ -164,12 +166,13 @@ class EventWriter:
                 return self._arguments(index, text)
             case CallReady(index, call):
                 # A model that gives calls whole sends only this event: whatever has not gone yet goes now.
-                started = [] if index in self._calls else self._start(index, call.name, call.id)
+                started = self._start(index, call.name, call.id)
                 rest = self._arguments(index, call.text[self._calls[index].length :])
-                return [*started, *rest, *self._end_call(index, "completed")]
-            case Unreadable(text, _, index):
-                begun = index is not None and index in self._calls
-                return self._end_call(index, "incomplete") if begun else self._say(SAID, text)
+                return [*started, *rest, *self._end_call(self._calls[index], "completed")]
+            case Unreadable(_, _, int(index)) if index in self._calls:
+                return self._end_call(self._calls[index], "incomplete")
+            case Unreadable(text):
+                return self._say(SAID, text)
             case Stopped():
                 return self._stop(event)
             case _:
@@ -221,9 +224,8 @@ class EventWriter:
         call.add(text)
         return [self._event("response.function_call_arguments.delta", **call.at, delta=text)]
 
-    def _end_call(self, index: int | None, status: Status) -> list[Sent]:
-        call = None if index is None else self._calls.get(index)
-        if call is None or call.item["status"] != "in_progress":
+    def _end_call(self, call: _Open, status: Status) -> list[Sent]:
+        if call.item["status"] != "in_progress":
             return []
         text, name = "".join(call.pieces), call.item["name"]
         done = self._event("response.function_call_arguments.done", **call.at, name=name, arguments=text)
@@ -240,8 +242,8 @@ class EventWriter:
 
     def _finish(self, status: Status, said: Status) -> list[Sent]:
         sent = self._end_said(said)
-        for index in self._calls:
-            sent += self._end_call(index, "incomplete")
+        for call in self._calls.values():
+            sent += self._end_call(call, "incomplete")
         self._status = status
         return [*sent, self._event(_LAST.get(status, f"response.{status}"), response=self.response())]
 
@@ -288,16 +290,6 @@ def write_usage(usage: Usage) -> dict[str, Json]:
         "output_tokens_details": {"reasoning_tokens": usage.reasoning},
         "total_tokens": usage.prompt + usage.completion,
     }
-
-
-def read_usage(fields: Fields) -> Usage:
-    given, made = fields.object("input_tokens_details"), fields.object("output_tokens_details")
-    return Usage(
-        fields.integer("input_tokens") or 0,
-        fields.integer("output_tokens") or 0,
-        (given.integer("cached_tokens") or 0) if given else 0,
-        (made.integer("reasoning_tokens") or 0) if made else 0,
-    )
 
 
 @dataclass(slots=True)
@@ -394,7 +386,7 @@ class EventReader:
 
     def _finished(self, response: Fields) -> list[ModelEvent]:
         usage = response.object("usage")
-        self._usage = read_usage(usage) if usage else Usage()
+        self._usage = read_usage(usage, "input", "output") if usage else Usage()
         self._report = read_report(response) or Report()
         if response.text("status") == "incomplete":
             self._reason = "length"

@@ -16,6 +16,7 @@ from callsmith.core.values import Json
 from callsmith.wire.fields import Fields
 
 Happening: TypeAlias = ToolStarted | ToolProgress | ToolFinished | ConfirmationNeeded | Notice
+HAPPENINGS = (ToolStarted, ToolProgress, ToolFinished, ConfirmationNeeded, Notice)  # for isinstance
 # "standard": a request that brings tools runs them itself, the server's are then off. "mixed": both are offered.
 ToolMode: TypeAlias = Literal["standard", "mixed"]
 

@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from callsmith.core.schema import check_schema
-from callsmith.core.values import TOOL_NAME, Schema, Tool
+from callsmith.core.values import TOOL_NAME, Json, Schema, Tool
 from callsmith.wire.fields import Fields
 
 
@@ -20,6 +20,16 @@ def read_tools(entries: Iterable[Fields], schema: str) -> tuple[Tool, ...]:
         tool = Tool(name, entry.text("description") or "", strict=entry.flag("strict") or False)
         tools[name] = replace(tool, parameters=_read_parameters(entry, schema) or tool.parameters)
     return tuple(tools.values())
+
+
+def write_tool(tool: Tool, schema: str) -> dict[str, Json]:
+    """The object that `read_tools` reads back: what a model is told of a tool."""
+    written: dict[str, Json] = {"name": tool.name, schema: dict(tool.parameters)}
+    if tool.description:
+        written["description"] = tool.description
+    if tool.strict:
+        written["strict"] = True
+    return written
 
 
 def _read_parameters(fields: Fields, key: str) -> Schema | None:

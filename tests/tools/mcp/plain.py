@@ -210,6 +210,8 @@ def described(name: str) -> dict[str, Any]:
     }
     if name in ("structured", "wrong_structure"):
         tool["outputSchema"] = NUMBER
+    if name == "malformed":
+        tool["inputSchema"] = {"type": "text"}
     if name == "task_only":
         tool["execution"] = {"taskSupport": "required"}
     if name in ("echo", "sleep"):

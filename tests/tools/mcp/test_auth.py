@@ -15,7 +15,8 @@ from callsmith.tools.mcp.config import OAuth
 from callsmith.tools.mcp.loopback import Loopback, free_port
 from tests.tools.mcp.authority import Authority, browse
 from tests.tools.mcp.test_http import at, serving
-from tests.tools.mcp.trying import call, status, until
+from tests.tools.mcp.trying import call, status
+from tests.waiting import until
 
 
 class Browser:

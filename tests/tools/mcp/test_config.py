@@ -9,8 +9,8 @@ import pytest
 from callsmith.core.approval import Verdict
 from callsmith.core.errors import UsageError
 from callsmith.core.values import Call, Tool
-from callsmith.tools.mcp import ServerConfig, load_servers, read_servers
-from callsmith.tools.mcp.config import LOGIN, OAuth, policy_of
+from callsmith.tools.mcp import McpHost, ServerConfig, load_servers, read_servers
+from callsmith.tools.mcp.config import LOGIN, OAuth
 
 
 def one(environment: dict[str, str] | None = None, **entry: Any) -> ServerConfig:
@@ -71,9 +71,7 @@ def test_a_url_needs_no_transport_in_python_either():
 
 def test_the_environment_is_filled_in_everywhere():
     server = one(
-        {"HOME": "/home/me", "T": "tok"},
-        url="https://${HOST:-example.org}/mcp",
-        headers={"Authorization": "Bearer ${T}"},
+        {"HOME": "/home/me", "T": "tok"}, url="https://${HOST:-example.org}/mcp", headers={"Authorization": "Bearer ${T}"}
     )
     assert server.url == "https://example.org/mcp"
     assert server.headers == {"Authorization": "Bearer tok"}
@@ -107,7 +105,7 @@ def test_tools_can_be_chosen_in_the_words_of_other_hosts():
     ],
 )
 def test_what_is_said_of_approval_becomes_a_policy(entry: dict[str, Any], tool: str, verdict: Verdict):
-    policy = policy_of([one(command="x", **entry)])
+    policy = McpHost([one(command="x", **entry)]).policy
     assert policy.judge(Tool(f"s_{tool}", original=tool, side_effects=True, source="mcp:s"), Call(f"s_{tool}")).verdict == verdict
     assert policy.judge(Tool(tool, side_effects=True, source="mcp:other"), Call(tool)).verdict == "ask"
 

@@ -14,7 +14,8 @@ from callsmith.runtime.execute import Limits
 from callsmith.runtime.loop import run
 from callsmith.tools.mcp import McpHost, ServerConfig
 from tests.runtime.fakes import ASKED, Told, calls, everything, finished, says
-from tests.tools.mcp.trying import alive, call, noted, plain, status, until
+from tests.tools.mcp.trying import alive, call, noted, plain, status
+from tests.waiting import until
 
 pytestmark = pytest.mark.skipif(os.name == "nt", reason="the plain server uses signals")
 

@@ -8,14 +8,17 @@ from typing import Any
 
 import pytest
 
+from callsmith.core.approval import Approved
 from callsmith.core.errors import MissingExtra, UsageError
-from callsmith.core.events import ToolProgress
+from callsmith.core.events import ConfirmationNeeded, ToolProgress
 from callsmith.core.ports import Context, Toolset
-from callsmith.core.values import Call
+from callsmith.core.values import Call, Result
 from callsmith.tools.mcp import McpHost, ServerConfig
 from callsmith.tools.mcp import host as host_module
+from callsmith.tools.wrap import Confirmed
 from tests.tools.contract import ToolsetContract, outcome
-from tests.tools.mcp.trying import call, called, plain, status, until
+from tests.tools.mcp.trying import call, called, plain, status
+from tests.waiting import until
 
 OLD, NEW = {"modern": False}, {"modern": True}
 
@@ -91,6 +94,19 @@ async def test_a_name_that_was_given_out_stays_good_when_another_server_that_has
         assert (await call(host, "pid")).text == (await call(host, "a_pid")).text == pid != (await call(host, "b_pid")).text
 
 
+async def test_a_call_by_a_name_from_before_is_asked_about_like_any_other(tmp_path: Path):
+    late = {"tools": ["pid"], "fail_once": str(tmp_path / "tried")}
+    async with McpHost([plain("a", options={"tools": ["pid"]}), plain("b", options=late)]) as host:
+        confirmed, meant = Confirmed(host), Call("pid", {}, "c1")
+        assert [tool.name for tool in await confirmed.tools()] == ["pid"]
+        await until(lambda: status(host, "b").state == "ready")
+        assert [tool.name for tool in await confirmed.tools()] == ["a_pid", "b_pid"]
+        (asked,) = [item async for item in confirmed.call(meant, Context())]
+        assert asked == ConfirmationNeeded(asked.id, meant, "pid has side effects")  # type: ignore[union-attr]
+        *_, last = [item async for item in confirmed.call(meant, Context(decisions={"c1": Approved()}))]
+        assert isinstance(last, Result) and last.ok
+
+
 async def test_names_are_made_to_fit_every_api():
     odd = ["rag.query", "x" * 100]
     async with McpHost([plain("my.server", options={"tools": odd}, prefix="always")]) as host:
@@ -111,6 +127,15 @@ async def test_a_tool_that_runs_only_as_a_task_is_not_offered_and_that_is_said()
     async with McpHost([plain(options={"tools": ["echo", "task_only"]})]) as host:
         assert [tool.name for tool in await host.tools()] == ["echo"]
         assert status(host).notices == ("task_only runs only as a task, which is not supported",)
+
+
+@pytest.mark.parametrize("options", [OLD, NEW], ids=["older", "newer"])
+async def test_a_malformed_tool_is_left_out_and_costs_none_of_the_others(options: dict[str, Any]):
+    async with McpHost([plain(options={"tools": ["echo", "malformed", "pid"], "page": 2, **options})]) as host:
+        assert [tool.name for tool in await host.tools()] == ["echo", "pid"]
+        assert status(host).notices == ("malformed cannot be offered: inputSchema.type: Input should be 'object'",)
+        assert (await call(host, "malformed")).code == "not_found"
+        assert (await call(host, "echo", text="x")).ok
 
 
 @pytest.mark.parametrize(("trust", "expected"), [(False, [True, True]), (True, [False, False])])

@@ -18,7 +18,8 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from callsmith.tools.mcp import McpHost, ServerConfig
-from tests.tools.mcp.trying import call, status, until
+from tests.tools.mcp.trying import call, status
+from tests.waiting import until
 
 
 def small_server() -> MCPServer:

@@ -12,7 +12,6 @@ import pytest
 pytest.importorskip("mcp")
 
 import mcp_types as types
-import uvicorn
 from mcp import Client, MCPError
 
 from callsmith.cli.mcp import happening
@@ -26,6 +25,7 @@ from callsmith.tools.functions import Function, Functions, tool
 from callsmith.tools.mcp.offering import NO_WORD, NOBODY, TOO_LATE, Offering, write_result
 from callsmith.tools.wrap import Confirmed, Merged
 from tests.runtime.fakes import Call, Told, calls, says
+from tests.serving import served
 
 ERAS = {"legacy": "2025-11-25", "auto": "2026-07-28"}
 POINT = {"type": "object", "properties": {"x": {"type": "integer"}}, "required": ["x"]}
@@ -267,13 +267,8 @@ async def test_an_agent_asks_about_every_call_it_wants_to_make(mode: str, tmp_pa
 
 @asynccontextmanager
 async def over_http(server: Any) -> AsyncIterator[str]:
-    serving = uvicorn.Server(uvicorn.Config(server.streamable_http_app(), port=0, http="h11", log_level="critical"))
-    task = asyncio.create_task(serving.serve())
-    while not serving.started:
-        await asyncio.sleep(0.01)
-    yield f"http://127.0.0.1:{serving.servers[0].sockets[0].getsockname()[1]}/mcp"
-    serving.should_exit = serving.force_exit = True
-    await task
+    async with served(server.streamable_http_app(), force=True, http="h11", lifespan="auto") as url:
+        yield f"{url}/mcp"
 
 
 async def test_over_http_a_conversation_is_a_session_or_a_single_call(tmp_path):

@@ -71,6 +71,28 @@ async def test_a_person_may_say_no(modern: bool, action: Any):
 
 
 @eras
+async def test_an_answer_that_does_not_fit_is_asked_for_again_and_not_sent(modern: bool):
+    replies, asked = [Reply("accept", {"size": "large"}), Reply("accept", {"size": 3})], list[str]()
+
+    async def ask(question: Question) -> Reply:
+        asked.append(question.message)
+        return replies[len(asked) - 1]
+
+    async with McpHost([plain(options={"modern": modern})], answering=Answering(ask)) as host:
+        assert json.loads((await call(host, "elicit")).text) == {"action": "accept", "content": {"size": 3}}
+    assert asked[0] == "Who?"
+    assert asked[1].startswith("Who? (The answer did not fit: ")
+    assert "size" in asked[1]
+
+
+async def test_a_person_whose_answers_never_fit_is_not_asked_for_ever():
+    person = Person(Reply("accept", {"size": "large"}))
+    async with McpHost([plain()], answering=Answering(person.ask)) as host:
+        assert json.loads((await call(host, "elicit")).text) == {"action": "cancel"}
+    assert len(person.asked) == 3
+
+
+@eras
 async def test_where_nobody_is_there_the_question_is_refused(modern: bool):
     async with McpHost([plain(options={"modern": modern})]) as host:
         result = await call(host, "elicit")

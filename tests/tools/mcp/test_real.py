@@ -23,7 +23,8 @@ from callsmith.tools.mcp import McpHost, Question, ServerConfig
 from callsmith.tools.mcp.questions import Answering, Reply
 from callsmith.tools.wrap.confirming import Confirmed
 from tests.runtime.fakes import Told, calls, everything, finished, says
-from tests.tools.mcp.trying import call, called, status, until
+from tests.tools.mcp.trying import call, called, status
+from tests.waiting import until
 
 pytestmark = pytest.mark.mcp
 

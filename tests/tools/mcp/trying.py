@@ -1,10 +1,8 @@
 """What the tests of the host share: a configuration of the plain server, and calls."""
 
-import asyncio
 import json
 import os
 import sys
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -32,14 +30,6 @@ async def called(host: McpHost, name: str, **arguments: Any) -> tuple[list[ToolP
 
 def status(host: McpHost, name: str = "plain") -> Status:
     return next(one for one in host.status() if one.name == name)
-
-
-async def until(true: Callable[[], Any], seconds: float = 20) -> Any:
-    """Wait until something is so, and say what it is."""
-    async with asyncio.timeout(seconds):
-        while not (found := true()):
-            await asyncio.sleep(0.02)
-    return found
 
 
 def alive(pid: int) -> bool:

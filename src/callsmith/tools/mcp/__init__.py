@@ -1,7 +1,8 @@
 """MCP: the tools of other programs, as toolsets.
 
     async with McpHost(read_servers(json.loads(text))) as host:
-        await run_tools(model, host, ...)
+        async for event in run(model, host, request):
+            ...
 
 `McpHost` is a `Toolset` over any number of servers, each supervised on its own. Needs the extra `callsmith[mcp]`.
 """

@@ -25,13 +25,13 @@ from mcp.shared.auth import AuthorizationCodeResult, OAuthClientInformationFull,
 from pydantic import AnyUrl
 
 from callsmith.core.errors import Unavailable, UsageError
-from callsmith.tools.mcp.config import LOGIN, OAuth, ServerConfig
+from callsmith.tools.mcp.config import LOGIN, ClientAuth, OAuth, ServerConfig
 from callsmith.tools.mcp.loopback import HOST, PATH, Loopback, free_port
 from callsmith.tools.mcp.tokens import TokenFile
 
 Show: TypeAlias = Callable[[str, str], Awaitable[None]]
 
-_METHODS: Mapping[Literal["basic", "post"], Literal["client_secret_basic", "client_secret_post"]] = {
+_METHODS: Mapping[ClientAuth, Literal["client_secret_basic", "client_secret_post"]] = {
     "basic": "client_secret_basic",
     "post": "client_secret_post",
 }

@@ -12,17 +12,19 @@ import difflib
 import json
 import re
 import tomllib
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from pathlib import Path
-from typing import Any, Literal, TypeAlias, cast
+from typing import Any, Literal, TypeAlias, cast, get_args
 
-from callsmith.core.approval import Policy, Rule, Verdict
+from callsmith.core.approval import Rule, Verdict
 from callsmith.core.errors import UsageError
 from callsmith.core.values import Json
 from callsmith.tools.wrap.naming import Prefix
 
 Transport: TypeAlias = Literal["stdio", "http", "sse"]
+Grant: TypeAlias = Literal["authorization_code", "client_credentials"]
+ClientAuth: TypeAlias = Literal["basic", "post"]  # whether the secret is sent as a header or in the body
 
 STANDARD_TIMEOUT = 30.0  # seconds
 STANDARD_START = 30.0
@@ -39,11 +41,10 @@ _TRANSPORTS: Mapping[str, Transport] = {
     "streamableHttp": "http",
     "sse": "sse",
 }
-_TEXTS = ("command", "cwd", "url", "httpUrl", "serverUrl", "type", "transport", "prefix", "protocol")
-_LISTS = ("args", "autoApprove", "alwaysAllow", "allow", "allowedTools", "includeTools", "deny", "disabledTools", "excludeTools")
-_OTHERS = ("env", "headers", "oauth", "trust", "approval", "timeout", "start_timeout", "sampling", "disabled", "enabled")
-_KEYS = frozenset((*_TEXTS, *_LISTS, *_OTHERS))
-_VERDICTS: tuple[Verdict, ...] = ("auto", "ask", "deny")
+_SPELLED = """command cwd url httpUrl serverUrl type transport prefix protocol args autoApprove alwaysAllow allow allowedTools
+includeTools deny disabledTools excludeTools env headers oauth trust approval timeout start_timeout sampling disabled enabled"""
+_KEYS = frozenset(_SPELLED.split())
+_VERDICTS: tuple[Verdict, ...] = get_args(Verdict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,10 +58,10 @@ class OAuth:
     client_id: str = ""
     client_secret: str = field(default="", repr=False)
     scope: str = ""
-    grant: Literal["authorization_code", "client_credentials"] = "authorization_code"
+    grant: Grant = "authorization_code"
     private_key: str = field(default="", repr=False)
     algorithm: str = "ES256"
-    client_auth: Literal["basic", "post"] = "basic"  # whether the secret is sent as a header or in the body
+    client_auth: ClientAuth = "basic"
     issuer: str = ""
     metadata_url: str = ""  # of a document that describes us, for those that take one instead of a registration
     redirect_port: int = 0  # where a browser comes back to; 0 is any
@@ -127,11 +128,6 @@ class ServerConfig:
         return tuple(Rule(then, tools=tools, sources=self.source, reason=reason) for tools, then in self.approval)
 
 
-def policy_of(servers: Iterable[ServerConfig]) -> Policy:
-    """What the servers' configurations say of approval; calls with side effects are asked about where they say nothing."""
-    return Policy(tuple(rule for server in servers for rule in server.rules))
-
-
 def load_servers(path: Path, environment: Mapping[str, str]) -> tuple[ServerConfig, ...]:
     """The servers of a JSON or TOML file."""
     try:
@@ -184,7 +180,7 @@ class _Entry:
             approval=self._approval(),
             allow=self._texts("allow") or self._texts("allowedTools") or self._texts("includeTools") or ("*",),
             deny=self._texts("deny") + self._texts("disabledTools") + self._texts("excludeTools"),
-            prefix=cast(Prefix, self._one_of("prefix", ("auto", "always", "never"), "auto")),
+            prefix=self._one_of("prefix", Prefix, "auto"),
             timeout=self._seconds("timeout", STANDARD_TIMEOUT),
             start_timeout=self._seconds("start_timeout", STANDARD_START),
             sampling=self.get("sampling", bool, False),
@@ -241,8 +237,8 @@ class _Entry:
             raise self._wrong(key, f"expected a number of seconds, found {value!r}")
         return float(value)
 
-    def _one_of(self, key: str, allowed: tuple[str, ...], standard: str) -> str:
-        value: str = self.get(key, str, standard)
+    def _one_of(self, key: str, kind: Any, standard: str) -> Any:
+        value, allowed = self.get(key, str, standard), get_args(kind)
         if value not in allowed:
             raise self._wrong(key, f"expected one of {', '.join(allowed)}, found {value!r}")
         return value
@@ -260,16 +256,14 @@ class _Entry:
             return OAuth()
         inner = _Entry(self._name, _table(self._data["oauth"], f"mcpServers.{self._name}.oauth"), self._environment)
         inner._spelled(_OAUTH_KEYS)
-        grant = inner._one_of("grant", ("authorization_code", "client_credentials"), "authorization_code")
-        client_auth = inner._one_of("client_auth", ("basic", "post"), "basic")
         return OAuth(
             client_id=inner._text("client_id"),
             client_secret=inner._text("client_secret"),
             scope=inner._text("scope"),
-            grant=cast(Literal["authorization_code", "client_credentials"], grant),
+            grant=inner._one_of("grant", Grant, "authorization_code"),
             private_key=inner._text("private_key"),
             algorithm=inner._text("algorithm") or "ES256",
-            client_auth=cast(Literal["basic", "post"], client_auth),
+            client_auth=inner._one_of("client_auth", ClientAuth, "basic"),
             issuer=inner._text("issuer"),
             metadata_url=inner._text("metadata_url"),
             redirect_port=inner.get("redirect_port", int, 0),

@@ -1,6 +1,6 @@
 """What a server says, as our values: its tools, and what became of a call."""
 
-from typing import TYPE_CHECKING, assert_never
+from typing import TYPE_CHECKING, Any, assert_never, cast
 
 from callsmith.core.errors import UsageError
 from callsmith.core.schema import check_schema
@@ -9,6 +9,31 @@ from callsmith.tools.mcp.config import ServerConfig
 
 if TYPE_CHECKING:
     import mcp_types as types
+
+
+def without_malformed(listed: dict[str, Any], version: str) -> tuple[dict[str, Any], list[str]]:
+    """A page of a list without what is no tool, and why that is none: the SDK takes all of a page or nothing."""
+    from mcp_types.methods import parse_server_result
+    from pydantic import ValidationError
+
+    def wrong(*tools: Any) -> str:
+        try:
+            parse_server_result("tools/list", version, {**listed, "tools": tools})
+        except ValidationError as error:
+            first = error.errors()[0]
+            return f"{'.'.join(map(str, first['loc'][2:]))}: {first['msg']}"
+        return ""
+
+    if wrong() or not wrong(*listed["tools"]):  # not for its tools' sake, or not at all
+        return listed, []
+    told = [(tool, wrong(tool)) for tool in listed["tools"]]
+    notices = [f"{_name(tool)} cannot be offered: {why}" for tool, why in told if why]
+    return {**listed, "tools": [tool for tool, why in told if not why]}, notices
+
+
+def _name(tool: Any) -> str:
+    name: Any = cast("dict[str, Any]", tool).get("name") if isinstance(tool, dict) else None
+    return name if isinstance(name, str) else "a tool without a name"
 
 
 def read_tool(listed: "types.Tool", config: ServerConfig) -> Tool | str:

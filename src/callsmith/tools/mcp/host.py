@@ -16,7 +16,7 @@ from callsmith.core.closing import closing
 from callsmith.core.errors import MissingExtra, UsageError
 from callsmith.core.ports import Context
 from callsmith.core.values import Call, Tool
-from callsmith.tools.mcp.config import ServerConfig, policy_of
+from callsmith.tools.mcp.config import ServerConfig
 from callsmith.tools.mcp.link import Auth
 from callsmith.tools.mcp.questions import Answering
 from callsmith.tools.mcp.supervised import STANDARD_REFRESH, Status, Supervised
@@ -53,8 +53,8 @@ class McpHost(Routed):
 
     @property
     def policy(self) -> Policy:
-        """What the configuration says of approval, for `Confirmed`."""
-        return policy_of(server.config for server in self._servers.values())
+        """What the configuration says of approval, for `Confirmed`; where it says nothing, side effects are asked about."""
+        return Policy(tuple(rule for server in self._servers.values() for rule in server.config.rules))
 
     @property
     def addresses(self) -> Mapping[str, str]:

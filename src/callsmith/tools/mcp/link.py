@@ -1,14 +1,14 @@
 """One open connection to an MCP server: a process of ours, or something behind a URL.
 
     async with connected(config, answering, heard) as link:
-        tools = await link.tools()
+        tools, notices = await link.tools()
         result = await link.call(Call("read", {"path": "a.txt"}), told)
 
 The task that opens a connection also closes it; any task may use it in between.
 """
 
 import asyncio
-from collections.abc import AsyncGenerator, Callable, Coroutine, MutableSequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, MutableSequence
 from contextlib import asynccontextmanager, suppress
 from contextvars import ContextVar
 from dataclasses import dataclass, field
@@ -20,6 +20,7 @@ from callsmith.core.errors import Unavailable
 from callsmith.core.events import ToolProgress
 from callsmith.core.values import Call
 from callsmith.tools.mcp.config import ServerConfig
+from callsmith.tools.mcp.content import without_malformed
 from callsmith.tools.mcp.process import process_streams
 from callsmith.tools.mcp.questions import Answering, Question, elicited, sampled
 
@@ -51,9 +52,12 @@ class _Running:
 class Link:
     """An open connection. `ended` is set when it has broken, `changed` when the server says that its tools have."""
 
-    def __init__(self, client: "Client", ended: asyncio.Event, changed: asyncio.Event, running: set[_Running]) -> None:
+    def __init__(
+        self, client: "Client", ended: asyncio.Event, changed: asyncio.Event, running: set[_Running], notices: list[str]
+    ) -> None:
         self._client = client
         self._running = running
+        self._notices = notices
         self.ended = ended
         self.changed = changed
 
@@ -67,8 +71,9 @@ class Link:
         info = self._client.server_info
         return f"{info.name} {info.version}" if info else ""
 
-    async def tools(self) -> "list[types.Tool]":
-        """All pages of its list."""
+    async def tools(self) -> "tuple[list[types.Tool], list[str]]":
+        """All pages of its list, and what in it is no tool."""
+        self._notices.clear()
         found: list[types.Tool] = []
         cursor: str | None = None
         for _ in range(MOST_PAGES):
@@ -77,7 +82,7 @@ class Link:
             if page.next_cursor is None or page.next_cursor == cursor:
                 break
             cursor = page.next_cursor
-        return found
+        return found, list(dict.fromkeys(self._notices))
 
     async def call(self, call: Call, told: Told, subject: str = "") -> "types.CallToolResult":
         async def progressed(progress: float, total: float | None, message: str | None) -> None:
@@ -119,21 +124,27 @@ async def connected(
     import mcp_types as types
     from mcp import Client
 
-    ended, changed, running = asyncio.Event(), asyncio.Event(), set[_Running]()
+    ended, changed, running, notices = asyncio.Event(), asyncio.Event(), set[_Running](), list[str]()
 
     async def notified(message: Any) -> None:
         if isinstance(message, types.ToolListChangedNotification):
             changed.set()
 
+    def see(message: Any) -> None:
+        answer = getattr(message, "message", None)
+        if isinstance(answer, types.JSONRPCResponse) and isinstance(answer.result.get("tools"), list):
+            answer.result, left_out = without_malformed(answer.result, client.protocol_version)
+            notices.extend(left_out)
+
     client = Client(
-        _watched(config, auth, heard, ended),
+        _watched(config, auth, heard, ended, see),
         mode=_mode(config.protocol),
         message_handler=notified,
         client_info=types.Implementation(name="callsmith", version=version("callsmith")),
         **_callbacks(config, answering, running),
     )
     async with client:
-        yield Link(client, ended, changed, running)
+        yield Link(client, ended, changed, running, notices)
 
 
 def _mode(protocol: str) -> str:
@@ -207,12 +218,12 @@ async def _alive(config: ServerConfig, running: set[_Running], what: str) -> Asy
 
 @asynccontextmanager
 async def _watched(
-    config: ServerConfig, auth: Auth | None, heard: MutableSequence[str], ended: asyncio.Event
+    config: ServerConfig, auth: Auth | None, heard: MutableSequence[str], ended: asyncio.Event, see: Callable[[Any], None]
 ) -> "AsyncGenerator[TransportStreams, None]":
-    """The streams to a server; when what it says has ended, somebody is told."""
+    """The streams to a server. What it says is seen before the SDK reads it; when that has ended, somebody is told."""
     streams = process_streams(config, heard) if config.transport == "stdio" else _http_streams(config, auth, ended)
     async with streams as (read, write):
-        yield _Read(read, ended), write
+        yield _Read(read, ended, see), write
 
 
 @asynccontextmanager
@@ -244,18 +255,15 @@ async def _http_streams(
 
 
 class _Read:
-    """A stream that is read, and says when there is no more."""
+    """A stream that is read: what comes is shown to `see`, and `ended` says when there is no more."""
 
-    def __init__(self, stream: Any, ended: asyncio.Event) -> None:
+    def __init__(self, stream: Any, ended: asyncio.Event, see: Callable[[Any], None]) -> None:
         self._stream = stream
         self._ended = ended
+        self._see = see
 
     async def receive(self) -> Any:
-        try:
-            return await self._stream.receive()
-        except BaseException:
-            self._ended.set()
-            raise
+        return await self._seen(self._stream.receive())
 
     async def aclose(self) -> None:
         await self._stream.aclose()
@@ -264,11 +272,16 @@ class _Read:
         return self
 
     async def __anext__(self) -> Any:
+        return await self._seen(anext(self._stream))
+
+    async def _seen(self, coming: Awaitable[Any]) -> Any:
         try:
-            return await anext(self._stream)
+            message = await coming
+            self._see(message)
         except BaseException:
             self._ended.set()
             raise
+        return message
 
     async def __aenter__(self) -> Any:
         await self._stream.__aenter__()

@@ -5,19 +5,21 @@ Both are refused unless somebody is there to answer them.
 
 import logging
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Literal, TypeAlias, cast
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, cast
 
 from callsmith.core.closing import closing
-from callsmith.core.errors import CallsmithError
+from callsmith.core.errors import CallsmithError, UnsupportedSchema
 from callsmith.core.events import Stopped, Text
 from callsmith.core.ports import Model
+from callsmith.core.schema import validate
 from callsmith.core.values import Call, Json, Message, Request, Sampling, Schema
 
 if TYPE_CHECKING:
     import mcp_types as types
 
 MOST_TOKENS = 2_000  # that a server may have written for it at a time
+MOST_TRIES = 3  # that a person has to give an answer which fits
 
 _log = logging.getLogger(__name__)
 
@@ -57,22 +59,35 @@ class Answering:
 
 
 async def elicited(ask: Ask, question: Question) -> "types.ElicitResult | types.ErrorData":
-    """A person's answer, as a server wants it."""
+    """A person's answer, as a server wants it. One that does not fit is asked for again, and never sent."""
     import mcp_types as types
 
+    schema, asked = question.schema or {}, question
     try:
-        reply = await ask(question)
+        for _ in range(MOST_TRIES):
+            reply = await ask(asked)
+            if reply.action != "accept" or question.url:
+                return types.ElicitResult(action=reply.action)
+            content: Any = {**_suggested(schema), **reply.content}
+            if not (complaints := _complaints(schema, content)):
+                return types.ElicitResult(action="accept", content=content)
+            asked = replace(question, message=f"{question.message} (The answer did not fit: {'; '.join(complaints)})")
     except Exception as error:  # it fails the call, and must not take the connection with it
         _log.warning("MCP server %s wanted to know something, and nobody could be asked: %r", question.server, error)
         return types.ErrorData(code=types.INTERNAL_ERROR, message="nobody could be asked")
-    if reply.action != "accept" or question.url:
-        return types.ElicitResult(action=reply.action)
-    return types.ElicitResult(action="accept", content={**_suggested(question.schema or {}), **reply.content})
+    return types.ElicitResult(action="cancel")
 
 
 def _suggested(schema: Schema) -> dict[str, Json]:
     properties = cast("Mapping[str, Mapping[str, Json]]", schema.get("properties") or {})
     return {name: one["default"] for name, one in properties.items() if "default" in one}
+
+
+def _complaints(schema: Schema, content: Mapping[str, Json]) -> list[str]:
+    try:
+        return [str(one) for one in validate(schema, content)]
+    except UnsupportedSchema:
+        return []  # nobody but the server can say
 
 
 async def sampled(model: Model, params: "types.CreateMessageRequestParams") -> "types.CreateMessageResult | types.ErrorData":

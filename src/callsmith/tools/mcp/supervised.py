@@ -227,8 +227,8 @@ class Supervised:
 
     async def _list(self, link: Link) -> None:
         tools: dict[str, Tool] = {}
-        notices: list[str] = []
-        for listed in await link.tools():
+        found, notices = await link.tools()
+        for listed in found:
             tool = read_tool(listed, self.config)
             if isinstance(tool, str):
                 notices.append(tool)

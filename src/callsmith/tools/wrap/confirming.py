@@ -2,7 +2,7 @@
 
 import json
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from dataclasses import replace
 from hashlib import sha256
 
@@ -12,7 +12,7 @@ from callsmith.core.events import ConfirmationNeeded
 from callsmith.core.ports import Context, Toolset
 from callsmith.core.schema import validate
 from callsmith.core.values import Call, Result, Tool
-from callsmith.tools.wrap.wrapper import Item, Wrapper, refused
+from callsmith.tools.wrap.wrapper import Item, Wrapper, refused, unknown
 
 STANDARD_POLICY = Policy()
 
@@ -28,10 +28,17 @@ class Confirmed(Wrapper):
         super().__init__(toolset)
         self._policy = policy
         self._expires = expires
+        self._known: dict[str, Tool] = {}  # also under names that are shown no more: the toolset may still run them
+
+    async def tools(self) -> Sequence[Tool]:
+        tools = await super().tools()
+        self._known |= {tool.name: tool for tool in tools}
+        return tools
 
     async def call(self, call: Call, context: Context) -> AsyncIterator[Item]:
-        tool = await self._tool(call.name)
-        settled = call if tool is None else self._settled(tool, call, context)  # of an unknown tool the toolset itself will tell
+        shown = await self.tools()
+        tool = self._known.get(call.name)
+        settled = self._settled(tool, call, context) if tool else unknown(call, [one.name for one in shown])
         if not isinstance(settled, Call):
             yield settled
             return

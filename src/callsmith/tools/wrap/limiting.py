@@ -103,10 +103,11 @@ class Limited(Wrapper):
         self._gates: WeakKeyDictionary[asyncio.AbstractEventLoop, asyncio.Semaphore] = WeakKeyDictionary()
 
     async def call(self, call: Call, context: Context) -> AsyncIterator[Item]:
-        why = self._too_often() or self._overspent(call, context)
+        why = self._overspent(call, context) or self._too_often()
         if why:
             yield refused(call, "limit_reached", why)
             return
+        self._spent[context.subject, context.conversation].update(self._meant(call))
         async with self._gate(), closing(self._toolset.call(call, context)) as items:
             async for item in items:
                 yield item
@@ -134,9 +135,11 @@ class Limited(Wrapper):
         self._spent.move_to_end(whose)
         if len(self._spent) > _MOST_CONVERSATIONS:
             self._spent.popitem(last=False)
-        meant = [pattern for pattern in self._budgets if fnmatchcase(call.name, pattern)]
-        for pattern in meant:
+        for pattern in self._meant(call):
             if spent[pattern] >= self._budgets[pattern]:
                 return f"the {self._budgets[pattern]} calls this conversation has for {pattern} are spent"
-        spent.update(meant)
         return ""
+
+    def _meant(self, call: Call) -> list[str]:
+        """The patterns whose budgets the call is paid from."""
+        return [pattern for pattern in self._budgets if fnmatchcase(call.name, pattern)]

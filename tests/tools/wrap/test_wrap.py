@@ -1,0 +1,77 @@
+"""What holds for every toolset around a toolset."""
+
+from collections.abc import AsyncIterator
+from dataclasses import replace
+
+import pytest
+
+from callsmith.core.approval import Policy
+from callsmith.core.events import ToolProgress
+from callsmith.core.ports import Context, Toolset
+from callsmith.core.values import Call, Tool
+from callsmith.tools.functions import Functions, tool
+from callsmith.tools.wrap import Cached, Confirmed, Filtered, Limited, Merged, Rate, Renamed, Retried, Timed
+from tests.tools.contract import ToolsetContract, outcome
+from tests.tools.wrap.recording import NOBODY, Recording, items, names
+
+
+@tool(idempotent=True)
+async def count(to: int) -> AsyncIterator[ToolProgress | int]:
+    """Count."""
+    for current in range(to):
+        yield ToolProgress("", current=current, total=to)
+    yield to
+
+
+@tool(side_effects=True)
+def delete(path: str) -> str:
+    """Delete a file."""
+    return f"{path} is gone"
+
+
+WRAPPERS = {
+    "merged": lambda inner: Merged(inner, Functions(delete)),
+    "prefixed": lambda inner: Merged(("a", inner), prefix="always"),
+    "renamed": lambda inner: Renamed(inner, {"count": "a_count"}),
+    "filtered": lambda inner: Filtered(inner, allow="c*"),
+    "confirmed": lambda inner: Confirmed(inner, Policy()),
+    "timed": lambda inner: Timed(inner, 5),
+    "cached": lambda inner: Cached(inner, 60, 10),
+    "retried": lambda inner: Retried(inner, 2, 0),
+    "limited": lambda inner: Limited(inner, parallel=2, budgets={"*": 9}, rate=Rate(9, 60)),
+}
+
+
+class TestEveryWrapper(ToolsetContract):
+    working = Call("count", {"to": 2}, "c1")
+
+    @pytest.fixture(params=WRAPPERS)
+    def toolset(self, request: pytest.FixtureRequest) -> Toolset:
+        if request.param in ("prefixed", "renamed"):
+            self.working = replace(self.working, name="a_count")
+        return WRAPPERS[request.param](Functions(count))
+
+    async def test_progress_comes_through(self, toolset: Toolset):
+        progress, last = await outcome(toolset.call(self.working, NOBODY))
+        assert [one.current for one in progress] == [0, 1]
+        assert last.content == 2
+
+
+@pytest.mark.parametrize("wrap", WRAPPERS.values(), ids=WRAPPERS)
+async def test_what_is_not_read_to_its_end_is_closed(wrap):
+    inner = Recording(Tool("count", idempotent=True))
+    toolset = wrap(inner)
+    reading = toolset.call(Call((await names(toolset))[0], {}, "c1"), NOBODY)
+    assert isinstance(await anext(reading), ToolProgress)
+    await reading.aclose()
+    assert inner.closed == 1
+
+
+@pytest.mark.req("R97")
+@pytest.mark.parametrize("wrap", WRAPPERS.values(), ids=WRAPPERS)
+async def test_the_caller_is_the_same_inside(wrap):
+    inner = Recording(Tool("count", idempotent=True))
+    toolset = wrap(inner)
+    context = Context("talk", "ada", 2, tighten=Policy())
+    await items(toolset, Call((await names(toolset))[0], {}, "c1"), context)
+    assert inner.contexts == [context]

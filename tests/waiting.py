@@ -1,0 +1,13 @@
+"""Waiting for something to be so, and no longer than that."""
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+
+async def until(true: Callable[[], Any], seconds: float = 20) -> Any:
+    """Wait until something is so, and say what it is."""
+    async with asyncio.timeout(seconds):
+        while not (found := true()):
+            await asyncio.sleep(0.01)
+    return found
