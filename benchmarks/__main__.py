@@ -5,23 +5,28 @@ import subprocess
 import sys
 from importlib import import_module
 
+from callsmith.models.catalogue import default_model
+
 NAMES = ("startup", "reader", "grammar", "gbnf", "constrained", "batching", "loop", "server", "soundness")
+LARGE = ("grammar", "constrained")  # what is said of them is said of the default model; the others take a small one
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
     parser.add_argument("names", nargs="*", metavar="name", help=f"which to run: {', '.join(NAMES)}")
-    parser.add_argument("--model", default="smollm2-135m", help="the weights for those that need some")
+    parser.add_argument("--model", help="the weights for those that need some")
     given = parser.parse_args()
     unknown = [name for name in given.names if name not in NAMES]
     if unknown:
         parser.error(f"unknown: {', '.join(unknown)}; known: {', '.join(NAMES)}")
     names = given.names or NAMES
     if len(names) == 1:
-        import_module(f"benchmarks.{names[0]}").main(given.model)
+        model = given.model or (default_model() if names[0] in LARGE else "smollm2-135m")
+        import_module(f"benchmarks.{names[0]}").main(model)
         return
     for name in names:  # each in a process of its own: what one has loaded is none of the others' business
-        subprocess.run([sys.executable, "-m", "benchmarks", name, "--model", given.model], check=True)
+        model = ["--model", given.model] if given.model else []
+        subprocess.run([sys.executable, "-m", "benchmarks", name, *model], check=True)
 
 
 if __name__ == "__main__":

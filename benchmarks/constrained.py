@@ -8,7 +8,7 @@ import asyncio
 import time
 from dataclasses import dataclass, replace
 
-from benchmarks.table import show
+from benchmarks.table import goal, show
 from callsmith.core.events import CallReady
 from callsmith.core.schema import validate
 from callsmith.core.values import Choice, Message, Request, Sampling, Tool
@@ -114,6 +114,8 @@ def main(model: str) -> None:
     print(f"  constrained / unconstrained, computing for a call: {busy[0]:.2f}, with fast-forward {busy[1]:.2f}")
     print(f"  constrained / unconstrained, a call: {call[0]:.2f}, with fast-forward {call[1]:.2f}")
     print(f"  constrained / unconstrained, a token: {token[0]:.2f}, with fast-forward {token[1]:.2f}")
+    goal("a call with fast-forward / unconstrained", call[1], 0.7)
+    goal("choosing tokens, % of a step,", slow.share, 3)
     if not free.valid:
         print("  the unconstrained answer held no valid call, so its time is not that of a call: compare by the token")
 

@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from benchmarks.rivals import Rival, rivals
-from benchmarks.table import show
+from benchmarks.table import goal, show
 from callsmith.core.errors import UsageError
 from callsmith.core.values import Call, Choice, Message, Request, Sampling, Tool
 from callsmith.engines import settled
@@ -47,11 +47,18 @@ def main(model: str) -> None:
         colds[name] = [row[1] for row in rows]
         heads = ("tools", "cold ms", "first choice ms", "warm µs", "sent again µs", "reading µs", "KB a set")
         show(f"{name}: cold and warm to a first mask; tools a client sent again, and reading those", heads, rows)
-        show(
-            f"{name}: {CALLS} calls, a mask at every token, and where nothing is forced; µs",
-            TEXT_HEADS,
-            [one.text_row(tools[:10], calls)],
-        )
+        text = one.text_row(tools[:10], calls)
+        show(f"{name}: {CALLS} calls, a mask at every token, and where nothing is forced; µs", TEXT_HEADS, [text])
+        (_, ten, _, ten_warm, *_), _, (_, many, _, many_warm, *_) = rows[1:]
+        for what, value, most in (
+            ("ms cold, 10 tools,", ten, 5),
+            ("ms cold, 500 tools,", many, 15),
+            ("µs warm, 10 tools,", ten_warm, 50),
+            ("µs warm, 500 tools,", many_warm, 50),
+            ("µs a mask, p50,", text[1], 50),
+            ("µs a mask, p99,", text[2], 1000),
+        ):
+            goal(what, value, most)
     beside(ours["hermes"], colds["hermes"], tools, calls)
 
 

@@ -10,7 +10,7 @@ import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any
 
-from benchmarks.table import show
+from benchmarks.table import goal, show
 from callsmith.core.events import CallReady, ModelEvent, Stopped, Text, TurnEnded
 from callsmith.core.values import Call, Message, Request
 from callsmith.runtime.execute import Limits
@@ -36,7 +36,7 @@ def main(model: str) -> None:
     for name, cost in costs.items():
         rows.append((f"{name} {_version(name)}", *(("not installed", "") if cost is None else (cost, cost / ours))))
     show(f"one call in a loop of {ROUNDS}, the best of {RUNS} runs", ("", "µs a call", "times ours"), rows)
-    print(f"  goal: {GOAL:g} µs a call; {'kept' if ours <= GOAL else 'MISSED'}")
+    goal("µs a call", ours, GOAL)
 
 
 async def _cost(make: "Callable[[], Callable[[], Awaitable[None]]]") -> float | None:

@@ -18,7 +18,7 @@ from typing import Any
 import uvicorn
 import uvloop
 
-from benchmarks.table import show
+from benchmarks.table import goal, show
 from callsmith.core.values import Message, Request
 from callsmith.engines.scripted import Scripted
 from callsmith.formats import format_named
@@ -58,7 +58,7 @@ def main(model: str) -> None:
     how = f"the best of {ANSWERS} answers of {CHUNKS} in each of {PROCESSES} processes; the model alone: {alone:.1f}"
     show(f"µs of CPU a streamed chunk, {how}", heads, rows)
     for name, _, _, middle, _ in rows[1:]:
-        print(f"  goal: {GOAL:g} µs a chunk without the model, in the median; {name}: {'kept' if middle <= GOAL else 'MISSED'}")
+        goal(f"{name}: µs a chunk without the model, in the median,", middle, GOAL)
     path, body = DIALECTS["chat completions"]
     seconds = _in_server(lambda port, _: many(port, path, body, STREAMS))
     show(f"{STREAMS} streams at once", ("", "chunks a second"), [("chat completions", STREAMS * SHORT / seconds)])

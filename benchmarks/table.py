@@ -15,5 +15,10 @@ def show(title: str, heads: Sequence[str], rows: Iterable[Sequence[object]]) -> 
         print("  ".join((f"  {first}", *rest)))
 
 
+def goal(what: str, value: float, most: float) -> None:
+    """Print whether a goal was kept."""
+    print(f"  goal: {what} at most {most:g}; {value:,.2f}: {'kept' if value <= most else 'MISSED'}")
+
+
 def _cell(value: object) -> str:
     return f"{value:,.2f}" if isinstance(value, float) else str(value)
