@@ -70,13 +70,12 @@ def checked(format: Format, pieces: Sequence[str], value: str) -> int:
     reader, streamed, silent, longest = Reader(format, [TOOL]), "", 0, 0
     ready: CallReady | None = None
     first, last = len('{"content": "') + 1, len(json.dumps({"content": value}, ensure_ascii=False)) - len('"}')
-    for piece in pieces:
-        events = reader.feed(piece)
+    for piece in (*pieces, None):
+        events = reader.close() if piece is None else reader.feed(piece)
         streamed += "".join(event.text for event in events if isinstance(event, CallArguments))
         ready = next((event for event in events if isinstance(event, CallReady)), ready)
         silent = silent + 1 if first <= len(streamed) < last and not events else 0
         longest = max(longest, silent)
-    ready = next((event for event in reader.close() if isinstance(event, CallReady)), ready)
     assert ready is not None, format.name
     assert ready.call.arguments == {"content": value} == json.loads(streamed or ready.call.text), format.name
     return longest
