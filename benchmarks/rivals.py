@@ -35,15 +35,20 @@ class Rival(Protocol):
         ...
 
 
+def xgrammar() -> Any:
+    """The module; an ImportError where it is not installed."""
+    sys.path.append(str(Path(__file__).parents[1] / ".venv-rivals"))
+    os.environ.setdefault("TVM_FFI_DISABLE_TORCH_C_DLPACK", "1")  # it would be compiled first, and is not needed here
+    return import_module("xgrammar")
+
+
 class XGrammar:
     """`{"name": …, "arguments": …}` as one JSON schema, spaced as the model spaces it, without a cache."""
 
     name, most = "xgrammar", 500
 
     def __init__(self, vocabulary: Vocabulary) -> None:
-        sys.path.append(str(Path(__file__).parents[1] / ".venv-rivals"))
-        os.environ.setdefault("TVM_FFI_DISABLE_TORCH_C_DLPACK", "1")  # it would be compiled first, and is not needed here
-        self._module: Any = import_module("xgrammar")
+        self._module = xgrammar()
         self._torch: Any = import_module("torch")
         kinds, self._size = self._module.VocabType, vocabulary.size
         self._info = self._module.TokenizerInfo(vocabulary.says, kinds.RAW, stop_token_ids=[vocabulary.eos])
