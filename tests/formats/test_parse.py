@@ -273,3 +273,9 @@ def test_an_id_of_null_is_no_id():
     raw = '<tool_call>{"name": "get_time", "arguments": {}, "id": null}</tool_call>'
     (call,) = parse(format_named("hermes"), raw, [TIME]).calls
     assert call.id == ""
+
+
+def test_a_bracket_too_many_is_skipped_only_before_what_closes() -> None:
+    lfm2 = format_named("lfm2")
+    assert parse(lfm2, "<|tool_call_start|>[]}<b>").content == "}<b>"
+    assert parse(lfm2, "<|tool_call_start|>[]}<|tool_call_end|>b").content == "b"

@@ -227,14 +227,14 @@ def test_a_wrong_call_is_rejected(format: Format) -> None:
 
 
 def read(format: Format, pieces: Iterable[str], tools: Iterable[Tool], opened: str = "") -> list[ModelEvent]:
-    reader = Reader(format, tools, opened)
+    reader = Reader(format, tools, opened, held=True)
     return merged([event for piece in pieces for event in reader.feed(piece)] + reader.close())
 
 
 def read_sample(
     format: Format, sample: Sample, tools: Iterable[Tool], specials: Iterable[str], opened: str = ""
 ) -> list[ModelEvent]:
-    reader = Reader(format, tools, opened, specials=frozenset(specials))
+    reader = Reader(format, tools, opened, specials=frozenset(specials), held=True)
     events = [event for piece in sample.pieces for event in reader.feed(piece.text, piece.special)]
     return merged(events + reader.close())
 

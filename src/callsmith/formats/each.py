@@ -129,7 +129,7 @@ class Arguments:
     def _siblings(self, nodes: Nodes) -> tuple[str, ...]:
         """How the tool's own arguments begin, on a line of their own: there a raw value ends, closed or not."""
         values = self._part.values
-        if not isinstance(values, Raw) or not values.trim or self._words.strict or nodes[1] is not KEY:
+        if not isinstance(values, Raw) or not values.trim or self._words.held or nodes[1] is not KEY:
             return ()
         before, after = texts(nodes[0])[:1], texts(nodes[2])[:1]
         keys = self._schema.get("properties", ()) if before and after else ()
@@ -137,7 +137,7 @@ class Arguments:
 
     def _enclosing(self) -> tuple[str, ...]:
         """How the call and what is around it end, on lines of their own: there a raw value ends too, closed or not."""
-        if not isinstance(self._part.values, Raw) or self._words.strict:
+        if not isinstance(self._part.values, Raw) or self._words.held:
             return ()
         item = self._part.item
         after = item[next(at for at, node in enumerate(item) if isinstance(node, Each)) + 1 :] + self._part.close

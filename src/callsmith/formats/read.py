@@ -25,7 +25,10 @@ from callsmith.formats.write import literal_text
 
 
 class Reader:
-    """Reads one turn. `opened` is the prompt's tail, which may have begun it; `specials` are the tokenizer's special tokens."""
+    """Reads one turn. `opened` is the prompt's tail, which may have begun it; `specials` are the tokenizer's special tokens.
+
+    `held`: the turn is held to a grammar. Then nothing but its end ends a value, for nothing is left open.
+    """
 
     def __init__(
         self,
@@ -35,6 +38,7 @@ class Reader:
         *,
         specials: frozenset[str] = frozenset(),
         strict: bool = False,
+        held: bool = False,
         recover: bool = True,
     ) -> None:
         tools = tuple(tools)
@@ -46,7 +50,7 @@ class Reader:
         self._events: list[ModelEvent] = []
         self._run: list[str] = []  # the piece of text, thought or arguments being gathered
         self._kind: type[Text] | type[Thought] | None = Text  # what the run is of; None: arguments of the current call
-        self._words = Words(self._source, self._turn.noise, strict=strict)
+        self._words = Words(self._source, self._turn.noise, strict=strict, held=held)
         self._call = CallReader(self._words, {tool.name: tool for tool in tools}, self._start, self._run.append)
         self._index = 0
         self._part: Says | Thinks | Quotes | None = None

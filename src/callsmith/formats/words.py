@@ -6,7 +6,7 @@ from collections.abc import Collection, Mapping
 
 from callsmith.core.values import Tool
 from callsmith.formats.layout import Any, Opt, Raw, Spelling, first, texts
-from callsmith.formats.source import Asking, Cut, Mismatch, Source, stops
+from callsmith.formats.source import LONGEST_WORD, Asking, Cut, Mismatch, Source, stops
 from callsmith.formats.turn import SPECIAL
 from callsmith.formats.typed import loaded
 
@@ -44,11 +44,15 @@ def tool_fitting(arguments: str, tools: Mapping[str, Tool]) -> str | None:
 
 
 class Words:
-    """Reads them from a source. Each leniency that was needed is in `repairs`; `strict` allows none."""
+    """Reads them from a source. Each leniency that was needed is in `repairs`; `strict` allows none.
 
-    def __init__(self, source: Source, noise: frozenset[str] = frozenset(), *, strict: bool = False) -> None:
+    `held`: whatever is open gets closed.
+    """
+
+    def __init__(self, source: Source, noise: frozenset[str] = frozenset(), *, strict: bool = False, held: bool = False) -> None:
         self.source = source
         self.strict = strict
+        self.held = held or strict
         self._noise = () if strict else tuple(noise)
         self._noisy = {text[0] for text in self._noise}
         self.repairs: set[str] = set()
@@ -99,16 +103,15 @@ class Words:
         return hit
 
     def skip_strays(self, closers: tuple[str, ...]) -> Asking[bool]:
-        """Skip brackets too many, or the end of a fence, right before a closer; whether there were any."""
-        after = "".join(closer[0] for closer in closers) + "".join(STRAYS)
-        marks = () if self.strict else STRAYS
-        found = False
-        while (stray := (yield from self.source.at(marks))) and (yield from self.source.followed(stray, after)):
-            self.repair("stray-close")
-            self.source.pos += len(stray)
-            yield from self.source.space()
-            found = True
-        return found
+        """Skip brackets too many, or the end of a fence, right before a closer or the end of the text; whether there were any."""
+        source, offset = self.source, 0
+        while not self.strict and offset < LONGEST_WORD and (stray := (yield from source.at(STRAYS, offset))):
+            _, offset = yield from source.glance(offset + len(stray))
+            if (yield from source.at(closers, offset)) or self._ends_in(closers, offset):
+                self.repair("stray-close")
+                source.pos += offset
+                return True
+        return False
 
     def skip_marks(self, marks: tuple[str, ...], repair: str) -> Asking[None]:
         """Marks that say nothing here: a doubled opener, a fence around a value. A flood of them is none: it is read again."""
@@ -123,9 +126,13 @@ class Words:
 
     def _drop_piece(self, cores: tuple[str, ...]) -> None:
         """The piece of a closer with which the text ends is no text."""
-        rest = self.source.text[self.source.pos :].lstrip()
-        if self.source.ended and rest and any(core.startswith(rest) for core in cores):
+        if self._ends_in(cores, 0):
             self.source.pos = len(self.source.text)
+
+    def _ends_in(self, cores: tuple[str, ...], offset: int) -> bool:
+        """Whether the text ends with what is there, and that is a piece of a closer, or nothing."""
+        rest = self.source.text[self.source.pos + offset :].lstrip()
+        return self.source.ended and any(core.startswith(rest) for core in cores)
 
     def word(self, ends: tuple[str, ...], values: Spelling, *, name: bool = False) -> Asking[str]:
         """A word up to what follows it."""

@@ -107,7 +107,8 @@ class LocalModel:
 
     async def _answer(self, plan: _Plan) -> AsyncGenerator[ModelEvent, None]:
         request, prompt = plan.request, plan.prompt
-        reader = Reader(self._written(plan), plan.tools, prompt.opened, specials=self._specials)
+        held = plan.grammar is not None
+        reader = Reader(self._written(plan), plan.tools, prompt.opened, specials=self._specials, held=held)
         answer = _Answer(self.format.ids, bool(plan.tools), parallel=request.parallel is not False)
         written: list[str] = []
 
