@@ -272,7 +272,7 @@ async def test_a_client_that_goes_away_stops_the_generation(stream: bool, tools:
         task = asyncio.create_task(
             asking.post("/v1/chat/completions", json={"model": "m", "messages": HI, "stream": stream}, timeout=30)
         )
-        await until(lambda: model.open == 1)
+        await until(lambda: model.open == 1, seconds=5)
         task.cancel()
         await until(lambda: model.open == 0, seconds=2)
 

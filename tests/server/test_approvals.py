@@ -256,8 +256,8 @@ async def test_a_client_that_leaves_does_not_stop_what_it_approved():
         (id,) = await asked(asking)
         with pytest.raises(httpx2.ReadTimeout):
             await asking.post(f"/v1/approvals/{id}", json={"approve": True}, timeout=0.2)
-        await until(lambda: len(model.asked) == 2)
-        await until(lambda: model.open == 0)
+        await until(lambda: len(model.asked) == 2, seconds=5)
+        await until(lambda: model.open == 0, seconds=5)
         assert (await asking.get(f"/v1/approvals/{id}")).json()["result"]["content"] == "paid 5"
 
 
@@ -304,7 +304,7 @@ async def waiting_stream(
                 lines.append(line)
 
     reading = asyncio.create_task(read())
-    await until(lambda: any("confirm_" in line for line in lines))
+    await until(lambda: any("confirm_" in line for line in lines), seconds=5)
     return reading, lines
 
 
@@ -323,7 +323,7 @@ async def test_a_stream_that_waits_goes_on_when_the_word_comes(path: str, body: 
     async with listening(model, tools=shop.tools, settings=settings) as url, httpx2.AsyncClient(base_url=url) as asking:
         reading, lines = await waiting_stream(asking, path, body)
         seen = len(lines)
-        await until(lambda: len(lines) > seen + 3)  # it is kept alive
+        await until(lambda: len(lines) > seen + 3, seconds=5)  # it is kept alive
         assert not reading.done()
         (waiting,) = await listed(asking)
         done = await answer(asking, waiting["id"], approve=True)
@@ -377,7 +377,7 @@ async def test_a_call_that_was_running_when_its_stream_was_left_is_not_run_again
         reading, _ = await waiting_stream(asking)
         (waiting,) = await listed(asking)
         await answer(asking, waiting["id"], approve=True)
-        await until(lambda: len(shop.paid) == 1)
+        await until(lambda: len(shop.paid) == 1, seconds=5)
         reading.cancel()
         await asyncio.wait({reading})
         for _ in range(100):
