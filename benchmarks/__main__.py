@@ -5,7 +5,7 @@ import subprocess
 import sys
 from importlib import import_module
 
-from callsmith.models.catalogue import default_model
+from callsmith.models.weights.catalogue import default_model
 
 NAMES = ("startup", "reader", "grammar", "gbnf", "constrained", "batching", "loop", "server", "soundness")
 LARGE = ("grammar", "constrained")  # what is said of them is said of the default model; the others take a small one

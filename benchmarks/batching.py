@@ -22,16 +22,16 @@ from benchmarks.table import show
 from callsmith.core.events import CallReady, Stopped
 from callsmith.core.schema import validate
 from callsmith.core.values import Call, Choice, Message, Request, Result, Sampling, Tool
-from callsmith.engines.llama import LlamaEngine
-from callsmith.formats.letters import Letters
-from callsmith.formats.parse import parse
-from callsmith.formats.prompt import Prompt, prompt_for
+from callsmith.engines.llama.engine import LlamaEngine
+from callsmith.formats.prompt.escaping import Letters
+from callsmith.formats.prompt.prompt import Prompt, prompt_for
+from callsmith.formats.reader.parse import parse
 from callsmith.grammar.calls import grammar_for
-from callsmith.grammar.upstream import for_llama_server
+from callsmith.grammar.targets.upstream import for_llama_server
 from callsmith.models import Options, open_model
 from callsmith.models.local import LocalModel
 from callsmith.models.weights import fetch
-from callsmith.wire.openai_chat import ChatRequest, write_request
+from callsmith.wire.openai.chat import ChatRequest, write_request
 
 THREADS, CONTEXT, LIVE, MOST = 2, 8192, 8, 96
 TURNS = 4  # second turns

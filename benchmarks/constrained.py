@@ -13,10 +13,10 @@ from callsmith.core.events import CallReady
 from callsmith.core.schema import validate
 from callsmith.core.values import Choice, Message, Request, Sampling, Tool
 from callsmith.engines import Piece
-from callsmith.engines.gguf import Logits
-from callsmith.engines.libllama import cores
-from callsmith.engines.llama import LlamaEngine
-from callsmith.engines.sequence import Sequence
+from callsmith.engines.llama.engine import LlamaEngine
+from callsmith.engines.llama.gguf import Logits
+from callsmith.engines.llama.libllama import cores
+from callsmith.engines.llama.sequence import Sequence
 from callsmith.models import Options, open_model
 from callsmith.models.local import LocalModel
 from callsmith.models.weights import fetch

@@ -9,11 +9,11 @@ from typing import Any, TypeAlias
 
 from benchmarks.table import show
 from callsmith.core.errors import UnsupportedSchema
-from callsmith.grammar.gbnf import to_gbnf
 from callsmith.grammar.nodes import Grammar, JsonValue
-from tests.formats.corpus import CORPUS
-from tests.grammar.gbnf_sample import Case, bfcl_cases, random_cases, spelled
-from tests.grammar.llama_grammar import CONVERT, PARSE_JSON, Converter, LlamaGrammar, missing
+from callsmith.grammar.targets.gbnf import to_gbnf
+from tests.formats.reader.corpus import CORPUS
+from tests.grammar.targets.gbnf_sample import Case, bfcl_cases, random_cases, spelled
+from tests.grammar.targets.llama_grammar import CONVERT, PARSE_JSON, Converter, LlamaGrammar, missing
 
 Made: TypeAlias = tuple[str, float] | None  # the grammar and the seconds it took; None: refused
 RANDOM, TOOLS = 400, 400

@@ -16,16 +16,16 @@ from benchmarks.table import goal, show
 from callsmith.core.errors import UsageError
 from callsmith.core.values import Call, Choice, Message, Request, Sampling, Tool
 from callsmith.engines import settled
-from callsmith.engines.constraint import Compiler, Held
-from callsmith.engines.gguf import Vocabulary
-from callsmith.engines.matcher import Constraint
-from callsmith.engines.sequence import DEFAULTS, Sampler
+from callsmith.engines.llama.compiler import Compiler, Held
+from callsmith.engines.llama.gguf import Vocabulary
+from callsmith.engines.llama.matcher import Constraint
+from callsmith.engines.llama.sequence import DEFAULTS, Sampler
 from callsmith.formats import format_named
 from callsmith.formats.write import write
 from callsmith.models.grammars import Grammars
-from callsmith.server.bodies import Bodies
-from callsmith.wire.openai_chat import ChatRequest, read_request, write_request
-from tests.formats.corpus import CORPUS
+from callsmith.server.http.body_reader import Bodies
+from callsmith.wire.openai.chat import ChatRequest, read_request, write_request
+from tests.formats.reader.corpus import CORPUS
 from tests.grammar.sampling import vocabulary
 
 T = TypeVar("T")

@@ -10,9 +10,9 @@ from callsmith.core.errors import UsageError
 from callsmith.core.events import CallArguments, CallReady
 from callsmith.core.values import Call, Tool
 from callsmith.formats import formats
-from callsmith.formats.layout import Format
-from callsmith.formats.prompt import fit_id
-from callsmith.formats.read import Reader
+from callsmith.formats.algebra import Format
+from callsmith.formats.prompt.prompt import fit_id
+from callsmith.formats.reader.reader import Reader
 from callsmith.formats.write import write
 
 SIZES = (100, 1_000, 10_000, 50_000)

@@ -15,7 +15,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from callsmith.core.values import Choice, Tool
-from callsmith.engines.gguf import Vocabulary
+from callsmith.engines.llama.gguf import Vocabulary
 from callsmith.formats import format_named
 from callsmith.grammar.calls import grammar_for
 
@@ -97,8 +97,8 @@ class LlamaCpp:
     name, most = "llama.cpp", 100
 
     def __init__(self, vocabulary: Vocabulary) -> None:
-        gbnf: Any = import_module("callsmith.grammar.gbnf")
-        library: Any = import_module("tests.grammar.llama_grammar").library()
+        gbnf: Any = import_module("callsmith.grammar.targets.gbnf")
+        library: Any = import_module("tests.grammar.targets.llama_grammar").library()
         self._emit, self._vocabulary, self._c = gbnf.to_gbnf, vocabulary, library
         for name, result, *given in (
             ("init_grammar", C.c_void_p, C.c_void_p, C.c_char_p, C.c_char_p),

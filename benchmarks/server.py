@@ -22,7 +22,7 @@ from benchmarks.table import goal, show
 from callsmith.core.values import Message, Request
 from callsmith.engines.scripted import Scripted
 from callsmith.formats import format_named
-from callsmith.formats.template import CHATML, Template
+from callsmith.formats.prompt.template import CHATML, Template
 from callsmith.models.local import LocalModel
 from callsmith.server.app import create_app
 from callsmith.server.service import Settings

@@ -16,11 +16,11 @@ from benchmarks.rivals import xgrammar
 from benchmarks.table import goal, show
 from callsmith.core.errors import UnsupportedSchema
 from callsmith.core.schema import modern
-from callsmith.engines.constraint import Compiler, Constraint
-from callsmith.engines.gguf import Vocabulary, Weights
-from callsmith.engines.libllama import load
+from callsmith.engines.llama.compiler import Compiler, Constraint
+from callsmith.engines.llama.gguf import Vocabulary, Weights
+from callsmith.engines.llama.libllama import load
 from callsmith.grammar.nodes import Grammar, JsonValue
-from callsmith.grammar.schema import json_schema
+from callsmith.grammar.schema.normalize import json_schema
 from callsmith.models.weights import fetch
 from tests.grammar import schemas
 from tests.grammar.judging import enforced

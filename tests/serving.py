@@ -64,7 +64,7 @@ from pathlib import Path
 import uvicorn
 
 from callsmith import open_model
-from callsmith.server import approvals
+from callsmith.server.approvals import approvals
 from callsmith.server.app import create_app
 from callsmith.server.store import SqliteStore
 from callsmith.tools.functions import tool

@@ -137,7 +137,7 @@ def test_there_is_something_to_check():
 @pytest.mark.parametrize(
     ("place", "source", "complaint"),
     [
-        ("core/values.py", "from callsmith.formats.layout import Format", "core may not import formats"),
+        ("core/values.py", "from callsmith.formats.algebra import Format", "core may not import formats"),
         ("core/values.py", "import numpy", "core may not import numpy"),
         ("core/values.py", "import os.path", "core is pure and may not import os"),
         ("formats/read.py", "import asyncio", "formats is pure and may not import asyncio"),
@@ -148,11 +148,11 @@ def test_there_is_something_to_check():
         ("formats/read.py", "from datetime import date\nday = date.today()", "formats is pure and may not ask for the time"),
         ("formats/read.py", "from callsmith.grammar.nodes import Grammar", "formats may not import grammar"),
         ("grammar/calls.py", "async def grammar(): ...", "grammar has no async"),
-        ("wire/sse.py", "from callsmith.formats.layout import Format", "wire may not import formats"),
+        ("wire/sse.py", "from callsmith.formats.algebra import Format", "wire may not import formats"),
         ("engines/llama.py", "from callsmith.models.local import LocalModel", "engines may not import models"),
         ("models/local.py", "from callsmith.tools.functions import tool", "models may not import tools"),
         ("tools/mcp.py", "from callsmith.runtime.loop import run", "tools may not import runtime"),
-        ("runtime/loop.py", "from callsmith.formats.read import Reader", "runtime may not import formats"),
+        ("runtime/loop.py", "from callsmith.formats.reader.reader import Reader", "runtime may not import formats"),
         ("server/app.py", "from callsmith.cli.main import app", "server may not import cli"),
         ("server/app.py", "import requests", "server may not import requests"),
         ("core/values.py", "from callsmith import Tool", "core may not import Tool"),

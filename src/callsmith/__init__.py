@@ -34,14 +34,14 @@ if TYPE_CHECKING:
     from callsmith.core.ports import Context, Model, Toolset
     from callsmith.core.values import Call, Choice, Message, Output, Request, Result, Sampling, Tool
     from callsmith.formats import format_named
-    from callsmith.formats.layout import Format
-    from callsmith.formats.read import Reader
+    from callsmith.formats.algebra import Format
+    from callsmith.formats.reader.reader import Reader
     from callsmith.models.opening import open_model
-    from callsmith.runtime.agent import Agent
-    from callsmith.runtime.conversation import Conversation
-    from callsmith.runtime.door import run_sync
+    from callsmith.runtime.conversation.agent import Agent
+    from callsmith.runtime.conversation.conversation import Conversation
     from callsmith.runtime.execute import Limits
     from callsmith.runtime.loop import run
+    from callsmith.runtime.sync import run_sync
     from callsmith.tools.define import define
     from callsmith.tools.functions import Functions, tool
     from callsmith.tools.wrap import Confirmed
@@ -101,12 +101,12 @@ _HOMES = {
     "core.ports": ("Context", "Model", "Toolset"),
     "core.values": ("Call", "Choice", "Message", "Output", "Request", "Result", "Sampling", "Tool"),
     "formats": ("format_named",),
-    "formats.layout": ("Format",),
-    "formats.read": ("Reader",),
+    "formats.algebra": ("Format",),
+    "formats.reader.reader": ("Reader",),
     "models.opening": ("open_model",),
-    "runtime.agent": ("Agent",),
-    "runtime.conversation": ("Conversation",),
-    "runtime.door": ("run_sync",),
+    "runtime.conversation.agent": ("Agent",),
+    "runtime.conversation.conversation": ("Conversation",),
+    "runtime.sync": ("run_sync",),
     "runtime.execute": ("Limits",),
     "runtime.loop": ("run",),
     "tools.define": ("define",),

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from callsmith.cli import doctor
-from callsmith.engines import libllama
+from callsmith.engines.llama import libllama
 
 SCRIPTED = ("doctor", "--model", "scripted:Hi")
 

@@ -78,7 +78,7 @@ def test_an_unknown_tool_is_refused(callsmith, tools: str):
 
 @pytest.mark.req("R66")
 def test_gbnf_is_one_that_llama_cpp_accepts(callsmith, tools: str):
-    from tests.grammar.llama_grammar import LlamaGrammar, missing
+    from tests.grammar.targets.llama_grammar import LlamaGrammar, missing
 
     if why := missing():
         pytest.skip(why)

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from callsmith.core.errors import Unavailable
-from callsmith.models import weights
-from callsmith.models.catalogue import catalogue, default_model
+from callsmith.models.weights import fetch as weights
+from callsmith.models.weights.catalogue import catalogue, default_model
 
 
 @pytest.fixture(autouse=True)

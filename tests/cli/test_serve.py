@@ -18,10 +18,10 @@ from callsmith.core.errors import QueueFull
 from callsmith.core.values import Message, Request
 from callsmith.engines.scripted import Scripted
 from callsmith.formats import format_named
-from callsmith.formats.template import CHATML, Template
+from callsmith.formats.prompt.template import CHATML, Template
 from callsmith.models.local import LocalModel
 from callsmith.server.app import create_app
-from callsmith.server.draining import Draining
+from callsmith.server.http.shutdown import Draining
 from callsmith.server.settings import Llm, Settings
 from tests.serving import served
 

@@ -19,8 +19,8 @@ from callsmith.core.values import Sampling
 from callsmith.engines import Finished, Piece
 from callsmith.engines.scripted import Scripted
 from callsmith.formats import format_named
-from callsmith.formats.prompt import Prompt
-from callsmith.formats.template import CHATML, Template
+from callsmith.formats.prompt.prompt import Prompt
+from callsmith.formats.prompt.template import CHATML, Template
 from callsmith.grammar.nodes import Grammar
 from callsmith.models.local import LocalModel
 from callsmith.server.app import create_app

@@ -9,7 +9,7 @@ from callsmith.core.ports import Model
 from callsmith.core.values import Call
 from callsmith.engines.scripted import Scripted
 from callsmith.formats import format_named
-from callsmith.formats.template import CHATML, Template
+from callsmith.formats.prompt.template import CHATML, Template
 from callsmith.formats.write import write
 from callsmith.models.local import LocalModel
 from tests.server.told import Told

@@ -10,7 +10,7 @@ import pytest
 from callsmith.core.errors import UsageError
 from callsmith.core.values import Sampling
 from callsmith.engines import Engine, Finished, Piece
-from callsmith.formats.prompt import Prompt
+from callsmith.formats.prompt.prompt import Prompt
 from callsmith.grammar.nodes import Grammar
 
 GREEDY = Sampling(temperature=0.0, max_tokens=24)

@@ -9,7 +9,7 @@ from callsmith.core.errors import ModelError, Unavailable, UsageError
 from callsmith.core.values import Sampling
 from callsmith.engines import Engine, Piece, open_engine
 from callsmith.engines.scripted import Scripted
-from callsmith.formats.prompt import Prompt
+from callsmith.formats.prompt.prompt import Prompt
 from callsmith.grammar.nodes import Grammar, Lit
 
 from .contract import EngineContract, say

@@ -7,9 +7,9 @@ from hypothesis import strategies as st
 
 from callsmith.core.events import CallArguments, ModelEvent, Text, Thought
 from callsmith.core.values import Call, Tool
-from callsmith.formats.laws import CHUNKS, calls_in, disorder, read_in, text_in
-from callsmith.formats.layout import Format
-from callsmith.formats.turn import turn_of
+from callsmith.formats.algebra import Format
+from callsmith.formats.inference.laws import CHUNKS, calls_in, disorder, read_in, text_in
+from callsmith.formats.reader.turn import turn_of
 
 __all__ = ["CHUNKS", "calls_in", "check_order", "markers_of", "read_in", "rounds", "strings", "text_in"]
 

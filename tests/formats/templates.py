@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from callsmith.formats.template import Template, some_day
+from callsmith.formats.prompt.template import Template, some_day
 
 ROOT = Path(__file__).parents[2]
 CORPUS = Path(os.environ.get("CALLSMITH_CORPUS", ROOT.parent / "shared" / "data")) / "chat_templates"

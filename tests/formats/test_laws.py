@@ -11,7 +11,7 @@ from callsmith.core.errors import UsageError
 from callsmith.core.events import ModelEvent, Thought, Unreadable
 from callsmith.core.values import Call, Tool
 from callsmith.formats import formats
-from callsmith.formats.layout import Format
+from callsmith.formats.algebra import Format
 from callsmith.formats.write import write
 from tests.formats.laws import CHUNKS, calls_in, check_order, markers_of, read_in, rounds, strings, text_in
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from callsmith.core.values import Tool
-from tests.formats.corpus import CORPUS
+from tests.formats.reader.corpus import CORPUS
 
 GOLD = CORPUS / "bfcl_gold.jsonl.gz"
 

@@ -14,12 +14,12 @@ import llguidance
 import numpy as np
 
 from callsmith.engines import Piece
-from callsmith.engines.constraint import Compiler, Held
-from callsmith.engines.gguf import Vocabulary
-from callsmith.engines.libllama import load
-from callsmith.engines.relayed import Relayed
+from callsmith.engines.llama.compiler import Compiler, Held
+from callsmith.engines.llama.gguf import Vocabulary
+from callsmith.engines.llama.libllama import load
+from callsmith.engines.llama.relay import Relayed
 from callsmith.engines.text import Writer
-from callsmith.formats.layout import Calls, Each, Format, Ident, Nested, Node, Notation, Opt, nodes_of, texts
+from callsmith.formats.algebra import Calls, Each, Format, Ident, Nested, Node, Notation, Opt, nodes_of, texts
 from callsmith.grammar.nodes import Grammar
 from callsmith.grammar.relay import Relay
 from callsmith.models.weights import fetch

@@ -12,10 +12,10 @@ pytest.importorskip("xllamacpp")
 from callsmith.core.errors import UnsupportedSchema, UsageError
 from callsmith.core.values import Call, Tool
 from callsmith.formats import formats
-from callsmith.formats.layout import Format, Nested
-from callsmith.formats.prompt import fit_id
+from callsmith.formats.algebra import Format, Nested
+from callsmith.formats.prompt.prompt import fit_id
 from callsmith.formats.write import write
-from callsmith.grammar.schema import simplified
+from callsmith.grammar.schema.normalize import simplified
 from tests.grammar.bfcl import Entry, entries, schemas
 from tests.grammar.test_law4 import required, stuck
 

@@ -14,10 +14,10 @@ import numpy as np
 from callsmith.core.errors import UnsupportedSchema
 from callsmith.core.events import Text, Thought
 from callsmith.core.values import Call, Choice, Tool
-from callsmith.engines.constraint import Compiler, Watch
-from callsmith.engines.relayed import Relayed
+from callsmith.engines.llama.compiler import Compiler, Watch
+from callsmith.engines.llama.relay import Relayed
 from callsmith.formats import format_named, formats
-from callsmith.formats.layout import Format
+from callsmith.formats.algebra import Format
 from callsmith.formats.write import write
 from callsmith.grammar.relay import FEW, Relay, relay_for
 from tests.grammar.sampling import Sampler, letters

@@ -12,11 +12,11 @@ pytest.importorskip("xllamacpp")
 
 from callsmith.core.errors import UnsupportedSchema
 from callsmith.core.schema import check_schema, validate
-from callsmith.grammar import schema as simplifying
-from callsmith.grammar.gbnf import to_gbnf
 from callsmith.grammar.nodes import Grammar, JsonValue
-from callsmith.grammar.schema import json_schema, simplified
-from callsmith.grammar.simple import Left
+from callsmith.grammar.schema import normalize as simplifying
+from callsmith.grammar.schema.normal_form import Left
+from callsmith.grammar.schema.normalize import json_schema, simplified
+from callsmith.grammar.targets.gbnf import to_gbnf
 from tests.grammar.test_law4 import stuck
 
 pytestmark = pytest.mark.weights

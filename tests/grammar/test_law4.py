@@ -20,17 +20,17 @@ from callsmith.core.events import CallReady, ModelEvent, Text, Thought, Unreadab
 from callsmith.core.schema import validate
 from callsmith.core.values import Call, Choice, Tool
 from callsmith.engines import Piece
-from callsmith.engines.constraint import Compiler
-from callsmith.engines.gguf import Vocabulary
+from callsmith.engines.llama.compiler import Compiler
+from callsmith.engines.llama.gguf import Vocabulary
 from callsmith.formats import format_named, formats
-from callsmith.formats.laws import merged
-from callsmith.formats.layout import Format
-from callsmith.formats.prompt import fit_id
-from callsmith.formats.read import Reader
+from callsmith.formats.algebra import Format
+from callsmith.formats.inference.laws import merged
+from callsmith.formats.prompt.prompt import fit_id
+from callsmith.formats.reader.reader import Reader
 from callsmith.formats.write import write
 from callsmith.grammar.calls import grammar_for
 from callsmith.grammar.nodes import Grammar
-from callsmith.models.weights import locate
+from callsmith.models.weights.fetch import locate
 from tests.formats.laws import calls_in, check_order, rounds
 from tests.grammar.sampling import Dressed, Sample, Sampler, letters, special_words, vocabulary
 from tests.grammar.sampling import matcher as matcher_of

@@ -15,10 +15,10 @@ from callsmith.core.errors import UnsupportedSchema, UsageError
 from callsmith.core.events import CallReady, ModelEvent, Text, Thought, Unreadable
 from callsmith.core.schema import validate
 from callsmith.core.values import Choice, Output, Tool
-from callsmith.engines.constraint import Compiler
+from callsmith.engines.llama.compiler import Compiler
 from callsmith.formats import format_named, formats
-from callsmith.formats.layout import Format, Says
-from callsmith.formats.read import Reader
+from callsmith.formats.algebra import Format, Says
+from callsmith.formats.reader.reader import Reader
 from callsmith.grammar.calls import grammar_for, unenforced
 from callsmith.grammar.nodes import Grammar
 from callsmith.grammar.output import read_as

@@ -19,7 +19,7 @@ from callsmith.core.errors import UnsupportedSchema
 from callsmith.core.events import CallReady, Unreadable
 from callsmith.core.values import Schema, Tool
 from callsmith.formats import formats
-from callsmith.formats.layout import Format
+from callsmith.formats.algebra import Format
 from callsmith.grammar.nodes import Grammar
 from tests.grammar import bfcl, schemas
 from tests.grammar.judging import complaint

@@ -12,7 +12,7 @@ from anthropic import AsyncAnthropic, beta_async_tool
 
 from callsmith.core.ports import Toolset
 from callsmith.engines.scripted import Scripted
-from callsmith.formats.template import CHATML, Template
+from callsmith.formats.prompt.template import CHATML, Template
 from callsmith.models.local import LocalModel
 from callsmith.runtime.execute import Limits
 from callsmith.server.app import create_app

@@ -17,15 +17,15 @@ from callsmith.core.events import CallReady, CallStarted, ModelEvent, Text
 from callsmith.core.values import Call, Choice, Message, Request, Sampling, Tool
 from callsmith.engines.scripted import Scripted
 from callsmith.formats import format_named
-from callsmith.formats.layout import Format
-from callsmith.formats.prompt import fit_id
-from callsmith.formats.template import CHATML, Template
+from callsmith.formats.algebra import Format
+from callsmith.formats.prompt.prompt import fit_id
+from callsmith.formats.prompt.template import CHATML, Template
 from callsmith.formats.write import write
 from callsmith.models.local import LocalModel
 from callsmith.server.app import create_app
 from callsmith.tools.functions import Functions
-from callsmith.wire.anthropic_events import EventReader
-from callsmith.wire.anthropic_messages import SIGNATURE, MessagesRequest, write_request
+from callsmith.wire.anthropic.events import EventReader
+from callsmith.wire.anthropic.messages import SIGNATURE, MessagesRequest, write_request
 from callsmith.wire.sse import FrameReader
 from tests.journeys.told import CALLS, HERMES, HI, SAID, WHOLE
 from tests.serving import served

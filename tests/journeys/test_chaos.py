@@ -14,7 +14,7 @@ from callsmith.core.events import ModelEvent
 from callsmith.core.values import Request
 from callsmith.engines.scripted import Scripted
 from callsmith.formats import format_named
-from callsmith.formats.template import CHATML, Template
+from callsmith.formats.prompt.template import CHATML, Template
 from callsmith.models.local import LocalModel
 from callsmith.server.app import create_app
 from callsmith.server.service import Settings

@@ -15,8 +15,8 @@ from callsmith.core.approval import Approved
 from callsmith.core.events import CallReady, ModelEvent, Stopped, Text, ToolProgress
 from callsmith.core.ports import Context
 from callsmith.core.values import Call, Message, Request, Result, Tool
-from callsmith.runtime import ledger
-from callsmith.runtime.conversation import Conversation
+from callsmith.runtime.conversation import journal as ledger
+from callsmith.runtime.conversation.conversation import Conversation
 from callsmith.tools.wrap import Confirmed
 
 PROGRAM = '''

@@ -9,12 +9,12 @@ pytest.importorskip("numpy")
 pytest.importorskip("xllamacpp")
 
 from callsmith.core.values import Call, Message, Request, Result, Tool
-from callsmith.engines.gguf import Vocabulary, Weights
-from callsmith.engines.libllama import load
+from callsmith.engines.llama.gguf import Vocabulary, Weights
+from callsmith.engines.llama.libllama import load
 from callsmith.formats import format_named
-from callsmith.formats.letters import Letters
-from callsmith.formats.prompt import Prompt, prompt_for
-from callsmith.formats.template import CHATML, Template
+from callsmith.formats.prompt.escaping import Letters
+from callsmith.formats.prompt.prompt import Prompt, prompt_for
+from callsmith.formats.prompt.template import CHATML, Template
 from callsmith.models.weights import fetch
 
 pytestmark = pytest.mark.weights

@@ -21,7 +21,7 @@ from callsmith.models import Options, open_model
 from callsmith.models.local import LocalModel
 from callsmith.models.weights import fetch
 from callsmith.runtime.execute import Limits
-from callsmith.runtime.guards import guarded
+from callsmith.runtime.guards.guards import guarded
 from callsmith.runtime.loop import run, unanswered
 from callsmith.tools.functions import Functions, tool
 from callsmith.tools.wrap import Confirmed

@@ -10,7 +10,7 @@ from callsmith.core.ports import Context
 from callsmith.core.values import Call, Message, Request
 from callsmith.engines.scripted import Scripted
 from callsmith.formats import format_named
-from callsmith.formats.template import CHATML, Template
+from callsmith.formats.prompt.template import CHATML, Template
 from callsmith.formats.write import write
 from callsmith.models.local import LocalModel
 from callsmith.runtime.loop import run

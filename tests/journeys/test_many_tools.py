@@ -15,7 +15,7 @@ from callsmith.models import open_model
 from callsmith.models.local import LocalModel
 from callsmith.models.opening import Options
 from callsmith.models.weights import fetch
-from callsmith.runtime.finding import FIND, Costs, lazily
+from callsmith.runtime.discovery.find_tools import FIND, Costs, lazily
 from callsmith.runtime.loop import run
 from tests.runtime.fakes import Handlers, hello
 from tests.runtime.many import MANY

@@ -13,7 +13,7 @@ from callsmith.core.ports import Model
 from callsmith.core.values import Choice, Output
 from callsmith.engines.scripted import Scripted
 from callsmith.formats import format_named
-from callsmith.formats.template import CHATML, Template
+from callsmith.formats.prompt.template import CHATML, Template
 from callsmith.models.local import LocalModel, Traits
 from callsmith.server.app import create_app
 from callsmith.server.service import Settings

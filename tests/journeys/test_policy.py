@@ -9,7 +9,7 @@ from callsmith.core.events import TurnEnded
 from callsmith.core.values import Choice, ChoicePolicy, Message, Request
 from callsmith.engines.scripted import Scripted
 from callsmith.formats import format_named
-from callsmith.formats.template import CHATML, Template
+from callsmith.formats.prompt.template import CHATML, Template
 from callsmith.models.local import LocalModel, Traits
 from callsmith.runtime.execute import Limits
 from callsmith.runtime.loop import run

@@ -16,7 +16,7 @@ from callsmith.core.events import ModelEvent, Text
 from callsmith.core.values import Call
 from callsmith.engines.scripted import Scripted
 from callsmith.formats import format_named
-from callsmith.formats.template import CHATML, Template
+from callsmith.formats.prompt.template import CHATML, Template
 from callsmith.models.local import LocalModel
 from callsmith.server.app import create_app
 from callsmith.tools.functions import Functions

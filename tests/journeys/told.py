@@ -10,9 +10,9 @@ from callsmith.core.ports import Model
 from callsmith.core.values import Call
 from callsmith.engines.scripted import Scripted
 from callsmith.formats import format_named
-from callsmith.formats.layout import Format
-from callsmith.formats.prompt import fit_id
-from callsmith.formats.template import CHATML, Template
+from callsmith.formats.algebra import Format
+from callsmith.formats.prompt.prompt import fit_id
+from callsmith.formats.prompt.template import CHATML, Template
 from callsmith.formats.write import write
 from callsmith.models.local import LocalModel
 from callsmith.server.app import create_app

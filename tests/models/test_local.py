@@ -9,7 +9,7 @@ from callsmith.core.events import CallReady, CallStarted, ModelEvent, Stopped, T
 from callsmith.core.values import Choice, Message, Request, Tool
 from callsmith.engines.scripted import Scripted
 from callsmith.formats import format_named
-from callsmith.formats.template import CHATML, Template
+from callsmith.formats.prompt.template import CHATML, Template
 from callsmith.models.local import LocalModel, Traits
 
 WEATHER = Tool("get_weather", "", {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]})

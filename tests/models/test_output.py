@@ -23,7 +23,7 @@ from callsmith.core.events import (
 from callsmith.core.values import Choice, Message, Output, Request, Sampling, Tool
 from callsmith.engines.scripted import Reply, Scripted
 from callsmith.formats import format_named
-from callsmith.formats.template import CHATML, Template
+from callsmith.formats.prompt.template import CHATML, Template
 from callsmith.models.local import LocalModel, Traits
 
 SCHEMA = {"type": "object", "properties": {"a": {"type": "integer"}}, "required": ["a"]}

@@ -5,7 +5,7 @@ import pytest
 from callsmith.core.errors import UnknownName, UsageError
 from callsmith.engines.scripted import Scripted
 from callsmith.formats import format_named
-from callsmith.formats.template import CHATML
+from callsmith.formats.prompt.template import CHATML
 from callsmith.models import opening
 from callsmith.models.opening import Options, open_model
 from callsmith.models.presets import preset_for, presets, presets_in

@@ -7,7 +7,7 @@ from callsmith.core.approval import Denied
 from callsmith.core.events import ConfirmationNeeded, ModelEvent, ToolProgress
 from callsmith.core.ports import Context
 from callsmith.core.values import Call, Request, Result, Tool
-from callsmith.runtime.conversation import Conversation
+from callsmith.runtime.conversation.conversation import Conversation
 
 SEND = Tool("send", side_effects=True)
 LOOK = Tool("look")

@@ -11,9 +11,9 @@ from callsmith.core.errors import UnknownName, UsageError
 from callsmith.core.events import Notice, Stopped, Text, Thought, ToolProgress, ToolStarted, TurnEnded, Unreadable
 from callsmith.core.ports import Context
 from callsmith.core.values import Call, Choice, Message, Request, Result, Tool, Usage
-from callsmith.runtime.door import collect, run_sync
 from callsmith.runtime.execute import Limits
 from callsmith.runtime.loop import LIMIT_TEXT, run
+from callsmith.runtime.sync import collect, run_sync
 
 from .fakes import ASKED, Handlers, Told, calls, ended, everything, finished, hello, says
 

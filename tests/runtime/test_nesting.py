@@ -12,9 +12,9 @@ from callsmith.core.approval import Approved, Policy
 from callsmith.core.events import ConfirmationNeeded, ToolFinished, TurnEnded
 from callsmith.core.ports import Context
 from callsmith.core.values import Call, Message, Request
-from callsmith.runtime.door import run_sync
 from callsmith.runtime.execute import Limits
 from callsmith.runtime.loop import run
+from callsmith.runtime.sync import run_sync
 from callsmith.tools.functions import Functions, tool
 from callsmith.tools.wrap import Confirmed
 

@@ -20,8 +20,8 @@ from callsmith.server.app import create_app
 from callsmith.server.service import Settings
 from callsmith.tools.functions import Functions, tool
 from callsmith.tools.wrap import Confirmed
-from callsmith.wire.openai_chat import ChatRequest, write_request
-from callsmith.wire.openai_chat_events import EventReader
+from callsmith.wire.openai.chat import ChatRequest, write_request
+from callsmith.wire.openai.chat_events import EventReader
 from callsmith.wire.sse import DONE, FrameReader
 from tests.server.told import BONN, HI, KOELN, WEATHER, Told, calls, client, http, listening, says, weather
 from tests.waiting import until

@@ -14,7 +14,7 @@ from callsmith.core.values import Call, Result, Tool
 from callsmith.server.settings import Llm, Settings
 from callsmith.tools.functions import Functions, tool
 from callsmith.tools.wrap import Confirmed
-from callsmith.wire.tool_events import Extras, read_extras, write_extras
+from callsmith.wire.extensions import Extras, read_extras, write_extras
 from tests.server.told import BONN, HI, KOELN, WEATHER, Told, calls, client, says
 
 MIXED = {"tool_mode": "mixed"}

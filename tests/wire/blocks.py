@@ -5,9 +5,9 @@ from typing import Any
 
 from callsmith.core.events import ModelEvent
 from callsmith.core.values import Message
-from callsmith.wire.anthropic_events import EventReader, EventWriter, Heading
-from callsmith.wire.anthropic_messages import MessagesRequest, read_request
-from callsmith.wire.tool_events import Happening
+from callsmith.wire.anthropic.events import EventReader, EventWriter, Heading
+from callsmith.wire.anthropic.messages import MessagesRequest, read_request
+from callsmith.wire.extensions import Happening
 
 HI = [{"role": "user", "content": "hi"}]
 ADD = {"name": "add", "description": "Add.", "input_schema": {"type": "object"}}

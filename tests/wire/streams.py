@@ -14,8 +14,8 @@ from callsmith.core.values import Call, Request, Result, Sampling, Tool
 from callsmith.engines import Finished, Piece
 from callsmith.engines.scripted import Scripted
 from callsmith.formats import formats
-from callsmith.formats.prompt import Prompt
-from callsmith.formats.template import CHATML, Template
+from callsmith.formats.prompt.prompt import Prompt
+from callsmith.formats.prompt.template import CHATML, Template
 from callsmith.formats.write import write
 from callsmith.grammar.nodes import Grammar
 from callsmith.models.local import LocalModel

@@ -10,8 +10,8 @@ import pytest
 from callsmith.core.values import Call
 from callsmith.engines.scripted import Scripted
 from callsmith.formats import formats
-from callsmith.formats.layout import Format
-from callsmith.formats.prompt import fit_id
+from callsmith.formats.algebra import Format
+from callsmith.formats.prompt.prompt import fit_id
 from callsmith.formats.write import write
 from callsmith.models.local import LocalModel
 from tests.wire.shapes import called, complaints

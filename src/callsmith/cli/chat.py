@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from callsmith.cli.options import (
+from callsmith.cli.inputs.options import (
     ContextOption,
     FormatFileOption,
     FormatOption,
@@ -37,11 +37,11 @@ if TYPE_CHECKING:
 
     from rich.console import Console
 
-    from callsmith.cli.approving import Approver
+    from callsmith.cli.terminal.approvals import Approver
     from callsmith.core.events import RunEvent
     from callsmith.core.ports import Model, Toolset
-    from callsmith.runtime.conversation import Conversation, Settings
-    from callsmith.runtime.telemetry import Recorder
+    from callsmith.runtime.conversation.conversation import Conversation, Settings
+    from callsmith.runtime.telemetry.turns import Recorder
 
 MOST_UNSEEN = 25  # confirmations that a turn may want where no person gives them
 HELP = "/reset forgets the conversation, /save FILE keeps it, /tools lists the tools, /quit ends (or Ctrl-D)."
@@ -80,16 +80,16 @@ def chat(
 
     from rich.console import Console
 
-    from callsmith.cli.approving import Approver
-    from callsmith.cli.fetching import ensure
-    from callsmith.cli.mcp_servers import opened_host, servers, split
-    from callsmith.cli.toolsets import load_toolset
+    from callsmith.cli.inputs.mcp_servers import opened_host, servers, split
+    from callsmith.cli.inputs.toolsets import load_toolset
+    from callsmith.cli.terminal.approvals import Approver
+    from callsmith.cli.terminal.fetching import ensure
     from callsmith.models import Options, open_model
-    from callsmith.models.catalogue import default_model
-    from callsmith.runtime.finding import Costs, lazily
-    from callsmith.runtime.trace_file import TraceFile
+    from callsmith.models.weights.catalogue import default_model
+    from callsmith.runtime.discovery.find_tools import Costs, lazily
+    from callsmith.runtime.telemetry.trace_file import TraceFile
     from callsmith.tools.functions import Functions
-    from callsmith.tools.mcp.questions import Answering
+    from callsmith.tools.mcp.elicitation import Answering
     from callsmith.tools.wrap import Confirmed, Merged
 
     policy = policy_named(tool_choice_policy) if tool_choice_policy else None
@@ -133,7 +133,7 @@ class Opening:
 
     def conversation(self, *, anew: bool) -> "Conversation":
         """The one of the file, if there is such a file and nobody wants another."""
-        from callsmith.runtime.conversation import Conversation
+        from callsmith.runtime.conversation.conversation import Conversation
 
         if self.save is not None and self.save.exists():
             if not anew:
@@ -143,7 +143,7 @@ class Opening:
 
     async def watched(self, events: "AsyncIterator[RunEvent]") -> "AsyncIterator[RunEvent]":
         """The events of a turn, which is recorded if that is wanted."""
-        from callsmith.runtime.telemetry import Asked, watched
+        from callsmith.runtime.telemetry.turns import Asked, watched
 
         if self.recorder is None:
             return events
@@ -202,7 +202,7 @@ class Talk:
             self._show(self.conversation.stream_resume(self.approver.decide(pending)))
 
     def _show(self, events: "AsyncIterator[RunEvent]") -> None:
-        from callsmith.cli.transcript import Transcript
+        from callsmith.cli.terminal.transcript import Transcript
         from callsmith.core.closing import closing
 
         async def show() -> None:

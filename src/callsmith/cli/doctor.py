@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Literal, TypeAlias
 
 import typer
 
-from callsmith.cli.options import ConfigOption, ModelOption
+from callsmith.cli.inputs.options import ConfigOption, ModelOption
 from callsmith.core.errors import CallsmithError, MissingExtra, ModelError, Unavailable
 
 if TYPE_CHECKING:
@@ -54,7 +54,7 @@ def doctor(
 
 
 def _findings(model: str | None, config: Path | None, url: str | None) -> Iterator[Finding]:
-    from callsmith.models.catalogue import default_model
+    from callsmith.models.weights.catalogue import default_model
 
     yield Finding("ok", "python", ".".join(map(str, sys.version_info[:3])))  # an older one could not read this
     yield from _extras()
@@ -101,7 +101,7 @@ def _attempt(what: str, look: Callable[[], str | Finding]) -> Finding:
 
 
 def _library() -> Finding:
-    from callsmith.engines.libllama import FASTER, load, locate, processor
+    from callsmith.engines.llama.libllama import FASTER, load, locate, processor
 
     path = locate()
     neglected = load().neglects(processor())  # loading proves that it is laid out as we know it
@@ -133,8 +133,8 @@ def _config(config: Path | None) -> "tuple[Finding, Settings | None]":
 
 
 def _weights(spec: str) -> Iterator[Finding]:
-    from callsmith.models.catalogue import catalogue
-    from callsmith.models.weights import locate, verify
+    from callsmith.models.weights.catalogue import catalogue
+    from callsmith.models.weights.fetch import locate, verify
 
     if spec.startswith("scripted:"):
         yield Finding("ok", "model", "scripted: no weights needed")
@@ -150,7 +150,7 @@ def _weights(spec: str) -> Iterator[Finding]:
 
 
 def _memory(size: int) -> Finding:
-    from callsmith.cli.fetching import size as spelled
+    from callsmith.cli.terminal.fetching import size as spelled
 
     free, needed = free_memory(), int(size * ROOM)
     if free is None:

@@ -11,9 +11,9 @@ import typer
 from callsmith.core.errors import CallsmithError, UsageError
 
 if TYPE_CHECKING:
-    from callsmith.formats.infer import Inferred
-    from callsmith.formats.layout import Format
-    from callsmith.formats.template import Sources, Template
+    from callsmith.formats.algebra import Format
+    from callsmith.formats.inference.infer import Inferred
+    from callsmith.formats.prompt.template import Sources, Template
 
 formats_app = typer.Typer(help="The formats models write calls in.", rich_markup_mode=None)
 
@@ -85,7 +85,7 @@ class _Found:
 
 def _found(template: "Template", name: str) -> _Found:
     from callsmith.formats import formats
-    from callsmith.formats.detect import detect
+    from callsmith.formats.inference.detect import detect
     from callsmith.formats.toml import format_to_toml
     from callsmith.models.plugins import load_formats
 
@@ -105,7 +105,7 @@ def check_format(
     file: Annotated[Path, typer.Argument(exists=True, dir_okay=False, help="A format as TOML.")],
 ) -> None:
     """Try a format of your own: whether it keeps the laws that every format keeps, and has a grammar."""
-    from callsmith.formats.laws import check
+    from callsmith.formats.inference.laws import check
     from callsmith.models.plugins import format_in
 
     format = format_in(file)
@@ -125,9 +125,9 @@ def check_format(
 def _without_grammar(format: "Format") -> Iterator[str]:
     """What goes wrong when grammars are made of a format."""
     from callsmith.core.values import Choice, Tool
-    from callsmith.formats.laws import FAILURES
+    from callsmith.formats.inference.laws import FAILURES
     from callsmith.grammar.calls import grammar_for
-    from callsmith.grammar.lark import to_lark
+    from callsmith.grammar.targets.lark import to_lark
 
     properties = {"city": {"type": "string"}, "days": {"type": "integer"}, "tags": {"type": "array", "items": {"type": "string"}}}
     tools = [Tool("get_weather", "", {"type": "object", "properties": properties, "required": ["city"]}), Tool("get_time")]
@@ -140,7 +140,7 @@ def _without_grammar(format: "Format") -> Iterator[str]:
 
 
 def _inferred(template: "Template", name: str) -> "Inferred":
-    from callsmith.formats.infer import Inferred, infer
+    from callsmith.formats.inference.infer import Inferred, infer
 
     made = infer(template, name)
     if isinstance(made, Inferred):
@@ -175,7 +175,7 @@ def _rows() -> list[dict[str, Any]]:
 
 def _sample(format: "Format") -> str:
     from callsmith.core.values import Call
-    from callsmith.formats.prompt import fit_id
+    from callsmith.formats.prompt.prompt import fit_id
     from callsmith.formats.write import write
 
     return write(format, [Call("get_weather", {"city": "Paris"}, fit_id("call_1", format.ids) if format.ids else "")])
@@ -183,9 +183,9 @@ def _sample(format: "Format") -> str:
 
 def _template(source: str) -> "Template":
     """The template of a file, of weights, or of a model of the catalogue."""
-    from callsmith.formats.template import Template
-    from callsmith.models.catalogue import catalogue
-    from callsmith.models.disk import is_gguf
+    from callsmith.formats.prompt.template import Template
+    from callsmith.models.weights.catalogue import catalogue
+    from callsmith.models.weights.disk import is_gguf
 
     path = Path(source).expanduser()
     if path.is_file() and not is_gguf(path):
@@ -194,7 +194,7 @@ def _template(source: str) -> "Template":
     if entry and entry.template:
         return Template(entry.template)
     from callsmith.engines import open_engine
-    from callsmith.models.weights import locate
+    from callsmith.models.weights.fetch import locate
 
     engine = open_engine(f"llama:{locate(source)}", context=64)
     try:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from callsmith.cli.options import FormatFileOption, find_format, named_format
+from callsmith.cli.inputs.options import FormatFileOption, find_format, named_format
 from callsmith.core.errors import UsageError
 
 if TYPE_CHECKING:
@@ -44,7 +44,7 @@ def grammar(
     ] = False,
 ) -> None:
     """Print the grammar of these tools in a format."""
-    from callsmith.cli.tool_files import tools_in
+    from callsmith.cli.inputs.tool_files import tools_in
     from callsmith.core.schema import check_schema
     from callsmith.core.values import Choice
     from callsmith.grammar.calls import grammar_for
@@ -68,9 +68,9 @@ def grammar(
 
 def _written(made: "Grammar", target: Target) -> tuple[str, tuple[tuple[str, str], ...]]:
     """The grammar as the target wants it, and what it does not enforce."""
-    from callsmith.grammar.gbnf import to_gbnf
-    from callsmith.grammar.lark import to_lark
-    from callsmith.grammar.upstream import for_llama_server, for_sglang, for_vllm
+    from callsmith.grammar.targets.gbnf import to_gbnf
+    from callsmith.grammar.targets.lark import to_lark
+    from callsmith.grammar.targets.upstream import for_llama_server, for_sglang, for_vllm
 
     match target:
         case Target.lark:

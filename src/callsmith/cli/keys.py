@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from callsmith.cli.options import require_server
+from callsmith.cli.inputs.options import require_server
 from callsmith.core.errors import UsageError
 
 keys_app = typer.Typer(help="Keys that open a server.", rich_markup_mode=None, no_args_is_help=True)
@@ -25,7 +25,7 @@ def new(
 ) -> None:
     """Make a key. It is shown this once; the lines below it go into the server's settings, which keep only its hash."""
     require_server()
-    from callsmith.server.keys import new_key
+    from callsmith.server.http.keys import new_key
 
     if not re.fullmatch(r"[A-Za-z0-9_-]{1,64}", name):
         raise UsageError(f"{name!r} is no name for a key: use letters, digits, - and _", field="name")

@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from callsmith.cli.options import ToolsOption
+from callsmith.cli.inputs.options import ToolsOption
 from callsmith.core.errors import MissingExtra, UsageError
 
 if TYPE_CHECKING:
     from callsmith.core.ports import Context, Toolset
     from callsmith.core.values import Call
-    from callsmith.tools.mcp.offering import ToolEvent
+    from callsmith.tools.mcp.server import ToolEvent
 
 UNGUARDED = """\
 warning: whoever reaches {host} can call these tools: nobody is asked for a key.
@@ -41,8 +41,8 @@ def mcp(
         raise MissingExtra("mcp", "an MCP server")
     from importlib.metadata import version
 
-    from callsmith.cli.toolsets import load_toolset
-    from callsmith.tools.mcp.offering import Offering, over_stdio
+    from callsmith.cli.inputs.toolsets import load_toolset
+    from callsmith.tools.mcp.server import Offering, over_stdio
     from callsmith.tools.wrap import Confirmed
 
     with _diverted():
@@ -86,7 +86,7 @@ def _over_http(server: Any, address: str) -> None:
     import uvicorn
 
     from callsmith.cli.serve import bound, is_loopback, url_of
-    from callsmith.tools.mcp.offering import PATH
+    from callsmith.tools.mcp.server import PATH
 
     host, port = _address(address)
     app = server.streamable_http_app(host="127.0.0.1" if is_loopback(host) else host, streamable_http_path=PATH)

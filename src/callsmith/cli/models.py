@@ -19,7 +19,7 @@ def list_models(
     """List the models of the catalogue, and what else has been fetched."""
     if context.invoked_subcommand:
         return
-    from callsmith.models.weights import installed
+    from callsmith.models.weights.fetch import installed
 
     there = installed()
     rows = _rows(there)
@@ -28,7 +28,7 @@ def list_models(
         return
     from rich.text import Text
 
-    from callsmith.cli.fetching import size
+    from callsmith.cli.terminal.fetching import size
     from callsmith.cli.tools import print_table
 
     lines: list[tuple[Any, ...]] = []
@@ -44,8 +44,8 @@ def fetch_model(
     force: Annotated[bool, typer.Option("--force", help="Bring them anew, even if they are there.")] = False,
 ) -> None:
     """Bring a model's weights. What breaks off goes on where it stopped."""
-    from callsmith.cli import fetching
-    from callsmith.models.weights import installed
+    from callsmith.cli.terminal import fetching
+    from callsmith.models.weights.fetch import installed
 
     there = installed().get(name)
     typer.echo(there if there and not force else fetching.fetch(name, force=force))
@@ -54,13 +54,13 @@ def fetch_model(
 @models_app.command("verify")
 def verify_model(name: Annotated[str, typer.Argument(help="A name of the catalogue.")]) -> None:
     """Check every byte of a model's weights against the catalogue."""
-    from callsmith.models.weights import verify
+    from callsmith.models.weights.fetch import verify
 
     typer.echo(f"{verify(name)} is whole")
 
 
 def _rows(there: "Mapping[str, Path]") -> list[dict[str, Any]]:
-    from callsmith.models.catalogue import catalogue, default_model
+    from callsmith.models.weights.catalogue import catalogue, default_model
 
     known = [
         {

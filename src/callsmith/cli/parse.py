@@ -9,12 +9,12 @@ from typing import IO, TYPE_CHECKING, Annotated, Any, cast
 
 import typer
 
-from callsmith.cli.options import FormatFileOption, find_format, named_format
+from callsmith.cli.inputs.options import FormatFileOption, find_format, named_format
 from callsmith.core.errors import CallsmithError, UsageError
 from callsmith.core.values import Tool
 
 if TYPE_CHECKING:
-    from callsmith.formats.layout import Format
+    from callsmith.formats.algebra import Format
 
 
 def parse(
@@ -33,7 +33,7 @@ def parse(
     ] = False,
 ) -> None:
     """Read the calls out of a model's text."""
-    from callsmith.cli.tool_files import tools_in
+    from callsmith.cli.inputs.tool_files import tools_in
 
     format = named_format(format, format_file)
     declared = tools_in(tools) if tools else ()
@@ -51,7 +51,7 @@ def parse(
 
 def parsed(format: "Format", pieces: Iterable[str], tools: Sequence[Tool], opened: str = "") -> dict[str, Any]:
     """What a text, in pieces, says: content, reasoning and calls."""
-    from callsmith.formats.parse import parse
+    from callsmith.formats.reader.parse import parse
 
     read = parse(format, pieces, tools, opened)
     unreadable = [{"text": event.text, "reason": event.reason} for event in read.unreadable]
@@ -81,7 +81,7 @@ def _corpus(lines: IO[bytes], defaults: dict[str, Any], tools: Sequence[Tool]) -
 
 
 def _row(row: Any, defaults: dict[str, Any], tools: Sequence[Tool]) -> dict[str, Any]:
-    from callsmith.cli.tool_files import tools_of
+    from callsmith.cli.inputs.tool_files import tools_of
 
     if not isinstance(row, dict):
         raise UsageError("a line must be a JSON object")
@@ -113,7 +113,7 @@ def _text(fields: dict[str, Any], key: str) -> str:
 
 def _within_thought(format: "Format", opened: str) -> str:
     """The prompt's tail, so that it ends inside the model's reasoning."""
-    from callsmith.formats.layout import nodes_of
+    from callsmith.formats.algebra import nodes_of
     from callsmith.formats.write import literal_text
 
     if format.thinks is None:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 import typer
 
-from callsmith.cli.options import (
+from callsmith.cli.inputs.options import (
     ConfigOption,
     ContextOption,
     FormatFileOption,
@@ -34,7 +34,7 @@ from callsmith.core.errors import Unavailable, UsageError
 
 if TYPE_CHECKING:
     from callsmith.models.local import LocalModel
-    from callsmith.server.draining import Draining
+    from callsmith.server.http.shutdown import Draining
     from callsmith.server.settings import Effective, Settings
 
 GRACE_SECONDS = 5  # how long answers may go on once the server is told to stop
@@ -101,7 +101,7 @@ def serve(
     Everything can also be said in a file (--config) or in the environment (CALLSMITH_SERVER__PORT); flags win.
     """
     require_server()
-    from callsmith.cli.mcp_servers import split
+    from callsmith.cli.inputs.mcp_servers import split
 
     flags = {
         "server.host": ("--host", host),
@@ -137,7 +137,7 @@ def serve(
 
 def load_settings(config: Path | None, flags: dict[str, tuple[str, Any]], more: list[str]) -> "Effective":
     """The settings of file, environment and flags. Without --config the file is the user's own, if there is one."""
-    from callsmith.cli.options import pairs
+    from callsmith.cli.inputs.options import pairs
     from callsmith.models.plugins import config_folder
     from callsmith.server.settings import Source, from_environment, from_file, settings_from
 
@@ -156,16 +156,16 @@ def _serve(settings: "Settings") -> None:
     from contextlib import closing
     from dataclasses import replace
 
-    from callsmith.cli.fetching import ensure
-    from callsmith.cli.mcp_servers import host_of, servers
-    from callsmith.cli.toolsets import load_toolset
-    from callsmith.models.catalogue import default_model
-    from callsmith.runtime.trace_file import TraceFile
+    from callsmith.cli.inputs.mcp_servers import host_of, servers
+    from callsmith.cli.inputs.toolsets import load_toolset
+    from callsmith.cli.terminal.fetching import ensure
+    from callsmith.models.weights.catalogue import default_model
+    from callsmith.runtime.telemetry.trace_file import TraceFile
     from callsmith.server.app import create_app
-    from callsmith.server.draining import Draining
-    from callsmith.server.questions import Questions
+    from callsmith.server.approvals.elicitation import Questions
+    from callsmith.server.http.shutdown import Draining
     from callsmith.server.store import SqliteStore
-    from callsmith.tools.mcp.questions import Answering
+    from callsmith.tools.mcp.elicitation import Answering
 
     llm = settings.llm
     toolset = load_toolset(llm.tools) if llm.tools else None
@@ -224,7 +224,7 @@ def _run(app: "Draining", listener: socket.socket, banner: str, settings: "Setti
 
     import uvicorn
 
-    from callsmith.server.logs import set_up
+    from callsmith.server.http.logs import set_up
 
     class Server(uvicorn.Server):
         """Says when it is there, and ends answers in good order."""

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from callsmith.cli.options import McpArgsOption, McpCommandOption, McpConfigOption, ToolsOption
+from callsmith.cli.inputs.options import McpArgsOption, McpCommandOption, McpConfigOption, ToolsOption
 
 if TYPE_CHECKING:
     from callsmith.core.values import Tool
-    from callsmith.runtime.selection import Selection
-    from callsmith.runtime.trace import ToolCounts
+    from callsmith.runtime.telemetry.selection import Selection
+    from callsmith.runtime.telemetry.trace import ToolCounts
     from callsmith.tools.mcp import Status
 
 tools_app = typer.Typer(help="What tools cost, and how well they are chosen.", no_args_is_help=True, rich_markup_mode=None)
@@ -38,8 +38,8 @@ def list_tools(
     """List tools with their side effects, and how many tokens it takes to offer each: an estimate, unless a model is given."""
     import asyncio
 
-    from callsmith.cli.mcp_servers import host_of, servers, split
-    from callsmith.cli.toolsets import load_toolset
+    from callsmith.cli.inputs.mcp_servers import host_of, servers, split
+    from callsmith.cli.inputs.toolsets import load_toolset
 
     logging.getLogger("callsmith.tools.mcp").setLevel(logging.ERROR)  # how the servers are is told below
 
@@ -68,8 +68,8 @@ def report_tools(
     as_json: JsonOption = False,
 ) -> None:
     """Tell from recorded turns which tools are never called, which are called wrongly, and which are mistaken for others."""
-    from callsmith.runtime.selection import report
-    from callsmith.runtime.trace_file import read_trace
+    from callsmith.runtime.telemetry.selection import report
+    from callsmith.runtime.telemetry.trace_file import read_trace
 
     lines = list(read_trace(trace))
     turns = [turn for turn in lines if turn is not None]
@@ -107,8 +107,8 @@ class _Costs:
 
 
 def _estimated(tools: list["Tool"]) -> _Costs:
-    from callsmith.runtime.finding import definition
-    from callsmith.runtime.trace import about_tokens
+    from callsmith.runtime.discovery.find_tools import definition
+    from callsmith.runtime.telemetry.trace import about_tokens
 
     each = {tool.name: about_tokens(len(definition(tool))) for tool in tools}
     return _Costs(each, sum(each.values()))
@@ -116,10 +116,10 @@ def _estimated(tools: list["Tool"]) -> _Costs:
 
 def _counted(tools: list["Tool"], spec: str) -> _Costs:
     """Each is counted behind another, so that what frames them all is nobody's cost."""
-    from callsmith.cli.fetching import ensure
+    from callsmith.cli.terminal.fetching import ensure
     from callsmith.core.values import Tool
     from callsmith.models import open_model
-    from callsmith.runtime.finding import measured
+    from callsmith.runtime.discovery.find_tools import measured
 
     ensure(spec)
     opened = open_model(spec)

@@ -17,8 +17,8 @@ from typing import Any, cast
 
 import jsonschema_rs
 
-from callsmith.core.dialect import is_modern, put_right
 from callsmith.core.errors import UnsupportedSchema, UsageError
+from callsmith.core.lenient_schema import is_modern, put_right
 from callsmith.core.values import Json, Schema
 
 # Where schemas stand inside a schema: alone, in a list, or under names that are not keywords.

@@ -13,7 +13,7 @@ from typing import Any, Literal, Protocol
 
 from callsmith.core.errors import UnknownName
 from callsmith.core.values import Sampling, Usage
-from callsmith.formats.prompt import Prompt
+from callsmith.formats.prompt.prompt import Prompt
 from callsmith.grammar.nodes import Grammar
 
 

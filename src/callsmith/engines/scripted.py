@@ -16,7 +16,7 @@ from callsmith.core.errors import CallsmithError, Unavailable, UsageError
 from callsmith.core.values import Sampling, Usage
 from callsmith.engines import Finished, Piece
 from callsmith.engines.text import StopScanner
-from callsmith.formats.prompt import Prompt
+from callsmith.formats.prompt.prompt import Prompt
 from callsmith.grammar.nodes import Grammar
 
 Reply: TypeAlias = str | CallsmithError | tuple[Piece, ...]  # a text, a failure, or the very pieces

@@ -6,7 +6,7 @@ from pkgutil import iter_modules
 
 from callsmith.core.errors import UnknownName, UsageError
 from callsmith.formats import families
-from callsmith.formats.layout import Format
+from callsmith.formats.algebra import Format
 
 NONE = Format(name="none", parts=())  # for a model that calls no tools: all it writes is text
 _registered: dict[str, Format] = {}

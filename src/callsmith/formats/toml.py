@@ -33,7 +33,7 @@ from typing import Any as AnyType
 from typing import TypeAlias, cast
 
 from callsmith.core.errors import UsageError
-from callsmith.formats.layout import (
+from callsmith.formats.algebra import (
     JSON,
     PYTHON,
     RAW,

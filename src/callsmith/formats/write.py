@@ -7,7 +7,7 @@ from typing import Any as AnyType
 
 from callsmith.core.errors import UsageError
 from callsmith.core.values import Call, Json
-from callsmith.formats.layout import (
+from callsmith.formats.algebra import (
     JSON,
     Any,
     Calls,

@@ -7,7 +7,7 @@ from itertools import takewhile
 
 from callsmith.core.errors import UnsupportedSchema
 from callsmith.core.values import Choice, Output, Tool
-from callsmith.formats.layout import (
+from callsmith.formats.algebra import (
     Any,
     Calls,
     Each,
@@ -26,11 +26,11 @@ from callsmith.formats.layout import (
     nodes_of,
     texts,
 )
-from callsmith.formats.layout import (
+from callsmith.formats.algebra import (
     Node as FormatNode,
 )
-from callsmith.formats.turn import turn_of
-from callsmith.formats.words import NAME_LIKE, WORD_LIKE
+from callsmith.formats.reader.literals import NAME_LIKE, WORD_LIKE
+from callsmith.formats.reader.turn import turn_of
 from callsmith.formats.write import escaped, literal_text
 from callsmith.grammar.nodes import Alt, Free, Grammar, Lit, Many, Node, Pattern, Seq, Until
 from callsmith.grammar.output import said_as

@@ -5,12 +5,12 @@ from dataclasses import dataclass, replace
 
 from callsmith.core.schema import check_schema
 from callsmith.core.values import Output
-from callsmith.formats.layout import Format, Quotes, Says, nodes_of
+from callsmith.formats.algebra import Format, Quotes, Says, nodes_of
 from callsmith.formats.write import literal_text
 from callsmith.grammar.nodes import JsonValue, Lit, Node, Own, Pattern, Seq
-from callsmith.grammar.scalars import portable
-from callsmith.grammar.schema import json_schema
-from callsmith.grammar.simple import Left
+from callsmith.grammar.schema.normal_form import Left
+from callsmith.grammar.schema.normalize import json_schema
+from callsmith.grammar.schema.scalars import portable
 
 NEVER = "\ufdd1"  # closes what only the end of the answer closes; a noncharacter, never real text
 

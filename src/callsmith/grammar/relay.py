@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from callsmith.core.values import Choice, Tool
-from callsmith.formats.layout import Format, Says, is_strong
+from callsmith.formats.algebra import Format, Says, is_strong
 from callsmith.grammar.calls import Section, after, common, framed, grammar_for, leading, merged, stripped
 from callsmith.grammar.nodes import Alt, Free, Grammar, Lit, Many, Node, Seq, Until
 

@@ -6,13 +6,13 @@ from typing import NamedTuple, cast
 
 from callsmith.core.errors import UnsupportedSchema
 from callsmith.core.values import Json, Schema
-from callsmith.formats.layout import JSON, Nested, Notation, Raw, Spelling
-from callsmith.formats.typed import ANYTHING, SCALARS, both, items_of, property_of, typed, types_of
-from callsmith.formats.values import KEY_END, TAG_NAME
+from callsmith.formats.algebra import JSON, Nested, Notation, Raw, Spelling
+from callsmith.formats.reader.typed import ANYTHING, SCALARS, both, items_of, property_of, typed, types_of
+from callsmith.formats.reader.values import KEY_END, TAG_NAME
 from callsmith.formats.write import spell
 from callsmith.grammar.nodes import Alt, JsonValue, Lit, Many, Node, Pattern, Record, Ref, Seq, Until
-from callsmith.grammar.schema import OF_NUMBERS, OF_STRINGS, simplified, standalone, unenforced
-from callsmith.grammar.simple import Left, Never, Simple, kinds_of, resolved
+from callsmith.grammar.schema.normal_form import Left, Never, Simple, kinds_of, resolved
+from callsmith.grammar.schema.normalize import OF_NUMBERS, OF_STRINGS, simplified, standalone, unenforced
 
 INTEGER = Pattern(r"-?(0|[1-9][0-9]{0,18})")
 NUMBER = Pattern(r"-?(0|[1-9][0-9]{0,18})(\.[0-9]{1,25})?([eE][+-]?[0-9]{1,2})?")

@@ -7,8 +7,8 @@ from typing import Any, Final, TypeAlias
 
 from callsmith.core.events import Unenforced
 from callsmith.core.values import Choice, Output, Tool
-from callsmith.engines.kept import Kept
-from callsmith.formats.layout import Format
+from callsmith.engines.lru import Kept
+from callsmith.formats.algebra import Format
 from callsmith.grammar.calls import grammar_for, unenforced
 from callsmith.grammar.nodes import Grammar
 from callsmith.grammar.relay import Relay, relay_for

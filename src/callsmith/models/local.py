@@ -19,11 +19,11 @@ from callsmith.core.events import (
 )
 from callsmith.core.values import ChoicePolicy, Output, Request, Sampling, Tool, Usage
 from callsmith.engines import Engine, Finished, Piece, settled
-from callsmith.formats.layout import Format
-from callsmith.formats.letters import Letters
-from callsmith.formats.prompt import Prompt, fit_id, prompt_for
-from callsmith.formats.read import Reader
-from callsmith.formats.template import Template
+from callsmith.formats.algebra import Format
+from callsmith.formats.prompt.escaping import Letters
+from callsmith.formats.prompt.prompt import Prompt, fit_id, prompt_for
+from callsmith.formats.prompt.template import Template
+from callsmith.formats.reader.reader import Reader
 from callsmith.grammar.nodes import Grammar
 from callsmith.grammar.output import read_as, said_as
 from callsmith.models.checked import Left, checked

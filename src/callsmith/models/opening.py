@@ -7,15 +7,15 @@ from pathlib import Path
 from callsmith.core.values import ChoicePolicy, Sampling
 from callsmith.engines import Engine, open_engine, plugged
 from callsmith.formats import format_named, formats
-from callsmith.formats.detect import detect, thinks
-from callsmith.formats.infer import Inferred, infer
-from callsmith.formats.layout import Format
-from callsmith.formats.template import CHATML, Template
-from callsmith.models.catalogue import Entry, catalogue
+from callsmith.formats.algebra import Format
+from callsmith.formats.inference.detect import detect, thinks
+from callsmith.formats.inference.infer import Inferred, infer
+from callsmith.formats.prompt.template import CHATML, Template
 from callsmith.models.local import LocalModel, Traits
 from callsmith.models.plugins import load_formats
 from callsmith.models.presets import preset_for
-from callsmith.models.weights import locate
+from callsmith.models.weights.catalogue import Entry, catalogue
+from callsmith.models.weights.fetch import locate
 
 FALLBACK = "generic-xml"  # for models that were never taught a format of their own
 

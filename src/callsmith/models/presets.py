@@ -12,7 +12,7 @@ from callsmith.core.choice import policy_named
 from callsmith.core.errors import UnknownName, UsageError
 from callsmith.core.values import ChoicePolicy
 from callsmith.formats import format_named
-from callsmith.formats.layout import Format
+from callsmith.formats.algebra import Format
 
 _KEYS = ("models", "formats", "parallel", "policy", "guards")
 

@@ -13,7 +13,7 @@ from callsmith.core.ports import Context, Toolset
 from callsmith.core.schema import validate
 from callsmith.core.values import Call, Message, Result, Tool
 from callsmith.runtime.nesting import enter_tool
-from callsmith.runtime.telling import broken, failed, told, unknown_tool
+from callsmith.runtime.results import broken, failed, told, unknown_tool
 
 ToolEvent: TypeAlias = ToolStarted | ToolProgress | ToolFinished | ConfirmationNeeded | Notice
 

@@ -11,10 +11,13 @@ from starlette.requests import ClientDisconnect
 
 from callsmith.core.errors import CallsmithError, UsageError
 from callsmith.core.ports import Model, Toolset
-from callsmith.server import anthropic, approving, ollama, openai_chat, openai_responses, watching
-from callsmith.server.exchange import HEADER, Exchanging
-from callsmith.server.failures import on_error, on_gone, on_http_error
-from callsmith.server.keys import Guarded
+from callsmith.server.http.errors import on_error, on_gone, on_http_error
+from callsmith.server.http.keys import Guarded
+from callsmith.server.http.request_context import HEADER, Exchanging
+from callsmith.server.routes import anthropic, ollama, openai_chat
+from callsmith.server.routes import approvals as approving
+from callsmith.server.routes import health as watching
+from callsmith.server.routes.responses import routes as openai_responses
 from callsmith.server.service import Service, own_tools
 from callsmith.server.settings import Settings
 from callsmith.server.store import SqliteStore, Store

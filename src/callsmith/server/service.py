@@ -20,19 +20,19 @@ from callsmith.core.errors import UnknownName
 from callsmith.core.events import ModelEvent
 from callsmith.core.ports import Context, Model, Toolset
 from callsmith.core.values import Call, Request, Tool
-from callsmith.runtime.finding import Costs, Counting, Narrowed, lazily
-from callsmith.runtime.telemetry import Asked, Recorder, watched
-from callsmith.runtime.trace import Several, Trace
-from callsmith.server.admission import Door, in_time
-from callsmith.server.approvals import Approvals, Paused
-from callsmith.server.exchange import caller, current
-from callsmith.server.keys import matches
-from callsmith.server.mixed import Hidden, WithClients, setting_aside
-from callsmith.server.pausing import Pausing, Work
-from callsmith.server.seamless import Shown, only_said, seamless
+from callsmith.runtime.discovery.find_tools import Costs, Counting, Narrowed, lazily
+from callsmith.runtime.telemetry.trace import Several, Trace
+from callsmith.runtime.telemetry.turns import Asked, Recorder, watched
+from callsmith.server.approvals.approvals import Approvals, Paused
+from callsmith.server.approvals.pausable_run import Pausing, Work
+from callsmith.server.http.admission import Door, in_time
+from callsmith.server.http.keys import matches
+from callsmith.server.http.request_context import caller, current
 from callsmith.server.settings import EVERYTHING, Llm, Settings
 from callsmith.server.store import SqliteStore, Store
-from callsmith.server.wishes import NOTHING_ADDED, STANDARD_WISH, Wanted, Wish, check_wanted, tightening
+from callsmith.server.tools.mixed import Hidden, WithClients, setting_aside
+from callsmith.server.tools.one_answer import Shown, only_said, seamless
+from callsmith.server.tools.tool_selection import NOTHING_ADDED, STANDARD_WISH, Wanted, Wish, check_wanted, tightening
 from callsmith.tools.mcp import McpHost
 from callsmith.tools.wrap import Confirmed, Filtered, Merged
 

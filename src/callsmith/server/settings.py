@@ -27,8 +27,8 @@ from typing import Any, Literal, cast, get_args, get_origin, get_type_hints
 from callsmith.core.errors import UnknownName, UsageError
 from callsmith.core.values import ChoicePolicy, Json
 from callsmith.runtime.execute import Limits
-from callsmith.runtime.telemetry import Recorder
-from callsmith.wire.tool_events import ToolMode
+from callsmith.runtime.telemetry.turns import Recorder
+from callsmith.wire.extensions import ToolMode
 
 EVERYTHING = ("*",)  # patterns that leave nothing out
 ENVIRONMENT = "CALLSMITH_"

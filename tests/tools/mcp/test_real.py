@@ -20,7 +20,7 @@ from callsmith.core.events import ConfirmationNeeded, ToolProgress
 from callsmith.core.ports import Context
 from callsmith.core.values import Call
 from callsmith.tools.mcp import McpHost, Question, ServerConfig
-from callsmith.tools.mcp.questions import Answering, Reply
+from callsmith.tools.mcp.elicitation import Answering, Reply
 from callsmith.tools.wrap.confirming import Confirmed
 from tests.runtime.fakes import Told, calls, everything, finished, says
 from tests.tools.mcp.trying import call, called, status

@@ -3,7 +3,7 @@
 <|tools_prefix|>[{"get_weather": {"city": "Paris"}}, {"get_time": {}}]<|tools_suffix|>
 """
 
-from callsmith.formats.layout import ARGS, NAME, Calls, Format, Thinks, obj
+from callsmith.formats.algebra import ARGS, NAME, Calls, Format, Thinks, obj
 
 FORMAT = Format(
     name="apertus",

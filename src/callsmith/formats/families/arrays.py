@@ -3,7 +3,7 @@
 <TOOLCALL>[{"name": "get_weather", "arguments": {"city": "Paris"}}, {"name": "get_time", "arguments": {}}]</TOOLCALL>
 """
 
-from callsmith.formats.layout import ARGS, ID, NAME, Calls, Format, Nodes, Obj, Says, Thinks, any_, obj, opt
+from callsmith.formats.algebra import ARGS, ID, NAME, Calls, Format, Nodes, Obj, Says, Thinks, any_, obj, opt
 
 NAMED = obj(("name", NAME), ("arguments", ARGS))
 THINKS = Thinks("<think>\n", "\n</think>\n\n")

@@ -9,7 +9,7 @@
 </｜DSML｜function_calls>
 """
 
-from callsmith.formats.layout import ARGS, KEY, NAME, TYPE, VALUE, Calls, Format, Nodes, Raw, Thinks, any_, each, opt
+from callsmith.formats.algebra import ARGS, KEY, NAME, TYPE, VALUE, Calls, Format, Nodes, Raw, Thinks, any_, each, opt
 
 THINKS = Thinks("<think>\n", "\n</think>\n\n", ended_by_calls=True)
 D = "｜DSML｜"

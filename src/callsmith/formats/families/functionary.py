@@ -7,6 +7,6 @@
 The prompt ends in `>>>`.
 """
 
-from callsmith.formats.layout import ARGS, NAME, Calls, Format, Says
+from callsmith.formats.algebra import ARGS, NAME, Calls, Format, Says
 
 V32 = Format(name="functionary-v32", parts=(Says(">>>all\n"), Calls(">>>", NAME, "\n", ARGS)), aliases=("functionary",))

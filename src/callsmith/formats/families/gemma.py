@@ -4,7 +4,7 @@
 <start_function_call>call:get_weather{city:<escape>Paris<escape>}<end_function_call>
 """
 
-from callsmith.formats.layout import ARGS, NAME, Calls, Format, Notation, Thinks, opt
+from callsmith.formats.algebra import ARGS, NAME, Calls, Format, Notation, Thinks, opt
 
 
 def _relaxed(quote: str) -> Notation:

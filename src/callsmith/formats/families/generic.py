@@ -6,7 +6,7 @@
 </tool_call>
 """
 
-from callsmith.formats.layout import ARGS, KEY, NAME, PYTHON, VALUE, Calls, Format, Quotes, any_, each, obj
+from callsmith.formats.algebra import ARGS, KEY, NAME, PYTHON, VALUE, Calls, Format, Quotes, any_, each, obj
 
 ENVELOPE = obj(("name", NAME), ("arguments", ARGS))
 

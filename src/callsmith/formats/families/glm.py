@@ -6,7 +6,7 @@
 </tool_call>
 """
 
-from callsmith.formats.layout import KEY, NAME, RAW, VALUE, Any, Calls, Format, Raw, Thinks, any_, each, opt
+from callsmith.formats.algebra import KEY, NAME, RAW, VALUE, Any, Calls, Format, Raw, Thinks, any_, each, opt
 
 THINKS = Thinks("<think>", "</think>\n", ended_by_calls=True)
 

@@ -6,7 +6,7 @@
 The prompt ends in `<|start|>assistant`. The recipient stands behind the channel or before it.
 """
 
-from callsmith.formats.layout import ARGS, NAME, SKIP, Calls, Format, Says, Thinks, any_, opt
+from callsmith.formats.algebra import ARGS, NAME, SKIP, Calls, Format, Says, Thinks, any_, opt
 
 START = opt("<|start|>assistant")
 TO = (" to=", opt("functions."), NAME)

@@ -7,7 +7,7 @@
 LongCat writes `<longcat_tool_call>`; ERNIE 4.5 frames its answers in `<response>`.
 """
 
-from callsmith.formats.layout import ARGS, NAME, Calls, Format, Says, Thinks, obj
+from callsmith.formats.algebra import ARGS, NAME, Calls, Format, Says, Thinks, obj
 
 THINKS = Thinks("<think>\n", "\n</think>\n\n")
 ENVELOPE = obj(("name", NAME), ("arguments", ARGS))

@@ -6,7 +6,7 @@
 The prompt ends in `<|message_model|>`.
 """
 
-from callsmith.formats.layout import ARGS, NAME, SKIP, Calls, Format, Says, Thinks, any_, obj, opt
+from callsmith.formats.algebra import ARGS, NAME, SKIP, Calls, Format, Says, Thinks, any_, obj, opt
 
 START = opt("<|message_model|>", opt(SKIP))
 END = any_("<|end_message|>", "<|content_model_end_sampling|>")

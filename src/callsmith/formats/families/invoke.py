@@ -5,7 +5,7 @@
 </invoke>
 """
 
-from callsmith.formats.layout import ARGS, KEY, NAME, RAW, VALUE, Any, Calls, Format, Raw, Thinks, any_, each, obj, opt
+from callsmith.formats.algebra import ARGS, KEY, NAME, RAW, VALUE, Any, Calls, Format, Raw, Thinks, any_, each, obj, opt
 
 DOTS = Format(
     name="dots",

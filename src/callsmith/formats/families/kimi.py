@@ -7,7 +7,23 @@
 <|close|>argument<|sep|><|close|>call<|sep|><|close|>tools<|sep|>
 """
 
-from callsmith.formats.layout import ARGS, INDEX, KEY, NAME, TYPE, VALUE, Calls, Format, Raw, Says, Thinks, any_, each, ident, opt
+from callsmith.formats.algebra import (
+    ARGS,
+    INDEX,
+    KEY,
+    NAME,
+    TYPE,
+    VALUE,
+    Calls,
+    Format,
+    Raw,
+    Says,
+    Thinks,
+    any_,
+    each,
+    ident,
+    opt,
+)
 
 TYPES = ("string", "number", "boolean", "null", "array", "object")
 

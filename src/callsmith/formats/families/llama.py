@@ -4,7 +4,7 @@
 <|python_tag|>{"name": "get_weather", "parameters": {"city": "Paris"}}; {"name": "get_time", "parameters": {}}
 """
 
-from callsmith.formats.layout import ARGS, NAME, Calls, Format, any_, obj, opt
+from callsmith.formats.algebra import ARGS, NAME, Calls, Format, any_, obj, opt
 
 ENVELOPE = obj(("name", NAME), ("parameters", ARGS))
 

@@ -11,7 +11,7 @@
 ]<]minimax[>[</tool_call>
 """
 
-from callsmith.formats.layout import KEY, NAME, RAW, VALUE, Calls, Format, Nested, Thinks, any_, each
+from callsmith.formats.algebra import KEY, NAME, RAW, VALUE, Calls, Format, Nested, Thinks, any_, each
 
 MARK = "]<]minimax[>["
 

@@ -6,7 +6,7 @@
 The markers are the same, so each format also reads the other.
 """
 
-from callsmith.formats.layout import ARGS, ID, NAME, Calls, Format, Thinks, obj, opt
+from callsmith.formats.algebra import ARGS, ID, NAME, Calls, Format, Thinks, obj, opt
 
 NINE = "[a-zA-Z0-9]{9}"
 THINKS = Thinks("[THINK]", "[/THINK]")

@@ -10,7 +10,7 @@
 The prompt ends in `<|start|>assistant`.
 """
 
-from callsmith.formats.layout import KEY, NAME, SKIP, VALUE, Calls, Format, Raw, Says, Thinks, any_, each, opt
+from callsmith.formats.algebra import KEY, NAME, SKIP, VALUE, Calls, Format, Raw, Says, Thinks, any_, each, opt
 
 START = opt("<|start|>assistant")
 END = any_("<|eom|>", "<|eot|>")

@@ -4,7 +4,7 @@
 <|tool_call_start|>[get_weather(city="Paris")]<|tool_call_end|>
 """
 
-from callsmith.formats.layout import ARGS, KEY, NAME, PYTHON, VALUE, Calls, Format, Nodes, Thinks, each, obj, opt
+from callsmith.formats.algebra import ARGS, KEY, NAME, PYTHON, VALUE, Calls, Format, Nodes, Thinks, each, obj, opt
 
 TURNS = ("<|eot|>", "<|eom|>")  # Llama 4's ends of a turn
 CALL = (NAME, "(", each(KEY, "=", VALUE, between=", "), ")")

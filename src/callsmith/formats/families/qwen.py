@@ -11,8 +11,8 @@
 A call may begin without `</think>`, and without `<tool_call>`. Some put names between quotes, or fall back to Hermes' JSON.
 """
 
+from callsmith.formats.algebra import KEY, NAME, RAW, VALUE, Calls, Format, Thinks, any_, each, opt
 from callsmith.formats.families.hermes import CALLS as HERMES
-from callsmith.formats.layout import KEY, NAME, RAW, VALUE, Calls, Format, Thinks, any_, each, opt
 
 QWEN3_CODER = Format(
     name="qwen3-coder",

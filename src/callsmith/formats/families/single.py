@@ -4,7 +4,7 @@
 <|action_start|><|plugin|>{"name": "get_weather", "parameters": {"city": "Paris"}}<|action_end|>
 """
 
-from callsmith.formats.layout import ARGS, ID, NAME, Calls, Format, Says, Thinks, obj, opt
+from callsmith.formats.algebra import ARGS, ID, NAME, Calls, Format, Says, Thinks, obj, opt
 
 NAMED = obj(("name", NAME), ("arguments", ARGS))
 

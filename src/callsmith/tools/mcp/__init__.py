@@ -8,8 +8,8 @@
 """
 
 from callsmith.tools.mcp.config import ServerConfig, load_servers, read_servers
+from callsmith.tools.mcp.elicitation import Question
 from callsmith.tools.mcp.host import McpHost
-from callsmith.tools.mcp.questions import Question
-from callsmith.tools.mcp.supervised import State, Status
+from callsmith.tools.mcp.supervisor import State, Status
 
 __all__ = ["McpHost", "Question", "ServerConfig", "State", "Status", "load_servers", "read_servers"]

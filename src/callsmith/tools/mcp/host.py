@@ -17,9 +17,9 @@ from callsmith.core.errors import MissingExtra, UsageError
 from callsmith.core.ports import Context
 from callsmith.core.values import Call, Tool
 from callsmith.tools.mcp.config import ServerConfig
-from callsmith.tools.mcp.link import Auth
-from callsmith.tools.mcp.questions import Answering
-from callsmith.tools.mcp.supervised import STANDARD_REFRESH, Status, Supervised
+from callsmith.tools.mcp.connection import Auth
+from callsmith.tools.mcp.elicitation import Answering
+from callsmith.tools.mcp.supervisor import STANDARD_REFRESH, Status, Supervised
 from callsmith.tools.wrap.naming import Route, Routed, fitting
 from callsmith.tools.wrap.wrapper import Item
 

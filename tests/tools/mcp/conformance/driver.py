@@ -22,8 +22,8 @@ from callsmith.core.values import Call, Result, Tool
 from callsmith.tools.mcp import McpHost, ServerConfig
 from callsmith.tools.mcp.auth import Login
 from callsmith.tools.mcp.config import OAuth
-from callsmith.tools.mcp.link import Auth
-from callsmith.tools.mcp.questions import Answering, Question, Reply
+from callsmith.tools.mcp.connection import Auth
+from callsmith.tools.mcp.elicitation import Answering, Question, Reply
 from callsmith.tools.mcp.tokens import TokenFile
 
 SCENARIO = os.environ.get("MCP_CONFORMANCE_SCENARIO", "")

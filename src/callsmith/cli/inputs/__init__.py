@@ -1,0 +1,1 @@
+"""What commands read from their options: models, tools, MCP servers."""

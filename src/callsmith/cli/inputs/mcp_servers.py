@@ -1,0 +1,65 @@
+"""`--mcp-config` and `--mcp-command`: the MCP servers that are meant."""
+
+import asyncio
+import logging
+import os
+import webbrowser
+from collections.abc import Generator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import typer
+
+from callsmith.core.errors import UsageError
+from callsmith.tools.mcp import McpHost
+from callsmith.tools.mcp.config import ServerConfig, load_servers
+from callsmith.tools.mcp.host import NOBODY
+from callsmith.tools.mcp.supervisor import STANDARD_REFRESH
+
+if TYPE_CHECKING:
+    from callsmith.tools.mcp.elicitation import Answering
+
+ONE = "mcp"  # what the server of --mcp-command is called
+
+
+def servers(config: Path | str | None, command: str | None, args: Sequence[str]) -> tuple[ServerConfig, ...]:
+    """The servers of a file, and the one of a command."""
+    if args and not command:
+        raise UsageError("--mcp-args are the arguments of --mcp-command, which is missing", field="mcp.args")
+    found = load_servers(Path(config), os.environ) if config else ()
+    return (*found, ServerConfig(ONE, command, tuple(args))) if command else found
+
+
+def split(args: str | None) -> list[str]:
+    """What --mcp-args says."""
+    return [part for part in (args or "").split(",") if part]
+
+
+def host_of(servers: Sequence[ServerConfig], answering: "Answering" = NOBODY, refresh: float = STANDARD_REFRESH) -> McpHost:
+    """A host of these servers. Who has to log in somewhere is shown the page."""
+    logging.getLogger("mcp").setLevel(logging.CRITICAL)  # what fails is told by us, without a traceback
+    if not any(server.oauth for server in servers):
+        return McpHost(servers, answering=answering, refresh=refresh)
+    from callsmith.models.plugins import config_folder
+    from callsmith.tools.mcp.auth import Login
+
+    return McpHost(servers, answering=answering, refresh=refresh, auth=Login(config_folder() / "mcp", _show))
+
+
+async def _show(server: str, url: str) -> None:
+    typer.secho(f"The MCP server {server} wants you to log in:\n  {url}", err=True, fg="yellow")
+    await asyncio.to_thread(webbrowser.open, url)
+
+
+@contextmanager
+def opened_host(
+    servers: Sequence[ServerConfig], answering: "Answering", runner: asyncio.Runner
+) -> Generator[McpHost, None, None]:
+    """A host of these servers, for as long as the block takes."""
+    host = host_of(servers, answering)
+    runner.run(host.__aenter__())
+    try:
+        yield host
+    finally:
+        runner.run(host.close())

@@ -1,0 +1,68 @@
+"""`--tools`: a toolset out of a name on the command line.
+
+demo                 the demonstration tools
+mytools              every function in mytools that is marked with @tool
+mytools:toolset      a toolset, a function, or a list of functions
+"""
+
+import sys
+from collections.abc import Callable, Iterable
+from importlib import import_module
+from pathlib import Path
+from types import ModuleType
+from typing import Any, cast
+
+from callsmith.core.errors import UnknownName, UsageError
+from callsmith.core.ports import Toolset
+from callsmith.tools.functions import MARK, Functions
+
+
+def load_toolset(spec: str) -> Toolset:
+    """The toolset that is meant."""
+    if spec == "demo":
+        from callsmith.cli.inputs import demo_tools as demo
+
+        return Functions(*demo.TOOLS)
+    name, _, attribute = spec.partition(":")
+    module = _module(name)
+    if not attribute:
+        return _of_module(module)
+    if not hasattr(module, attribute):
+        public = [known for known in vars(module) if not known.startswith("_")]
+        raise UnknownName(f"attribute of {name}", attribute, public, field="tools")
+    return _of_value(spec, getattr(module, attribute))
+
+
+def _module(name: str) -> ModuleType:
+    here = str(Path.cwd())
+    if here not in sys.path:  # a module beside the user, as `python -m` would find it
+        sys.path.insert(0, here)
+    try:
+        return import_module(name)
+    except ModuleNotFoundError as error:
+        if error.name is None or not f"{name}.".startswith(f"{error.name}."):
+            raise  # the module is there; something it imports is not
+        raise UsageError(f"there is no Python module {name!r} here", field="tools") from error
+    except ValueError as error:
+        raise UsageError(f"{name!r} does not name a Python module", field="tools") from error
+
+
+def _of_module(module: ModuleType) -> Toolset:
+    marked = [value for value in vars(module).values() if callable(value) and hasattr(value, MARK)]
+    if not marked:
+        raise UsageError(f"no function in {module.__name__} is marked with @tool", field="tools")
+    return Functions(*marked)
+
+
+def _of_value(spec: str, value: Any) -> Toolset:
+    if isinstance(value, ModuleType):
+        return _of_module(value)
+    if hasattr(value, "tools") and hasattr(value, "call"):
+        return cast("Toolset", value)
+    if callable(value):
+        return Functions(value)
+    if isinstance(value, Iterable):
+        functions = list(cast("Iterable[Any]", value))
+        if functions and all(callable(one) for one in functions):
+            return Functions(*cast("list[Callable[..., Any]]", functions))
+    raise UsageError(f"{spec} is neither a toolset nor a list of functions", field="tools")

@@ -1,0 +1,149 @@
+"""Asking at the terminal whether a call may run."""
+
+import asyncio
+import json
+import os
+import shlex
+import subprocess
+import sys
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from threading import Lock
+from typing import TYPE_CHECKING, cast
+
+from callsmith.core.approval import Approved, Decision, Denied
+from callsmith.core.events import ConfirmationNeeded
+from callsmith.core.values import Json
+from callsmith.tools.mcp.elicitation import Question, Reply
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+QUESTION = "  Run it? y(es), n(o, and why), e(dit the arguments), a(lways in this conversation): "
+NOBODY = "the user is not at a terminal and cannot be asked"
+HINT = "  (denied: nobody can be asked here; --yes runs such calls without asking)"
+NO_ANSWER = "the user did not answer"
+
+
+@dataclass(frozen=True, slots=True)
+class Approver:
+    """Asks the user, call by call. Where there is no terminal the answer is no, unless it was given beforehand."""
+
+    console: "Console"
+    yes: bool = False
+    _lock: Lock = field(default_factory=Lock, init=False)  # two questions at once would get each other's answers
+
+    @property
+    def attended(self) -> bool:
+        """Whether there is somebody who sees the questions."""
+        return not self.yes and sys.stdin.isatty()
+
+    def decide(self, pending: Iterable[ConfirmationNeeded]) -> dict[str, Decision]:
+        """The user's words, by call id."""
+        with self._lock:
+            return {asked.call.id: self._decide(asked) for asked in pending}
+
+    async def answer(self, question: Question) -> Reply:
+        """What the user says to a server that asks something in the middle of a call."""
+
+        def alone() -> Reply:
+            with self._lock:
+                return self._answer(question)
+
+        return await asyncio.to_thread(alone)
+
+    def _answer(self, question: Question) -> Reply:
+        told = f"? {question.server} asks: {question.message}"
+        self.console.out(_plain(f"{told} ({question.url})" if question.url else told), style="yellow", highlight=False)
+        if not sys.stdin.isatty():
+            self.console.out(HINT, style="yellow", highlight=False)
+            return Reply("decline")
+        fields = cast("Mapping[str, Mapping[str, Json]]", (question.schema or {}).get("properties") or {})
+        given: dict[str, Json] = {}
+        try:
+            for name, wanted in fields.items():
+                words = _plain(str(wanted.get("title") or wanted.get("description") or name))
+                if typed := input(f"  {words} [{json.dumps(wanted.get('default', ''))}]: ").strip():
+                    given[name] = _typed(typed, wanted)
+            agreed = input("  Send it? y(es), n(o): ").strip().lower() in ("y", "yes")
+            return Reply("accept", given) if agreed else Reply("decline")
+        except (EOFError, KeyboardInterrupt):
+            self.console.out("")
+            return Reply("cancel")
+
+    def _decide(self, asked: ConfirmationNeeded) -> Decision:
+        arguments = json.dumps(asked.call.arguments, ensure_ascii=False)
+        self.console.out(_plain(f"? {asked.call.name} {arguments}: {asked.reason}"), style="yellow", highlight=False)
+        if self.yes:
+            return Approved()
+        if not sys.stdin.isatty():
+            self.console.out(HINT, style="yellow", highlight=False)
+            return Denied(NOBODY)
+        try:
+            return self._ask(asked)
+        except (EOFError, KeyboardInterrupt):
+            self.console.out("")
+            return Denied(NO_ANSWER)
+
+    def _ask(self, asked: ConfirmationNeeded) -> Decision:
+        while True:
+            word, _, rest = input(QUESTION).strip().partition(" ")
+            match word.lower():
+                case "y" | "yes":
+                    return Approved()
+                case "a" | "always":
+                    return Approved(remember=True)
+                case "n" | "no":
+                    return Denied(rest.strip())
+                case "e" | "edit":
+                    changed = self._edit(rest, asked.call.arguments)
+                    if changed is not None:
+                        return Approved(changed)
+                case _:
+                    pass
+
+    def _edit(self, typed: str, arguments: Mapping[str, Json]) -> Mapping[str, Json] | None:
+        """Other arguments: from behind the word, from the user's editor, or from the next line. None: not to be had."""
+        text = typed.strip()
+        try:
+            if not text and (editor := os.environ.get("VISUAL") or os.environ.get("EDITOR")):
+                text = _edited(editor, json.dumps(arguments, ensure_ascii=False, indent=2))
+            elif not text:
+                text = input("  The arguments, as JSON: ")
+            changed = json.loads(text)
+        except OSError as error:
+            self.console.out(f"  The editor cannot be used: {error}", style="red", highlight=False)
+            return None
+        except (ValueError, RecursionError) as error:
+            self.console.out(f"  That is not JSON: {error}", style="red", highlight=False)
+            return None
+        if not isinstance(changed, dict):
+            self.console.out("  Arguments are a JSON object.", style="red", highlight=False)
+            return None
+        return cast("dict[str, Json]", changed)
+
+
+def _typed(text: str, schema: Mapping[str, Json]) -> Json:
+    """What was typed, as the kind of value that is wanted; what does not fit is asked for again."""
+    if schema.get("type") == "string":
+        return text
+    try:
+        return json.loads(text)
+    except ValueError:
+        return text
+
+
+def _plain(text: str) -> str:
+    """Text in which nothing can hide: a terminal obeys some characters instead of showing them."""
+    return "".join(char if char.isprintable() else f"\\u{ord(char):04x}" for char in text)
+
+
+def _edited(editor: str, text: str) -> str:
+    """The text, after the user has had it in an editor."""
+    with TemporaryDirectory() as folder:
+        path = Path(folder) / "arguments.json"
+        path.write_text(text, "utf-8")
+        subprocess.run([*shlex.split(editor), str(path)], check=False)
+        return path.read_text("utf-8")

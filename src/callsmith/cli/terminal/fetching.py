@@ -1,0 +1,51 @@
+"""Bringing weights, with a progress bar."""
+
+from pathlib import Path
+
+import typer
+
+from callsmith.core.errors import Unavailable, UnknownName
+
+
+def ensure(spec: str) -> None:
+    """Bring the weights of a catalogue name or a hub file, unless they are there."""
+    from callsmith.models.weights.catalogue import catalogue
+    from callsmith.models.weights.fetch import locate
+    from callsmith.models.weights.hub import parse
+
+    if Path(spec).expanduser().is_file() or (spec not in catalogue() and parse(spec) is None):
+        return  # a file of the user's own, or nothing that could be fetched
+    try:
+        locate(spec)
+    except Unavailable:
+        fetch(spec)
+
+
+def fetch(spec: str, *, force: bool = False) -> Path:
+    """Bring weights, telling how large they are, where they go, and how far it is."""
+    from rich.console import Console
+    from rich.progress import BarColumn, DownloadColumn, Progress, TimeRemainingColumn, TransferSpeedColumn
+
+    from callsmith.models.weights import fetch as weights
+    from callsmith.models.weights.catalogue import cache_folder, catalogue
+    from callsmith.models.weights.hub import parse
+
+    entry = catalogue().get(spec)
+    if entry is None and parse(spec) is None:
+        raise UnknownName("model", spec, catalogue())
+    what = f"{spec} ({entry.title}), {size(entry.size)}," if entry else spec
+    typer.echo(f"Fetching {what} into {cache_folder()}", err=True)
+    with Progress(
+        BarColumn(), DownloadColumn(), TransferSpeedColumn(), TimeRemainingColumn(), console=Console(stderr=True)
+    ) as progress:
+        task = progress.add_task("fetch", total=entry.size if entry else None)
+
+        def report(done: int, total: int) -> None:
+            progress.update(task, completed=done, total=total or None)
+
+        return weights.fetch(spec, progress=report, force=force)
+
+
+def size(count: int) -> str:
+    """Bytes, for people."""
+    return f"{count / 1e9:.1f} GB" if count >= 1e9 else f"{count / 1e6:.0f} MB"

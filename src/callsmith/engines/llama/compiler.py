@@ -1,0 +1,202 @@
+"""Grammars at work: which tokens may come next, by llguidance."""
+
+import re
+from collections.abc import Callable, Iterable
+from threading import Lock
+from typing import Any, Final, TypeAlias
+
+import llguidance
+
+from callsmith.core.errors import UnsupportedSchema, UsageError
+from callsmith.engines.llama.gguf import Logits, Vocabulary
+from callsmith.engines.llama.matcher import Constraint
+from callsmith.engines.llama.relay import Course, Relayed, course_of, naming
+from callsmith.engines.lru import Kept
+from callsmith.grammar.nodes import Grammar
+from callsmith.grammar.relay import Relay
+from callsmith.grammar.targets.lark import to_lark
+
+_KEPT: Final = 64  # compiled grammars, 30 to 300 KB each
+
+# A mask that runs out of fuel is not an error to llguidance: it allows the end of the answer and nothing else. So: plenty of it.
+_LIMITS: Final = llguidance.LLParserLimits(step_lexer_fuel=2_000_000, step_max_items=500_000, verbose_errors=False)
+
+# Tokens that may all stand in a string, if any text may, are not tried one by one. These are the kinds llguidance has for JSON,
+# and within them nearly all tokens that also fit between single quotes and between tags. Kinds that overlap would cost more.
+_TEXT: Final = r'[^"\\\x00-\x1F\x7F]'
+_PLAIN: Final = _TEXT.replace('"', "\"'<>")
+_SLICES: Final = [r"[\x20\x0A\x0D\x09]+", f"{_PLAIN}{{1,10}}", f"{_PLAIN}{{1,30}}", f"{_TEXT}{{1,30}}", f"{_TEXT}+"]
+
+_SCHEMA_FAULT: Final = re.compile(r"failed to compile JSON schema: (.*?)(?:\n +\d+ \||\Z)", re.DOTALL)
+# How llguidance speaks of the keyword at fault. Words that are also English ("not", "items") count only where they are quoted.
+_KEYWORDS: Final = (
+    (re.compile(r'Unimplemented keys: \["([^"]+)"'), None),
+    (re.compile(r"regex parse error"), "pattern"),
+    (re.compile(r"Invalid type"), "type"),
+    (re.compile(r"Unknown format"), "format"),
+    (re.compile(r"Pointer|\$?\bref\b"), "$ref"),
+    (re.compile(r"\b((?:one|any|all)Of|(?:min|max)[A-Z]\w+|exclusiveM\w+|multipleOf|(?:prefix|unevaluated)[A-Z]\w+)\b"), None),
+    (re.compile(r"\b(additionalProperties|patternProperties|propertyNames|uniqueItems|dependent\w+)\b"), None),
+)
+
+
+Held: TypeAlias = Constraint | Relayed
+
+
+class Watch:
+    """A constraint that begins where the answer writes a trigger of its grammar. Until then nothing is ruled out, or costs."""
+
+    def __init__(self, begin: Callable[[], Held], triggers: Iterable[bytes], vocabulary: Vocabulary) -> None:
+        self._begin = begin
+        self._triggers = tuple(triggers)
+        self._longest = max(len(trigger) for trigger in self._triggers)
+        self._vocabulary = vocabulary
+        self._tokens: list[int] = []
+        self._tail = b""
+        self._ready: Held | None = None  # begun, once a trigger has been written
+        self._taken = False  # it has taken in the token that is still to be consumed
+        self._lost = False  # what was written before the trigger is not of the grammar: it can hold nothing to it
+
+    @property
+    def ended(self) -> bool:
+        """The grammar is complete: nothing can follow."""
+        return self._ready is not None and self._ready.ended
+
+    @property
+    def may_end(self) -> bool:
+        """What has been said is a whole answer."""
+        return self._ready is None or self._ready.may_end
+
+    def admits(self, token: int) -> bool:
+        """Whether the answer may go on with this token, which may be the one that writes a trigger and then too much."""
+        if self._ready or self._lost or not self._triggered(token):
+            return True
+        constraint = self._begin()
+        if not all(constraint.admits(before) for before in self._tokens):
+            self._lost = True
+            return True
+        if not constraint.admits(token):
+            return False
+        self._ready, self._taken = constraint, True
+        return True
+
+    @property
+    def held(self) -> Held | None:
+        """The constraint, if it holds already."""
+        return self._ready
+
+    def restrict(self, logits: Logits) -> None:
+        """Rule out what the grammar does not allow here, if it holds already."""
+        if self._ready:
+            self._ready.restrict(logits)
+
+    def consume(self, token: int) -> None:
+        """The answer goes on with this token, which was admitted."""
+        if self._ready is None:
+            self._tokens.append(token)
+            self._tail = (self._tail + self._vocabulary.marked(token))[-self._longest :]
+        elif self._taken:
+            self._taken = False
+        else:
+            self._ready.consume(token)
+
+    def forced(self) -> list[int]:
+        """The tokens that must come next."""
+        return self._ready.forced() if self._ready else []
+
+    def _triggered(self, token: int) -> bool:
+        tail = self._tail + self._vocabulary.marked(token)
+        return any(trigger in tail for trigger in self._triggers)
+
+
+class Compiler:
+    """Compiles grammars for one vocabulary, and keeps the latest ones. For any thread."""
+
+    def __init__(self, vocabulary: Vocabulary) -> None:
+        self._vocabulary = vocabulary
+        self._tokenizer: llguidance.LLTokenizer | None = None
+        self._lock = Lock()  # a matcher is for one thread at a time, also to be copied
+        self._texts: Kept[llguidance.LLMatcher] = Kept(_KEPT)
+        self._grammars: Kept[tuple[Grammar, llguidance.LLMatcher]] = Kept(_KEPT)
+        self._courses: Kept[tuple[Relay, Course | None]] = Kept(_KEPT)
+        self._checked: Kept[tuple[Relay, set[str]]] = Kept(_KEPT)
+
+    def start(self, grammar: Grammar | Relay) -> Held | Watch:
+        """A constraint for this grammar, or where it has triggers a watch for them."""
+        begun = self.begin(grammar)  # also where it is only watched for: what is wrong with a grammar is told before the answer
+        if not grammar.triggers:
+            return begun
+        triggers = (self._vocabulary.marked_text(trigger) for trigger in grammar.triggers)
+        return Watch(lambda: self.begin(grammar), triggers, self._vocabulary)
+
+    def begin(self, grammar: Grammar | Relay) -> Held:
+        """A constraint at the beginning of the grammar, or after its prefix where the prompt has written one already."""
+        if isinstance(grammar, Grammar):
+            return self._at(grammar)
+        known = self._courses.get(id(grammar)) or self._courses.put(id(grammar), (grammar, course_of(grammar, self._vocabulary)))
+        return Relayed(known[1], self._at, self._vocabulary) if known[1] else self._at(grammar.whole())
+
+    def _at(self, grammar: Grammar) -> Constraint:
+        known = self._grammars.get(id(grammar)) or self._grammars.put(id(grammar), (grammar, self._prepared(grammar)))
+        with self._lock:
+            return Constraint(known[1].deep_copy(), self._vocabulary.size)
+
+    def _prepared(self, grammar: Grammar) -> llguidance.LLMatcher:
+        matcher = self.compile(to_lark(grammar, self._vocabulary.specials))
+        if not grammar.prefix:
+            return matcher
+        with self._lock:
+            matcher = matcher.deep_copy()
+        if not matcher.consume_tokens(self._vocabulary.tokenize(grammar.prefix)):
+            raise UsageError(f"the grammar does not begin with {grammar.prefix!r}: {matcher.get_error()}")
+        return matcher
+
+    def compile(self, lark: str) -> llguidance.LLMatcher:
+        """The matcher for this text, to be copied and never used itself."""
+        return self._texts.get(lark) or self._texts.put(lark, self._compiled(lark))
+
+    def unchecked(self, relay: Relay) -> list[str]:
+        """The tools of the relay that nobody has tried yet."""
+        known = self._checked.get(id(relay)) or self._checked.put(id(relay), (relay, set()))
+        return [name for name in relay.first if name not in known[1]]
+
+    def check(self, relay: Relay, name: str) -> None:
+        """Compile the call of one tool, only to see that it can be."""
+        with naming(name):
+            self._compiled(to_lark(relay.alone(name), self._vocabulary.specials))
+        if known := self._checked.get(id(relay)):
+            known[1].add(name)
+
+    def _compiled(self, lark: str) -> llguidance.LLMatcher:
+        with self._lock:
+            self._tokenizer = self._tokenizer or _tokenizer(self._vocabulary)
+        grammar = llguidance.LLMatcher.grammar_from_lark(lark)
+        matcher = llguidance.LLMatcher(self._tokenizer, grammar, limits=_LIMITS, log_level=0)
+        if matcher.is_error():
+            raise _refusal(matcher.get_error())
+        return matcher
+
+
+def _tokenizer(vocabulary: Vocabulary) -> llguidance.LLTokenizer:
+    """The vocabulary as llguidance wants it: a special token begins with a byte no text has."""
+    kind: Any = llguidance.LLTokenizer  # whose type stubs leave this constructor out
+    ends = sorted(vocabulary.ends & vocabulary.special.keys(), key=lambda token: (token != vocabulary.eos, token))
+    return kind.from_llamacpp(
+        tokens=[vocabulary.marked(token) for token in range(vocabulary.size)],
+        vocab_ptr=vocabulary.pointer,
+        tokenize_fptr=vocabulary.tokenize_address,
+        eos_token=ends or [vocabulary.eos],
+        slices=_SLICES,
+    )
+
+
+def _refusal(message: str) -> UsageError:
+    """llguidance's complaint as ours: about the schema if it is one."""
+    fault = _SCHEMA_FAULT.search(message)
+    if fault is None:
+        return UsageError(f"the grammar does not compile: {message.strip()}")
+    why = fault[1].strip()
+    for pattern, keyword in _KEYWORDS:
+        if found := pattern.search(why):
+            return UnsupportedSchema("#", keyword or found[1], why)
+    return UsageError(f"the schema does not compile: {why}")

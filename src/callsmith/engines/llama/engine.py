@@ -1,0 +1,340 @@
+"""GGUF models in process, by llama.cpp: `llama:/models/qwen.gguf`.
+
+The model runs in a thread of its own, all answers at once (`batch`). What an answer leaves in the model's memory is used again
+where a later prompt begins alike (`cache`). Giving up an answer ends its work within a step, and at once where it is alone, even
+in the middle of a long prompt.
+
+A seed makes the same answer only when it is alone: what else is decoded in the same step changes the rounding.
+"""
+
+import asyncio
+from collections.abc import AsyncGenerator, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, field
+from pathlib import Path
+from threading import Event, Lock
+
+from callsmith.core.errors import MissingExtra, QueueFull, Unavailable, UsageError
+from callsmith.core.values import Sampling, Usage
+from callsmith.engines import Finished, Piece, settled
+from callsmith.engines.llama.libllama import load
+from callsmith.formats.prompt.prompt import Prompt
+from callsmith.grammar.nodes import Grammar
+from callsmith.grammar.relay import Relay
+
+try:
+    from callsmith.engines.llama.batch import Batch
+    from callsmith.engines.llama.compiler import Compiler, Held, Watch
+    from callsmith.engines.llama.gguf import Context, Flag, Weights, new_flag, require_room
+    from callsmith.engines.llama.kv_cache import Cache
+    from callsmith.engines.llama.sequence import DEFAULTS, Sequence
+except ModuleNotFoundError as missing:
+    if missing.name not in ("llguidance", "numpy"):
+        raise
+    raise MissingExtra("llama", "running GGUF files in process") from missing
+
+
+def open(
+    rest: str,
+    *,
+    context: int = 8192,
+    threads: int | None = None,
+    live: int = 8,
+    queue: int = 64,
+    fast_forward: bool = True,
+) -> "LlamaEngine":
+    """The engine for the GGUF file at that path.
+
+    `context` is how many tokens prompts and answers may have together, `live` how many answers are made at once, and `queue` how
+    many more may wait for their turn.
+    """
+    if min(context, threads or 1, live) < 1 or queue < 0:
+        raise UsageError(f"context, threads and live must be at least 1, not {context}, {threads} and {live}; queue at least 0")
+    weights = Weights(load(), Path(rest).expanduser())
+    sequences = min(live if weights.recurrent else 3 * live, _MOST_SEQUENCES)
+    memory = Context(weights, size=context, threads=threads or weights.library.threads, sequences=sequences)
+    return LlamaEngine(weights, memory, live=min(live, sequences), queue=queue, fast_forward=fast_forward)
+
+
+_MOST_SEQUENCES = 64  # that the library can keep apart
+
+
+@dataclass(slots=True)
+class Stats:
+    """What the engine has done so far, in tokens, and in calls of decode."""
+
+    decodes: int = 0
+    prompt: int = 0
+    cached: int = 0
+    sampled: int = 0
+    forced: int = 0
+
+
+@dataclass(slots=True, eq=False)
+class _Job:
+    """An answer somebody waits for."""
+
+    engine: "LlamaEngine"
+    prompt: Prompt
+    sampling: Sampling
+    grammar: Grammar | Relay | None
+    loop: asyncio.AbstractEventLoop
+    outbox: asyncio.Queue[Piece | Finished | BaseException] = field(
+        default_factory=asyncio.Queue[Piece | Finished | BaseException]
+    )
+    flag: Flag = field(default_factory=new_flag)
+    tokens: list[int] = field(default_factory=list[int])
+    room: int = 0
+    constraint: "Future[Held | Watch] | None" = None
+    checks: "list[Future[None]]" = field(default_factory=list["Future[None]"])
+    sequence: Sequence | None = None
+
+    def give_up(self) -> None:
+        self.flag[0] = b"1"
+
+    @property
+    def given_up(self) -> bool:
+        return self.flag[0] == b"1"
+
+    @property
+    def session(self) -> str:
+        return self.prompt.session
+
+    @property
+    def exact(self) -> bool:
+        return self.sampling.seed is not None
+
+    @property
+    def ready(self) -> bool:
+        return self.constraint is None or self.constraint.done()
+
+    def begin(self) -> Sequence:
+        self.sequence = self.engine.sequence(self.sampling, self.room, self.constraint.result() if self.constraint else None)
+        return self.sequence
+
+    def choosing(self) -> None:
+        while self.checks:  # what was not tried by now is tried when it is chosen
+            if not (check := self.checks.pop()).cancel():
+                check.result()
+
+    def post(self, pieces: list[Piece]) -> None:
+        self._send(*pieces)
+
+    def end(self, end: Finished | BaseException | None) -> None:
+        self.engine.leave(self)
+        for check in self.checks:
+            check.cancel()
+        if self.sequence:
+            self.engine.note(end.usage if isinstance(end, Finished) else Usage(), self.sequence)
+        if end is not None:
+            self._send(end)
+
+    def _send(self, *items: Piece | Finished | BaseException) -> None:
+        try:
+            for item in items:
+                self.loop.call_soon_threadsafe(self.outbox.put_nowait, item)
+        except RuntimeError:  # the loop is closed: nobody waits any more
+            self.give_up()
+
+
+class LlamaEngine:
+    """A GGUF model, as an `Engine`. It takes relays too."""
+
+    relays = True
+
+    def __init__(self, weights: Weights, context: Context, *, live: int = 1, queue: int = 64, fast_forward: bool = True) -> None:
+        self._weights = weights
+        self._vocabulary = weights.vocabulary
+        self._context = context
+        # What cannot forget a part would forget all when it is interrupted.
+        self._batch = Batch(context, Cache(context, context.sequences), live, settles=not weights.recurrent)
+        self._most = live + queue
+        self._compiler = Compiler(weights.vocabulary)
+        self._defaults = _own_settings(weights)
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="callsmith-llama")
+        self._beside = ThreadPoolExecutor(1, thread_name_prefix="callsmith-grammar")  # compiles while a prompt is decoded
+        self._lock = Lock()  # for the four below
+        self._inside: set[_Job] = set()  # whoever waits for an answer
+        self._arrived: list[_Job] = []
+        self._working = False
+        self._closed = False
+        self._news = Event()  # something has happened that the thread may be waiting for
+        self.fast_forward = fast_forward
+        self.stats = Stats()
+
+    @property
+    def name(self) -> str:
+        """What the file calls the model."""
+        return self._weights.name
+
+    @property
+    def description(self) -> str:
+        """Architecture, size and quantisation."""
+        return self._weights.description
+
+    @property
+    def template(self) -> str | None:
+        """The chat template in the file."""
+        return self._weights.template
+
+    @property
+    def specials(self) -> Mapping[str, int]:
+        """Special tokens: text to id."""
+        return self._vocabulary.specials
+
+    @property
+    def bos(self) -> str:
+        """The text of the token that begins a document; empty if there is none."""
+        return self._vocabulary.text(self._vocabulary.bos)
+
+    @property
+    def eos(self) -> str:
+        """The text of the token that ends an answer; empty if there is none."""
+        return self._vocabulary.text(self._vocabulary.eos)
+
+    @property
+    def context(self) -> int:
+        """How many tokens prompt and answer may have together."""
+        return self._context.size
+
+    @property
+    def working(self) -> bool:
+        """Whether it computes anything."""
+        return self._working
+
+    def count(self, text: str) -> int:
+        """How many tokens the text has."""
+        self._check_open()
+        return len(self._vocabulary.tokenize(text))
+
+    async def generate(
+        self, prompt: Prompt, sampling: Sampling, grammar: Grammar | Relay | None = None
+    ) -> AsyncGenerator[Piece | Finished, None]:
+        """Continue the prompt: pieces of text, then one Finished."""
+        job = _Job(self, prompt, settled(sampling, self._defaults), grammar, asyncio.get_running_loop())
+        self._enter(job)
+        try:
+            while not isinstance(item := await job.outbox.get(), Finished):
+                if isinstance(item, BaseException):
+                    raise item
+                yield item
+            yield item
+        finally:
+            job.give_up()
+            self.leave(job)
+            self._news.set()
+
+    def close(self) -> None:
+        """Give up what is running and free the model."""
+        with self._lock:
+            self._closed = True
+        self._batch.stop[0] = self._batch.wanted[0] = b"1"
+        for member in [*self._batch.live]:
+            member.job.flag[0] = b"1"
+        self._news.set()
+        self._thread.shutdown(wait=True)
+        self._beside.shutdown(wait=True)
+        self._context.close()
+        self._weights.close()
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise UsageError("the engine is closed")
+
+    def _enter(self, job: _Job) -> None:
+        """Hand the job to the thread, which works as long as there is something to do."""
+        with self._lock:
+            self._check_open()
+            if len(self._inside) >= self._most:
+                raise QueueFull(self._most)
+            self._inside.add(job)
+            self._arrived.append(job)
+            if not self._working:
+                self._working = True
+                self._thread.submit(self._work)
+            self._batch.wanted[0] = b"1"
+        self._news.set()
+
+    def leave(self, job: _Job) -> None:
+        """Nobody waits for this one any more."""
+        with self._lock:
+            self._inside.discard(job)
+
+    # What follows runs in the engine's thread.
+
+    def _work(self) -> None:
+        while self._take_in():
+            try:
+                waiting = not self._batch.step()
+            except Exception as error:  # a fault of ours: nobody shall wait for ever
+                self._batch.fail(error)
+                continue
+            if waiting and self._batch.size:
+                self._news.wait(1.0)
+
+    def _take_in(self) -> bool:
+        """Let in who has come; False when there is nothing to do any more."""
+        self._news.clear()
+        with self._lock:
+            arrived, self._arrived = self._arrived, []
+            self._working = not self._closed and bool(arrived or self._batch.busy)
+            self._batch.wanted[0] = b"0"
+        if self._closed:
+            gone = Unavailable("the engine was closed", retryable=True)
+            self._batch.fail(gone)
+            for job in arrived:
+                job.end(gone)
+            return False
+        for job in arrived:
+            try:
+                self._prepare(job)
+            except Exception as error:  # whatever it is, one waits for it: the thread goes on for the others
+                job.end(error)
+            else:
+                self._batch.add(job)
+        return self._working
+
+    def _prepare(self, job: _Job) -> None:
+        """The prompt as tokens. The grammar is compiled while it is decoded."""
+        tokens = self._vocabulary.prompt(job.prompt)
+        job.tokens = tokens if job.exact else self._batch.cache.retold(tokens, self._vocabulary.marked)
+        job.room = require_room(job.tokens, self._context)
+        if job.grammar is None:
+            return
+        job.constraint = self._beside.submit(self._compiler.start, job.grammar)
+        job.constraint.add_done_callback(lambda _: self._news.set())
+        if isinstance(job.grammar, Relay):
+            # Each tool is tried before the answer begins, so that what is wrong with one is told in time.
+            unchecked = self._compiler.unchecked(job.grammar)
+            job.checks = [self._beside.submit(self._compiler.check, job.grammar, name) for name in unchecked]
+
+    def sequence(self, sampling: Sampling, room: int, constraint: "Held | Watch | None") -> Sequence:
+        """An answer that is about to begin."""
+        return Sequence(self._vocabulary, sampling, room=room, constraint=constraint, fast_forward=self.fast_forward)
+
+    def note(self, usage: Usage, sequence: Sequence) -> None:
+        """An answer is over, finished or given up."""
+        self.stats.decodes = self._batch.steps
+        self.stats.prompt += usage.prompt
+        self.stats.cached += usage.cached
+        self.stats.sampled += sequence.sampled
+        self.stats.forced += sequence.forced
+
+
+def _own_settings(weights: Weights) -> Sampling:
+    """How the model's makers want it sampled, where the file says so."""
+
+    def number(key: str) -> float | None:
+        said = weights.metadata(f"general.sampling.{key}")
+        return float(said) if said else None
+
+    top_k = number("top_k")
+    return settled(
+        Sampling(
+            temperature=number("temp"),
+            top_p=number("top_p"),
+            top_k=None if top_k is None else int(top_k),
+            min_p=number("min_p"),
+        ),
+        DEFAULTS,
+    )

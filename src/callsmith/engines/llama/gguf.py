@@ -1,0 +1,259 @@
+"""A GGUF file, opened: its vocabulary, what it says of itself, and a context to decode in."""
+
+import ctypes as C
+import re
+import sys
+from array import array
+from collections.abc import Iterable, Mapping
+from functools import cached_property
+from itertools import chain
+from pathlib import Path
+from typing import Final, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from callsmith.core.errors import ModelError, Unavailable, UsageError
+from callsmith.engines.llama.libllama import Library
+from callsmith.engines.llama.token_cache import LONG, Seams
+from callsmith.engines.lru import Kept
+from callsmith.formats.prompt.prompt import Prompt
+
+Logits: TypeAlias = NDArray[np.float32]
+Flag: TypeAlias = "C.Array[C.c_char]"  # b"0", or b"1" once it is set
+
+_UNKNOWN, _CONTROL, _USER_DEFINED, _LSTRIP = 1 << 0, 1 << 3, 1 << 4, 1 << 7
+_KEPT = 32 << 20  # bytes of text, and of its tokens: a few dozen prompts with hundreds of tools
+
+# Brackets and tags, then separators, then a digit.
+_CLOSING = [(re.compile(rb"[\]})]+|</?|/?>"), 3), (re.compile(rb"""[,:]\s?["']?"""), 2), (re.compile(rb"\s?[0-9]"), 1)]
+
+
+class Vocabulary:
+    """The tokens: what each says, which are special, which end an answer."""
+
+    def __init__(self, library: Library, pointer: int) -> None:
+        self._c = library.c
+        self.pointer = pointer
+        self.tokenize_address = C.cast(library.c.llama_tokenize, C.c_void_p).value or 0
+        self.size: int = self._c.llama_vocab_n_tokens(pointer)
+        self.bos: int = self._c.llama_vocab_bos(pointer)
+        self.eos: int = self._c.llama_vocab_eos(pointer)
+        self.adds_bos: bool = self._c.llama_vocab_get_add_bos(pointer) and self.bos >= 0
+        self.says = self._read_tokens()
+        self._kinds: list[int] = [self._c.llama_vocab_get_attr(pointer, token) for token in range(self.size)]
+        self.ends = frozenset(token for token in range(self.size) if self._c.llama_vocab_is_eog(pointer, token))
+        self.special: Mapping[int, str] = {
+            token: said.decode("utf-8", "replace") for token, said in enumerate(self.says) if said and self._is_special(token)
+        }
+        self.specials: Mapping[str, int] = {text: token for token, text in self.special.items()}
+        self._seams = self._find_seams()
+        self._kept: Kept[array[int]] = Kept(_KEPT)
+
+    def tokenize(self, text: str) -> list[int]:
+        """The tokens of the text, special ones where their text stands; no BOS is added.
+
+        Most of a prompt has been in the one before: the tokens of long pieces are kept.
+        """
+        tokens: list[int] = []
+        for piece in self._seams.pieces(text.encode()):
+            known = self._kept.get(piece)
+            if known is None:
+                known = self._tokens(piece)
+                if len(piece) >= LONG:
+                    self._kept.put(piece, known, len(piece) + len(known) * known.itemsize)
+            tokens += known
+        return tokens
+
+    def prompt(self, prompt: Prompt) -> list[int]:
+        """The tokens of a prompt: with BOS if the model wants it and the text does not begin with it."""
+        tokens = list(chain.from_iterable(map(self.tokenize, prompt.pieces)))
+        if self.adds_bos and tokens[:1] != [self.bos]:
+            tokens.insert(0, self.bos)
+        return tokens
+
+    def text(self, token: int) -> str:
+        """What one token says; empty for a token the model does not have."""
+        return self.says[token].decode("utf-8", "replace") if token >= 0 else ""
+
+    @cached_property
+    def closing(self) -> tuple[Logits, Logits]:
+        """How much nearer each token brings a structure to its end: where strings end in `"`, and where they end in `'`.
+
+        Quotes count most, for between them brackets are only text; and so is the other quote.
+        """
+        double, single = ([(ends, 4), *_CLOSING] for ends in (re.compile(rb'"[\]})]*'), re.compile(rb"'[\]})]*")))
+        return self._ranked(double), self._ranked(single)
+
+    def _ranked(self, steps: list[tuple[re.Pattern[bytes], int]]) -> Logits:
+        found = (next((rank for pattern, rank in steps if pattern.fullmatch(said)), 0) for said in self.says)
+        return np.fromiter(found, np.float32, self.size)
+
+    def marked(self, token: int) -> bytes:
+        """What a token says, a special one behind a byte that no text has."""
+        return b"\xff" + self.says[token] if token in self.special else self.says[token]
+
+    def marked_text(self, text: str) -> bytes:
+        """A text as its tokens say it, special tokens where their text stands."""
+        pieces = self._split_specials.split(text) if self._split_specials else [text]
+        return b"".join(b"\xff" * (piece in self.specials) + piece.encode() for piece in pieces)
+
+    @cached_property
+    def _split_specials(self) -> re.Pattern[str] | None:
+        longest_first = sorted(self.specials, key=len, reverse=True)
+        return re.compile("(" + "|".join(map(re.escape, longest_first)) + ")") if longest_first else None
+
+    def _tokens(self, data: bytes) -> "array[int]":
+        room = len(data) + 8
+        tokens = (C.c_int32 * room)()
+        count = self._c.llama_tokenize(self.pointer, data, len(data), tokens, room, False, True)
+        if count < 0:
+            raise ModelError(f"the tokenizer needs {-count} tokens for {len(data)} bytes")
+        return array("i", tokens[:count])
+
+    def _find_seams(self) -> Seams:
+        sought = [token for token, kind in enumerate(self._kinds) if kind & (_CONTROL | _UNKNOWN | _USER_DEFINED)]
+        # Not what they say: some tokenizers spell tokens in a way of their own, and look for that.
+        texts: dict[int, bytes] = {token: self._c.llama_vocab_get_text(self.pointer, token) for token in sought}
+        return Seams(texts.values(), [text for token, text in texts.items() if self._kinds[token] & _LSTRIP])
+
+    def _read_tokens(self) -> list[bytes]:
+        buffer, room = C.create_string_buffer(4096), 4096
+        read = self._c.llama_token_to_piece
+        sizes = ((token, read(self.pointer, token, buffer, room, 0, True)) for token in range(self.size))
+        return [C.string_at(buffer, size) if size > 0 else b"" for _, size in sizes]
+
+    def _is_special(self, token: int) -> bool:
+        """Whether the token stands apart from its letters. An added token that is just a word or spaces does not."""
+        kind, said = self._kinds[token], self.says[token]
+        return bool(kind & (_CONTROL | _UNKNOWN)) or bool(kind & _USER_DEFINED and said[:1] == b"<" and said[-1:] == b">")
+
+
+class Weights:
+    """The model in the file."""
+
+    def __init__(self, library: Library, path: Path) -> None:
+        _check_file(path)
+        self.library = library
+        self._c = library.c
+        library.log.clear()
+        self.pointer: int | None = self._c.llama_model_load_from_file(str(path).encode(), self._c.llama_model_default_params())
+        if not self.pointer:
+            why = library.log.reason() or "the library gives no reason"
+            raise Unavailable(f"{path} cannot be loaded: {why}", hint="the file may be damaged or incomplete: fetch it again")
+        self.vocabulary = Vocabulary(library, self._c.llama_model_get_vocab(self.pointer))
+        self.recurrent: bool = self._c.llama_model_is_recurrent(self.pointer) or self._c.llama_model_is_hybrid(self.pointer)
+        self.trained_context: int = self._c.llama_model_n_ctx_train(self.pointer)
+        self.name = self.metadata("general.name") or path.stem
+        self.description = self._describe()
+        template: bytes | None = self._c.llama_model_chat_template(self.pointer, None)
+        self.template = template.decode("utf-8", "replace") if template else None
+
+    def metadata(self, key: str) -> str | None:
+        """One entry of the file's metadata."""
+        buffer = C.create_string_buffer(512)
+        size = self._c.llama_model_meta_val_str(self.pointer, key.encode(), buffer, len(buffer))
+        return buffer.value.decode("utf-8", "replace") if size >= 0 else None
+
+    def _describe(self) -> str:
+        buffer = C.create_string_buffer(256)
+        self._c.llama_model_desc(self.pointer, buffer, len(buffer))
+        return buffer.value.decode("utf-8", "replace")
+
+    def close(self) -> None:
+        if self.pointer:
+            self._c.llama_model_free(self.pointer)
+            self.pointer = None
+
+
+def _check_file(path: Path) -> None:
+    if not path.is_file():
+        raise Unavailable(f"there is no model file at {path}", hint="give the path of a .gguf file: llama:/models/qwen.gguf")
+    with path.open("rb") as file:
+        if file.read(4) != b"GGUF":
+            raise Unavailable(f"{path} is not a GGUF file", hint="other kinds of weights must be converted to GGUF")
+
+
+SLICE: Final = 256  # tokens decoded at once: big enough to be quick, small enough to be interrupted
+
+
+def new_flag() -> Flag:
+    """A flag that is not set."""
+    return C.create_string_buffer(b"0")
+
+
+class Context:
+    """The memory and the working space of decoding, for several sequences that share the memory."""
+
+    def __init__(self, weights: Weights, *, size: int, threads: int, sequences: int = 1, slice: int = SLICE) -> None:
+        self._c = weights.library.c
+        self._width = weights.vocabulary.size
+        params = self._c.llama_context_default_params()
+        params.n_ctx = min(size, weights.trained_context)
+        params.n_batch = params.n_ubatch = slice
+        params.n_seq_max, params.kv_unified = sequences, True
+        params.n_threads = params.n_threads_batch = threads
+        weights.library.log.clear()
+        self.pointer: int | None = self._c.llama_init_from_model(weights.pointer, params)
+        if not self.pointer:
+            why = weights.library.log.reason() or "not enough memory?"
+            raise Unavailable(f"no context of {size} tokens for {weights.name}: {why}", hint="try a smaller context")
+        self.size: int = self._c.llama_n_ctx(self.pointer)
+        self.slice = slice
+        self.sequences = sequences
+        self._memory: int = self._c.llama_get_memory(self.pointer)
+        self._batch = self._c.llama_batch_init(slice, 0, 1)
+        self._flag: Flag | None = None
+
+    def decode(self, rows: Iterable[tuple[int, int, int, bool]]) -> bool:
+        """Decode (token, position, sequence, logits wanted) rows, at most `slice`; False when it was interrupted."""
+        batch, count = self._batch, 0
+        for token, position, sequence, wanted in rows:
+            batch.token[count], batch.pos[count], batch.logits[count] = token, position, wanted
+            batch.n_seq_id[count], batch.seq_id[count][0] = 1, sequence
+            count += 1
+        batch.n_tokens = count
+        status: int = self._c.llama_decode(self.pointer, batch)
+        if status not in (0, 2):
+            raise ModelError(f"llama.cpp could not decode {count} tokens (status {status})", retryable=status == 1)
+        return status == 0
+
+    def logits(self, row: int) -> Logits:
+        """The logits of that row of the last batch: the library's own memory, good until the next decode, and free to change."""
+        return np.ctypeslib.as_array(self._c.llama_get_logits_ith(self.pointer, row), (self._width,))
+
+    def forget(self, sequence: int, start: int) -> bool:
+        """Drop a sequence from a position on. False: this kind of model cannot forget a part."""
+        return self._c.llama_memory_seq_rm(self._memory, sequence, start, -1)
+
+    def copy(self, source: int, target: int) -> None:
+        """Let an empty sequence share all cells of another."""
+        self._c.llama_memory_seq_cp(self._memory, source, target, -1, -1)
+
+    def interrupt_by(self, flag: Flag) -> None:
+        """From now on a decode ends at once when `flag` is set."""
+        if flag is self._flag:
+            return
+        # The library asks this between any two operations of its graph; a C function can answer without the interpreter lock.
+        answer = C.cast(C.CDLL("msvcrt" if sys.platform == "win32" else None).atoi, C.c_void_p)
+        self._flag = flag  # kept alive as long as the library may look at it
+        self._c.llama_set_abort_callback(self.pointer, answer, C.cast(flag, C.c_void_p))
+
+    def close(self) -> None:
+        if self.pointer:
+            self._c.llama_batch_free(self._batch)
+            self._c.llama_free(self.pointer)
+            self.pointer = None
+
+
+def require_room(tokens: list[int], context: Context) -> int:
+    """How many tokens an answer to this prompt may have."""
+    if not tokens:
+        raise UsageError("the prompt is empty", field="messages")
+    room = context.size - len(tokens)
+    if room < 1:
+        raise UsageError(
+            f"the prompt is too long: {len(tokens)} tokens > {context.size} that the context holds, answer included",
+            field="messages",
+        )
+    return room

@@ -1,0 +1,172 @@
+"""One answer in the making: everything that belongs to it and not to the engine, so that an engine can hold many."""
+
+import math
+from typing import Final, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from callsmith.core.errors import ModelError
+from callsmith.core.values import Sampling
+from callsmith.engines import Piece
+from callsmith.engines.llama.compiler import Held, Watch
+from callsmith.engines.llama.gguf import Logits, Vocabulary
+from callsmith.engines.text import Writer
+
+DEFAULTS: Final = Sampling(temperature=0.7, top_p=0.95, top_k=40, min_p=0.05)
+
+_LANDING: Final = 64  # tokens before the limit from which on a constrained answer is brought to its end, to be whole
+_URGE: Final = np.float32(1000)  # more than any difference between logits
+_NEGLIGIBLE: Final = 1e-12  # a token this much less likely than the likeliest is never drawn
+
+
+class Sampler:
+    """Chooses a token by its logits. The same seed chooses alike."""
+
+    def __init__(self, sampling: Sampling) -> None:
+        self._temperature = sampling.temperature or 0.0
+        self._top_k = sampling.top_k or 0
+        self._top_p = 1.0 if sampling.top_p is None else sampling.top_p
+        self._min_p = max(sampling.min_p or 0.0, _NEGLIGIBLE)
+        self._random = np.random.default_rng(None if sampling.seed is None else sampling.seed % 2**64)
+
+    def choose(self, logits: Logits, held: Held | None = None) -> int:
+        """The next token, of those the constraint allows. Just as if all others had been ruled out first."""
+        best = int(logits.argmax())
+        if held is None or held.among(np.array([best]))[0]:
+            return self._drawn(logits, best, held)
+        allowed = held.tokens()
+        if not len(allowed):
+            raise ModelError("the grammar leaves no token to choose from")
+        left = logits[allowed]
+        return int(allowed[self._drawn(left, int(left.argmax()))])
+
+    def _drawn(self, logits: Logits, best: int, held: Held | None = None) -> int:
+        top = float(logits[best])
+        if top == -math.inf:
+            raise ModelError("the grammar leaves no token to choose from")
+        if self._temperature <= 0:
+            return best
+        # Few tokens are within reach of the best one: finding them first spares sorting a whole vocabulary, or masking it.
+        likely = np.flatnonzero(logits >= top + self._temperature * math.log(self._min_p))
+        if held and len(likely) > 1:
+            likely = likely[held.among(likely)]
+        if 0 < self._top_k < len(likely):
+            likely = likely[np.argpartition(-logits[likely], self._top_k - 1)[: self._top_k]]
+        likely = likely[np.argsort(-logits[likely], kind="stable")]
+        weights: NDArray[np.float64] = np.exp((logits[likely].astype(np.float64) - top) / self._temperature).cumsum()
+        enough = int(np.searchsorted(weights, self._top_p * float(weights[-1]))) + 1
+        weights = weights[:enough]
+        drawn = int(np.searchsorted(weights, self._random.random() * float(weights[-1]), side="right"))
+        return int(likely[min(drawn, len(weights) - 1)])
+
+
+class Sequence:
+    """An answer: chosen token by token, held to its grammar, ended by the model, the grammar, a stop string or its length.
+
+    `pending` is what has to be decoded before the next choice. `finished` says why it ended, once it has.
+    """
+
+    def __init__(
+        self,
+        vocabulary: Vocabulary,
+        sampling: Sampling,
+        *,
+        room: int,
+        constraint: Held | Watch | None = None,
+        fast_forward: bool = True,
+    ) -> None:
+        self._vocabulary = vocabulary
+        self._sampler = Sampler(sampling)
+        self._constraint = constraint
+        self._fast_forward = fast_forward
+        self._most = room if sampling.max_tokens is None else min(room, sampling.max_tokens)
+        self._writer = Writer(sampling.stop)
+        self.pending: list[int] = []
+        self.finished: Literal["stop", "length"] | None = None
+        self.sampled = 0
+        self.forced = 0
+
+    @property
+    def matched(self) -> str:
+        """The stop string that ended the answer, if one did."""
+        return self._writer.stopped
+
+    @property
+    def size(self) -> int:
+        """The tokens of the answer so far."""
+        return self.sampled + self.forced
+
+    def begin(self) -> list[Piece]:
+        """What the grammar forces at the start."""
+        self._check_end()
+        return self._said(self._force())
+
+    def advance(self, logits: Logits) -> list[Piece]:
+        """Choose the next token, and whatever the grammar forces after it."""
+        # Nothing is computed ahead while a step decodes: looking up a few tokens takes microseconds, a step milliseconds.
+        held = self._constraint.held if self._constraint else None
+        if held and self._most - self.size <= min(_LANDING, self._most // 2):
+            if held.may_end:  # whole as it is, and what else would be begun might not fit
+                self.pending.clear()
+                self.finished = "stop"
+                return self._said([])
+            logits += _URGE * self._vocabulary.closing[self.size % 2]  # one quote, then the other: either may be text here
+        token = self._sampler.choose(logits, held)
+        while isinstance(self._constraint, Watch) and not self._constraint.admits(token):
+            logits[token] = -math.inf
+            token = self._sampler.choose(logits, held)
+        self.pending.clear()
+        if self._is_end(token):
+            self.finished = "stop"
+            return self._said([])
+        self.sampled += 1
+        return self._said([*self._take(token), *self._force()])
+
+    def _force(self) -> list[Piece]:
+        pieces: list[Piece] = []
+        if self.finished or not self._constraint or not self._fast_forward:
+            return pieces
+        while not self.finished and (tokens := self._constraint.forced()):  # again, for a relay may go on with another grammar
+            for token in tokens:
+                if self._is_end(token):
+                    self.finished = "stop"
+                if self.finished:
+                    break
+                self.forced += 1
+                pieces += self._take(token)
+        return pieces
+
+    def _take(self, token: int) -> list[Piece]:
+        if self._constraint:
+            self._constraint.consume(token)
+        self.pending.append(token)
+        special = self._vocabulary.special.get(token)
+        pieces = self._writer.write(self._vocabulary.says[token]) if special is None else self._writer.write_special(special)
+        self._check_end()
+        return pieces
+
+    def _is_end(self, token: int) -> bool:
+        """Whether the model ends its answer with this token."""
+        if token not in self._vocabulary.ends:
+            return False
+        # One that is spelled in letters, and not special, is just text within a string of the grammar.
+        return self._constraint is None or token in self._vocabulary.special or self._constraint.may_end
+
+    def _check_end(self) -> None:
+        if self._writer.stopped or (self._constraint and self._constraint.ended):
+            self.finished = "stop"
+        elif self.size >= self._most:
+            self.finished = "length"
+
+    def _said(self, pieces: list[Piece]) -> list[Piece]:
+        """The pieces, with what was held back once the end has come; neighbours put together."""
+        if self.finished:
+            pieces = [*pieces, *self._writer.close()]
+        joined: list[Piece] = []
+        for piece in pieces:
+            if joined and not piece.special and not joined[-1].special:
+                joined[-1] = Piece(joined[-1].text + piece.text)
+            else:
+                joined.append(piece)
+        return joined

@@ -1,0 +1,1 @@
+"""Which format a chat template speaks: detected, inferred, and checked against the laws."""

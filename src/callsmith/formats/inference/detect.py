@@ -1,0 +1,103 @@
+"""Which format a chat template speaks, by what it really writes: its own rendering of known calls, read back by every format.
+
+Several formats may read the same text (readers are lenient). Of those the one wins that would have written it so: without
+repairs, in the same words, leaving the least text over.
+"""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+from callsmith.core.errors import CallsmithError
+from callsmith.core.events import CallReady, Text, Unreadable
+from callsmith.core.values import Call, Message, Request, Result, Tool
+from callsmith.formats.algebra import Format, nodes_of
+from callsmith.formats.prompt.prompt import Prompt, fit_id, prompt_for
+from callsmith.formats.prompt.template import Template
+from callsmith.formats.reader.reader import read
+from callsmith.formats.write import literal_text, write
+
+TOOLS = tuple(
+    Tool(name, "A tool.", {"type": "object", "properties": {key: {"type": "string"}}, "required": [key]})
+    for name, key in (("probe_alpha", "first_key"), ("probe_beta", "second_key"))
+)
+CALLS = (Call("probe_alpha", {"first_key": "value one"}, "0"), Call("probe_beta", {"second_key": "value two"}, "1"))
+QUESTION = Message.user("What now?")
+ANSWERS = tuple(Message.tool(Result(call.id, call.name, "done")) for call in CALLS)
+
+
+@dataclass(frozen=True, slots=True)
+class Evidence:
+    """How well a format reads what the template wrote."""
+
+    format: Format
+    shown: int  # calls put into the conversation
+    found: int  # calls read back
+    same: int  # how alike the format writes these calls: 2 to the letter, 1 but for white space, 0 otherwise
+    repairs: int  # leniencies that were needed
+    thinks: bool  # the template knows the markers of the format's reasoning
+    leftover: int  # characters left as text
+    text: str  # what the template wrote
+
+    @property
+    def rank(self) -> tuple[int, ...]:
+        """More is better."""
+        return (self.found, min(self.same, 1), self.thinks, -self.repairs, -self.leftover, self.same)
+
+
+def detect(template: Template, formats: Iterable[Format]) -> Evidence | None:
+    """The format that reads the template's own calls back best; None if none does."""
+    if not template.manners.calls:
+        return None
+    found = [evidence for format in formats for evidence in _evidence(template, format)]
+    return max(found, key=lambda evidence: evidence.rank, default=None)
+
+
+def thinks(format: Format, template_source: str) -> bool:
+    """Whether a model reasons: its template knows the markers of the format's reasoning."""
+    return format.thinks is not None and literal_text(nodes_of(format.thinks.open)).strip() in template_source
+
+
+def _evidence(template: Template, format: Format) -> Iterator[Evidence]:
+    for calls in (CALLS, CALLS[:1]):
+        for text in _renderings(template, format, calls):
+            if evidence := _weigh(format, text, calls, thinks(format, template.source)):
+                yield evidence
+                return
+
+
+def _renderings(template: Template, format: Format, calls: tuple[Call, ...]) -> Iterator[str]:
+    """The turn with these calls as the template writes it: alone, or where it shows calls only with their results, with those."""
+    try:
+        asked = _rendered(template, format, QUESTION)
+        for more in ((), ANSWERS[: len(calls)]):
+            told = _rendered(template, format, QUESTION, Message.assistant(calls=calls), *more)
+            before = asked.text[: len(asked.text) - len(asked.opened)]
+            yield told.text.removeprefix(before).removesuffix(told.opened)
+    except CallsmithError:
+        return
+
+
+def _rendered(template: Template, format: Format, *messages: Message) -> Prompt:
+    return prompt_for(Request(messages), TOOLS, template, format)
+
+
+def _weigh(format: Format, text: str, calls: tuple[Call, ...], thinks: bool) -> Evidence | None:
+    events = read(format, text, TOOLS)
+    ready = [event for event in events if isinstance(event, CallReady)]
+    if [(event.call.name, event.call.arguments) for event in ready] != [(call.name, call.arguments) for call in calls]:
+        return None
+    leftover = sum(len(event.text) for event in events if isinstance(event, Text | Unreadable))
+    repairs = len({repair for event in ready for repair in event.repairs})
+    return Evidence(format, len(calls), len(ready), _likeness(format, calls, text), repairs, thinks, leftover, text)
+
+
+def _likeness(format: Format, calls: tuple[Call, ...], text: str) -> int:
+    """How like the text the format writes the calls: all together or each alone, with ids or without."""
+    bare = tuple(Call(call.name, call.arguments) for call in calls)
+    fitted = tuple(Call(call.name, call.arguments, fit_id(call.id, format.ids)) for call in calls)
+    ways = [[way] if together else [(call,) for call in way] for way in (fitted, bare) for together in (True, False)]
+    written = [[write(format, one) for one in way] for way in ways]
+    squeezed = "".join(text.split())
+    if any(all(one in text for one in way) for way in written):
+        return 2
+    return int(any(all("".join(one.split()) in squeezed for one in way) for way in written))

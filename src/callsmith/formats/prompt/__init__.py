@@ -1,0 +1,1 @@
+"""Prompts: a request and a chat template to the text an engine continues."""

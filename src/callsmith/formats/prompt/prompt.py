@@ -1,0 +1,188 @@
+"""Request + chat template → Prompt.
+
+Messages and tools are put into the words chat templates know (`role`, `tool_calls`, `reasoning_content`, …). What a template
+cannot show it is told in text: tools as instructions in the system message, calls as the format writes them, results as a
+message of the user's.
+"""
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cache
+from hashlib import sha256
+from itertools import pairwise
+from typing import Any, TypeAlias
+
+from callsmith.core.values import Call, Message, Output, Request, Schema, Tool
+from callsmith.formats.algebra import Format
+from callsmith.formats.prompt.escaping import Letters, unmarked
+from callsmith.formats.prompt.template import Template
+from callsmith.formats.write import write
+
+Dict: TypeAlias = dict[str, Any]
+
+INSTRUCTIONS = """\
+You can call tools. To call one, write it in this form and then stop:
+{example}
+Use only the tools and parameters listed here. {number} When you have the results, or need no tool, answer in plain text.
+
+Tools:
+{tools}"""
+ONE_CALL = "Make one call at a time."
+MANY_CALLS = "Several calls may stand one after another."
+JSON_ONLY = "with {} only, without any other text."
+RESULT = "<tool_response>\n{}\n</tool_response>"
+SIMPLE_PATTERN = re.compile(r"(?P<letter>\[[^\]]+\])\{(?:\d+,)?(?P<count>\d+)\}")
+SALTS = 100  # attempts at an id that no other has
+
+
+@dataclass(frozen=True, slots=True)
+class Prompt:
+    """What the engine continues. `opened` is the tail of `text` that begins the model's own turn (`<think>\\n`, `>>>`, …).
+
+    `cuts` are places in `text` that no token may reach across: there, letters that somebody wrote only look like a special token.
+    `session` names the conversation, where it is known, for an engine that remembers.
+    """
+
+    text: str
+    opened: str = ""
+    cuts: tuple[int, ...] = ()
+    session: str = ""
+
+    @property
+    def pieces(self) -> list[str]:
+        """The text, cut up: what has to be tokenised piece by piece."""
+        return [self.text[start:end] for start, end in pairwise((0, *self.cuts, len(self.text)))]
+
+
+def prompt_for(
+    request: Request, tools: Sequence[Tool], template: Template, format: Format, letters: Letters | None = None
+) -> Prompt:
+    """The prompt of a request. `tools` are those its choice leaves: none, and the model is not told of any.
+
+    `letters` breaks the tokenizer's special tokens: where their text stands in what others wrote, it is cut.
+    """
+    manners, letters = template.manners, letters or Letters()
+    messages = tuple(letters.message(message, format.thinks) for message in request.messages)
+    tools = letters.tools(tools)
+    if tools and not manners.tools:
+        messages = _instructed(messages, _instructions(request, tools, format))
+    if request.output and request.output.schema is not None:
+        messages = _instructed(messages, _output_instructions(request.output.schema, among_calls=bool(tools)))
+    if not manners.calls:
+        messages = tuple(_calls_as_text(message, format) for message in messages)
+    if not (manners.results and (manners.tools or manners.calls)):
+        messages = _results_as_text(messages)
+    written = _written(messages, format.ids)
+    shown = [_tool(tool) for tool in tools] if manners.tools else []
+    thinking = {} if request.thinking is None else {"enable_thinking": request.thinking, "thinking": request.thinking}
+    marked, opened = template.begin(written, shown, thinking)
+    text, cuts = unmarked(marked)
+    return Prompt(text, opened, cuts, request.session)
+
+
+def fit_id(id: str, pattern: str) -> str:
+    """The id itself where it matches, else one that does: always the same for the same id.
+
+    The pattern is of the form `[charset]{n}` or `[charset]{m,n}`; under any other, and under none, an id stays as it is.
+    """
+    shape = SIMPLE_PATTERN.fullmatch(pattern)
+    if shape is None or re.fullmatch(pattern, id):
+        return id
+    letters = _letters(shape["letter"])
+    number = int.from_bytes(sha256(id.encode("utf-8", "surrogatepass")).digest())
+    fitted = ""
+    for _ in range(int(shape["count"])):
+        number, letter = divmod(number, len(letters))
+        fitted += letters[letter]
+    return fitted
+
+
+@cache
+def _letters(charset: str) -> str:
+    return "".join(letter for letter in map(chr, range(33, 127)) if re.fullmatch(charset, letter))
+
+
+def _instructions(request: Request, tools: Sequence[Tool], format: Format) -> str:
+    example = write(format, [Call("tool_name", {"parameter": "value"}, id=fit_id("call_1", format.ids))])
+    number = ONE_CALL if request.parallel is False else MANY_CALLS
+    listed = [f"- {tool.name}: {tool.description}".rstrip(": ") + f"\n  parameters: {_json(tool.parameters)}" for tool in tools]
+    return INSTRUCTIONS.format(example=example, number=number, tools="\n".join(listed))
+
+
+def _output_instructions(schema: Schema, *, among_calls: bool) -> str:
+    """What a model is told of the JSON that is wanted: no chat template has a place for it."""
+    plain = schema == Output.json_object().schema
+    lead = "Unless you call a tool, answer" if among_calls else "Answer"
+    text = f"{lead} {JSON_ONLY.format('a JSON object' if plain else 'JSON that fits the schema below')}"
+    return text if plain else f"{text}\n{_json(schema)}"
+
+
+def _instructed(messages: Sequence[Message], text: str) -> tuple[Message, ...]:
+    if messages and messages[0].role == "system":
+        return (replace(messages[0], content=f"{messages[0].content}\n\n{text}".strip()), *messages[1:])
+    return (Message.system(text), *messages)
+
+
+def _calls_as_text(message: Message, format: Format) -> Message:
+    if not message.calls:
+        return message
+    calls = write(format, [replace(call, id=fit_id(call.id, format.ids)) for call in message.calls])
+    return replace(message, content=f"{message.content}\n{calls}" if message.content else calls, calls=())
+
+
+def _results_as_text(messages: Sequence[Message]) -> tuple[Message, ...]:
+    """Results as the user's words; those of one round in one message, for templates in which the roles take turns."""
+    shown: list[Message] = []
+    for index, message in enumerate(messages):
+        if message.role != "tool":
+            shown.append(message)
+            continue
+        text = RESULT.format(message.content)
+        if index and messages[index - 1].role == "tool":
+            shown[-1] = replace(shown[-1], content=f"{shown[-1].content}\n{text}")
+        else:
+            shown.append(Message.user(text))
+    return tuple(shown)
+
+
+def _written(messages: Sequence[Message], pattern: str) -> list[Dict]:
+    ids = _ids(messages, pattern)
+    names = {call.id: call.name for message in messages for call in message.calls}
+    return [_message(message, ids, names) for message in messages]
+
+
+def _ids(messages: Sequence[Message], pattern: str) -> dict[str, str]:
+    """Every id of the conversation and what it is written as; two ids become one only where the pattern has hardly any left."""
+    fitted: dict[str, str] = {}
+    taken: set[str] = set()
+    for id in dict.fromkeys(id for message in messages for id in (*(call.id for call in message.calls), message.call_id)):
+        ways = (fit_id(id + "'" * salt, pattern) for salt in range(SALTS))
+        fitted[id] = next((way for way in ways if way == id or way not in taken), fit_id(id, pattern))
+        taken.add(fitted[id])
+    return fitted
+
+
+def _message(message: Message, ids: Mapping[str, str], names: Mapping[str, str]) -> Dict:
+    written: Dict = {"role": message.role, "content": message.content}
+    if message.role == "tool":
+        written |= {"tool_call_id": ids[message.call_id], "name": message.name or names.get(message.call_id, "")}
+    if message.reasoning:
+        written["reasoning_content"] = message.reasoning
+    if message.calls:
+        written["content"] = message.content or None
+        written["tool_calls"] = [
+            {"id": ids[call.id], "type": "function", "function": {"name": call.name, "arguments": dict(call.arguments)}}
+            for call in message.calls
+        ]
+    return written
+
+
+def _tool(tool: Tool) -> Dict:
+    function = {"name": tool.name, "description": tool.description, "parameters": tool.parameters}
+    return {"type": "function", "function": function}
+
+
+def _json(value: Any) -> str:
+    return json.dumps(value, ensure_ascii=False, default=dict)

@@ -1,0 +1,1 @@
+"""Reading: a model's text, as it streams, to events."""

@@ -1,0 +1,75 @@
+"""A whole answer at once: what a model wrote, as content, reasoning and calls.
+
+parse(format_named("hermes"), text, tools).calls
+calls, cleaned, fallback = parse_content(text, tools)      # whichever of several formats the text is in
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from callsmith.core.events import CallReady, ModelEvent, Text, Thought, Unreadable
+from callsmith.core.values import Call, Tool
+from callsmith.formats import format_named
+from callsmith.formats.algebra import Format
+from callsmith.formats.reader.continuation import split_header, unopened_thought
+from callsmith.formats.reader.reader import Reader
+
+# The order in which a text of unknown format is tried: marked calls, bare JSON, Gemma's inline calls, plain calls by name.
+CHAIN = ("hermes", "mistral", "llama3-json", "json", "fenced-json", "gemma4", "plain-call")
+
+
+@dataclass(frozen=True, slots=True)
+class Parsed:
+    """An answer, read. `repairs` names the leniencies that were needed."""
+
+    content: str
+    reasoning: str
+    calls: tuple[Call, ...]
+    unreadable: tuple[Unreadable, ...]
+    repairs: tuple[str, ...]
+
+
+def parse(format: Format, text: str | Iterable[str], tools: Iterable[Tool] = (), opened: str = "") -> Parsed:
+    """The answer, whole or in pieces. Where the prompt had begun it (`opened`), its words are part of the answer.
+
+    Where an answer whose beginning is not known, or begun by the prompt, ends a thought that it did not begin, it began in one.
+    """
+    tools = tuple(tools)
+    pieces = (text,) if isinstance(text, str) else tuple(text)
+    header, spoken = split_header(format, opened)
+    if spoken or not opened:
+        spoken = unopened_thought(format, "".join((spoken, *pieces))) + spoken
+        opened = header + spoken
+    reader = Reader(format, tools, header)
+    events = reader.feed(spoken)
+    if not any(isinstance(event, Text | Thought) for event in events):
+        reader, events = Reader(format, tools, opened), []
+    for piece in pieces:
+        events += reader.feed(piece)
+    return gathered(events + reader.close())
+
+
+def gathered(events: Sequence[ModelEvent]) -> Parsed:
+    """What the events of a reader come to."""
+    ready = [event for event in events if isinstance(event, CallReady)]
+    return Parsed(
+        "".join(event.text for event in events if isinstance(event, Text)),
+        "".join(event.text for event in events if isinstance(event, Thought)),
+        tuple(event.call for event in ready),
+        tuple(event for event in events if isinstance(event, Unreadable)),
+        tuple(sorted({repair for event in ready for repair in event.repairs})),
+    )
+
+
+def parse_content(raw: str, tools: Iterable[Tool] = (), formats: Sequence[str] = CHAIN) -> tuple[tuple[Call, ...], str, bool]:
+    """The calls, the text without them and without reasoning, and whether any call had to be found in the text.
+
+    The formats are tried in order and the first that finds a call is taken. A call without an id gets `NAME_INDEX`.
+    """
+    tools = tuple(tools)
+    read = [parse(format_named(name), raw, tools) for name in formats]
+    best = next((parsed for parsed in read if parsed.calls), read[0])
+    calls = tuple(
+        Call(call.name, call.arguments, call.id or f"{call.name}_{index}", call.text) for index, call in enumerate(best.calls)
+    )
+    return calls, best.content.strip(), bool(calls)

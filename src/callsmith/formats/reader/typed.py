@@ -1,0 +1,222 @@
+"""What a schema says about a value written as plain text: its types, and the JSON it then stands for."""
+
+import ast
+import json
+import re
+from collections.abc import Iterable, Mapping
+from json.encoder import encode_basestring
+from typing import Any, cast
+
+from callsmith.core.lenient_schema import json_types
+from callsmith.core.schema import pointer, subschemas
+from callsmith.core.values import Schema
+
+NUMBER = re.compile(r"-?(0|[1-9]\d*)(\.\d+)?([eE][+-]?\d+)?", re.ASCII)  # the digits of other scripts are none in JSON
+LOOSE_NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?", re.ASCII)  # as programming languages write it
+ATOMS = {"true": "true", "false": "false", "null": "null", "True": "true", "False": "false", "None": "null"}
+SCALARS: dict[type, str] = {
+    str: "string",
+    bool: "boolean",
+    int: "integer",
+    float: "number",
+    type(None): "null",
+    list: "array",
+    dict: "object",
+}
+ANYTHING = frozenset({"string", "number", "integer", "boolean", "null", "array", "object"})
+
+
+def quoted(text: str) -> str:
+    """The text as a JSON string."""
+    return encode_basestring(text)
+
+
+def loaded(text: str) -> Any:
+    """What a JSON text says; None where it is no JSON, or more than Python reads, as an integer of thousands of digits is."""
+    try:
+        return json.loads(text, strict=False)
+    except (ValueError, RecursionError):
+        return None
+
+
+def resolve(root: Schema, schema: Any) -> Schema:
+    """The schema a local `$ref` leads to. What leads nowhere says nothing."""
+    for _ in range(16):
+        found: Schema = cast(Schema, schema) if isinstance(schema, Mapping) else {}
+        if "$ref" not in found:
+            return found
+        schema, _ = located(root, str(found["$ref"])) or ({}, "")
+    return {}
+
+
+def located(root: Schema, reference: str) -> tuple[Any, str] | None:
+    """What a reference leads to, and where that stands: by pointer, by `$anchor` or by `$id`. None: nowhere within the schema."""
+    base, _, fragment = reference.partition("#")
+    found: Any = root
+    steps: list[str] = []
+    anchor = "" if fragment.startswith("/") else fragment
+    for sought in ((base, ""), ("", anchor)):
+        if any(sought):
+            named = _named(found, *sought)
+            if named is None:
+                return None
+            steps, found = [*steps, *named[0]], named[1]
+    for step in _unescaped(fragment.removeprefix(anchor)).split("/")[1:]:
+        name = step.replace("~1", "/").replace("~0", "~")
+        if isinstance(found, Mapping) and name in found:
+            found = cast(Schema, found)[name]
+        elif isinstance(found, list) and name.isdigit() and int(name) < len(cast(list[Any], found)):
+            found = cast(list[Any], found)[int(name)]
+        else:
+            return None
+        steps.append(name)
+    return found, "#" + pointer(steps)
+
+
+def _named(root: Schema, base: str, anchor: str) -> tuple[list[str], Schema] | None:
+    """The schema of this `$id`, or the one of this anchor."""
+    for tokens, inner in subschemas(root):
+        identity = str(inner.get("$id", ""))
+        named = identity.rstrip("#") == base or identity.rpartition("/")[2] == base if base else identity == f"#{anchor}"
+        if named or (not base and anchor in (inner.get("$anchor"), inner.get("$dynamicAnchor"))):
+            return [str(token) for token in tokens], inner
+    return None
+
+
+def _unescaped(fragment: str) -> str:
+    """Percent escapes as what they stand for."""
+    coded = re.sub(rb"%([0-9a-fA-F]{2})", lambda found: bytes([int(found[1], 16)]), fragment.encode())
+    return coded.decode("utf-8", "replace")
+
+
+def types_of(root: Schema, schema: Any, depth: int = 0) -> frozenset[str]:
+    """The JSON types a schema allows; all of them where it says nothing."""
+    found = resolve(root, schema)
+    named = json_types(found)
+    allowed: set[str] = set(ANYTHING)
+    if named is not None:
+        allowed = set(named) & ANYTHING
+    elif "enum" not in found and "const" not in found:
+        if "properties" in found or "additionalProperties" in found:
+            allowed = {"object"}
+        elif "items" in found or "prefixItems" in found:
+            allowed = {"array"}
+    if "enum" in found or "const" in found:
+        values = found.get("enum", [found.get("const")])
+        kinds = {SCALARS[type(value)] for value in values if type(value) in SCALARS}
+        allowed = both(allowed, kinds) if named is not None else kinds
+    for keyword in ("anyOf", "oneOf", "allOf") if depth < 8 else ():
+        if isinstance(found.get(keyword), list) and found[keyword]:
+            inner = [types_of(root, one, depth + 1) for one in found[keyword]]
+            for kinds in inner if keyword == "allOf" else [frozenset[str]().union(*inner)]:
+                allowed = both(allowed, kinds)
+    return frozenset(allowed) or ANYTHING
+
+
+def both(one: Iterable[str], other: Iterable[str]) -> set[str]:
+    """The types in both. An integer is a number too."""
+    first, second = set(one), set(other)
+    integer = (
+        {"integer"} if ("number" in first and "integer" in second) or ("integer" in first and "number" in second) else set[str]()
+    )
+    return first & second | integer
+
+
+def property_of(root: Schema, schema: Any, key: str, depth: int = 0) -> Schema:
+    """The schema of one property, also where an alternative declares it; what is not declared says nothing."""
+    found = resolve(root, schema)
+    declared = found.get("properties")
+    if isinstance(declared, Mapping) and key in declared:
+        return resolve(root, declared[key])
+    for one in alternatives(found) if depth < 8 else ():
+        if inner := property_of(root, one, key, depth + 1):
+            return inner
+    return resolve(root, found.get("additionalProperties"))
+
+
+def items_of(root: Schema, schema: Any, depth: int = 0) -> Schema:
+    """The schema of an array's items, also where an alternative declares it."""
+    found = resolve(root, schema)
+    if "items" in found:
+        return resolve(root, found["items"])
+    for one in alternatives(found) if depth < 8 else ():
+        if inner := items_of(root, one, depth + 1):
+            return inner
+    return {}
+
+
+def alternatives(schema: Schema) -> list[Any]:
+    """The schemas a schema is put together from."""
+    lists = (schema.get(keyword) for keyword in ("anyOf", "oneOf", "allOf"))
+    return [one for found in lists if isinstance(found, list) for one in cast(list[Any], found)]
+
+
+def typed(text: str, types: frozenset[str]) -> str:
+    """Plain text as JSON text of one of the types, where that loses nothing; otherwise as the string it is."""
+    bare = text.strip()
+    if "null" in types and bare in ("null", "None"):
+        return "null"
+    if "boolean" in types and bare.lower() in ("true", "false"):
+        return bare.lower()
+    if types & {"integer", "number"} and (number := _number(bare, types)):
+        return number
+    if types & {"array", "object"} and bare[:1] in ("[", "{"):
+        return _structure(bare, types) or quoted(text)
+    if "string" not in types and len(bare) > 1 and bare[0] == bare[-1] == '"' and types & {"integer", "number", "boolean"}:
+        return typed(bare[1:-1], types)
+    return quoted(text)
+
+
+def _number(text: str, types: frozenset[str]) -> str | None:
+    """The text as a number the types allow. `+5`, `.5` and `007` are numbers only where no string is allowed."""
+    if NUMBER.fullmatch(text) and ("number" in types or text.lstrip("-").isdigit()):
+        return text
+    if not (NUMBER if "string" in types else LOOSE_NUMBER).fullmatch(text):
+        return None
+    if text.lstrip("+-").isdigit():
+        return "-" * text.startswith("-") + (text.lstrip("+-0") or "0")
+    value = float(text)
+    if value.is_integer() and abs(value) < 2**53 and "number" not in types:
+        return str(int(value))
+    return repr(value) if "number" in types and abs(value) != float("inf") else None
+
+
+def _structure(text: str, types: frozenset[str]) -> str | None:
+    value = loaded(text)
+    if value is None:
+        value = _python_or_escaped(text)
+    if SCALARS.get(type(cast(object, value))) not in types:
+        return None
+    try:
+        return json.dumps(value, ensure_ascii=False)
+    except (TypeError, ValueError, RecursionError):
+        return None
+
+
+def _python_or_escaped(text: str) -> Any:
+    """A Python literal, or JSON that was escaped once too often; None if it is neither."""
+    try:
+        return ast.literal_eval(text)
+    except (ValueError, TypeError, SyntaxError, RecursionError, MemoryError):
+        return loaded(loaded(f'"{text}"') or "")
+
+
+def atom(text: str) -> str:
+    """A bare word of a notation as JSON text: a number, true, None, …; anything else is a string without its quotes."""
+    if text in ATOMS:
+        return ATOMS[text]
+    if NUMBER.fullmatch(text):
+        return text
+    try:
+        return str(int(text.replace("_", ""), 0)) if text[:1].isdigit() else repr(_finite(text))
+    except ValueError:
+        return quoted(text)
+
+
+def _finite(text: str) -> float:
+    if text[:1] not in "+-.0123456789":
+        raise ValueError(text)
+    value = float(text)
+    if value != value or value in (float("inf"), float("-inf")):
+        raise ValueError(text)
+    return value

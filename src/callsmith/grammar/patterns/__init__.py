@@ -1,0 +1,1 @@
+"""Regular expressions: parsed, printed, and combined as finite automata."""

@@ -1,0 +1,1 @@
+"""Grammars in the languages that engines take: Lark, GBNF, request fields of other servers."""

@@ -1,0 +1,355 @@
+r"""Grammar → GBNF, the grammar language of llama.cpp; xgrammar reads the same text.
+
+    root ::= "<tool_call>\n{\"name\": \"now\", \"arguments\": " j0 "}\n</tool_call>"
+
+Special tokens are named by id (`<[151657]>`) where the tokenizer's are given. Other than in Lark, text may still spell one: there
+is no character rule that a token with the same letters does not satisfy. So a text that a special token ends may not contain its
+letters either, and inside JSON strings a special token counts as its letters.
+"""
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import assert_never
+
+from callsmith.core.errors import UnsupportedSchema, UsageError
+from callsmith.grammar.nodes import Alt, Free, Grammar, JsonValue, Lit, Many, Node, Own, Pattern, Record, Ref, Seq, Until
+from callsmith.grammar.patterns.automaton import Automaton, TooLarge, compiled
+from callsmith.grammar.patterns.regex import (
+    ALL,
+    ANYTHING,
+    SPACE,
+    Anchor,
+    Cat,
+    Irregular,
+    Or,
+    Ranges,
+    Regex,
+    Repeat,
+    Set,
+    chars,
+    class_text,
+    count_text,
+    literal,
+    loops_on_nothing,
+    parse,
+    union,
+    unparse,
+    whole,
+)
+from callsmith.grammar.schema.normal_form import Never, Simple
+from callsmith.grammar.targets.json_nodes import json_nodes
+from callsmith.grammar.targets.json_objects import Members
+from callsmith.grammar.values import Rules
+
+ROOT = "root"
+_AT_ONCE = 500  # llama.cpp takes no more than 2000 repetitions, and forgets an upper bound beyond that
+_WHITE = union(SPACE, ((0x1C, 0x1F), (0x85, 0x85)))  # all that counts as white space in front of a value
+_WORDS = 20_000  # states for texts without certain words: one for each letter of them
+
+
+@dataclass(frozen=True, slots=True)
+class Gbnf:
+    """A grammar as text; its first rule is `root`. `unenforced` is what it leaves to the validation after generation."""
+
+    text: str
+    unenforced: tuple[tuple[str, str], ...] = ()
+
+
+def to_gbnf(grammar: Grammar, specials: Mapping[str, int] | None = None) -> Gbnf:
+    """The grammar as text. `specials` maps the text of each special token to its id; without them all is plain text."""
+    rules = Rules()
+    rules.nodes.update(grammar.rules)
+    lowering = _Lowering(rules, specials or {})
+    start = lowering.node(grammar.start)
+    nodes = {name: lowering.node(node) for name, node in list(rules.nodes.items())}
+    nodes = {**rules.nodes, **nodes}
+    text = _Emitter(specials or {}).emit(*_productive(start, nodes, rules.reason))
+    return Gbnf(text, tuple(dict.fromkeys((*grammar.unenforced, *rules.left))))
+
+
+class _Lowering:
+    """Rewrites what GBNF has no word for: JSON values, and text without certain words."""
+
+    def __init__(self, rules: Rules, specials: Mapping[str, int]) -> None:
+        self.rules, self.specials = rules, specials
+        self._made: dict[Until | Free, Node] = {}
+        self._values: dict[str, Node] = {}
+
+    def node(self, node: Node) -> Node:
+        match node:
+            case Lit() | Ref():
+                return node
+            case Seq():
+                return Seq(tuple(map(self.node, node.items)))
+            case Alt():
+                return Alt(tuple(map(self.node, node.items)))
+            case Many():
+                return Many(self.node(node.item), node.least, node.most)
+            case Pattern():
+                return self.pattern(node)
+            case Record():
+                return self.record(node)
+            case JsonValue():
+                if (known := repr(node)) not in self._values:
+                    self._values[known] = json_nodes(node, self.rules)
+                return self._values[known]
+            case Until() | Free():
+                if node not in self._made:
+                    self._made[node] = self.text(node)
+                return self._made[node]
+            case Own():
+                raise UsageError("a grammar of one's own is written in Lark, which GBNF cannot hold", field="response_format")
+
+    def record(self, node: Record) -> Node:
+        declared = {str(place): self.node(item) for place, item in enumerate(node.items)}
+        required = [name for name, needed in zip(declared, node.required, strict=True) if needed]
+        return Members(declared, (), Lit(node.separator), self.rules).node(Simple({"required": required}, "#"))
+
+    def pattern(self, node: Pattern) -> Node:
+        try:
+            tree = parse(node.regex)
+            if not loops_on_nothing(tree):
+                return node
+            return compiled(tree).rules(self.rules)
+        except (Irregular, TooLarge) as error:
+            raise UsageError(f"the expression {node.regex!r} cannot be written as GBNF: {error}") from None
+
+    def text(self, node: Until | Free) -> Node:
+        if isinstance(node, Free):
+            return _without(node.stops).rules(self.rules) if node.stops else Pattern(unparse(ANYTHING))
+        special = next((text for text in self.specials if text in node.close), None)
+        if special is not None:
+            made = _without((node.close, *node.without))
+        else:
+            made = compiled(Cat((ANYTHING, literal(node.close))), _WORDS).shortest()
+            made = made & _without(node.without) if node.without else made
+        if node.unlike:
+            made -= compiled(Cat((Repeat(Set(_WHITE)), Set(chars(node.unlike)), ANYTHING)))
+        body = made.rules(self.rules)
+        return body if special is None else Seq((body, Lit(node.close)))
+
+
+def _without(words: Iterable[str]) -> Automaton:
+    """Any text in which none of these occurs."""
+    found = Cat((ANYTHING, Or(tuple(map(literal, words))), ANYTHING))
+    return compiled(ANYTHING) - compiled(found, _WORDS)
+
+
+# --- only what can come to an end ---------------------------------------------------------------------------------------------
+
+
+def _productive(start: Node, rules: Mapping[str, Node], reason: Never | None) -> tuple[Node, dict[str, Node]]:
+    """Without alternatives that never end, and without rules that nothing refers to."""
+    users: dict[str, list[str]] = {}
+    for name, node in rules.items():
+        for used in set(_references(node)):
+            users.setdefault(used, []).append(name)
+    good: set[str] = set()
+    todo = list(rules)
+    while todo:
+        name = todo.pop()
+        if name not in good and _ends(rules[name], good):
+            good.add(name)
+            todo += users.get(name, ())
+    if not _ends(start, good):
+        reason = reason or Never("#", "$ref", "none is ever complete")
+        raise UnsupportedSchema(reason.path, reason.keyword, f"no value fits: {reason.why}")
+    kept: dict[str, Node] = {}
+    first = _pruned(start, good)
+    todo = _references(first)
+    while todo:
+        name = todo.pop()
+        if name not in kept:
+            kept[name] = _pruned(rules[name], good)
+            todo += _references(kept[name])
+    return first, kept
+
+
+def _ends(node: Node, good: set[str]) -> bool:
+    match node:
+        case Seq():
+            return all(_ends(item, good) for item in node.items)
+        case Alt():
+            return any(_ends(item, good) for item in node.items)
+        case Many():
+            return node.least == 0 or _ends(node.item, good)
+        case Ref():
+            return node.name in good
+        case _:
+            return True
+
+
+def _pruned(node: Node, good: set[str]) -> Node:
+    match node:
+        case Seq():
+            return Seq(tuple(_pruned(item, good) for item in node.items))
+        case Alt():
+            return Alt(tuple(_pruned(item, good) for item in node.items if _ends(item, good)))
+        case Many():
+            return Many(_pruned(node.item, good), node.least, node.most) if _ends(node.item, good) else Seq(())
+        case _:
+            return node
+
+
+def _references(node: Node) -> list[str]:
+    match node:
+        case Ref():
+            return [node.name]
+        case Seq() | Alt():
+            return [name for item in node.items for name in _references(item)]
+        case Many():
+            return _references(node.item)
+        case _:
+            return []
+
+
+# --- text ---------------------------------------------------------------------------------------------------------------------
+
+
+class _Emitter:
+    """Every method gives a sequence as text; alternatives in brackets; nothing as the empty text."""
+
+    def __init__(self, specials: Mapping[str, int]) -> None:
+        self.specials = specials
+        longest_first = sorted(specials, key=len, reverse=True)
+        self.special = re.compile("(" + "|".join(map(re.escape, longest_first)) + ")") if specials else None
+        self.names: dict[str, str] = {}
+        self.lines: dict[str, str] = {}  # body → name, for the rules made here
+        self.trees: dict[str, str] = {}
+
+    def emit(self, start: Node, rules: Mapping[str, Node]) -> str:
+        taken = {ROOT}
+        for name in rules:
+            plain = re.sub("[^a-zA-Z0-9-]+", "-", name)
+            self.names[name] = plain if plain not in taken else f"{plain}-{len(self.names)}"
+            taken.add(self.names[name])
+        written = [f"{ROOT} ::= {self.body(start)}"]
+        written += [f"{self.names[name]} ::= {self.body(node)}" for name, node in rules.items()]
+        return "\n".join((*written, *(f"{name} ::= {body}" for body, name in self.lines.items()))) + "\n"
+
+    def body(self, node: Node) -> str:
+        """A node as a rule's right-hand side; what may be empty comes last, for some readers want it there."""
+        if isinstance(node, Alt):
+            return _either(self.node(item) for item in node.items)
+        return self.node(node) or '""'
+
+    def made(self, body: str) -> str:
+        return self.lines.setdefault(body, f"x{len(self.lines)}")
+
+    def node(self, node: Node) -> str:
+        match node:
+            case Lit():
+                return self.literal(node.text)
+            case Seq():
+                return " ".join(filter(None, map(self.node, node.items)))
+            case Alt():
+                return _grouped([self.node(item) for item in node.items])
+            case Many():
+                return self.repeated(self.node(node.item), node.least, node.most)
+            case Ref():
+                return self.names[node.name]
+            case Pattern():
+                if node.regex not in self.trees:
+                    self.trees[node.regex] = self.tree(parse(node.regex))
+                return self.trees[node.regex]
+            case JsonValue() | Record() | Until() | Free() | Own():
+                raise AssertionError(f"{node} has been rewritten")
+
+    def literal(self, text: str) -> str:
+        pieces = self.special.split(text) if self.special else [text]
+        return " ".join(f"<[{self.specials[one]}]>" if one in self.specials else _quoted(one) for one in pieces if one)
+
+    def tree(self, tree: Regex) -> str:
+        match tree:
+            case Set():
+                return _class(tree.ranges)
+            case Cat():
+                out: list[str] = []
+                letters = ""
+                for item in tree.items:
+                    if isinstance(item, Set) and len(item.ranges) == 1 and item.ranges[0][0] == item.ranges[0][1]:
+                        letters += chr(item.ranges[0][0])
+                        continue
+                    out += [_quoted(letters)] if letters else []
+                    out, letters = [*out, self.tree(item)], ""
+                return " ".join(filter(None, (*out, _quoted(letters) if letters else "")))
+            case Or():
+                return _grouped([self.tree(item) for item in tree.items])
+            case Repeat():
+                return self.repeated(self.tree(tree.item), tree.least, tree.most)
+            case Anchor():
+                return self.tree(whole(tree))
+            case _:
+                assert_never(tree)
+
+    def repeated(self, item: str, least: int, most: int | None) -> str:
+        """Repetitions; many of them in steps, for the engine counts only so far."""
+        if not item or most == 0:
+            return ""
+        if not _SIMPLE.fullmatch(item):
+            item = self.made(item[1:-1] if item.startswith("(") and _closes_last(item) else item)
+        if (most or least) <= _AT_ONCE:
+            return item + count_text(least, most)
+        step = self.made(item + count_text(_AT_ONCE, _AT_ONCE))
+        out: list[str] = []
+        if least:
+            steps, rest = divmod(least, _AT_ONCE)
+            out += [self.repeated(step, steps, steps), self.repeated(item, rest, rest)]
+        if most is None:
+            out.append(item + "*")
+        elif (optional := most - least) <= _AT_ONCE:
+            out.append(self.repeated(item, 0, optional))
+        else:
+            steps, rest = divmod(optional, _AT_ONCE)
+            out.append(self.repeated(step, 0, steps - 1))
+            out += [self.repeated(item, 0, _AT_ONCE), self.repeated(item, 0, rest)]
+        return " ".join(filter(None, out))
+
+
+_SIMPLE = re.compile(r'[a-zA-Z0-9-]+|\[(\\.|[^\]\\])*\]|"(\\.|[^"\\])*"|\.')
+
+
+def _closes_last(text: str) -> bool:
+    """Whether the bracket that opens at the beginning closes at the end: made by `_grouped`, and nothing behind it."""
+    depth = 0
+    for found in re.finditer(r'"(\\.|[^"\\])*"|\[(\\.|[^\]\\])*\]|[()]', text):
+        depth += {"(": 1, ")": -1}.get(found[0], 0)
+        if depth == 0 and found[0] == ")":
+            return found.end() == len(text)
+    return False
+
+
+def _either(ways: Iterable[str]) -> str:
+    listed = list(dict.fromkeys(ways))
+    return " | ".join((*filter(None, listed), *(['""'] if "" in listed else [])))
+
+
+def _grouped(ways: list[str]) -> str:
+    distinct = list(dict.fromkeys(ways))
+    return distinct[0] if len(distinct) == 1 else f"({_either(distinct)})"
+
+
+def _class(ranges: Ranges) -> str:
+    if ranges == ALL:
+        return "."
+    text = class_text(ranges, _escape)
+    return text if text.startswith("[") and len(text) > 1 else _quoted(chr(ranges[0][0])) if ranges else "[]"
+
+
+def _quoted(text: str) -> str:
+    return '"' + "".join(_escape(ord(char), inside='"\\') for char in text) + '"'
+
+
+def _escape(code: int, inside: str = '\\[]-"^') -> str:
+    char = chr(code)
+    named = {"\n": "\\n", "\r": "\\r", "\t": "\\t"}.get(char)
+    if named:
+        return named
+    if char == "^" and "^" in inside:
+        return "\\x5E"
+    if char in inside:
+        return "\\" + char
+    if char.isprintable():
+        return char
+    return f"\\x{code:02X}" if code < 0x80 else f"\\u{code:04X}" if code < 0x10000 else f"\\U{code:08X}"

@@ -1,0 +1,1 @@
+"""Model weights: the catalogue, and how files are found, fetched and verified."""

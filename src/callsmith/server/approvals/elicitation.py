@@ -1,0 +1,61 @@
+"""What MCP servers ask a person in the middle of a call: kept with the approvals, and answered there.
+
+POST /v1/approvals/ask_1f…   {"approve": true, "arguments": {"color": "red"}}
+"""
+
+import asyncio
+import time
+from contextlib import suppress
+from dataclasses import dataclass
+from uuid import uuid4
+
+from callsmith.core.approval import Approved, Denied
+from callsmith.core.values import Call
+from callsmith.server.approvals.approvals import LOOK, Approval, Approvals
+from callsmith.server.store import Store
+from callsmith.server.tools.tool_selection import MCP
+from callsmith.tools.mcp.elicitation import Question, Reply
+
+
+@dataclass(frozen=True, slots=True)
+class Questions:
+    """Who asks on behalf of MCP servers. A question is open for so many seconds, and no longer than its call."""
+
+    store: Store
+    seconds: float
+
+    async def ask(self, question: Question) -> Reply:
+        """The answer, once somebody has given it."""
+        approvals, now = Approvals(self.store, question.subject, self.seconds), time.time()
+        asked = Approval(
+            f"ask_{uuid4().hex[:24]}",
+            "",
+            question.call or Call(question.server),
+            MCP + question.server,
+            question.message,
+            now,
+            now + self.seconds,
+            asks={"schema": None if question.schema is None else dict(question.schema), "url": question.url or None},
+        )
+        await approvals.keep(asked)
+        try:
+            return await self._answer(approvals, asked)
+        except asyncio.CancelledError:
+            with suppress(asyncio.CancelledError):  # nobody waits for the answer any more
+                await approvals.withdraw(asked.id)
+            raise
+
+    async def _answer(self, approvals: Approvals, asked: Approval) -> Reply:
+        while time.time() < asked.expires:
+            await asyncio.sleep(LOOK)
+            found = (await approvals.get(asked.id)).get(asked.id)
+            if found is None:
+                break
+            match found.decision:
+                case Approved(arguments):
+                    return Reply("accept", arguments or {})
+                case Denied():
+                    return Reply("decline")
+                case None:
+                    pass
+        return Reply("cancel")

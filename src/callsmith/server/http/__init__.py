@@ -1,0 +1,1 @@
+"""HTTP: request bodies, streams, request context, keys, limits, errors."""

@@ -1,0 +1,51 @@
+"""Logs as lines, for people or as JSON. Every line of a request bears its id."""
+
+import json
+import logging
+import sys
+
+from callsmith.core.values import Json
+from callsmith.server.http.request_context import ACCESS, current
+from callsmith.server.settings import Log
+
+
+class Lines(logging.Formatter):
+    """Records as single lines: `2026-11-15T06:00:00+0000 INFO callsmith.access request status=200 … request_id=req_1`."""
+
+    def __init__(self, *, as_json: bool) -> None:
+        super().__init__(datefmt="%Y-%m-%dT%H:%M:%S%z")
+        self._as_json = as_json
+
+    def format(self, record: logging.LogRecord) -> str:
+        fields: dict[str, Json] = {
+            "time": self.formatTime(record, self.datefmt),
+            "level": record.levelname,
+            "logger": record.name,
+            "message": record.getMessage(),
+            **getattr(record, "fields", {}),
+        }
+        if exchange := current():
+            fields["request_id"] = exchange.id
+        if record.exc_info:
+            fields["exception"] = self.formatException(record.exc_info)
+        if self._as_json:
+            return json.dumps(fields, ensure_ascii=False, default=str)
+        trace = fields.pop("exception", "")
+        head = " ".join(str(fields.pop(name)) for name in ("time", "level", "logger", "message"))
+        line = " ".join([head, *(f"{name}={_plain(str(value))}" for name, value in fields.items())])
+        return f"{line}\n{trace}" if trace else line
+
+
+def _plain(text: str) -> str:
+    """Text that stays on its line, and is seen to end."""
+    return text if text.isprintable() and " " not in text else json.dumps(text)
+
+
+def set_up(log: Log) -> None:
+    """Log to standard error: warnings, and requests if they are wanted."""
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(Lines(as_json=log.format == "json"))
+    root = logging.getLogger()
+    root.handlers = [handler]
+    root.setLevel(logging.WARNING)
+    ACCESS.setLevel(logging.INFO if log.access else logging.WARNING)

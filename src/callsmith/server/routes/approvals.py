@@ -1,0 +1,158 @@
+"""`/v1/approvals`: the calls that wait for a person's word, and where it is given.
+
+    GET  /v1/approvals?status=pending            (also: limit, after, order; status=all for all of them)
+    GET  /v1/approvals/confirm_1f…
+    POST /v1/approvals/confirm_1f…   {"approve": true, "arguments": {…}, "remember": true}
+                                     {"approve": false, "reason": "Too expensive."}
+
+The word given, the run goes on: to its end, whether or not whoever gave it waits for that, and what the model then says stands
+under `answer`. Where somebody waits for the word in a stream, it goes on there and `answer` is null.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator
+from typing import get_args
+
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from callsmith.core.approval import Approved, Decision, Denied
+from callsmith.core.closing import closing
+from callsmith.core.errors import CallsmithError
+from callsmith.core.events import CallReady, ConfirmationNeeded, Stopped, Text, Thought, Unreadable
+from callsmith.core.values import Json
+from callsmith.server.approvals.approvals import LOOK, Answered, Approval, Approvals, Status, write_view
+from callsmith.server.http.body_reader import Bodies
+from callsmith.server.http.pagination import page
+from callsmith.server.http.streams import JsonResponse
+from callsmith.server.service import Service
+from callsmith.server.tools.one_answer import Shown
+from callsmith.wire.extensions import write_happening
+from callsmith.wire.fields import Fields
+from callsmith.wire.openai.common import write_error, write_failure, write_usage
+
+PATH = "/v1/approvals"
+_STATUSES = (*get_args(Status), "all")
+
+
+def routes(service: Service) -> list[Route]:
+    """The routes."""
+    endpoints = _Endpoints(service)
+    return [
+        Route(PATH, endpoints.list, methods=["GET"]),
+        Route(f"{PATH}/{{id}}", endpoints.retrieve, methods=["GET"]),
+        Route(f"{PATH}/{{id}}", endpoints.answer, methods=["POST"]),
+    ]
+
+
+class _Endpoints:
+    """The endpoints, and the runs that go on."""
+
+    def __init__(self, service: Service) -> None:
+        self._service = service
+        self._bodies = Bodies(service.settings.largest_body)
+        self._running: set[asyncio.Task[Json]] = set()  # an event loop does not keep its tasks alive by itself
+
+    async def list(self, request: Request) -> Response:
+        wanted = request.query_params.get("status", "pending")
+        if wanted not in _STATUSES:
+            raise Fields({}).wrong("status", f"{wanted!r} is none of {', '.join(_STATUSES)}")
+        views = [write_view(one) for one in await self._service.approvals().all()]
+        return JsonResponse(page([view for view in views if wanted in (view["status"], "all")], request))
+
+    async def retrieve(self, request: Request) -> Response:
+        found = await self._service.approvals().get(request.path_params["id"])
+        return _view(found[request.path_params["id"]]) if found else _nothing(request)
+
+    async def answer(self, request: Request) -> Response:
+        decision = _read_decision(Fields.of(await self._bodies.read(request), ""))
+        approvals, id = self._service.approvals(), request.path_params["id"]
+        found = (await approvals.get(id)).get(id)
+        if found is None:
+            return _nothing(request)
+        paused = await approvals.paused(found.run)
+        if paused is not None:
+            self._service.model(paused.model)  # if it is not there any more, nothing is decided
+        decided = await _decide(approvals, found, decision)
+        if not found.run:  # a question in the middle of a call: whoever asked it is waiting
+            return _view(decided, answer=None)
+        going_on = asyncio.create_task(self._go_on(approvals, id))
+        self._running.add(going_on)
+        going_on.add_done_callback(self._running.discard)
+        said = await asyncio.shield(going_on)
+        return _view((await approvals.get(id))[id], answer=said)
+
+    async def _go_on(self, approvals: Approvals, id: str) -> Json:
+        """What the model says now that it is decided; None where somebody else goes on with the run."""
+        while True:
+            found = (await approvals.get(id))[id]
+            async with approvals.held(found.run) as held:
+                if held and (await approvals.get(id))[id].run == found.run:
+                    paused = await approvals.paused(found.run)
+                    if paused is None or all(one.id != id for one in paused.saved.pending):
+                        return None
+                    return await _said(self._service.resumed(paused))
+            if found.result is not None or found.status == "running":
+                return None
+            await asyncio.sleep(LOOK)
+
+
+async def _decide(approvals: Approvals, found: Approval, decision: Decision) -> Approval:
+    """Enter the decision. The same once more is welcome where whoever was to go on from the first is gone."""
+    if type(found.decision) is type(decision) and await approvals.abandoned(found):
+        return found
+    try:
+        return await approvals.decide(found, decision)
+    except Answered as error:
+        raise HTTPException(409, str(error)) from None
+
+
+async def _said(events: AsyncIterator[Shown]) -> Json:
+    texts, thoughts, reason, usage = list[str](), list[str](), "stop", None
+    calls, waiting = list[Json](), list[Json]()
+    try:
+        async with closing(events):
+            async for event in events:
+                match event:
+                    case Text(text) | Unreadable(text):
+                        texts.append(text)
+                    case Thought(text):
+                        thoughts.append(text)
+                    case CallReady(call=call):
+                        calls.append({"id": call.id, "name": call.name, "arguments": dict(call.arguments)})
+                    case ConfirmationNeeded():
+                        waiting.append(write_happening(event))
+                    case Stopped():
+                        reason, usage = event.reason, write_usage(event.usage)
+                    case _:
+                        pass
+    except CallsmithError as error:  # what was decided has been done all the same
+        return write_error(error).body
+    return {
+        "text": "".join(texts),
+        "reasoning": "".join(thoughts) or None,
+        "approvals": waiting,
+        "calls": calls,
+        "stop_reason": "confirmation" if waiting else reason,
+        "usage": usage,
+    }
+
+
+def _read_decision(fields: Fields) -> Decision:
+    approve, arguments = fields.flag("approve"), fields.object("arguments")
+    if approve is None:
+        raise fields.wrong("approve", "is required: true or false")
+    if approve:
+        return Approved(None if arguments is None else arguments.data, fields.flag("remember") or False)
+    return Denied(fields.text("reason") or "")
+
+
+def _view(approval: Approval, **more: Json) -> Response:
+    return JsonResponse({**write_view(approval), **more})
+
+
+def _nothing(request: Request) -> Response:
+    failure = write_failure(404, f"there is no approval {request.path_params['id']!r}")
+    return JsonResponse(failure.body, status_code=failure.status)

@@ -1,0 +1,79 @@
+"""For whoever watches over the server: `/health`, `/ready` and `/metrics`."""
+
+import asyncio
+from collections import Counter
+from dataclasses import asdict
+from typing import Protocol, runtime_checkable
+
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from callsmith.core.ports import Model, Toolset
+from callsmith.core.values import Json
+from callsmith.server.http.request_context import caller
+from callsmith.server.http.shutdown import LEAVING
+from callsmith.server.http.streams import JsonResponse
+from callsmith.server.routes.metrics import exposition
+from callsmith.server.service import Service
+from callsmith.tools.mcp import McpHost, Status
+
+_PATIENCE = 2.0  # seconds tools may take to say that they are there
+
+
+@runtime_checkable
+class Loads(Protocol):
+    """A model that is not there at once."""
+
+    @property
+    def ready(self) -> bool: ...
+
+
+def routes(service: Service, mcp: McpHost | None = None) -> list[Route]:
+    """The routes for watchers. Ready is more than alive: every model is there, and the server is not about to leave."""
+
+    async def health(request: Request) -> Response:
+        models = {name: "ready" if _is_ready(model) else "loading" for name, model in service.models.items()}
+        tools = await _tools(service.tools)
+        servers = mcp.status() if mcp else ()
+        well = "error" not in tools and all(state == "ready" for state in models.values())
+        status = "ok" if well and all(one.state != "failed" for one in servers) else "degraded"
+        if service.settings.keys and not caller():
+            return JsonResponse({"status": status})
+        told: dict[str, Json] = {"status": status, "models": models, "tools": tools, "answering": service.door.inside}
+        return JsonResponse({**told, "mcp": {one.name: _told(one) for one in servers}} if mcp else told)
+
+    async def ready(request: Request) -> Response:
+        if request.scope.get(LEAVING):
+            return JsonResponse({"ready": False, "why": "the server is shutting down"}, status_code=503)
+        loading = [name for name, model in service.models.items() if not _is_ready(model)]
+        if loading:
+            return JsonResponse({"ready": False, "why": f"loading: {', '.join(loading)}"}, status_code=503)
+        return JsonResponse({"ready": True})
+
+    async def metrics(request: Request) -> Response:
+        content, kind = exposition(service.trace.counters(), request.headers.get("accept", ""))
+        return Response(content, headers={"content-type": kind})
+
+    return [Route("/health", health), Route("/ready", ready), Route("/metrics", metrics)]
+
+
+def _told(status: Status) -> dict[str, Json]:
+    """How an MCP server is, without what is empty."""
+    return {name: value for name, value in asdict(status).items() if name != "name" and value not in ("", ())}
+
+
+def _is_ready(model: Model) -> bool:
+    return model.ready if isinstance(model, Loads) else True
+
+
+async def _tools(tools: Toolset | None) -> dict[str, Json]:
+    """How many tools there are, by where they come from; or what is wrong."""
+    if tools is None:
+        return {}
+    try:
+        async with asyncio.timeout(_PATIENCE):
+            known = await tools.tools()
+    except Exception as error:  # whatever a source of tools does wrong, the server lives
+        return {"error": type(error).__name__}
+    return dict(Counter(tool.source or "functions" for tool in known))

@@ -1,0 +1,74 @@
+"""Metrics in Prometheus' text format: what a trace has counted. Nothing is registered anywhere."""
+
+from collections.abc import Iterable, Iterator
+from itertools import accumulate
+
+from prometheus_client import CollectorRegistry
+from prometheus_client.core import CounterMetricFamily, HistogramMetricFamily, Metric
+from prometheus_client.exposition import choose_encoder
+from prometheus_client.registry import Collector
+
+from callsmith.runtime.telemetry.trace import BOUNDS, Counters, Histogram
+
+
+def exposition(counters: Counters, accept: str = "") -> tuple[bytes, str]:
+    """The metrics and their content type: `exposition(service.trace.counters(), request.headers.get("accept", ""))`."""
+    encode, content_type = choose_encoder(accept)
+    registry = CollectorRegistry(auto_describe=False)
+    registry.register(_Counted(counters))
+    return encode(registry), content_type
+
+
+class _Counted(Collector):
+    """The counters, as a registry asks for them."""
+
+    def __init__(self, counters: Counters) -> None:
+        self._counters = counters
+
+    def collect(self) -> Iterable[Metric]:
+        yield from _of_models(self._counters)
+        yield from _of_tools(self._counters)
+
+
+def _of_models(counters: Counters) -> Iterator[Metric]:
+    turns = CounterMetricFamily("callsmith_turns", "Turns, by how they ended.", labels=("model", "reason"))
+    tokens = CounterMetricFamily("callsmith_tokens", "Tokens; cached ones are among the prompt's.", labels=("model", "kind"))
+    retries = CounterMetricFamily("callsmith_retries", "Answers asked for once more.", labels=("model",))
+    unreadable = CounterMetricFamily("callsmith_unreadable", "What began like a call and was none.", labels=("model",))
+    first = HistogramMetricFamily("callsmith_first_event_seconds", "Time to the first event.", labels=("model",))
+    seconds = HistogramMetricFamily("callsmith_turn_seconds", "How long turns take.", labels=("model",))
+    for model, counts in counters.models.items():
+        for reason, number in counts.reasons.items():
+            turns.add_metric((model, reason), number)
+        usage = counts.usage
+        kinds = {"prompt": usage.prompt, "completion": usage.completion, "cached": usage.cached, "reasoning": usage.reasoning}
+        for kind, number in kinds.items():
+            tokens.add_metric((model, kind), number)
+        retries.add_metric((model,), counts.retries)
+        unreadable.add_metric((model,), counts.unreadable)
+        first.add_metric((model,), _buckets(counts.first), counts.first.total)
+        seconds.add_metric((model,), _buckets(counts.seconds), counts.seconds.total)
+    yield from (turns, tokens, retries, unreadable, first, seconds)
+
+
+def _of_tools(counters: Counters) -> Iterator[Metric]:
+    offered = CounterMetricFamily("callsmith_tool_offered", "Turns a tool was offered in.", labels=("tool",))
+    called = CounterMetricFamily("callsmith_tool_calls", "Calls of a tool.", labels=("tool",))
+    repaired = CounterMetricFamily("callsmith_tool_repaired", "Calls that had to be repaired to be read.", labels=("tool",))
+    outcomes = CounterMetricFamily("callsmith_tool_outcomes", "What became of a tool's calls.", labels=("tool", "outcome"))
+    tokens = CounterMetricFamily("callsmith_tool_tokens", "Tokens of arguments and results: an estimate.", labels=("tool",))
+    seconds = HistogramMetricFamily("callsmith_tool_seconds", "How long a tool runs.", labels=("tool",))
+    for tool, counts in counters.tools.items():
+        offered.add_metric((tool,), counts.offered)
+        called.add_metric((tool,), counts.called)
+        repaired.add_metric((tool,), counts.repaired)
+        for outcome, number in counts.outcomes.items():
+            outcomes.add_metric((tool, outcome), number)
+        tokens.add_metric((tool,), counts.tokens)
+        seconds.add_metric((tool,), _buckets(counts.seconds), counts.seconds.total)
+    yield from (offered, called, repaired, outcomes, tokens, seconds)
+
+
+def _buckets(histogram: Histogram) -> list[tuple[str, float]]:
+    bounds = [*map(str, BOUNDS), "+Inf"]
+    return list(zip(bounds, map(float, accumulate(histogram.counts)), strict=True))

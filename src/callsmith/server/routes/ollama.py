@@ -1,0 +1,132 @@
+"""`/api/chat`, `/api/generate` and what is told of models: Ollama's dialect. Streams are lines of JSON."""
+
+import time
+from collections.abc import AsyncIterator, Callable
+from datetime import UTC, datetime
+from importlib.metadata import version
+
+from starlette.requests import Request
+from starlette.responses import PlainTextResponse, Response
+from starlette.routing import Route
+
+from callsmith.core.closing import closing
+from callsmith.core.events import ModelEvent
+from callsmith.core.values import Json
+from callsmith.models.local import LocalModel
+from callsmith.server.http.body_reader import Bodies
+from callsmith.server.http.frames import Frames, encode
+from callsmith.server.http.streams import EventStream, JsonResponse, gathered, unless_gone
+from callsmith.server.service import Service
+from callsmith.server.tools.tool_selection import wish_of
+from callsmith.wire.extensions import read_extras
+from callsmith.wire.fields import Fields
+from callsmith.wire.ollama.events import Heading, LineWriter, write_loaded, write_response
+from callsmith.wire.ollama.requests import (
+    About,
+    OllamaRequest,
+    read_chat,
+    read_generate,
+    write_error,
+    write_running,
+    write_show,
+    write_tag,
+)
+
+SPOKEN = "0.13.0"  # the release of Ollama whose API this is: clients look at it to know what they may send
+_LATEST = ":latest"  # what Ollama's clients put behind names that have no tag
+_LINES = "application/x-ndjson"
+
+
+def routes(service: Service) -> list[Route]:
+    """The routes of this dialect."""
+    dialect = _Dialect(service)
+    return [
+        Route("/api/chat", dialect.chat, methods=["POST"]),
+        Route("/api/generate", dialect.generate, methods=["POST"]),
+        Route("/api/tags", dialect.tags),
+        Route("/api/ps", dialect.running),
+        Route("/api/show", dialect.show, methods=["POST"]),
+        Route("/api/version", dialect.version),
+        Route("/", dialect.alive),
+    ]
+
+
+class _Dialect:
+    """The endpoints."""
+
+    def __init__(self, service: Service) -> None:
+        self._service = service
+        self._bodies = Bodies(service.settings.largest_body)
+        self._began = _now()
+
+    async def chat(self, request: Request) -> Response:
+        return await self._answer(request, read_chat, chat=True)
+
+    async def generate(self, request: Request) -> Response:
+        return await self._answer(request, read_generate, chat=False)
+
+    async def tags(self, _: Request) -> Response:
+        return JsonResponse({"models": [write_tag(self._about(name)) for name in self._service.visible()]})
+
+    async def running(self, _: Request) -> Response:
+        return JsonResponse({"models": [write_running(self._about(name)) for name in self._service.visible()]})
+
+    async def show(self, request: Request) -> Response:
+        fields = Fields.of(await self._bodies.read(request), "")
+        named = fields.text("model") or fields.text("name") or fields.needed_text("model")  # `name` is what it was called once
+        return JsonResponse(write_show(self._about(self._known(named))))
+
+    async def version(self, _: Request) -> Response:
+        return JsonResponse({"version": SPOKEN, "callsmith": version("callsmith")})
+
+    async def alive(self, _: Request) -> Response:
+        return PlainTextResponse("callsmith is running")
+
+    async def _answer(self, request: Request, read: Callable[[Json], OllamaRequest], *, chat: bool) -> Response:
+        service = self._service
+        body = await self._bodies.read(request)
+        asked = read(body)
+        model = service.model(self._known(asked.model))
+        heading = Heading(asked.model, _now(), time.perf_counter_ns, chat)
+        if not asked.request.messages:
+            return JsonResponse(write_loaded(heading))
+        events = service.answer(model, asked.request, wish_of(read_extras(body)))
+        if asked.stream:
+            alive, seconds = _line(heading.line()), service.settings.keep_alive
+            return EventStream(_lines(events, heading), _failure_line, keep_alive=seconds, alive=alive, media_type=_LINES)
+        return JsonResponse(write_response(await unless_gone(request.receive, gathered(events)), heading))
+
+    def _known(self, name: str) -> str:
+        """The name as it is known here."""
+        plain = name.removesuffix(_LATEST)
+        return plain if name not in self._service.models and plain in self._service.models else name
+
+    def _about(self, name: str) -> About:
+        model = self._service.model(name)
+        if not isinstance(model, LocalModel):
+            return About(name, self._began)
+        context: int | None = getattr(model.engine, "context", None)
+        return About(name, self._began, model.format.name, model.template.source, model.traits.thinks, context)
+
+
+async def _lines(events: AsyncIterator[ModelEvent], heading: Heading) -> AsyncIterator[bytes]:
+    writer = LineWriter(heading)
+    lines = Frames[ModelEvent](lambda event: b"".join(map(_line, writer.write(event))))
+    async with closing(events) as items:
+        async for event in items:
+            if line := lines.of(event):
+                yield line
+    for line in writer.close():
+        yield _line(line)
+
+
+def _line(value: Json) -> bytes:
+    return encode(value) + b"\n"
+
+
+def _failure_line(error: BaseException) -> bytes:
+    return _line(write_error(error).body)
+
+
+def _now() -> str:
+    return datetime.now(UTC).isoformat().replace("+00:00", "Z")

@@ -1,0 +1,112 @@
+"""`POST /v1/chat/completions` and the list of models, which is given in the caller's own dialect."""
+
+import time
+from collections.abc import AsyncIterator, Iterable
+from uuid import uuid4
+
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from callsmith.core.closing import closing
+from callsmith.core.events import ModelEvent, Stopped
+from callsmith.core.values import Json
+from callsmith.server.http.body_reader import Bodies
+from callsmith.server.http.dialects import dialect_of
+from callsmith.server.http.frames import Frames, encode
+from callsmith.server.http.streams import EventStream, JsonResponse, unless_gone
+from callsmith.server.routes.openai_chat_choices import several
+from callsmith.server.service import Service
+from callsmith.server.tools.one_answer import Shown
+from callsmith.server.tools.tool_selection import wish_of
+from callsmith.wire.extensions import HAPPENINGS, Beside, read_extras
+from callsmith.wire.openai.chat import read_request
+from callsmith.wire.openai.chat_events import ChunkWriter, Heading, write_response
+from callsmith.wire.openai.common import write_error, write_failure
+from callsmith.wire.sse import DONE, write_frame
+
+# What other servers have and this one has not, and what to ask for instead.
+_INSTEAD = {
+    "/v1/completions": "a prompt is sent to /v1/chat/completions as a user's message, or to /api/generate",
+    "/tokenize": "/v1/messages/count_tokens tells how many tokens a request has",
+    "/detokenize": "texts are sent and answered as texts",
+}
+
+
+def routes(service: Service) -> list[Route]:
+    """The routes of this dialect."""
+    began, bodies = int(time.time()), Bodies(service.settings.largest_body)
+
+    async def completions(request: Request) -> Response:
+        body = await bodies.read(request)
+        chat, extras = read_request(body), read_extras(body)
+        heading = Heading(f"chatcmpl-{uuid4().hex}", chat.model, int(time.time()), chat.include_usage, chat.legacy)
+        wish, beside = wish_of(extras), Beside(extras.events)
+        if chat.n > 1:
+            return await several(service, chat, heading, wish, request)
+        events = service.happening(service.model(chat.model), chat.request, wish)
+        if chat.stream:
+            return EventStream(_frames(events, heading, beside), _failure_frame, keep_alive=service.settings.keep_alive)
+        said = await unless_gone(request.receive, _all(events, beside))
+        return JsonResponse(beside.end(write_response(said, heading), whole=True))
+
+    async def models(request: Request) -> Response:
+        return JsonResponse(dialect_of(request).models(service.visible(), began))
+
+    async def model(request: Request) -> Response:
+        name = request.path_params["name"]
+        service.model(name)
+        return JsonResponse(dialect_of(request).model(name, began))
+
+    async def elsewhere(request: Request) -> Response:
+        path = request.url.path
+        return JsonResponse(write_failure(404, f"{path} is not served here: {_INSTEAD[path]}").body, status_code=404)
+
+    return [
+        Route("/v1/chat/completions", completions, methods=["POST"]),
+        Route("/v1/models", models),
+        Route("/v1/models/{name:path}", model),
+        *(Route(path, elsewhere, methods=["GET", "POST"]) for path in _INSTEAD),
+    ]
+
+
+async def _frames(events: AsyncIterator[Shown], heading: Heading, beside: Beside) -> AsyncIterator[bytes]:
+    writer = ChunkWriter(heading)
+    frames = Frames[Shown](lambda event: _written(_chunks(event, writer, beside)))
+    async with closing(events) as items:
+        async for event in items:
+            if frame := frames.of(event):
+                yield frame
+    yield _written(writer.close()) + write_frame(DONE.encode())
+
+
+def _written(chunks: Iterable[Json]) -> bytes:
+    return b"".join(write_frame(encode(chunk)) for chunk in chunks)
+
+
+def _chunks(event: Shown, writer: ChunkWriter, beside: Beside) -> list[dict[str, Json]]:
+    if isinstance(event, HAPPENINGS):
+        told = beside.add(event)
+        if told is None:
+            return []
+        *opening, last = writer.pause()
+        return [*opening, {**last, "callsmith": told}]
+    chunks = writer.write(event)
+    if isinstance(event, Stopped):
+        chunks[0] = beside.end(chunks[0], whole=False)
+    return chunks
+
+
+async def _all(events: AsyncIterator[Shown], beside: Beside) -> list[ModelEvent]:
+    said: list[ModelEvent] = []
+    async with closing(events) as items:
+        async for event in items:
+            if isinstance(event, HAPPENINGS):
+                beside.add(event)
+            else:
+                said.append(event)
+    return said
+
+
+def _failure_frame(error: BaseException) -> bytes:
+    return _written([write_error(error).body])

@@ -1,0 +1,59 @@
+"""Several answers to one chat completion (`n`): all of them at once, each a choice with a number of its own."""
+
+from collections.abc import AsyncIterator, Sequence
+from dataclasses import replace
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from callsmith.core.closing import closing
+from callsmith.core.errors import UsageError
+from callsmith.core.events import ModelEvent
+from callsmith.server.http.frames import encode
+from callsmith.server.http.streams import EventStream, JsonResponse, merged, unless_gone
+from callsmith.server.service import Service, Wish
+from callsmith.wire.openai.chat import ChatRequest
+from callsmith.wire.openai.chat_events import ChoicesWriter, Heading, write_choices
+from callsmith.wire.openai.common import write_error
+from callsmith.wire.sse import DONE, write_frame
+
+
+async def several(service: Service, chat: ChatRequest, heading: Heading, wish: Wish, request: Request) -> Response:
+    """The response to a request that wants more than one answer."""
+    answers = _answers(service, chat, wish)
+    if chat.stream:
+        return EventStream(_frames(answers, heading), _failure_frame, keep_alive=service.settings.keep_alive)
+    return JsonResponse(write_choices(await unless_gone(request.receive, _all(answers)), heading))
+
+
+def _answers(service: Service, chat: ChatRequest, wish: Wish) -> list[AsyncIterator[ModelEvent]]:
+    """Each with a seed of its own: the same one would make them the same."""
+    model, request = service.model(chat.model), chat.request
+    if not service.outside(request, wish):
+        raise UsageError("n: the server's own tools must not run twice, so there can be only 1 answer", field="n")
+    seed = request.sampling.seed
+    seeds = [None if seed is None else seed + number for number in range(chat.n)]
+    return [service.answer(model, replace(request, sampling=replace(request.sampling, seed=one)), wish) for one in seeds]
+
+
+async def _frames(answers: Sequence[AsyncIterator[ModelEvent]], heading: Heading) -> AsyncIterator[bytes]:
+    writer = ChoicesWriter(heading, len(answers))
+    async with closing(merged(answers)) as items:
+        async for number, event in items:
+            for chunk in writer.write(number, event):
+                yield write_frame(encode(chunk))
+    for chunk in writer.close():
+        yield write_frame(encode(chunk))
+    yield write_frame(DONE.encode())
+
+
+async def _all(answers: Sequence[AsyncIterator[ModelEvent]]) -> list[list[ModelEvent]]:
+    whole: list[list[ModelEvent]] = [[] for _ in answers]
+    async with closing(merged(answers)) as items:
+        async for number, event in items:
+            whole[number].append(event)
+    return whole
+
+
+def _failure_frame(error: BaseException) -> bytes:
+    return write_frame(encode(write_error(error).body))

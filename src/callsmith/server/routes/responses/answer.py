@@ -1,0 +1,149 @@
+"""A response while it is given: it is stored before its end is told, can be stopped from outside, and costs little a word."""
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Generator
+from contextlib import contextmanager, suppress
+from typing import Any
+from uuid import uuid4
+
+from callsmith.core.closing import closing
+from callsmith.core.errors import CallsmithError
+from callsmith.core.events import Text
+from callsmith.core.values import Json
+from callsmith.server.http.frames import encode
+from callsmith.wire.openai.common import write_error
+from callsmith.wire.openai.mcp_events import McpEvent, McpWriter
+from callsmith.wire.openai.responses_events import Sent
+from callsmith.wire.sse import write_frame
+
+_SETTLING = 5.0  # seconds a stopped answer gets to end
+_FRAME = b"\n\nevent: "  # nowhere but between two
+_NUMBER = 10**18  # stands for a number that is not known yet
+
+
+class Answer:
+    """An answer being given, as a whole or as a stream; meanwhile it is `running`, by its id."""
+
+    def __init__(
+        self,
+        events: AsyncIterator[McpEvent],
+        writer: McpWriter,
+        keep: Callable[[Json], Awaitable[None]],
+        running: "dict[str, Answer]",
+    ) -> None:
+        self.writer = writer
+        self._events = events
+        self._keep = keep
+        self._running = running
+        self._over = asyncio.Event()
+        self._stopped = False
+        self._waiting: asyncio.Task[Any] | None = None  # for the next event
+
+    async def stop(self) -> None:
+        """End it, and wait until it has ended."""
+        self._stopped = True
+        waiting, self._waiting = self._waiting, None
+        if waiting is not None:
+            waiting.cancel()
+        with suppress(TimeoutError):
+            await asyncio.wait_for(self._over.wait(), _SETTLING)
+
+    async def whole(self) -> Json:
+        """The response, when all of it is there."""
+        with self._given():
+            async with closing(self._events):
+                while (event := await self._next()) is not None:
+                    self.writer.tell(event)
+            self._end()
+            await self._keep(self.writer.response())
+        return self.writer.response()
+
+    async def frames(self) -> AsyncIterator[bytes]:
+        """The stream. Once it has begun, a failure is a part of it."""
+        frames, ending = _Frames(self.writer), b""
+        with self._given():
+            try:
+                async with closing(self._events):
+                    while (event := await self._next()) is not None:
+                        told = frames.of(event)
+                        if self.writer.ended:
+                            ending += told
+                        elif told:
+                            yield told
+                ending += frames.write(self._end())
+                await self._keep(self.writer.response())
+            except CallsmithError as error:
+                if not self.writer.begun:
+                    raise
+                ending = _but_last(ending) + frames.write(self.writer.fail(write_error(error)))
+                with suppress(CallsmithError):  # if it was the store that failed
+                    await self._keep(self.writer.response())
+            yield ending
+
+    def failure(self, error: BaseException) -> bytes:
+        """The last frames of a stream that broke down."""
+        return _Frames(self.writer).write(self.writer.fail(write_error(error)))
+
+    def _end(self) -> list[Sent]:
+        """What an answer still lacks whose events are over."""
+        if self.writer.ended:
+            return []
+        return self.writer.cancel() if self._stopped else self.writer.close()
+
+    async def _next(self) -> McpEvent | None:
+        """The next event; None if there is none, or nobody wants it any more."""
+        if self._stopped:
+            return None
+        task = asyncio.current_task()
+        assert task is not None
+        self._waiting, others = task, task.cancelling()
+        try:
+            return await anext(self._events, None)
+        except asyncio.CancelledError:
+            if self._waiting is task or task.cancelling() > others + 1:
+                raise  # it was not `stop`, or not only
+            return None
+        finally:
+            if self._waiting is not task:
+                task.uncancel()
+            self._waiting = None
+
+    @contextmanager
+    def _given(self) -> Generator[None, None, None]:
+        self._running[self.writer.id] = self
+        try:
+            yield
+        finally:
+            del self._running[self.writer.id]
+            self._over.set()
+
+
+def _but_last(frames: bytes) -> bytes:
+    return frames[: frames.rfind(_FRAME) + 2] if _FRAME in frames else b""
+
+
+class _Frames:
+    """What is sent, as bytes. Most of it is words, and once a message has begun they differ in nothing but a number."""
+
+    def __init__(self, writer: McpWriter) -> None:
+        self._writer = writer
+        self._around: tuple[bytes, bytes, bytes] | None = None  # before and behind the number, and behind the words
+
+    def of(self, event: McpEvent) -> bytes:
+        """The frames of an event, in one piece."""
+        if type(event) is Text and self._around and (number := self._writer.go_on(event.text)) is not None:
+            return b"%b%d%b%b%b" % (self._around[0], number, self._around[1], encode(event.text), self._around[2])
+        sent = self._writer.tell(event)
+        self._around = self._cut(sent[-1]) if type(event) is Text and sent else None
+        return self.write(sent)
+
+    def write(self, sent: list[Sent]) -> bytes:
+        """These frames."""
+        return b"".join(write_frame(encode(one), one["type"].encode()) for one in sent)
+
+    def _cut(self, delta: Sent) -> tuple[bytes, bytes, bytes]:
+        words = uuid4().hex
+        frame = self.write([{**delta, "sequence_number": _NUMBER, "delta": words}])
+        before, _, rest = frame.partition(b"%d" % _NUMBER)
+        between, _, behind = rest.partition(encode(words))
+        return before, between, behind

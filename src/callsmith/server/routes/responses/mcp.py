@@ -1,0 +1,151 @@
+"""MCP servers in the Responses dialect: the operator's own, by their labels, and approvals as items of the conversation.
+
+An approval can be answered in a request or over `/v1/approvals`. Where it was answered there, a later request finds in its
+conversation what came of it.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
+from contextlib import AsyncExitStack, suppress
+from dataclasses import replace
+from itertools import dropwhile
+from typing import cast
+
+from callsmith.core.approval import Denied
+from callsmith.core.closing import closing
+from callsmith.core.errors import UsageError
+from callsmith.core.values import Choice, Json, Message, Request, Result, Tool
+from callsmith.runtime.conversation.history import answered
+from callsmith.runtime.loop import unanswered
+from callsmith.server.approvals.approvals import LOOK, Answered, Approval, Approvals
+from callsmith.server.service import Service
+from callsmith.server.settings import EVERYTHING
+from callsmith.server.tools.tool_selection import Wanted, Wish, as_called_here, check_address, label_of, name_there, names_here
+from callsmith.wire.openai.items import write_items
+from callsmith.wire.openai.mcp import WAITING, McpServer, write_mcp_call
+from callsmith.wire.openai.mcp_events import Listed, McpEvent, McpWriter
+from callsmith.wire.openai.responses import ResponsesRequest
+
+
+def wanted_of(servers: Iterable[McpServer]) -> tuple[Wanted, ...]:
+    """The tools a request wants by naming these servers."""
+    return tuple(
+        Wanted(one.label, EVERYTHING if one.allowed.names is None else one.allowed.names, one.policy, bool(one.allowed.read_only))
+        for one in servers
+    )
+
+
+def spoken_of(body: Json) -> frozenset[str]:
+    """The approvals a request itself answers."""
+    given: Json = body.get("input")
+    items = cast("list[Json]", given) if isinstance(given, list) else []
+    return frozenset(_texts(items, "mcp_approval_response", "approval_request_id"))
+
+
+async def settled(items: Sequence[Json], approvals: Approvals, spoken: frozenset[str]) -> list[Json]:
+    """The items with what became of approvals that were answered elsewhere."""
+    called = spoken.union(_texts(items, "mcp_call", "approval_request_id"))
+    asked = _texts(items, "mcp_approval_request", "id")
+    known = await approvals.get(*(id for id in asked if id not in called)) if asked else {}
+    last = {approval.run: id for id, approval in known.items()}
+    found: list[Json] = []
+    for item in items:
+        found.append(item)
+        approval = next((known[id] for id in _texts([item], "mcp_approval_request", "id") if id in known), None)
+        if approval is not None and approval.result is not None:
+            found.append(_outcome(item, approval, approval.result))
+            if last[approval.run] == approval.id:
+                found += await _went_on(approvals, approval.run)
+    return found
+
+
+def _texts(items: Sequence[Json], kind: str, key: str) -> list[str]:
+    """What items of this kind have there. Items are read here before anybody has looked whether they are right."""
+    objects = (cast("Mapping[str, Json]", item) for item in items if isinstance(item, Mapping))
+    return [item[key] for item in objects if item.get("type") == kind and isinstance(item.get(key), str)]
+
+
+def _outcome(item: Mapping[str, Json], approval: Approval, result: Result) -> Json:
+    if isinstance(approval.decision, Denied):
+        word = {"approve": False, "reason": approval.decision.message or None}
+        return {"type": "mcp_approval_response", "approval_request_id": approval.id, **word}
+    about = {key: item.get(key) for key in ("server_label", "name", "arguments")}
+    return {"id": f"mcp_{approval.id}", "approval_request_id": approval.id, **about, **write_mcp_call(result)}
+
+
+async def _went_on(approvals: Approvals, run: str) -> list[Json]:
+    """What the model said and did after the approvals of a run were answered, as items."""
+    paused = await approvals.paused(run)
+    since = tuple(dropwhile(lambda message: message.role == "tool", paused.since)) if paused else ()
+    waiting = (Message("tool", WAITING, call_id=call.id, name=call.name) for call in unanswered(since))
+    return write_items(answered(since, *waiting))
+
+
+async def answering(
+    service: Service, asked: ResponsesRequest, wish: Wish, writer: McpWriter, down: Callable[[], Mapping[str, str]]
+) -> AsyncIterator[McpEvent]:
+    """An answer: what the wanted servers can do, or why they cannot, if that has not been told; then all that happens."""
+    tools = await _tools(service, asked.servers, wish)
+    approvals = service.approvals()
+    async with AsyncExitStack() as holding:
+        found = await _heard(approvals, asked, holding)
+        request = _known_here(asked.request, tools, found)
+        if asked.servers:
+            writer.know({tool.name: (label_of(tool), name_there(tool)) for tool in tools})
+            writer.asked({id: approval.call for id, approval in found.items()})
+        for server in asked.servers:
+            if server.label not in asked.listed:
+                own = tuple(tool for tool in tools if label_of(tool) == server.label)
+                yield Listed(server.label, own, "" if own else down().get(server.label, ""))
+        answers = service.happening(service.model(asked.model), request, replace(wish, approvals=tuple(found)))
+        async with closing(answers) as events:
+            async for event in events:
+                yield event
+
+
+async def _tools(service: Service, servers: Sequence[McpServer], wish: Wish) -> tuple[Tool, ...]:
+    known = {label_of(tool) for tool in await service.offered(replace(wish, wanted=()))} | service.configured.keys()
+    for server in servers:
+        if server.label not in known:
+            there = ", ".join(sorted(known)) or "none"
+            why = "; only those can be used, and server_url is not followed" if server.url else ""
+            raise UsageError(f"tools: there is no MCP server {server.label!r} here; there are: {there}{why}", field="tools")
+        check_address(server.label, server.url, service.configured, "tools")
+    return await service.offered(wish)
+
+
+async def _heard(approvals: Approvals, asked: ResponsesRequest, holding: AsyncExitStack) -> dict[str, Approval]:
+    """The approvals that are open, with the words of this request entered. Their runs are ours to go on with."""
+    found = await approvals.get(*asked.words)
+    for id, word in asked.words.items():
+        if word is None:
+            continue
+        if id not in found:
+            raise UsageError(f"input: there is no approval {id!r} to be answered", field="input")
+        if found[id].status == "pending":
+            with suppress(Answered):  # by somebody else, at the same time: theirs counts
+                await approvals.decide(found[id], word)
+    for run in {found[id].run for id, word in asked.words.items() if word is not None}:
+        while not await holding.enter_async_context(approvals.held(run)):
+            await asyncio.sleep(LOOK)
+    return await approvals.get(*asked.words)
+
+
+def _known_here(request: Request, tools: Iterable[Tool], found: Mapping[str, Approval]) -> Request:
+    """The request with tools called as they are here, and with the calls that wait as they were made."""
+    names = names_here(tools)
+    waiting = {id: approval.call for id, approval in found.items()}
+
+    messages: list[Message] = []
+    for message in request.messages:
+        here = as_called_here(message, names)
+        messages.append(replace(here, calls=tuple(waiting.get(call.id, call) for call in here.calls)))
+    return replace(request, messages=tuple(messages), choice=_chosen(request.choice, names))
+
+
+def _chosen(choice: Choice, names: Mapping[str, str]) -> Choice:
+    chosen: list[str] = []
+    for name in choice.names:
+        whole = [shown for known, shown in names.items() if name.endswith("/*") and known.startswith(name[:-1])]
+        chosen += whole or [names.get(name, name)]
+    return replace(choice, names=tuple(chosen))

@@ -1,0 +1,1 @@
+"""Which tools a request gets, and how a run of them becomes one answer."""

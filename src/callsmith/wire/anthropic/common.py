@@ -1,0 +1,73 @@
+"""What the Anthropic dialect shares: error bodies, the list of models, token counts."""
+
+from collections.abc import Iterable
+from datetime import UTC, datetime
+
+from callsmith.core.errors import UsageError
+from callsmith.core.values import Json, Usage
+from callsmith.wire.fields import Fields
+from callsmith.wire.openai import common as openai
+from callsmith.wire.openai.common import Failure
+
+_TYPES = {
+    401: "authentication_error",
+    403: "permission_error",
+    404: "not_found_error",
+    413: "request_too_large",
+    429: "rate_limit_error",
+    504: "timeout_error",
+    529: "overloaded_error",
+}
+_STATUSES = {503: 529}  # where this API has a number of its own
+
+
+class ThreadsUnsupported(UsageError):
+    """A request that wants its history kept here. The body that says so makes clients send all of it again, without `thread`."""
+
+    def __init__(self) -> None:
+        super().__init__("thread: conversations are not kept here; send the whole history without it", field="thread")
+
+
+def write_failure(status: int, message: str, *, details: Json = None) -> Failure:
+    """`{"type": "error", "error": {"type", "message"}}`."""
+    status = _STATUSES.get(status, status)
+    error = {"type": _TYPES.get(status, "invalid_request_error" if status < 500 else "api_error"), "message": message}
+    return Failure(status, {"type": "error", "error": error if details is None else {**error, "details": details}})
+
+
+def write_error(error: BaseException) -> Failure:
+    """An exception as the client may see it: what the other dialects tell of it, in this one's words."""
+    told = openai.write_error(error)
+    threads = {"error_code": "thread_unsupported_request", "unsupported": ["thread"]}
+    details = threads if isinstance(error, ThreadsUnsupported) else None
+    return write_failure(told.status, told.body["error"]["message"], details=details)
+
+
+def write_model(name: str, created: int) -> dict[str, Json]:
+    moment = datetime.fromtimestamp(created, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    return {"type": "model", "id": name, "display_name": name, "created_at": moment, "lifecycle": "active"}
+
+
+def write_models(names: Iterable[str], created: int) -> dict[str, Json]:
+    models = [write_model(name, created) for name in names]
+    ids = [model["id"] for model in models] or [None]
+    return {"data": models, "has_more": False, "first_id": ids[0], "last_id": ids[-1]}
+
+
+def write_usage(usage: Usage) -> dict[str, Json]:
+    """Here what came from the cache is no part of the input, but beside it."""
+    return {
+        "input_tokens": usage.prompt - usage.cached,
+        "cache_creation_input_tokens": 0,
+        "cache_read_input_tokens": usage.cached,
+        "output_tokens": usage.completion,
+        "output_tokens_details": {"thinking_tokens": usage.reasoning},
+    }
+
+
+def read_usage(fields: Fields) -> Usage:
+    cached = fields.integer("cache_read_input_tokens") or 0
+    fresh = (fields.integer("input_tokens") or 0) + (fields.integer("cache_creation_input_tokens") or 0)
+    details = fields.object("output_tokens_details")
+    reasoning = (details.integer("thinking_tokens") or 0) if details else 0
+    return Usage(fresh + cached, fields.integer("output_tokens") or 0, cached, reasoning)

@@ -1,0 +1,373 @@
+"""The answer of `POST /v1/messages`: events to the events of a stream, to a whole message, and a stream back to events.
+
+    {"type": "message_start", "message": {"content": [], "usage": {…}, …}}
+    {"type": "content_block_start", "index": 0, "content_block": {"type": "tool_use", "id": "call_1", "name": "add", "input": {}}}
+    {"type": "content_block_delta", "index": 0, "delta": {"type": "input_json_delta", "partial_json": "{\\"a\\": 1}"}}
+    {"type": "content_block_stop", "index": 0}
+    {"type": "message_delta", "delta": {"stop_reason": "tool_use", "stop_sequence": null}, "usage": {"output_tokens": 9}}
+    {"type": "message_stop"}
+
+Blocks are numbered from 0 without gaps. What the prompt has cost is known at the end: it stands in `message_delta`, and is 0 in
+`message_start`. A call begins on the wire with its arguments and not before: one that is cut off at its name would look like a
+call without any. How far an answer was held to its schemas (`report`) stands beside the reason it stopped.
+
+What tools of MCP servers did stands between the words, as `mcp_tool_use` when one begins to run and `mcp_tool_result` when it has
+answered; calls that never ran are not shown. This API has no word for a call that waits for a person: the answer says so in its
+text and in `callsmith.approvals`, and ends with `end_turn`. `pause_turn` would be the word for a turn that is not over, but
+clients send such a turn back at once (the SDK's tool runner does, without limit), and nobody will have answered by then.
+
+Not covered: interleaved calls are passed on interleaved; the reasons of repairs do not travel; `EventReader` hears only the words
+of an answer in which tools of MCP servers ran.
+"""
+
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import assert_never
+
+from callsmith.core.errors import ModelError
+from callsmith.core.events import (
+    CallArguments,
+    CallReady,
+    CallStarted,
+    ConfirmationNeeded,
+    ModelEvent,
+    Notice,
+    Report,
+    Stopped,
+    StopReason,
+    Text,
+    Thought,
+    ToolFinished,
+    ToolProgress,
+    ToolStarted,
+    Unreadable,
+)
+from callsmith.core.values import Call, Json, Result, Usage
+from callsmith.wire.anthropic.common import read_usage, write_usage
+from callsmith.wire.anthropic.mcp import write_result, write_use
+from callsmith.wire.anthropic.messages import SIGNATURE
+from callsmith.wire.extensions import Beside, Happening
+from callsmith.wire.fields import Fields
+from callsmith.wire.openai.chat import read_arguments
+from callsmith.wire.report import read_report, write_report
+
+_REASONS: dict[StopReason, str] = {"length": "max_tokens", "calls": "tool_use"}
+_READ_REASONS: dict[str, StopReason] = {
+    "max_tokens": "length",
+    "model_context_window_exceeded": "length",
+    "tool_use": "calls",
+}
+_RETRYABLE = ("overloaded_error", "rate_limit_error", "timeout_error")
+
+
+@dataclass(frozen=True, slots=True)
+class Heading:
+    """What an answer says of itself, and what was asked of it: to show its thoughts, and to stop at these strings.
+
+    `shown` are the tools whose calls are shown where they run here: the MCP server each is of, and its name there.
+    """
+
+    id: str
+    model: str
+    thoughts: bool = True
+    stops: tuple[str, ...] = ()
+    shown: Mapping[str, tuple[str, str]] = field(default_factory=dict[str, tuple[str, str]])
+
+
+@dataclass(slots=True)
+class _Sent:
+    """A call on its way out: the block it has on the wire, once it has one, and how much of its arguments has gone."""
+
+    name: str
+    id: str
+    block: int | None = None
+    length: int = 0
+    ended: bool = False
+
+
+class EventWriter:
+    """Events to those of the stream. `close` after the last one ends an answer that was cut off."""
+
+    def __init__(self, heading: Heading) -> None:
+        self._heading = heading
+        self._begun = False
+        self._ended = False
+        self._blocks = 0
+        self._speaking = ""  # the kind of the text block that is open, always the latest of the blocks
+        self._calls: dict[int, _Sent] = {}  # by the model's number
+        self._ran_ids: set[str] = set()  # on the wire
+        self._running: dict[str, str] = {}  # the ids on the wire of what runs here, by its own
+        self._behind = False  # what comes next stands right behind a result
+        self._beside = Beside(wanted=False)
+
+    def write(self, event: ModelEvent | Happening) -> list[dict[str, Json]]:
+        """What this event makes, the first time opened by the empty message."""
+        opening = [] if self._begun else [{"type": "message_start", "message": self._message()}]
+        self._begun = True
+        match event:
+            case Text(text):
+                return opening + self._speak("text", text)
+            case Thought(text):
+                return opening + (self._speak("thinking", text) if self._heading.thoughts else [])
+            case CallStarted(index, name, call_id):
+                self._calls.setdefault(index, _Sent(name, call_id))
+                return opening
+            case CallArguments(index, text):
+                return opening + self._arguments(index, text)
+            case CallReady(index, call):
+                # A model that gives calls whole sends only this event: whatever has not gone yet goes now.
+                sent = self._calls.setdefault(index, _Sent(call.name, call.id))
+                return opening + self._arguments(index, call.text[sent.length :]) + self._end(sent)
+            case Unreadable(text, _, index):
+                sent = None if index is None else self._calls.pop(index, None)
+                return opening + (self._end(sent) if sent and sent.block is not None else self._speak("text", text))
+            case Stopped():
+                return opening + self._finish(event)
+            case ToolStarted(call):
+                return opening + self._run(call)
+            case ToolFinished(result):
+                return opening + self._ran(result)
+            case ConfirmationNeeded():
+                self._beside.add(event)
+                return opening
+            case ToolProgress() | Notice():
+                return opening
+            case _:
+                assert_never(event)
+
+    def close(self) -> list[dict[str, Json]]:
+        """The end, if the events had none."""
+        return self.write(Stopped("stop"))
+
+    def _message(self) -> dict[str, Json]:
+        return {
+            "id": self._heading.id,
+            "type": "message",
+            "role": "assistant",
+            "model": self._heading.model,
+            "content": [],
+            "stop_reason": None,
+            "stop_sequence": None,
+            "usage": write_usage(Usage()),
+        }
+
+    def _speak(self, kind: str, text: str) -> list[dict[str, Json]]:
+        if kind == "text" and self._behind:
+            text = text.lstrip("\n")  # a block of its own is apart from what was said before
+        if not text:
+            return []
+        self._behind = self._behind and kind != "text"
+        started: list[dict[str, Json]] = []
+        if self._speaking != kind:
+            empty = {"type": kind, kind: ""} | ({"signature": ""} if kind == "thinking" else {})
+            started = [*self._hush(), self._start(empty)]
+            self._speaking = kind
+        return [*started, _delta(self._blocks - 1, f"{kind}_delta", kind, text)]
+
+    def _hush(self) -> list[dict[str, Json]]:
+        """The end of the text block that is open."""
+        if not self._speaking:
+            return []
+        signed = [_delta(self._blocks - 1, "signature_delta", "signature", SIGNATURE)] if self._speaking == "thinking" else []
+        self._speaking = ""
+        return [*signed, _stop(self._blocks - 1)]
+
+    def _start(self, block: dict[str, Json]) -> dict[str, Json]:
+        self._blocks += 1
+        return {"type": "content_block_start", "index": self._blocks - 1, "content_block": block}
+
+    def _arguments(self, index: int, text: str) -> list[dict[str, Json]]:
+        sent = self._calls.get(index)
+        if sent is None or sent.ended or not text:
+            return []
+        events: list[dict[str, Json]] = []
+        if sent.block is None:
+            identity = self._fresh(sent.id, f"toolu_{self._heading.id}_{index}")
+            events = [*self._hush(), self._start({"type": "tool_use", "id": identity, "name": sent.name, "input": {}})]
+            sent.block = self._blocks - 1
+        sent.length += len(text)
+        return [*events, _delta(sent.block, "input_json_delta", "partial_json", text)]
+
+    def _run(self, call: Call) -> list[dict[str, Json]]:
+        """A call that begins to run here. Its arguments are there already."""
+        if call.name not in self._heading.shown:
+            return []
+        id = self._running[call.id] = self._fresh(call.id, f"mcptoolu_{self._heading.id}_{self._blocks}")
+        self._ran_ids.add(id)
+        started = [*self._hush(), self._start(write_use(id, *self._heading.shown[call.name]))]
+        return [*started, _delta(self._blocks - 1, "input_json_delta", "partial_json", call.text), _stop(self._blocks - 1)]
+
+    def _ran(self, result: Result) -> list[dict[str, Json]]:
+        if result.call_id not in self._running:
+            return []
+        self._behind = True
+        block = write_result(self._running.pop(result.call_id), result)
+        return [*self._hush(), self._start(block), _stop(self._blocks - 1)]
+
+    def _fresh(self, id: str, otherwise: str) -> str:
+        """An id no call that ran here has: a run may give one twice, in different rounds."""
+        return otherwise if not id or id in self._ran_ids else id
+
+    def _end(self, sent: _Sent) -> list[dict[str, Json]]:
+        if sent.ended or sent.block is None:
+            return []
+        sent.ended = True
+        return [_stop(sent.block)]
+
+    def _finish(self, event: Stopped) -> list[dict[str, Json]]:
+        if self._ended:
+            return []
+        self._ended = True
+        matched = event.matched if event.reason == "stop" and event.matched in self._heading.stops else None
+        reason = "stop_sequence" if matched else _REASONS.get(event.reason, "end_turn")
+        return [
+            *self._hush(),
+            *(stop for sent in self._calls.values() for stop in self._end(sent)),
+            self._beside.end(
+                {
+                    "type": "message_delta",
+                    "delta": {"stop_reason": reason, "stop_sequence": matched},
+                    "usage": write_usage(event.usage),
+                    **write_report(event.report),
+                },
+                whole=False,
+            ),
+            {"type": "message_stop"},
+        ]
+
+
+def _delta(index: int, named: str, key: str, text: str) -> dict[str, Json]:
+    return {"type": "content_block_delta", "index": index, "delta": {"type": named, key: text}}
+
+
+def _stop(index: int) -> dict[str, Json]:
+    return {"type": "content_block_stop", "index": index}
+
+
+def write_response(events: Iterable[ModelEvent | Happening], heading: Heading) -> dict[str, Json]:
+    """The whole message: the same stream, put together. Only a call that was cut off is text here: nobody should run it."""
+    writer = EventWriter(heading)
+    sent = [one for event in events for one in writer.write(event)] + writer.close()
+    message: dict[str, Json] = sent[0]["message"]
+    blocks: list[dict[str, Json]] = []
+    pieces: list[list[str]] = []
+    for one in sent[1:]:
+        match one["type"]:
+            case "content_block_start":
+                blocks.append(one["content_block"])
+                pieces.append([])
+            case "content_block_delta" if one["delta"]["type"] == "signature_delta":
+                blocks[one["index"]]["signature"] = one["delta"]["signature"]
+            case "content_block_delta":
+                delta: dict[str, str] = one["delta"]
+                pieces[one["index"]] += [text for key, text in delta.items() if key != "type"]
+            case "message_delta":
+                message |= {**one["delta"], **{key: value for key, value in one.items() if key not in ("type", "delta")}}
+            case _:
+                pass
+    return {**message, "content": [_whole(block, "".join(texts)) for block, texts in zip(blocks, pieces, strict=True)]}
+
+
+def _whole(block: dict[str, Json], text: str) -> dict[str, Json]:
+    if block["type"] == "mcp_tool_result":
+        return block
+    if block["type"] not in ("tool_use", "mcp_tool_use"):
+        return {**block, block["type"]: text}
+    arguments = read_arguments(text)
+    return {"type": "text", "text": text} if arguments is None else {**block, "input": arguments}
+
+
+@dataclass(slots=True)
+class _Arriving:
+    """A call on its way in."""
+
+    index: int
+    name: str
+    id: str
+    pieces: list[str] = field(default_factory=list[str])
+
+
+class EventReader:
+    """A stream's events to ours. `close` gives what only the end can tell: why and at what cost it stopped."""
+
+    def __init__(self) -> None:
+        self._open: dict[int, _Arriving] = {}  # by the sender's number of the block
+        self._started = 0
+        self._usage: dict[str, Json] = {}
+        self._stopped = Stopped("stop")
+
+    def feed(self, event: Json) -> list[ModelEvent]:
+        """What one event says. An error sent in the middle is raised as a ModelError."""
+        fields = Fields.of(event, "")
+        match fields.text("type"):
+            case "message_start":
+                message = fields.object("message")
+                self._count(message.object("usage") if message else None)
+            case "content_block_start":
+                return self._start(fields.integer("index") or 0, fields.needed_object("content_block"))
+            case "content_block_delta":
+                return self._read_delta(fields.integer("index") or 0, fields.needed_object("delta"))
+            case "content_block_stop":
+                return self._settle(fields.integer("index") or 0)
+            case "message_delta":
+                self._count(fields.object("usage"))
+                self._end(fields.object("delta"), read_report(fields))
+            case "error":
+                error = fields.object("error")
+                message, named = (error.text("message"), error.text("type")) if error else (None, None)
+                raise ModelError(message or "the server reports an error", retryable=named in _RETRYABLE)
+            case _:
+                pass  # message_stop, ping, and whatever is added to them
+        return []
+
+    def close(self) -> list[ModelEvent]:
+        cut = [Unreadable("".join(call.pieces), "the answer ended within the call", call.index) for call in self._open.values()]
+        stopped = self._stopped
+        return [*cut, Stopped(stopped.reason, read_usage(Fields(self._usage, "usage")), stopped.report, stopped.matched)]
+
+    def _start(self, number: int, block: Fields) -> list[ModelEvent]:
+        if block.text("type") != "tool_use":
+            return _said(block.text("text"), block.text("thinking"))
+        call = _Arriving(self._started, block.needed_text("name"), block.text("id") or "")
+        self._open[number] = call
+        self._started += 1
+        started: list[ModelEvent] = [CallStarted(call.index, call.name, call.id)]
+        whole = block.get("input")  # empty, as a rule; some send all of it here
+        return [*started, *self._add(number, json.dumps(whole, ensure_ascii=False))] if whole else started
+
+    def _read_delta(self, number: int, delta: Fields) -> list[ModelEvent]:
+        events = self._add(number, delta.text("partial_json") or "")
+        return [*events, *_said(delta.text("text"), delta.text("thinking"))]
+
+    def _add(self, number: int, text: str) -> list[ModelEvent]:
+        call = self._open.get(number)
+        if call is None or not text:
+            return []
+        call.pieces.append(text)
+        return [CallArguments(call.index, text)]
+
+    def _settle(self, number: int) -> list[ModelEvent]:
+        call = self._open.get(number)
+        if call is None:
+            return []
+        bare = [] if call.pieces else self._add(number, "{}")  # a call without arguments may come without any piece of them
+        del self._open[number]
+        text = "".join(call.pieces)
+        arguments = read_arguments(text)
+        if arguments is None:
+            return [Unreadable(text, "the arguments are no JSON object", call.index)]
+        return [*bare, CallReady(call.index, Call(call.name, arguments, call.id, text))]
+
+    def _count(self, usage: Fields | None) -> None:
+        """Later counts take the place of earlier ones; those that are left out stay."""
+        self._usage |= {key: value for key, value in usage.data.items() if value is not None} if usage else {}
+
+    def _end(self, delta: Fields | None, report: Report | None) -> None:
+        reason = (delta.text("stop_reason") if delta else None) or ""
+        matched = (delta.text("stop_sequence") if delta else None) or ""
+        self._stopped = Stopped(_READ_REASONS.get(reason, "stop"), report=report or Report(), matched=matched)
+
+
+def _said(text: str | None, thought: str | None) -> list[ModelEvent]:
+    return [*([Thought(thought)] if thought else []), *([Text(text)] if text else [])]

@@ -1,0 +1,172 @@
+"""The answers of `/api/chat` and `/api/generate`: events to lines of JSON, to a whole answer, and lines back to events.
+
+    {"model": "m", "created_at": "…", "message": {"role": "assistant", "content": "Hel"}, "done": false}
+    {…, "message": {"role": "assistant", "content": "", "tool_calls": [{"function": {"name": "add", "arguments": {"a": 1}}}]}, …}
+    {…, "message": {"role": "assistant", "content": ""}, "done": true, "done_reason": "stop", "eval_count": 9, …}
+
+A call comes whole, its arguments as an object: what has begun like a call and is none is sent as text when that is known.
+Durations are in nanoseconds. Not covered: the letters of arguments and the reasons of repairs do not travel.
+"""
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from typing import assert_never
+
+from callsmith.core.errors import ModelError
+from callsmith.core.events import (
+    CallArguments,
+    CallReady,
+    CallStarted,
+    ModelEvent,
+    Report,
+    Stopped,
+    Text,
+    Thought,
+    Unreadable,
+)
+from callsmith.core.values import Call, Json, Usage
+from callsmith.wire.fields import Fields
+from callsmith.wire.ollama.requests import write_call
+from callsmith.wire.report import read_report, write_report
+
+
+@dataclass(frozen=True, slots=True)
+class Heading:
+    """What every line of an answer repeats. `clock` tells the nanoseconds; `chat`: as messages, and not as a plain response."""
+
+    model: str
+    created_at: str
+    clock: Callable[[], int]
+    chat: bool = True
+
+    def line(self, content: str = "", *, done: bool = False, **fields: Json) -> dict[str, Json]:
+        """One line that says this."""
+        said = {"message": {"role": "assistant", "content": content, **fields}} if self.chat else {"response": content, **fields}
+        return {"model": self.model, "created_at": self.created_at, **said, "done": done}
+
+
+class LineWriter:
+    """Events to lines. `close` after the last event ends an answer that was cut off."""
+
+    def __init__(self, heading: Heading) -> None:
+        self._heading = heading
+        self._began = heading.clock()
+        self._first: int | None = None  # when the first event came
+        self._calls = 0
+        self._ended = False
+
+    def write(self, event: ModelEvent) -> list[dict[str, Json]]:
+        """The lines this event makes."""
+        if self._first is None:
+            self._first = self._heading.clock()
+        match event:
+            case Text(text) | Unreadable(text):
+                return [self._heading.line(text)] if text else []
+            case Thought(text):
+                return [self._heading.line(thinking=text)] if text else []
+            case CallStarted() | CallArguments():
+                return []
+            case CallReady(_, call):
+                self._calls += 1
+                return [self._heading.line(tool_calls=[write_call(call, self._calls - 1)])]
+            case Stopped():
+                return self._finish(event)
+            case _:
+                assert_never(event)
+
+    def close(self) -> list[dict[str, Json]]:
+        """The end, if the events had none."""
+        return self.write(Stopped("stop"))
+
+    def _finish(self, event: Stopped) -> list[dict[str, Json]]:
+        if self._ended:
+            return []
+        self._ended = True
+        now, first = self._heading.clock(), self._first or self._began
+        return [
+            {
+                **self._heading.line(done=True),
+                "done_reason": "length" if event.reason == "length" else "stop",
+                "total_duration": now - self._began,
+                "load_duration": 0,
+                "prompt_eval_count": event.usage.prompt,
+                "prompt_eval_duration": first - self._began,
+                "eval_count": event.usage.completion,
+                "eval_duration": now - first,
+                **write_report(event.report),
+            }
+        ]
+
+
+def write_loaded(heading: Heading) -> dict[str, Json]:
+    """The answer to a request that asked nothing: the model is loaded."""
+    return {**heading.line(done=True), "done_reason": "load"}
+
+
+def write_response(events: Iterable[ModelEvent], heading: Heading) -> dict[str, Json]:
+    """The whole answer: the same lines, put together, so that streaming or not makes no difference."""
+    writer, lines = LineWriter(heading), list[dict[str, Json]]()
+    for event in events:
+        lines += writer.write(event)
+    lines += writer.close()
+    merged = _Merged()
+    for line in lines:
+        merged.add(line["message"] if heading.chat else line)
+    return {**lines[-1], **merged.fields(heading)}
+
+
+@dataclass(slots=True)
+class _Merged:
+    """What was said in several lines."""
+
+    content: list[str] = field(default_factory=list[str])
+    thinking: list[str] = field(default_factory=list[str])
+    calls: list[Json] = field(default_factory=list[Json])
+
+    def add(self, said: dict[str, Json]) -> None:
+        self.content.append(said.get("content") or said.get("response") or "")
+        self.thinking.append(said.get("thinking") or "")
+        self.calls += said.get("tool_calls") or ()
+
+    def fields(self, heading: Heading) -> dict[str, Json]:
+        besides: dict[str, Json] = {"thinking": "".join(self.thinking), "tool_calls": self.calls}
+        line = heading.line("".join(self.content), **{key: value for key, value in besides.items() if value})
+        return {key: value for key, value in line.items() if key != "done"}
+
+
+class LineReader:
+    """Lines of `/api/chat` to events. `close` gives what only the end can tell: why and at what cost it stopped."""
+
+    def __init__(self) -> None:
+        self._calls = 0
+        self._cut = False
+        self._usage = Usage()
+        self._report = Report()
+
+    def feed(self, line: Json) -> list[ModelEvent]:
+        """The events of one line. An error sent in place of one is raised as a ModelError."""
+        fields = Fields.of(line, "")
+        if fields.get("error") is not None:
+            raise ModelError(fields.text("error") or "the server reports an error")
+        message = fields.needed_object("message")
+        thought, text = message.text("thinking"), message.text("content")
+        events: list[ModelEvent] = [Thought(thought)] if thought else []
+        events += [Text(text)] if text else []
+        for call in message.objects("tool_calls"):
+            events += self._read_call(call)
+        if fields.flag("done"):
+            self._cut = fields.text("done_reason") == "length"
+            self._usage = Usage(fields.integer("prompt_eval_count") or 0, fields.integer("eval_count") or 0)
+            self._report = read_report(fields) or Report()
+        return events
+
+    def close(self) -> list[ModelEvent]:
+        reason = "length" if self._cut else "calls" if self._calls else "stop"
+        return [Stopped(reason, self._usage, self._report)]
+
+    def _read_call(self, fields: Fields) -> list[ModelEvent]:
+        function, number = fields.needed_object("function"), self._calls
+        arguments = function.object("arguments")
+        call = Call(function.needed_text("name"), dict(arguments.data) if arguments else {}, fields.text("id") or "")
+        self._calls += 1
+        return [CallStarted(number, call.name, call.id), CallArguments(number, call.text), CallReady(number, call)]

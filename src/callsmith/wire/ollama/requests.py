@@ -1,0 +1,283 @@
+"""The requests of `POST /api/chat` and `/api/generate`, and what Ollama's dialect says of models and errors.
+
+    {"model": "qwen", "messages": [{"role": "user", "content": "Hi"}], "tools": […], "format": {…}, "options": {"num_predict": 9}}
+
+Answers stand in `ollama_events`. As everywhere: unknown fields are skipped, and what would change the answer and is not supported
+is refused by name. Calls have no ids in this dialect, so they get some here, and a result belongs to the first call of its
+`tool_name` that still waits for one. Besides what Ollama knows: `tool_choice` (in any spelling of chat completions),
+`parallel_tool_calls` and `tool_choice_policy`.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from hashlib import sha256
+from typing import cast
+
+from callsmith.core.schema import check_schema
+from callsmith.core.values import Call, Json, Message, Output, Request, Role, Sampling
+from callsmith.wire.fields import Fields
+from callsmith.wire.openai import common as openai
+from callsmith.wire.openai.chat import (
+    read_arguments,
+    read_choice,
+    read_functions,
+    read_policy,
+    read_sampling,
+    refuse,
+    write_choice,
+)
+from callsmith.wire.openai.common import Failure
+from callsmith.wire.tools import write_tool
+
+# Fields that are not supported, each with the values that ask for nothing.
+_NEUTRAL: Mapping[str, tuple[Json, ...]] = {"logprobs": (False,), "top_logprobs": (0,)}
+_NEUTRAL_PROMPT: Mapping[str, tuple[Json, ...]] = {
+    **_NEUTRAL,
+    "context": ([],),
+    "images": ([],),
+    "raw": (False,),
+    "suffix": ("",),
+    "template": ("",),
+}
+# The same for options. How a model is loaded (num_ctx, num_gpu, …) was decided when the server began: those are skipped.
+_NEUTRAL_OPTIONS: Mapping[str, tuple[Json, ...]] = {
+    "frequency_penalty": (0,),
+    "mirostat": (0,),
+    "presence_penalty": (0,),
+    "repeat_penalty": (0, 1),
+    "tfs_z": (1,),
+    "typical_p": (1,),
+}
+_ROLES: Mapping[str, Role] = {"system": "system", "user": "user", "assistant": "assistant", "tool": "tool"}
+_LEVELS = ("low", "medium", "high", "max")
+
+
+@dataclass(frozen=True, slots=True)
+class OllamaRequest:
+    """What was asked, of which model, and whether as a stream. Without any messages, only to have the model loaded."""
+
+    model: str
+    request: Request
+    stream: bool = True
+
+
+def read_chat(body: Json) -> OllamaRequest:
+    """The request to `/api/chat`; a UsageError names the field that is wrong."""
+    fields = Fields.of(body, "")
+    refuse(fields, _NEUTRAL)
+    request = replace(
+        _read_request(fields, _read_messages(fields)),
+        tools=read_functions(fields, "tools"),
+        choice=read_choice(fields, "tool_choice"),
+        parallel=fields.flag("parallel_tool_calls"),
+        policy=read_policy(fields),
+    )
+    if request.tools:
+        request.choice.among(request.tools)
+    return _asked(fields, request)
+
+
+def read_generate(body: Json) -> OllamaRequest:
+    """The request to `/api/generate`: one prompt, and what the system says before it."""
+    fields = Fields.of(body, "")
+    refuse(fields, _NEUTRAL_PROMPT)
+    system, prompt = fields.text("system"), fields.text("prompt")
+    messages = ((Message.system(system),) if system else ()) + (Message.user(prompt),) if prompt else ()
+    return _asked(fields, _read_request(fields, messages))
+
+
+def _asked(fields: Fields, request: Request) -> OllamaRequest:
+    return OllamaRequest(fields.needed_text("model"), request, fields.flag("stream") is not False)
+
+
+def _read_request(fields: Fields, messages: tuple[Message, ...]) -> Request:
+    return Request(messages, sampling=_read_options(fields), thinking=_read_think(fields), output=_read_format(fields))
+
+
+def _read_options(fields: Fields) -> Sampling:
+    options = fields.object("options")
+    if options is None:
+        return Sampling()
+    refuse(options, _NEUTRAL_OPTIONS)
+    if options.get("num_predict") == -2:  # until the context is full, which is as far as no limit goes
+        options = Fields({**options.data, "num_predict": None}, options.path)
+    return read_sampling(options, "num_predict")
+
+
+def _read_think(fields: Fields) -> bool | None:
+    value = fields.get("think")
+    if isinstance(value, str):
+        if value not in _LEVELS:
+            raise fields.wrong("think", f"{value!r} is neither a boolean nor one of {', '.join(_LEVELS)}")
+        return True
+    return fields.flag("think")
+
+
+def _read_format(fields: Fields) -> Output | None:
+    value = fields.get("format")
+    if value is None or value == "":
+        return None
+    if value == "json":
+        return Output.json_object()
+    if not isinstance(value, Mapping):
+        raise fields.wrong("format", "is neither 'json' nor a JSON Schema")
+    schema = cast(Mapping[str, Json], value)
+    check_schema(schema, fields.at("format"))
+    return Output(schema)
+
+
+def _read_messages(fields: Fields) -> tuple[Message, ...]:
+    waiting: list[Call] = []  # calls without a result so far
+    messages: list[Message] = []
+    for index, entry in enumerate(fields.objects("messages")):
+        message = _read_message(entry, waiting, index)
+        waiting += message.calls
+        messages.append(message)
+    return tuple(messages)
+
+
+def _read_message(fields: Fields, waiting: list[Call], number: int) -> Message:
+    spelled = fields.needed_text("role")
+    if spelled not in _ROLES:
+        raise fields.wrong("role", f"{spelled!r} is none of {', '.join(_ROLES)}")
+    refuse(fields, {"images": ([],)})
+    message = Message(_ROLES[spelled], fields.text("content") or "")
+    if message.role == "assistant":
+        calls = (_read_call(one, f"call_{number}_{at}") for at, one in enumerate(fields.objects("tool_calls")))
+        return replace(message, reasoning=fields.text("thinking") or "", calls=tuple(calls))
+    if message.role == "tool":
+        name, call_id = fields.text("tool_name") or fields.text("name") or "", fields.text("tool_call_id") or ""
+        answered = next((call for call in waiting if _answers(call, name, call_id)), None)
+        if answered is not None:
+            waiting.remove(answered)
+            name, call_id = answered.name, answered.id
+        return replace(message, name=name, call_id=call_id)
+    return message
+
+
+def _answers(call: Call, name: str, call_id: str) -> bool:
+    return call.id == call_id if call_id else name in ("", call.name)
+
+
+def _read_call(fields: Fields, spare_id: str) -> Call:
+    function = fields.needed_object("function")
+    value = function.get("arguments")
+    arguments: Json = read_arguments(value) if isinstance(value, str) else value
+    if arguments is not None and not isinstance(arguments, dict):
+        raise function.wrong("arguments", "expected an object")
+    return Call(function.needed_text("name"), cast(dict[str, Json], arguments or {}), fields.text("id") or spare_id)
+
+
+def write_chat(asked: OllamaRequest) -> dict[str, Json]:
+    """The body that `read_chat` reads back as the same request. Choices of tools travel as in chat completions."""
+    request, sampling = asked.request, asked.request.sampling
+    options: dict[str, Json] = {
+        "temperature": sampling.temperature,
+        "top_k": sampling.top_k,
+        "top_p": sampling.top_p,
+        "min_p": sampling.min_p,
+        "seed": sampling.seed,
+        "num_predict": sampling.max_tokens,
+        "stop": list(sampling.stop) or None,
+    }
+    output = request.output
+    format = None if output is None else "json" if output == Output.json_object() else output.schema
+    body: dict[str, Json] = {
+        "model": asked.model,
+        "messages": [_write_message(message) for message in request.messages],
+        "tools": [{"type": "function", "function": write_tool(tool, "parameters")} for tool in request.tools] or None,
+        "tool_choice": write_choice(request.choice),
+        "parallel_tool_calls": request.parallel,
+        "tool_choice_policy": request.policy,
+        "think": request.thinking,
+        "format": format,
+        "options": {key: value for key, value in options.items() if value is not None} or None,
+    }
+    return {**{key: value for key, value in body.items() if value is not None}, "stream": asked.stream}
+
+
+def _write_message(message: Message) -> dict[str, Json]:
+    written: dict[str, Json] = {
+        "role": message.role,
+        "content": message.content,
+        "thinking": message.reasoning,
+        "tool_calls": [write_call(call, at) for at, call in enumerate(message.calls)],
+        "tool_name": message.name,
+        "tool_call_id": message.call_id,
+    }
+    return {key: value for key, value in written.items() if value or key == "content"}
+
+
+def write_call(call: Call, number: int) -> dict[str, Json]:
+    return {"id": call.id, "function": {"index": number, "name": call.name, "arguments": dict(call.arguments)}}
+
+
+# What is said of models and errors
+
+
+@dataclass(frozen=True, slots=True)
+class About:
+    """What is known of a model; `moment` is since when it is served."""
+
+    name: str
+    moment: str
+    family: str = ""
+    template: str = ""
+    thinks: bool = False
+    context: int | None = None
+
+
+def write_failure(status: int, message: str) -> Failure:
+    """`{"error": "…"}`."""
+    return Failure(status, {"error": message})
+
+
+def write_error(error: BaseException) -> Failure:
+    """An exception as the client may see it: what the other dialects tell of it, in this one's words."""
+    told = openai.write_error(error)
+    return write_failure(told.status, told.body["error"]["message"])
+
+
+def write_tag(about: About) -> dict[str, Json]:
+    """A model in the list of models. Its digest is one of its name: clients only want to tell models apart by it."""
+    return {
+        "name": about.name,
+        "model": about.name,
+        "modified_at": about.moment,
+        "size": 0,
+        "digest": sha256(about.name.encode()).hexdigest(),
+        "details": _write_details(about),
+    }
+
+
+def write_running(about: About) -> dict[str, Json]:
+    """A model in the list of those that are loaded, as all are for as long as the server runs."""
+    running = {**write_tag(about), "expires_at": "9999-12-31T23:59:59Z", "size_vram": 0, "context_length": about.context or 0}
+    del running["modified_at"]
+    return running
+
+
+def write_show(about: About) -> dict[str, Json]:
+    """All that is known of a model."""
+    family = about.family or "unknown"
+    length = {} if about.context is None else {f"{family}.context_length": about.context}
+    return {
+        "modelfile": "",
+        "parameters": "",
+        "template": about.template,
+        "details": _write_details(about),
+        "model_info": {"general.architecture": family, "general.basename": about.name, **length},
+        "capabilities": ["completion", "tools", *(["thinking"] if about.thinks else [])],
+        "modified_at": about.moment,
+    }
+
+
+def _write_details(about: About) -> dict[str, Json]:
+    return {
+        "parent_model": "",
+        "format": "",
+        "family": about.family,
+        "families": [about.family] if about.family else [],
+        "parameter_size": "",
+        "quantization_level": "",
+    }

@@ -1,0 +1,1 @@
+"""OpenAI's dialects: Chat Completions and Responses."""

@@ -1,0 +1,331 @@
+"""The request of `POST /v1/chat/completions`, both ways. What is answered stands in `openai_chat_events`.
+
+    {"model": "qwen", "messages": [{"role": "user", "content": "Hi"}],
+     "tools": [{"type": "function", "function": {"name": "add", "parameters": {…}}}], "tool_choice": "auto"}
+
+Lenient: unknown fields and unknown tool types are skipped, older and flat spellings understood, null is absence. Not lenient:
+what would change the answer and is not supported is refused by name, never ignored. A field of our own: `tool_choice_policy`
+("auto", "required_first_hop", "required_always") says what becomes of a `tool_choice` that is "auto".
+"""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import cast
+
+from callsmith.core.choice import policy_named
+from callsmith.core.values import (
+    Call,
+    Choice,
+    ChoicePolicy,
+    Json,
+    Message,
+    Mode,
+    Request,
+    Role,
+    Sampling,
+    Tool,
+)
+from callsmith.wire.fields import Fields, kind
+from callsmith.wire.openai.output import read_output, write_output
+from callsmith.wire.tools import read_tools, write_tool
+
+# Fields that are not supported, each with the values that ask for nothing.
+_NEUTRAL: dict[str, tuple[Json, ...]] = {
+    "audio": (),
+    "best_of": (1,),
+    "frequency_penalty": (0,),
+    "grammar": ("",),
+    "ignore_eos": (False,),
+    "logit_bias": ({},),
+    "logprobs": (False,),
+    "min_tokens": (0,),
+    "modalities": (["text"], []),
+    "presence_penalty": (0,),
+    "repetition_penalty": (1,),
+    "top_logprobs": (0,),
+    "web_search_options": (),
+}
+
+MOST_CHOICES = 16  # answers to one request
+
+_ROLES: dict[str, Role] = {
+    "system": "system",
+    "developer": "system",
+    "user": "user",
+    "assistant": "assistant",
+    "tool": "tool",
+    "function": "tool",
+}
+
+_MODES: dict[str, Mode] = {"auto": "auto", "none": "none", "required": "required", "any": "required"}
+
+
+@dataclass(frozen=True, slots=True)
+class ChatRequest:
+    """What was asked, of which model, and how the answer is wanted. `legacy`: through the deprecated `functions`."""
+
+    model: str
+    request: Request
+    stream: bool = False
+    include_usage: bool = False
+    legacy: bool = False
+    n: int = 1
+
+
+def read_request(body: Json) -> ChatRequest:
+    """The request in a decoded JSON body; a UsageError names the field that is wrong."""
+    fields = Fields.of(body, "")
+    refuse(fields, _NEUTRAL)
+    legacy = fields.get("functions") is not None and fields.get("tools") is None
+    tools = read_functions(fields, "functions" if legacy else "tools")
+    choice = read_choice(fields, "tool_choice" if fields.get("tool_choice") is not None else "function_call")
+    if tools:
+        choice.among(tools)
+    options = fields.object("stream_options")
+    parallel = fields.flag("parallel_tool_calls")
+    limit = "max_tokens" if fields.get("max_completion_tokens") is None else "max_completion_tokens"
+    return ChatRequest(
+        model=fields.needed_text("model"),
+        request=Request(
+            messages=_read_messages(fields),
+            tools=tools,
+            choice=choice,
+            parallel=False if legacy else parallel,  # one `function_call` is all the deprecated answer can hold
+            sampling=read_sampling(fields, limit),
+            thinking=read_thinking(fields),
+            output=read_output(fields),
+            policy=read_policy(fields),
+        ),
+        stream=fields.flag("stream") or False,
+        include_usage=(options.flag("include_usage") if options else None) or False,
+        legacy=legacy,
+        n=_read_n(fields),
+    )
+
+
+def refuse(fields: Fields, unsupported: Mapping[str, tuple[Json, ...]]) -> None:
+    """Complain about the first of these fields that asks for something."""
+    for name, neutral in unsupported.items():
+        value = fields.get(name)
+        if value is not None and value not in neutral:
+            raise fields.wrong(name, f"{json.dumps(value)[:80]} is not supported")
+
+
+def _read_n(fields: Fields) -> int:
+    n = fields.integer("n", 1) or 1
+    if n > MOST_CHOICES:
+        raise fields.wrong("n", f"must be at most {MOST_CHOICES}, got {n}")
+    return n
+
+
+def read_functions(fields: Fields, key: str) -> tuple[Tool, ...]:
+    """The tools that are functions, wrapped or flat."""
+    return fields.once(key, _read_functions)
+
+
+def _read_functions(fields: Fields, key: str) -> tuple[Tool, ...]:
+    # The other kinds only their own vendor runs: web_search, namespace, …
+    known = (entry for entry in fields.objects(key) if (entry.text("type") or "function") == "function")
+    return read_tools((entry.object("function") or entry for entry in known), "parameters")
+
+
+def read_choice(fields: Fields, key: str) -> Choice:
+    """Which tools may or must be called, in any of the spellings there are."""
+    value = fields.get(key)
+    if value is None:
+        return Choice()
+    if isinstance(value, str):
+        if value not in _MODES:
+            raise fields.wrong(key, f"{value!r} is none of {', '.join(_MODES)} or an object that names a function")
+        return Choice(_MODES[value])
+    choice = Fields.of(value, fields.at(key))
+    named = choice.text("type") or "function"
+    if named in _MODES:
+        return Choice(_MODES[named])
+    if named == "allowed_tools":
+        return _read_allowed(choice.object("allowed_tools") or choice)
+    if named not in ("function", "tool"):
+        raise choice.wrong("type", f"{named!r} is not supported")
+    return Choice.only((choice.object("function") or choice).needed_text("name"))
+
+
+def read_policy(fields: Fields) -> ChoicePolicy | None:
+    """The policy a request asks for, if any."""
+    name = fields.text("tool_choice_policy")
+    return None if name is None else policy_named(name, fields.at("tool_choice_policy"))
+
+
+def _read_allowed(fields: Fields) -> Choice:
+    mode = fields.text("mode") or "auto"
+    if mode not in _MODES:
+        raise fields.wrong("mode", f"{mode!r} is neither auto nor required")
+    names = [(entry.object("function") or entry).needed_text("name") for entry in fields.objects("tools")]
+    if not names:
+        raise fields.wrong("tools", "no tool is allowed; ask for tool_choice none instead")
+    return Choice(_MODES[mode], tuple(names))
+
+
+def _read_messages(fields: Fields) -> tuple[Message, ...]:
+    if not fields.array("messages"):
+        raise fields.wrong("messages", "at least one message is required")
+    called: dict[str, str] = {}  # call id → tool name: a template may need the name, which tool messages leave out
+    messages: list[Message] = []
+    for index, entry in enumerate(fields.objects("messages")):
+        messages.append(_read_message(entry, called, f"call_{index}"))
+        called |= {call.id: call.name for call in messages[-1].calls}
+    return tuple(messages)
+
+
+def _read_message(fields: Fields, called: dict[str, str], spare_id: str) -> Message:
+    spelled = fields.needed_text("role")
+    if spelled not in _ROLES:
+        raise fields.wrong("role", f"{spelled!r} is none of {', '.join(_ROLES)}")
+    name = fields.text("name") or ""
+    message = Message(_ROLES[spelled], read_content(fields), name=name)
+    if spelled == "function":
+        # The deprecated form has no ids: the answer belongs to the latest call of that name.
+        latest = [call_id for call_id, called_name in called.items() if called_name == name]
+        return replace(message, call_id=latest[-1] if latest else "", name=fields.needed_text("name"))
+    if message.role == "tool":
+        call_id = fields.needed_text("tool_call_id")
+        return replace(message, call_id=call_id, name=name or called.get(call_id, ""))
+    if message.role == "assistant":
+        calls = [_read_call(entry, entry.text("id") or "") for entry in fields.objects("tool_calls")]
+        deprecated = fields.object("function_call")
+        if deprecated is not None:
+            calls.append(_read_call(deprecated, spare_id))
+        return replace(message, calls=tuple(calls), reasoning=fields.text("reasoning_content") or fields.text("reasoning") or "")
+    return message
+
+
+def read_content(fields: Fields, key: str = "content") -> str:
+    """What is said: a text, or parts of text."""
+    content = fields.get(key)
+    if content is None or isinstance(content, str):
+        return content or ""
+    if not isinstance(content, list):
+        raise fields.wrong(key, f"expected a string or an array of parts, got {kind(content)}")
+    texts: list[str] = []
+    for index, part in enumerate(cast(list[Json], content)):
+        if isinstance(part, str):
+            texts.append(part)
+            continue
+        inner = Fields.of(part, fields.at(f"{key}.{index}"))
+        match inner.text("type") or "text":
+            case "text" | "input_text" | "output_text":
+                texts.append(inner.text("text") or "")
+            case "refusal":
+                texts.append(inner.text("refusal") or "")
+            case other:
+                raise inner.wrong("type", f"parts of type {other!r} are not supported, only text")
+    return "\n".join(texts)
+
+
+def _read_call(fields: Fields, call_id: str) -> Call:
+    if (fields.text("type") or "function") != "function":
+        raise fields.wrong("type", f"calls of type {fields.text('type')!r} are not supported")
+    inner = fields.object("function") or fields
+    name, value = inner.needed_text("name"), inner.get("arguments")
+    if isinstance(value, dict):
+        return Call(name, cast(dict[str, Json], value), call_id)
+    text = inner.text("arguments") or ""
+    return Call(name, read_arguments(text) or {}, call_id, text)
+
+
+def read_arguments(text: str) -> dict[str, Json] | None:
+    """The object in this JSON text, or None if there is none. What a model once wrote wrongly must not stop a conversation."""
+    try:
+        value = json.loads(text)
+        json.dumps(value, ensure_ascii=False).encode()  # half a surrogate pair is valid JSON, but no text any engine takes
+    except (ValueError, RecursionError):
+        return None
+    return cast(dict[str, Json], value) if isinstance(value, dict) else None
+
+
+def read_sampling(fields: Fields, limit: str) -> Sampling:
+    """How tokens are to be chosen; `limit` is the field that says how many there may be."""
+    top_k = fields.integer("top_k", -1)
+    stop = fields.texts("stop")
+    if "" in stop:
+        raise fields.wrong("stop", "an empty string would stop everything")
+    return Sampling(
+        temperature=fields.number("temperature"),
+        top_p=fields.number("top_p", most=1),
+        top_k=None if top_k is None else max(top_k, 0),  # -1 and 0 both mean: all of them
+        min_p=fields.number("min_p", most=1),
+        seed=fields.integer("seed"),
+        max_tokens=None if fields.get(limit) == -1 else fields.integer(limit, 1),
+        stop=stop,
+    )
+
+
+def read_thinking(fields: Fields) -> bool | None:
+    """Whether the model is to reason, where the request says."""
+    options = fields.object("chat_template_kwargs")
+    for key in options.data if options else ():
+        if key not in ("enable_thinking", "thinking"):
+            raise fields.wrong(f"chat_template_kwargs.{key}", "is not supported")
+    asked = (options.flag("enable_thinking"), options.flag("thinking")) if options else ()
+    for flag in asked:
+        if flag is not None:
+            return flag
+    effort = fields.text("reasoning_effort")
+    return None if effort is None else effort != "none"
+
+
+def write_request(chat: ChatRequest) -> dict[str, Json]:
+    """The body that `read_request` reads back as the same request. How a tool is run does not travel."""
+    request, sampling = chat.request, chat.request.sampling
+    functions = [write_tool(tool, "parameters") for tool in request.tools]
+    wrapped = [{"type": "function", "function": function} for function in functions]
+    body: dict[str, Json] = {
+        "model": chat.model,
+        "messages": [_write_message(message) for message in request.messages],
+        "functions": functions if chat.legacy else None,
+        "tools": None if chat.legacy else wrapped or None,
+        "tool_choice": write_choice(request.choice),
+        "parallel_tool_calls": None if chat.legacy else request.parallel,
+        "temperature": sampling.temperature,
+        "top_p": sampling.top_p,
+        "top_k": sampling.top_k,
+        "min_p": sampling.min_p,
+        "seed": sampling.seed,
+        "max_completion_tokens": sampling.max_tokens,
+        "stop": list(sampling.stop) or None,
+        "chat_template_kwargs": None if request.thinking is None else {"enable_thinking": request.thinking},
+        **write_output(request.output),
+        "tool_choice_policy": request.policy,
+        "n": chat.n if chat.n > 1 else None,
+        "stream": chat.stream or None,
+        "stream_options": {"include_usage": True} if chat.include_usage else None,
+    }
+    return {key: value for key, value in body.items() if value is not None}
+
+
+def write_choice(choice: Choice) -> Json:
+    """What `read_choice` reads back as this choice."""
+    if choice.mode == "none" or not choice.names:
+        return None if choice == Choice() else choice.mode
+    named = [{"type": "function", "function": {"name": name}} for name in choice.names]
+    if choice.mode == "required" and len(named) == 1:
+        return named[0]
+    return {"type": "allowed_tools", "allowed_tools": {"mode": choice.mode, "tools": named}}
+
+
+def _write_message(message: Message) -> dict[str, Json]:
+    written: dict[str, Json] = {"role": message.role, "content": message.content}
+    if message.name:
+        written["name"] = message.name
+    if message.role == "tool":
+        written["tool_call_id"] = message.call_id
+    if message.reasoning:
+        written["reasoning_content"] = message.reasoning
+    if message.calls:
+        written["content"] = message.content or None
+        written["tool_calls"] = [write_call(call) for call in message.calls]
+    return written
+
+
+def write_call(call: Call) -> dict[str, Json]:
+    return {"id": call.id, "type": "function", "function": {"name": call.name, "arguments": call.text}}

@@ -1,0 +1,338 @@
+"""The answer of `POST /v1/chat/completions`: events to chunks, to a whole completion, and chunks back to events.
+
+    {"delta": {"role": "assistant", "content": ""}}
+    {"delta": {"tool_calls": [{"index": 0, "id": "call_1", "type": "function", "function": {"name": "add", "arguments": ""}}]}}
+    {"delta": {"tool_calls": [{"index": 0, "function": {"arguments": "{\\"a\\": 1}"}}]}}
+    {"delta": {}, "finish_reason": "tool_calls"}
+
+Clients concatenate: an id or a name is sent once, indexes begin at 0 without gaps, calls come one after the other.
+How far an answer was held to its schemas (`report`) stands beside the choice that ends it.
+Not covered: interleaved calls are passed on interleaved; the reasons of repairs do not travel.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field, replace
+from typing import assert_never
+
+from callsmith.core.errors import ModelError
+from callsmith.core.events import (
+    CallArguments,
+    CallReady,
+    CallStarted,
+    ModelEvent,
+    Report,
+    Stopped,
+    StopReason,
+    Text,
+    Thought,
+    Unreadable,
+)
+from callsmith.core.values import Call, Json, Usage
+from callsmith.wire.fields import Fields
+from callsmith.wire.openai.chat import read_arguments
+from callsmith.wire.openai.common import read_usage, write_usage
+from callsmith.wire.report import read_report, write_report
+
+_CHUNK = "chat.completion.chunk"
+_REASONS: dict[StopReason, str] = {"stop": "stop", "length": "length", "calls": "tool_calls"}
+_READ_REASONS: dict[str, StopReason] = {"length": "length", "tool_calls": "calls", "function_call": "calls"}
+
+
+@dataclass(frozen=True, slots=True)
+class Heading:
+    """What every chunk of an answer repeats, and in which form the answer is wanted."""
+
+    id: str
+    model: str
+    created: int
+    include_usage: bool = False
+    legacy: bool = False
+
+    def around(self, object: str, choices: list[Json]) -> dict[str, Json]:
+        """These choices, in a body of this kind."""
+        return {"id": self.id, "object": object, "created": self.created, "model": self.model, "choices": choices}
+
+
+@dataclass(slots=True)
+class _Sent:
+    """A call on its way out: its number on the wire, and how much of its arguments has gone."""
+
+    index: int
+    length: int = 0
+
+
+class ChunkWriter:
+    """Events to chunks. `close` after the last event ends an answer that was cut off. `choice` is its number among several."""
+
+    def __init__(self, heading: Heading, choice: int = 0) -> None:
+        self._heading = heading
+        self._choice = choice
+        self._begun = False
+        self._ended = False
+        self._calls: dict[int, _Sent] = {}  # by the model's number: unreadable calls may leave gaps there
+
+    def write(self, event: ModelEvent) -> list[dict[str, Json]]:
+        """The chunks this event makes, the first of them opened by one that names the role."""
+        opening = self._opening()
+        match event:
+            case Text(text):
+                return opening + self._deltas({"content": text} if text else {})
+            case Thought(text):
+                return opening + self._deltas({"reasoning_content": text} if text else {})
+            case CallStarted(index, name, call_id):
+                return opening + self._deltas(self._start(index, name, call_id))
+            case CallArguments(index, text):
+                return opening + self._deltas(self._arguments(index, text))
+            case CallReady(index, call):
+                # A model that gives calls whole sends only this event: whatever has not gone yet goes now.
+                started = self._start(index, call.name, call.id)
+                return opening + self._deltas(started, self._arguments(index, call.text[self._calls[index].length :]))
+            case Unreadable(text, _, index):
+                return opening + self._deltas({"content": text} if text and index not in self._calls else {})
+            case Stopped():
+                return opening + self._finish(event)
+            case _:
+                assert_never(event)
+
+    def pause(self) -> list[dict[str, Json]]:
+        """Chunks of which the last says nothing, for what stands beside the answer."""
+        return [*self._opening(), self._chunk({})]
+
+    def close(self) -> list[dict[str, Json]]:
+        """The end, if the events had none."""
+        return self.write(Stopped("stop"))
+
+    def _opening(self) -> list[dict[str, Json]]:
+        begun, self._begun = self._begun, True
+        return [] if begun else [self._chunk({"role": "assistant", "content": ""})]
+
+    def _start(self, index: int, name: str, call_id: str) -> dict[str, Json]:
+        if index in self._calls:
+            return {}
+        number = len(self._calls)
+        self._calls[index] = _Sent(number)
+        function = {"name": name, "arguments": ""}
+        if self._heading.legacy:
+            return {} if number else {"function_call": function}
+        identity = call_id or f"call_{self._heading.id}_{self._choice}_{number}"
+        return {"tool_calls": [{"index": number, "id": identity, "type": "function", "function": function}]}
+
+    def _arguments(self, index: int, text: str) -> dict[str, Json]:
+        sent = self._calls.get(index)
+        if sent is None or not text:
+            return {}
+        sent.length += len(text)
+        if self._heading.legacy:
+            return {} if sent.index else {"function_call": {"arguments": text}}
+        return {"tool_calls": [{"index": sent.index, "function": {"arguments": text}}]}
+
+    def _finish(self, event: Stopped) -> list[dict[str, Json]]:
+        if self._ended:
+            return []
+        self._ended = True
+        spelled = "function_call" if self._heading.legacy and event.reason == "calls" else _REASONS[event.reason]
+        chunks = [{**self._chunk({}, spelled), **write_report(event.report)}]
+        if self._heading.include_usage:
+            chunks.append(_usage_chunk(self._heading, event.usage))
+        return chunks
+
+    def _deltas(self, *deltas: dict[str, Json]) -> list[dict[str, Json]]:
+        return [self._chunk(delta) for delta in deltas if delta]
+
+    def _chunk(self, delta: dict[str, Json], finish_reason: str | None = None) -> dict[str, Json]:
+        choice = {"index": self._choice, "delta": delta, "logprobs": None, "finish_reason": finish_reason}
+        return self._heading.around(_CHUNK, [choice])
+
+
+class ChoicesWriter:
+    """Several answers to one request, in one stream: their events come with the number of the answer, in any order."""
+
+    def __init__(self, heading: Heading, choices: int) -> None:
+        self._heading = heading
+        self._writers = [ChunkWriter(replace(heading, include_usage=False), number) for number in range(choices)]
+        self._usage = Usage()
+
+    def write(self, choice: int, event: ModelEvent) -> list[dict[str, Json]]:
+        """The chunks this event makes."""
+        if isinstance(event, Stopped):
+            self._usage = _together(self._usage, event.usage)
+        return self._writers[choice].write(event)
+
+    def close(self) -> list[dict[str, Json]]:
+        """The end of those that had none, and what all of them have cost."""
+        chunks = [chunk for writer in self._writers for chunk in writer.close()]
+        return [*chunks, _usage_chunk(self._heading, self._usage)] if self._heading.include_usage else chunks
+
+
+def write_response(events: Iterable[ModelEvent], heading: Heading) -> dict[str, Json]:
+    """The whole completion: the same chunks, put together, so that streaming or not makes no difference."""
+    return write_choices([events], heading)
+
+
+def write_choices(answers: Iterable[Iterable[ModelEvent]], heading: Heading) -> dict[str, Json]:
+    """The completion of several answers to one request."""
+    choices: list[dict[str, Json]] = []
+    usage, report = Usage(), Report()
+    for number, events in enumerate(answers):
+        writer, merged = ChunkWriter(heading, number), _Merged()
+        for event in events:
+            if isinstance(event, Stopped):
+                usage, report = _together(usage, event.usage), report + event.report
+            merged.add(writer.write(event))
+        merged.add(writer.close())
+        choices.append({"index": number, "message": merged.message(), "logprobs": None, "finish_reason": merged.reason})
+    return {**heading.around("chat.completion", choices), "usage": write_usage(usage), **write_report(report)}
+
+
+def _together(one: Usage, other: Usage) -> Usage:
+    """What answers to one request have cost: they share their prompt."""
+    return replace(one + other, prompt=max(one.prompt, other.prompt), cached=max(one.cached, other.cached))
+
+
+def _usage_chunk(heading: Heading, usage: Usage) -> dict[str, Json]:
+    return {**heading.around(_CHUNK, []), "usage": write_usage(usage)}
+
+
+@dataclass(slots=True)
+class _Merged:
+    """A message put together from our own deltas."""
+
+    texts: dict[str, list[str]] = field(default_factory=lambda: {"content": [], "reasoning_content": []})
+    calls: list[dict[str, Json]] = field(default_factory=list[dict[str, Json]])
+    function: dict[str, str] | None = None
+    reason: str = "stop"
+
+    def add(self, chunks: list[dict[str, Json]]) -> None:
+        for chunk in chunks:
+            for choice in chunk["choices"]:
+                self._add_delta(choice["delta"])
+                self.reason = choice["finish_reason"] or self.reason
+
+    def _add_delta(self, delta: dict[str, Json]) -> None:
+        for key, pieces in self.texts.items():
+            if delta.get(key):
+                pieces.append(delta[key])
+        for call in delta.get("tool_calls", ()):
+            if "id" in call:
+                self.calls.append({key: value for key, value in call.items() if key != "index"})
+            else:
+                self.calls[call["index"]]["function"]["arguments"] += call["function"]["arguments"]
+        piece = delta.get("function_call")
+        if piece:
+            had = self.function or {"name": piece.get("name", ""), "arguments": ""}
+            self.function = {**had, "arguments": had["arguments"] + piece["arguments"]}
+
+    def message(self) -> dict[str, Json]:
+        content, reasoning = ("".join(pieces) for pieces in self.texts.values())
+        called = bool(self.calls) or self.function is not None
+        message: dict[str, Json] = {"role": "assistant", "content": None if called and not content else content, "refusal": None}
+        if reasoning:
+            message["reasoning_content"] = reasoning
+        if self.calls:
+            message["tool_calls"] = self.calls
+        if self.function is not None:
+            message["function_call"] = self.function
+        return message
+
+
+@dataclass(slots=True)
+class _Arriving:
+    """A call on its way in. `tried`: its arguments were looked at and are not complete."""
+
+    index: int
+    name: str
+    id: str
+    pieces: list[str] = field(default_factory=list[str])
+    tried: bool = False
+
+
+class EventReader:
+    """Chunks to events. `close` gives what only the end can tell: the last calls, and why and at what cost it stopped."""
+
+    def __init__(self) -> None:
+        self._open: dict[int, _Arriving] = {}
+        self._started = 0
+        self._numbers: dict[int, int] = {}  # the sender's index → ours
+        self._reason: StopReason = "stop"
+        self._usage = Usage()
+        self._report = Report()
+
+    def feed(self, chunk: Json) -> list[ModelEvent]:
+        """The events of one chunk. An error sent in place of a chunk is raised as a ModelError."""
+        fields = Fields.of(chunk, "")
+        if fields.get("error") is not None:
+            raise ModelError(_message_of(fields))
+        usage = fields.object("usage")
+        if usage is not None:
+            self._usage = read_usage(usage)
+        self._report = read_report(fields) or self._report
+        events: list[ModelEvent] = []
+        for choice in fields.objects("choices"):
+            delta = choice.object("delta")
+            if delta is not None:
+                events += self._read_delta(delta)
+            reason = choice.text("finish_reason")
+            if reason is not None:
+                self._reason = _READ_REASONS.get(reason, "stop")
+                events += self._settle(final=True)
+        return events
+
+    def close(self) -> list[ModelEvent]:
+        return [*self._settle(final=True), Stopped(self._reason, self._usage, self._report)]
+
+    def _read_delta(self, delta: Fields) -> list[ModelEvent]:
+        events: list[ModelEvent] = []
+        thought = delta.text("reasoning_content") or delta.text("reasoning")
+        if thought:
+            events += [*self._settle(), Thought(thought)]
+        text = delta.text("content")
+        if text:
+            events += [*self._settle(), Text(text)]
+        for call in delta.objects("tool_calls"):
+            events += self._read_call(call.integer("index"), call.text("id") or "", call.object("function") or call)
+        deprecated = delta.object("function_call")
+        if deprecated is not None:
+            events += self._read_call(0, "", deprecated)
+        return events
+
+    def _read_call(self, sent: int | None, call_id: str, function: Fields) -> list[ModelEvent]:
+        events: list[ModelEvent] = []
+        name, text = function.text("name") or "", function.text("arguments") or ""
+        number = self._number(sent, name)
+        if number == self._started:
+            events += self._settle()
+            self._started += 1
+            self._open[number] = _Arriving(number, name, call_id)
+            events.append(CallStarted(number, name, call_id))
+        call = self._open.get(number)
+        if call is not None and text:
+            call.pieces.append(text)
+            call.tried = False
+            events.append(CallArguments(number, text))
+        return events
+
+    def _number(self, sent: int | None, name: str) -> int:
+        """Which of our calls a delta belongs to. Where a server sends no index, a name begins a new call."""
+        if sent is not None:
+            return self._numbers.setdefault(sent, self._started)
+        return self._started if name or not self._started else self._started - 1
+
+    def _settle(self, *, final: bool = False) -> list[ModelEvent]:
+        """The open calls that are complete, now that another thing has begun; at the end, all of them."""
+        events: list[ModelEvent] = []
+        for call in list(self._open.values()):
+            text = "".join(call.pieces) or ("{}" if final else "")
+            arguments = None if call.tried and not final else read_arguments(text)
+            call.tried = True
+            if arguments is not None:
+                events.append(CallReady(call.index, Call(call.name, arguments, call.id, text)))
+            elif final:
+                events.append(Unreadable(text, "the arguments are no JSON object", call.index))
+            if arguments is not None or final:
+                del self._open[call.index]
+        return events
+
+
+def _message_of(fields: Fields) -> str:
+    error = fields.get("error")
+    return error if isinstance(error, str) else fields.needed_object("error").text("message") or "the server reports an error"

@@ -1,0 +1,185 @@
+"""What MCP servers do in an answer of `/v1/responses`: happenings to items and their events, and back.
+
+response.output_item.added · response.mcp_list_tools.in_progress · .completed · response.output_item.done
+response.output_item.added · response.mcp_call.in_progress · response.mcp_call_arguments.delta · .done
+    · response.mcp_call.completed or .failed · response.output_item.done
+response.output_item.added · response.output_item.done                      for a call that has to be approved
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from callsmith.core.events import ConfirmationNeeded, ModelEvent, ToolFinished, ToolStarted
+from callsmith.core.values import Call, Json, Result, Tool
+from callsmith.wire.extensions import HAPPENINGS, Happening
+from callsmith.wire.fields import Fields
+from callsmith.wire.mcp_names import mcp_name
+from callsmith.wire.openai.chat import read_arguments
+from callsmith.wire.openai.mcp import error_text, write_listed, write_mcp_call
+from callsmith.wire.openai.responses_events import EventReader, EventWriter, Heading, Sent, Status
+
+
+@dataclass(frozen=True, slots=True)
+class Listed:
+    """The tools of a server, told to whoever wants it used; or the reason why there are none."""
+
+    label: str
+    tools: tuple[Tool, ...]
+    error: str = ""
+
+
+McpEvent: TypeAlias = ModelEvent | Happening | Listed
+
+
+class McpWriter(EventWriter):
+    """Events to the stream's, those of MCP servers' tools too. Of other tools of the server nothing is told.
+
+    A call that a person has denied makes no item: that was said already, and it has not been made.
+    """
+
+    def __init__(self, heading: Heading) -> None:
+        super().__init__(heading)
+        self._tools: Mapping[str, tuple[str, str]] = {}
+        self._approvals: dict[str, str] = {}  # by call id
+        self._asked: dict[str, Call] = {}  # those of earlier responses, too
+        self._running: dict[str, tuple[int, dict[str, Json]]] = {}  # by call id: the place and the item
+
+    @property
+    def id(self) -> str:
+        return self._heading.id
+
+    def know(self, tools: Mapping[str, tuple[str, str]]) -> None:
+        """The servers' tools by the name they have here: the label of their server, and their name there."""
+        self._tools = tools
+
+    def asked(self, approvals: Mapping[str, Call]) -> None:
+        """The calls that were asked about in an earlier response, by their approvals."""
+        self._approvals |= {call.id: id for id, call in approvals.items()}
+        self._asked |= {call.id: call for call in approvals.values()}
+
+    def tell(self, event: McpEvent) -> list[Sent]:
+        """What is sent for this event."""
+        if isinstance(event, Listed):
+            return [] if self.ended else [*self._opening(), *self._list(event)]
+        if not isinstance(event, HAPPENINGS):
+            return self.write(event)
+        return [] if self.ended else [*self._opening(), *self._happen(event)]
+
+    def _happen(self, event: Happening) -> list[Sent]:
+        match event:
+            case ToolStarted(call) if call.name in self._tools:
+                return self._begin(call)
+            case ToolFinished(result) if result.name in self._tools:
+                return self._end_mcp(result)
+            case ConfirmationNeeded(id, call) if call.name in self._tools:
+                self._approvals[call.id] = id
+                place, item, sent = self._place({"id": id, "type": "mcp_approval_request", **self._named(call)})
+                return [*sent, self._whole(place, item)]
+            case _:
+                return []
+
+    def _list(self, listed: Listed) -> list[Sent]:
+        empty: dict[str, Json] = {"type": "mcp_list_tools", "server_label": listed.label, "tools": [], "error": None}
+        place, item, sent = self._place(empty)
+        at = {"item_id": item["id"], "output_index": place}
+        end = "failed" if listed.error else "completed"
+        steps = [self._event(f"response.mcp_list_tools.{step}", **at) for step in ("in_progress", end)]
+        told = {"tools": [write_listed(tool) for tool in listed.tools], "error": listed.error or None}
+        return [*sent, *steps, self._whole(place, {**item, **told})]
+
+    def _begin(self, call: Call) -> list[Sent]:
+        approval = self._approvals.get(call.id)
+        about = {**self._named(call), "arguments": ""}
+        made: dict[str, Json] = {"type": "mcp_call", "status": "in_progress", "approval_request_id": approval, **about}
+        place, item, sent = self._place({**made, "output": None, "error": None})
+        at = {"item_id": item["id"], "output_index": place}
+        self._running[call.id] = place, {**item, "arguments": call.text}
+        return [
+            *sent,
+            self._event("response.mcp_call.in_progress", **at),
+            self._event("response.mcp_call_arguments.delta", **at, delta=call.text),
+            self._event("response.mcp_call_arguments.done", **at, arguments=call.text),
+        ]
+
+    def _end_mcp(self, result: Result) -> list[Sent]:
+        if result.code == "denied" and result.call_id in self._approvals:
+            return []
+        # It may have come to nothing before it ran.
+        call = self._asked.get(result.call_id) or Call(result.name, id=result.call_id)
+        begun = [] if result.call_id in self._running else self._begin(call)
+        place, item = self._running.pop(result.call_id)
+        done = {**item, **write_mcp_call(result)}
+        step = self._event(f"response.mcp_call.{done['status']}", item_id=item["id"], output_index=place)
+        return [*begun, step, self._whole(place, done)]
+
+    def _finish(self, status: Status, said: Status) -> list[Sent]:
+        left = [self._whole(place, {**item, "status": "incomplete"}) for place, item in self._running.values()]
+        self._running.clear()
+        return [*left, *super()._finish(status, said)]
+
+    def _named(self, call: Call) -> dict[str, Json]:
+        label, name = self._tools[call.name]
+        return {"server_label": label, "name": name, "arguments": call.text}
+
+    def _place(self, item: Mapping[str, Json]) -> tuple[int, dict[str, Json], list[Sent]]:
+        """Add an item: its place, the item with its id, and what is sent."""
+        sent = self._end_said("completed")
+        one = self._add(item)
+        if "status" not in item:
+            del one.item["status"]
+        return one.place, dict(one.item), [*sent, self._added(one)]
+
+    def _whole(self, place: int, item: dict[str, Json]) -> Sent:
+        self._output[place] = item
+        return self._event("response.output_item.done", output_index=place, item=item)
+
+
+class McpReader(EventReader):
+    """The stream's events to ours, with what MCP servers did. Tools go by `mcp_name`, calls by their approval if there is one."""
+
+    def tell(self, sent: Json) -> list[McpEvent]:
+        """The events of one."""
+        fields = Fields.of(sent, "")
+        item = fields.object("item")
+        kind = item.text("type") if item else None
+        if item is None or not (kind or "").startswith("mcp_"):
+            return [*self.feed(sent)]
+        if fields.text("type") != "response.output_item.done":
+            return []
+        match kind:
+            case "mcp_call":
+                return _read_call(item)
+            case "mcp_approval_request":
+                id = item.needed_text("id")
+                return [ConfirmationNeeded(id, _call(item, id))]
+            case "mcp_list_tools":
+                tools = (
+                    Tool(
+                        one.needed_text("name"),
+                        one.text("description") or "",
+                        one.needed_object("input_schema").data,
+                        side_effects=not (one.object("annotations") or Fields({})).flag("read_only"),
+                    )
+                    for one in item.objects("tools")
+                )
+                return [Listed(item.needed_text("server_label"), tuple(tools), item.text("error") or "")]
+            case _:
+                return []
+
+
+def _call(item: Fields, id: str) -> Call:
+    text = item.text("arguments") or "{}"
+    name = mcp_name(item.needed_text("server_label"), item.needed_text("name"))
+    return Call(name, read_arguments(text) or {}, id, text)
+
+
+def _read_call(item: Fields) -> list[McpEvent]:
+    call = _call(item, item.text("approval_request_id") or item.needed_text("id"))
+    output = item.text("output")
+    if output is not None:
+        return [ToolStarted(call), ToolFinished(Result(call.id, call.name, output))]
+    told = error_text(item.get("error"))
+    code, _, _ = told.partition(":")
+    failed = [ToolFinished(Result(call.id, call.name, told, ok=False, code=code))] if told else []
+    return [ToolStarted(call), *failed]

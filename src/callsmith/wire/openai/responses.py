@@ -1,0 +1,275 @@
+"""The request of `POST /v1/responses`, both ways. What is answered stands in `openai_responses_events`.
+
+    {"model": "qwen", "instructions": "Be brief.", "input": "Hi", "previous_response_id": "resp_1",
+     "tools": [{"type": "function", "name": "add", "parameters": {…}}], "tool_choice": "auto"}
+
+A request may lean on what is stored: `read_needs` says on what, `read_request` is given it. As lenient and as strict as for chat
+completions: unknown fields and tools are skipped, what would change the answer and is not supported is refused by name. `top_k`,
+`min_p`, `seed`, `stop`, `structured_outputs` and `tool_choice_policy` are understood as they are there. Of MCP servers those can
+be used that are configured where this is served (`openai_mcp`).
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from callsmith.core.values import Choice, Json, Message, Request, Tool
+from callsmith.wire.fields import Fields
+from callsmith.wire.mcp_names import MCP, mcp_name
+from callsmith.wire.openai.chat import read_choice, read_policy, read_sampling, read_thinking, refuse
+from callsmith.wire.openai.items import flat_name, item_kind, read_items, write_items
+from callsmith.wire.openai.mcp import (
+    McpServer,
+    Words,
+    listed_servers,
+    plain_items,
+    read_server,
+    write_server,
+)
+from callsmith.wire.openai.output import read_text_output, write_text_output
+from callsmith.wire.tools import read_tools
+
+# Fields that are not supported, each with the values that ask for nothing.
+_NEUTRAL: Mapping[str, tuple[Json, ...]] = {
+    "background": (False,),
+    "context_management": ([],),
+    "conversation": (),
+    "frequency_penalty": (0,),
+    "logit_bias": ({},),
+    "moderation": (),
+    "presence_penalty": (0,),
+    "prompt": (),
+    "top_logprobs": (0,),
+}
+_LOGPROBS = "message.output_text.logprobs"
+
+# What of a request is repeated in its response as it came, and what stands there if it did not come.
+_REPEATED: Mapping[str, Json] = {
+    "instructions": None,
+    "max_output_tokens": None,
+    "max_tool_calls": None,
+    "metadata": {},
+    "parallel_tool_calls": True,
+    "previous_response_id": None,
+    "prompt_cache_key": None,
+    "safety_identifier": None,
+    "store": True,
+    "temperature": None,
+    "text": {"format": {"type": "text"}},
+    "tool_choice": "auto",
+    "top_p": None,
+    "user": None,
+}
+
+Spaces = Mapping[str, tuple[str, str]]  # a tool's flat name → the namespace it stands in, and its name there
+
+
+@dataclass(frozen=True, slots=True)
+class Needs:
+    """What a request leans on: a response before it, and items it only names."""
+
+    previous: str = ""
+    items: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class ResponsesRequest:
+    """What was asked, of which model, and how the answer is wanted.
+
+    `input` are the items the request itself brought, `repeated` what its response says of the request. `servers` are the MCP
+    servers it wants, `listed` those whose tools the conversation knows, `words` what it says about calls that wait for approval.
+    """
+
+    model: str
+    request: Request
+    stream: bool = False
+    store: bool = True
+    previous: str = ""
+    max_tool_calls: int | None = None
+    spaces: Spaces = field(default_factory=dict[str, tuple[str, str]])
+    servers: tuple[McpServer, ...] = ()
+    words: Words = field(default_factory=Words, compare=False)
+    listed: frozenset[str] = field(default=frozenset(), compare=False)
+    input: tuple[Mapping[str, Json], ...] = field(default=(), compare=False)
+    repeated: Mapping[str, Json] = field(default_factory=dict[str, Json], compare=False)
+
+
+def read_needs(body: Json) -> Needs:
+    """What has to be looked up before this body can be read."""
+    fields = Fields.of(body, "")
+    named = (item.needed_text("id") for item in _own_items(fields) if _refers(item))
+    return Needs(fields.text("previous_response_id") or "", tuple(named))
+
+
+def read_request(body: Json, earlier: Sequence[Json] = (), known: Mapping[str, Json] | None = None) -> ResponsesRequest:
+    """The request in a decoded JSON body; a UsageError names the field that is wrong.
+
+    `earlier` are the items of the conversation it continues, `known` those it refers to, by id.
+    """
+    fields = Fields.of(body, "")
+    refuse(fields, _NEUTRAL)
+    if _LOGPROBS in fields.texts("include"):
+        raise fields.wrong("include", f"{_LOGPROBS!r} is not supported")
+    tools, spaces = fields.once("tools", _read_tools)
+    servers = tuple(read_server(entry) for entry in _kept_tools(fields) if _kind(entry) == MCP)
+    choice = _read_choice(fields)
+    if tools and not servers:
+        choice.among(tools)
+    own = _own_items(fields)
+    items = _all_items(own, earlier, known or {})
+    store = fields.flag("store")
+    return ResponsesRequest(
+        model=fields.needed_text("model"),
+        request=Request(
+            messages=_read_messages(fields, items),
+            tools=tools,
+            choice=choice,
+            parallel=fields.flag("parallel_tool_calls"),
+            sampling=read_sampling(fields, "max_output_tokens"),
+            thinking=_read_thinking(fields),
+            output=read_text_output(fields),
+            policy=read_policy(fields),
+        ),
+        stream=fields.flag("stream") or False,
+        store=True if store is None else store,
+        previous=fields.text("previous_response_id") or "",
+        max_tool_calls=fields.integer("max_tool_calls", 0),
+        spaces=spaces,
+        servers=servers,
+        words=plain_items(items)[1],
+        listed=listed_servers(items),
+        input=tuple(item.data for item in own),
+        repeated=_repeated(fields),
+    )
+
+
+def _own_items(fields: Fields) -> list[Fields]:
+    given = fields.get("input")
+    if isinstance(given, str):
+        return [Fields({"role": "user", "content": given}, fields.at("input"))]
+    return list(fields.objects("input"))
+
+
+def _all_items(own: Sequence[Fields], earlier: Sequence[Json], known: Mapping[str, Json]) -> list[Fields]:
+    before = [Fields.of(item, f"previous_response_id.{index}") for index, item in enumerate(earlier)]
+    found = [Fields(known.get(item.text("id") or "", item.data), item.path) if _refers(item) else item for item in own]
+    return [*before, *found]
+
+
+def _read_messages(fields: Fields, items: Sequence[Fields]) -> tuple[Message, ...]:
+    messages = read_items(items)
+    if not messages:
+        raise fields.wrong("input", "at least one item is required")
+    instructions = fields.text("instructions")
+    return (Message.system(instructions), *messages) if instructions else messages
+
+
+def _refers(item: Fields) -> bool:
+    return item_kind(item) == "item_reference"
+
+
+def _read_tools(fields: Fields, _: str) -> tuple[tuple[Tool, ...], Spaces]:
+    entries: list[Fields] = []
+    spaces: dict[str, tuple[str, str]] = {}
+    for entry in _kept_tools(fields):
+        if _kind(entry) == MCP:
+            continue
+        if _kind(entry) == "function":
+            entries.append(entry.object("function") or entry)
+            continue
+        space = entry.needed_text("name")
+        for inner in entry.objects("tools"):
+            if _kind(inner) == "function":
+                name = inner.needed_text("name")
+                spaces[flat_name(space, name)] = (space, name)
+                entries.append(Fields({**inner.data, "name": flat_name(space, name)}, inner.path))
+    return read_tools(entries, "parameters"), spaces
+
+
+def _kept_tools(fields: Fields) -> list[Fields]:
+    # The other kinds only their own vendor runs: web_search, file_search, …
+    return [entry for entry in fields.objects("tools") if _kind(entry) in ("function", "namespace", MCP)]
+
+
+def _kind(entry: Fields) -> str:
+    return entry.text("type") or "function"
+
+
+def _read_choice(fields: Fields) -> Choice:
+    """The choice. A server's tools are called by names that do not say what they are called here (`mcp_name`)."""
+    said = fields.get("tool_choice")
+    if not isinstance(said, Mapping) or fields.needed_object("tool_choice").get("type") != MCP:
+        return read_choice(fields, "tool_choice")
+    named = fields.needed_object("tool_choice")
+    return Choice.only(mcp_name(named.needed_text("server_label"), named.text("name") or "*"))
+
+
+def _read_thinking(fields: Fields) -> bool | None:
+    reasoning = fields.object("reasoning")
+    effort = reasoning.text("effort") if reasoning else None
+    return read_thinking(fields) if effort is None else effort != "none"
+
+
+def _repeated(fields: Fields) -> dict[str, Json]:
+    given = {name: fields.get(name) for name in _REPEATED}
+    reasoning = fields.object("reasoning")
+    return {
+        **{name: _REPEATED[name] if value is None else value for name, value in given.items()},
+        "background": False,
+        "reasoning": {key: reasoning.get(key) if reasoning else None for key in ("effort", "summary")},
+        "service_tier": "default",
+        "tools": [dict(entry.data) for entry in _kept_tools(fields)],
+        "top_logprobs": 0,
+        "truncation": "disabled",  # also where "auto" was asked for: what does not fit is an error, nothing is dropped
+    }
+
+
+def write_request(asked: ResponsesRequest) -> dict[str, Json]:
+    """The body that `read_request` reads back as the same request. How a tool is run does not travel."""
+    request, sampling = asked.request, asked.request.sampling
+    body: dict[str, Json] = {
+        "model": asked.model,
+        "input": write_items(request.messages),
+        "tools": [*(_write_tool(tool, asked.spaces) for tool in request.tools), *map(write_server, asked.servers)] or None,
+        "tool_choice": _write_choice(request.choice),
+        "parallel_tool_calls": request.parallel,
+        "temperature": sampling.temperature,
+        "top_p": sampling.top_p,
+        "top_k": sampling.top_k,
+        "min_p": sampling.min_p,
+        "seed": sampling.seed,
+        "max_output_tokens": sampling.max_tokens,
+        "stop": list(sampling.stop) or None,
+        "reasoning": None if request.thinking is None else {"effort": "medium" if request.thinking else "none"},
+        **write_text_output(request.output),
+        "tool_choice_policy": request.policy,
+        "max_tool_calls": asked.max_tool_calls,
+        "previous_response_id": asked.previous or None,
+        "store": None if asked.store else False,
+        "stream": asked.stream or None,
+    }
+    return {key: value for key, value in body.items() if value is not None}
+
+
+def _write_tool(tool: Tool, spaces: Spaces) -> dict[str, Json]:
+    space, name = spaces.get(tool.name, ("", tool.name))
+    function: dict[str, Json] = {"type": "function", "name": name, "parameters": dict(tool.parameters), "strict": tool.strict}
+    if tool.description:
+        function["description"] = tool.description
+    return {"type": "namespace", "name": space, "description": "", "tools": [function]} if space else function
+
+
+def _write_choice(choice: Choice) -> Json:
+    if choice.mode == "none" or not choice.names:
+        return None if choice == Choice() else choice.mode
+    named = [_write_named(name) for name in choice.names]
+    if choice.mode == "required" and len(named) == 1:
+        return named[0]
+    return {"type": "allowed_tools", "mode": choice.mode, "tools": named}
+
+
+def _write_named(name: str) -> dict[str, Any]:
+    label, slash, own = name.removeprefix(f"{MCP}:").partition("/")
+    if not slash or not name.startswith(f"{MCP}:"):
+        return {"type": "function", "name": name}
+    return {"type": MCP, "server_label": label, **({} if own == "*" else {"name": own})}

@@ -1,0 +1,397 @@
+"""The answer of `POST /v1/responses`: events to the stream's events, to a whole response, and the stream's events back.
+
+    response.created · response.in_progress
+    response.output_item.added · response.content_part.added · response.output_text.delta … · response.output_text.done
+        · response.content_part.done · response.output_item.done
+    response.output_item.added · response.function_call_arguments.delta … · response.function_call_arguments.done
+        · response.output_item.done
+    response.completed
+
+Clients hold servers to it: an item keeps its id and its place, whatever is added is done, nothing is told of an item before it is
+added, and events are numbered without gaps. The whole response is the one in the last event. Thoughts are
+`response.reasoning_text`; whoever asks for a summary of them (`reasoning.summary`) reads nothing else, and gets them all as one.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Literal, TypeAlias, assert_never
+
+from callsmith.core.errors import ModelError
+from callsmith.core.events import (
+    CallArguments,
+    CallReady,
+    CallStarted,
+    ModelEvent,
+    Report,
+    Stopped,
+    StopReason,
+    Text,
+    Thought,
+    Unreadable,
+)
+from callsmith.core.values import Call, Json, Usage
+from callsmith.wire.fields import Fields
+from callsmith.wire.openai.chat import read_arguments
+from callsmith.wire.openai.common import Failure, read_usage
+from callsmith.wire.openai.items import SAID, SUMMARY, THOUGHT, Manner, flat_name, item_id, write_call_item
+from callsmith.wire.openai.responses import Spaces
+from callsmith.wire.report import read_report, write_report
+
+Sent: TypeAlias = dict[str, Json]  # an event of the stream
+Status: TypeAlias = Literal["in_progress", "completed", "incomplete", "failed", "cancelled"]
+
+# There is no event for an answer that was cancelled: it is one that is not complete, and its status says why.
+_LAST: dict[Status, str] = {"cancelled": "response.incomplete"}
+_ERROR_CODES = {400: "invalid_prompt", 429: "rate_limit_exceeded"}
+
+
+@dataclass(frozen=True, slots=True)
+class Heading:
+    """What a response says besides its answer; `repeated` is what it says of its request."""
+
+    id: str
+    model: str
+    created: int
+    repeated: Mapping[str, Json] = field(default_factory=dict[str, Json])
+    spaces: Spaces = field(default_factory=dict[str, tuple[str, str]])
+
+    @property
+    def key(self) -> str:
+        """What the ids of its items have in common."""
+        return self.id.removeprefix("resp_")
+
+    @property
+    def summary(self) -> bool:
+        """Whether a summary of the thoughts was asked for."""
+        reasoning: Json = self.repeated.get("reasoning") or {}
+        return reasoning.get("summary") in ("auto", "concise", "detailed")
+
+
+@dataclass(slots=True)
+class _Open:
+    """An item on its way out: its place, what it is, and the text so far; of something said, in which manner."""
+
+    place: int
+    item: dict[str, Json]
+    manner: Manner = SAID
+    pieces: list[str] = field(default_factory=list[str])
+    length: int = 0
+
+    @property
+    def at(self) -> dict[str, Json]:
+        return {"item_id": self.item["id"], "output_index": self.place}
+
+    def add(self, text: str) -> None:
+        self.pieces.append(text)
+        self.length += len(text)
+
+
+class EventWriter:
+    """Events to the stream's. `close` ends an answer that was cut off, `fail` and `cancel` end it in another way."""
+
+    def __init__(self, heading: Heading) -> None:
+        self._heading = heading
+        self._sent = 0
+        self._output: list[dict[str, Json]] = []
+        self._said: _Open | None = None  # the message or the reasoning being written
+        self._calls: dict[int, _Open] = {}
+        self._call_ids: set[str] = set()
+        self._status: Status = "in_progress"
+        self._end: dict[str, Json] = {}
+
+    @property
+    def begun(self) -> bool:
+        return self._sent > 0
+
+    @property
+    def ended(self) -> bool:
+        return self._status != "in_progress"
+
+    def write(self, event: ModelEvent) -> list[Sent]:
+        """What is sent for this event."""
+        if self.ended:
+            return []
+        return [*self._opening(), *self._write(event)]
+
+    def go_on(self, text: str) -> int | None:
+        """Take more of the message that is being written, for whoever knows its last delta: the next one has this number and
+        this text, and nothing else differs. None if it is no such delta: then `write` it."""
+        if not text or self._said is None or self._said.manner is not SAID:
+            return None
+        self._said.add(text)
+        self._sent += 1
+        return self._sent - 1
+
+    def close(self) -> list[Sent]:
+        """The end, if the events had none."""
+        return self.write(Stopped("stop"))
+
+    def fail(self, failure: Failure) -> list[Sent]:
+        """The end of an answer that failed; in place of another end, which has not been sent."""
+        if self.ended:
+            self._sent -= 1
+        code = _ERROR_CODES.get(failure.status, "server_error")
+        self._end = {"error": {"code": code, "message": failure.body["error"]["message"]}}
+        return [*self._opening(), *self._finish("failed", "incomplete")]
+
+    def cancel(self) -> list[Sent]:
+        """The end of an answer somebody has stopped."""
+        return [] if self.ended else [*self._opening(), *self._finish("cancelled", "incomplete")]
+
+    def response(self) -> dict[str, Json]:
+        """The response as it stands."""
+        return {
+            "id": self._heading.id,
+            "object": "response",
+            "created_at": self._heading.created,
+            "status": self._status,
+            "error": None,
+            "incomplete_details": None,
+            "model": self._heading.model,
+            "output": list(self._output),
+            "usage": None,
+            **self._heading.repeated,
+            **self._end,
+        }
+
+    def _write(self, event: ModelEvent) -> Iterable[Sent]:
+        match event:
+            case Text(text):
+                return self._say(SAID, text)
+            case Thought(text):
+                return self._say(SUMMARY if self._heading.summary else THOUGHT, text)
+            case CallStarted(index, name, call_id):
+                return self._start(index, name, call_id)
+            case CallArguments(index, text):
+                return self._arguments(index, text)
+            case CallReady(index, call):
+                # A model that gives calls whole sends only this event: whatever has not gone yet goes now.
+                started = self._start(index, call.name, call.id)
+                rest = self._arguments(index, call.text[self._calls[index].length :])
+                return [*started, *rest, *self._end_call(self._calls[index], "completed")]
+            case Unreadable(_, _, int(index)) if index in self._calls:
+                return self._end_call(self._calls[index], "incomplete")
+            case Unreadable(text):
+                return self._say(SAID, text)
+            case Stopped():
+                return self._stop(event)
+            case _:
+                assert_never(event)
+
+    def _opening(self) -> list[Sent]:
+        if self.begun:
+            return []
+        return [self._event(f"response.{kind}", response=self.response()) for kind in ("created", "in_progress")]
+
+    def _say(self, manner: Manner, text: str) -> list[Sent]:
+        if not text:
+            return []
+        sent: list[Sent] = []
+        if self._said is None or self._said.manner is not manner:
+            sent += self._end_said("completed")
+            self._said = self._add(manner.item, manner)
+            sent.append(self._added(self._said))
+            sent.append(self._event(f"{manner.parts}.added", **self._said.at, **manner.first, part=manner.part("")))
+        self._said.add(text)
+        sent.append(self._event(f"{manner.texts}.delta", **self._said.at, **manner.first, delta=text, **manner.also))
+        return sent
+
+    def _end_said(self, status: Status) -> list[Sent]:
+        said, self._said = self._said, None
+        if said is None:
+            return []
+        manner, text = said.manner, "".join(said.pieces)
+        part = manner.part(text)
+        return [
+            self._event(f"{manner.texts}.done", **said.at, **manner.first, text=text, **manner.also),
+            self._event(f"{manner.parts}.done", **said.at, **manner.first, part=part),
+            self._done(said, status, **{manner.place: [part]}),
+        ]
+
+    def _start(self, index: int, name: str, call_id: str) -> list[Sent]:
+        if index in self._calls:
+            return []
+        sent = self._end_said("completed")
+        space, own = self._heading.spaces.get(name, ("", name))
+        item = write_call_item(own, self._fresh(call_id), "")
+        self._calls[index] = self._add({**item, "namespace": space} if space else item)
+        return [*sent, self._added(self._calls[index])]
+
+    def _arguments(self, index: int, text: str) -> list[Sent]:
+        call = self._calls.get(index)
+        if call is None or not text:
+            return []
+        call.add(text)
+        return [self._event("response.function_call_arguments.delta", **call.at, delta=text)]
+
+    def _end_call(self, call: _Open, status: Status) -> list[Sent]:
+        if call.item["status"] != "in_progress":
+            return []
+        text, name = "".join(call.pieces), call.item["name"]
+        done = self._event("response.function_call_arguments.done", **call.at, name=name, arguments=text)
+        return [done, self._done(call, status, arguments=text)]
+
+    def _stop(self, event: Stopped) -> list[Sent]:
+        cut = event.reason == "length"
+        self._end = {
+            "incomplete_details": {"reason": "max_output_tokens"} if cut else None,
+            "usage": write_usage(event.usage),
+            **write_report(event.report),
+        }
+        return self._finish("incomplete", "incomplete") if cut else self._finish("completed", "completed")
+
+    def _finish(self, status: Status, said: Status) -> list[Sent]:
+        sent = self._end_said(said)
+        for call in self._calls.values():
+            sent += self._end_call(call, "incomplete")
+        self._status = status
+        return [*sent, self._event(_LAST.get(status, f"response.{status}"), response=self.response())]
+
+    def _fresh(self, call_id: str) -> str:
+        """An id no other call of this response has: clients tell calls apart by it."""
+        number = len(self._call_ids)
+        if not call_id or call_id in self._call_ids:
+            call_id = f"{call_id or 'call'}_{self._heading.key}_{number}"
+        self._call_ids.add(call_id)
+        return call_id
+
+    def _add(self, item: Mapping[str, Json], manner: Manner = SAID) -> _Open:
+        place = len(self._output)
+        self._output.append({"id": item_id(item["type"], self._heading.key, place), **item, "status": "in_progress"})
+        return _Open(place, self._output[place], manner)
+
+    def _added(self, one: _Open) -> Sent:
+        return self._event("response.output_item.added", output_index=one.place, item=one.item)
+
+    def _done(self, one: _Open, status: Status, **fields: Json) -> Sent:
+        # A new item, for the old one may not have been sent yet.
+        one.item = self._output[one.place] = {**one.item, **fields, "status": status}
+        return self._event("response.output_item.done", output_index=one.place, item=one.item)
+
+    def _event(self, type: str, **fields: Json) -> Sent:
+        self._sent += 1
+        return {"type": type, "sequence_number": self._sent - 1, **fields}
+
+
+def write_response(events: Iterable[ModelEvent], heading: Heading) -> dict[str, Json]:
+    """The whole response, which is the one in the last event of the stream."""
+    writer = EventWriter(heading)
+    for event in events:
+        writer.write(event)
+    writer.close()
+    return writer.response()
+
+
+def write_usage(usage: Usage) -> dict[str, Json]:
+    return {
+        "input_tokens": usage.prompt,
+        "input_tokens_details": {"cached_tokens": usage.cached, "cache_write_tokens": 0},
+        "output_tokens": usage.completion,
+        "output_tokens_details": {"reasoning_tokens": usage.reasoning},
+        "total_tokens": usage.prompt + usage.completion,
+    }
+
+
+@dataclass(slots=True)
+class _Arriving:
+    """An item on its way in. `number` is a call's among the calls."""
+
+    number: int
+    name: str = ""
+    id: str = ""
+    pieces: list[str] = field(default_factory=list[str])
+    done: bool = False
+
+
+class EventReader:
+    """The stream's events to ours. `close` gives what only the end can tell: calls left open, why and at what cost it stopped."""
+
+    def __init__(self) -> None:
+        self._items: dict[int, _Arriving] = {}  # by their place
+        self._calls = 0
+        self._reason: StopReason | None = None
+        self._usage = Usage()
+        self._report = Report()
+
+    def feed(self, sent: Json) -> list[ModelEvent]:
+        """The events of one. A response that failed, or an error in its place, is raised as a ModelError."""
+        fields = Fields.of(sent, "")
+        place = fields.integer("output_index") or 0
+        match fields.text("type"):
+            case "response.output_item.added":
+                return self._added(place, fields.needed_object("item"))
+            case "response.output_text.delta" | "response.refusal.delta":
+                return self._said(Text, place, fields.text("delta") or "")
+            case "response.reasoning_text.delta" | "response.reasoning_summary_text.delta":
+                return self._said(Thought, place, fields.text("delta") or "")
+            case "response.function_call_arguments.delta":
+                return self._arguments(place, fields.text("delta") or "")
+            case "response.output_item.done":
+                return self._done(place, fields.needed_object("item"))
+            case "response.completed" | "response.incomplete":
+                return self._finished(fields.needed_object("response"))
+            case "response.failed":
+                raise ModelError(_message_of(fields.needed_object("response").object("error")))
+            case "error":
+                raise ModelError(_message_of(fields.object("error") or fields))
+            case _ if fields.get("error") is not None:
+                raise ModelError(_message_of(fields.object("error")))
+            case _:
+                return []  # what the item's end says once more, and what other servers tell besides
+
+    def close(self) -> list[ModelEvent]:
+        left = [self._settle(one) for one in self._items.values() if one.name and not one.done]
+        return [*left, Stopped(self._reason or ("calls" if self._calls else "stop"), self._usage, self._report)]
+
+    def _added(self, place: int, item: Fields) -> list[ModelEvent]:
+        if item.text("type") != "function_call":
+            self._items[place] = _Arriving(-1)
+            return []
+        name, id = flat_name(item.text("namespace"), item.needed_text("name")), item.text("call_id") or ""
+        self._items[place] = _Arriving(self._calls, name, id)
+        self._calls += 1
+        return [CallStarted(self._calls - 1, name, id)]
+
+    def _said(self, made: type[Text] | type[Thought], place: int, text: str) -> list[ModelEvent]:
+        self._items.setdefault(place, _Arriving(-1)).pieces.append(text)
+        return [made(text)] if text else []
+
+    def _arguments(self, place: int, text: str) -> list[ModelEvent]:
+        call = self._items.get(place)
+        if call is None or not call.name or call.done or not text:
+            return []
+        call.pieces.append(text)
+        return [CallArguments(call.number, text)]
+
+    def _done(self, place: int, item: Fields) -> list[ModelEvent]:
+        """The end of an item; all of it, from servers that send no pieces."""
+        begun = [] if place in self._items else self._added(place, item)
+        one = self._items[place]
+        if one.name:
+            rest = (item.text("arguments") or "")[len("".join(one.pieces)) :]
+            return [*begun, *self._arguments(place, rest), self._settle(one)]
+        if one.pieces:
+            return []
+        made = Thought if item.text("type") == "reasoning" else Text
+        said = "".join(part.text("text") or "" for part in item.objects("content" if item.get("content") else "summary"))
+        return self._said(made, place, said) if item.text("type") in ("message", "reasoning") else []
+
+    def _settle(self, call: _Arriving) -> ModelEvent:
+        call.done = True
+        text = "".join(call.pieces)
+        arguments = read_arguments(text or "{}")
+        if arguments is None:
+            return Unreadable(text, "the arguments are no JSON object", call.number)
+        return CallReady(call.number, Call(call.name, arguments, call.id, text or "{}"))
+
+    def _finished(self, response: Fields) -> list[ModelEvent]:
+        usage = response.object("usage")
+        self._usage = read_usage(usage, "input", "output") if usage else Usage()
+        self._report = read_report(response) or Report()
+        if response.text("status") == "incomplete":
+            self._reason = "length"
+        return []
+
+
+def _message_of(error: Fields | None) -> str:
+    return (error.text("message") if error else None) or "the server reports an error"

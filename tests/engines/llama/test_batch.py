@@ -1,0 +1,408 @@
+"""Many answers at once, without a model: who gets how much of each step, and what becomes of the others."""
+
+from collections.abc import Iterable
+from random import Random
+from typing import Literal
+
+import pytest
+
+pytest.importorskip("numpy")
+
+import numpy as np
+
+from callsmith.core.errors import ModelError
+from callsmith.engines import Finished, Piece
+from callsmith.engines.llama.batch import BESIDE, Batch
+from callsmith.engines.llama.gguf import Logits, new_flag
+from callsmith.engines.llama.kv_cache import Cache
+
+
+class Decoder:
+    """A context that checks each row against what it holds."""
+
+    def __init__(self, size: int = 2000, slice: int = 256) -> None:
+        self.size = size
+        self.slice = slice
+        self.held: dict[int, list[int]] = {}
+        self.batches: list[list[int]] = []  # the sequence of each row
+        self.tokens = 0
+        self.interrupted: list[bool] = []
+        self.flag = new_flag()
+        self.broken: ModelError | None = None
+
+    def decode(self, rows: Iterable[tuple[int, int, int, bool]]) -> bool:
+        rows = [*rows]
+        assert 0 < len(rows) <= self.slice
+        if self.broken:
+            error, self.broken = self.broken, None
+            raise error
+        for token, position, sequence, _ in rows:
+            held = self.held.setdefault(sequence, [])
+            assert position == len(held)
+            held.append(token)
+        self.batches.append([row[2] for row in rows])
+        self.tokens += len(rows)
+        return self.flag[0] == b"0"
+
+    def logits(self, row: int) -> Logits:
+        return np.zeros(1, np.float32)
+
+    def forget(self, sequence: int, start: int) -> bool:
+        self.held[sequence] = self.held.get(sequence, [])[:start]
+        return True
+
+    def copy(self, source: int, target: int) -> None:
+        assert not self.held.get(target)
+        self.held[target] = self.held[source][:]
+
+    def interrupt_by(self, flag: object) -> None:
+        self.flag = flag  # type: ignore[assignment]
+
+
+class Said:
+    """An answer that counts: as many tokens as were wanted, after its own number."""
+
+    def __init__(self, number: int, wanted: int, fails_at: int | None = None) -> None:
+        self.pending: list[int] = []
+        self.finished: Literal["stop", "length"] | None = None
+        self.size = 0
+        self.matched = ""
+        self._number, self._wanted, self._fails_at = number, wanted, fails_at
+
+    def begin(self) -> list[Piece]:
+        return []
+
+    def advance(self, logits: Logits) -> list[Piece]:
+        if self.size == self._fails_at:
+            raise ValueError("no such token")
+        self.size += 1
+        self.pending = [self._number * 10_000 + self.size]
+        if self.size == self._wanted:
+            self.finished = "stop"
+        return [Piece(f"{self.size} ")]
+
+
+class Asked:
+    """A job that keeps what it is told."""
+
+    exact = False
+
+    def __init__(
+        self, number: int, tokens: list[int], wanted: int = 5, *, fails_at: int | None = None, session: str = ""
+    ) -> None:
+        self.number, self.tokens, self.wanted, self.fails_at = number, tokens, wanted, fails_at
+        self.room = 1000
+        self.session = session
+        self.flag = new_flag()
+        self.ready = True
+        self.told: list[Piece] = []
+        self.ended: list[Finished | BaseException | None] = []
+
+    @property
+    def given_up(self) -> bool:
+        return self.flag[0] == b"1"
+
+    def begin(self) -> Said:
+        return Said(self.number, self.wanted, self.fails_at)
+
+    def choosing(self) -> None:
+        pass
+
+    def post(self, pieces: list[Piece]) -> None:
+        assert not self.ended
+        self.told += pieces
+
+    def end(self, end: Finished | BaseException | None) -> None:
+        self.ended.append(end)
+
+    @property
+    def text(self) -> str:
+        return "".join(piece.text for piece in self.told)
+
+    @property
+    def whole(self) -> bool:
+        return self.text == "".join(f"{number} " for number in range(1, self.wanted + 1)) and isinstance(self.ended[0], Finished)
+
+
+def batch_of(*jobs: Asked, most: int = 8, decoder: Decoder | None = None) -> Batch:
+    decoder = decoder or Decoder()
+    batch = Batch(decoder, Cache(decoder, 3 * most), most)
+    for job in jobs:
+        batch.add(job)
+    return batch
+
+
+def finish(batch: Batch, most: int = 10_000) -> None:
+    for _ in range(most):
+        if not batch.size:
+            return
+        batch.step()
+    raise AssertionError("it never ends")
+
+
+def prompt(number: int, size: int = 20) -> list[int]:
+    return [number * 1000 + place for place in range(size)]
+
+
+def test_all_who_speak_go_forward_in_one_decode() -> None:
+    jobs = [Asked(number, prompt(number)) for number in range(8)]
+    batch = batch_of(*jobs)
+    finish(batch)
+    assert all(job.whole for job in jobs)
+    assert batch.steps == 5
+
+
+def test_those_who_do_not_fit_wait_for_their_turn_in_the_order_of_coming() -> None:
+    jobs = [Asked(number, prompt(number)) for number in range(5)]
+    batch = batch_of(*jobs, most=2)
+    over: list[int] = []
+    while batch.size:
+        batch.step()
+        over += [job.number for job in jobs if job.ended and job.number not in over]
+    assert over == [0, 1, 2, 3, 4]
+
+
+def test_a_long_prompt_does_not_stall_who_speaks() -> None:
+    speaking, long = Asked(1, prompt(1), 60), Asked(2, prompt(2, 900), 3)
+    batch = batch_of(speaking)
+    batch.step()
+    batch.add(long)
+    while not long.told:
+        before = len(speaking.told)
+        batch.step()
+        assert len(speaking.told) == before + 1
+        assert len(batch.decoder.batches[-1]) <= BESIDE + 1  # type: ignore[attr-defined]
+    finish(batch)
+    assert speaking.whole
+    assert long.whole
+
+
+def test_a_short_prompt_is_not_held_up_by_a_long_one() -> None:
+    long, short = Asked(1, prompt(1, 900)), Asked(2, prompt(2, 30))
+    batch = batch_of(long, short)
+    batch.step()
+    assert short.told
+    assert not long.told
+
+
+def test_answers_that_begin_alike_read_their_beginning_once() -> None:
+    common = prompt(9, 300)
+    jobs = [Asked(number, [*common, *prompt(number, 10)], 2) for number in range(8)]
+    batch = batch_of(*jobs)
+    finish(batch)
+    assert all(job.whole for job in jobs)
+    assert batch.decoder.tokens == 300 + 8 * 11  # type: ignore[attr-defined]
+    usages = [job.ended[0].usage for job in jobs if isinstance(job.ended[0], Finished)]
+    assert [usage.cached for usage in usages] == [0] + [300] * 7
+
+
+def test_a_second_turn_pays_only_for_what_is_new() -> None:
+    first = Asked(1, prompt(1, 100), 10)
+    batch = batch_of(first)
+    finish(batch)
+    answer = [10_000 + number for number in range(1, 11)]
+    second = Asked(2, [*first.tokens, *answer, *prompt(2, 7)])
+    batch.add(second)
+    finish(batch)
+    assert isinstance(second.ended[0], Finished)
+    assert second.ended[0].usage.cached == 100 + 9  # the last token was chosen, but never decoded
+
+
+def test_when_nobody_wants_anything_the_end_of_an_answer_is_decoded_for_the_next_turn() -> None:
+    first = Asked(1, prompt(1, 100), 10)
+    batch = batch_of(first)
+    finish(batch)
+    assert batch.busy
+    assert batch.step()
+    assert not batch.busy
+    assert not batch.step()
+    second = Asked(2, [*first.tokens, *(10_000 + number for number in range(1, 11)), *prompt(2, 7)])
+    batch.add(second)
+    finish(batch)
+    assert isinstance(second.ended[0], Finished)
+    assert second.ended[0].usage.cached == 100 + 10
+
+
+@pytest.mark.parametrize("broken", [False, True])
+def test_who_comes_then_does_not_wait_for_it(broken: bool) -> None:
+    first = Asked(1, prompt(1, 100), 10)
+    decoder = Decoder()
+    batch = batch_of(first, decoder=decoder)
+    finish(batch)
+    if broken:
+        decoder.broken = ModelError("no room")
+    else:
+        batch.wanted[0] = b"1"
+    assert batch.step()
+    assert batch.busy is not broken  # there may be time for it later
+    [held] = [held for held in decoder.held.values() if held]
+    assert len(held) == 100 + 9
+    batch.wanted[0] = b"0"
+    second = Asked(2, [*first.tokens, *prompt(2, 7)])
+    batch.add(second)
+    finish(batch)
+    assert second.whole
+
+
+def test_a_model_that_cannot_take_it_back_does_not_decode_ahead() -> None:
+    decoder = Decoder()
+    batch = Batch(decoder, Cache(decoder, 3), 1, settles=False)
+    batch.add(Asked(1, prompt(1)))
+    finish(batch)
+    assert not batch.busy
+    assert not batch.step()
+
+
+def test_a_session_is_still_held_after_many_others() -> None:
+    first = Asked(1, prompt(1, 100), 10, session="s")
+    batch = batch_of(first, decoder=Decoder(size=600), most=2)
+    finish(batch)
+    for number in range(2, 20):
+        batch.add(Asked(number, prompt(number, 100)))
+        finish(batch)
+    second = Asked(30, [*first.tokens, *prompt(30, 7)], session="s")
+    batch.add(second)
+    finish(batch)
+    assert isinstance(second.ended[0], Finished)
+    assert second.ended[0].usage.cached == 100
+
+
+def test_an_answer_given_up_is_parked_with_what_it_has() -> None:
+    job = Asked(1, prompt(1, 100), 50)
+    batch = batch_of(job)
+    for _ in range(10):
+        batch.step()
+    job.flag[0] = b"1"
+    finish(batch, 2)
+    assert job.ended == [None]
+    again = Asked(2, [*job.tokens, *(10_000 + number for number in range(1, 8)), 5])
+    batch.add(again)
+    finish(batch)
+    assert isinstance(again.ended[0], Finished)
+    assert again.ended[0].usage.cached == 107
+
+
+def test_what_an_answer_has_cost_comes_with_each_piece() -> None:
+    job = Asked(1, prompt(1, 100), 4)
+    finish(batch_of(job))
+    assert [(piece.usage.prompt, piece.usage.completion) for piece in job.told if piece.usage] == [
+        (100, 1),
+        (100, 2),
+        (100, 3),
+        (100, 4),
+    ]
+
+
+def test_an_error_in_one_answer_does_not_hurt_the_others() -> None:
+    jobs = [Asked(number, prompt(number), fails_at=2 if number == 1 else None) for number in range(4)]
+    finish(batch_of(*jobs))
+    assert isinstance(jobs[1].ended[0], ValueError)
+    assert all(job.whole for job in jobs if job.number != 1)
+
+
+def test_an_answer_whose_grammar_is_not_there_yet_waits_alone() -> None:
+    late, other = Asked(1, prompt(1)), Asked(2, prompt(2))
+    late.ready = False
+    batch = batch_of(late, other)
+    while batch.step():
+        pass
+    assert other.whole
+    assert not late.told
+    late.ready = True
+    finish(batch)
+    assert late.whole
+
+
+def test_when_the_cells_run_out_the_youngest_waits_and_all_are_finished_in_the_end() -> None:
+    decoder = Decoder(size=300, slice=64)
+    jobs = [Asked(number, prompt(number, 40), 200) for number in range(4)]
+    for job in jobs:
+        job.room = 260
+    finish(batch_of(*jobs, decoder=decoder))
+    assert all(job.whole for job in jobs)
+
+
+def test_parked_answers_make_room_for_new_ones() -> None:
+    decoder = Decoder(size=300, slice=64)
+    batch = batch_of(decoder=decoder)
+    for number in range(10):
+        job = Asked(number, prompt(number, 100))
+        batch.add(job)
+        finish(batch)
+        assert job.whole
+    again = Asked(20, prompt(9, 100))
+    batch.add(again)
+    finish(batch)
+    assert isinstance(again.ended[0], Finished)
+    assert again.ended[0].usage.cached == 99
+
+
+def test_only_one_who_is_alone_is_interrupted_in_the_middle_of_a_decode() -> None:
+    one, two = Asked(1, prompt(1)), Asked(2, prompt(2))
+    decoder = Decoder()
+    batch = batch_of(one, decoder=decoder)
+    batch.step()
+    assert decoder.flag is one.flag
+    batch.add(two)
+    batch.step()
+    assert decoder.flag is batch.stop
+
+
+def test_a_decode_that_is_interrupted_leaves_no_trace() -> None:
+    decoder = Decoder()
+    job = Asked(1, prompt(1))
+    batch = batch_of(job, decoder=decoder)
+    batch._admit()
+    job.flag[0] = b"1"
+    batch._prepare(batch.live[0])
+    batch._decode(batch._shares())
+    assert decoder.held[0] == []
+    job.flag[0] = b"0"
+    finish(batch)
+    assert job.whole
+
+
+def test_a_decode_that_fails_ends_all_it_was_for_and_nobody_else() -> None:
+    decoder = Decoder()
+    jobs = [Asked(number, prompt(number)) for number in range(3)]
+    batch = batch_of(*jobs, most=2, decoder=decoder)
+    decoder.broken = ModelError("broken")
+    finish(batch)
+    assert [isinstance(job.ended[0], ModelError) for job in jobs] == [True, True, False]
+    assert jobs[2].whole
+
+
+def test_a_decode_for_which_there_is_no_room_is_tried_again_with_fewer() -> None:
+    decoder = Decoder()
+    jobs = [Asked(number, prompt(number)) for number in range(3)]
+    batch = batch_of(*jobs, decoder=decoder)
+    decoder.broken = ModelError("no room", retryable=True)
+    finish(batch)
+    assert all(job.whole for job in jobs)
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_who_goes_at_random_harms_nobody(seed: int) -> None:
+    random = Random(seed)
+    decoder = Decoder(size=600, slice=64)
+    batch = batch_of(most=4, decoder=decoder)
+    jobs: list[Asked] = []
+    beginnings = [prompt(number, 80) for number in range(3)]
+    while len(jobs) < 40 or batch.size:
+        if len(jobs) < 40 and random.random() < 0.4:
+            tokens = [*random.choice(beginnings), *prompt(len(jobs) + 10, random.randint(1, 60))]
+            jobs.append(Asked(len(jobs) + 10, tokens, random.randint(1, 60)))
+            jobs[-1].ready = random.random() < 0.7
+            batch.add(jobs[-1])
+        for job in jobs:
+            if random.random() < 0.01:
+                job.flag[0] = b"1"
+            job.ready = job.ready or random.random() < 0.3
+        batch.step()
+        for member in batch.live:
+            if member.slot:
+                assert decoder.held.get(member.slot.number, []) == member.slot.tokens
+        assert batch.cache.free >= 0
+    for job in jobs:
+        assert len(job.ended) == 1
+        assert job.whole or job.given_up

@@ -1,0 +1,370 @@
+"""GGUF models in process, on a real one."""
+
+import asyncio
+import json
+import time
+from collections.abc import AsyncGenerator, Iterator
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("llguidance")
+pytest.importorskip("numpy")
+pytest.importorskip("xllamacpp")
+
+import llguidance
+
+from callsmith.core.errors import ModelError, Unavailable, UnsupportedSchema, UsageError
+from callsmith.core.schema import validate
+from callsmith.core.values import Choice, Sampling, Tool
+from callsmith.engines import Engine, Finished, Piece, llama, open_engine
+from callsmith.engines.llama import compiler, gguf
+from callsmith.engines.llama.compiler import Compiler
+from callsmith.engines.llama.engine import LlamaEngine
+from callsmith.engines.llama.libllama import load
+from callsmith.formats import format_named
+from callsmith.formats.prompt.prompt import Prompt
+from callsmith.formats.reader.parse import parse
+from callsmith.grammar.nodes import Alt, Grammar, JsonValue, Lit, Many, Node, Seq
+from callsmith.grammar.relay import relay_for
+from callsmith.models.weights import fetch
+from tests.engines.contract import GREEDY, EngineContract, say
+
+pytestmark = pytest.mark.weights
+
+SEA = Prompt("<|im_start|>user\nTell me about the sea.<|im_end|>\n<|im_start|>assistant\n")
+LONG = Prompt("<|im_start|>user\n" + "The quick brown fox jumps over the lazy dog. " * 150)
+WEATHER = {
+    "type": "object",
+    "properties": {"city": {"type": "string", "maxLength": 20}, "unit": {"enum": ["celsius", "fahrenheit"]}},
+    "required": ["city", "unit"],
+    "additionalProperties": False,
+}
+
+
+@pytest.fixture(scope="module")
+def file() -> Path:
+    return fetch("smollm2-135m")
+
+
+@pytest.fixture(scope="module")
+def shared(file: Path) -> Iterator[LlamaEngine]:
+    engine = llama.open(str(file), context=2048)
+    yield engine
+    engine.close()
+
+
+class TestContract(EngineContract):
+    @pytest.fixture
+    def engine(self, shared: LlamaEngine) -> Engine:
+        return shared
+
+    @pytest.fixture
+    def fresh(self, file: Path) -> Iterator[Engine]:
+        engine = open_engine(f"llama:{file}", context=512)
+        yield engine
+        engine.close()
+
+    @pytest.fixture
+    def prompt(self) -> Prompt:
+        return SEA
+
+
+async def answer_to(engine: LlamaEngine, node: Node, sampling: Sampling = GREEDY, prefix: str = "") -> list[Piece]:
+    items = [item async for item in engine.generate(SEA, sampling, Grammar(node, prefix=prefix))]
+    return [item for item in items if isinstance(item, Piece)]
+
+
+def text(pieces: list[Piece]) -> str:
+    return "".join(piece.text for piece in pieces)
+
+
+def test_the_file_tells_what_it_is(shared: LlamaEngine) -> None:
+    assert "smollm2" in shared.name.lower()
+    assert "Q4_1" in shared.description
+    assert "<|im_start|>" in (shared.template or "")
+    assert (shared.bos, shared.eos) == ("<|im_start|>", "<|im_end|>")
+    assert shared.specials["<|im_end|>"] == 2
+    assert shared.context == 2048
+    assert shared.count("<|im_start|>user") == 2
+
+
+async def test_an_answer_ends_where_the_model_ends_it(shared: LlamaEngine) -> None:
+    joke = Prompt(SEA.text.replace("Tell me about the sea.", "Tell me a joke about cats."))
+    said, finished = await say(shared, joke, Sampling(temperature=0, max_tokens=100))
+    assert finished.reason == "stop"
+    assert "<|im_end|>" not in said
+
+
+# -- grammars
+
+
+async def test_what_a_grammar_asks_for_is_what_is_said(shared: LlamaEngine) -> None:
+    for seed in range(5):
+        pieces = await answer_to(shared, JsonValue(WEATHER), Sampling(temperature=1.5, seed=seed, max_tokens=60))
+        value = json.loads(text(pieces))
+        assert value["unit"] in ("celsius", "fahrenheit")
+        assert len(value["city"]) <= 20
+
+
+async def test_the_end_of_the_grammar_is_the_end_of_the_answer(shared: LlamaEngine) -> None:
+    said, finished = await say(shared, SEA, GREEDY, Grammar(Alt((Lit("yes"), Lit("no")))))
+    assert said in ("yes", "no")
+    assert finished.reason == "stop"
+
+
+async def test_forced_text_costs_hardly_a_decode(shared: LlamaEngine) -> None:
+    node = Seq((Lit('Well then, this is what I have to say about it: {"answer": '), Alt((Lit("true"), Lit("false"))), Lit("}")))
+    counts: list[int] = []
+    for fast_forward in (False, True):
+        shared.fast_forward, before = fast_forward, shared.stats.decodes
+        assert json.loads(text(await answer_to(shared, node)).partition(": ")[2])["answer"] in (True, False)
+        counts.append(shared.stats.decodes - before)
+    assert counts[1] < counts[0] / 4
+
+
+async def test_forced_text_keeps_to_max_tokens_and_stop_strings(shared: LlamaEngine) -> None:
+    grammar = Grammar(Lit("one two three four five six"))
+    said, finished = await say(shared, SEA, Sampling(max_tokens=3), grammar)
+    assert finished.reason == "length"
+    assert finished.usage.completion == 3
+    assert "one two three four five six".startswith(said)
+    said, finished = await say(shared, SEA, Sampling(stop=(" thr",)), grammar)
+    assert (said, finished.reason) == ("one two", "stop")
+
+
+@pytest.mark.parametrize("fast_forward", [True, False])
+async def test_characters_of_several_tokens_come_whole(shared: LlamaEngine, fast_forward: bool) -> None:
+    shared.fast_forward = fast_forward
+    said = "naïve café 🐈‍⬛ 東京 🇩🇪"
+    pieces = await answer_to(shared, Lit(said), Sampling(temperature=0, max_tokens=100))
+    shared.fast_forward = True
+    assert text(pieces) == said
+    assert all("\ufffd" not in piece.text for piece in pieces)
+
+
+@pytest.mark.parametrize("fast_forward", [True, False])
+async def test_a_special_token_is_a_piece_of_its_own(shared: LlamaEngine, fast_forward: bool) -> None:
+    shared.fast_forward = fast_forward
+    pieces = await answer_to(shared, Lit("a<file_sep>b<jupyter_code>"))
+    shared.fast_forward = True
+    marked = [Piece("<file_sep>", special=True), Piece("<jupyter_code>", special=True)]
+    assert [piece for piece in pieces if piece.special] == marked
+    assert text(pieces) == "a<file_sep>b<jupyter_code>"
+
+
+async def test_what_the_prompt_has_written_of_the_grammar_is_not_said_again(shared: LlamaEngine) -> None:
+    node = Seq((Lit("<file_sep>\n"), Lit("done")))
+    assert text(await answer_to(shared, node, prefix="<file_sep>\n")) == "done"
+    with pytest.raises(UsageError, match="does not begin with"):
+        await answer_to(shared, node, prefix="something else")
+
+
+async def test_an_end_spelled_in_letters_is_just_text_within_a_string(
+    shared: LlamaEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    vocabulary = shared._vocabulary
+    monkeypatch.setattr(vocabulary, "ends", vocabulary.ends | set(vocabulary.tokenize("xyz")))
+    assert text(await answer_to(shared, Lit('"xyz"'))) == '"xyz"'
+
+
+def test_special_tokens_are_the_same_to_the_grammar_engine_and_to_ours(shared: LlamaEngine) -> None:
+    compiler = Compiler(shared._vocabulary)
+    compiler.compile('start: "a"')
+    tokenizer = compiler._tokenizer
+    assert tokenizer is not None
+    marked = {token for token in range(shared._vocabulary.size) if tokenizer.is_special_token(token)}
+    assert marked == set(shared._vocabulary.special) == set(shared.specials.values())
+
+
+def test_compiled_grammars_are_kept_but_not_for_ever(shared: LlamaEngine) -> None:
+    compiler = Compiler(shared._vocabulary)
+    first = compiler.compile('start: "0"')
+    assert compiler.compile('start: "0"') is first
+    for number in range(1, 70):
+        compiler.compile(f'start: "{number}"')
+    assert len(compiler._texts) == 64
+    assert compiler.compile('start: "0"') is not first
+
+
+@pytest.mark.parametrize(
+    ("schema", "keyword"),
+    [
+        ('{"type": "array", "uniqueItems": true}', "uniqueItems"),
+        ('{"type": "string", "pattern": "(?=a)b"}', "pattern"),
+        ('{"$ref": "#/$defs/none"}', "$ref"),
+        ('{"type": "strin"}', "type"),
+    ],
+)
+def test_a_schema_the_grammar_engine_refuses_is_unsupported(shared: LlamaEngine, schema: str, keyword: str) -> None:
+    with pytest.raises(UnsupportedSchema) as refused:
+        Compiler(shared._vocabulary).compile(f"start: %json {schema}")
+    assert refused.value.keyword == keyword
+    assert "start:" not in str(refused.value)
+
+
+def test_a_grammar_that_makes_no_sense_is_a_usage_error(shared: LlamaEngine) -> None:
+    with pytest.raises(UsageError, match="does not compile"):
+        Compiler(shared._vocabulary).compile("start: nothing_of_that_name")
+
+
+async def test_a_matcher_that_fails_is_an_error_and_never_a_quiet_end(
+    shared: LlamaEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(compiler, "_LIMITS", llguidance.LLParserLimits(step_lexer_fuel=1, step_max_items=1))
+    monkeypatch.setattr(shared, "_compiler", Compiler(shared._vocabulary))
+    with pytest.raises(ModelError, match="gave up"):
+        await answer_to(shared, Many(JsonValue(WEATHER), 1, 3))
+
+
+# -- the memory of the model
+
+
+async def test_a_prompt_that_begins_like_the_last_one_is_not_decoded_again(shared: LlamaEngine) -> None:
+    first, finished = await say(shared, SEA)
+    longer = Prompt(SEA.text + first + "<|im_end|>\n<|im_start|>user\nAnd the moon?<|im_end|>\n<|im_start|>assistant\n")
+    _, again = await say(shared, longer)
+    assert again.usage.cached >= finished.usage.prompt
+    assert again.usage.prompt > again.usage.cached
+
+
+async def test_a_seeded_answer_does_not_depend_on_what_was_asked_before(file: Path) -> None:
+    seeded = Sampling(temperature=1.2, seed=11, max_tokens=16)
+    prompt = Prompt(LONG.text[:500] + "<|im_end|>\n<|im_start|>assistant\n")
+    weights = gguf.Weights(load(), file)
+    engine = LlamaEngine(weights, gguf.Context(weights, size=512, threads=2, sequences=6, slice=32), live=2)
+    fresh, _ = await say(engine, prompt, seeded)
+    same, reused = await say(engine, prompt, seeded)
+    await say(engine, Prompt(prompt.text[:200]), Sampling(max_tokens=3))
+    await say(engine, prompt, Sampling(max_tokens=3))
+    again, _ = await say(engine, prompt, seeded)
+    engine.close()
+    assert fresh == same == again
+    assert reused.usage.cached == reused.usage.prompt // 32 * 32 > 64
+
+
+async def test_a_prompt_too_long_is_refused_with_the_numbers(file: Path) -> None:
+    engine = llama.open(str(file), context=256)
+    with pytest.raises(UsageError, match=rf"{engine.count(LONG.text)} tokens > 256 that the context holds") as refused:
+        await say(engine, LONG)
+    assert refused.value.field == "messages"
+    assert (await say(engine, SEA))[0]
+    engine.close()
+
+
+async def test_a_full_context_ends_the_answer_by_length(file: Path) -> None:
+    engine = llama.open(str(file), context=256)
+    endless = Grammar(Many(Lit("a "), 500, None))
+    _, finished = await say(engine, SEA, Sampling(temperature=0), endless)
+    assert finished.reason == "length"
+    assert finished.usage.prompt + finished.usage.completion == 256
+    engine.close()
+
+
+# -- giving up
+
+
+async def test_giving_up_in_the_middle_of_a_long_prompt_ends_its_work_at_once(shared: LlamaEngine) -> None:
+    await say(shared, SEA, Sampling(max_tokens=1))
+    task = asyncio.create_task(say(shared, LONG, GREEDY))
+    await asyncio.sleep(0.2)
+    task.cancel()
+    started = time.perf_counter()
+    assert (await say(shared, SEA, Sampling(max_tokens=1)))[0]
+    assert time.perf_counter() - started < 3.0
+    assert all(len(slot.tokens) < shared.count(LONG.text) for slot in shared._batch.cache._slots)
+
+
+async def test_those_who_wait_get_their_turn_when_another_gives_up(shared: LlamaEngine) -> None:
+    long = shared.generate(SEA, Sampling(temperature=0, max_tokens=300), Grammar(Many(Lit("a "), 300, 300)))
+    waiting = asyncio.create_task(say(shared, SEA, GREEDY))
+    assert isinstance(long, AsyncGenerator)
+    await anext(long)
+    await long.aclose()
+    assert (await asyncio.wait_for(waiting, 20))[0]
+
+
+async def test_closing_the_engine_tells_those_who_still_wait(file: Path) -> None:
+    engine = llama.open(str(file), context=1024)
+    tasks = [asyncio.create_task(say(engine, Prompt(LONG.text[:3000]), GREEDY)) for _ in range(2)]
+    await asyncio.sleep(0.1)
+    await asyncio.to_thread(engine.close)
+    for outcome in await asyncio.gather(*tasks, return_exceptions=True):
+        assert isinstance(outcome, Unavailable)
+
+
+def test_an_engine_serves_one_event_loop_after_another(shared: LlamaEngine) -> None:
+    for _ in range(2):
+        assert asyncio.run(say(shared, SEA, Sampling(max_tokens=2)))[0]
+
+
+# -- files
+
+
+def test_a_file_that_is_not_there_or_no_model_is_unavailable(tmp_path: Path, file: Path) -> None:
+    with pytest.raises(Unavailable, match="no model file"):
+        open_engine(f"llama:{tmp_path / 'none.gguf'}")
+    other = tmp_path / "page.gguf"
+    other.write_text("<!doctype html>")
+    with pytest.raises(Unavailable, match="not a GGUF file"):
+        open_engine(f"llama:{other}")
+    for size in (4, 100, 2_000_000, 40_000_000):
+        with file.open("rb") as whole:
+            other.write_bytes(whole.read(size))
+        with pytest.raises(Unavailable, match="cannot be loaded") as refused:
+            open_engine(f"llama:{other}")
+        assert "fetch it again" in refused.value.hint
+
+
+def test_senseless_options_are_refused(file: Path) -> None:
+    with pytest.raises(UsageError):
+        llama.open(str(file), context=0)
+
+
+async def test_a_constrained_answer_is_brought_to_its_end_before_its_length_cuts_it(shared: LlamaEngine) -> None:
+    schema = {
+        "type": "object",
+        "properties": {
+            "essay": {"type": "string"},
+            "list": {"type": "array", "items": {"type": "string"}},
+            "n": {"type": "number"},
+        },
+        "required": ["essay", "list", "n"],
+        "additionalProperties": False,
+    }
+    prompt = Prompt("Once upon a time, in a land far away, there lived")
+    for seed in range(5):
+        sampling = Sampling(temperature=1.2, seed=seed, max_tokens=120)
+        pieces = [piece async for piece in shared.generate(prompt, sampling, Grammar(JsonValue(schema)))]
+        assert pieces[-1] == Finished("stop", pieces[-1].usage)
+        answer = json.loads("".join(piece.text for piece in pieces if isinstance(piece, Piece)))
+        assert set(answer) == {"essay", "list", "n"}
+
+
+# -- many tools
+
+
+def many_tools(**schemas: dict[str, object]) -> list[Tool]:
+    tools = [Tool(f"get_{number}", "", {**WEATHER, "additionalProperties": False}) for number in range(12)]
+    return [*tools, *(Tool(name, "", schema) for name, schema in schemas.items())]
+
+
+async def test_a_relay_holds_an_answer_as_one_grammar_does(shared: LlamaEngine) -> None:
+    hermes = format_named("hermes")
+    tools = many_tools()
+    relay = relay_for(hermes, tools, Choice("required"), parallel=False)
+    assert relay is not None
+    for seed in range(3):
+        sampling = Sampling(temperature=1.2, seed=seed, max_tokens=80)
+        items = [item async for item in shared.generate(SEA, sampling, relay)]
+        [made] = parse(hermes, text([item for item in items if isinstance(item, Piece)]), tools).calls
+        assert made.name in {tool.name for tool in tools}
+        assert validate(WEATHER, made.arguments) == []
+
+
+async def test_a_tool_that_cannot_be_held_to_its_schema_is_told_before_the_answer(shared: LlamaEngine) -> None:
+    tools = many_tools(broken={"type": "object", "properties": {"a": {"$ref": "#/$defs/nothing"}}})
+    relay = relay_for(format_named("hermes"), tools, Choice("required"))
+    assert relay is not None
+    with pytest.raises(UnsupportedSchema, match="broken"):
+        _ = [item async for item in shared.generate(Prompt(LONG.text[:1200]), GREEDY, relay)]

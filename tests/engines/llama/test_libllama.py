@@ -1,0 +1,162 @@
+"""The binding refuses a library it does not know."""
+
+import ctypes as C
+import os
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("xllamacpp")
+
+from callsmith.core.errors import MissingExtra, Unavailable
+from callsmith.engines.llama import libllama
+from callsmith.engines.llama.libllama import ContextParams, ContextParamsV05, ModelParams, check_layout, declare, load, locate
+
+FITTING = check_layout(load().c)
+
+
+def test_the_pinned_build_fits() -> None:
+    assert FITTING is ContextParams or "CALLSMITH_LIBLLAMA" in os.environ
+    assert check_layout(load().c, contexts=libllama.CONTEXTS[::-1]) is FITTING
+
+
+@pytest.mark.parametrize("measured", [True, False])
+@pytest.mark.parametrize("struct", [ContextParams, ContextParamsV05])
+def test_the_layout_is_chosen_that_has_the_size_and_the_defaults_in_their_places(
+    monkeypatch: pytest.MonkeyPatch, struct: type[C.Structure], measured: bool
+) -> None:
+    monkeypatch.setattr(libllama, "_measure", lambda dll, name: defaults_of(ModelParams if "model" in name else struct, measured))
+    assert check_layout(load().c) is struct
+
+
+def defaults_of(struct: type[C.Structure], measured: bool) -> tuple[bytes, int | None]:
+    """What a library with this struct would write, and what lies behind it."""
+    known = libllama.KNOWN["llama_model_default_params" if struct is ModelParams else "llama_context_default_params"]
+    fields = {name for name, _ in struct._fields_}
+    values = struct(**{name: value for name, value in known.items() if name in fields})
+    return bytes(values).ljust(1024, b"\xaa"), C.sizeof(struct) if measured else None
+
+
+def planted(original: type[C.Structure], *, without: str = "", after: str = "") -> type[C.Structure]:
+    """The struct with one field missing, or with one too many."""
+    fields: list[tuple[str, type]] = []
+    for name, kind in original._fields_:
+        if name != without:
+            fields.append((name, kind))
+        if name == after:
+            fields.append(("planted", kind))
+    return type("Planted", (C.Structure,), {"_fields_": fields})
+
+
+def forget(monkeypatch: pytest.MonkeyPatch, field: str) -> None:
+    """Check all defaults but this one, so that only its absence can be noticed."""
+    known = {name: {key: value for key, value in values.items() if key != field} for name, values in libllama.KNOWN.items()}
+    monkeypatch.setattr(libllama, "KNOWN", known)
+
+
+SET = {"n_ctx", "n_batch", "n_ubatch", "n_threads", "n_threads_batch"}
+
+
+def is_harmless(wrong: type[C.Structure], right: type[C.Structure]) -> bool:
+    """The compiler's padding has swallowed the difference: size, and all that callsmith may set, are where they were."""
+    names = SET & {name for name, _ in right._fields_} & {name for name, _ in wrong._fields_}
+    moved = [name for name in names if getattr(wrong, name).offset != getattr(right, name).offset]
+    return C.sizeof(wrong) == C.sizeof(right) and not moved
+
+
+@pytest.mark.parametrize(("which", "struct"), [("model", ModelParams), ("contexts", FITTING)])
+def test_a_struct_with_a_field_more_or_less_is_refused_with_the_command_that_mends_it(
+    monkeypatch: pytest.MonkeyPatch, which: str, struct: type[C.Structure]
+) -> None:
+    for name, _ in struct._fields_:
+        for wrong in (planted(struct, without=name), planted(struct, after=name)):
+            with monkeypatch.context() as patch:
+                forget(patch, name)
+                try:
+                    check_layout(load().c, **{which: (wrong,) if which == "contexts" else wrong})
+                except Unavailable as refused:
+                    assert "is not one that callsmith knows" in refused.message
+                    assert refused.hint == "pip install 'xllamacpp==2026.10.11549'"
+                else:
+                    assert is_harmless(wrong, struct), name
+
+
+def test_where_sizes_cannot_be_measured_shifted_defaults_still_give_it_away(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(libllama.platform, "machine", lambda: "riscv64")
+    check_layout(load().c)
+    others = [context for context in libllama.CONTEXTS if context is not FITTING]
+    for wrong in (planted(FITTING, after="n_ctx"), *others):
+        with pytest.raises(Unavailable, match="llama_context_default_params gives"):
+            check_layout(load().c, contexts=(wrong,))
+
+
+def test_a_library_without_the_functions_is_refused() -> None:
+    with pytest.raises(Unavailable, match="it has no llama_backend_init"):
+        declare(C.CDLL(None))
+
+
+def test_the_library_may_be_named_and_must_then_be_there(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("CALLSMITH_LIBLLAMA", str(tmp_path / "libllama.so"))
+    with pytest.raises(Unavailable, match="names no library"):
+        locate()
+    (tmp_path / "libllama.so").write_bytes(b"no library")
+    with pytest.raises(Unavailable, match="cannot be loaded"):
+        libllama.Library(locate())
+
+
+def test_a_folder_may_be_named_with_the_library_somewhere_in_it(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("CALLSMITH_LIBLLAMA", str(tmp_path))
+    with pytest.raises(Unavailable, match="names no library"):
+        locate()
+    (tmp_path / "bins").mkdir()
+    for name in ("libllama-common.so", "libllama.v0.5.0.so"):
+        (tmp_path / "bins" / name).write_bytes(b"")
+    assert locate() == tmp_path / "bins" / "libllama.v0.5.0.so"
+
+
+def test_code_that_a_processor_could_use_and_the_library_lacks_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    library = load()
+    assert "NEON" in library.uses or "SSE3" in library.uses
+    monkeypatch.setattr(library, "uses", "CPU : NEON = 1 | ARM_FMA = 1 | ")
+    assert library.neglects("fp asimd asimddp") == "dot products"
+    assert library.neglects("fp asimd") == ""
+    monkeypatch.setattr(library, "uses", "CPU : NEON = 1 | DOTPROD = 1 | ")
+    assert library.neglects("fp asimd asimddp") == ""
+
+
+@pytest.mark.parametrize(
+    ("uses", "shared", "expected"), [("OPENMP = 1", True, 4), ("OPENMP = 1", False, 4), ("", True, 2), ("", False, 4)]
+)
+def test_threads_that_cannot_sleep_leave_room_on_a_shared_machine(
+    monkeypatch: pytest.MonkeyPatch, uses: str, shared: bool, expected: int
+) -> None:
+    monkeypatch.setattr(load(), "uses", uses)
+    monkeypatch.setattr(libllama, "cores", lambda: 4)
+    monkeypatch.setattr(libllama, "machine_is_shared", lambda: shared)
+    assert load().threads == expected
+
+
+def test_without_the_package_the_extra_to_install_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("CALLSMITH_LIBLLAMA", raising=False)
+    monkeypatch.setattr(libllama, "find_spec", lambda name: None)
+    with pytest.raises(MissingExtra, match=r"callsmith\[llama\]"):
+        locate()
+
+
+@pytest.mark.parametrize(
+    ("ci", "load_average", "set_by_user", "expected"),
+    [("", 0.0, None, None), ("true", 0.0, None, "passive"), ("", 99.0, None, "passive"), ("true", 0.0, "active", "active")],
+)
+def test_waiting_threads_sleep_where_the_machine_is_shared(
+    monkeypatch: pytest.MonkeyPatch, ci: str, load_average: float, set_by_user: str | None, expected: str | None
+) -> None:
+    monkeypatch.setenv("CI", ci)
+    monkeypatch.delenv("OMP_WAIT_POLICY", raising=False)
+    monkeypatch.delenv("GOMP_SPINCOUNT", raising=False)
+    monkeypatch.setattr(libllama.sys, "platform", "linux")
+    monkeypatch.setattr(libllama.os, "getloadavg", lambda: (load_average, 0.0, 0.0))
+    if set_by_user:
+        monkeypatch.setenv("OMP_WAIT_POLICY", set_by_user)
+    with libllama.openmp_policy():
+        assert os.environ.get("OMP_WAIT_POLICY") == expected
+    assert os.environ.get("OMP_WAIT_POLICY") == set_by_user

@@ -1,0 +1,105 @@
+"""Looking up single tokens gives what the whole mask gives. On a real vocabulary."""
+
+import threading
+from collections.abc import Iterator
+
+import numpy as np
+import pytest
+
+pytest.importorskip("llguidance")
+pytest.importorskip("xllamacpp")
+
+from callsmith.core.values import Call, Choice, Tool
+from callsmith.engines.llama.compiler import Compiler
+from callsmith.engines.llama.matcher import Constraint
+from callsmith.formats import format_named
+from callsmith.formats.write import write
+from callsmith.grammar.calls import grammar_for
+from callsmith.grammar.nodes import Grammar, Lit, Seq, Until
+from tests.grammar.sampling import vocabulary
+
+pytestmark = pytest.mark.weights
+
+TOOL = Tool(
+    "send",
+    "",
+    {
+        "type": "object",
+        "properties": {"to": {"type": "string"}, "n": {"type": "integer"}, "how": {"enum": ["fast", "far"]}},
+        "required": ["to"],
+    },
+)
+
+
+def places(name: str) -> Iterator[Constraint]:
+    """Every place in a call where something can be chosen."""
+    format, tokens = format_named(name), vocabulary()
+    grammar = grammar_for(format, [TOOL, Tool("now")], Choice("required"))
+    assert grammar is not None
+    constraint = Compiler(tokens).begin(grammar)
+    assert isinstance(constraint, Constraint)
+    for token in tokens.tokenize(write(format, [Call("send", {"to": 'me, "you" and <us>', "n": 12, "how": "far"})] * 2)):
+        if not constraint.forced():
+            yield constraint
+        constraint.consume(token)
+
+
+@pytest.mark.parametrize("name", ["hermes", "qwen3-coder", "pythonic"])
+def test_a_token_by_itself_is_allowed_where_the_mask_allows_it(name: str) -> None:
+    random, size = np.random.default_rng(1), vocabulary().size
+    seen = 0
+    for constraint in places(name):
+        some = random.integers(0, size, 20)
+        singly = constraint.among(some)
+        assert not constraint._masked
+        allowed = constraint.tokens()
+        assert constraint._masked
+        assert (singly == np.isin(some, allowed)).all()
+        several = np.concatenate([some, random.choice(allowed, 10)])
+        assert (constraint.among(several) == np.isin(several, allowed)).all()
+        logits = np.zeros(size, np.float32)
+        constraint.restrict(logits)
+        assert (np.flatnonzero(logits == 0) == allowed).all()
+        seen += 1
+    assert seen > 20
+
+
+def test_where_a_token_is_forced_its_halves_are_not_allowed() -> None:
+    tokens = vocabulary()
+    constraint = Compiler(tokens).begin(Grammar(Lit("function")))
+    half = tokens.tokenize("fun")[0]
+    assert tokens.text(constraint.forced()[0]) == "function"
+    assert not constraint.among(np.array([half]))[0]
+
+
+@pytest.mark.req("R68", "R78")
+def test_a_grammar_is_compiled_once_and_also_its_prefix_is_taken_in_once() -> None:
+    compiler = Compiler(vocabulary())
+    grammar = Grammar(Seq((Lit("<think>"), Until("</think>"))), prefix="<think>")
+    first, second = compiler.begin(grammar), compiler.begin(grammar)
+    assert len(compiler._grammars) == len(compiler._texts) == 1
+    assert isinstance(first, Constraint)
+    assert isinstance(second, Constraint)
+    first.consume(vocabulary().tokenize("hm")[0])
+    assert first._matcher is not second._matcher
+    assert not second.may_end
+    compiler.begin(Grammar(Seq((Lit("<think>"), Until("</think>"))), prefix="<think>"))
+    assert len(compiler._texts) == 1
+
+
+def test_many_threads_may_ask_one_compiler() -> None:
+    compiler, grammars, failed = Compiler(vocabulary()), [Grammar(Lit(f"say {number}")) for number in range(5)], []
+
+    def work() -> None:
+        try:
+            for number in range(40):
+                assert compiler.begin(grammars[number % 5]).forced()
+        except Exception as error:
+            failed.append(error)
+
+    threads = [threading.Thread(target=work) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not failed

@@ -1,0 +1,165 @@
+"""Chat templates: the sandbox and its conventions, the adaptations, and every real template of the corpus."""
+
+import os
+from functools import cache
+from pathlib import Path
+from types import MappingProxyType
+
+import pytest
+
+from callsmith.core.errors import ModelError, UsageError
+from callsmith.formats.prompt.adapt import ADAPTATIONS, Conversation, adapted
+from callsmith.formats.prompt.template import CHATML, Template, some_day
+
+ROOT = Path(__file__).parents[3]
+CORPUS = Path(os.environ.get("CALLSMITH_CORPUS", ROOT.parent / "shared" / "data")) / "chat_templates"
+REAL = sorted(CORPUS.glob("*.jinja"))
+needs_corpus = pytest.mark.skipif(not REAL, reason=f"no chat templates in {CORPUS}; set CALLSMITH_CORPUS")
+
+USER = {"role": "user", "content": "Hi"}
+TOOL = {"type": "function", "function": {"name": "look", "description": "d", "parameters": {"type": "object", "properties": {}}}}
+TURNS = "{% for m in messages %}[{{ m.role }}|{{ m.content }}]{% endfor %}"
+
+
+def call(id: str = "1", **arguments: object) -> dict[str, object]:
+    return {"id": id, "type": "function", "function": {"name": "look", "arguments": arguments}}
+
+
+def test_json_is_written_without_escapes_and_survives_generators_and_undefined() -> None:
+    source = (
+        "{{ messages | map(attribute='content') | tojson }}{{ nothing | tojson }}{{ frozen | tojson(separators=(',', ':')) }}"
+    )
+    text = Template(source).render([{"role": "user", "content": "<é'&>"}], (), {"frozen": MappingProxyType({"a": [1]})})
+    assert text == '["<é\'&>"]null{"a":[1]}'
+
+
+def test_blocks_are_trimmed_loops_can_break_and_generation_is_its_body() -> None:
+    words = "  {% generation %}\n{{ m.content }}{% endgeneration %}\n"
+    source = "{% for m in messages %}\n" + words + "{% if loop.last %}\n{% break %}\n{% endif %}\n-{% endfor %}\nend"
+    assert Template(source).render([USER, {"role": "assistant", "content": "Yes"}]) == "Hi-Yesend"
+
+
+def test_the_clock_is_the_callers() -> None:
+    source = "{% if strftime_now is defined %}{{ strftime_now('%Y') }}{% else %}no clock{% endif %}"
+    assert Template(source, now=some_day).render([USER]) == "2025"
+    assert Template(source).render([USER]) == "no clock"
+
+
+def test_a_refusal_comes_out_in_the_templates_own_words() -> None:
+    template = Template("{{ raise_exception('Only cats may speak') }}")
+    with pytest.raises(UsageError, match="Only cats may speak"):
+        template.render([USER])
+
+
+@pytest.mark.parametrize(
+    "source", ["{{ ''.__class__.__mro__ }}", "{{ nothing.at.all }}", "{{ 1 / 0 }}", "{{ messages.clear() }}"]
+)
+def test_a_template_that_breaks_or_breaks_out_is_the_operators_affair(source: str) -> None:
+    with pytest.raises(ModelError, match="chat template fails"):
+        Template(source).render([USER])
+
+
+def test_a_template_that_does_not_parse_is_told_at_once() -> None:
+    with pytest.raises(ModelError, match="not valid"):
+        Template("{% if %}")
+
+
+def test_a_template_cannot_change_what_it_is_given() -> None:
+    tools = [TOOL]
+    template = Template("{{ messages.append(messages[0]) }}{% if tools %}{{ tools.pop().function.name }}{% endif %}")
+    assert template.render([USER], tools) == "Nonelook"
+    assert tools == [TOOL]
+
+
+@pytest.mark.parametrize("as_list", [False, True])
+def test_named_templates_are_chosen_by_whether_there_are_tools(as_list: bool) -> None:
+    named = {"default": "plain", "tool_use": "{{ tools[0].function.name }}"}
+    template = Template([{"name": name, "template": text} for name, text in named.items()] if as_list else named)
+    assert (template.render([USER]), template.render([USER], [TOOL])) == ("plain", "look")
+
+
+def test_the_beginning_of_the_models_turn_is_told_apart() -> None:
+    text, opened = Template(CHATML).begin([USER])
+    assert text == "<|im_start|>user\nHi<|im_end|>\n<|im_start|>assistant\n"
+    assert opened == "<|im_start|>assistant\n"
+    assert Template(TURNS).begin([USER]) == ("[user|Hi]", "")
+
+
+def test_where_two_renderings_part_inside_a_marker_the_whole_marker_begins_the_turn() -> None:
+    source = "{{ messages[0].content }}{% if add_generation_prompt %}<|assistant|>{% else %}<|endoftext|>{% endif %}"
+    assert Template(source).begin([USER])[1] == "<|assistant|>"
+
+
+ONE_CALL = "{% if m.tool_calls | length > 1 %}{{ raise_exception('single') }}{% endif %}"
+QUIRKS = {
+    "arguments as JSON text": "{{ m.tool_calls[0].function.name + m.tool_calls[0].function.arguments }}",
+    "bare calls": "{{ m.tool_calls[0].name + (m.tool_calls[0].arguments | tojson) }}",
+    "one call a message": ONE_CALL + "{{ m.tool_calls[0].function | tojson }}",
+}
+
+
+@pytest.mark.parametrize("name", QUIRKS)
+def test_a_template_gets_calls_in_the_shape_it_wants(name: str) -> None:
+    body = "{% for m in messages %}{% if m.tool_calls %}" + QUIRKS[name] + "{% else %}{{ m.content }}{% endif %}{% endfor %}"
+    template = Template(body)
+    assert name in template.manners.adaptations
+    calls = [call("1", x="é"), call("2", x="b")] if name == "one call a message" else [call("1", x="é")]
+    results = [{"role": "tool", "tool_call_id": one["id"], "content": f"r{one['id']}"} for one in calls]
+    text = template.render([USER, {"role": "assistant", "content": None, "tool_calls": calls}, *results])
+    assert '{"x": "é"}' in text
+    assert "r1" in text
+    if len(calls) > 1:
+        assert text.index("é") < text.index("r1") < text.index('"b"') < text.index("r2")
+
+
+def test_a_template_without_a_system_role_gets_the_system_text_with_the_first_question() -> None:
+    strict = "{% for m in messages %}{% if m.role == 'system' %}{{ raise_exception('no') }}{% endif %}{{ m.content }}{% endfor %}"
+    assert Template(strict).render([{"role": "system", "content": "Be brief."}, USER]) == "Be brief.\n\nHi"
+
+
+def test_a_template_in_which_the_roles_take_turns_gets_neighbours_as_one() -> None:
+    strict = (
+        "{% for m in messages %}{% if (m.role == 'user') != (loop.index0 % 2 == 0) %}{{ raise_exception('turns') }}{% endif %}"
+        "[{{ m.content }}]{% endfor %}"
+    )
+    assert Template(strict).render([USER, USER]) == "[Hi\n\nHi]"
+
+
+def test_a_template_that_wants_bare_tools_gets_them() -> None:
+    template = Template("{{ messages[0].content }}{% for t in tools or [] %}{{ t.name + (t.parameters | tojson) }}{% endfor %}")
+    assert "bare tools" in template.manners.adaptations
+    assert template.render([USER], [TOOL]).startswith("Hilook{")
+
+
+def test_a_template_that_wants_content_in_parts_gets_them() -> None:
+    template = Template("{% for m in messages %}{% for part in m.content %}{{ part['text'] }}{% endfor %}{% endfor %}")
+    assert template.render([USER]) == "Hi"
+
+
+def test_no_adaptation_changes_a_plain_conversation_that_needs_none() -> None:
+    given = Conversation([USER, {"role": "assistant", "content": "Hello"}, USER], [TOOL])
+    kept = {"content in parts", "bare tools", "schemas spelt out", "tools also as JSON text in `functions`"}
+    names = [one.name for one in ADAPTATIONS if one.name not in kept]
+    assert adapted(given, names) == given
+
+
+@cache
+def real(path: Path) -> Template:
+    return Template(path.read_text(encoding="utf-8"), bos="<s>", eos="</s>", now=some_day)
+
+
+@needs_corpus
+@pytest.mark.parametrize("path", REAL, ids=lambda path: path.stem)
+def test_every_real_template_shows_a_conversation(path: Path) -> None:
+    template = real(path)
+    text, _ = template.begin([{"role": "system", "content": "Be brief."}, {"role": "user", "content": "Weather?"}], [TOOL])
+    assert "Be brief." in text
+    assert "Weather?" in text
+    assert ("look" in text) == template.manners.tools
+
+
+@needs_corpus
+def test_most_real_templates_show_tools_calls_and_results_themselves() -> None:
+    manners = [real(path).manners for path in REAL]
+    counts = [sum(one.tools for one in manners), sum(one.calls for one in manners), sum(one.results for one in manners)]
+    assert counts >= [61, 61, 65]

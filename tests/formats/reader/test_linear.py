@@ -1,0 +1,66 @@
+"""Law 8: reading is linear, and arguments really stream."""
+
+import time
+
+import pytest
+
+from callsmith.core.events import CallArguments, CallReady
+from callsmith.core.values import Call, Tool
+from callsmith.formats import formats
+from callsmith.formats.algebra import Format
+from callsmith.formats.reader.reader import Reader
+from callsmith.formats.write import write
+
+EVERY = pytest.mark.parametrize("format", formats().values(), ids=lambda format: format.name)
+TOOL = Tool("write_file", "", {"type": "object", "properties": {"path": {"type": "string"}, "content": {"type": "string"}}})
+CODE = "def f(x):\n    return \"é\" + x[0]  # it's {ok}, isn't it?\n"
+
+
+def chunks(text: str, size: int = 4) -> list[str]:
+    return [text[at : at + size] for at in range(0, len(text), size)]
+
+
+def seconds_a_chunk(format: Format, text: str) -> float:
+    """CPU time, the best of three: what the machine does besides only ever adds to it."""
+    pieces = chunks(text)
+    best = float("inf")
+    for _ in range(3):
+        reader = Reader(format, [TOOL])
+        began = time.process_time()
+        for piece in pieces:
+            reader.feed(piece)
+        reader.close()
+        best = min(best, time.process_time() - began)
+    return best / len(pieces)
+
+
+def call_of(format: Format, size: int) -> str:
+    content = (CODE * (size // len(CODE) + 1))[:size]
+    return write(format, [Call("write_file", {"path": "a.py", "content": content}, "aaaaaaaaa")])
+
+
+@EVERY
+def test_the_cost_of_a_chunk_does_not_grow_with_the_length_of_an_argument(format: Format):
+    assert seconds_a_chunk(format, call_of(format, 50_000)) < 2.5 * seconds_a_chunk(format, call_of(format, 2_000))
+
+
+@EVERY
+@pytest.mark.parametrize("flood", ["[", "{", "<", '{"a": ', "<tool_call>", "```", "(", "\n", "f("])
+def test_a_flood_of_anything_is_read_in_linear_time(format: Format, flood: str):
+    short, long = (seconds_a_chunk(format, flood * (size // len(flood))) for size in (1_000, 8_000))
+    assert long < 4 * short + 20e-6
+
+
+@EVERY
+def test_a_string_argument_streams(format: Format):
+    reader = Reader(format, [TOOL])
+    silent = longest = 0
+    started = done = False
+    for piece in chunks(call_of(format, 2_000)):
+        events = reader.feed(piece)
+        done = done or any(isinstance(event, CallReady) for event in events)
+        streamed = any(isinstance(event, CallArguments) for event in events)
+        started = started or streamed
+        silent = 0 if streamed else silent + 1
+        longest = max(longest, silent) if started and not done else longest
+    assert longest <= 16

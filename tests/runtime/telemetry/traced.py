@@ -1,0 +1,45 @@
+"""Turns to watch, and what is recorded of them."""
+
+from collections.abc import AsyncIterator, Sequence
+from typing import Any
+
+from callsmith.core.events import ModelEvent
+from callsmith.core.values import Call, Request, Tool
+from callsmith.runtime.loop import run
+from callsmith.runtime.telemetry.trace import Trace
+from callsmith.runtime.telemetry.turns import Asked, Turn, watched
+from tests.runtime.fakes import ASKED, Told
+
+SECRET = "hunter2-Ada-Lovelace"
+GREET = Tool("greet", "Greet somebody.", {"type": "object", "properties": {"to": {"type": "string"}}, "required": ["to"]})
+WAVE = Tool("wave")
+
+
+async def broken(call: Call) -> str:
+    raise RuntimeError(f"no such thing as {SECRET}")
+
+
+async def traced(model: Told, toolset: Any, request: Request = ASKED, *, show: bool = False, **options: Any) -> Turn:
+    """What is recorded of a run."""
+    trace = Trace()
+    asked = Asked("parrot", await toolset.tools(), request.choice)
+    async for _ in watched(run(model, toolset, request, **options), trace, asked, show_arguments=show):
+        pass
+    (turn,) = trace.turns()
+    return turn
+
+
+async def answered(events: Sequence[ModelEvent], *tools: Tool) -> Turn:
+    """What is recorded of an answer whose calls go back to whoever asked."""
+    trace = Trace()
+    async for _ in watched(given(*events), trace, Asked("parrot", tools, external=True)):
+        pass
+    (turn,) = trace.turns()
+    return turn
+
+
+async def given(*events: Any) -> AsyncIterator[Any]:
+    for event in events:
+        if isinstance(event, BaseException):
+            raise event
+        yield event

@@ -1,0 +1,75 @@
+"""A server that asks a person something in the middle of a call is answered where approvals are."""
+
+import asyncio
+from typing import Any
+
+import httpx2
+import pytest
+
+pytest.importorskip("mcp")
+
+from callsmith.core.ports import Context
+from callsmith.core.values import Call
+from callsmith.server.app import create_app
+from callsmith.server.approvals.elicitation import Questions
+from callsmith.server.store import SqliteStore
+from callsmith.tools.mcp import McpHost
+from callsmith.tools.mcp.elicitation import Answering
+from tests.server.told import HI, Told, calls, http, says
+from tests.tools.mcp.trying import call, plain
+
+CHAT = {"model": "m", "messages": HI}
+
+
+async def pending(asking: httpx2.AsyncClient) -> dict[str, Any]:
+    """The question, once there is one."""
+    async with asyncio.timeout(20):
+        while not (found := (await asking.get("/v1/approvals")).json()["data"]):
+            await asyncio.sleep(0.05)
+    return found[0]
+
+
+@pytest.mark.parametrize(
+    ("word", "told"),
+    [
+        ({"approve": True, "arguments": {"name": "Ada"}}, '"content": {"name": "Ada", "size": 7}'),
+        ({"approve": False}, '"action": "decline"'),
+    ],
+)
+async def test_what_a_server_wants_to_know_is_answered_over_http(word: dict[str, Any], told: str) -> None:
+    store = SqliteStore()
+    model = Told(calls(Call("elicit", {}, "1")), says("So."))
+    config = plain(approval=(("*", "auto"),))
+    async with McpHost([config], answering=Answering(Questions(store, 60).ask)) as host:
+        asking = http(create_app({"m": model}, store=store, mcp=host))
+        answering = asyncio.create_task(asking.post("/v1/chat/completions", json=CHAT, timeout=60))
+        question = await pending(asking)
+        assert (question["reason"], question["source"], question["tool"]) == ("Who?", "mcp:plain", "elicit")
+        assert "name" in question["asks"]["schema"]["properties"]
+        answered = await asking.post(f"/v1/approvals/{question['id']}", json=word)
+        assert answered.status_code == 200, answered.text
+        assert (await answering).json()["choices"][0]["message"]["content"] == "So."
+    assert told in model.asked[1].messages[-1].content
+
+
+async def test_a_question_nobody_waits_for_any_more_is_withdrawn() -> None:
+    store = SqliteStore()
+    async with McpHost([plain()], answering=Answering(Questions(store, 60).ask)) as host:
+        asking = http(create_app({"m": Told()}, store=store, mcp=host))
+
+        async def made() -> None:
+            async for _ in host.call(Call("elicit", {}, "1"), Context()):
+                pass
+
+        calling = asyncio.create_task(made())
+        await pending(asking)
+        calling.cancel()
+        async with asyncio.timeout(20):
+            while (await asking.get("/v1/approvals")).json()["data"]:
+                await asyncio.sleep(0.05)
+
+
+async def test_a_question_nobody_answers_is_given_up() -> None:
+    store = SqliteStore()
+    async with McpHost([plain()], answering=Answering(Questions(store, 0.3).ask)) as host:
+        assert '"action": "cancel"' in (await call(host, "elicit")).text

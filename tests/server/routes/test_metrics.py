@@ -1,0 +1,176 @@
+"""The server's trace and metrics: what is counted, how it reads, and that nothing that was said is among it."""
+
+import json
+import logging
+from collections.abc import AsyncIterator, Sequence
+from typing import Any
+
+import httpx2
+import pytest
+from prometheus_client import REGISTRY
+from prometheus_client.parser import text_string_to_metric_families
+
+from callsmith.core.errors import UsageError
+from callsmith.core.events import CallArguments, CallReady, CallStarted, ModelEvent, Stopped, Text
+from callsmith.core.values import Call, Choice, Message, Request, Tool, Usage
+from callsmith.runtime.telemetry.trace import Counters, Trace
+from callsmith.runtime.telemetry.trace_file import TraceFile
+from callsmith.runtime.telemetry.turns import UNKNOWN, CallRecord, Turn
+from callsmith.server.app import create_app
+from callsmith.server.routes.metrics import exposition
+from callsmith.server.service import Service, Settings
+from callsmith.tools.functions import Functions
+
+SECRET = "hunter2-Ada-Lovelace"
+ASKED = Request((Message.user(SECRET),))
+WEATHER = Tool("weather", SECRET, {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]})
+
+
+class Told:
+    """A model that gives the answers it was told, in turn."""
+
+    def __init__(self, *answers: Sequence[ModelEvent]) -> None:
+        self._answers = list(answers)
+
+    async def stream(self, request: Request) -> AsyncIterator[ModelEvent]:
+        for event in self._answers.pop(0):
+            yield event
+
+
+def calls(*made: Call) -> list[ModelEvent]:
+    events: list[ModelEvent] = [Text(SECRET)]
+    for index, call in enumerate(made):
+        events += [CallStarted(index, call.name, call.id), CallArguments(index, call.text), CallReady(index, call)]
+    return [*events, Stopped("calls", Usage(7, 3))]
+
+
+def says(text: str) -> list[ModelEvent]:
+    return [Text(text), Stopped("stop", Usage(7, 3, 2, 1))]
+
+
+async def weather(city: str) -> str:
+    return f"sun in {city}"
+
+
+async def everything(events: AsyncIterator[ModelEvent]) -> list[ModelEvent]:
+    return [event async for event in events]
+
+
+def samples(text: bytes) -> dict[tuple[str, tuple[tuple[str, str], ...]], float]:
+    """Every figure, by name and labels, as Prometheus' own parser reads it."""
+    families = text_string_to_metric_families(text.decode())
+    return {(one.name, tuple(sorted(one.labels.items()))): one.value for family in families for one in family.samples}
+
+
+@pytest.mark.req("R221")
+async def test_turns_with_the_servers_own_tools_are_recorded():
+    model = Told(calls(Call("weather", {"city": SECRET}, "c1")), says(SECRET))
+    service = Service({"parrot": model}, Functions(weather), Settings())
+    await everything(service.answer(model, ASKED))
+    (turn,) = service.trace.turns()
+    assert (turn.model, turn.offered, turn.external, turn.reason) == ("parrot", ("weather",), False, "stop")
+    assert [(call.tool, call.outcome) for call in turn.calls] == [("weather", "ok")]
+    assert turn.usage == Usage(14, 6, 2, 1)
+
+
+@pytest.mark.req("R221")
+async def test_turns_with_tools_of_the_clients_own_are_recorded_and_their_calls_checked():
+    made = calls(Call("weather", {"city": SECRET}, "c1"), Call("weather", {SECRET: 5}, "c2"))
+    model = Told(made)
+    service = Service({"parrot": model}, Functions(weather), Settings())
+    assert await everything(service.answer(model, Request(ASKED.messages, (WEATHER,)))) == made
+    (turn,) = service.trace.turns()
+    assert (turn.model, turn.offered, turn.external, turn.reason) == ("parrot", ("weather",), True, "calls")
+    assert [call.outcome for call in turn.calls] == ["passed_on", "invalid"]
+
+
+async def test_a_request_that_makes_no_sense_is_no_turn():
+    model = Told(says("hi"))
+    service = Service({"parrot": model}, None, Settings())
+    with pytest.raises(UsageError):
+        await everything(service.answer(model, Request(ASKED.messages, (WEATHER,), Choice.only("wether"))))
+    assert service.trace.turns() == ()
+
+
+@pytest.mark.req("R221")
+@pytest.mark.parametrize("own", [True, False], ids=["the server's tools", "the client's tools"])
+async def test_nothing_that_was_said_reaches_trace_metrics_file_or_log(own: bool, tmp_path, caplog: pytest.LogCaptureFixture):
+    caplog.set_level(logging.DEBUG)
+    made = [Call("weather", {"city": SECRET}, "c1"), Call("weather", {SECRET: 5}, "c2"), Call(SECRET, {}, "c3")]
+    model, path = Told(calls(*made), says(SECRET)), tmp_path / "trace.jsonl"
+    settings = Settings(recorders=(TraceFile(path),))
+    service = Service({"parrot": model}, Functions(weather) if own else None, settings)
+    await everything(service.answer(model, ASKED if own else Request(ASKED.messages, (WEATHER,))))
+    text, _ = exposition(service.trace.counters())
+    assert b'callsmith_tool_calls_total{tool="weather"} 2.0' in text
+    kept = path.read_text("utf-8")
+    assert kept.count("\n") == 1
+    for place in (repr(service.trace.turns()), repr(service.trace.counters()), text.decode(), kept, caplog.text):
+        assert SECRET not in place
+
+
+@pytest.mark.req("R221")
+async def test_over_http_nothing_that_was_said_is_logged_and_settings_say_who_else_records(caplog: pytest.LogCaptureFixture):
+    caplog.set_level(logging.DEBUG)
+    trace = Trace()
+    model = Told(calls(Call("weather", {"city": SECRET}, "c1")), says("done"))
+    app = create_app({"parrot": model}, tools=Functions(weather), settings=Settings(recorders=(trace,)))
+    body: Any = {"model": "parrot", "messages": [{"role": "user", "content": SECRET}]}
+    async with httpx2.AsyncClient(transport=httpx2.ASGITransport(app=app), base_url="http://callsmith") as client:
+        answer = await client.post("/v1/chat/completions", json=body)
+    assert answer.json()["choices"][0]["message"]["content"].endswith("done")
+    assert [call.outcome for call in trace.turns()[0].calls] == ["ok"]
+    assert SECRET not in caplog.text
+
+
+@pytest.mark.req("R221")
+def test_metrics_tell_what_became_of_each_tool_and_each_model():
+    counters = Counters()
+    made = (
+        CallRecord("weather", "ok", repairs=("missing-close",), arguments_size=8, result_size=8, seconds=0.02),
+        CallRecord("weather", "invalid"),
+        CallRecord(UNKNOWN, "unknown"),
+    )
+    counters.add(Turn(0.0, "parrot", ("weather", "time"), calls=made, usage=Usage(7, 3), first=0.3, seconds=0.4, retries=1))
+    told = samples(exposition(counters)[0])
+    tool, model = (("tool", "weather"),), (("model", "parrot"),)
+    assert told["callsmith_tool_offered_total", tool] == 1
+    assert told["callsmith_tool_calls_total", tool] == 2
+    assert told["callsmith_tool_calls_total", (("tool", "time"),)] == 0
+    assert told["callsmith_tool_repaired_total", tool] == 1
+    assert told["callsmith_tool_outcomes_total", (("outcome", "invalid"), *tool)] == 1
+    assert told["callsmith_tool_outcomes_total", (("outcome", "unknown"), ("tool", UNKNOWN))] == 1
+    assert told["callsmith_tool_tokens_total", tool] == 4
+    assert told["callsmith_tool_seconds_count", tool] == 1
+    assert told["callsmith_tool_seconds_sum", tool] == 0.02
+    assert told["callsmith_tool_seconds_bucket", (("le", "0.01"), *tool)] == 0
+    assert told["callsmith_tool_seconds_bucket", (("le", "0.025"), *tool)] == 1
+    assert told["callsmith_tool_seconds_bucket", (("le", "+Inf"), *tool)] == 1
+    assert told["callsmith_turns_total", (*model, ("reason", "stop"))] == 1
+    assert told["callsmith_tokens_total", (("kind", "prompt"), *model)] == 7
+    assert told["callsmith_retries_total", model] == 1
+    assert told["callsmith_first_event_seconds_sum", model] == 0.3
+    assert told["callsmith_turn_seconds_sum", model] == 0.4
+
+
+def test_the_format_is_the_one_that_is_asked_for():
+    plain, plain_type = exposition(Counters())
+    opened, opened_type = exposition(Counters(), "application/openmetrics-text; version=1.0.0")
+    assert plain_type.startswith("text/plain")
+    assert opened_type.startswith("application/openmetrics-text")
+    assert opened.endswith(b"# EOF\n") and not plain.endswith(b"# EOF\n")
+
+
+async def test_each_server_counts_for_itself_and_the_registry_of_the_process_is_left_alone():
+    services = [Service({"parrot": Told(says("hi"))}, None, Settings()) for _ in range(2)]
+    await everything(services[0].answer(services[0].model("parrot"), ASKED))
+    assert [len(service.trace.turns()) for service in services] == [1, 0]
+    exposition(services[0].trace.counters())
+    assert not [family.name for family in REGISTRY.collect() if family.name.startswith("callsmith")]
+
+
+def test_a_label_cannot_break_the_format():
+    counters = Counters()
+    counters.add(Turn(0.0, 'a "model"\nof mine', ("x",)))
+    assert samples(exposition(counters)[0])["callsmith_retries_total", (("model", 'a "model"\nof mine'),)] == 0
+    assert json.dumps(exposition(counters)[0].decode())
