@@ -23,7 +23,7 @@ from callsmith.core.events import CallReady, Stopped
 from callsmith.core.schema import validate
 from callsmith.core.values import Call, Choice, Message, Request, Result, Sampling, Tool
 from callsmith.engines.llama.engine import LlamaEngine
-from callsmith.formats.prompt.escaping import Letters
+from callsmith.formats.prompt.escaping import Escaper
 from callsmith.formats.prompt.prompt import Prompt, prompt_for
 from callsmith.formats.reader.parse import parse
 from callsmith.grammar.calls import grammar_for
@@ -159,7 +159,7 @@ class Theirs:
     async def complete(self, request: Request) -> Told:
         """Our text of the same request, and our grammar where a call must come."""
         model = self._model
-        prompt = prompt_for(request, request.tools, model.template, model.format, Letters(frozenset(model.engine.specials)))
+        prompt = prompt_for(request, request.tools, model.template, model.format, Escaper(frozenset(model.engine.specials)))
         body = {"prompt": prompt.text, "n_predict": request.sampling.max_tokens, "temperature": 0.0, "cache_prompt": True}
         reply = await self._asked(self._server.handle_completions, body | self._grammar(request, prompt))
         text = reply["content"] if "content" in reply else reply["choices"][0]["text"]

@@ -70,7 +70,7 @@ from callsmith.server.store import SqliteStore
 from callsmith.tools.functions import tool
 from tests.server.sourced import Sourced
 
-approvals.LEASE = 0.6
+approvals.LEASE_SECONDS = 0.6
 folder, port, says, hang = Path(sys.argv[1]), int(sys.argv[2]), sys.argv[3], sys.argv[4] == "hang"
 
 

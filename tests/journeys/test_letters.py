@@ -12,7 +12,7 @@ from callsmith.core.values import Call, Message, Request, Result, Tool
 from callsmith.engines.llama.gguf import Vocabulary, Weights
 from callsmith.engines.llama.libllama import load
 from callsmith.formats import format_named
-from callsmith.formats.prompt.escaping import Letters
+from callsmith.formats.prompt.escaping import Escaper
 from callsmith.formats.prompt.prompt import Prompt, prompt_for
 from callsmith.formats.prompt.template import CHATML, Template
 from callsmith.models.weights import fetch
@@ -48,7 +48,7 @@ def conversation(said: str, *, where: str) -> tuple[Request, tuple[Tool, ...]]:
 def prompt(weights: Weights, said: str, *, where: str, template: str | None = None, guarded: bool = True) -> Prompt:
     specials = frozenset(weights.vocabulary.specials) if guarded else frozenset[str]()
     request, tools = conversation(said, where=where)
-    return prompt_for(request, tools, Template(template or weights.template or CHATML), HERMES, Letters(specials))
+    return prompt_for(request, tools, Template(template or weights.template or CHATML), HERMES, Escaper(specials))
 
 
 def controls(vocabulary: Vocabulary, prompt: Prompt) -> list[str]:

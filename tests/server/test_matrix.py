@@ -14,7 +14,7 @@ from callsmith.core.values import Call, Result, Tool
 from callsmith.server.settings import Llm, Settings
 from callsmith.tools.functions import Functions, tool
 from callsmith.tools.wrap import Confirmed
-from callsmith.wire.extensions import Extras, read_extras, write_extras
+from callsmith.wire.extensions import RequestExtensions, read_extensions, write_extras
 from tests.server.told import BONN, HI, KOELN, WEATHER, Told, calls, client, says
 
 MIXED = {"tool_mode": "mixed"}
@@ -257,9 +257,17 @@ async def test_a_mode_nobody_knows_is_refused():
         await client(Told(says("a"))).chat.completions.create(model="m", messages=HI, extra_body={"tool_mode": "both"})
 
 
-@pytest.mark.parametrize("extras", [Extras(), Extras("mixed", True, "s1"), Extras("standard", tools=()), Extras(tools=("a*",))])
-def test_extras_that_are_written_are_read_back(extras: Extras):
-    assert read_extras(json.loads(json.dumps(write_extras(extras)))) == extras
+@pytest.mark.parametrize(
+    "extras",
+    [
+        RequestExtensions(),
+        RequestExtensions("mixed", True, "s1"),
+        RequestExtensions("standard", tools=()),
+        RequestExtensions(tools=("a*",)),
+    ],
+)
+def test_extras_that_are_written_are_read_back(extras: RequestExtensions):
+    assert read_extensions(json.loads(json.dumps(write_extras(extras)))) == extras
 
 
 async def test_tools_that_are_switched_off_are_not_offered():

@@ -7,7 +7,7 @@ from callsmith.core.events import ModelEvent
 from callsmith.core.values import Message
 from callsmith.wire.anthropic.events import EventReader, EventWriter, Heading
 from callsmith.wire.anthropic.messages import MessagesRequest, read_request
-from callsmith.wire.extensions import Happening
+from callsmith.wire.extensions import ToolEvent
 
 HI = [{"role": "user", "content": "hi"}]
 ADD = {"name": "add", "description": "Add.", "input_schema": {"type": "object"}}
@@ -49,7 +49,7 @@ def far_result(call_id: str, content: Any, **more: Any) -> dict[str, Any]:
     return {"type": "mcp_tool_result", "tool_use_id": call_id, "content": content, **more}
 
 
-def sent_of(events: Sequence[ModelEvent | Happening], heading: Heading = HEADING) -> list[dict[str, Any]]:
+def sent_of(events: Sequence[ModelEvent | ToolEvent], heading: Heading = HEADING) -> list[dict[str, Any]]:
     writer = EventWriter(heading)
     return [one for event in events for one in writer.write(event)] + writer.close()
 

@@ -162,7 +162,7 @@ def _serve(settings: "Settings") -> None:
     from callsmith.models.weights.catalogue import default_model
     from callsmith.runtime.telemetry.trace_file import TraceFile
     from callsmith.server.app import create_app
-    from callsmith.server.approvals.elicitation import Questions
+    from callsmith.server.approvals.elicitation import Elicitations
     from callsmith.server.http.shutdown import Draining
     from callsmith.server.store import SqliteStore
     from callsmith.tools.mcp.elicitation import Answering
@@ -182,7 +182,7 @@ def _serve(settings: "Settings") -> None:
             alias = llm.name or alias_of(spec)
             banner = _banner(url_of(settings.host, listener.getsockname()[1]), alias, served)
             with closing(SqliteStore(settings.store or ":memory:")) as store:
-                answering = Answering(Questions(store, settings.approval_seconds).ask, served)
+                answering = Answering(Elicitations(store, settings.approval_seconds).ask, served)
                 host = host_of(asked, answering, mcp.tool_refresh_seconds) if asked else None
                 app = create_app({alias: served}, tools=toolset, settings=settings, store=store, mcp=host)
                 _run(Draining(app), listener, banner, settings)

@@ -44,7 +44,7 @@ def is_modern(schema: Any) -> bool:
     return not nullable and spelled and not _UNSAFE.search(str(schema.get("$ref", "")))
 
 
-def put_right(schema: dict[str, Any]) -> None:
+def normalize(schema: dict[str, Any]) -> None:
     """Say its type, and what it refers to, as JSON Schema does."""
     if "type" in schema:
         types = json_types(schema)

@@ -18,7 +18,7 @@ from typing import Any, cast
 import jsonschema_rs
 
 from callsmith.core.errors import UnsupportedSchema, UsageError
-from callsmith.core.lenient_schema import is_modern, put_right
+from callsmith.core.lenient_schema import is_modern, normalize
 from callsmith.core.values import Json, Schema
 
 # Where schemas stand inside a schema: alone, in a list, or under names that are not keywords.
@@ -112,7 +112,7 @@ def modern(schema: Schema) -> Schema:
     copy = deepcopy(schema)
     for _, inner in subschemas(copy):
         if not is_modern(inner):
-            put_right(cast(dict[str, Json], inner))
+            normalize(cast(dict[str, Json], inner))
     return copy
 
 

@@ -8,7 +8,7 @@ from typing import Generic, TypeVar
 Value = TypeVar("Value")
 
 
-class Kept(Generic[Value]):
+class LRU(Generic[Value]):
     """The latest values by key, at most so many of them, or of what they weigh. For any thread."""
 
     def __init__(self, most: int) -> None:

@@ -42,7 +42,7 @@ NAME, ID, INDEX, ARGS, KEY, TYPE, VALUE, SKIP = Hole
 
 
 @dataclass(frozen=True, slots=True)
-class Any:
+class OneOf:
     """Spellings of one literal: the first is written, all are read."""
 
     texts: tuple[str, ...]
@@ -78,7 +78,7 @@ class Ident:
     nodes: "Nodes"
 
 
-Node: TypeAlias = str | Hole | Any | Opt | Obj | Each | Ident
+Node: TypeAlias = str | Hole | OneOf | Opt | Obj | Each | Ident
 Nodes: TypeAlias = tuple[Node, ...]
 
 
@@ -214,9 +214,9 @@ def opt(*nodes: Node, write: bool = True) -> Opt:
     return Opt(nodes, write)
 
 
-def any_(*texts: str) -> Any:
+def any_(*texts: str) -> OneOf:
     """`any_("<a>", "<b>")`: one of these; the first is written."""
-    return Any(texts)
+    return OneOf(texts)
 
 
 def each(*nodes: Node, between: str = "") -> Each:
@@ -244,7 +244,7 @@ def texts(node: Node) -> tuple[str, ...]:
     match node:
         case str():
             return (node,)
-        case Any():
+        case OneOf():
             return node.texts
         case _:
             return ()
@@ -255,7 +255,7 @@ def first(nodes: Nodes, follow: tuple[str, ...] = ()) -> tuple[str, ...]:
     found: list[str] = []
     for node in nodes:
         match node:
-            case str() | Any():
+            case str() | OneOf():
                 cores = [text.strip() for text in texts(node)]
                 found += [core for core in cores if core]
                 if all(cores):

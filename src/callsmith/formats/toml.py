@@ -37,7 +37,6 @@ from callsmith.formats.algebra import (
     JSON,
     PYTHON,
     RAW,
-    Any,
     Calls,
     Each,
     Format,
@@ -48,6 +47,7 @@ from callsmith.formats.algebra import (
     Nodes,
     Notation,
     Obj,
+    OneOf,
     Opt,
     Part,
     Quotes,
@@ -220,7 +220,7 @@ def _node(row: AnyType, place: _Place) -> Iterator[Node]:
             texts = place.strings(table, "any")
             if not texts:
                 raise inner.error("at least one spelling is needed")
-            yield Any(texts)
+            yield OneOf(texts)
         case "opt":
             yield Opt(_nodes(table["opt"], inner), place.typed(table, "write", bool, True))
         case "each":
@@ -352,7 +352,7 @@ def _quoted_holes(text: str) -> str:
 
 def _node_row(node: Node) -> Dict:
     match node:
-        case Any():
+        case OneOf():
             return {"any": list(node.texts)}
         case Opt():
             return {"opt": _compact(node.nodes)} | ({} if node.write else {"write": False})

@@ -9,7 +9,6 @@ from callsmith.core.errors import UsageError
 from callsmith.core.values import Call, Json
 from callsmith.formats.algebra import (
     JSON,
-    Any,
     Calls,
     Each,
     Format,
@@ -20,6 +19,7 @@ from callsmith.formats.algebra import (
     Nodes,
     Notation,
     Obj,
+    OneOf,
     Opt,
     Raw,
     Says,
@@ -65,7 +65,7 @@ class _Item:
         match node:
             case str():
                 return node
-            case Any():
+            case OneOf():
                 return node.texts[0]
             case Opt():
                 return self.text(node.nodes) if node.write and (Hole.ID not in node.nodes or self.call.id) else ""

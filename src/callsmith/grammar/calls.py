@@ -8,7 +8,6 @@ from itertools import takewhile
 from callsmith.core.errors import UnsupportedSchema
 from callsmith.core.values import Choice, Output, Tool
 from callsmith.formats.algebra import (
-    Any,
     Calls,
     Each,
     Format,
@@ -17,6 +16,7 @@ from callsmith.formats.algebra import (
     Nodes,
     Notation,
     Obj,
+    OneOf,
     Opt,
     Raw,
     Says,
@@ -199,7 +199,7 @@ class Section:
         match node:
             case str():
                 return Lit(node)
-            case Any():
+            case OneOf():
                 return Lit(node.texts[0])
             case Opt():
                 inner = self._walk(node.nodes, tool) if node.write else Seq(())

@@ -7,7 +7,7 @@ from typing import Any, Final, TypeAlias
 
 from callsmith.core.events import Unenforced
 from callsmith.core.values import Choice, Output, Tool
-from callsmith.engines.lru import Kept
+from callsmith.engines.lru import LRU
 from callsmith.formats.algebra import Format
 from callsmith.grammar.calls import grammar_for, unenforced
 from callsmith.grammar.nodes import Grammar
@@ -30,10 +30,10 @@ class Grammars:
     def __init__(self, format: Format, *, relays: bool = False) -> None:
         self._format = format
         self._relays = relays
-        self._same: Kept[tuple[object, Made]] = Kept(_SEEN)
-        self._seen: Kept[tuple[object, Made]] = Kept(_SEEN)
-        self._sets: Kept[tuple[Made]] = Kept(_SETS)
-        self._left: Kept[tuple[Left]] = Kept(_TOOLS)
+        self._same: LRU[tuple[object, Made]] = LRU(_SEEN)
+        self._seen: LRU[tuple[object, Made]] = LRU(_SEEN)
+        self._sets: LRU[tuple[Made]] = LRU(_SETS)
+        self._left: LRU[tuple[Left]] = LRU(_TOOLS)
 
     def made(
         self,

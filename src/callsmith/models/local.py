@@ -20,7 +20,7 @@ from callsmith.core.events import (
 from callsmith.core.values import ChoicePolicy, Output, Request, Sampling, Tool, Usage
 from callsmith.engines import Engine, Finished, Piece, settled
 from callsmith.formats.algebra import Format
-from callsmith.formats.prompt.escaping import Letters
+from callsmith.formats.prompt.escaping import Escaper
 from callsmith.formats.prompt.prompt import Prompt, fit_id, prompt_for
 from callsmith.formats.prompt.template import Template
 from callsmith.formats.reader.reader import Reader
@@ -69,7 +69,7 @@ class LocalModel:
         self.traits = traits
         self._read = format.also(*traits.also)
         self._specials = frozenset(engine.specials)
-        self._letters = Letters(self._specials)
+        self._letters = Escaper(self._specials)
         self._foreign = frozenset(text for text in engine.specials if text not in repr(self._read))  # of no marker of the format
         self._grammars = Grammars(format, relays=getattr(engine, "relays", False))
 

@@ -13,7 +13,7 @@ from callsmith.core.ports import Context, Toolset
 from callsmith.core.schema import validate
 from callsmith.core.values import Call, Message, Result, Tool
 from callsmith.runtime.nesting import enter_tool
-from callsmith.runtime.results import broken, failed, told, unknown_tool
+from callsmith.runtime.results import failed, result_message, tool_raised, unknown_tool
 
 ToolEvent: TypeAlias = ToolStarted | ToolProgress | ToolFinished | ConfirmationNeeded | Notice
 
@@ -159,7 +159,7 @@ class Round:
         try:
             complaints = validate(tool.parameters, call.arguments)
         except UnsupportedSchema as error:  # nothing runs on arguments that cannot be checked
-            return broken(call, error)
+            return tool_raised(call, error)
         if complaints:
             return failed(call, "bad_request", "; ".join(map(str, complaints)), label="invalid_arguments")
         return None
@@ -203,7 +203,7 @@ class Round:
         except LimitReached as error:
             self._finish(attempt, failed(call, "limit_reached", str(error)))
         except (Exception, SystemExit) as error:  # the one place: whatever a tool does wrong is told to the model
-            self._finish(attempt, broken(call, error))
+            self._finish(attempt, tool_raised(call, error))
 
     async def _announce(self, attempt: _Attempt) -> None:
         """Tell that the tool starts, and wait until that has been taken: who keeps a record of it can write it down first."""
@@ -230,10 +230,10 @@ class Round:
         cut = 0
         if isinstance(outcome, Result):
             try:
-                attempt.message, cut = told(outcome, self._limits.result_characters)
+                attempt.message, cut = result_message(outcome, self._limits.result_characters)
             except (TypeError, ValueError, RecursionError) as error:
                 outcome = failed(attempt.call, "internal_error", f"the tool answered with something that is no JSON: {error}")
-                attempt.message, cut = told(outcome, self._limits.result_characters)
+                attempt.message, cut = result_message(outcome, self._limits.result_characters)
         attempt.outcome = outcome
         self._open -= 1
         if attempt.timer:
@@ -256,7 +256,7 @@ class Round:
         if attempt.outcome is None:
             error = None if task.cancelled() else task.exception()
             lost = f"{attempt.call.name} was cancelled{attempt.doubt}"
-            self._finish(attempt, broken(attempt.call, error) if error else failed(attempt.call, "internal_error", lost))
+            self._finish(attempt, tool_raised(attempt.call, error) if error else failed(attempt.call, "internal_error", lost))
 
     def _look(self, attempt: _Attempt) -> None:
         """See whether a call has been silent for too long, or takes too long in all."""

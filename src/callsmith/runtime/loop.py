@@ -54,7 +54,7 @@ async def run(
     offered = request.tools or tuple(own.values())
     request.choice.among(offered)
     # Whatever a request says of a tool, a call is held to what the toolset says of it: its schema, its side effects.
-    turn = _Turn(replace(request, tools=offered), {tool.name: own.get(tool.name, tool) for tool in offered}, limits)
+    turn = _RunState(replace(request, tools=offered), {tool.name: own.get(tool.name, tool) for tool in offered}, limits)
     calls = unanswered(request.messages)
     while turn.reason is None:
         if calls:
@@ -72,7 +72,7 @@ async def run(
     yield TurnEnded(tuple(turn.added), turn.reason, turn.usage)
 
 
-class _Turn:
+class _RunState:
     """What a run has come to so far. `calls` are those of the last answer, `reason` says why it has ended, once it has."""
 
     def __init__(self, request: Request, tools: Mapping[str, Tool], limits: Limits) -> None:
@@ -114,10 +114,10 @@ class _Turn:
 
     async def ask(self, model: Model, context: Context) -> AsyncIterator[RunEvent]:
         """Ask the model, and take down what it says."""
-        answer, distinct = Answer(), Distinct()
+        answer, distinct = AnswerBuilder(), UniqueCallIds()
         asked = replace(self._asked, messages=(*self._asked.messages, *self.added))
         stream = model.stream(asked)
-        async with closing(stream if self._until is None else _in_time(stream, self._until)) as events:
+        async with closing(stream if self._until is None else _with_deadline(stream, self._until)) as events:
             async for said in events:
                 event = distinct.made(said)
                 answer.add(event)
@@ -151,7 +151,7 @@ class _Turn:
 
 
 @dataclass(slots=True)
-class Answer:
+class AnswerBuilder:
     """One answer of the model, put together from its events."""
 
     text: list[str] = field(default_factory=list[str])
@@ -179,7 +179,7 @@ class Answer:
         return Message.assistant("".join(self.text), reasoning="".join(self.thought), calls=calls)
 
 
-class Distinct:
+class UniqueCallIds:
     """Gives every call of an answer an id of its own, where the model gave none or the same one twice."""
 
     def __init__(self) -> None:
@@ -228,7 +228,7 @@ def after_a_call(choice: Choice) -> Choice:
     return Choice("auto", choice.names if len(choice.names) > 1 else ())
 
 
-async def _in_time(events: AsyncIterator[ModelEvent], until: float) -> AsyncIterator[ModelEvent]:
+async def _with_deadline(events: AsyncIterator[ModelEvent], until: float) -> AsyncIterator[ModelEvent]:
     """The events of an answer, cut off at a time of the event loop's clock."""
     async with closing(events):
         while True:

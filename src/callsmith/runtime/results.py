@@ -14,7 +14,7 @@ def failed(call: Call, code: str, text: str, *, label: str = "") -> Result:
     return Result(call.id, call.name, f"{label or code}: {text}", ok=False, code=code)
 
 
-def broken(call: Call, error: BaseException) -> Result:
+def tool_raised(call: Call, error: BaseException) -> Result:
     """The result of a tool that raised: what the error says, or at least what it is."""
     try:
         said = str(error)
@@ -32,7 +32,7 @@ def unknown_tool(call: Call, tools: Iterable[str]) -> Result:
     return failed(call, "bad_request", f"there is no tool {call.name!r}.{hint} The tools are: {listed}{more}")
 
 
-def told(result: Result, most: int) -> tuple[Message, int]:
+def result_message(result: Result, most: int) -> tuple[Message, int]:
     """The message for the model, and how many characters of the result it leaves out. Raises where the content is no JSON."""
     message = Message.tool(result)
     text, missing = message.content, len(message.content) - most

@@ -12,8 +12,8 @@ from starlette.requests import ClientDisconnect
 from callsmith.core.errors import CallsmithError, UsageError
 from callsmith.core.ports import Model, Toolset
 from callsmith.server.http.errors import on_error, on_gone, on_http_error
-from callsmith.server.http.keys import Guarded
-from callsmith.server.http.request_context import HEADER, Exchanging
+from callsmith.server.http.keys import KeyMiddleware
+from callsmith.server.http.request_context import HEADER, RequestContextMiddleware
 from callsmith.server.routes import anthropic, ollama, openai_chat
 from callsmith.server.routes import approvals as approving
 from callsmith.server.routes import health as watching
@@ -70,7 +70,7 @@ async def _alive(mcp: McpHost) -> AsyncGenerator[None, None]:
 
 def _around(settings: Settings) -> list[Middleware]:
     """What stands around every route, from the outside to the inside."""
-    around = [Middleware(Exchanging, on_error, access=settings.log.access)]
+    around = [Middleware(RequestContextMiddleware, on_error, access=settings.log.access)]
     if settings.cors_origins:
         cors = Middleware(
             CORSMiddleware,
@@ -81,5 +81,5 @@ def _around(settings: Settings) -> list[Middleware]:
         )
         around.insert(0, cors)  # a browser asks beforehand, without a key
     if settings.keys:
-        around.append(Middleware(Guarded, settings.keys))
+        around.append(Middleware(KeyMiddleware, settings.keys))
     return around

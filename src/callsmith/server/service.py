@@ -23,20 +23,20 @@ from callsmith.core.values import Call, Request, Tool
 from callsmith.runtime.discovery.find_tools import Costs, Counting, Narrowed, lazily
 from callsmith.runtime.telemetry.trace import Several, Trace
 from callsmith.runtime.telemetry.turns import Asked, Recorder, watched
-from callsmith.server.approvals.approvals import Approvals, Paused
-from callsmith.server.approvals.pausable_run import Pausing, Work
-from callsmith.server.http.admission import Door, in_time
+from callsmith.server.approvals.approvals import Approvals, PausedRun
+from callsmith.server.approvals.pausable_run import PausableRun, Work
+from callsmith.server.http.admission import AdmissionGate, with_deadline
 from callsmith.server.http.keys import matches
-from callsmith.server.http.request_context import caller, current
+from callsmith.server.http.request_context import caller, current_request
 from callsmith.server.settings import EVERYTHING, Llm, Settings
 from callsmith.server.store import SqliteStore, Store
-from callsmith.server.tools.mixed import Hidden, WithClients, setting_aside
-from callsmith.server.tools.one_answer import Shown, only_said, seamless
-from callsmith.server.tools.tool_selection import NOTHING_ADDED, STANDARD_WISH, Wanted, Wish, check_wanted, tightening
+from callsmith.server.tools.mixed import HiddenRounds, WithClientTools, setting_aside
+from callsmith.server.tools.one_answer import AnswerEvent, model_events, one_answer
+from callsmith.server.tools.tool_selection import DEFAULT_OPTIONS, NO_RULES, ToolOptions, ToolSource, added_policy, check_sources
 from callsmith.tools.mcp import McpHost
 from callsmith.tools.wrap import Confirmed, Filtered, Merged
 
-__all__ = ["STANDARD_WISH", "Service", "Settings", "Wanted", "Wish", "own_tools"]
+__all__ = ["DEFAULT_OPTIONS", "Service", "Settings", "ToolOptions", "ToolSource", "own_tools"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,46 +48,46 @@ class Service:
     settings: Settings
     trace: Trace = field(default_factory=Trace)
     store: Store = field(default_factory=SqliteStore)
-    door: Door = field(default_factory=Door)
-    hidden: Hidden = field(default_factory=Hidden)
+    gate: AdmissionGate = field(default_factory=AdmissionGate)
+    hidden_rounds: HiddenRounds = field(default_factory=HiddenRounds)
     costs: Costs = field(default_factory=Costs)
     configured: Mapping[str, str] = field(default_factory=dict[str, str])  # MCP servers, there or not: label → url
 
-    def visible(self) -> list[str]:
+    def visible_models(self) -> list[str]:
         """The names of the models that are open to whoever asks."""
-        exchange = current()
+        exchange = current_request()
         return [name for name in self.models if exchange is None or matches(name, exchange.models)]
 
     def model(self, name: str) -> Model:
         """The model of that name, if it is open to whoever asks."""
         if name not in self.models:
-            raise UnknownName("model", name, self.visible(), field="model")
-        if name not in self.visible():
+            raise UnknownName("model", name, self.visible_models(), field="model")
+        if name not in self.visible_models():
             raise HTTPException(403, f"this key does not open the model {name!r}")
         return self.models[name]
 
-    def answer(self, model: Model, request: Request, wish: Wish = STANDARD_WISH) -> AsyncIterator[ModelEvent]:
+    def answer(self, model: Model, request: Request, wish: ToolOptions = DEFAULT_OPTIONS) -> AsyncIterator[ModelEvent]:
         """The answer, as one model would give it: `happening` without what the tools did."""
-        return only_said(self.happening(model, request, wish))
+        return model_events(self.events(model, request, wish))
 
-    def happening(self, model: Model, request: Request, wish: Wish = STANDARD_WISH) -> AsyncIterator[Shown]:
+    def events(self, model: Model, request: Request, wish: ToolOptions = DEFAULT_OPTIONS) -> AsyncIterator[AnswerEvent]:
         """The answer and what the server's own tools did for it.
 
         A run that waits for a person's word ends with a `ConfirmationNeeded`, unless the request wants to wait: what waits is in
         the store, and `resumed` goes on with it.
         """
-        exchange = current()
+        exchange = current_request()
         request = replace(request, session=wish.session)
-        if self.outside(request, wish):
+        if self.runs_no_tools(request, wish):
             asked = Asked(self._name(model), request.tools, request.choice, external=True)
             return self._admitted(_direct(model, request, self._recorder(), asked))
         subject, session = (exchange.subject, wish.session or exchange.id) if exchange else ("", wish.session)
         work = Work(model, self._open_tools(wish), request, Context(conversation=session, subject=subject), wish)
         return self._admitted(self._inside(work))
 
-    def resumed(self, paused: Paused) -> AsyncIterator[Shown]:
+    def resume(self, paused: PausedRun) -> AsyncIterator[AnswerEvent]:
         """What comes after a pause, now that a person has said something. Whoever calls this holds the run."""
-        saved, wish = paused.saved, replace(paused.wish, told=True)
+        saved, wish = paused.saved, replace(paused.wish, shows_tool_items=True)
         request = replace(paused.request, messages=saved.messages, session=paused.wish.session)
         context = Context(conversation=saved.id, subject=saved.subject)
         work = Work(self.model(paused.model), self._open_tools(wish), request, context, wish)
@@ -97,57 +97,59 @@ class Service:
         """The approvals of whoever asks."""
         return Approvals(self.store, caller(), self.settings.approval_seconds)
 
-    async def count(self, model: Model, request: Request, wish: Wish = STANDARD_WISH) -> int | None:
+    async def count(self, model: Model, request: Request, wish: ToolOptions = DEFAULT_OPTIONS) -> int | None:
         """How many tokens such a request is, with the tools the model would be shown first; None if the model cannot tell."""
         if not isinstance(model, Counting):
             return None
-        if self.outside(request, wish):
+        if self.runs_no_tools(request, wish):
             return model.count(request)
         work = await _narrowed(Work(model, self._open_tools(wish), request, Context(), wish), self.configured)
         shown, own = await self._lazily(work)
-        offered = await _offered(WithClients(own, request.tools) if request.tools else own, request.tools)
+        offered = await _offered(WithClientTools(own, request.tools) if request.tools else own, request.tools)
         whole = replace(request, tools=offered)
         return model.count(shown.narrowed(whole) if isinstance(shown, Narrowed) else whole)
 
-    def outside(self, request: Request, wish: Wish) -> bool:
+    def runs_no_tools(self, request: Request, wish: ToolOptions) -> bool:
         """Whether nothing runs here: there is only the model, and perhaps tools of the client's."""
-        mixed = bool(wish.wanted) or (wish.mode or self.settings.llm.tool_mode) == "mixed"
-        return (self.tools is None and not wish.wanted) or (bool(request.tools) and not mixed)
+        mixed = bool(wish.sources) or (wish.mode or self.settings.llm.tool_mode) == "mixed"
+        return (self.tools is None and not wish.sources) or (bool(request.tools) and not mixed)
 
-    def _admitted(self, shown: AsyncIterator[Shown]) -> AsyncIterator[Shown]:
-        timed = shown if self.settings.request_seconds is None else in_time(shown, self.settings.request_seconds)
-        return self.door.admitted(timed, self.settings.queue)
+    def _admitted(self, shown: AsyncIterator[AnswerEvent]) -> AsyncIterator[AnswerEvent]:
+        timed = shown if self.settings.request_seconds is None else with_deadline(shown, self.settings.request_seconds)
+        return self.gate.admitted(timed, self.settings.queue)
 
     def _recorder(self) -> Recorder:
-        exchange = current()
+        exchange = current_request()
         return Several(self.trace, *self.settings.recorders, *([exchange] if exchange else []))
 
     def _name(self, model: Model) -> str:
         return next((name for name, one in self.models.items() if one is model), "")
 
-    async def offered(self, wish: Wish = STANDARD_WISH) -> tuple[Tool, ...]:
+    async def offered(self, wish: ToolOptions = DEFAULT_OPTIONS) -> tuple[Tool, ...]:
         """Those of the server's own tools that such a request is offered."""
         tools = await self._open_tools(wish).tools()
-        check_wanted(wish.wanted, tools, self.configured)
-        return tuple(tool for tool in tools if not wish.wanted or any(one.covers(tool) for one in wish.wanted))
+        check_sources(wish.sources, tools, self.configured)
+        return tuple(tool for tool in tools if not wish.sources or any(one.covers(tool) for one in wish.sources))
 
-    def _open_tools(self, wish: Wish) -> Toolset:
+    def _open_tools(self, wish: ToolOptions) -> Toolset:
         """The tools that are open to whoever asks."""
-        exchange, tools = current(), self.tools or Merged()
+        exchange, tools = current_request(), self.tools or Merged()
         tools = Filtered(tools, allow=exchange.tools) if exchange and exchange.tools != EVERYTHING else tools
-        return tools if wish.tools is None else Filtered(tools, allow=wish.tools)
+        return tools if wish.allowed is None else Filtered(tools, allow=wish.allowed)
 
-    async def _inside(self, work: Work, paused: Paused | None = None) -> AsyncIterator[Shown]:
+    async def _inside(self, work: Work, paused: PausedRun | None = None) -> AsyncIterator[AnswerEvent]:
         """A run here, of the server's tools and perhaps with the client's beside them."""
         work = await _narrowed(work, self.configured)
         request, clients, subject = work.request, work.request.tools, work.context.subject
         model, own = await self._lazily(work)
-        tools, aside = WithClients(own, clients) if clients else own, list[Call]()
+        tools, aside = WithClientTools(own, clients) if clients else own, list[Call]()
         offered = await _offered(tools, clients)
         history, context = request.messages, work.context
-        hides = bool(clients) and paused is None and not work.wish.told  # the client does not see what runs here meanwhile
+        hides = (
+            bool(clients) and paused is None and not work.wish.shows_tool_items
+        )  # the client does not see what runs here meanwhile
         if hides:
-            history, session = self.hidden.restored(subject, history)
+            history, session = self.hidden_rounds.restored(subject, history)
             context = replace(context, conversation=work.wish.session or session or context.conversation)
         work = replace(
             work,
@@ -160,13 +162,13 @@ class Service:
             clients=frozenset(tool.name for tool in clients),
             sources={tool.name: tool.source for tool in offered},
         )
-        events = Pausing(work, self.approvals(), paused).events()
+        events = PausableRun(work, self.approvals(), paused).events()
         if clients:
             events = setting_aside(events, clients, aside)
         if hides:
-            events = self.hidden.remembering(events, (subject, context.conversation), request.messages, aside)
+            events = self.hidden_rounds.remembering(events, (subject, context.conversation), request.messages, aside)
         asked = Asked(work.name, offered, request.choice)
-        async with closing(seamless(watched(events, self._recorder(), asked), aside, told=work.wish.told)) as shown:
+        async with closing(one_answer(watched(events, self._recorder(), asked), aside, told=work.wish.shows_tool_items)) as shown:
             async for event in shown:
                 yield event
 
@@ -179,15 +181,15 @@ class Service:
 
 async def _narrowed(work: Work, configured: Iterable[str]) -> Work:
     """The work with those tools that are wanted, and with the rules the request adds for them."""
-    wanted = work.wish.wanted
+    wanted = work.wish.sources
     if not wanted:
         return work
     tools = await work.tools.tools()
-    check_wanted(wanted, tools, configured)
+    check_sources(wanted, tools, configured)
     chosen: Toolset = Filtered(work.tools, allow=lambda tool: any(one.covers(tool) for one in wanted))
-    tighten = tightening(wanted, tools)
+    tighten = added_policy(wanted, tools)
     if tighten is not None:
-        chosen = Confirmed(chosen, NOTHING_ADDED)  # the operator's own may stand under other names, or there is none
+        chosen = Confirmed(chosen, NO_RULES)  # the operator's own may stand under other names, or there is none
     return replace(work, tools=chosen, context=replace(work.context, tighten=tighten))
 
 

@@ -15,14 +15,14 @@ from callsmith.core.events import ConfirmationNeeded, Notice, ToolFinished, Tool
 from callsmith.core.values import Json
 from callsmith.wire.fields import Fields
 
-Happening: TypeAlias = ToolStarted | ToolProgress | ToolFinished | ConfirmationNeeded | Notice
-HAPPENINGS = (ToolStarted, ToolProgress, ToolFinished, ConfirmationNeeded, Notice)  # for isinstance
+ToolEvent: TypeAlias = ToolStarted | ToolProgress | ToolFinished | ConfirmationNeeded | Notice
+TOOL_EVENTS = (ToolStarted, ToolProgress, ToolFinished, ConfirmationNeeded, Notice)  # for isinstance
 # "standard": a request that brings tools runs them itself, the server's are then off. "mixed": both are offered.
 ToolMode: TypeAlias = Literal["standard", "mixed"]
 
 
 @dataclass(frozen=True, slots=True)
-class Extras:
+class RequestExtensions:
     """What a request asks for besides what its dialect has words for. `tools` are patterns: of the server's tools those that are
     wanted; None: all.
     """
@@ -34,7 +34,7 @@ class Extras:
     wait: bool = False
 
 
-def read_extras(body: Json) -> Extras:
+def read_extensions(body: Json) -> RequestExtensions:
     """The extras among the fields of a request."""
     fields = Fields.of(body, "")
     mode = fields.text("tool_mode")
@@ -42,10 +42,10 @@ def read_extras(body: Json) -> Extras:
         raise fields.wrong("tool_mode", f"{mode!r} is neither standard nor mixed")
     tools = None if fields.get("server_tools") is None else fields.texts("server_tools")
     wait = fields.flag("wait_for_approval") or False
-    return Extras(mode, fields.flag("tool_events") or False, fields.text("session_id") or "", tools, wait)
+    return RequestExtensions(mode, fields.flag("tool_events") or False, fields.text("session_id") or "", tools, wait)
 
 
-def write_extras(extras: Extras) -> dict[str, Json]:
+def write_extras(extras: RequestExtensions) -> dict[str, Json]:
     """The fields that `read_extras` reads back."""
     written: dict[str, Json] = {
         "tool_mode": extras.mode,
@@ -65,9 +65,9 @@ class Beside:
         self._events: list[dict[str, Json]] = []
         self._approvals: list[dict[str, Json]] = []
 
-    def add(self, event: Happening) -> dict[str, Json] | None:
+    def add(self, event: ToolEvent) -> dict[str, Json] | None:
         """What is told of this event at once, if anything."""
-        told = write_happening(event)
+        told = write_tool_event(event)
         if isinstance(event, ConfirmationNeeded):
             self._approvals.append({key: value for key, value in told.items() if key != "event"})
         if not self._wanted:
@@ -83,7 +83,7 @@ class Beside:
         return {**body, "callsmith": {**body.get("callsmith", {}), **added}} if added else body
 
 
-def write_happening(event: Happening) -> dict[str, Json]:
+def write_tool_event(event: ToolEvent) -> dict[str, Json]:
     """What a tool did, or waits for."""
     match event:
         case ToolStarted(call):

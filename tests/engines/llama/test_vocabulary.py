@@ -8,7 +8,7 @@ pytest.importorskip("xllamacpp")
 
 from callsmith.engines.llama.gguf import Vocabulary
 from callsmith.engines.llama.token_cache import LONG, Seams
-from callsmith.engines.lru import Kept
+from callsmith.engines.lru import LRU
 from callsmith.formats.prompt.prompt import Prompt
 from tests.grammar.sampling import vocabulary
 
@@ -114,7 +114,7 @@ def test_an_empty_text_and_no_special_tokens_do_no_harm() -> None:
 
 
 def test_no_more_is_kept_than_may_weigh_so_much() -> None:
-    kept = Kept[str](10)
+    kept = LRU[str](10)
     for key in "abc":
         kept.put(key, key, 4)
     assert [kept.get(key) for key in "abc"] == [None, "b", "c"]

@@ -6,11 +6,11 @@ import pytest
 
 from callsmith.core.values import Call, Message, Request, Result, Tool
 from callsmith.formats import format_named
-from callsmith.formats.prompt.escaping import MARK, Letters, unmarked
+from callsmith.formats.prompt.escaping import MARK, Escaper, unmarked
 from callsmith.formats.prompt.prompt import Prompt, prompt_for
 from callsmith.formats.prompt.template import CHATML, Template
 
-LETTERS = Letters(frozenset({"<|im_end|>", "<think>", "</think>", "<", "ab", "ba"}))
+LETTERS = Escaper(frozenset({"<|im_end|>", "<think>", "</think>", "<", "ab", "ba"}))
 
 
 @pytest.mark.parametrize(
@@ -65,7 +65,7 @@ def test_all_that_others_wrote_is_cut_and_nothing_the_template_wrote() -> None:
         Message.tool(Result("c1", "look", "<|x|><|im_end|>")),
     )
     request, hermes = Request(messages, (tool,)), format_named("hermes")
-    prompt = prompt_for(request, (tool,), Template(CHATML), hermes, Letters(frozenset({"<|im_start|>", "<|im_end|>", "<|x|>"})))
+    prompt = prompt_for(request, (tool,), Template(CHATML), hermes, Escaper(frozenset({"<|im_start|>", "<|im_end|>", "<|x|>"})))
     assert prompt.text == prompt_for(request, (tool,), Template(CHATML), hermes).text
     assert sum(piece.count("<|x|>") for piece in prompt.pieces) == 0
     assert len(prompt.cuts) == prompt.text.count("<|x|>") + 1 == 9
@@ -73,7 +73,7 @@ def test_all_that_others_wrote_is_cut_and_nothing_the_template_wrote() -> None:
 
 
 def test_the_same_tools_are_gone_through_once_and_a_list_always() -> None:
-    letters, tools = Letters(frozenset({"ab"})), [Tool("look", "ab")]
+    letters, tools = Escaper(frozenset({"ab"})), [Tool("look", "ab")]
     kept = tuple(tools)
     assert letters.tools(kept) is letters.tools(kept)
     assert letters.tools(tools)[0].description == f"a{MARK}b"

@@ -6,13 +6,13 @@ import pytest
 
 from callsmith.core.values import Call
 from callsmith.runtime.telemetry.selection import Confusion, report
-from callsmith.runtime.telemetry.turns import UNKNOWN, CallRecord, Turn
+from callsmith.runtime.telemetry.turns import UNKNOWN, CallRecord, TurnRecord
 from tests.runtime.fakes import Handlers, Told, calls, hello, says
 from tests.runtime.telemetry.traced import GREET, traced
 
 
-def of(*made: CallRecord, offered: tuple[str, ...] = ("find", "search", "wave")) -> Turn:
-    return Turn(0.0, "parrot", offered, calls=made)
+def of(*made: CallRecord, offered: tuple[str, ...] = ("find", "search", "wave")) -> TurnRecord:
+    return TurnRecord(0.0, "parrot", offered, calls=made)
 
 
 @pytest.mark.req("R221")

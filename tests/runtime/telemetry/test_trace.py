@@ -12,7 +12,7 @@ from callsmith.core.values import Call, Usage
 from callsmith.runtime.loop import run
 from callsmith.runtime.telemetry.trace import OTHERS, Counters, Several, Trace
 from callsmith.runtime.telemetry.trace_file import TraceFile, read_trace
-from callsmith.runtime.telemetry.turns import UNKNOWN, Asked, CallRecord, Turn, watched
+from callsmith.runtime.telemetry.turns import UNKNOWN, Asked, CallRecord, TurnRecord, watched
 from tests.runtime.fakes import ASKED, Handlers, Told, calls, hello, says
 from tests.runtime.telemetry.traced import GREET, SECRET, WAVE
 
@@ -22,7 +22,7 @@ from tests.runtime.telemetry.traced import GREET, SECRET, WAVE
 def test_the_trace_keeps_the_latest_turns_and_counts_all():
     trace = Trace(3)
     for number in range(10):
-        trace.add(Turn(float(number), "parrot", ("greet",)))
+        trace.add(TurnRecord(float(number), "parrot", ("greet",)))
     assert [turn.when for turn in trace.turns()] == [7.0, 8.0, 9.0]
     assert trace.counters().tools["greet"].offered == 10
 
@@ -32,7 +32,7 @@ def test_the_trace_may_be_written_and_read_by_many_threads():
 
     def add(name: str) -> None:
         for number in range(500):
-            trace.add(Turn(0.0, "parrot", (f"{name}{number}",), calls=(CallRecord(f"{name}{number}", "ok"),)))
+            trace.add(TurnRecord(0.0, "parrot", (f"{name}{number}",), calls=(CallRecord(f"{name}{number}", "ok"),)))
             if number % 50 == 0:
                 trace.counters()
 
@@ -49,7 +49,7 @@ def test_the_trace_may_be_written_and_read_by_many_threads():
 def test_tools_of_any_number_of_names_do_not_fill_the_memory():
     counters = Counters()
     for number in range(3000):
-        counters.add(Turn(0.0, "parrot", (f"tool{number}",)))
+        counters.add(TurnRecord(0.0, "parrot", (f"tool{number}",)))
     assert len(counters.tools) <= 1001
     assert counters.tools[OTHERS].offered == 2000
 
@@ -61,7 +61,7 @@ def test_counters_tell_what_became_of_each_tool():
         CallRecord("aa", "unknown", meant="a"), CallRecord(UNKNOWN, "unknown"),
     )  # fmt: skip
     counters = Counters()
-    counters.add(Turn(0.0, "parrot", ("a", "b"), calls=made, usage=Usage(5, 6), first=0.1, seconds=0.2))
+    counters.add(TurnRecord(0.0, "parrot", ("a", "b"), calls=made, usage=Usage(5, 6), first=0.1, seconds=0.2))
     a = counters.tools["a"]
     assert (a.offered, a.called, a.invalid, a.repaired, a.declined, a.failed, a.timeouts) == (1, 5, 2, 1, 1, 1, 1)
     assert (a.tokens, a.seconds.total, sum(a.seconds.counts), a.seconds.counts[-1]) == (5, 400.02, 2, 1)
@@ -71,7 +71,9 @@ def test_counters_tell_what_became_of_each_tool():
 
 def test_keeping_a_turn_costs_a_few_microseconds():
     trace, times = Trace(), 500
-    turn = Turn(0.0, "parrot", ("greet", "wave"), calls=(CallRecord("greet", "ok", seconds=0.1), CallRecord("wave", "failed")))
+    turn = TurnRecord(
+        0.0, "parrot", ("greet", "wave"), calls=(CallRecord("greet", "ok", seconds=0.1), CallRecord("wave", "failed"))
+    )
 
     def spent() -> float:
         began = time.process_time()
@@ -121,7 +123,7 @@ async def test_what_is_written_to_a_file_is_read_back_the_same(tmp_path: Path):
 def test_a_line_that_is_no_turn_is_passed_over(tmp_path: Path, line: str):
     path = tmp_path / "trace.jsonl"
     path.write_text(f'{{"when":1,"model":"m","later":[]}}\n{line}\n\n', "utf-8")
-    assert list(read_trace(path)) == [Turn(1.0, "m"), None]
+    assert list(read_trace(path)) == [TurnRecord(1.0, "m"), None]
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="there is no disk here that is always full")
@@ -129,6 +131,6 @@ def test_a_file_that_cannot_be_written_is_told_at_once_and_later_only_logged(tmp
     with pytest.raises(Unavailable):
         TraceFile(tmp_path / "missing" / "trace.jsonl")
     full = TraceFile("/dev/full")
-    full.add(Turn(1.0, "m"))
-    full.add(Turn(2.0, "m"))
+    full.add(TurnRecord(1.0, "m"))
+    full.add(TurnRecord(2.0, "m"))
     assert [record.message for record in caplog.records] == ["turns are no longer recorded in /dev/full: No space left on device"]

@@ -7,7 +7,7 @@ from callsmith.core.events import ModelEvent
 from callsmith.core.values import Call, Request, Tool
 from callsmith.runtime.loop import run
 from callsmith.runtime.telemetry.trace import Trace
-from callsmith.runtime.telemetry.turns import Asked, Turn, watched
+from callsmith.runtime.telemetry.turns import Asked, TurnRecord, watched
 from tests.runtime.fakes import ASKED, Told
 
 SECRET = "hunter2-Ada-Lovelace"
@@ -19,7 +19,7 @@ async def broken(call: Call) -> str:
     raise RuntimeError(f"no such thing as {SECRET}")
 
 
-async def traced(model: Told, toolset: Any, request: Request = ASKED, *, show: bool = False, **options: Any) -> Turn:
+async def traced(model: Told, toolset: Any, request: Request = ASKED, *, show: bool = False, **options: Any) -> TurnRecord:
     """What is recorded of a run."""
     trace = Trace()
     asked = Asked("parrot", await toolset.tools(), request.choice)
@@ -29,7 +29,7 @@ async def traced(model: Told, toolset: Any, request: Request = ASKED, *, show: b
     return turn
 
 
-async def answered(events: Sequence[ModelEvent], *tools: Tool) -> Turn:
+async def answered(events: Sequence[ModelEvent], *tools: Tool) -> TurnRecord:
     """What is recorded of an answer whose calls go back to whoever asked."""
     trace = Trace()
     async for _ in watched(given(*events), trace, Asked("parrot", tools, external=True)):

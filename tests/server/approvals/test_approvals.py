@@ -436,7 +436,7 @@ async def test_a_call_that_was_running_when_the_server_was_killed_is_not_run_aga
 
 
 async def test_a_call_that_was_approved_but_not_begun_runs_when_it_is_approved_once_more(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(kept, "LEASE", 0.2)
+    monkeypatch.setattr(kept, "LEASE_SECONDS", 0.2)
     shop, store = Shop(), SqliteStore()
     async with http(create_app({"m": Told(calls(PAY), says("Done."))}, tools=shop.tools, store=store)) as asking:
         (id,) = await asked(asking)
@@ -450,16 +450,16 @@ async def test_a_call_that_was_approved_but_not_begun_runs_when_it_is_approved_o
 
 
 async def test_a_run_is_held_by_one_and_a_hold_that_nobody_keeps_up_lapses(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(kept, "LEASE", 0.3)
+    monkeypatch.setattr(kept, "LEASE_SECONDS", 0.3)
     approvals = kept.Approvals(SqliteStore())
-    async with approvals.held("r") as first, approvals.held("r") as second, approvals.held("other") as other:
+    async with approvals.lease("r") as first, approvals.lease("r") as second, approvals.lease("other") as other:
         await asyncio.sleep(0.5)
-        async with approvals.held("r") as third:
+        async with approvals.lease("r") as third:
             assert (first, second, third, other) == (True, False, False, True)
-    async with approvals.held("r") as again:
+    async with approvals.lease("r") as again:
         assert again
     monkeypatch.setattr(kept.Approvals, "_keep_up", lambda *_: asyncio.sleep(60))
-    async with approvals.held("r"):
+    async with approvals.lease("r"):
         await asyncio.sleep(0.4)
-        async with approvals.held("r") as taken:
+        async with approvals.lease("r") as taken:
             assert taken

@@ -10,7 +10,7 @@ import pytest
 from callsmith.core.errors import UsageError
 from callsmith.core.values import Json, Tool
 from callsmith.server.http import body_reader as module
-from callsmith.server.http.body_reader import Bodies
+from callsmith.server.http.body_reader import BodyReader
 from callsmith.wire.anthropic import messages as anthropic_messages
 from callsmith.wire.ollama import requests as ollama
 from callsmith.wire.openai import chat as openai_chat
@@ -25,19 +25,19 @@ def chat(*names: str, **more: Any) -> bytes:
     return json.dumps({"model": "m", "messages": HI, "tools": tools, **more}).encode()
 
 
-def tools_of(bodies: Bodies, body: bytes) -> tuple[Tool, ...]:
+def tools_of(bodies: BodyReader, body: bytes) -> tuple[Tool, ...]:
     return openai_chat.read_request(bodies.decoded(body)).request.tools
 
 
 def test_tools_that_come_again_are_the_same_objects_whatever_else_is_said() -> None:
-    bodies = Bodies(10_000)
+    bodies = BodyReader(10_000)
     first = tools_of(bodies, chat("a", "b", stream=True))
     assert [tool.name for tool in first] == ["a", "b"]
     assert tools_of(bodies, chat("a", "b", temperature=0.5)) is first
 
 
 def test_other_tools_are_other_tools() -> None:
-    bodies = Bodies(10_000)
+    bodies = BodyReader(10_000)
     assert [[tool.name for tool in tools_of(bodies, chat(*names))] for names in ("ab", "ac", "ba", "ab")] == [
         ["a", "b"],
         ["a", "c"],
@@ -54,7 +54,7 @@ def test_every_dialect_knows_its_tools_again() -> None:
         (anthropic_messages.read_request, {"name": "a", "input_schema": SCHEMA}),
     ]
     for read, tool in dialects:
-        bodies = Bodies(10_000)
+        bodies = BodyReader(10_000)
         body = json.dumps({"model": "m", "messages": HI, "input": "hi", "max_tokens": 9, "tools": [tool]}).encode()
         first, again = (read(bodies.decoded(body)).request.tools for _ in range(2))
         assert [one.name for one in first] == ["a"]
@@ -62,7 +62,7 @@ def test_every_dialect_knows_its_tools_again() -> None:
 
 
 def test_tools_that_are_wrong_are_wrong_again() -> None:
-    bodies = Bodies(10_000)
+    bodies = BodyReader(10_000)
     for _ in range(2):
         with pytest.raises(UsageError, match=r"tools\.1\.function\.name: two tools are called 'a'"):
             tools_of(bodies, chat("a", "a"))
@@ -71,7 +71,7 @@ def test_tools_that_are_wrong_are_wrong_again() -> None:
 def test_only_the_latest_tools_are_kept_and_none_that_are_too_many(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "_MOST", 2)
     monkeypatch.setattr(module, "_LONGEST", 500)
-    bodies = Bodies(10_000)
+    bodies = BodyReader(10_000)
     first = tools_of(bodies, chat("a"))
     tools_of(bodies, chat("b"))
     assert tools_of(bodies, chat("a")) is first  # which makes it the later one
@@ -96,7 +96,7 @@ def test_only_the_latest_tools_are_kept_and_none_that_are_too_many(monkeypatch: 
     ],
 )
 def test_what_is_read_is_what_was_sent(text: str) -> None:
-    bodies = Bodies(10_000)
+    bodies = BodyReader(10_000)
     assert bodies.decoded(text.encode()) == bodies.decoded(text.encode()) == json.loads(text)
 
 
@@ -106,5 +106,5 @@ def test_a_mistake_is_told_by_its_place_in_the_whole_body(text: str) -> None:
     with pytest.raises(ValueError) as whole:
         msgspec.json.decode(body)
     with pytest.raises(ValueError) as ours:
-        Bodies(10_000).decoded(body)
+        BodyReader(10_000).decoded(body)
     assert str(ours.value) == str(whole.value)

@@ -20,7 +20,7 @@ from callsmith.core.events import (
     Unreadable,
 )
 from callsmith.core.values import Call, Json, Result
-from callsmith.server.http.frames import Frames, encode
+from callsmith.server.http.frames import CachedFrames, encode
 from callsmith.server.routes.responses.answer import Answer
 from callsmith.wire.anthropic import events as anthropic_events
 from callsmith.wire.ollama import events as ollama_events
@@ -66,7 +66,7 @@ HEADINGS: dict[str, Callable[[], Any]] = {
 )
 def test_words_in_frames_are_what_the_writer_would_write(dialect: str, events: list[Any]) -> None:
     mine, theirs = HEADINGS[dialect](), HEADINGS[dialect]()
-    frames = Frames[Any](lambda event: b"".join(map(encode, mine.write(event))))
+    frames = CachedFrames[Any](lambda event: b"".join(map(encode, mine.write(event))))
     assert [frames.of(event) for event in events] == [b"".join(map(encode, theirs.write(event))) for event in events]
 
 

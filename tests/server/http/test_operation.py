@@ -19,7 +19,7 @@ from callsmith.formats.prompt.template import CHATML, Template
 from callsmith.models.local import LocalModel
 from callsmith.server.app import create_app
 from callsmith.server.http.keys import hash_of
-from callsmith.server.http.logs import Lines
+from callsmith.server.http.logs import LineFormatter
 from callsmith.server.http.request_context import ACCESS
 from callsmith.server.http.shutdown import Draining
 from callsmith.server.settings import Key, Log, Settings
@@ -36,7 +36,7 @@ class Kept(logging.Handler):
 
     def __init__(self, *, as_json: bool) -> None:
         super().__init__()
-        self.setFormatter(Lines(as_json=as_json))
+        self.setFormatter(LineFormatter(as_json=as_json))
         self.lines: list[str] = []
 
     def emit(self, record: logging.LogRecord) -> None:

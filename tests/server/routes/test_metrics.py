@@ -15,7 +15,7 @@ from callsmith.core.events import CallArguments, CallReady, CallStarted, ModelEv
 from callsmith.core.values import Call, Choice, Message, Request, Tool, Usage
 from callsmith.runtime.telemetry.trace import Counters, Trace
 from callsmith.runtime.telemetry.trace_file import TraceFile
-from callsmith.runtime.telemetry.turns import UNKNOWN, CallRecord, Turn
+from callsmith.runtime.telemetry.turns import UNKNOWN, CallRecord, TurnRecord
 from callsmith.server.app import create_app
 from callsmith.server.routes.metrics import exposition
 from callsmith.server.service import Service, Settings
@@ -131,7 +131,7 @@ def test_metrics_tell_what_became_of_each_tool_and_each_model():
         CallRecord("weather", "invalid"),
         CallRecord(UNKNOWN, "unknown"),
     )
-    counters.add(Turn(0.0, "parrot", ("weather", "time"), calls=made, usage=Usage(7, 3), first=0.3, seconds=0.4, retries=1))
+    counters.add(TurnRecord(0.0, "parrot", ("weather", "time"), calls=made, usage=Usage(7, 3), first=0.3, seconds=0.4, retries=1))
     told = samples(exposition(counters)[0])
     tool, model = (("tool", "weather"),), (("model", "parrot"),)
     assert told["callsmith_tool_offered_total", tool] == 1
@@ -171,6 +171,6 @@ async def test_each_server_counts_for_itself_and_the_registry_of_the_process_is_
 
 def test_a_label_cannot_break_the_format():
     counters = Counters()
-    counters.add(Turn(0.0, 'a "model"\nof mine', ("x",)))
+    counters.add(TurnRecord(0.0, 'a "model"\nof mine', ("x",)))
     assert samples(exposition(counters)[0])["callsmith_retries_total", (("model", 'a "model"\nof mine'),)] == 0
     assert json.dumps(exposition(counters)[0].decode())

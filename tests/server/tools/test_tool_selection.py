@@ -7,7 +7,7 @@ import pytest
 
 from callsmith.core.approval import Policy, Rule
 from callsmith.core.values import Call, Message, Request, Tool
-from callsmith.server.service import Service, Wanted, Wish
+from callsmith.server.service import Service, ToolOptions, ToolSource
 from callsmith.server.settings import Settings
 from callsmith.server.tools.tool_selection import read_wanted, write_wanted
 from callsmith.tools.functions import Functions, tool
@@ -30,23 +30,23 @@ FILES = Renamed(Sourced("mcp:files", read, write), lambda name: f"files_{name}")
 EVERYTHING = Confirmed(Merged(FILES, Sourced("mcp:disk", read), Functions(read)), Policy(side_effects="auto"))
 
 
-async def offered(model: Told, wish: Wish, tools: Any = EVERYTHING, request: Request | None = None) -> list[Any]:
+async def offered(model: Told, wish: ToolOptions, tools: Any = EVERYTHING, request: Request | None = None) -> list[Any]:
     service = Service({"m": model}, tools, Settings())
-    return [event async for event in service.happening(model, request or Request((Message.user("hi"),)), wish)]
+    return [event async for event in service.events(model, request or Request((Message.user("hi"),)), wish)]
 
 
 @pytest.mark.parametrize(
     ("wanted", "names"),
     [
-        ((Wanted("files"),), ["files_read", "files_write"]),
-        ((Wanted("mcp:files", ("read",)),), ["files_read"]),
-        ((Wanted("files", ("files_w*",)), Wanted("python")), ["files_write", "python_read"]),
-        ((Wanted("files", read_only=True),), ["files_read"]),
+        ((ToolSource("files"),), ["files_read", "files_write"]),
+        ((ToolSource("mcp:files", ("read",)),), ["files_read"]),
+        ((ToolSource("files", ("files_w*",)), ToolSource("python")), ["files_write", "python_read"]),
+        ((ToolSource("files", read_only=True),), ["files_read"]),
     ],
 )
 async def test_only_the_tools_that_are_wanted_are_offered(wanted: Any, names: list[str]):
     model = Told(says("ok"))
-    await offered(model, Wish(wanted=wanted))
+    await offered(model, ToolOptions(sources=wanted))
     assert [one.name for one in model.asked[0].tools] == names
 
 
@@ -58,12 +58,12 @@ async def test_tools_are_known_by_the_name_they_have_where_they_come_from():
 
 async def test_a_source_that_is_not_there_is_an_error_that_names_those_that_are():
     with pytest.raises(Exception, match="'mail' is no source of tools on this server; there are: disk, files, python"):
-        await offered(Told(says("ok")), Wish(wanted=(Wanted("mail"),)))
+        await offered(Told(says("ok")), ToolOptions(sources=(ToolSource("mail"),)))
 
 
 async def test_wanted_tools_stand_beside_those_of_the_client():
     model = Told(says("ok"))
-    await offered(model, Wish(wanted=(Wanted("disk"),)), request=Request((Message.user("hi"),), (Tool("own"),)))
+    await offered(model, ToolOptions(sources=(ToolSource("disk"),)), request=Request((Message.user("hi"),), (Tool("own"),)))
     assert [one.name for one in model.asked[0].tools] == ["own", "mcp_disk_read"]
 
 
@@ -81,7 +81,7 @@ async def test_wanted_tools_stand_beside_those_of_the_client():
 )
 @pytest.mark.parametrize("tools", [EVERYTHING, Merged(FILES, Sourced("mcp:disk", read))])
 async def test_a_request_can_tighten_the_rules_for_what_it_wants_and_for_nothing_else(policy: Any, asks: bool, tools: Any):
-    wish = Wish(wanted=(Wanted("files", policy=policy), Wanted("disk")))
+    wish = ToolOptions(sources=(ToolSource("files", policy=policy), ToolSource("disk")))
     disk = next(one.name for one in await tools.tools() if one.source == "mcp:disk")
     for name, waits in (("files_read", asks), (disk, False)):
         events = await offered(Told(calls(Call(name, {"path": "x"}, "c")), says("ok")), wish, tools)
@@ -90,12 +90,12 @@ async def test_a_request_can_tighten_the_rules_for_what_it_wants_and_for_nothing
 
 async def test_a_request_cannot_loosen_the_rules():
     strict = Confirmed(FILES, Policy())
-    wish = Wish(wanted=(Wanted("files", policy=Policy((), "auto", "auto")),))
+    wish = ToolOptions(sources=(ToolSource("files", policy=Policy((), "auto", "auto")),))
     events = await offered(Told(calls(Call("files_write", {"path": "x"}, "c")), says("ok")), wish, strict)
     assert any(type(event).__name__ == "ConfirmationNeeded" for event in events)
 
 
 def test_what_is_wanted_is_kept_and_read_back():
     policy = Policy((Rule("ask", "r*", "mcp:*", True, reason="so"),), "deny", "auto", (Policy(otherwise="ask"),))
-    for wanted in (Wanted("files"), Wanted("files", ("a", "b"), policy, True)):
+    for wanted in (ToolSource("files"), ToolSource("files", ("a", "b"), policy, True)):
         assert read_wanted(Fields(json.loads(json.dumps(write_wanted(wanted))))) == wanted

@@ -25,7 +25,7 @@ from callsmith.core.events import (
 from callsmith.core.values import Call, Message, Result
 from callsmith.wire.anthropic.events import Heading, write_response
 from callsmith.wire.anthropic.mcp import McpServer
-from callsmith.wire.extensions import Happening
+from callsmith.wire.extensions import ToolEvent
 from callsmith.wire.mcp_names import bare_name
 from callsmith.wire.openai.mcp import mcp_name
 from tests.wire.blocks import (
@@ -178,10 +178,10 @@ APART = WORDS.filter(lambda words: not words.startswith("\n"))  # where a block 
 
 
 @st.composite
-def runs(draw: st.DrawFn) -> tuple[list[Message], list[ModelEvent | Happening]]:
+def runs(draw: st.DrawFn) -> tuple[list[Message], list[ModelEvent | ToolEvent]]:
     """What a run of the server's tools adds to a conversation, and what happens meanwhile. Ids come again in every round."""
     messages: list[Message] = []
-    events: list[ModelEvent | Happening] = []
+    events: list[ModelEvent | ToolEvent] = []
     for _ in range(draw(st.integers(0, 3))):
         made = draw(st.lists(st.builds(Call, st.sampled_from(["files_read", "now"]), ARGUMENTS), min_size=1, max_size=3))
         calls = [replace(call, id=f"c{at}") for at, call in enumerate(made)]
@@ -191,7 +191,7 @@ def runs(draw: st.DrawFn) -> tuple[list[Message], list[ModelEvent | Happening]]:
         messages += [answer, *map(Message.tool, results)]
         late = draw(st.integers(0, len(calls) - 1))  # this many begin when others have ended; one is always running
         early, rest = results[: min(late, 1)], results[min(late, 1) :]
-        running: list[Happening] = [ToolStarted(call) for call in calls[: len(calls) - late]]
+        running: list[ToolEvent] = [ToolStarted(call) for call in calls[: len(calls) - late]]
         running = running if len(running) > len(early) else [ToolStarted(call) for call in calls]
         begun = len(running)
         running += [ToolFinished(one) for one in early]
@@ -204,7 +204,7 @@ def runs(draw: st.DrawFn) -> tuple[list[Message], list[ModelEvent | Happening]]:
 
 
 @given(runs())
-def test_what_ran_on_the_server_comes_back_as_the_conversation_it_was(ran: tuple[list[Message], list[ModelEvent | Happening]]):
+def test_what_ran_on_the_server_comes_back_as_the_conversation_it_was(ran: tuple[list[Message], list[ModelEvent | ToolEvent]]):
     messages, events = ran
     content = json.loads(json.dumps(write_response(events, RUNNING)["content"]))
     read = heard({"role": "assistant", "content": content})

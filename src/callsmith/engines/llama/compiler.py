@@ -11,7 +11,7 @@ from callsmith.core.errors import UnsupportedSchema, UsageError
 from callsmith.engines.llama.gguf import Logits, Vocabulary
 from callsmith.engines.llama.matcher import Constraint
 from callsmith.engines.llama.relay import Course, Relayed, course_of, naming
-from callsmith.engines.lru import Kept
+from callsmith.engines.lru import LRU
 from callsmith.grammar.nodes import Grammar
 from callsmith.grammar.relay import Relay
 from callsmith.grammar.targets.lark import to_lark
@@ -116,10 +116,10 @@ class Compiler:
         self._vocabulary = vocabulary
         self._tokenizer: llguidance.LLTokenizer | None = None
         self._lock = Lock()  # a matcher is for one thread at a time, also to be copied
-        self._texts: Kept[llguidance.LLMatcher] = Kept(_KEPT)
-        self._grammars: Kept[tuple[Grammar, llguidance.LLMatcher]] = Kept(_KEPT)
-        self._courses: Kept[tuple[Relay, Course | None]] = Kept(_KEPT)
-        self._checked: Kept[tuple[Relay, set[str]]] = Kept(_KEPT)
+        self._texts: LRU[llguidance.LLMatcher] = LRU(_KEPT)
+        self._grammars: LRU[tuple[Grammar, llguidance.LLMatcher]] = LRU(_KEPT)
+        self._courses: LRU[tuple[Relay, Course | None]] = LRU(_KEPT)
+        self._checked: LRU[tuple[Relay, set[str]]] = LRU(_KEPT)
 
     def start(self, grammar: Grammar | Relay) -> Held | Watch:
         """A constraint for this grammar, or where it has triggers a watch for them."""

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from callsmith.core.errors import ModelError, Unavailable, UsageError
 from callsmith.engines.llama.libllama import Library
 from callsmith.engines.llama.token_cache import LONG, Seams
-from callsmith.engines.lru import Kept
+from callsmith.engines.lru import LRU
 from callsmith.formats.prompt.prompt import Prompt
 
 Logits: TypeAlias = NDArray[np.float32]
@@ -48,7 +48,7 @@ class Vocabulary:
         }
         self.specials: Mapping[str, int] = {text: token for token, text in self.special.items()}
         self._seams = self._find_seams()
-        self._kept: Kept[array[int]] = Kept(_KEPT)
+        self._kept: LRU[array[int]] = LRU(_KEPT)
 
     def tokenize(self, text: str) -> list[int]:
         """The tokens of the text, special ones where their text stands; no BOS is added.

@@ -6,7 +6,7 @@
 </tool_call>
 """
 
-from callsmith.formats.algebra import KEY, NAME, RAW, VALUE, Any, Calls, Format, Raw, Thinks, any_, each, opt
+from callsmith.formats.algebra import KEY, NAME, RAW, VALUE, Calls, Format, OneOf, Raw, Thinks, any_, each, opt
 
 THINKS = Thinks("<think>", "</think>\n", ended_by_calls=True)
 
@@ -28,7 +28,7 @@ POOLSIDE = Format(
 )
 
 
-def _tag(name: str, after: str = "") -> Any:
+def _tag(name: str, after: str = "") -> OneOf:
     """Hy3 as published on a hub puts a suffix on every tag."""
     return any_(f"<{name}>{after}", f"<{name}:opensource>{after}")
 

@@ -5,7 +5,7 @@
 </invoke>
 """
 
-from callsmith.formats.algebra import ARGS, KEY, NAME, RAW, VALUE, Any, Calls, Format, Raw, Thinks, any_, each, obj, opt
+from callsmith.formats.algebra import ARGS, KEY, NAME, RAW, VALUE, Calls, Format, OneOf, Raw, Thinks, any_, each, obj, opt
 
 DOTS = Format(
     name="dots",
@@ -36,7 +36,7 @@ STEP3 = Format(
 )  # fmt: skip
 
 
-def _named(tag: str) -> Any:
+def _named(tag: str) -> OneOf:
     """MiniCPM's tags: either quote, and the space as it is, as its tokenizer's byte, or lost."""
     return any_(*(f"<{tag}{space}name={quote}" for space in (" ", "Ġ", "") for quote in "\"'"))
 

@@ -20,7 +20,7 @@ MARK = "\ufdd1\ufdd2"  # noncharacters, never real text
 _MARKS = re.compile(r"\ufdd1\ufdd2|\\ufdd1\\ufdd2")  # as it is, or as JSON that allows only ASCII spells it
 
 
-class Letters:
+class Escaper:
     """Breaks the special tokens of a tokenizer wherever they stand in words that are not the template's."""
 
     def __init__(self, specials: frozenset[str] = frozenset()) -> None:
@@ -33,7 +33,7 @@ class Letters:
             return message
         own = self
         if message.role == "assistant" and thinks:
-            own = Letters(self.specials - set(_literals(thinks)))
+            own = Escaper(self.specials - set(_literals(thinks)))
         return replace(
             message,
             content=own.text(message.content),

@@ -16,7 +16,7 @@ from typing import Any, TypeAlias
 
 from callsmith.core.values import Call, Message, Output, Request, Schema, Tool
 from callsmith.formats.algebra import Format
-from callsmith.formats.prompt.escaping import Letters, unmarked
+from callsmith.formats.prompt.escaping import Escaper, unmarked
 from callsmith.formats.prompt.template import Template
 from callsmith.formats.write import write
 
@@ -57,13 +57,13 @@ class Prompt:
 
 
 def prompt_for(
-    request: Request, tools: Sequence[Tool], template: Template, format: Format, letters: Letters | None = None
+    request: Request, tools: Sequence[Tool], template: Template, format: Format, letters: Escaper | None = None
 ) -> Prompt:
     """The prompt of a request. `tools` are those its choice leaves: none, and the model is not told of any.
 
     `letters` breaks the tokenizer's special tokens: where their text stands in what others wrote, it is cut.
     """
-    manners, letters = template.manners, letters or Letters()
+    manners, letters = template.manners, letters or Escaper()
     messages = tuple(letters.message(message, format.thinks) for message in request.messages)
     tools = letters.tools(tools)
     if tools and not manners.tools:

@@ -11,12 +11,12 @@ from callsmith.formats.algebra import (
     SKIP,
     TYPE,
     VALUE,
-    Any,
     Calls,
     Each,
     Nested,
     Nodes,
     Notation,
+    OneOf,
     Opt,
     Raw,
     first,
@@ -46,7 +46,7 @@ class Arguments:
     def read(self, node: Each, ends: tuple[str, ...]) -> Asking[None]:
         """All of them, up to one of `ends`, which is left unread."""
         source = self._source
-        lead = first(node.nodes) if isinstance(node.nodes[0], str | Any) else ()
+        lead = first(node.nodes) if isinstance(node.nodes[0], str | OneOf) else ()
         between = node.between.strip()
         if lead and (yield from self._whole()):
             return
@@ -99,7 +99,7 @@ class Arguments:
                 if (yield from self._source.at(siblings)):
                     self._words.repair("missing-close")
                     return 1
-            elif isinstance(node, str | Any):
+            elif isinstance(node, str | OneOf):
                 if key is not None and key not in self._seen and (yield from self._is_orphan(nodes, node, follow)):
                     self._words.repair("missing-value")
                     return 0
@@ -119,10 +119,10 @@ class Arguments:
                 key, flag = (key or word, flag) if node is KEY else (key, word)
         return 1
 
-    def _is_orphan(self, nodes: Nodes, node: str | Any, follow: tuple[str, ...]) -> Asking[bool]:
+    def _is_orphan(self, nodes: Nodes, node: str | OneOf, follow: tuple[str, ...]) -> Asking[bool]:
         """Whether a name is followed by the next one, or by the end, instead of its value."""
         yield from self._source.space()
-        other = (*first(nodes), *follow) if isinstance(nodes[0], str | Any) else follow
+        other = (*first(nodes), *follow) if isinstance(nodes[0], str | OneOf) else follow
         here = yield from self._source.at((*first((node,)), *other))
         return here is not None and here not in first((node,))
 

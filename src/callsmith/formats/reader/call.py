@@ -11,7 +11,6 @@ from callsmith.formats.algebra import (
     JSON,
     NAME,
     SKIP,
-    Any,
     Calls,
     Each,
     Hole,
@@ -20,6 +19,7 @@ from callsmith.formats.algebra import (
     Nodes,
     Notation,
     Obj,
+    OneOf,
     Opt,
     first,
     is_strong,
@@ -141,7 +141,7 @@ class CallReader:
         char = yield from self._source.peek()
         return char if char.isalpha() or char == "_" else None
 
-    def _literal(self, node: str | Any, *, last: bool) -> Asking[None]:
+    def _literal(self, node: str | OneOf, *, last: bool) -> Asking[None]:
         if self._done and not self.started:
             yield from self._optional(node)
             return
@@ -157,7 +157,7 @@ class CallReader:
         if is_strong(marker):
             yield from self._words.skip_marks((marker,), "doubled-marker")
 
-    def _optional(self, node: str | Any) -> Asking[None]:
+    def _optional(self, node: str | OneOf) -> Asking[None]:
         """A closer of a section, which may be missing."""
         cores = tuple(text.strip() for text in texts(node) if text.strip())
         if not (yield from self._source.beyond(cores)) and (yield from self._source.beyond(STRAYS)):
@@ -174,7 +174,7 @@ class CallReader:
             if self.name and not self.started and (yield from self._ends_early(node)):
                 continue
             match node:
-                case str() | Any():
+                case str() | OneOf():
                     yield from self._literal(node, last=not rest and not follow)
                     if self._closed:
                         return  # a self-closing element: a call without arguments, and nothing else follows

@@ -5,7 +5,7 @@ import re
 from collections.abc import Collection, Mapping
 
 from callsmith.core.values import Tool
-from callsmith.formats.algebra import Any, Opt, Raw, Spelling, first, texts
+from callsmith.formats.algebra import OneOf, Opt, Raw, Spelling, first, texts
 from callsmith.formats.reader.source import LONGEST_WORD, Asking, Cut, Mismatch, Source, stops
 from callsmith.formats.reader.turn import SPECIAL
 from callsmith.formats.reader.typed import loaded
@@ -74,7 +74,7 @@ class Words:
             source.pos += len(hit)
         return False
 
-    def literal(self, node: str | Any, *, soft: bool = False) -> Asking[str | None]:
+    def literal(self, node: str | OneOf, *, soft: bool = False) -> Asking[str | None]:
         """A literal and the white space before it; None if it is only white space, or missing where that is allowed."""
         cores = tuple(text.strip() for text in texts(node))
         if soft and all(cores) and not (yield from self.source.beyond((*cores, *STRAYS, *self._noise))):
@@ -142,7 +142,7 @@ class Words:
 
     def present(self, node: Opt, follow: tuple[str, ...]) -> Asking[bool]:
         """Whether something optional stands here: its own beginning does, or else not what follows it."""
-        if isinstance(node.nodes[0], str | Any):
+        if isinstance(node.nodes[0], str | OneOf):
             wanted = first(node.nodes)
             if (yield from self.source.beyond(wanted)) is None and (yield from self.source.beyond(self._noise)):
                 yield from self.gap()

@@ -8,7 +8,6 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 
 from callsmith.formats.algebra import (
-    Any,
     Calls,
     Each,
     Format,
@@ -17,6 +16,7 @@ from callsmith.formats.algebra import (
     Node,
     Nodes,
     Notation,
+    OneOf,
     Opt,
     Part,
     Quotes,
@@ -157,8 +157,8 @@ def _special_node(node: Node, specials: frozenset[str]) -> Node:
     match node:
         case str():
             return mark_specials(node, specials)
-        case Any():
-            return Any(tuple(mark_specials(text, specials) for text in node.texts))
+        case OneOf():
+            return OneOf(tuple(mark_specials(text, specials) for text in node.texts))
         case Opt() | Each() | Ident():
             return replace(node, nodes=tuple(_special_node(inner, specials) for inner in node.nodes))
         case _:

@@ -27,7 +27,7 @@ from callsmith.core.events import ConfirmationNeeded, RunEvent, StopReason, Tool
 from callsmith.core.ports import Context, Model, Toolset
 from callsmith.core.serialize import Saved
 from callsmith.core.values import Call, Choice, ChoicePolicy, Message, Request, Result, Sampling, Tool, Usage
-from callsmith.runtime.conversation.journal import Ledger, read_ledger, write_ledger
+from callsmith.runtime.conversation.journal import Journal, read_journal, write_journal
 from callsmith.runtime.execute import STANDARD_LIMITS, Limits
 from callsmith.runtime.guards.guards import guarded
 from callsmith.runtime.loop import after_a_call, run
@@ -102,7 +102,7 @@ class Conversation:
         saved at every step.
         """
         kept = Path(path) if journal is not None and Path(journal).resolve() == Path(path).resolve() else _new(journal)
-        return cls._of(read_ledger(Path(path)), model, tools, kept, settings)
+        return cls._of(read_journal(Path(path)), model, tools, kept, settings)
 
     @classmethod
     def _of(cls, saved: Saved, model: Model, tools: Toolset | None, journal: Path | None, settings: Settings) -> "Conversation":
@@ -116,7 +116,7 @@ class Conversation:
         self._tools = tools
         self._settings = settings
         self._limits = settings.get("limits", STANDARD_LIMITS)
-        self._ledger = Ledger(saved, journal, self._limits)
+        self._ledger = Journal(saved, journal, self._limits)
         self._busy = False
 
     @property
@@ -184,7 +184,7 @@ class Conversation:
 
     def save(self, path: File) -> None:
         """The conversation as one JSON file, written whole or not at all."""
-        write_ledger(Path(path), self._ledger.saved)
+        write_journal(Path(path), self._ledger.saved)
 
     @property
     def _external(self) -> dict[str, Tool]:
@@ -311,7 +311,7 @@ class _Watched:
     The caller's own tools are offered with the others; a call of one waits, like one a person is asked about.
     """
 
-    def __init__(self, tools: Toolset | None, external: dict[str, Tool], ledger: Ledger) -> None:
+    def __init__(self, tools: Toolset | None, external: dict[str, Tool], ledger: Journal) -> None:
         self._tools = tools
         self._external = external
         self._ledger = ledger

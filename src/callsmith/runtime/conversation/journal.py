@@ -32,11 +32,11 @@ from callsmith.core.serialize import Saved, read_conversation, write_conversatio
 from callsmith.core.values import Call, Message, Result
 from callsmith.runtime.conversation.history import answered, joined
 from callsmith.runtime.execute import STANDARD_LIMITS, Limits
-from callsmith.runtime.loop import Answer, unanswered
-from callsmith.runtime.results import failed, told
+from callsmith.runtime.loop import AnswerBuilder, unanswered
+from callsmith.runtime.results import failed, result_message
 
 
-class Ledger:
+class Journal:
     """The state of a conversation (`saved`) and the only place that changes it."""
 
     def __init__(self, saved: Saved, path: Path | None = None, limits: Limits = STANDARD_LIMITS) -> None:
@@ -45,7 +45,7 @@ class Ledger:
         self._limits = limits
         self._written = ""
         self._before = self._base = saved.messages
-        self._answer = Answer()  # what the model is just saying
+        self._answer = AnswerBuilder()  # what the model is just saying
         self._said: Message | None = None  # its last answer: not part of the history before something is done about it
 
     @property
@@ -62,7 +62,7 @@ class Ledger:
         """A turn begins: with what the user says, or where the last one stopped."""
         self._before = self.saved.messages
         self._base = self._before if said is None else (*self._before, said)
-        self._answer, self._said = Answer(), None
+        self._answer, self._said = AnswerBuilder(), None
         self.saved = replace(self.saved, messages=self._base)
         self.keep()
 
@@ -71,7 +71,7 @@ class Ledger:
         match event:
             case Stopped():
                 self._answer.add(event)
-                self._said, self._answer = self._answer.message(self._answer.calls), Answer()
+                self._said, self._answer = self._answer.message(self._answer.calls), AnswerBuilder()
             case Text() | Thought() | CallStarted() | CallArguments() | CallReady() | Unreadable():
                 self._answer.add(event)
             case ToolStarted():
@@ -106,7 +106,7 @@ class Ledger:
     def settle(self, *results: Result) -> None:
         """Calls are answered."""
         self._accept()
-        messages = (told(result, self._limits.result_characters)[0] for result in results)
+        messages = (result_message(result, self._limits.result_characters)[0] for result in results)
         self.saved = replace(self.saved, messages=answered(self.saved.messages, *messages))
         self.keep()
 
@@ -169,7 +169,7 @@ class Ledger:
             self._said = None
 
 
-def read_ledger(path: Path) -> Saved:
+def read_journal(path: Path) -> Saved:
     """The conversation of a file. Calls that had begun when it was left, and must not run twice, are answered as interrupted."""
     try:
         document = json.loads(path.read_bytes())
@@ -178,14 +178,14 @@ def read_ledger(path: Path) -> Saved:
     except (ValueError, RecursionError) as error:
         raise UsageError(f"{path} is not JSON: {error}") from error
     try:
-        ledger = Ledger(read_conversation(document))
+        ledger = Journal(read_conversation(document))
     except UsageError as error:
         raise UsageError(f"{path} is not a saved conversation: {error}", field=error.field) from error
     ledger.give_up_started()
     return ledger.saved
 
 
-def write_ledger(path: Path, saved: Saved) -> None:
+def write_journal(path: Path, saved: Saved) -> None:
     """The conversation into a file, whole or not at all."""
     _replace_file(path, _text(saved))
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
 from callsmith.runtime.telemetry.trace import Counters, ToolCounts
-from callsmith.runtime.telemetry.turns import INVALID, Outcome, Turn
+from callsmith.runtime.telemetry.turns import INVALID, Outcome, TurnRecord
 
 OFTEN = 0.2  # of a tool's calls, from which share on invalid ones are too many
 FEWEST = 3  # calls, before that is said of a tool
@@ -41,7 +41,7 @@ class Selection:
     confused: tuple[Confusion, ...]
 
 
-def report(turns: Iterable[Turn]) -> Selection:
+def report(turns: Iterable[TurnRecord]) -> Selection:
     """What these turns say."""
     counters, mixed, number = Counters(), Counter[tuple[str, str, Why]](), 0
     for turn in turns:
@@ -58,7 +58,7 @@ def report(turns: Iterable[Turn]) -> Selection:
     )
 
 
-def _mixed_up(turn: Turn) -> Iterator[tuple[str, str, Why]]:
+def _mixed_up(turn: TurnRecord) -> Iterator[tuple[str, str, Why]]:
     """Each confusion of a turn."""
     steps: dict[int, list[str]] = {}
     for call in turn.calls:

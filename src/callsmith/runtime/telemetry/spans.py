@@ -10,7 +10,7 @@ from importlib.metadata import version
 from typing import TYPE_CHECKING
 
 from callsmith.core.errors import MissingExtra
-from callsmith.runtime.telemetry.turns import CallRecord, Outcome, Turn
+from callsmith.runtime.telemetry.turns import CallRecord, Outcome, TurnRecord
 
 if TYPE_CHECKING:
     from opentelemetry.trace import TracerProvider
@@ -46,7 +46,7 @@ class Spans:
         self._trace = trace
         self._tracer = trace.get_tracer("callsmith", version("callsmith"), provider)
 
-    def add(self, turn: Turn) -> None:
+    def add(self, turn: TurnRecord) -> None:
         operation = CHAT if turn.external else INVOKE_AGENT
         kind = self._trace.SpanKind.CLIENT if turn.external else self._trace.SpanKind.INTERNAL
         name, start = f"{operation} {turn.model}", _nanoseconds(turn.when)
@@ -68,7 +68,7 @@ class Spans:
         span.end(_nanoseconds(turn.when + turn.seconds))
 
 
-def _of_turn(turn: Turn, operation: str) -> dict[str, "AttributeValue"]:
+def _of_turn(turn: TurnRecord, operation: str) -> dict[str, "AttributeValue"]:
     attributes: dict[str, AttributeValue] = {
         OPERATION: operation,
         PROVIDER: "callsmith",

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from threading import Lock
 
 from callsmith.core.values import Usage
-from callsmith.runtime.telemetry.turns import INVALID, CallRecord, Ending, Outcome, Recorder, Turn
+from callsmith.runtime.telemetry.turns import INVALID, CallRecord, Ending, Outcome, Recorder, TurnRecord
 
 CHARACTERS_A_TOKEN = 4  # about: no tokenizer is asked
 BOUNDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0)  # seconds
@@ -90,7 +90,7 @@ class ModelCounts:
     first: Histogram = field(default_factory=Histogram)
     seconds: Histogram = field(default_factory=Histogram)
 
-    def add(self, turn: Turn) -> None:
+    def add(self, turn: TurnRecord) -> None:
         self.reasons[turn.reason] += 1
         self.usage += turn.usage
         self.retries += turn.retries
@@ -111,7 +111,7 @@ class Counters:
     tools: dict[str, ToolCounts] = field(default_factory=dict[str, ToolCounts])
     models: dict[str, ModelCounts] = field(default_factory=dict[str, ModelCounts])
 
-    def add(self, turn: Turn) -> None:
+    def add(self, turn: TurnRecord) -> None:
         for name in turn.offered:
             self._tool(name).offered += 1
         for call in turn.calls:
@@ -139,15 +139,15 @@ class Trace:
 
     def __init__(self, size: int = 10_000) -> None:
         self._lock = Lock()
-        self._turns: deque[Turn] = deque(maxlen=size)
+        self._turns: deque[TurnRecord] = deque(maxlen=size)
         self._counters = Counters()
 
-    def add(self, turn: Turn) -> None:
+    def add(self, turn: TurnRecord) -> None:
         with self._lock:
             self._turns.append(turn)
             self._counters.add(turn)
 
-    def turns(self) -> Sequence[Turn]:
+    def turns(self) -> Sequence[TurnRecord]:
         """The latest turns, the oldest first."""
         with self._lock:
             return tuple(self._turns)
@@ -164,6 +164,6 @@ class Several:
     def __init__(self, *recorders: Recorder) -> None:
         self._recorders = recorders
 
-    def add(self, turn: Turn) -> None:
+    def add(self, turn: TurnRecord) -> None:
         for recorder in self._recorders:
             recorder.add(turn)

@@ -12,7 +12,7 @@ from typing import Any, TypeVar, get_args, get_type_hints
 
 from callsmith.core.errors import Unavailable, UsageError
 from callsmith.core.values import Json, Mode, Usage
-from callsmith.runtime.telemetry.turns import CallRecord, Ending, Outcome, Turn
+from callsmith.runtime.telemetry.turns import CallRecord, Ending, Outcome, TurnRecord
 
 T = TypeVar("T")
 
@@ -33,7 +33,7 @@ class TraceFile:
         except OSError as error:
             raise Unavailable(f"cannot write {path}: {error.strerror or error}") from error
 
-    def add(self, turn: Turn) -> None:
+    def add(self, turn: TurnRecord) -> None:
         line = json.dumps(write_turn(turn), separators=(",", ":")).encode() + b"\n"
         with self._lock:
             if self._file.closed:
@@ -49,7 +49,7 @@ class TraceFile:
             self._file.close()
 
 
-def read_trace(path: str | PathLike[str]) -> Iterator[Turn | None]:
+def read_trace(path: str | PathLike[str]) -> Iterator[TurnRecord | None]:
     """The turns of a file; None for a line that is none, as when a program was killed while it wrote."""
     try:
         with Path(path).open(encoding="utf-8", errors="replace") as lines:
@@ -60,20 +60,20 @@ def read_trace(path: str | PathLike[str]) -> Iterator[Turn | None]:
         raise UsageError(f"cannot read {path}: {error.strerror or error}", field="trace") from error
 
 
-def write_turn(turn: Turn) -> dict[str, Json]:
+def write_turn(turn: TurnRecord) -> dict[str, Json]:
     """A turn as JSON; what has its default value is left out."""
     return _written(turn) | {"usage": _written(turn.usage), "calls": [_written(call) for call in turn.calls]}
 
 
-def _read_line(line: str) -> Turn | None:
+def _read_line(line: str) -> TurnRecord | None:
     """The turn, if it is one. Fields of later versions are passed over."""
     try:
-        return _read(Turn, json.loads(line))
+        return _read(TurnRecord, json.loads(line))
     except (TypeError, ValueError, AttributeError, OverflowError, RecursionError):
         return None
 
 
-def _written(record: Turn | CallRecord | Usage) -> dict[str, Json]:
+def _written(record: TurnRecord | CallRecord | Usage) -> dict[str, Json]:
     values = {one.name: (getattr(record, one.name), one.default) for one in fields(record)}
     return {name: _short(value) for name, (value, default) in values.items() if value != default}
 

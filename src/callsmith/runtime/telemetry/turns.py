@@ -98,7 +98,7 @@ class CallRecord:
 
 
 @dataclass(frozen=True, slots=True)
-class Turn:
+class TurnRecord:
     """One turn: what was offered, what was called, and how it ended.
 
     `when` is in seconds since the epoch, `first` after how many of them the first event came. `offer` is a hash of all the
@@ -137,7 +137,7 @@ class Asked:
 class Recorder(Protocol):
     """Takes down turns. It is quick, and raises nothing: an answer is not to fail because of it."""
 
-    def add(self, turn: Turn) -> None: ...
+    def add(self, turn: TurnRecord) -> None: ...
 
 
 async def watched(
@@ -217,11 +217,11 @@ class _Watch:
             case _:
                 assert_never(event)
 
-    def turn(self, reason: Ending, error: str = "") -> Turn:
+    def turn(self, reason: Ending, error: str = "") -> TurnRecord:
         """What it has come to."""
         asked, otherwise = self._asked, _unanswered(reason)
         names = () if asked.choice.mode == "none" else asked.choice.names or self._tools
-        return Turn(
+        return TurnRecord(
             self._when,
             asked.model,
             tuple(names)[:_MOST_OFFERED],

@@ -22,11 +22,11 @@ from callsmith.core.serialize import CALL, DECISION, RESULT, Saved, read_convers
 from callsmith.core.values import Call, Json, Message, Request, Result
 from callsmith.runtime.conversation.conversation import expired
 from callsmith.server.store import Document, Stale, Store
-from callsmith.server.tools.tool_selection import Wish, read_wanted, write_wanted
+from callsmith.server.tools.tool_selection import ToolOptions, read_wanted, write_wanted
 from callsmith.wire.fields import Fields
 
-LEASE = 10.0  # seconds after which a hold lapses that nobody keeps up
-LOOK = 0.1  # seconds between two looks at what is waited for
+LEASE_SECONDS = 10.0  # seconds after which a hold lapses that nobody keeps up
+POLL_SECONDS = 0.1  # seconds between two looks at what is waited for
 _APPROVAL, _PAUSED, _HOLD, _GRANT = "approval", "paused_run", "held_run", "grant"
 _PAGE = 500
 
@@ -34,7 +34,7 @@ _PAGE = 500
 Status: TypeAlias = Literal["pending", "approved", "denied", "expired", "running", "done"]
 
 
-class Answered(UsageError):
+class AlreadyAnswered(UsageError):
     """An approval that somebody has answered already."""
 
     def __init__(self, approval: "Approval") -> None:
@@ -60,7 +60,7 @@ class Approval:
     response: str = ""
     decision: Decision | None = None
     result: Result | None = None
-    touched: float = 0.0
+    changed: float = 0.0
     question: str = ""
     asks: Mapping[str, Json] | None = None
     version: int = 0
@@ -69,19 +69,19 @@ class Approval:
     def asked(self) -> ConfirmationNeeded:
         return ConfirmationNeeded(self.id, self.call, self.reason, self.expires)
 
-    def seen(self, now: float) -> Status:
+    def status_at(self, now: float) -> Status:
         """Its status as it is now: what nobody has answered in time is expired."""
         return "expired" if self.status == "pending" and now >= self.expires else self.status
 
 
 @dataclass(frozen=True, slots=True)
-class Paused:
+class PausedRun:
     """A run that waits: which model, what was asked of it, the conversation so far, and how long that was at the first pause."""
 
     id: str
     model: str
     request: Request
-    wish: Wish
+    wish: ToolOptions
     saved: Saved
     began: int
     version: int = 0
@@ -112,18 +112,18 @@ class Approvals:
             after = page[-1].id
         return sorted(approvals, key=lambda one: one.created)
 
-    async def paused(self, run: str) -> Paused | None:
+    async def paused(self, run: str) -> PausedRun | None:
         """The run of this id, if it is not over."""
         found = await self.store.get(self._kind(_PAUSED), run)
         return _read_paused(found[run]) if run in found else None
 
-    async def keep(self, *documents: Approval | Paused, durable: bool = False) -> tuple[Approval | Paused, ...]:
+    async def write(self, *documents: Approval | PausedRun, durable: bool = False) -> tuple[Approval | PausedRun, ...]:
         """Write all of them or, if somebody else has written one in the meantime (`Stale`), none. They come back as they are."""
         await self.store.put(*map(self._document, documents), durable=durable)
         return tuple(replace(one, version=one.version + 1) for one in documents)
 
-    async def keep_one(self, approval: Approval) -> Approval:
-        (kept,) = await self.keep(approval, durable=True)
+    async def write_one(self, approval: Approval) -> Approval:
+        (kept,) = await self.write(approval, durable=True)
         return cast(Approval, kept)
 
     async def withdraw(self, id: str) -> None:
@@ -144,25 +144,25 @@ class Approvals:
         """Enter a person's word; the first one counts. A yes that comes too late is none."""
         now = time.time()
         if approval.status != "pending":
-            raise Answered(approval)
+            raise AlreadyAnswered(approval)
         if isinstance(decision, Approved) and now >= approval.expires:
             return await self.expire(approval)
         status: Status = "approved" if isinstance(decision, Approved) else "denied"
-        kept = await self._settle(replace(approval, status=status, decision=decision, touched=now))
+        kept = await self._settle(replace(approval, status=status, decision=decision, changed=now))
         await self.audit("decided", kept)
         return kept
 
     async def expire(self, approval: Approval) -> Approval:
         """Nobody has answered in time."""
-        kept = await self._settle(replace(approval, status="expired", result=expired(approval.call), touched=time.time()))
+        kept = await self._settle(replace(approval, status="expired", result=expired(approval.call), changed=time.time()))
         await self.audit("expired", kept)
         return kept
 
     async def _settle(self, approval: Approval) -> Approval:
         try:
-            return await self.keep_one(approval)
+            return await self.write_one(approval)
         except Stale:
-            raise Answered((await self.get(approval.id)).get(approval.id, approval)) from None
+            raise AlreadyAnswered((await self.get(approval.id)).get(approval.id, approval)) from None
 
     async def audit(self, event: str, approval: Approval) -> None:
         decision = None if approval.decision is None else DECISION.write(approval.decision)
@@ -195,7 +195,7 @@ class Approvals:
         await self.store.put(Document(self._kind(_GRANT), conversation, sorted(tools)))
 
     @asynccontextmanager
-    async def held(self, run: str) -> AsyncGenerator[bool, None]:
+    async def lease(self, run: str) -> AsyncGenerator[bool, None]:
         """Whether the run is ours to go on with, until the block is left."""
         hold = Document(self._kind(_HOLD), run, uuid4().hex)
         version = await self._take(hold)
@@ -213,18 +213,18 @@ class Approvals:
             if ours:
                 await self.store.delete(hold.kind, run)
 
-    async def abandoned(self, approval: Approval) -> bool:
+    async def is_abandoned(self, approval: Approval) -> bool:
         """Whether it was answered long ago, nothing has come of it, and nobody is at it."""
-        open = approval.decision is not None and approval.result is None and time.time() >= approval.touched + LEASE
-        return open and not await self.is_held(approval.run)
+        open = approval.decision is not None and approval.result is None and time.time() >= approval.changed + LEASE_SECONDS
+        return open and not await self.is_leased(approval.run)
 
-    async def is_held(self, run: str) -> bool:
+    async def is_leased(self, run: str) -> bool:
         """Whether somebody is going on with a run."""
         return bool(await self.store.get(self._kind(_HOLD), run))
 
     async def _take(self, hold: Document) -> int:
         """The version at which it is ours; 0 if somebody has it."""
-        fresh = replace(hold, expires=time.time() + LEASE)
+        fresh = replace(hold, expires=time.time() + LEASE_SECONDS)
         try:
             await self.store.put(replace(fresh, version=0))
         except Stale as stale:
@@ -239,11 +239,11 @@ class Approvals:
     async def _keep_up(self, hold: Document, version: int) -> None:
         with suppress(Stale):  # it has lapsed and is another's: what we write from now on is refused
             while True:
-                await asyncio.sleep(LEASE / 3)
-                await self.store.put(replace(hold, version=version, expires=time.time() + LEASE))
+                await asyncio.sleep(LEASE_SECONDS / 3)
+                await self.store.put(replace(hold, version=version, expires=time.time() + LEASE_SECONDS))
                 version += 1
 
-    def _document(self, one: Approval | Paused) -> Document:
+    def _document(self, one: Approval | PausedRun) -> Document:
         if isinstance(one, Approval):
             return Document(self._kind(_APPROVAL), one.id, _write_approval(one), one.version)
         return Document(self._kind(_PAUSED), one.id, _write_paused(one), one.version)
@@ -258,7 +258,7 @@ def write_view(approval: Approval) -> dict[str, Json]:
     return {
         "id": approval.id,
         "object": "approval",
-        "status": approval.seen(time.time()),
+        "status": approval.status_at(time.time()),
         "tool": approval.call.name,
         "source": approval.source or None,
         "arguments": dict(approval.call.arguments),
@@ -284,7 +284,7 @@ def _write_approval(approval: Approval) -> Json:
         "response": approval.response,
         "decision": None if approval.decision is None else DECISION.write(approval.decision),
         "result": None if approval.result is None else RESULT.write(approval.result),
-        "touched": approval.touched,
+        "touched": approval.changed,
         "question": approval.question,
         "asks": approval.asks,
     }
@@ -312,7 +312,7 @@ def _read_approval(document: Document) -> Approval:
     )
 
 
-def _write_paused(paused: Paused) -> Json:
+def _write_paused(paused: PausedRun) -> Json:
     wish = paused.wish
     return {
         "model": paused.model,
@@ -320,25 +320,25 @@ def _write_paused(paused: Paused) -> Json:
         "wish": {
             "mode": wish.mode,
             "session": wish.session,
-            "wanted": [write_wanted(one) for one in wish.wanted],
-            "tools": wish.tools,
-            "response": wish.response,
+            "wanted": [write_wanted(one) for one in wish.sources],
+            "tools": wish.allowed,
+            "response": wish.response_id,
         },
         "conversation": write_conversation(paused.saved),
         "began": paused.began,
     }
 
 
-def _read_paused(document: Document) -> Paused:
+def _read_paused(document: Document) -> PausedRun:
     given = cast("dict[str, Json]", document.data)
     wish = Fields(given["wish"])
     tools = wish.texts("tools") if wish.get("tools") is not None else None
     wanted = tuple(read_wanted(one) for one in wish.objects("wanted"))
-    return Paused(
+    return PausedRun(
         document.id,
         given["model"],
         msgspec.convert(given["request"], Request),
-        Wish(wish.get("mode"), wish.get("session"), wanted, response=wish.get("response"), tools=tools),
+        ToolOptions(wish.get("mode"), wish.get("session"), wanted, response_id=wish.get("response"), allowed=tools),
         read_conversation(given["conversation"]),
         given["began"],
         document.version or 0,

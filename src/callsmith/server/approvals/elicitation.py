@@ -11,14 +11,14 @@ from uuid import uuid4
 
 from callsmith.core.approval import Approved, Denied
 from callsmith.core.values import Call
-from callsmith.server.approvals.approvals import LOOK, Approval, Approvals
+from callsmith.server.approvals.approvals import POLL_SECONDS, Approval, Approvals
 from callsmith.server.store import Store
 from callsmith.server.tools.tool_selection import MCP
 from callsmith.tools.mcp.elicitation import Question, Reply
 
 
 @dataclass(frozen=True, slots=True)
-class Questions:
+class Elicitations:
     """Who asks on behalf of MCP servers. A question is open for so many seconds, and no longer than its call."""
 
     store: Store
@@ -37,7 +37,7 @@ class Questions:
             now + self.seconds,
             asks={"schema": None if question.schema is None else dict(question.schema), "url": question.url or None},
         )
-        await approvals.keep(asked)
+        await approvals.write(asked)
         try:
             return await self._answer(approvals, asked)
         except asyncio.CancelledError:
@@ -47,7 +47,7 @@ class Questions:
 
     async def _answer(self, approvals: Approvals, asked: Approval) -> Reply:
         while time.time() < asked.expires:
-            await asyncio.sleep(LOOK)
+            await asyncio.sleep(POLL_SECONDS)
             found = (await approvals.get(asked.id)).get(asked.id)
             if found is None:
                 break

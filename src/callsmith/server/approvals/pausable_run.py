@@ -20,12 +20,12 @@ from callsmith.core.ports import Context, Model, Toolset
 from callsmith.core.serialize import Saved
 from callsmith.core.values import Call, Message, Request, Result, Usage
 from callsmith.runtime.conversation.history import joined
-from callsmith.runtime.conversation.journal import Ledger, cancelled, interrupted
+from callsmith.runtime.conversation.journal import Journal, cancelled, interrupted
 from callsmith.runtime.execute import STANDARD_LIMITS, Limits
 from callsmith.runtime.loop import after_a_call, run
-from callsmith.server.approvals.approvals import LOOK, Approval, Approvals, Paused
+from callsmith.server.approvals.approvals import POLL_SECONDS, Approval, Approvals, PausedRun
 from callsmith.server.store import Stale
-from callsmith.server.tools.tool_selection import STANDARD_WISH, Wish
+from callsmith.server.tools.tool_selection import DEFAULT_OPTIONS, ToolOptions
 
 _ATTEMPTS = 5  # to write what others write at the same time
 
@@ -38,22 +38,22 @@ class Work:
     tools: Toolset
     request: Request
     context: Context
-    wish: Wish = STANDARD_WISH
+    wish: ToolOptions = DEFAULT_OPTIONS
     name: str = ""  # the model's
     limits: Limits = STANDARD_LIMITS
     clients: frozenset[str] = frozenset()
     sources: Mapping[str, str] = field(default_factory=dict[str, str])
 
 
-class Pausing:
+class PausableRun:
     """A run: its events, as if it never paused if it waits for the word, or up to where it pauses."""
 
-    def __init__(self, work: Work, approvals: Approvals, paused: Paused | None = None) -> None:
+    def __init__(self, work: Work, approvals: Approvals, paused: PausedRun | None = None) -> None:
         self._work = work
         self._approvals = approvals
         self._paused = paused  # as it is in the store
         began = Saved(work.context.conversation, work.request.messages, work.context.subject)
-        self._ledger = Ledger(began if paused is None else paused.saved, limits=work.limits)
+        self._ledger = Journal(began if paused is None else paused.saved, limits=work.limits)
         self._words: dict[str, Approval] = {}  # those answered, by call id, until their calls are
         self._waiting: dict[str, ConfirmationNeeded] = {}  # what is asked in this leg, by its id
         self._ended = TurnEnded((), "stop")
@@ -150,7 +150,7 @@ class Pausing:
             known = next((one.id for one in self._ledger.saved.pending if one.call.id == asked.call.id), asked.id)
             return replace(asked, id=known)
         earlier = (await self._approvals.get(asked.id)).get(asked.id)
-        if earlier is None or earlier.seen(time.time()) == "pending":  # a request may come twice
+        if earlier is None or earlier.status_at(time.time()) == "pending":  # a request may come twice
             return asked
         fresh = f"{asked.id}_{uuid4().hex[:8]}"
         self._questions[fresh] = asked.id
@@ -167,7 +167,7 @@ class Pausing:
     async def _entered(self, call: Call) -> None:
         """A call is about to run: nobody runs it again, whatever happens now."""
         approval = self._words.get(call.id)
-        begun = [] if approval is None else [replace(approval, status="running", touched=time.time())]
+        begun = [] if approval is None else [replace(approval, status="running", changed=time.time())]
         await self._write(*begun, durable=True)
 
     async def _answered(self, result: Result) -> None:
@@ -176,21 +176,21 @@ class Pausing:
             await self._write()
             return
         status = approval.status if approval.status in ("denied", "expired") else "done"
-        done = replace(approval, status=status, result=result, touched=time.time())
+        done = replace(approval, status=status, result=result, changed=time.time())
         await self._write(done)
         await self._approvals.audit("answered", done)
 
     async def _write(self, *approvals: Approval, durable: bool = False) -> None:
         """Write down where the run stands, if it has ever paused, and what became of approvals."""
-        documents: list[Approval | Paused] = list(approvals)
+        documents: list[Approval | PausedRun] = list(approvals)
         if self._paused is not None:
             documents.append(replace(self._paused, saved=self._ledger.saved))
         if documents:
-            self._kept(await self._approvals.keep(*documents, durable=durable))
+            self._kept(await self._approvals.write(*documents, durable=durable))
 
-    def _kept(self, documents: Iterable[Approval | Paused]) -> None:
+    def _kept(self, documents: Iterable[Approval | PausedRun]) -> None:
         for one in documents:
-            if isinstance(one, Paused):
+            if isinstance(one, PausedRun):
                 self._paused = one
             elif one.call.id in self._words:
                 self._words[one.call.id] = one
@@ -201,9 +201,9 @@ class Pausing:
         if self._paused is None:
             request, wish = replace(work.request, messages=()), replace(work.wish, decisions={}, approvals=())
             request = replace(request, tools=tuple(tool for tool in request.tools if tool.name in work.clients))
-            self._paused = Paused(f"run_{uuid4().hex}", work.name, request, wish, saved, len(saved.messages))
-            if work.wish.wait:
-                await holding.enter_async_context(self._approvals.held(self._paused.id))
+            self._paused = PausedRun(f"run_{uuid4().hex}", work.name, request, wish, saved, len(saved.messages))
+            if work.wish.wait_for_approval:
+                await holding.enter_async_context(self._approvals.lease(self._paused.id))
         for attempt in count():
             try:
                 await self._keep_waiting()
@@ -216,7 +216,7 @@ class Pausing:
         assert self._paused is not None
         work, paused = self._work, replace(self._paused, saved=self._ledger.saved)
         known = await self._approvals.get(*self._waiting)
-        asked, response = self._approvals.asked, work.wish.response
+        asked, response = self._approvals.asked, work.wish.response_id
         fresh = (
             replace(asked(one, paused.id, work.sources.get(one.call.name, ""), response), question=self._questions.get(id, ""))
             for id, one in self._waiting.items()
@@ -224,7 +224,7 @@ class Pausing:
         )
         moved = (replace(one, run=paused.id) for one in known.values() if one.status == "pending" and one.run != paused.id)
         approvals = [*fresh, *moved]
-        self._kept(await self._approvals.keep(paused, *approvals, durable=True))
+        self._kept(await self._approvals.write(paused, *approvals, durable=True))
         times = {one.id: one.expires for one in (*known.values(), *approvals)}
         self._waiting = {id: replace(one, expires=times[id]) for id, one in self._waiting.items()}
 
@@ -233,28 +233,28 @@ class Pausing:
         while True:
             found = (await self._approvals.get(*self._waiting)).values()
             now = time.time()
-            news = [one for one in found if one.seen(now) != "pending" and not await self._is_running(one)]
+            news = [one for one in found if one.status_at(now) != "pending" and not await self._is_running(one)]
             if news:
                 return await self._weigh(news)
-            if not self._work.wish.wait or self._aside:
+            if not self._work.wish.wait_for_approval or self._aside:
                 return None
             if not found:
                 raise Unavailable("the approvals that were waited for are no longer in the store")
-            await asyncio.sleep(LOOK)
+            await asyncio.sleep(POLL_SECONDS)
 
     async def _is_running(self, approval: Approval) -> bool:
         """Whether somebody else is just running the call."""
-        return approval.status == "running" and not await self._approvals.abandoned(approval)
+        return approval.status == "running" and not await self._approvals.is_abandoned(approval)
 
     async def _weigh(self, approvals: Iterable[Approval]) -> list[Result]:
         """Take in what has become of approvals: the calls that are answered by it, and words for the others."""
         results: list[Result] = []
         for approval in approvals:
             now = approval
-            if approval.result is None and approval.seen(time.time()) == "expired":
+            if approval.result is None and approval.status_at(time.time()) == "expired":
                 now = await self._approvals.expire(approval)
             elif approval.result is None and approval.status == "running":
-                now = await self._approvals.keep_one(replace(approval, status="done", result=interrupted(approval.call)))
+                now = await self._approvals.write_one(replace(approval, status="done", result=interrupted(approval.call)))
                 await self._approvals.audit("interrupted", now)
             if now.result is not None:
                 results.append(now.result)
@@ -272,7 +272,7 @@ class Pausing:
 
     async def _over(self) -> None:
         """The run has ended. What was said in it is kept where a later request may have to know of it."""
-        if self._paused is not None and self._paused.wish.response:
+        if self._paused is not None and self._paused.wish.response_id:
             await self._write()
         elif self._paused is not None:
             await self._approvals.forget(self._paused.id)

@@ -12,7 +12,7 @@ T = TypeVar("T")
 _FORGETTING = 0.2  # how much the latest answer counts in what one takes on average
 
 
-class Door:
+class AdmissionGate:
     """Counts who is inside, and refuses whoever comes when it is full."""
 
     def __init__(self) -> None:
@@ -35,7 +35,7 @@ class Door:
                 self._average += _FORGETTING * (clock() - began - self._average)
 
 
-async def in_time(items: AsyncIterator[T], seconds: float) -> AsyncIterator[T]:
+async def with_deadline(items: AsyncIterator[T], seconds: float) -> AsyncIterator[T]:
     """The items, until the time is up: then it is an error."""
     until = asyncio.get_running_loop().time() + seconds
     async with closing(items):

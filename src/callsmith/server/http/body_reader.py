@@ -17,7 +17,7 @@ _array = msgspec.json.Decoder(list[Json])
 _parts = msgspec.json.Decoder(dict[str, msgspec.Raw])
 
 
-class Bodies:
+class BodyReader:
     """Reads the bodies of a dialect. 413 if one is larger than `largest` bytes, 400 if it is no JSON."""
 
     def __init__(self, largest: int) -> None:

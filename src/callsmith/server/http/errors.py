@@ -9,7 +9,7 @@ from starlette.responses import Response
 
 from callsmith.core.errors import CallsmithError, QueueFull
 from callsmith.server.http.dialects import dialect_of
-from callsmith.server.http.request_context import current
+from callsmith.server.http.request_context import current_request
 from callsmith.server.http.streams import JsonResponse
 from callsmith.wire.openai.common import Failure
 
@@ -41,6 +41,6 @@ async def on_gone(_: Request, __: Exception) -> Response:
 
 
 def _response(failure: Failure) -> Response:
-    exchange = current()
+    exchange = current_request()
     body = {**failure.body, "request_id": exchange.id} if exchange else failure.body
     return JsonResponse(body, status_code=failure.status)

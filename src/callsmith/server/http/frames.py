@@ -13,7 +13,7 @@ E = TypeVar("E")
 encode = msgspec.json.Encoder().encode
 
 
-class Frames(Generic[E]):
+class CachedFrames(Generic[E]):
     """What `write` makes of events, all of one event in one piece. What stands around words is written once.
 
     `write` may not mind being shown a text that is not sent, between two others.

@@ -14,7 +14,7 @@ from starlette.requests import Request
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from callsmith.server.http.errors import on_http_error
-from callsmith.server.http.request_context import current
+from callsmith.server.http.request_context import current_request
 from callsmith.server.settings import Key
 
 OPEN = frozenset({"/health", "/ready"})  # whoever watches over the server needs no key, and is told less without one
@@ -43,7 +43,7 @@ def matches(name: str, patterns: tuple[str, ...]) -> bool:
     return any(fnmatchcase(name, pattern) for pattern in patterns)
 
 
-class Guarded:
+class KeyMiddleware:
     """An application that answers only those who have a key, and notes in the exchange who it is."""
 
     def __init__(self, app: ASGIApp, keys: Mapping[str, Key]) -> None:
@@ -70,7 +70,7 @@ class Guarded:
         name = found(presented, self._keys)
         if name is None:
             return "this key is not known here"
-        exchange = current()
+        exchange = current_request()
         assert exchange is not None  # Exchanging is around this
         exchange.subject, exchange.models, exchange.tools = name, self._keys[name].models, self._keys[name].tools
         return ""

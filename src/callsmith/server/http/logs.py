@@ -5,11 +5,11 @@ import logging
 import sys
 
 from callsmith.core.values import Json
-from callsmith.server.http.request_context import ACCESS, current
+from callsmith.server.http.request_context import ACCESS, current_request
 from callsmith.server.settings import Log
 
 
-class Lines(logging.Formatter):
+class LineFormatter(logging.Formatter):
     """Records as single lines: `2026-11-15T06:00:00+0000 INFO callsmith.access request status=200 … request_id=req_1`."""
 
     def __init__(self, *, as_json: bool) -> None:
@@ -24,7 +24,7 @@ class Lines(logging.Formatter):
             "message": record.getMessage(),
             **getattr(record, "fields", {}),
         }
-        if exchange := current():
+        if exchange := current_request():
             fields["request_id"] = exchange.id
         if record.exc_info:
             fields["exception"] = self.formatException(record.exc_info)
@@ -44,7 +44,7 @@ def _plain(text: str) -> str:
 def set_up(log: Log) -> None:
     """Log to standard error: warnings, and requests if they are wanted."""
     handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(Lines(as_json=log.format == "json"))
+    handler.setFormatter(LineFormatter(as_json=log.format == "json"))
     root = logging.getLogger()
     root.handlers = [handler]
     root.setLevel(logging.WARNING)

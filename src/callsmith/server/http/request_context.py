@@ -18,7 +18,7 @@ from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from callsmith.core.values import Json, Usage
-from callsmith.runtime.telemetry.turns import Turn
+from callsmith.runtime.telemetry.turns import TurnRecord
 
 HEADER = "x-request-id"
 ACCESS = logging.getLogger("callsmith.access")
@@ -26,11 +26,11 @@ ACCESS = logging.getLogger("callsmith.access")
 Failed: TypeAlias = Callable[[Request, Exception], Awaitable[Response]]
 
 _FIT = re.compile(r"[A-Za-z0-9_.:-]{1,128}")
-_current: ContextVar["Exchange | None"] = ContextVar("callsmith_exchange", default=None)
+_current: ContextVar["RequestContext | None"] = ContextVar("callsmith_exchange", default=None)
 
 
 @dataclass(slots=True)
-class Exchange:
+class RequestContext:
     """One request: its id, whose it is, and which models and tools are open to them. A recorder: it adds up what turns cost."""
 
     id: str
@@ -41,24 +41,24 @@ class Exchange:
     calls: int = 0
     usage: Usage = field(default_factory=Usage)
 
-    def add(self, turn: Turn) -> None:
+    def add(self, turn: TurnRecord) -> None:
         self.model = turn.model
         self.calls += len(turn.calls)
         self.usage += turn.usage
 
 
-def current() -> Exchange | None:
+def current_request() -> RequestContext | None:
     """The exchange that is under way; None where nobody has asked over HTTP."""
     return _current.get()
 
 
 def caller() -> str:
     """Who asks; empty where nobody needs a key."""
-    exchange = current()
+    exchange = current_request()
     return exchange.subject if exchange else ""
 
 
-class Exchanging:
+class RequestContextMiddleware:
     """An application whose every request is an exchange. Its id is in the response, and who asked and at what cost in the log.
 
     What nobody foresaw ends here: `failed` makes the response of it.
@@ -74,7 +74,7 @@ class Exchanging:
             await self._app(scope, receive, send)
             return
         given = Request(scope).headers.get(HEADER, "")
-        exchange = Exchange(given if _FIT.fullmatch(given) else f"req_{uuid4().hex}")
+        exchange = RequestContext(given if _FIT.fullmatch(given) else f"req_{uuid4().hex}")
         status, began = 0, time.perf_counter()
 
         async def sending(message: Message) -> None:
@@ -97,7 +97,7 @@ class Exchanging:
             _current.reset(token)
 
 
-def _told(scope: Scope, status: int, seconds: float, exchange: Exchange) -> dict[str, Json]:
+def _told(scope: Scope, status: int, seconds: float, exchange: RequestContext) -> dict[str, Json]:
     told: dict[str, Json] = {
         "method": scope["method"],
         "path": scope["path"],

@@ -16,41 +16,49 @@ from callsmith.core.closing import closing
 from callsmith.core.errors import Unavailable, UsageError
 from callsmith.core.events import ToolFinished
 from callsmith.core.values import Choice, Json, Tool
-from callsmith.runtime.results import told
-from callsmith.server.http.body_reader import Bodies
-from callsmith.server.http.frames import Frames, encode
+from callsmith.runtime.results import result_message
+from callsmith.server.http.body_reader import BodyReader
+from callsmith.server.http.frames import CachedFrames, encode
 from callsmith.server.http.streams import EventStream, JsonResponse, gathered, unless_gone
-from callsmith.server.service import Service, Wanted, Wish
-from callsmith.server.tools.one_answer import Shown
-from callsmith.server.tools.tool_selection import MCP, as_called_here, check_address, label_of, name_there, names_here, wish_of
+from callsmith.server.service import Service, ToolOptions, ToolSource
+from callsmith.server.tools.one_answer import AnswerEvent
+from callsmith.server.tools.tool_selection import (
+    MCP,
+    check_address,
+    local_names,
+    options_of,
+    original_name,
+    source_label,
+    with_local_names,
+)
 from callsmith.wire.anthropic.common import write_error, write_failure
 from callsmith.wire.anthropic.events import EventWriter, Heading, write_response
 from callsmith.wire.anthropic.mcp import McpServer
 from callsmith.wire.anthropic.messages import MessagesRequest, read_request
-from callsmith.wire.extensions import read_extras
+from callsmith.wire.extensions import read_extensions
 from callsmith.wire.mcp_names import bare_name
 from callsmith.wire.sse import write_frame
 
 
 def routes(service: Service) -> list[Route]:
     """The routes of this dialect."""
-    bodies = Bodies(service.settings.largest_body)
+    bodies = BodyReader(service.settings.largest_body)
 
     async def understood(request: Request, *, counting: bool = False) -> "_Understood":
         body = await bodies.read(request)
-        asked, wish = read_request(body, counting=counting), wish_of(read_extras(body))
+        asked, wish = read_request(body, counting=counting), options_of(read_extensions(body))
         called = {call.name for message in asked.request.messages for call in message.calls}
         if not asked.servers and all(bare_name(name) == name for name in called):
             return _Understood(asked, wish, {})
         tools = [tool for tool in await service.offered() if tool.source.startswith(MCP)]
-        addresses = {**{label_of(tool): "" for tool in tools}, **service.configured}
+        addresses = {**{source_label(tool): "" for tool in tools}, **service.configured}
         return _understood(asked, wish, tools, addresses)
 
     async def messages(request: Request) -> Response:
         asked = await understood(request)
         model, sampling = asked.body.model, asked.body.request.sampling
         heading = Heading(f"msg_{uuid4().hex}", model, asked.body.thoughts, sampling.stop, asked.shown)
-        happening = service.happening(service.model(model), asked.body.request, asked.wish)
+        happening = service.events(service.model(model), asked.body.request, asked.wish)
         events = _as_told(happening, service.settings.limits.result_characters)
         if asked.body.stream:
             return EventStream(_frames(events, heading), _failure_frame, keep_alive=service.settings.keep_alive)
@@ -75,55 +83,55 @@ class _Understood:
     """A request with its tools' names as they are here, what it wants of the server's own, and the names these are shown by."""
 
     body: MessagesRequest
-    wish: Wish
+    wish: ToolOptions
     shown: Mapping[str, tuple[str, str]]
 
 
-def _understood(asked: MessagesRequest, wish: Wish, tools: Sequence[Tool], addresses: Mapping[str, str]) -> _Understood:
+def _understood(asked: MessagesRequest, wish: ToolOptions, tools: Sequence[Tool], addresses: Mapping[str, str]) -> _Understood:
     """The request, where there are these tools of MCP servers, and the servers have these addresses."""
     for server in asked.servers:
         _check(server, tools, addresses)
     chosen = {server.name: [tool for tool in tools if _wants(server, tool)] for server in asked.servers}
-    wanted = tuple(Wanted(MCP + name, tuple(tool.name for tool in some)) for name, some in chosen.items())
-    shown = {tool.name: (label_of(tool), name_there(tool)) for some in chosen.values() for tool in some}
-    names = names_here(tools)
+    wanted = tuple(ToolSource(MCP + name, tuple(tool.name for tool in some)) for name, some in chosen.items())
+    shown = {tool.name: (source_label(tool), original_name(tool)) for some in chosen.values() for tool in some}
+    names = local_names(tools)
     taken = {tool.name for tool in asked.request.tools} | shown.keys()
     here = {there: name for name, (_, there) in shown.items() if there not in taken}
     request = replace(
         asked.request,
-        messages=tuple(as_called_here(message, names) for message in asked.request.messages),
+        messages=tuple(with_local_names(message, names) for message in asked.request.messages),
         choice=Choice(asked.request.choice.mode, tuple(here.get(name, name) for name in asked.request.choice.names)),
     )
-    return _Understood(replace(asked, request=request), replace(wish, wanted=wanted), shown)
+    return _Understood(replace(asked, request=request), replace(wish, sources=wanted), shown)
 
 
 def _check(server: McpServer, tools: Iterable[Tool], addresses: Mapping[str, str]) -> None:
     if server.name not in addresses:
-        known = ", ".join(sorted({label_of(tool) for tool in tools})) or "none"
+        known = ", ".join(sorted({source_label(tool) for tool in tools})) or "none"
         why = f"no MCP server {server.name!r} is configured here; there are: {known}"
         raise UsageError(f"{server.at}: {why}", field=server.at)
     check_address(server.name, server.url, addresses, server.at)
-    if not any(label_of(tool) == server.name for tool in tools):
+    if not any(source_label(tool) == server.name for tool in tools):
         raise Unavailable(f"the MCP server {server.name!r} has no tools at the moment")
 
 
 def _wants(server: McpServer, tool: Tool) -> bool:
-    return label_of(tool) == server.name and server.allows(name_there(tool))
+    return source_label(tool) == server.name and server.allows(original_name(tool))
 
 
-async def _as_told(happening: AsyncIterator[Shown], most: int) -> AsyncIterator[Shown]:
+async def _as_told(happening: AsyncIterator[AnswerEvent], most: int) -> AsyncIterator[AnswerEvent]:
     """What happens, with results as the model has read them: they come back with the history."""
     async with closing(happening) as events:
         async for event in events:
             if isinstance(event, ToolFinished):
-                yield ToolFinished(replace(event.result, content=told(event.result, most)[0].content))
+                yield ToolFinished(replace(event.result, content=result_message(event.result, most)[0].content))
             else:
                 yield event
 
 
-async def _frames(events: AsyncIterator[Shown], heading: Heading) -> AsyncIterator[bytes]:
+async def _frames(events: AsyncIterator[AnswerEvent], heading: Heading) -> AsyncIterator[bytes]:
     writer = EventWriter(heading)
-    frames = Frames[Shown](lambda event: _written(writer.write(event)))
+    frames = CachedFrames[AnswerEvent](lambda event: _written(writer.write(event)))
     async with closing(events) as items:
         async for event in items:
             if frame := frames.of(event):

@@ -23,13 +23,13 @@ from callsmith.core.closing import closing
 from callsmith.core.errors import CallsmithError
 from callsmith.core.events import CallReady, ConfirmationNeeded, Stopped, Text, Thought, Unreadable
 from callsmith.core.values import Json
-from callsmith.server.approvals.approvals import LOOK, Answered, Approval, Approvals, Status, write_view
-from callsmith.server.http.body_reader import Bodies
+from callsmith.server.approvals.approvals import POLL_SECONDS, AlreadyAnswered, Approval, Approvals, Status, write_view
+from callsmith.server.http.body_reader import BodyReader
 from callsmith.server.http.pagination import page
 from callsmith.server.http.streams import JsonResponse
 from callsmith.server.service import Service
-from callsmith.server.tools.one_answer import Shown
-from callsmith.wire.extensions import write_happening
+from callsmith.server.tools.one_answer import AnswerEvent
+from callsmith.wire.extensions import write_tool_event
 from callsmith.wire.fields import Fields
 from callsmith.wire.openai.common import write_error, write_failure, write_usage
 
@@ -52,7 +52,7 @@ class _Endpoints:
 
     def __init__(self, service: Service) -> None:
         self._service = service
-        self._bodies = Bodies(service.settings.largest_body)
+        self._bodies = BodyReader(service.settings.largest_body)
         self._running: set[asyncio.Task[Json]] = set()  # an event loop does not keep its tasks alive by itself
 
     async def list(self, request: Request) -> Response:
@@ -88,28 +88,28 @@ class _Endpoints:
         """What the model says now that it is decided; None where somebody else goes on with the run."""
         while True:
             found = (await approvals.get(id))[id]
-            async with approvals.held(found.run) as held:
+            async with approvals.lease(found.run) as held:
                 if held and (await approvals.get(id))[id].run == found.run:
                     paused = await approvals.paused(found.run)
                     if paused is None or all(one.id != id for one in paused.saved.pending):
                         return None
-                    return await _said(self._service.resumed(paused))
+                    return await _said(self._service.resume(paused))
             if found.result is not None or found.status == "running":
                 return None
-            await asyncio.sleep(LOOK)
+            await asyncio.sleep(POLL_SECONDS)
 
 
 async def _decide(approvals: Approvals, found: Approval, decision: Decision) -> Approval:
     """Enter the decision. The same once more is welcome where whoever was to go on from the first is gone."""
-    if type(found.decision) is type(decision) and await approvals.abandoned(found):
+    if type(found.decision) is type(decision) and await approvals.is_abandoned(found):
         return found
     try:
         return await approvals.decide(found, decision)
-    except Answered as error:
+    except AlreadyAnswered as error:
         raise HTTPException(409, str(error)) from None
 
 
-async def _said(events: AsyncIterator[Shown]) -> Json:
+async def _said(events: AsyncIterator[AnswerEvent]) -> Json:
     texts, thoughts, reason, usage = list[str](), list[str](), "stop", None
     calls, waiting = list[Json](), list[Json]()
     try:
@@ -123,7 +123,7 @@ async def _said(events: AsyncIterator[Shown]) -> Json:
                     case CallReady(call=call):
                         calls.append({"id": call.id, "name": call.name, "arguments": dict(call.arguments)})
                     case ConfirmationNeeded():
-                        waiting.append(write_happening(event))
+                        waiting.append(write_tool_event(event))
                     case Stopped():
                         reason, usage = event.reason, write_usage(event.usage)
                     case _:

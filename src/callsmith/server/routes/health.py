@@ -40,7 +40,7 @@ def routes(service: Service, mcp: McpHost | None = None) -> list[Route]:
         status = "ok" if well and all(one.state != "failed" for one in servers) else "degraded"
         if service.settings.keys and not caller():
             return JsonResponse({"status": status})
-        told: dict[str, Json] = {"status": status, "models": models, "tools": tools, "answering": service.door.inside}
+        told: dict[str, Json] = {"status": status, "models": models, "tools": tools, "answering": service.gate.inside}
         return JsonResponse({**told, "mcp": {one.name: _told(one) for one in servers}} if mcp else told)
 
     async def ready(request: Request) -> Response:

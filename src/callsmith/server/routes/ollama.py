@@ -13,12 +13,12 @@ from callsmith.core.closing import closing
 from callsmith.core.events import ModelEvent
 from callsmith.core.values import Json
 from callsmith.models.local import LocalModel
-from callsmith.server.http.body_reader import Bodies
-from callsmith.server.http.frames import Frames, encode
+from callsmith.server.http.body_reader import BodyReader
+from callsmith.server.http.frames import CachedFrames, encode
 from callsmith.server.http.streams import EventStream, JsonResponse, gathered, unless_gone
 from callsmith.server.service import Service
-from callsmith.server.tools.tool_selection import wish_of
-from callsmith.wire.extensions import read_extras
+from callsmith.server.tools.tool_selection import options_of
+from callsmith.wire.extensions import read_extensions
 from callsmith.wire.fields import Fields
 from callsmith.wire.ollama.events import Heading, LineWriter, write_loaded, write_response
 from callsmith.wire.ollama.requests import (
@@ -56,7 +56,7 @@ class _Dialect:
 
     def __init__(self, service: Service) -> None:
         self._service = service
-        self._bodies = Bodies(service.settings.largest_body)
+        self._bodies = BodyReader(service.settings.largest_body)
         self._began = _now()
 
     async def chat(self, request: Request) -> Response:
@@ -66,10 +66,10 @@ class _Dialect:
         return await self._answer(request, read_generate, chat=False)
 
     async def tags(self, _: Request) -> Response:
-        return JsonResponse({"models": [write_tag(self._about(name)) for name in self._service.visible()]})
+        return JsonResponse({"models": [write_tag(self._about(name)) for name in self._service.visible_models()]})
 
     async def running(self, _: Request) -> Response:
-        return JsonResponse({"models": [write_running(self._about(name)) for name in self._service.visible()]})
+        return JsonResponse({"models": [write_running(self._about(name)) for name in self._service.visible_models()]})
 
     async def show(self, request: Request) -> Response:
         fields = Fields.of(await self._bodies.read(request), "")
@@ -90,7 +90,7 @@ class _Dialect:
         heading = Heading(asked.model, _now(), time.perf_counter_ns, chat)
         if not asked.request.messages:
             return JsonResponse(write_loaded(heading))
-        events = service.answer(model, asked.request, wish_of(read_extras(body)))
+        events = service.answer(model, asked.request, options_of(read_extensions(body)))
         if asked.stream:
             alive, seconds = _line(heading.line()), service.settings.keep_alive
             return EventStream(_lines(events, heading), _failure_line, keep_alive=seconds, alive=alive, media_type=_LINES)
@@ -111,7 +111,7 @@ class _Dialect:
 
 async def _lines(events: AsyncIterator[ModelEvent], heading: Heading) -> AsyncIterator[bytes]:
     writer = LineWriter(heading)
-    lines = Frames[ModelEvent](lambda event: b"".join(map(_line, writer.write(event))))
+    lines = CachedFrames[ModelEvent](lambda event: b"".join(map(_line, writer.write(event))))
     async with closing(events) as items:
         async for event in items:
             if line := lines.of(event):

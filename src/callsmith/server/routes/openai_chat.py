@@ -11,15 +11,15 @@ from starlette.routing import Route
 from callsmith.core.closing import closing
 from callsmith.core.events import ModelEvent, Stopped
 from callsmith.core.values import Json
-from callsmith.server.http.body_reader import Bodies
+from callsmith.server.http.body_reader import BodyReader
 from callsmith.server.http.dialects import dialect_of
-from callsmith.server.http.frames import Frames, encode
+from callsmith.server.http.frames import CachedFrames, encode
 from callsmith.server.http.streams import EventStream, JsonResponse, unless_gone
 from callsmith.server.routes.openai_chat_choices import several
 from callsmith.server.service import Service
-from callsmith.server.tools.one_answer import Shown
-from callsmith.server.tools.tool_selection import wish_of
-from callsmith.wire.extensions import HAPPENINGS, Beside, read_extras
+from callsmith.server.tools.one_answer import AnswerEvent
+from callsmith.server.tools.tool_selection import options_of
+from callsmith.wire.extensions import TOOL_EVENTS, Beside, read_extensions
 from callsmith.wire.openai.chat import read_request
 from callsmith.wire.openai.chat_events import ChunkWriter, Heading, write_response
 from callsmith.wire.openai.common import write_error, write_failure
@@ -35,23 +35,23 @@ _INSTEAD = {
 
 def routes(service: Service) -> list[Route]:
     """The routes of this dialect."""
-    began, bodies = int(time.time()), Bodies(service.settings.largest_body)
+    began, bodies = int(time.time()), BodyReader(service.settings.largest_body)
 
     async def completions(request: Request) -> Response:
         body = await bodies.read(request)
-        chat, extras = read_request(body), read_extras(body)
+        chat, extras = read_request(body), read_extensions(body)
         heading = Heading(f"chatcmpl-{uuid4().hex}", chat.model, int(time.time()), chat.include_usage, chat.legacy)
-        wish, beside = wish_of(extras), Beside(extras.events)
+        wish, beside = options_of(extras), Beside(extras.events)
         if chat.n > 1:
             return await several(service, chat, heading, wish, request)
-        events = service.happening(service.model(chat.model), chat.request, wish)
+        events = service.events(service.model(chat.model), chat.request, wish)
         if chat.stream:
             return EventStream(_frames(events, heading, beside), _failure_frame, keep_alive=service.settings.keep_alive)
         said = await unless_gone(request.receive, _all(events, beside))
         return JsonResponse(beside.end(write_response(said, heading), whole=True))
 
     async def models(request: Request) -> Response:
-        return JsonResponse(dialect_of(request).models(service.visible(), began))
+        return JsonResponse(dialect_of(request).models(service.visible_models(), began))
 
     async def model(request: Request) -> Response:
         name = request.path_params["name"]
@@ -70,9 +70,9 @@ def routes(service: Service) -> list[Route]:
     ]
 
 
-async def _frames(events: AsyncIterator[Shown], heading: Heading, beside: Beside) -> AsyncIterator[bytes]:
+async def _frames(events: AsyncIterator[AnswerEvent], heading: Heading, beside: Beside) -> AsyncIterator[bytes]:
     writer = ChunkWriter(heading)
-    frames = Frames[Shown](lambda event: _written(_chunks(event, writer, beside)))
+    frames = CachedFrames[AnswerEvent](lambda event: _written(_chunks(event, writer, beside)))
     async with closing(events) as items:
         async for event in items:
             if frame := frames.of(event):
@@ -84,8 +84,8 @@ def _written(chunks: Iterable[Json]) -> bytes:
     return b"".join(write_frame(encode(chunk)) for chunk in chunks)
 
 
-def _chunks(event: Shown, writer: ChunkWriter, beside: Beside) -> list[dict[str, Json]]:
-    if isinstance(event, HAPPENINGS):
+def _chunks(event: AnswerEvent, writer: ChunkWriter, beside: Beside) -> list[dict[str, Json]]:
+    if isinstance(event, TOOL_EVENTS):
         told = beside.add(event)
         if told is None:
             return []
@@ -97,11 +97,11 @@ def _chunks(event: Shown, writer: ChunkWriter, beside: Beside) -> list[dict[str,
     return chunks
 
 
-async def _all(events: AsyncIterator[Shown], beside: Beside) -> list[ModelEvent]:
+async def _all(events: AsyncIterator[AnswerEvent], beside: Beside) -> list[ModelEvent]:
     said: list[ModelEvent] = []
     async with closing(events) as items:
         async for event in items:
-            if isinstance(event, HAPPENINGS):
+            if isinstance(event, TOOL_EVENTS):
                 beside.add(event)
             else:
                 said.append(event)

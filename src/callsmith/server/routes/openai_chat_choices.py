@@ -11,14 +11,14 @@ from callsmith.core.errors import UsageError
 from callsmith.core.events import ModelEvent
 from callsmith.server.http.frames import encode
 from callsmith.server.http.streams import EventStream, JsonResponse, merged, unless_gone
-from callsmith.server.service import Service, Wish
+from callsmith.server.service import Service, ToolOptions
 from callsmith.wire.openai.chat import ChatRequest
 from callsmith.wire.openai.chat_events import ChoicesWriter, Heading, write_choices
 from callsmith.wire.openai.common import write_error
 from callsmith.wire.sse import DONE, write_frame
 
 
-async def several(service: Service, chat: ChatRequest, heading: Heading, wish: Wish, request: Request) -> Response:
+async def several(service: Service, chat: ChatRequest, heading: Heading, wish: ToolOptions, request: Request) -> Response:
     """The response to a request that wants more than one answer."""
     answers = _answers(service, chat, wish)
     if chat.stream:
@@ -26,10 +26,10 @@ async def several(service: Service, chat: ChatRequest, heading: Heading, wish: W
     return JsonResponse(write_choices(await unless_gone(request.receive, _all(answers)), heading))
 
 
-def _answers(service: Service, chat: ChatRequest, wish: Wish) -> list[AsyncIterator[ModelEvent]]:
+def _answers(service: Service, chat: ChatRequest, wish: ToolOptions) -> list[AsyncIterator[ModelEvent]]:
     """Each with a seed of its own: the same one would make them the same."""
     model, request = service.model(chat.model), chat.request
-    if not service.outside(request, wish):
+    if not service.runs_no_tools(request, wish):
         raise UsageError("n: the server's own tools must not run twice, so there can be only 1 answer", field="n")
     seed = request.sampling.seed
     seeds = [None if seed is None else seed + number for number in range(chat.n)]

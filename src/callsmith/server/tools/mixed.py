@@ -18,7 +18,7 @@ from callsmith.core.values import Call, Message, Result, Tool
 _MOST = 1_000  # answers whose hidden part is remembered
 
 
-class WithClients:
+class WithClientTools:
     """The server's tools and, beside them, a client's. Where names are the same, the client's tool is meant."""
 
     def __init__(self, own: Toolset, clients: Sequence[Tool]) -> None:
@@ -49,7 +49,7 @@ async def setting_aside(events: AsyncIterator[RunEvent], clients: Iterable[Tool]
                 yield event
 
 
-class Hidden:
+class HiddenRounds:
     """What ran on the server before calls went back to a client, found again by the history up to those very calls."""
 
     def __init__(self) -> None:

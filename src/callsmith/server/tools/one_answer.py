@@ -24,9 +24,9 @@ from callsmith.core.events import (
     Unreadable,
 )
 from callsmith.core.values import Call
-from callsmith.wire.extensions import HAPPENINGS, Happening
+from callsmith.wire.extensions import TOOL_EVENTS, ToolEvent
 
-Shown: TypeAlias = ModelEvent | Happening
+AnswerEvent: TypeAlias = ModelEvent | ToolEvent
 
 # Why one answer ended, where a run has ended in a way of its own.
 _ONE_ANSWER: Mapping[StopReason, StopReason] = {"limit": "length", "confirmation": "stop"}
@@ -34,7 +34,9 @@ _WAITS = "({} has not been run: it has to be confirmed first, {}. Approval: {}. 
 _ANSWER = '{"approve": true} or {"approve": false}'
 
 
-async def seamless(happening: AsyncIterator[RunEvent], aside: Sequence[Call] = (), *, told: bool = False) -> AsyncIterator[Shown]:
+async def one_answer(
+    happening: AsyncIterator[RunEvent], aside: Sequence[Call] = (), *, told: bool = False
+) -> AsyncIterator[AnswerEvent]:
     """A run as one answer. Calls that were put aside for the client stand at its end.
 
     A call that waits for a person's word is told in words, too, unless whoever asked is `told` otherwise: then every call is
@@ -80,9 +82,9 @@ async def seamless(happening: AsyncIterator[RunEvent], aside: Sequence[Call] = (
                     assert_never(event)
 
 
-async def only_said(shown: AsyncIterator[Shown]) -> AsyncIterator[ModelEvent]:
+async def model_events(shown: AsyncIterator[AnswerEvent]) -> AsyncIterator[ModelEvent]:
     """The answer without what the tools did."""
     async with closing(shown) as events:
         async for event in events:
-            if not isinstance(event, HAPPENINGS):
+            if not isinstance(event, TOOL_EVENTS):
                 yield event

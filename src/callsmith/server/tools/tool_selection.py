@@ -14,16 +14,16 @@ from callsmith.core.approval import Decision, Policy, Rule
 from callsmith.core.errors import UsageError
 from callsmith.core.values import Json, Message, Tool
 from callsmith.server.settings import EVERYTHING
-from callsmith.wire.extensions import Extras, ToolMode
+from callsmith.wire.extensions import RequestExtensions, ToolMode
 from callsmith.wire.fields import Fields
 from callsmith.wire.mcp_names import bare_name, local_url, mcp_name
 
 MCP = "mcp:"  # before the label of an MCP server, in the source of its tools
-NOTHING_ADDED = Policy((), "auto", "auto")  # tightens nothing
+NO_RULES = Policy((), "auto", "auto")  # tightens nothing
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class ToolSource:
     """Some of the server's tools by where they come from: the source, or an MCP server's label; of these, patterns of names."""
 
     source: str
@@ -32,12 +32,12 @@ class Wanted:
     read_only: bool = False  # none with side effects
 
     def covers(self, tool: Tool) -> bool:
-        named = any(_called(tool, pattern) for pattern in self.tools)
+        named = any(_is_named(tool, pattern) for pattern in self.tools)
         return tool.source in (self.source, MCP + self.source) and named and not (self.read_only and tool.side_effects)
 
 
 @dataclass(frozen=True, slots=True)
-class Wish:
+class ToolOptions:
     """How a request wants tools to be dealt with, where it says so.
 
     `session` is the conversation it is a part of. Of the server's tools those `wanted` are offered, if any are named, and those
@@ -47,36 +47,36 @@ class Wish:
 
     mode: ToolMode | None = None
     session: str = ""
-    wanted: tuple[Wanted, ...] = ()
+    sources: tuple[ToolSource, ...] = ()
     decisions: Mapping[str, Decision] = field(default_factory=dict[str, Decision])
     approvals: tuple[str, ...] = ()
-    wait: bool = False
-    response: str = ""  # the id of the response that is being made, where the dialect has such
-    told: bool = False
-    tools: tuple[str, ...] | None = None  # patterns of those of the server's tools that are offered
+    wait_for_approval: bool = False
+    response_id: str = ""  # the id of the response that is being made, where the dialect has such
+    shows_tool_items: bool = False
+    allowed: tuple[str, ...] | None = None  # patterns of those of the server's tools that are offered
 
 
-STANDARD_WISH = Wish()
+DEFAULT_OPTIONS = ToolOptions()
 
 
-def wish_of(extras: Extras) -> Wish:
+def options_of(extras: RequestExtensions) -> ToolOptions:
     """What a request asks for in fields of our own."""
-    return Wish(extras.mode, extras.session, wait=extras.wait, tools=extras.tools)
+    return ToolOptions(extras.mode, extras.session, wait_for_approval=extras.wait, allowed=extras.tools)
 
 
-def label_of(tool: Tool) -> str:
+def source_label(tool: Tool) -> str:
     """Where a tool comes from, as a request names it."""
     return tool.source.removeprefix(MCP)
 
 
-def name_there(tool: Tool) -> str:
+def original_name(tool: Tool) -> str:
     """What a tool is called where it comes from."""
     return tool.original or tool.name
 
 
-def check_wanted(wanted: Iterable[Wanted], tools: Iterable[Tool], configured: Iterable[str] = ()) -> None:
+def check_sources(wanted: Iterable[ToolSource], tools: Iterable[Tool], configured: Iterable[str] = ()) -> None:
     """Complain about a source that does not exist, and name those that do. One that is configured may have no tools just now."""
-    known = sorted({label_of(tool) for tool in tools if tool.source} | set(configured))
+    known = sorted({source_label(tool) for tool in tools if tool.source} | set(configured))
     for one in wanted:
         if one.source.removeprefix(MCP) not in known:
             there = ", ".join(known) or "none"
@@ -93,12 +93,12 @@ def check_address(label: str, url: str, addresses: Mapping[str, str], field: str
         )
 
 
-def names_here(tools: Iterable[Tool]) -> dict[str, str]:
+def local_names(tools: Iterable[Tool]) -> dict[str, str]:
     """What tools of MCP servers are called here, by how a history names them."""
-    return {mcp_name(label_of(tool), name_there(tool)): tool.name for tool in tools}
+    return {mcp_name(source_label(tool), original_name(tool)): tool.name for tool in tools}
 
 
-def as_called_here(message: Message, names: Mapping[str, str]) -> Message:
+def with_local_names(message: Message, names: Mapping[str, str]) -> Message:
     """A message of a history, with tools as they are called here, if they still are here."""
 
     def here(name: str) -> str:
@@ -108,11 +108,11 @@ def as_called_here(message: Message, names: Mapping[str, str]) -> Message:
     return replace(message, calls=calls, name=here(message.name))
 
 
-def tightening(wanted: Iterable[Wanted], tools: Iterable[Tool]) -> Policy | None:
+def added_policy(wanted: Iterable[ToolSource], tools: Iterable[Tool]) -> Policy | None:
     """What these wishes add to the operator's policy, on the tools they are about and no others."""
     listed = tuple(tools)
     about = tuple(_only_on(one.policy, tool) for one in wanted if one.policy for tool in listed if one.covers(tool))
-    return replace(NOTHING_ADDED, also=about) if about else None
+    return replace(NO_RULES, also=about) if about else None
 
 
 def _only_on(policy: Policy, tool: Tool) -> Policy:
@@ -120,29 +120,29 @@ def _only_on(policy: Policy, tool: Tool) -> Policy:
     rules = [
         replace(rule, tools=tool.name, sources=source)
         for rule in policy.rules
-        if _called(tool, rule.tools) and fnmatchcase(tool.source, rule.sources)
+        if _is_named(tool, rule.tools) and fnmatchcase(tool.source, rule.sources)
     ]
     why = "the request wants to be asked"
     rules.append(Rule(policy.side_effects, tool.name, source, side_effects=True, reason=why))
     rules.append(Rule(policy.otherwise, tool.name, source, reason=why))
-    return replace(NOTHING_ADDED, rules=tuple(rules), also=tuple(_only_on(one, tool) for one in policy.also))
+    return replace(NO_RULES, rules=tuple(rules), also=tuple(_only_on(one, tool) for one in policy.also))
 
 
-def _called(tool: Tool, pattern: str) -> bool:
+def _is_named(tool: Tool, pattern: str) -> bool:
     return fnmatchcase(tool.name, pattern) or (tool.original != "" and fnmatchcase(tool.original, pattern))
 
 
-def write_wanted(wanted: Wanted) -> Json:
+def write_wanted(wanted: ToolSource) -> Json:
     """A wish to be kept. A rule that is a function cannot be."""
     policy = wanted.policy and _write_policy(wanted.policy)
     return {"source": wanted.source, "tools": list(wanted.tools), "read_only": wanted.read_only, "policy": policy}
 
 
-def read_wanted(fields: Fields) -> Wanted:
+def read_wanted(fields: Fields) -> ToolSource:
     """What `write_wanted` has written."""
     policy = fields.object("policy")
     read = None if policy is None else _read_policy(policy)
-    return Wanted(fields.needed_text("source"), fields.texts("tools"), read, fields.flag("read_only") or False)
+    return ToolSource(fields.needed_text("source"), fields.texts("tools"), read, fields.flag("read_only") or False)
 
 
 def _write_policy(policy: Policy) -> Json:

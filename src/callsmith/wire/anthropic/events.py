@@ -47,7 +47,7 @@ from callsmith.core.values import Call, Json, Result, Usage
 from callsmith.wire.anthropic.common import read_usage, write_usage
 from callsmith.wire.anthropic.mcp import write_result, write_use
 from callsmith.wire.anthropic.messages import SIGNATURE
-from callsmith.wire.extensions import Beside, Happening
+from callsmith.wire.extensions import Beside, ToolEvent
 from callsmith.wire.fields import Fields
 from callsmith.wire.openai.chat import read_arguments
 from callsmith.wire.report import read_report, write_report
@@ -101,7 +101,7 @@ class EventWriter:
         self._behind = False  # what comes next stands right behind a result
         self._beside = Beside(wanted=False)
 
-    def write(self, event: ModelEvent | Happening) -> list[dict[str, Json]]:
+    def write(self, event: ModelEvent | ToolEvent) -> list[dict[str, Json]]:
         """What this event makes, the first time opened by the empty message."""
         opening = [] if self._begun else [{"type": "message_start", "message": self._message()}]
         self._begun = True
@@ -245,7 +245,7 @@ def _stop(index: int) -> dict[str, Json]:
     return {"type": "content_block_stop", "index": index}
 
 
-def write_response(events: Iterable[ModelEvent | Happening], heading: Heading) -> dict[str, Json]:
+def write_response(events: Iterable[ModelEvent | ToolEvent], heading: Heading) -> dict[str, Json]:
     """The whole message: the same stream, put together. Only a call that was cut off is text here: nobody should run it."""
     writer = EventWriter(heading)
     sent = [one for event in events for one in writer.write(event)] + writer.close()

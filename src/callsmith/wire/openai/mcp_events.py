@@ -12,7 +12,7 @@ from typing import TypeAlias
 
 from callsmith.core.events import ConfirmationNeeded, ModelEvent, ToolFinished, ToolStarted
 from callsmith.core.values import Call, Json, Result, Tool
-from callsmith.wire.extensions import HAPPENINGS, Happening
+from callsmith.wire.extensions import TOOL_EVENTS, ToolEvent
 from callsmith.wire.fields import Fields
 from callsmith.wire.mcp_names import mcp_name
 from callsmith.wire.openai.chat import read_arguments
@@ -29,7 +29,7 @@ class Listed:
     error: str = ""
 
 
-McpEvent: TypeAlias = ModelEvent | Happening | Listed
+McpEvent: TypeAlias = ModelEvent | ToolEvent | Listed
 
 
 class McpWriter(EventWriter):
@@ -62,11 +62,11 @@ class McpWriter(EventWriter):
         """What is sent for this event."""
         if isinstance(event, Listed):
             return [] if self.ended else [*self._opening(), *self._list(event)]
-        if not isinstance(event, HAPPENINGS):
+        if not isinstance(event, TOOL_EVENTS):
             return self.write(event)
         return [] if self.ended else [*self._opening(), *self._happen(event)]
 
-    def _happen(self, event: Happening) -> list[Sent]:
+    def _happen(self, event: ToolEvent) -> list[Sent]:
         match event:
             case ToolStarted(call) if call.name in self._tools:
                 return self._begin(call)

@@ -17,20 +17,30 @@ from callsmith.core.errors import UsageError
 from callsmith.core.values import Choice, Json, Message, Request, Result, Tool
 from callsmith.runtime.conversation.history import answered
 from callsmith.runtime.loop import unanswered
-from callsmith.server.approvals.approvals import LOOK, Answered, Approval, Approvals
+from callsmith.server.approvals.approvals import POLL_SECONDS, AlreadyAnswered, Approval, Approvals
 from callsmith.server.service import Service
 from callsmith.server.settings import EVERYTHING
-from callsmith.server.tools.tool_selection import Wanted, Wish, as_called_here, check_address, label_of, name_there, names_here
+from callsmith.server.tools.tool_selection import (
+    ToolOptions,
+    ToolSource,
+    check_address,
+    local_names,
+    original_name,
+    source_label,
+    with_local_names,
+)
 from callsmith.wire.openai.items import write_items
 from callsmith.wire.openai.mcp import WAITING, McpServer, write_mcp_call
 from callsmith.wire.openai.mcp_events import Listed, McpEvent, McpWriter
 from callsmith.wire.openai.responses import ResponsesRequest
 
 
-def wanted_of(servers: Iterable[McpServer]) -> tuple[Wanted, ...]:
+def wanted_of(servers: Iterable[McpServer]) -> tuple[ToolSource, ...]:
     """The tools a request wants by naming these servers."""
     return tuple(
-        Wanted(one.label, EVERYTHING if one.allowed.names is None else one.allowed.names, one.policy, bool(one.allowed.read_only))
+        ToolSource(
+            one.label, EVERYTHING if one.allowed.names is None else one.allowed.names, one.policy, bool(one.allowed.read_only)
+        )
         for one in servers
     )
 
@@ -82,7 +92,7 @@ async def _went_on(approvals: Approvals, run: str) -> list[Json]:
 
 
 async def answering(
-    service: Service, asked: ResponsesRequest, wish: Wish, writer: McpWriter, down: Callable[[], Mapping[str, str]]
+    service: Service, asked: ResponsesRequest, wish: ToolOptions, writer: McpWriter, down: Callable[[], Mapping[str, str]]
 ) -> AsyncIterator[McpEvent]:
     """An answer: what the wanted servers can do, or why they cannot, if that has not been told; then all that happens."""
     tools = await _tools(service, asked.servers, wish)
@@ -91,20 +101,20 @@ async def answering(
         found = await _heard(approvals, asked, holding)
         request = _known_here(asked.request, tools, found)
         if asked.servers:
-            writer.know({tool.name: (label_of(tool), name_there(tool)) for tool in tools})
+            writer.know({tool.name: (source_label(tool), original_name(tool)) for tool in tools})
             writer.asked({id: approval.call for id, approval in found.items()})
         for server in asked.servers:
             if server.label not in asked.listed:
-                own = tuple(tool for tool in tools if label_of(tool) == server.label)
+                own = tuple(tool for tool in tools if source_label(tool) == server.label)
                 yield Listed(server.label, own, "" if own else down().get(server.label, ""))
-        answers = service.happening(service.model(asked.model), request, replace(wish, approvals=tuple(found)))
+        answers = service.events(service.model(asked.model), request, replace(wish, approvals=tuple(found)))
         async with closing(answers) as events:
             async for event in events:
                 yield event
 
 
-async def _tools(service: Service, servers: Sequence[McpServer], wish: Wish) -> tuple[Tool, ...]:
-    known = {label_of(tool) for tool in await service.offered(replace(wish, wanted=()))} | service.configured.keys()
+async def _tools(service: Service, servers: Sequence[McpServer], wish: ToolOptions) -> tuple[Tool, ...]:
+    known = {source_label(tool) for tool in await service.offered(replace(wish, sources=()))} | service.configured.keys()
     for server in servers:
         if server.label not in known:
             there = ", ".join(sorted(known)) or "none"
@@ -123,22 +133,22 @@ async def _heard(approvals: Approvals, asked: ResponsesRequest, holding: AsyncEx
         if id not in found:
             raise UsageError(f"input: there is no approval {id!r} to be answered", field="input")
         if found[id].status == "pending":
-            with suppress(Answered):  # by somebody else, at the same time: theirs counts
+            with suppress(AlreadyAnswered):  # by somebody else, at the same time: theirs counts
                 await approvals.decide(found[id], word)
     for run in {found[id].run for id, word in asked.words.items() if word is not None}:
-        while not await holding.enter_async_context(approvals.held(run)):
-            await asyncio.sleep(LOOK)
+        while not await holding.enter_async_context(approvals.lease(run)):
+            await asyncio.sleep(POLL_SECONDS)
     return await approvals.get(*asked.words)
 
 
 def _known_here(request: Request, tools: Iterable[Tool], found: Mapping[str, Approval]) -> Request:
     """The request with tools called as they are here, and with the calls that wait as they were made."""
-    names = names_here(tools)
+    names = local_names(tools)
     waiting = {id: approval.call for id, approval in found.items()}
 
     messages: list[Message] = []
     for message in request.messages:
-        here = as_called_here(message, names)
+        here = with_local_names(message, names)
         messages.append(replace(here, calls=tuple(waiting.get(call.id, call) for call in here.calls)))
     return replace(request, messages=tuple(messages), choice=_chosen(request.choice, names))
 

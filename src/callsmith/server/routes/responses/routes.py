@@ -14,18 +14,18 @@ from starlette.routing import Route
 
 from callsmith.core.errors import UsageError
 from callsmith.core.values import Json
-from callsmith.server.http.body_reader import Bodies
+from callsmith.server.http.body_reader import BodyReader
 from callsmith.server.http.pagination import page
 from callsmith.server.http.request_context import caller
 from callsmith.server.http.streams import EventStream, JsonResponse, unless_gone
 from callsmith.server.routes.responses.answer import Answer
 from callsmith.server.routes.responses.mcp import answering, settled, spoken_of, wanted_of
-from callsmith.server.routes.responses.stored import Before, Kept
-from callsmith.server.service import Service, Wish
-from callsmith.server.tools.tool_selection import wish_of
+from callsmith.server.routes.responses.stored import EarlierItems, StoredResponses
+from callsmith.server.service import Service, ToolOptions
+from callsmith.server.tools.tool_selection import options_of
 from callsmith.tools.mcp import McpHost
 from callsmith.tools.wrap import Limited
-from callsmith.wire.extensions import read_extras
+from callsmith.wire.extensions import read_extensions
 from callsmith.wire.openai.mcp_events import McpWriter
 from callsmith.wire.openai.responses import ResponsesRequest, read_needs, read_request
 from callsmith.wire.openai.responses_events import Heading
@@ -52,7 +52,7 @@ class _Dialect:
     def __init__(self, service: Service, mcp: McpHost | None) -> None:
         self._service = service
         self._mcp = mcp
-        self._bodies = Bodies(service.settings.largest_body)
+        self._bodies = BodyReader(service.settings.largest_body)
         self._running: dict[str, dict[str, Answer]] = defaultdict(dict)  # by who asked, and by their ids
 
     async def create(self, request: Request) -> Response:
@@ -94,10 +94,10 @@ class _Dialect:
         items = await self._kept().input_items(request.path_params["id"])
         return JsonResponse(page(items, request))
 
-    def _kept(self) -> Kept:
-        return Kept(self._service.store, caller())
+    def _kept(self) -> StoredResponses:
+        return StoredResponses(self._service.store, caller())
 
-    async def _read(self, request: Request) -> tuple[ResponsesRequest, Before, Wish]:
+    async def _read(self, request: Request) -> tuple[ResponsesRequest, EarlierItems, ToolOptions]:
         body = await self._bodies.read(request)
         before, approvals = await self._kept().before(read_needs(body)), self._service.approvals()
         spoken = spoken_of(body)
@@ -105,15 +105,19 @@ class _Dialect:
         if isinstance(body.get("input"), list):
             body["input"] = await settled(body["input"], approvals, spoken)
         asked = read_request(body, earlier, before.known)
-        return asked, before, replace(wish_of(read_extras(body)), wanted=wanted_of(asked.servers), told=bool(asked.servers))
+        return (
+            asked,
+            before,
+            replace(options_of(read_extensions(body)), sources=wanted_of(asked.servers), shows_tool_items=bool(asked.servers)),
+        )
 
-    def _answer(self, asked: ResponsesRequest, before: Before, wish: Wish) -> Answer:
+    def _answer(self, asked: ResponsesRequest, before: EarlierItems, wish: ToolOptions) -> Answer:
         service = self._service
         if service.tools is not None and asked.max_tool_calls is not None:
             service = replace(service, tools=Limited(service.tools, budgets={"*": asked.max_tool_calls}))
         heading = Heading(f"resp_{uuid4().hex}", asked.model, int(time.time()), asked.repeated, asked.spaces)
         writer, kept = McpWriter(heading), self._kept()
-        wish = replace(wish, session=wish.session or before.conversation or heading.id, response=heading.id)
+        wish = replace(wish, session=wish.session or before.conversation or heading.id, response_id=heading.id)
         service.model(asked.model)
         events = answering(service, asked, wish, writer, self._down)
 

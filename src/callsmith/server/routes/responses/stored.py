@@ -19,7 +19,7 @@ _RESPONSE, _ITEM = "response", "response_item"
 
 
 @dataclass(frozen=True, slots=True)
-class Before:
+class EarlierItems:
     """What a request leans on: the items of the conversation so far, in order, and those it only names; all by id.
 
     `conversation` is the id of the response it began with.
@@ -31,13 +31,13 @@ class Before:
 
 
 @dataclass(frozen=True, slots=True)
-class Kept:
+class StoredResponses:
     """The responses of one caller in a store."""
 
     store: Store
     subject: str = ""
 
-    async def before(self, needs: Needs) -> Before:
+    async def before(self, needs: Needs) -> EarlierItems:
         """What is needed to read a request."""
         earlier: dict[str, Json] = {}
         conversation = ""
@@ -48,9 +48,9 @@ class Kept:
             if len(earlier) < len(set(ids)):  # a response it stands on was deleted
                 raise NotStored(needs.previous, previous=True)
             conversation = document["conversation"]
-        return Before(earlier, await self._items(needs.items), conversation)
+        return EarlierItems(earlier, await self._items(needs.items), conversation)
 
-    async def keep(self, response: Mapping[str, Json], before: Before, given: Sequence[Mapping[str, Json]]) -> None:
+    async def keep(self, response: Mapping[str, Json], before: EarlierItems, given: Sequence[Mapping[str, Json]]) -> None:
         """Store a response that has ended, with the items of its request."""
         key = response["id"].removeprefix("resp_")
         brought: dict[str, Json | None] = {}
