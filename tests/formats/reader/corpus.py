@@ -115,4 +115,5 @@ def cases(folder: Path) -> Iterator[Case]:
     """Every case of a folder of `.jsonl` files."""
     for path in sorted(folder.glob("*.jsonl")):
         for line in path.read_text(encoding="utf-8").splitlines():
-            yield Case(json.loads(line))
+            row = json.loads(line)
+            yield Case({"source": "", "test": row.get("fact"), **row})
