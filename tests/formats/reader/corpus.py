@@ -5,6 +5,7 @@ import os
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +31,11 @@ class Case:
     @property
     def name(self) -> str:
         return f"{self.row['format']}: {self.row['test']}: {self.row['output'][:60]!r}"
+
+    @property
+    def key(self) -> str:
+        """The case by a number made of its name: in lists of ours it stands for words that are others'."""
+        return f"{self.row['format']} {sha256(self.name.encode()).hexdigest()[:10]}"
 
     @property
     def format(self) -> Format:
