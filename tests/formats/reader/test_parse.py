@@ -226,13 +226,17 @@ def test_a_marker_counts_only_as_its_token_where_tokens_are_known():
 
 
 def test_an_answer_the_prompt_has_begun_is_read_with_its_beginning():
-    parsed = parse(format_named("hermes"), "world!", opened="<|im_start|>assistant\n<think>\nHm.\n</think>\n\nHello, ")
-    assert (parsed.reasoning, parsed.content) == ("Hm.", "Hello, world!")
+    parsed = parse(
+        format_named("hermes"), "the gate is open!", opened="<|im_start|>assistant\n<think>\nHm.\n</think>\n\nCome in, "
+    )
+    assert (parsed.reasoning, parsed.content) == ("Hm.", "Come in, the gate is open!")
 
 
 def test_a_thought_that_the_prompt_ends_but_does_not_begin_is_a_thought():
-    parsed = parse(format_named("apriel"), "world!", opened="<|begin_assistant|>\nHm.\n[BEGIN FINAL RESPONSE]\nHello, ")
-    assert (parsed.reasoning, parsed.content) == ("Hm.", "Hello, world!")
+    parsed = parse(
+        format_named("apriel"), "the gate is open!", opened="<|begin_assistant|>\nHm.\n[BEGIN FINAL RESPONSE]\nCome in, "
+    )
+    assert (parsed.reasoning, parsed.content) == ("Hm.", "Come in, the gate is open!")
 
 
 def test_the_header_of_the_turn_is_no_part_of_the_answer():
