@@ -3,6 +3,8 @@
 import pytest
 
 from callsmith.core.errors import UnknownName, UsageError
+from callsmith.core.events import CallReady
+from callsmith.core.values import Message, Request, Tool
 from callsmith.engines.scripted import Scripted
 from callsmith.formats import format_named
 from callsmith.formats.prompt.template import CHATML
@@ -12,24 +14,24 @@ from callsmith.models.presets import preset_for, presets, presets_in
 
 
 @pytest.mark.parametrize(
-    ("name", "format"),
+    ("name", "formats"),
     [
-        ("LFM2-8B-A1B", "lfm2"),
-        ("LFM2.5-1.2B-Instruct-Q4_K_M", "lfm2"),
-        ("SmolLM3 3B", "hermes"),
-        ("Granite 3.3 2b Instruct", "granite"),
-        ("granite_3.3_8b", "granite"),
-        ("Hermes-3-Llama-3.1-8B", "hermes"),
-        ("Meta-Llama-3.1-8B-Instruct", "llama3-json"),
-        ("Llama-4-Scout", "llama4-pythonic"),
-        ("Devstral-Small-2507", "mistral-args"),
+        ("LFM2-8B-A1B", ["lfm2", "json"]),
+        ("LFM2.5-1.2B-Instruct-Q4_K_M", ["lfm2", "json"]),
+        ("SmolLM3 3B", ["hermes", "pythonic", "json"]),
+        ("Granite 3.3 2b Instruct", ["granite", "json"]),
+        ("granite_3.3_8b", ["granite", "json"]),
+        ("Hermes-3-Llama-3.1-8B", ["hermes"]),
+        ("Meta-Llama-3.1-8B-Instruct", ["llama3-json", "pythonic"]),
+        ("Llama-4-Scout", ["llama4-pythonic", "llama3-json"]),
+        ("Devstral-Small-2507", ["mistral-args", "mistral"]),
     ],
 )
 @pytest.mark.req("R51")
-def test_a_name_leads_to_formats_in_order(name: str, format: str):
+def test_a_name_leads_to_formats_in_order(name: str, formats: list[str]):
     preset = preset_for("", name)
     assert preset is not None
-    assert preset.formats[0].name == format
+    assert [format.name for format in preset.formats] == formats
 
 
 def test_a_name_that_says_nothing_leads_nowhere():
@@ -55,8 +57,8 @@ def test_a_preset_that_is_not_whole_is_an_error(row: str):
 class Weights(Scripted):
     """An engine that carries a name and a template, as weights do."""
 
-    def __init__(self, name: str, template: str) -> None:
-        super().__init__([], template=template)
+    def __init__(self, name: str, template: str, *replies: str) -> None:
+        super().__init__(replies, template=template)
         self.name = name
 
 
@@ -99,6 +101,18 @@ def test_the_name_counts_where_the_template_shows_no_calls(opened):
 
 def test_what_nothing_is_known_of_speaks_the_generic_format(opened):
     assert opened("my-own-model", CHATML).format == format_named("generic-xml")
+
+
+async def test_what_the_further_formats_of_a_preset_write_is_read_too(monkeypatch: pytest.MonkeyPatch):
+    bare = '{"name": "look", "arguments": {"at": "Bonn"}}'
+    lfm2 = '<|tool_call_start|>[look(at="Bonn")]<|tool_call_end|>'
+    for written in (lfm2, bare):  # its own format, and the second the preset names
+        engine = Weights("LFM2-8B", CHATML, written)
+        monkeypatch.setattr(opening, "_engine", lambda *_, engine=engine: engine)
+        model = open_model("some.gguf", Options())
+        request = Request((Message.user("go"),), tools=(Tool("look"),))
+        (call,) = [event.call async for event in model.stream(request) if isinstance(event, CallReady)]
+        assert (call.name, call.arguments) == ("look", {"at": "Bonn"})
 
 
 def test_what_the_user_says_wins(opened):

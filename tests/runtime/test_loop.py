@@ -115,13 +115,12 @@ async def test_a_tool_that_takes_too_long_is_answered_with_a_timeout():
     async def slow(call: Call) -> None:
         await asyncio.sleep(30)
 
-    began = time.monotonic()
     model = Told(calls(Call("slow", {}, "c1"), Call("patient", {}, "c2")), says("done"))
     toolset = Handlers(Tool("slow"), Tool("patient", timeout=0.1), slow=slow, patient=slow)
     results = finished(await everything(model, toolset, limits=Limits(seconds=0.05)))
     assert [(result.call_id, result.code) for result in results] == [("c1", "timeout"), ("c2", "timeout")]
     assert "0.05 s" in results[0].text
-    assert time.monotonic() - began < 5
+    assert "0.1 s" in results[1].text  # a tool's own time counts before that of the run
 
 
 @pytest.mark.req("R167")

@@ -92,8 +92,7 @@ async def test_a_run_inside_a_tool_keeps_its_callers_policy_and_has_no_claim_to_
         options = {"context": context} if passed_on else {}
         inner = Told(calls(Call("rate", {}, "r"), Call("pay", {"euros": 9}, "c1")), says("done"))
         inside.extend(await everything(inner, Confirmed(Functions(pay, rate)), **options))
-        inside.append(context)
-        return "ok"
+        return context.subject
 
     async def rate() -> int:
         return 7
@@ -102,11 +101,27 @@ async def test_a_run_inside_a_tool_keeps_its_callers_policy_and_has_no_claim_to_
     context = Context(subject="ada", decisions={"c1": Approved()}, granted=frozenset({"pay"}), tighten=Policy(otherwise="ask"))
     history = Request((*ASKED.messages, Message.assistant(calls=[Call("agent", {}, "c1")])))
     events = await everything(Told(says("done")), outer, history, context=context)
-    assert [result.ok for result in finished(events)] == [True]
+    assert [(result.ok, result.content) for result in finished(events)] == [(True, "ada")]
     asked = [event.call.name for event in inside if isinstance(event, ConfirmationNeeded)]
     assert asked == ["rate", "pay"]
     assert [event.reason for event in inside if isinstance(event, TurnEnded)] == ["confirmation"]
     assert not any(isinstance(event, ToolFinished) for event in inside)
+
+
+@pytest.mark.req("R97")
+@pytest.mark.parametrize(("outside", "seen"), [("ada", "ada"), ("", "bob")])
+async def test_a_run_inside_a_tool_is_made_for_the_same_caller_whoever_it_says_it_is_for(outside: str, seen: str):
+    async def who(context: Context) -> str:
+        return context.subject
+
+    async def agent() -> str:
+        inner = Told(calls(Call("who", {}, "c1")), says("done"))
+        (result,) = finished(await everything(inner, Functions(who), context=Context(subject="bob")))
+        return result.text
+
+    model = Told(calls(Call("agent", {}, "c1")), says("done"))
+    (result,) = finished(await everything(model, Functions(agent), context=Context(subject=outside)))
+    assert result.content == seen
 
 
 async def test_a_run_in_a_thread_that_was_given_up_makes_no_further_call():

@@ -57,7 +57,10 @@ def test_tools_of_servers_are_listed_with_how_the_servers_are(tmp_path: Path):
 
 def test_a_file_that_cannot_be_read_is_told_in_a_line(tmp_path: Path):
     done = CliRunner().invoke(app, ["tools", "list", "--mcp-config", str(tmp_path / "none.json")])
-    assert isinstance(done.exception, UsageError | SystemExit)
+    assert done.exit_code == 2
+    assert done.stderr.startswith("error: ")
+    assert "none.json" in done.stderr
+    assert len(done.stderr.splitlines()) == 1
 
 
 async def test_the_health_of_a_server_tells_how_its_mcp_servers_are():

@@ -161,5 +161,6 @@ def test_every_real_template_shows_a_conversation(path: Path) -> None:
 @needs_corpus
 def test_most_real_templates_show_tools_calls_and_results_themselves() -> None:
     manners = [real(path).manners for path in REAL]
-    counts = [sum(one.tools for one in manners), sum(one.calls for one in manners), sum(one.results for one in manners)]
-    assert counts >= [61, 61, 65]
+    assert sum(one.tools for one in manners) >= 61
+    assert sum(one.calls for one in manners) >= 61
+    assert sum(one.results for one in manners) >= 65
