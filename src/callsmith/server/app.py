@@ -14,10 +14,7 @@ from callsmith.core.ports import Model, Toolset
 from callsmith.server.http.errors import on_error, on_gone, on_http_error
 from callsmith.server.http.keys import KeyMiddleware
 from callsmith.server.http.request_context import HEADER, RequestContextMiddleware
-from callsmith.server.routes import anthropic, ollama, openai_chat
-from callsmith.server.routes import approvals as approving
-from callsmith.server.routes import health as watching
-from callsmith.server.routes.responses import routes as openai_responses
+from callsmith.server.routes import route_modules
 from callsmith.server.service import Service, own_tools
 from callsmith.server.settings import Settings
 from callsmith.server.store import SqliteStore, Store
@@ -40,18 +37,10 @@ def create_app(
     """
     if not models:
         raise UsageError("a server needs at least one model")
-    configured = mcp.addresses if mcp else dict[str, str]()
     own = own_tools(tools, settings.llm, mcp)
-    service = Service(models, own, settings, store=store or SqliteStore(), configured=configured)
+    service = Service(models, own, settings, store=store or SqliteStore(), mcp=mcp)
     return Starlette(
-        routes=[
-            *watching.routes(service, mcp),
-            *approving.routes(service),
-            *openai_chat.routes(service),
-            *openai_responses.routes(service, mcp),
-            *anthropic.routes(service),
-            *ollama.routes(service),
-        ],
+        routes=[route for module in route_modules() for route in module.routes(service)],
         exception_handlers={
             CallsmithError: on_error,
             HTTPException: on_http_error,

@@ -51,7 +51,12 @@ class Service:
     gate: AdmissionGate = field(default_factory=AdmissionGate)
     hidden_rounds: HiddenRounds = field(default_factory=HiddenRounds)
     costs: Costs = field(default_factory=Costs)
-    configured: Mapping[str, str] = field(default_factory=dict[str, str])  # MCP servers, there or not: label → url
+    mcp: McpHost | None = None
+
+    @property
+    def configured(self) -> Mapping[str, str]:
+        """The MCP servers that are configured, whether they run or not: label → url."""
+        return self.mcp.addresses if self.mcp else {}
 
     def visible_models(self) -> list[str]:
         """The names of the models that are open to whoever asks."""

@@ -1,4 +1,4 @@
-"""Whose words are used where paths are shared: in errors, and in the list of models."""
+"""Which API dialect a request speaks. A dialect is found by listing `server/routes`: see `DIALECT` in its modules."""
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
@@ -6,33 +6,37 @@ from dataclasses import dataclass
 from starlette.requests import Request
 
 from callsmith.core.values import Json
-from callsmith.wire.anthropic import common as anthropic
-from callsmith.wire.ollama import requests as ollama
+from callsmith.server.routes import route_modules
 from callsmith.wire.openai import common as openai
 from callsmith.wire.openai.common import Failure
 
 
 @dataclass(frozen=True, slots=True)
 class Dialect:
-    """How a dialect says what went wrong, and which models there are since when."""
+    """How clients of one API read errors and the list of models, and which requests are theirs.
 
-    error: Callable[[BaseException], Failure]
-    failure: Callable[[int, str], Failure]
-    model: Callable[[str, int], Json]
-    models: Callable[[Iterable[str], int], Json]
+    `paths` are the beginnings of paths that no other dialect has. `headers` only its clients send: they decide on
+    a path that several dialects have, such as `/v1/models`.
+    """
+
+    write_error: Callable[[BaseException], Failure]
+    write_failure: Callable[[int, str], Failure]
+    paths: tuple[str, ...] = ()
+    headers: tuple[str, ...] = ()
+    write_model: Callable[[str, int], Json] = openai.write_model
+    write_models: Callable[[Iterable[str], int], Json] = openai.write_models
+
+    def owns(self, path: str) -> bool:
+        """Whether this path is in one of `paths`."""
+        return any(path == start or path.startswith(f"{start}/") for start in self.paths)
 
 
-OPENAI = Dialect(openai.write_error, openai.write_failure, openai.write_model, openai.write_models)
-ANTHROPIC = Dialect(anthropic.write_error, anthropic.write_failure, anthropic.write_model, anthropic.write_models)
-OLLAMA = Dialect(ollama.write_error, ollama.write_failure, openai.write_model, openai.write_models)  # it shares /v1/models
-
-_BY_PATH = {"/v1/messages": ANTHROPIC, "/api": OLLAMA}
+DEFAULT = Dialect(openai.write_error, openai.write_failure)  # also where there is no dialect: `/health`, unknown paths
 
 
 def dialect_of(request: Request) -> Dialect:
-    """The dialect of who asks: by the beginning of the path, or by a header; otherwise OpenAI's."""
-    path = request.url.path
-    for start, dialect in _BY_PATH.items():
-        if path == start or path.startswith(f"{start}/"):
-            return dialect
-    return ANTHROPIC if "anthropic-version" in request.headers else OPENAI  # only Anthropic's clients send it
+    """The dialect of a request: by its path, or else by a header; otherwise OpenAI's."""
+    known = [found for module in route_modules() if isinstance(found := vars(module).get("DIALECT"), Dialect)]
+    by_path = (one for one in known if one.owns(request.url.path))
+    by_header = (one for one in known if any(header in request.headers for header in one.headers))
+    return next(by_path, None) or next(by_header, DEFAULT)

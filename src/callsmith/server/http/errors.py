@@ -20,7 +20,7 @@ async def on_error(request: Request, error: Exception) -> Response:
     """What was raised; what nobody foresaw is logged, and only named to the client."""
     if not isinstance(error, CallsmithError):
         _log.error("a request failed", exc_info=error)
-    response = _response(dialect_of(request).error(error))
+    response = _response(dialect_of(request).write_error(error))
     if isinstance(error, QueueFull):
         response.headers["retry-after"] = str(max(1, ceil(error.seconds)))
     return response
@@ -30,7 +30,7 @@ async def on_http_error(request: Request, error: Exception) -> Response:
     """A request that leads nowhere, or is not let in."""
     assert isinstance(error, HTTPException)  # registered for nothing else
     words = {404: f"unknown path: {request.url.path}", 405: f"{request.method} is not possible on {request.url.path}"}
-    response = _response(dialect_of(request).failure(error.status_code, words.get(error.status_code, error.detail)))
+    response = _response(dialect_of(request).write_failure(error.status_code, words.get(error.status_code, error.detail)))
     response.headers.update(error.headers or {})
     return response
 

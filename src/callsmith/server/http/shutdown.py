@@ -83,7 +83,7 @@ class _Exchange:
         """Say the last word, if we were told to stop before the application could."""
         if not self._stop.is_set() or self._ended:
             return
-        failure = dialect_of(Request(self._scope)).error(Unavailable("the server is shutting down", retryable=True))
+        failure = dialect_of(Request(self._scope)).write_error(Unavailable("the server is shutting down", retryable=True))
         body = msgspec.json.encode(failure.body)
         if not self._begun:
             headers = [(b"content-type", b"application/json"), (b"content-length", str(len(body)).encode())]

@@ -18,6 +18,7 @@ from callsmith.core.events import ToolFinished
 from callsmith.core.values import Choice, Json, Tool
 from callsmith.runtime.results import result_message
 from callsmith.server.http.body_reader import BodyReader
+from callsmith.server.http.dialects import Dialect
 from callsmith.server.http.frames import CachedFrames, encode
 from callsmith.server.http.streams import EventStream, JsonResponse, gathered, unless_gone
 from callsmith.server.service import Service, ToolOptions, ToolSource
@@ -31,13 +32,22 @@ from callsmith.server.tools.tool_selection import (
     source_label,
     with_local_names,
 )
-from callsmith.wire.anthropic.common import write_error, write_failure
+from callsmith.wire.anthropic.common import write_error, write_failure, write_model, write_models
 from callsmith.wire.anthropic.events import EventWriter, Heading, write_response
 from callsmith.wire.anthropic.mcp import McpServer
 from callsmith.wire.anthropic.messages import MessagesRequest, read_request
 from callsmith.wire.extensions import read_extensions
 from callsmith.wire.mcp_names import bare_name
 from callsmith.wire.sse import write_frame
+
+DIALECT = Dialect(
+    write_error,
+    write_failure,
+    paths=("/v1/messages",),
+    headers=("anthropic-version",),
+    write_model=write_model,
+    write_models=write_models,
+)
 
 
 def routes(service: Service) -> list[Route]:

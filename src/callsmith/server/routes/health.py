@@ -1,4 +1,4 @@
-"""For whoever watches over the server: `/health`, `/ready` and `/metrics`."""
+"""For whoever watches over the server: `/health` and `/ready`."""
 
 import asyncio
 from collections import Counter
@@ -14,9 +14,8 @@ from callsmith.core.values import Json
 from callsmith.server.http.request_context import caller
 from callsmith.server.http.shutdown import LEAVING
 from callsmith.server.http.streams import JsonResponse
-from callsmith.server.routes.metrics import exposition
 from callsmith.server.service import Service
-from callsmith.tools.mcp import McpHost, Status
+from callsmith.tools.mcp import Status
 
 _PATIENCE = 2.0  # seconds tools may take to say that they are there
 
@@ -29,19 +28,19 @@ class Loads(Protocol):
     def ready(self) -> bool: ...
 
 
-def routes(service: Service, mcp: McpHost | None = None) -> list[Route]:
+def routes(service: Service) -> list[Route]:
     """The routes for watchers. Ready is more than alive: every model is there, and the server is not about to leave."""
 
     async def health(request: Request) -> Response:
         models = {name: "ready" if _is_ready(model) else "loading" for name, model in service.models.items()}
         tools = await _tools(service.tools)
-        servers = mcp.status() if mcp else ()
+        servers = service.mcp.status() if service.mcp else ()
         well = "error" not in tools and all(state == "ready" for state in models.values())
         status = "ok" if well and all(one.state != "failed" for one in servers) else "degraded"
         if service.settings.keys and not caller():
             return JsonResponse({"status": status})
         told: dict[str, Json] = {"status": status, "models": models, "tools": tools, "answering": service.gate.inside}
-        return JsonResponse({**told, "mcp": {one.name: _told(one) for one in servers}} if mcp else told)
+        return JsonResponse({**told, "mcp": {one.name: _told(one) for one in servers}} if service.mcp else told)
 
     async def ready(request: Request) -> Response:
         if request.scope.get(LEAVING):
@@ -51,11 +50,7 @@ def routes(service: Service, mcp: McpHost | None = None) -> list[Route]:
             return JsonResponse({"ready": False, "why": f"loading: {', '.join(loading)}"}, status_code=503)
         return JsonResponse({"ready": True})
 
-    async def metrics(request: Request) -> Response:
-        content, kind = exposition(service.trace.counters(), request.headers.get("accept", ""))
-        return Response(content, headers={"content-type": kind})
-
-    return [Route("/health", health), Route("/ready", ready), Route("/metrics", metrics)]
+    return [Route("/health", health), Route("/ready", ready)]
 
 
 def _told(status: Status) -> dict[str, Json]:

@@ -1,4 +1,4 @@
-"""Metrics in Prometheus' text format: what a trace has counted. Nothing is registered anywhere."""
+"""`/metrics`: metrics in Prometheus' text format: what a trace has counted. Nothing is registered anywhere."""
 
 from collections.abc import Iterable, Iterator
 from itertools import accumulate
@@ -7,8 +7,22 @@ from prometheus_client import CollectorRegistry
 from prometheus_client.core import CounterMetricFamily, HistogramMetricFamily, Metric
 from prometheus_client.exposition import choose_encoder
 from prometheus_client.registry import Collector
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
 
 from callsmith.runtime.telemetry.trace import BOUNDS, Counters, Histogram
+from callsmith.server.service import Service
+
+
+def routes(service: Service) -> list[Route]:
+    """The route of the metrics."""
+
+    async def metrics(request: Request) -> Response:
+        content, kind = exposition(service.trace.counters(), request.headers.get("accept", ""))
+        return Response(content, headers={"content-type": kind})
+
+    return [Route("/metrics", metrics)]
 
 
 def exposition(counters: Counters, accept: str = "") -> tuple[bytes, str]:

@@ -14,6 +14,7 @@ from callsmith.core.events import ModelEvent
 from callsmith.core.values import Json
 from callsmith.models.local import LocalModel
 from callsmith.server.http.body_reader import BodyReader
+from callsmith.server.http.dialects import Dialect
 from callsmith.server.http.frames import CachedFrames, encode
 from callsmith.server.http.streams import EventStream, JsonResponse, gathered, unless_gone
 from callsmith.server.service import Service
@@ -27,6 +28,7 @@ from callsmith.wire.ollama.requests import (
     read_chat,
     read_generate,
     write_error,
+    write_failure,
     write_running,
     write_show,
     write_tag,
@@ -35,6 +37,8 @@ from callsmith.wire.ollama.requests import (
 SPOKEN = "0.13.0"  # the release of Ollama whose API this is: clients look at it to know what they may send
 _LATEST = ":latest"  # what Ollama's clients put behind names that have no tag
 _LINES = "application/x-ndjson"
+
+DIALECT = Dialect(write_error, write_failure, paths=("/api",))
 
 
 def routes(service: Service) -> list[Route]:

@@ -23,7 +23,6 @@ from callsmith.server.routes.responses.mcp import answering, settled, spoken_of,
 from callsmith.server.routes.responses.stored import EarlierItems, StoredResponses
 from callsmith.server.service import Service, ToolOptions
 from callsmith.server.tools.tool_selection import options_of
-from callsmith.tools.mcp import McpHost
 from callsmith.tools.wrap import Limited
 from callsmith.wire.extensions import read_extensions
 from callsmith.wire.openai.mcp_events import McpWriter
@@ -33,9 +32,9 @@ from callsmith.wire.openai.responses_events import Heading
 PATH = "/v1/responses"
 
 
-def routes(service: Service, mcp: McpHost | None = None) -> list[Route]:
+def routes(service: Service) -> list[Route]:
     """The routes of this dialect."""
-    dialect = _Dialect(service, mcp)
+    dialect = _Dialect(service)
     return [
         Route(PATH, dialect.create, methods=["POST"]),
         Route(f"{PATH}/input_tokens", dialect.input_tokens, methods=["POST"]),
@@ -49,9 +48,8 @@ def routes(service: Service, mcp: McpHost | None = None) -> list[Route]:
 class _Dialect:
     """The endpoints, and the answers that are being given."""
 
-    def __init__(self, service: Service, mcp: McpHost | None) -> None:
+    def __init__(self, service: Service) -> None:
         self._service = service
-        self._mcp = mcp
         self._bodies = BodyReader(service.settings.largest_body)
         self._running: dict[str, dict[str, Answer]] = defaultdict(dict)  # by who asked, and by their ids
 
@@ -129,5 +127,5 @@ class _Dialect:
 
     def _down(self) -> dict[str, str]:
         """The MCP servers that do not run, and why."""
-        states = self._mcp.status() if self._mcp else ()
+        states = self._service.mcp.status() if self._service.mcp else ()
         return {one.name: one.error or f"it is {one.state}" for one in states if one.state != "ready"}

@@ -15,7 +15,7 @@ from callsmith.server.http.body_reader import BodyReader
 from callsmith.server.http.dialects import dialect_of
 from callsmith.server.http.frames import CachedFrames, encode
 from callsmith.server.http.streams import EventStream, JsonResponse, unless_gone
-from callsmith.server.routes.openai_chat_choices import several
+from callsmith.server.routes.openai_chat.choices import several
 from callsmith.server.service import Service
 from callsmith.server.tools.one_answer import AnswerEvent
 from callsmith.server.tools.tool_selection import options_of
@@ -51,12 +51,12 @@ def routes(service: Service) -> list[Route]:
         return JsonResponse(beside.end(write_response(said, heading), whole=True))
 
     async def models(request: Request) -> Response:
-        return JsonResponse(dialect_of(request).models(service.visible_models(), began))
+        return JsonResponse(dialect_of(request).write_models(service.visible_models(), began))
 
     async def model(request: Request) -> Response:
         name = request.path_params["name"]
         service.model(name)
-        return JsonResponse(dialect_of(request).model(name, began))
+        return JsonResponse(dialect_of(request).write_model(name, began))
 
     async def elsewhere(request: Request) -> Response:
         path = request.url.path
