@@ -30,7 +30,7 @@ from callsmith.grammar.calls import grammar_for
 from callsmith.grammar.targets.upstream import for_llama_server
 from callsmith.models import Options, open_model
 from callsmith.models.local import LocalModel
-from callsmith.models.weights import fetch
+from callsmith.models.weights.fetch import fetch
 from callsmith.wire.openai.chat import ChatRequest, write_request
 
 THREADS, CONTEXT, LIVE, MOST = 2, 8192, 8, 96

@@ -19,7 +19,7 @@ from callsmith.engines.llama.libllama import cores
 from callsmith.engines.llama.sequence import Sequence
 from callsmith.models import Options, open_model
 from callsmith.models.local import LocalModel
-from callsmith.models.weights import fetch
+from callsmith.models.weights.fetch import fetch
 
 RUNS = 3
 MOST = 120  # tokens of an answer

@@ -21,7 +21,7 @@ from callsmith.engines.llama.gguf import Vocabulary, Weights
 from callsmith.engines.llama.libllama import load
 from callsmith.grammar.nodes import Grammar, JsonValue
 from callsmith.grammar.schema.normalize import json_schema
-from callsmith.models.weights import fetch
+from callsmith.models.weights.fetch import fetch
 from tests.grammar import schemas
 from tests.grammar.judging import enforced
 

@@ -15,7 +15,7 @@ from callsmith.formats.write import write
 from callsmith.models import open_model
 from callsmith.models.local import LocalModel
 from callsmith.models.opening import Options
-from callsmith.models.weights import fetch
+from callsmith.models.weights.fetch import fetch
 from callsmith.server.app import create_app
 from tests.serving import served_apart
 

@@ -22,7 +22,7 @@ from callsmith.engines.text import Writer
 from callsmith.formats.algebra import Calls, Each, Format, Ident, Nested, Node, Notation, Opt, nodes_of, texts
 from callsmith.grammar.nodes import Grammar
 from callsmith.grammar.relay import Relay
-from callsmith.models.weights import fetch
+from callsmith.models.weights.fetch import fetch
 
 LONG = 60  # tokens after which an answer hurries
 LONGEST = 700

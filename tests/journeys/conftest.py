@@ -7,7 +7,7 @@ import pytest
 from callsmith.models import open_model
 from callsmith.models.local import LocalModel
 from callsmith.models.opening import Options
-from callsmith.models.weights import fetch
+from callsmith.models.weights.fetch import fetch
 
 
 @pytest.fixture(scope="package")

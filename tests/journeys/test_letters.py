@@ -15,7 +15,7 @@ from callsmith.formats import format_named
 from callsmith.formats.prompt.escaping import Escaper
 from callsmith.formats.prompt.prompt import Prompt, prompt_for
 from callsmith.formats.prompt.template import CHATML, Template
-from callsmith.models.weights import fetch
+from callsmith.models.weights.fetch import fetch
 
 pytestmark = pytest.mark.weights
 

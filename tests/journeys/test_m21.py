@@ -19,7 +19,7 @@ from callsmith.core.ports import Context
 from callsmith.core.values import Choice, Message, Request, Sampling
 from callsmith.models import Options, open_model
 from callsmith.models.local import LocalModel
-from callsmith.models.weights import fetch
+from callsmith.models.weights.fetch import fetch
 from callsmith.runtime.execute import Limits
 from callsmith.runtime.guards.guards import guarded
 from callsmith.runtime.loop import run, unanswered

@@ -14,7 +14,7 @@ from callsmith.core.values import Choice, ChoicePolicy, Message, Request, Sampli
 from callsmith.models import open_model
 from callsmith.models.local import LocalModel
 from callsmith.models.opening import Options
-from callsmith.models.weights import fetch
+from callsmith.models.weights.fetch import fetch
 from callsmith.runtime.discovery.find_tools import FIND, Costs, lazily
 from callsmith.runtime.loop import run
 from tests.runtime.fakes import Handlers, hello
@@ -51,7 +51,7 @@ async def test_the_prompt_is_small_and_the_tool_is_found(model: LocalModel, choi
             if isinstance(event, ToolFinished):
                 called.append(event.result.name)
                 assert event.result.ok, event.result.text
-    whole = await model.count(Request(QUESTION, MANY))
+    whole = model.count(Request(QUESTION, MANY))
     print(f"{whole} tokens with all tools; {prompts} with those found; called: {called}")
     assert whole > 25_000  # more than the context holds
     assert max(prompts) < 1_000

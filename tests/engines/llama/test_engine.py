@@ -27,7 +27,7 @@ from callsmith.formats.prompt.prompt import Prompt
 from callsmith.formats.reader.parse import parse
 from callsmith.grammar.nodes import Alt, Grammar, JsonValue, Lit, Many, Node, Seq
 from callsmith.grammar.relay import relay_for
-from callsmith.models.weights import fetch
+from callsmith.models.weights.fetch import fetch
 from tests.engines.contract import GREEDY, EngineContract, say
 
 pytestmark = pytest.mark.weights
