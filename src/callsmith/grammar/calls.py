@@ -34,7 +34,8 @@ from callsmith.formats.reader.turn import turn_of
 from callsmith.formats.write import escaped, literal_text
 from callsmith.grammar.nodes import Alt, Free, Grammar, Lit, Many, Node, Pattern, Seq, Until
 from callsmith.grammar.output import said_as
-from callsmith.grammar.values import KINDS, Ending, Place, Rules, Values, members
+from callsmith.grammar.rules import Rules
+from callsmith.grammar.values import KINDS, Ending, Place, Values, members
 
 ANY_ID = r"[a-zA-Z0-9_-]{1,40}"
 NUMBER = Pattern("[0-9]{1,3}")

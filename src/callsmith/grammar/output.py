@@ -8,9 +8,9 @@ from callsmith.core.values import Output
 from callsmith.formats.algebra import Format, Quotes, Says, nodes_of
 from callsmith.formats.write import literal_text
 from callsmith.grammar.nodes import JsonValue, Lit, Node, Own, Pattern, Seq
+from callsmith.grammar.patterns.portable import portable
 from callsmith.grammar.schema.normal_form import Left
 from callsmith.grammar.schema.normalize import json_schema
-from callsmith.grammar.schema.scalars import portable
 
 NEVER = "\ufdd1"  # closes what only the end of the answer closes; a noncharacter, never real text
 

@@ -11,8 +11,10 @@ from callsmith.formats.reader.typed import ANYTHING, SCALARS, both, items_of, pr
 from callsmith.formats.reader.values import KEY_END, TAG_NAME
 from callsmith.formats.write import spell
 from callsmith.grammar.nodes import Alt, JsonValue, Lit, Many, Node, Pattern, Record, Ref, Seq, Until
-from callsmith.grammar.schema.normal_form import Left, Never, Simple, kinds_of, resolved
-from callsmith.grammar.schema.normalize import OF_NUMBERS, OF_STRINGS, simplified, standalone, unenforced
+from callsmith.grammar.rules import Rules
+from callsmith.grammar.schema.keywords import OF_NUMBERS, OF_STRINGS
+from callsmith.grammar.schema.normal_form import Simple, kinds_of, resolved
+from callsmith.grammar.schema.normalize import simplified, standalone, unenforced
 
 INTEGER = Pattern(r"-?(0|[1-9][0-9]{0,18})")
 NUMBER = Pattern(r"-?(0|[1-9][0-9]{0,18})(\.[0-9]{1,25})?([eE][+-]?[0-9]{1,2})?")
@@ -73,39 +75,6 @@ class Place(NamedTuple):
     def read_types(self) -> frozenset[str]:
         """The types a reader takes plain text here for."""
         return types_of(self.told, self.read)
-
-
-class Rules:
-    """The rules of a grammar being built; equal nodes get one rule."""
-
-    def __init__(self) -> None:
-        self.nodes: dict[str, Node] = {}
-        self.left: Left = []
-        self.reason: Never | None = None  # of the first node that nothing fits
-        self._names: dict[str, str] = {}  # a node, as text, and its rule; schemas in it keep it from being a key itself
-
-    def name(self, node: Node, stem: str = "r") -> Ref:
-        """The node as a rule of its own."""
-        name = self._names.setdefault(repr(node), f"{stem}{len(self.nodes)}")
-        self.nodes[name] = node
-        return Ref(name)
-
-    def promise(self, stem: str = "r") -> str:
-        """A name whose node comes later: for what refers to itself."""
-        name = f"{stem}{len(self.nodes)}"
-        self.nodes[name] = NOTHING
-        return name
-
-    def never(self, path: str, keyword: str, why: str) -> Node:
-        """A node that nothing fits."""
-        self.reason = self.reason or Never(path, keyword, why)
-        return Alt(())
-
-    def unenforced(self, schema: Simple, keywords: Iterable[str]) -> None:
-        """List those of the keywords that the schema was made from, if it has any of them."""
-        wanted = [keyword for keyword in keywords if keyword in schema.said]
-        if any(keyword in schema for keyword in wanted):
-            self.left += [(path, keyword) for keyword in wanted for path in schema.said[keyword]]
 
 
 class Ending(NamedTuple):

@@ -16,9 +16,9 @@ from callsmith.formats import format_named
 from callsmith.formats.algebra import JSON, KEY, NAME, PYTHON, RAW, VALUE, Calls, Format, Spelling, each
 from callsmith.formats.reader.typed import located, types_of
 from callsmith.formats.write import write
+from callsmith.grammar.patterns.portable import portable
 from callsmith.grammar.schema.normal_form import Left
 from callsmith.grammar.schema.normalize import json_schema
-from callsmith.grammar.schema.scalars import portable
 from tests.grammar.sampling import Sampler
 from tests.grammar.test_law4 import compiler, required, stuck
 

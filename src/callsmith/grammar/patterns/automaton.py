@@ -10,9 +10,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import TypeAlias, assert_never
 
-from callsmith.grammar.nodes import Alt, Node, Pattern, Ref, Seq
-from callsmith.grammar.patterns.regex import Anchor, Cat, Or, Ranges, Regex, Repeat, Set, union, unparse
-from callsmith.grammar.values import Rules
+from callsmith.grammar.patterns.regex import Anchor, Cat, Or, Regex, Repeat, Set
 
 Edges: TypeAlias = tuple[tuple[int, int, int], ...]  # from this code point to that one: the state it leads to
 STATES = 1500  # more than that is not worth a grammar
@@ -23,10 +21,6 @@ _SMALL = 80  # states; more are not made fewer, for that takes time
 
 class TooLarge(ValueError):
     """An automaton with more states than a grammar should have rules."""
-
-
-def _plain(ranges: Ranges) -> Node:
-    return Pattern(unparse(Set(ranges)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +48,7 @@ class Automaton:
         return _trimmed([() if at in self.final else edges for at, edges in enumerate(self.edges)], self.final)
 
     def accepts(self, text: str) -> bool:
+        """Whether it accepts the text as a whole."""
         state: int | None = 0
         for char in text:
             code = ord(char)
@@ -61,19 +56,6 @@ class Automaton:
             if state is None:
                 return False
         return state in self.final
-
-    def rules(self, rules: Rules, spelled: Callable[[Ranges], Node] = _plain) -> Node:
-        """One rule a state; `spelled` says how a character of a set is written, where not as itself."""
-        names = {at: rules.promise("s") for at, edges in enumerate(self.edges) if edges}
-        for at, name in names.items():
-            ways: dict[int, list[tuple[int, int]]] = {}
-            for low, high, to in self.edges[at]:
-                ways.setdefault(to, []).append((low, high))
-            nodes: list[Node] = [
-                Seq((spelled(union(tuple(ranges))), *([Ref(names[to])] if to in names else []))) for to, ranges in ways.items()
-            ]
-            rules.nodes[name] = Alt((*nodes, Seq(())) if at in self.final else tuple(nodes))
-        return Ref(names[0]) if 0 in names else Seq(())
 
 
 def compiled(tree: Regex, most: int = STATES) -> Automaton:

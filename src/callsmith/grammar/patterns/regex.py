@@ -8,13 +8,23 @@ Unicode properties are not regular or not worth their size: `Irregular` says whi
 """
 
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import TypeAlias, assert_never
 
-LAST = 0x10FFFF
-Ranges: TypeAlias = tuple[tuple[int, int], ...]  # code points, sorted, apart from each other
+from callsmith.grammar.patterns.character_sets import (
+    ALL,
+    DIGIT,
+    LINE_ENDS,
+    SPACE,
+    WORD,
+    Ranges,
+    chars,
+    class_text,
+    complement,
+    union,
+)
 
 
 class Irregular(ValueError):
@@ -60,43 +70,9 @@ class Anchor:
 
 Regex: TypeAlias = Set | Cat | Or | Repeat | Anchor
 
-ALL: Ranges = ((0, LAST),)
 ANY = Set(ALL)
 ANYTHING = Repeat(ANY)
 EMPTY = Cat(())
-
-
-def union(*sets: Ranges) -> Ranges:
-    """What is in any of them."""
-    merged: list[tuple[int, int]] = []
-    for low, high in sorted(one for ranges in sets for one in ranges):
-        if merged and low <= merged[-1][1] + 1:
-            merged[-1] = (merged[-1][0], max(merged[-1][1], high))
-        else:
-            merged.append((low, high))
-    return tuple(merged)
-
-
-def complement(ranges: Ranges) -> Ranges:
-    """What is not in it."""
-    out: list[tuple[int, int]] = []
-    at = 0
-    for low, high in ranges:
-        if low > at:
-            out.append((at, low - 1))
-        at = high + 1
-    return (*out, (at, LAST)) if at <= LAST else tuple(out)
-
-
-def overlap(one: Ranges, other: Ranges) -> Ranges:
-    """What is in both."""
-    pairs = ((max(a, c), min(b, d)) for a, b in one for c, d in other)
-    return union(tuple((low, high) for low, high in pairs if low <= high))
-
-
-def chars(text: str) -> Ranges:
-    """The characters of a text, as a set."""
-    return union(tuple((ord(char), ord(char)) for char in text))
 
 
 def literal(text: str) -> Regex:
@@ -104,10 +80,6 @@ def literal(text: str) -> Regex:
     return Cat(tuple(Set(((ord(char), ord(char)),)) for char in text))
 
 
-DIGIT = ((0x30, 0x39),)
-WORD = union(DIGIT, ((0x41, 0x5A), (0x5F, 0x5F), (0x61, 0x7A)))
-SPACE = union(chars("\t\n\v\f\r \u00a0\u1680\u2028\u2029\u202f\u205f\u3000\ufeff"), ((0x2000, 0x200A),))
-LINE_ENDS = chars("\n\r\u2028\u2029")
 _CLASSES = {"d": DIGIT, "w": WORD, "s": SPACE} | {"D": complement(DIGIT), "W": complement(WORD), "S": complement(SPACE)}
 _CONTROLS = {"n": 10, "r": 13, "t": 9, "f": 12, "v": 11, "0": 0}
 _COUNT = re.compile(r"\{(\d+)(,(\d*))?\}")
@@ -392,28 +364,3 @@ def count_text(least: int, most: int | None) -> str:
     short: dict[tuple[int, int | None], str] = {(0, None): "*", (1, None): "+", (0, 1): "?", (1, 1): ""}
     known = short.get((least, most))
     return known if known is not None else f"{{{least}}}" if most == least else f"{{{least},{'' if most is None else most}}}"
-
-
-def class_text(ranges: Ranges, escape: Callable[[int], str] | None = None) -> str:
-    """A set of characters between square brackets, or alone where it is one."""
-    escape = escape or _escape
-    if ranges and ranges[-1][1] == LAST:
-        return f"[^{_spans(complement(ranges), escape)}]"
-    if len(ranges) == 1 and ranges[0][0] == ranges[0][1]:
-        return escape(ranges[0][0])
-    return f"[{_spans(ranges, escape)}]"
-
-
-def _spans(ranges: Iterable[tuple[int, int]], escape: Callable[[int], str]) -> str:
-    return "".join(
-        escape(low) if low == high else escape(low) + ("" if high == low + 1 else "-") + escape(high) for low, high in ranges
-    )
-
-
-def _escape(code: int) -> str:
-    char = chr(code)
-    if char.isascii() and (char.isalnum() or char in " !\"#%&',:;<=>@_`~"):
-        return char
-    if char.isascii() and char.isprintable():
-        return "\\" + char
-    return f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"

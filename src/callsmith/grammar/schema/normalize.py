@@ -19,6 +19,7 @@ from callsmith.core.values import Schema
 from callsmith.formats.reader.typed import ANYTHING, both, located
 from callsmith.grammar.schema.arrays import array
 from callsmith.grammar.schema.finite import ending, harmful
+from callsmith.grammar.schema.keywords import ASSERTING, BEYOND_TYPE, CONTENT, ELSEWHERE, SHAPES, UNEVALUATED
 from callsmith.grammar.schema.normal_form import (
     Left,
     Never,
@@ -35,27 +36,6 @@ from callsmith.grammar.schema.normal_form import (
 from callsmith.grammar.schema.objects import Members
 from callsmith.grammar.schema.scalars import numbers, strings
 
-OF_NUMBERS = ("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf")
-OF_STRINGS = ("minLength", "maxLength", "pattern", "format")
-OF_ARRAYS = frozenset(
-    {
-        "items", "prefixItems", "additionalItems", "minItems", "maxItems", "uniqueItems", "contains", "minContains",
-        "maxContains", "unevaluatedItems",
-    }
-)  # fmt: skip
-OF_OBJECTS = frozenset(
-    {
-        "properties", "patternProperties", "additionalProperties", "required", "minProperties", "maxProperties", "propertyNames",
-        "dependencies", "dependentRequired", "dependentSchemas", "unevaluatedProperties",
-    }
-)  # fmt: skip
-SHAPES = {"number": frozenset(OF_NUMBERS), "string": frozenset(OF_STRINGS), "array": OF_ARRAYS, "object": OF_OBJECTS}
-UNEVALUATED = frozenset({"unevaluatedItems", "unevaluatedProperties"})
-ELSEWHERE = frozenset({"$dynamicRef", "$recursiveRef", "$ref"})  # a `$ref` only where it leads out of the document
-LOGIC = frozenset({"type", "enum", "const", "anyOf", "oneOf", "not", "if", "then", "else"})
-CONTENT = frozenset({"contentEncoding", "contentMediaType"})  # which drafts 6 and 7 assert, and none after them
-ASSERTING = LOGIC | CONTENT | ELSEWHERE - {"$ref"} | frozenset[str]().union(*SHAPES.values())
-BEYOND_TYPE = ASSERTING - {"type"} | {"$ref", "allOf"}
 PLAIN = ("string", "integer", "number", "boolean", "null")
 MOST_WAYS = 64  # alternatives, once those of several keywords are multiplied
 MANY_SCHEMAS, MOST_SCHEMAS = 10_000, 50_000  # worked out for one document: then large unions are left out, then it is refused

@@ -6,8 +6,8 @@ from itertools import chain
 from typing import Any, cast
 
 from callsmith.core.schema import pointer
+from callsmith.grammar.patterns.portable import portable
 from callsmith.grammar.schema.normal_form import Left, Never, Part, Simple, Walk, saying, tightest
-from callsmith.grammar.schema.scalars import portable
 
 
 class Members:

@@ -15,32 +15,28 @@ from typing import assert_never
 from callsmith.core.errors import UnsupportedSchema, UsageError
 from callsmith.grammar.nodes import Alt, Free, Grammar, JsonValue, Lit, Many, Node, Own, Pattern, Record, Ref, Seq, Until
 from callsmith.grammar.patterns.automaton import Automaton, TooLarge, compiled
+from callsmith.grammar.patterns.character_sets import ALL, SPACE, Ranges, chars, class_text, union
 from callsmith.grammar.patterns.regex import (
-    ALL,
     ANYTHING,
-    SPACE,
     Anchor,
     Cat,
     Irregular,
     Or,
-    Ranges,
     Regex,
     Repeat,
     Set,
-    chars,
-    class_text,
     count_text,
     literal,
     loops_on_nothing,
     parse,
-    union,
     unparse,
     whole,
 )
+from callsmith.grammar.rules import Rules
 from callsmith.grammar.schema.normal_form import Never, Simple
+from callsmith.grammar.targets.automaton_rules import automaton_rules
 from callsmith.grammar.targets.json_nodes import json_nodes
 from callsmith.grammar.targets.json_objects import Members
-from callsmith.grammar.values import Rules
 
 ROOT = "root"
 _AT_ONCE = 500  # llama.cpp takes no more than 2000 repetitions, and forgets an upper bound beyond that
@@ -111,13 +107,13 @@ class _Lowering:
             tree = parse(node.regex)
             if not loops_on_nothing(tree):
                 return node
-            return compiled(tree).rules(self.rules)
+            return automaton_rules(compiled(tree), self.rules)
         except (Irregular, TooLarge) as error:
             raise UsageError(f"the expression {node.regex!r} cannot be written as GBNF: {error}") from None
 
     def text(self, node: Until | Free) -> Node:
         if isinstance(node, Free):
-            return _without(node.stops).rules(self.rules) if node.stops else Pattern(unparse(ANYTHING))
+            return automaton_rules(_without(node.stops), self.rules) if node.stops else Pattern(unparse(ANYTHING))
         special = next((text for text in self.specials if text in node.close), None)
         if special is not None:
             made = _without((node.close, *node.without))
@@ -126,7 +122,7 @@ class _Lowering:
             made = made & _without(node.without) if node.without else made
         if node.unlike:
             made -= compiled(Cat((Repeat(Set(_WHITE)), Set(chars(node.unlike)), ANYTHING)))
-        body = made.rules(self.rules)
+        body = automaton_rules(made, self.rules)
         return body if special is None else Seq((body, Lit(node.close)))
 
 

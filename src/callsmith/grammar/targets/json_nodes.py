@@ -14,14 +14,13 @@ from callsmith.core.errors import UnsupportedSchema
 from callsmith.core.values import Json
 from callsmith.grammar.nodes import Alt, JsonValue, Many, Node, Pattern, Ref, Seq
 from callsmith.grammar.patterns.automaton import STATES, Automaton, TooLarge, compiled
+from callsmith.grammar.patterns.character_sets import ALL, Ranges
 from callsmith.grammar.patterns.regex import (
-    ALL,
     ANY,
     ANYTHING,
     Cat,
     Irregular,
     Or,
-    Ranges,
     Regex,
     Repeat,
     literal,
@@ -33,11 +32,14 @@ from callsmith.grammar.patterns.regex import (
     whole,
 )
 from callsmith.grammar.patterns.string_formats import FORMATS
+from callsmith.grammar.rules import Rules
+from callsmith.grammar.schema.keywords import OF_NUMBERS
 from callsmith.grammar.schema.normal_form import Simple, resolved
-from callsmith.grammar.schema.normalize import OF_NUMBERS, simplified, unenforced
+from callsmith.grammar.schema.normalize import simplified, unenforced
+from callsmith.grammar.targets.automaton_rules import automaton_rules
 from callsmith.grammar.targets.json_objects import Members, other_keys
 from callsmith.grammar.targets.json_text import Bound, escaped, multiples, number_in, number_literal, quoted_literal
-from callsmith.grammar.values import Rules, items
+from callsmith.grammar.values import items
 
 _KINDS = ("object", "array", "string", "number", "integer", "boolean", "null")
 
@@ -122,7 +124,7 @@ class _Compiler:
             return Pattern(unparse(made))
         if made.empty:
             return self.rules.never(simple.path, "minimum", "no number lies between it and the maximum")
-        return made.rules(self.rules)
+        return automaton_rules(made, self.rules)
 
     def _literal(self, value: Json) -> Node:
         """One value, as it may be written: an integer only as one."""
@@ -187,7 +189,7 @@ class _Compiler:
             return self._roughly(trees, least, most, simple)
         if made.empty:
             return self.rules.never(simple.path, "pattern", "no text matches it together with the rest")
-        return made.rules(self.rules, self._char)
+        return automaton_rules(made, self.rules, self._char)
 
     def _roughly(self, trees: list[Regex], least: int, most: int | None, simple: Simple) -> Node:
         """Where all of it together would be too large: the first expression, or the length alone."""
@@ -218,7 +220,7 @@ class _Compiler:
             name: Seq((self._key(name), self.node(one))) for name, one in simple.get("properties", {}).items() if one is not False
         }
         others = [
-            Seq((_text('"'), keys.rules(self.rules, self._char), _text(f'"{self.colon}'), self.node(one)))
+            Seq((_text('"'), automaton_rules(keys, self.rules, self._char), _text(f'"{self.colon}'), self.node(one)))
             for keys, one in other_keys(simple, self.rules)
         ]
         return Seq((_text("{"), Members(members, others, _text(self.comma), self.rules).node(simple), _text("}")))

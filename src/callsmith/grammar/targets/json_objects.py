@@ -7,8 +7,9 @@ from callsmith.core.errors import UnsupportedSchema
 from callsmith.grammar.nodes import Alt, Node, Ref, Seq
 from callsmith.grammar.patterns.automaton import Automaton, TooLarge, compiled
 from callsmith.grammar.patterns.regex import ANYTHING, Irregular, Or, literal, parse, whole
+from callsmith.grammar.rules import Rules
 from callsmith.grammar.schema.normal_form import Simple
-from callsmith.grammar.values import NOTHING, Rules
+from callsmith.grammar.values import NOTHING
 
 ANY_ORDER = 4  # so many properties may stand in any order: their number of rules doubles with each
 _STATES = 400

@@ -10,7 +10,8 @@ from decimal import Decimal
 from functools import cache
 
 from callsmith.grammar.patterns.automaton import Automaton, compiled
-from callsmith.grammar.patterns.regex import ALL, Cat, Or, Ranges, Regex, Set, chars, complement, literal, overlap, parse, unparse
+from callsmith.grammar.patterns.character_sets import ALL, Ranges, chars, complement, overlap
+from callsmith.grammar.patterns.regex import Cat, Or, Regex, Set, literal, parse, unparse
 
 _RAW = complement(((0, 0x1F), (0x22, 0x22), (0x5C, 0x5C), (0xD800, 0xDFFF)))
 _CONTROLS = ((0, 0x1F),)

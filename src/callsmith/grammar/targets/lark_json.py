@@ -10,7 +10,8 @@ from collections.abc import Iterable, Mapping
 from typing import Any, cast
 
 from callsmith.core.values import Schema
-from callsmith.grammar.patterns.regex import LAST, Irregular, Ranges, Set, chars, overlap, parse
+from callsmith.grammar.patterns.character_sets import LAST, Ranges, chars, overlap
+from callsmith.grammar.patterns.regex import Irregular, Set, parse
 from callsmith.grammar.patterns.string_formats import FORMATS
 from callsmith.grammar.schema.normal_form import Simple
 

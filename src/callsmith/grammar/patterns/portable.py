@@ -1,0 +1,86 @@
+"""A pattern of JSON Schema, rewritten into the syntax that every grammar engine reads the same way."""
+
+import re
+
+_TOKEN = re.compile(
+    r"""
+    (?P<class>\[\^?(?:\\.|[^\]\\])+\])
+    | (?P<group>\((?:\?:|\?<\w+>|\?P<\w+>)?(?![?*+])) | (?P<close>\))
+    | (?P<counted>\{\d{1,5}(?:,\d{0,5})?\}\??) | (?P<repeat>[*+?]\??)
+    | (?P<escape>\\(?:u[0-9a-fA-F]{4}|u\{[0-9a-fA-F]{1,6}\}|x[0-9a-fA-F]{2}|[pP]\{\w+(?:=\w+)?\}|[dDwWsStnrfv0]|[^\w\s]|\ ))
+    | (?P<dot>\.) | (?P<other>[^\\\[\](){}*+?.])
+    """,
+    re.VERBOSE | re.DOTALL,
+)
+_IN_CLASS = re.compile(r"\\(?:u[0-9a-fA-F]{4}|x[0-9a-fA-F]{2}|[dDwWsStnrfv0]|[^\w\s]|b)|[^\\]", re.DOTALL)
+_SPACES = r"\t\n\x0B\x0C\r \u00a0\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u3000\ufeff"
+_MEANS = {
+    "\\d": "[0-9]", "\\D": "[^0-9]", "\\w": "[a-zA-Z0-9_]", "\\W": "[^a-zA-Z0-9_]", "\\s": f"[{_SPACES}]", "\\S": f"[^{_SPACES}]",
+    "\\v": r"\x0B", "\\f": r"\x0C", "\\0": r"\x00", "\\/": "/",
+}  # fmt: skip
+_IN_CLASS_MEANS = {"\\d": "0-9", "\\w": "a-zA-Z0-9_", "\\s": _SPACES, "\\b": r"\x08", "[": r"\[", "&": r"\&", "~": r"\~"}
+
+
+def portable(pattern: str) -> str | None:
+    """A pattern of JSON Schema in the words every engine takes the same; None where it needs more (looking around, and back)."""
+    out: list[str] = []
+    at = depth = 0
+    repeatable = False
+    while at < len(pattern):
+        found = _TOKEN.match(pattern, at)
+        if found is None:
+            return None
+        at, text, kind = found.end(), found[0], found.lastgroup
+        if kind in ("counted", "repeat") and not repeatable:
+            return None
+        depth += (kind == "group") - (kind == "close")
+        if depth < 0:
+            return None
+        repeatable = kind not in ("counted", "repeat", "group") and text not in ("^", "$", "|")
+        spelled = _spelled(kind, text)
+        if spelled is None:
+            return None
+        out.append(spelled)
+    return "".join(out) if depth == 0 else None
+
+
+def _spelled(kind: str | None, text: str) -> str | None:
+    match kind:
+        case "class":
+            return _class(text)
+        case "group":
+            return "("
+        case "dot":
+            return r"[^\n\r\u2028\u2029]"
+        case "counted":
+            least, _, most = text.strip("{}?").partition(",")
+            return None if most and int(most) < int(least) else text.rstrip("?")
+        case "repeat":
+            return text[0]
+        case "escape":
+            return _MEANS.get(text, text)
+        case _:
+            return text
+
+
+def _class(text: str) -> str | None:
+    negated = text.startswith("[^")
+    body = text[2 if negated else 1 : -1]
+    out: list[str] = []
+    at = 0
+    while at < len(body):
+        found = _IN_CLASS.match(body, at)
+        if found is None:
+            return None
+        at, one = found.end(), found[0]
+        if one in ("\\D", "\\W", "\\S") or (one == "-" and out and out[-1] in ("0-9", "a-zA-Z0-9_", _SPACES)):
+            one = "\\-" if one == "-" else one
+            if one != "\\-":
+                return text if body in ("\\s\\S", "\\S\\s", "\\d\\D", "\\w\\W") else None
+        out.append(_IN_CLASS_MEANS.get(one, _MEANS.get(one, one)))
+    made = f"[{'^' if negated else ''}{''.join(out)}]"
+    try:
+        re.compile(made)
+    except re.error:
+        return None
+    return made
