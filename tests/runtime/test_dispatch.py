@@ -2,8 +2,8 @@
 
 import pytest
 
-from callsmith.core.approval import Policy, Rule
-from callsmith.core.errors import ConfirmationRequired, LimitReached
+from callsmith.core.approval import ConfirmationRequired, Policy, Rule
+from callsmith.core.errors import LimitReached
 from callsmith.core.ports import Context
 from callsmith.core.values import Call, Result
 from callsmith.runtime.dispatch import Dispatcher

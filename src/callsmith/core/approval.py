@@ -9,6 +9,8 @@ from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from typing import Literal, TypeAlias
 
+from callsmith.core.errors import CallsmithError
+from callsmith.core.events import ConfirmationNeeded
 from callsmith.core.values import Call, Json, Tool
 
 Verdict: TypeAlias = Literal["auto", "ask", "deny"]  # in the order of strictness
@@ -99,3 +101,11 @@ class Policy:
         if tool.side_effects:
             return Judgement(self.side_effects, f"{tool.name} has side effects")
         return Judgement(self.otherwise, "every call is asked about")
+
+
+class ConfirmationRequired(CallsmithError):
+    """A call that may not run before a person has approved it; it has not run."""
+
+    def __init__(self, needed: ConfirmationNeeded) -> None:
+        super().__init__(f"requires_confirmation: {needed.reason or needed.call.name}")
+        self.needed = needed

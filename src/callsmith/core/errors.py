@@ -11,17 +11,13 @@
     │   └─ Rejected              .status   the upstream said no
     ├─ LimitReached            .limit
     │   └─ QueueFull             .seconds   it may work later
-    └─ ConfirmationRequired    .needed   a call has to be confirmed first
+    └─ ConfirmationRequired    .needed   a call has to be confirmed first (in core/approval.py)
 
 A *model* never sees these: it gets `Result(ok=False, code=...)`.
 """
 
 from collections.abc import Iterable
 from difflib import get_close_matches
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from callsmith.core.events import ConfirmationNeeded
 
 
 class CallsmithError(Exception):
@@ -106,11 +102,3 @@ class QueueFull(LimitReached):
     def __init__(self, most: int, seconds: float = 1.0) -> None:
         super().__init__("queue_full", f"{most} answers are being given or waited for; try again later")
         self.seconds = seconds
-
-
-class ConfirmationRequired(CallsmithError):
-    """A call that may not run before a person has said yes; it has not run."""
-
-    def __init__(self, needed: "ConfirmationNeeded") -> None:
-        super().__init__(f"requires_confirmation: {needed.reason or needed.call.name}")
-        self.needed = needed

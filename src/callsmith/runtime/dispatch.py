@@ -11,9 +11,8 @@ except ConfirmationRequired as asked:
 from collections.abc import Mapping
 from dataclasses import replace
 
-from callsmith.core.approval import Approved
+from callsmith.core.approval import Approved, ConfirmationRequired
 from callsmith.core.closing import closing
-from callsmith.core.errors import ConfirmationRequired
 from callsmith.core.ports import Context, Toolset
 from callsmith.core.values import Call, Json, Result, Tool
 from callsmith.runtime.execute import STANDARD_LIMITS, Limits, Round
