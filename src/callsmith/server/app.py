@@ -11,6 +11,7 @@ from starlette.requests import ClientDisconnect
 
 from callsmith.core.errors import CallsmithError, UsageError
 from callsmith.core.ports import Model, Toolset
+from callsmith.server.http.dialects import Dialect
 from callsmith.server.http.errors import on_error, on_gone, on_http_error
 from callsmith.server.http.keys import KeyMiddleware
 from callsmith.server.http.request_context import HEADER, RequestContextMiddleware
@@ -39,7 +40,7 @@ def create_app(
         raise UsageError("a server needs at least one model")
     own = own_tools(tools, settings.llm, mcp)
     service = Service(models, own, settings, store=store or SqliteStore(), mcp=mcp)
-    return Starlette(
+    app = Starlette(
         routes=[route for module in route_modules() for route in module.routes(service)],
         exception_handlers={
             CallsmithError: on_error,
@@ -49,6 +50,8 @@ def create_app(
         middleware=_around(settings),
         lifespan=None if mcp is None else lambda _: _alive(mcp),
     )
+    app.state.dialects = [found for module in route_modules() if isinstance(found := vars(module).get("DIALECT"), Dialect)]
+    return app
 
 
 @asynccontextmanager

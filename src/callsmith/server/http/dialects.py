@@ -1,12 +1,14 @@
-"""Which API dialect a request speaks. A dialect is found by listing `server/routes`: see `DIALECT` in its modules."""
+"""Which API dialect a request speaks.
 
-from collections.abc import Callable, Iterable
+A dialect is found by listing `server/routes`: see `DIALECT` in its modules. The application has them in `app.state.dialects`.
+"""
+
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from starlette.requests import Request
 
 from callsmith.core.values import Json
-from callsmith.server.routes import route_modules
 from callsmith.wire.openai import common as openai
 from callsmith.wire.openai.common import Failure
 
@@ -36,7 +38,7 @@ DEFAULT = Dialect(openai.write_error, openai.write_failure)  # also where there 
 
 def dialect_of(request: Request) -> Dialect:
     """The dialect of a request: by its path, or else by a header; otherwise OpenAI's."""
-    known = [found for module in route_modules() if isinstance(found := vars(module).get("DIALECT"), Dialect)]
+    known: Sequence[Dialect] = request.app.state.dialects if "app" in request.scope else ()
     by_path = (one for one in known if one.owns(request.url.path))
     by_header = (one for one in known if any(header in request.headers for header in one.headers))
     return next(by_path, None) or next(by_header, DEFAULT)

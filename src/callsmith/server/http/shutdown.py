@@ -41,8 +41,9 @@ class Draining:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
+        scope = {**scope, LEAVING: self._leaving}
         exchange = _Exchange(scope, receive, send, self._stop)
-        await self._app({**scope, LEAVING: self._leaving}, exchange.receive, exchange.send)
+        await self._app(scope, exchange.receive, exchange.send)
         await exchange.finish()
 
 
