@@ -1,13 +1,16 @@
-"""Imports point inward, and codecs are pure: the table of docs/design.md, held against every module.
+"""Imports point inward and go round in no circle, codecs are pure, modules and folders stay small.
 
-Every import counts, also one inside a function or under TYPE_CHECKING. The last tests plant violations and see them reported.
+The table is that of docs/design.md. Every import counts, also one inside a function or under TYPE_CHECKING. For each rule there
+is a test that plants a violation and sees it reported.
 """
 
 import ast
 import sys
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from pathlib import Path
+from itertools import takewhile
+from pathlib import Path, PurePosixPath
 from textwrap import dedent
 
 import pytest
@@ -71,12 +74,13 @@ def violations(root: Path) -> list[str]:
         if package not in RULES:
             found.append(f"{place}: {package} is not in the table")
             continue
-        found += [f"{place}:{line}: {what}" for line, what in _complaints(tree, package, place, RULES[package])]
+        found += [f"{place}:{line}: {what}" for line, what in _complaints(tree, package, place, root)]
     return found
 
 
-def _complaints(tree: ast.AST, package: str, place: Path, rule: Rule) -> Iterator[tuple[int, str]]:
-    for line, module in _imports(tree, place):
+def _complaints(tree: ast.AST, package: str, place: Path, root: Path) -> Iterator[tuple[int, str]]:
+    rule = RULES[package]
+    for line, module in _imports(tree, place, root):
         top, _, rest = module.partition(".")
         inner = rest.partition(".")[0]
         if top == "callsmith":
@@ -97,8 +101,8 @@ def _complaints(tree: ast.AST, package: str, place: Path, rule: Rule) -> Iterato
                 yield node.lineno, f"{package} is pure and may not ask for the time"
 
 
-def _imports(tree: ast.AST, place: Path) -> Iterator[tuple[int, str]]:
-    """Every import with its line; relative ones made absolute, and names that may be modules followed."""
+def _imports(tree: ast.AST, place: Path, root: Path) -> Iterator[tuple[int, str]]:
+    """Every import with its line; relative ones made absolute, and a name that is a module of the package given as that."""
     parents = ("callsmith", *place.parts[:-1])
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
@@ -106,23 +110,113 @@ def _imports(tree: ast.AST, place: Path) -> Iterator[tuple[int, str]]:
         elif isinstance(node, ast.ImportFrom):
             base = ".".join(parents[: len(parents) + 1 - node.level]) if node.level else ""
             module = ".".join(filter(None, (base, node.module)))
-            if module == "callsmith":
-                yield from ((node.lineno, f"{module}.{alias.name}") for alias in node.names)
-            else:
-                yield node.lineno, module
+            names = [alias.name for alias in node.names]
+            found = [f"{module}.{name}" if module == "callsmith" or _is_module(module, name, root) else module for name in names]
+            yield from ((node.lineno, one) for one in dict.fromkeys(found))
+
+
+def _is_module(package: str, name: str, root: Path) -> bool:
+    """Whether a name imported from one of our packages is a module or a package in it."""
+    top, *names = package.split(".")
+    path = root.joinpath(*names, name)
+    return top == "callsmith" and (path.is_dir() or path.with_suffix(".py").is_file())
+
+
+# --- import cycles ------------------------------------------------------------------------------------------------------------
+
+Imports = dict[str, set[str]]  # of one package: a sub-folder or module in it → those beside it that it imports
+
+
+def cycles(root: Path) -> list[str]:
+    """The import cycles inside each package under this one, at every level of nesting.
+
+    What counts within a package are its sub-folders and the modules directly in it, its `__init__` among them. An `__init__` that
+    re-exports from its own modules is no cycle, as long as none of them imports the `__init__`.
+    """
+    packages: dict[str, Imports] = {}
+    for path in sorted(root.rglob("*.py")):
+        place = path.relative_to(root)
+        importer = place.with_suffix("").parts
+        for imported in _imported_modules(ast.parse(path.read_text("utf-8")), place, root):
+            shared = len(list(takewhile(lambda pair: pair[0] == pair[1], zip(importer, imported, strict=False))))
+            if shared < len(importer) and shared < len(imported):
+                imports = packages.setdefault("/".join(importer[:shared]) or ".", {})
+                imports.setdefault(importer[shared], set()).add(imported[shared])
+    return [f"{package}: {cycle}" for package, imports in sorted(packages.items()) for cycle in _cycles(imports)]
+
+
+def _imported_modules(tree: ast.AST, place: Path, root: Path) -> Iterator[tuple[str, ...]]:
+    """Every module of ours that is imported, by its place below `root`; a package stands for its `__init__`."""
+    for _, module in _imports(tree, place, root):
+        top, *names = module.split(".")
+        if top == "callsmith":
+            yield (*names, "__init__") if root.joinpath(*names).is_dir() else tuple(names)
+
+
+def _cycles(imports: Imports) -> Iterator[str]:
+    """Each cycle once, from the name in it that sorts first."""
+    reached = {name: _reachable(imports, name) for name in imports}
+    found: set[str] = set()
+    for name in sorted(imports):
+        if name in reached[name] and name not in found:
+            cycle = sorted(other for other in reached[name] if name in reached.get(other, ()))
+            found.update(cycle)
+            yield " <-> ".join(cycle)
+
+
+def _reachable(imports: Imports, name: str) -> set[str]:
+    found: set[str] = set()
+    waiting = [name]
+    while waiting:
+        more = imports.get(waiting.pop(), set()) - found
+        found |= more
+        waiting += more
+    return found
+
+
+# --- sizes --------------------------------------------------------------------------------------------------------------------
+
+MOST_LINES = 400
+MOST_FILES = 13
+# A family is one file, and there are as many files as families.
+LARGE_FOLDERS = frozenset({"formats/families"})
+LONG_MODULES = frozenset({"formats/toml.py"})  # to be split
+
+
+def sizes(root: Path) -> list[str]:
+    """The modules with too many lines, and the folders with too many modules."""
+    modules = {path.relative_to(root).as_posix(): len(path.read_text("utf-8").splitlines()) for path in root.rglob("*.py")}
+    folders = Counter(PurePosixPath(module).parent.as_posix() for module in modules)
+    long = [f"{module}: {n} lines" for module, n in modules.items() if n > MOST_LINES and module not in LONG_MODULES]
+    large = [f"{folder}: {n} modules" for folder, n in folders.items() if n > MOST_FILES and folder not in LARGE_FOLDERS]
+    return sorted(long + large)
+
+
+# --- tests --------------------------------------------------------------------------------------------------------------------
 
 
 @pytest.fixture
-def planted(tmp_path: Path):
-    """A package with one module of our choosing."""
+def plant(tmp_path: Path):
+    """Writes modules into a package of its own, and returns its folder."""
 
-    def plant(place: str, source: str) -> list[str]:
-        path = tmp_path / place
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(dedent(source), "utf-8")
-        return violations(tmp_path)
+    def write(sources: Mapping[str, str]) -> Path:
+        for place, source in sources.items():
+            path = tmp_path / place
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(dedent(source), "utf-8")
+        return tmp_path
 
-    return plant
+    return write
+
+
+@pytest.fixture
+def planted(plant):
+    """What is wrong with a package of one module of our choosing."""
+
+    def report(place: str, source: str) -> list[str]:
+        return violations(plant({place: source}))
+
+    return report
 
 
 def test_every_module_keeps_to_its_ring():
@@ -187,3 +281,72 @@ def test_what_the_table_allows_is_not_reported(planted):
         from jinja2 import nodes
     """
     assert planted("formats/read.py", allowed) == []
+
+
+def test_no_package_has_an_import_cycle_in_it():
+    assert cycles(ROOT) == []
+
+
+@pytest.mark.parametrize(
+    ("sources", "cycle"),
+    [
+        (
+            {"core/a.py": "from callsmith.core.b import x", "core/b.py": "from callsmith.core.a import y"},
+            "core: a <-> b",
+        ),
+        (
+            {"core/a.py": "def later():\n    from .b import x", "core/b.py": "if TYPE_CHECKING:\n    from . import a"},
+            "core: a <-> b",
+        ),
+        (
+            {
+                "wire/openai/chat.py": "from callsmith.wire.fields import x",
+                "wire/fields.py": "from callsmith.wire.sse import x",
+                "wire/sse.py": "import callsmith.wire.openai.items",
+            },
+            "wire: fields <-> openai <-> sse",
+        ),
+        (
+            {
+                "formats/reader/__init__.py": "from callsmith.formats.reader.turn import x",
+                "formats/reader/turn.py": "from callsmith.formats.reader import x",
+            },
+            "formats/reader: __init__ <-> turn",
+        ),
+        (
+            {
+                "server/routes/responses/a.py": "from callsmith.server.routes.responses.b import x",
+                "server/routes/responses/b.py": "from ..responses import a",
+            },
+            "server/routes/responses: a <-> b",
+        ),
+        (
+            {"bus/local.py": "from callsmith.tools.wrap import x", "tools/wrap/__init__.py": "import callsmith.bus.nats"},
+            ".: bus <-> tools",
+        ),
+    ],
+)
+def test_a_planted_import_cycle_is_reported(plant, sources: dict[str, str], cycle: str):
+    assert cycles(plant(sources)) == [cycle]
+
+
+def test_a_package_that_re_exports_its_own_modules_is_no_cycle(plant):
+    sources = {
+        "tools/wrap/__init__.py": "from callsmith.tools.wrap.caching import x\nfrom callsmith.tools.wrap.naming import y",
+        "tools/wrap/caching.py": "from callsmith.tools.wrap.naming import y\nfrom callsmith.tools.define import z",
+        "tools/wrap/naming.py": "",
+        "tools/define.py": "",
+        "tools/functions.py": "from callsmith.tools.wrap import x",
+    }
+    assert cycles(plant(sources)) == []
+
+
+def test_modules_and_folders_stay_small():
+    assert sizes(ROOT) == []
+
+
+def test_a_long_module_and_a_large_folder_are_reported(plant):
+    sources = {f"wire/openai/m{number}.py": "" for number in range(MOST_FILES + 1)}
+    sources |= {f"wire/m{number}.py": "" for number in range(MOST_FILES)}
+    sources |= {"core/values.py": "x = 1\n" * (MOST_LINES + 1), "core/events.py": "x = 1\n" * MOST_LINES}
+    assert sizes(plant(sources)) == ["core/values.py: 401 lines", "wire/openai: 14 modules"]

@@ -2,7 +2,7 @@
 
 import sys
 from collections.abc import AsyncIterator, Iterator
-from contextlib import ExitStack, suppress
+from contextlib import suppress
 from dataclasses import dataclass, field
 from importlib import import_module
 from pathlib import Path
@@ -103,20 +103,21 @@ def chat(
     ensure(spec)
     opened = open_model(spec, Options(named_format(format, format_file), chat_template, context, threads, policy))
     console = Console(highlight=False)
-    approver = Approver(console, yes)
-    answering = Answering(approver.answer, opened)
-    with asyncio.Runner() as runner, ExitStack() as stack:
-        stack.callback(lambda: runner.run(opened.close()))
-        host = stack.enter_context(opened_host(asked, answering, runner))
-        offered = Merged(("functions", toolset), ("mcp", Confirmed(host, host.policy))) if asked else toolset
-        shown = lazily(opened, offered, Costs(), tools_budget, guards=() if no_guards else None)
-        opening = Opening(*runner.run(shown), settings, save, recorder, alias_of(spec))
-        talk = Talk(opening, console, approver, runner)
-        talk.take_up()
-        if prompt is not None:
-            talk.say(sys.stdin.read() if prompt == "-" else prompt)
-        else:
-            _converse(talk, spec)
+    try:
+        approver = Approver(console, yes)
+        answering = Answering(approver.answer, opened)
+        with asyncio.Runner() as runner, opened_host(asked, answering, runner) as host:
+            offered = Merged(("functions", toolset), ("mcp", Confirmed(host, host.policy))) if asked else toolset
+            shown = lazily(opened, offered, Costs(), tools_budget, guards=() if no_guards else None)
+            opening = Opening(*runner.run(shown), settings, save, recorder, alias_of(spec))
+            talk = Talk(opening, console, approver, runner)
+            talk.take_up()
+            if prompt is not None:
+                talk.say(sys.stdin.read() if prompt == "-" else prompt)
+            else:
+                _converse(talk, spec)
+    finally:
+        opened.engine.close()
 
 
 @dataclass(frozen=True, slots=True)

@@ -33,7 +33,7 @@ from callsmith.cli.inputs.options import (
 from callsmith.core.errors import Unavailable, UsageError
 
 if TYPE_CHECKING:
-    from callsmith.core.ports import ModelInfo, OpenedModel
+    from callsmith.models.local import LocalModel
     from callsmith.server.http.shutdown import Draining
     from callsmith.server.settings import Effective, Settings
 
@@ -153,7 +153,6 @@ def load_settings(config: Path | None, flags: dict[str, tuple[str, Any]], more: 
 
 
 def _serve(settings: "Settings") -> None:
-    import asyncio
     from contextlib import closing
     from dataclasses import replace
 
@@ -181,17 +180,17 @@ def _serve(settings: "Settings") -> None:
         served = opened(spec, settings)
         try:
             alias = llm.name or alias_of(spec)
-            banner = _banner(url_of(settings.host, listener.getsockname()[1]), alias, served.info)
+            banner = _banner(url_of(settings.host, listener.getsockname()[1]), alias, served)
             with closing(SqliteStore(settings.store or ":memory:")) as store:
                 answering = Answering(Elicitations(store, settings.approval_seconds).ask, served)
                 host = host_of(asked, answering, mcp.tool_refresh_seconds) if asked else None
                 app = create_app({alias: served}, tools=toolset, settings=settings, store=store, mcp=host)
                 _run(Draining(app), listener, banner, settings)
         finally:
-            asyncio.run(served.close())
+            served.engine.close()
 
 
-def opened(spec: str, settings: "Settings") -> "OpenedModel":
+def opened(spec: str, settings: "Settings") -> "LocalModel":
     """The model as the settings want it."""
     from callsmith.models import Options, open_model
 
@@ -278,9 +277,9 @@ def url_of(host: str, port: int) -> str:
     return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
 
 
-def _banner(url: str, name: str, info: "ModelInfo") -> str:
-    what = info.description or info.name
-    known = f"{name} ({what}; format {info.format})" if what else f"{name} (format {info.format})"
+def _banner(url: str, name: str, served: "LocalModel") -> str:
+    what = getattr(served.engine, "description", "") or getattr(served.engine, "name", "")
+    known = f"{name} ({what}; format {served.format.name})" if what else f"{name} (format {served.format.name})"
     return f"Serving {known} at {url}/v1. Ctrl-C ends it. Try:\n\n{EXAMPLE.format(url=url, name=name)}"
 
 
