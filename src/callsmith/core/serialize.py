@@ -1,32 +1,41 @@
-"""Values as plain JSON documents, to be stored and read back: a saved conversation, and everything it is made of.
+"""The serializer of everything that is stored: frozen dataclasses to plain JSON and back, by the types of their fields.
 
-    document = write_conversation(saved)     # {"version": 1, "id": "…", "messages": [{"role": "user", "content": "Hi"}], …}
-    saved == read_conversation(document)
+    dump(Message.user("Hi"))                            # {"role": "user", "content": "Hi"}
+    load(Message, {"role": "user", "content": "Hi"})    # Message("user", "Hi")
 
-Fields that have their standard value are left out. Reading is strict: an unknown field, a wrong type or another version is a
-`UsageError` that names the place (`messages.3.calls.0.name: …`). The parts have codecs of their own: `MESSAGE.write(message)`.
+    codec = DocumentCodec(Saved, version=1)             # a document that is stored on its own has a version
+    codec.read(codec.write(saved)) == saved
+
+Fields that have their default value are left out. Reading is strict: an unknown field, a wrong type or an unknown version is a
+`UsageError` that names the place (`messages.3.calls.0.name: …`). Field types may be str, int, float, bool, Any (any JSON value),
+Literal, tuple[X, ...], frozenset[str], Mapping[str, X], X | None, other dataclasses, and unions of dataclasses that have a tag.
+JSON values pass through untouched: NaN, half a surrogate pair and integers of any size come back as they were. That is why this
+is not pydantic, which turns NaN into null and merges keys that are not valid UTF-8.
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import MISSING, dataclass, field, fields
-from typing import Any, Generic, TypeVar, cast
+from dataclasses import MISSING, dataclass, field, fields, is_dataclass
+from functools import cache
+from types import NoneType, UnionType
+from typing import Any, Generic, Literal, NoReturn, TypeVar, Union, cast, get_args, get_origin, get_type_hints
 
 from callsmith.core.approval import Approved, Decision, Denied
 from callsmith.core.errors import UsageError
 from callsmith.core.events import ConfirmationNeeded
-from callsmith.core.values import Call, Json, Message, Result, Tool, Usage
-
-VERSION = 1
+from callsmith.core.values import Json, Message
 
 T = TypeVar("T")
+
+# Classes of a union are told apart by a tag: the name of a field that the document has in addition, and its value.
+_TAGS: Mapping[type, tuple[str, str]] = {Approved: ("decision", "approved"), Denied: ("decision", "denied")}
 
 
 @dataclass(frozen=True, slots=True)
 class Saved:
     """A conversation between two steps.
 
-    `pending` are the calls that wait for a person's word and `decisions` the words given, by call id, for calls that have not run
-    yet. `started` are calls that must not run twice and had begun when this was written.
+    `pending` are the calls that wait for a person's decision and `decisions` the decisions made, by call id, on calls that have
+    not run yet. `started` are calls that must not run twice and had begun when this was written.
     """
 
     id: str
@@ -39,177 +48,286 @@ class Saved:
     started: frozenset[str] = frozenset()
 
 
+def dump(value: object) -> dict[str, Json]:
+    """The JSON object of a dataclass value."""
+    try:
+        return _codec(type(value), False).write(value)
+    except _Mistake as mistake:
+        raise mistake.as_error() from mistake.__cause__
+
+
+def load(kind: type[T], document: Json, place: str = "", *, ignore_unknown: bool = False) -> T:
+    """The value of a dataclass that `dump` has written. `place` is where the document stands, for error messages.
+
+    `ignore_unknown` passes over fields that the class does not have (those of later versions).
+    """
+    try:
+        return _codec(kind, ignore_unknown).read(document)
+    except _Mistake as mistake:
+        raise mistake.as_error(place) from mistake.__cause__
+
+
 @dataclass(frozen=True, slots=True)
-class Codec(Generic[T]):
-    """A value to JSON and back; `read` is given the place, for its complaints."""
+class DocumentCodec(Generic[T]):
+    """Writes and reads the documents of one class, each with the version of its layout.
 
-    write: Callable[[T], Json]
-    read: Callable[[Json, str], T]
+    `upgrades` turn a document of an older version, by that version, into one of the next; 0 is a document without a version.
+    `outside` are fields that are stored beside the document, its id for instance: `read` is given them again.
+    """
 
+    kind: type[T]
+    version: int = 1
+    upgrades: Mapping[int, Callable[[Json], Json]] = field(default_factory=dict[int, Callable[[Json], Json]])
+    outside: frozenset[str] = frozenset()
 
-def _wrong(place: str, why: str) -> UsageError:
-    return UsageError(f"{place or 'the document'}: {why}", field=place or None)
+    def write(self, value: T) -> dict[str, Json]:
+        """The document of a value."""
+        inside = {name: one for name, one in dump(value).items() if name not in self.outside}
+        return {"version": self.version, **inside}
 
+    def read(self, document: Json, **outside: Json) -> T:
+        """The value of a document, with the fields that are stored beside it."""
+        given = self._upgraded(document)
+        for name in outside.keys() & given.keys():
+            raise _Mistake("no such field is known", name).as_error()
+        return load(self.kind, {**given, **outside})
 
-def _of_type(kind: type[T], words: str) -> Codec[T]:
-    def read(value: Json, place: str) -> T:
-        if not isinstance(value, kind) or (isinstance(value, bool) and kind is not bool):
-            raise _wrong(place, f"expected {words}")
-        return value
-
-    return Codec(lambda value: value, read)
-
-
-def _one_of(*words: str) -> Codec[Any]:
-    def read(value: Json, place: str) -> str:
-        if value not in words:
-            raise _wrong(place, f"expected one of {', '.join(words)}")
-        return value
-
-    return Codec(lambda value: value, read)
-
-
-def _optional(codec: Codec[T]) -> Codec[T | None]:
-    return Codec(
-        lambda value: None if value is None else codec.write(value),
-        lambda value, place: None if value is None else codec.read(value, place),
-    )
-
-
-def _many(codec: Codec[T]) -> Codec[tuple[T, ...]]:
-    def read(value: Json, place: str) -> tuple[T, ...]:
-        if not isinstance(value, list):
-            raise _wrong(place, "expected an array")
-        return tuple(codec.read(one, f"{place}.{index}") for index, one in enumerate(cast("list[Json]", value)))
-
-    return Codec(lambda values: [codec.write(one) for one in values], read)
+    def _upgraded(self, document: Json) -> dict[str, Json]:
+        """The fields of a document as this version has them."""
+        while type(version := _version(document)) is not int or version != self.version:
+            upgrade = self.upgrades.get(version) if type(version) is int else None
+            if upgrade is None and not isinstance(document, dict):
+                raise _Mistake("expected an object").as_error()
+            if upgrade is None:
+                raise _Mistake(f"{version!r} is not known here; this is written as version {self.version}", "version").as_error()
+            try:
+                document = upgrade(document)
+            except (LookupError, TypeError, ValueError, AttributeError) as error:
+                raise _Mistake(f"not a document of version {version}: {error!r}").as_error() from error
+        return {name: one for name, one in document.items() if name != "version"}
 
 
-def _set(codec: Codec[str]) -> Codec[frozenset[str]]:
-    listed = _many(codec)
-    return Codec(lambda values: listed.write(tuple(sorted(values))), lambda value, place: frozenset(listed.read(value, place)))
+def _version(document: Json) -> Json:
+    return cast("dict[str, Json]", document).get("version", 0) if isinstance(document, dict) else 0
 
 
-def _by_name(codec: Codec[T]) -> Codec[Mapping[str, T]]:
-    return Codec(
-        lambda values: {name: codec.write(one) for name, one in values.items()},
-        lambda value, place: {name: codec.read(one, f"{place}.{name}") for name, one in _object(value, place).items()},
-    )
-
-
-def _object(value: Json, place: str) -> dict[str, Json]:
-    if not isinstance(value, dict):
-        raise _wrong(place, "expected an object")
-    return cast("dict[str, Json]", value)
-
-
-def _standard(one: Any) -> Any:
-    return one.default if one.default_factory is MISSING else one.default_factory()
-
-
-def _record(made: type[T], **codecs: Codec[Any]) -> Codec[T]:
-    """A dataclass, field by field."""
-    standard = {one.name: _standard(one) for one in fields(cast(Any, made))}
-
-    def write(value: T) -> Json:
-        present = {name: getattr(value, name) for name in codecs}
-        return {name: codecs[name].write(one) for name, one in present.items() if one != standard[name]}
-
-    def read(value: Json, place: str) -> T:
-        given = _object(value, place)
-        inside = f"{place}." if place else ""
-        for name in given:
-            if name not in codecs:
-                raise _wrong(inside + name, "no such field is known")
-        for name in codecs:
-            if name not in given and standard[name] is MISSING:
-                raise _wrong(inside + name, "is missing")
-        try:
-            return made(**{name: codecs[name].read(one, inside + name) for name, one in given.items()})
-        except UsageError as error:
-            raise error if error.field else _wrong(place, str(error)) from error
-
-    return Codec(write, read)
-
-
-_TEXT = _of_type(str, "a string")
-_FLAG = _of_type(bool, "true or false")
-_COUNT = _of_type(int, "an integer")
-_NUMBER: Codec[Any] = _of_type(cast("type[float]", (int, float)), "a number")
-_ANY: Codec[Json] = Codec(lambda value: value, lambda value, _: value)
-_OBJECT: Codec[Mapping[str, Json]] = Codec(dict, _object)
-
-CALL = _record(Call, name=_TEXT, arguments=_OBJECT, id=_TEXT, text=_TEXT)
-RESULT = _record(Result, call_id=_TEXT, name=_TEXT, content=_ANY, ok=_FLAG, code=_TEXT)
-MESSAGE = _record(
-    Message,
-    role=_one_of("system", "user", "assistant", "tool"),
-    content=_TEXT,
-    reasoning=_TEXT,
-    calls=_many(CALL),
-    call_id=_TEXT,
-    name=_TEXT,
-)
-TOOL = _record(
-    Tool,
-    name=_TEXT,
-    description=_TEXT,
-    parameters=_OBJECT,
-    output=_optional(_OBJECT),
-    strict=_FLAG,
-    side_effects=_FLAG,
-    idempotent=_FLAG,
-    timeout=_optional(_NUMBER),
-    source=_TEXT,
-    original=_TEXT,
-)
-USAGE = _record(Usage, prompt=_COUNT, completion=_COUNT, cached=_COUNT, reasoning=_COUNT)
-CONFIRMATION = _record(ConfirmationNeeded, id=_TEXT, call=CALL, reason=_TEXT, expires=_optional(_NUMBER))
-_APPROVED = _record(Approved, arguments=_optional(_OBJECT), remember=_FLAG)
-_DENIED = _record(Denied, message=_TEXT)
-
-
-def _write_decision(decision: Decision) -> Json:
-    """Which of the two it is stands in a field of its own: an approval without conditions has no other."""
-    if isinstance(decision, Approved):
-        return {"decision": "approved", **_APPROVED.write(decision)}
-    return {"decision": "denied", **_DENIED.write(decision)}
-
-
-def _read_decision(value: Json, place: str) -> Decision:
-    given = dict(_object(value, place))
-    match given.pop("decision", None):
-        case "approved":
-            return _APPROVED.read(given, place)
-        case "denied":
-            return _DENIED.read(given, place)
-        case _:
-            raise _wrong(f"{place}.decision", "expected one of approved, denied")
-
-
-DECISION: Codec[Decision] = Codec(_write_decision, _read_decision)
-_SAVED = _record(
-    Saved,
-    id=_TEXT,
-    messages=_many(MESSAGE),
-    subject=_TEXT,
-    instructions=_TEXT,
-    pending=_many(CONFIRMATION),
-    decisions=_by_name(DECISION),
-    granted=_set(_TEXT),
-    started=_set(_TEXT),
-)
+_CONVERSATION = DocumentCodec(Saved)
 
 
 def write_conversation(saved: Saved) -> dict[str, Json]:
-    """The document of a conversation, with its version."""
-    return {"version": VERSION, **_SAVED.write(saved)}
+    """The document of a conversation."""
+    return _CONVERSATION.write(saved)
 
 
 def read_conversation(document: Json) -> Saved:
-    """The conversation a document holds."""
-    given = dict(_object(document, ""))
-    version = given.pop("version", None)
-    if version != VERSION:
-        raise _wrong("version", f"{version!r} is not known here; this is written as version {VERSION}")
-    return _SAVED.read(given, "")
+    """The conversation of a document."""
+    return _CONVERSATION.read(document)
+
+
+class _Mistake(Exception):
+    """What is wrong with a value; on its way out the place is put together from its parts."""
+
+    def __init__(self, why: str, *place: str) -> None:
+        super().__init__(why)
+        self.place = list(place)
+
+    def as_error(self, before: str = "") -> UsageError:
+        place = ".".join([before, *self.place] if before else self.place)
+        return UsageError(f"{place or 'the document'}: {self}", field=place or None)
+
+
+@dataclass(frozen=True, slots=True)
+class _Codec:
+    """How values of one type are written and read."""
+
+    write: Callable[[Any], Json]
+    read: Callable[[Json], Any]
+
+
+def _unchanged(value: Any) -> Any:
+    return value
+
+
+@cache
+def _codec(hint: Any, lenient: bool) -> _Codec:
+    """The codec of a type. `lenient`: unknown fields of dataclasses are passed over."""
+    if hint in _SIMPLE:
+        return _SIMPLE[hint]
+    if isinstance(hint, type) and is_dataclass(hint):
+        return _record(hint, lenient)
+    origin, inner = get_origin(hint), get_args(hint)
+    if origin is Literal:
+        return _literal(inner)
+    if origin is tuple and inner[1:] == (...,):
+        return _array(_codec(inner[0], lenient), tuple)
+    if origin is frozenset:
+        return _array(_codec(inner[0], lenient), frozenset)
+    if origin is Mapping and inner[0] is str:
+        return _mapping(_codec(inner[1], lenient))
+    if origin in (Union, UnionType):
+        return _union([one for one in inner if one is not NoneType], NoneType in inner, lenient)
+    if origin is Callable:
+        return _Codec(_refuse_function, _refuse_function)
+    raise TypeError(f"values of the type {hint} cannot be stored")
+
+
+def _of_type(kinds: tuple[type, ...], expected: str) -> _Codec:
+    def read(value: Json) -> Json:
+        if type(value) not in kinds:  # no isinstance: true and false are no numbers
+            raise _Mistake(f"expected {expected}")
+        return value
+
+    return _Codec(_unchanged, read)
+
+
+_SIMPLE: Mapping[Any, _Codec] = {
+    Any: _Codec(_unchanged, _unchanged),
+    str: _of_type((str,), "a string"),
+    bool: _of_type((bool,), "true or false"),
+    int: _of_type((int,), "an integer"),
+    float: _of_type((int, float), "a number"),
+}
+
+
+def _literal(values: tuple[Any, ...]) -> _Codec:
+    def read(value: Json) -> Json:
+        if value not in values:
+            raise _Mistake(f"expected one of {', '.join(values)}")
+        return value
+
+    return _Codec(_unchanged, read)
+
+
+def _refuse_function(value: Any) -> NoReturn:
+    raise _Mistake("a function cannot be stored")
+
+
+def _array(codec: _Codec, kind: type[tuple[Any, ...]] | type[frozenset[Any]]) -> _Codec:
+    """Tuples in their order; sets sorted, so that equal values give equal documents."""
+
+    def each(convert: Callable[[Any], Any], values: Any) -> list[Any]:
+        converted = list[Any]()
+        try:
+            for one in values:
+                converted.append(convert(one))
+        except _Mistake as mistake:
+            mistake.place.insert(0, str(len(converted)))
+            raise
+        return converted
+
+    def write(values: Any) -> Json:
+        return each(codec.write, values if kind is tuple else sorted(values))
+
+    def read(value: Json) -> Any:
+        if not isinstance(value, list):
+            raise _Mistake("expected an array")
+        return kind(each(codec.read, value))
+
+    return _Codec(write, read)
+
+
+def _mapping(codec: _Codec) -> _Codec:
+    def each(convert: Callable[[Any], Any], values: Mapping[str, Any]) -> dict[str, Any]:
+        if convert is _unchanged:
+            return dict(values)
+        converted, name = dict[str, Any](), ""
+        try:
+            for name, one in values.items():
+                converted[name] = convert(one)
+        except _Mistake as mistake:
+            mistake.place.insert(0, name)
+            raise
+        return converted
+
+    return _Codec(lambda values: each(codec.write, values), lambda value: each(codec.read, _object(value)))
+
+
+def _object(value: Json) -> dict[str, Json]:
+    if not isinstance(value, dict):
+        raise _Mistake("expected an object")
+    return cast("dict[str, Json]", value)
+
+
+def _union(kinds: list[Any], optional: bool, lenient: bool) -> _Codec:
+    """One type or null, some literals, or dataclasses that are told apart by their tags."""
+    if len(kinds) == 1:
+        codec = _codec(kinds[0], lenient)
+    elif all(get_origin(one) is Literal for one in kinds):
+        codec = _literal(tuple(value for one in kinds for value in get_args(one)))
+    else:
+        codec = _tagged({_TAGS[one][1]: _codec(one, lenient) for one in kinds}, *{_TAGS[one][0] for one in kinds})
+    if not optional:
+        return codec
+    return _Codec(
+        lambda value: None if value is None else codec.write(value),
+        lambda value: None if value is None else codec.read(value),
+    )
+
+
+def _tagged(codecs: Mapping[str, _Codec], tag: str) -> _Codec:
+    def write(value: Any) -> Json:
+        return codecs[_TAGS[type(value)][1]].write(value)
+
+    def read(value: Json) -> Any:
+        found = _object(value).get(tag)
+        if not isinstance(found, str) or found not in codecs:
+            raise _Mistake(f"expected one of {', '.join(codecs)}", tag)
+        return codecs[found].read(value)
+
+    return _Codec(write, read)
+
+
+def _record(kind: type, lenient: bool) -> _Codec:
+    """A dataclass, field by field. Their codecs are made for the first value: a class may have fields of its own type."""
+    tag = dict([_TAGS[kind]] if kind in _TAGS else [])
+
+    @cache
+    def parts() -> tuple[list[tuple[str, Any, Callable[[Any], Json]]], dict[str, Callable[[Json], Any]], list[str]]:
+        hints = get_type_hints(kind)
+        defaults = {one.name: one.default if one.default_factory is MISSING else one.default_factory() for one in fields(kind)}
+        codecs = {name: _codec(hints[name], lenient) for name in defaults}
+        return (
+            [(name, defaults[name], codec.write) for name, codec in codecs.items()],
+            {name: codec.read for name, codec in codecs.items()} | dict.fromkeys(tag, _unchanged),
+            [name for name, default in defaults.items() if default is MISSING],
+        )
+
+    def write(value: Any) -> Json:
+        document, name = dict[str, Json](tag), ""
+        try:
+            for name, default, convert in parts()[0]:
+                if (one := getattr(value, name)) != default:
+                    document[name] = one if convert is _unchanged else convert(one)
+        except _Mistake as mistake:
+            mistake.place.insert(0, name)
+            raise
+        return document
+
+    def read(value: Json) -> Any:
+        _, readers, required = parts()
+        document, values, name = _object(value), dict[str, Any](), ""
+        try:
+            for name, one in document.items():
+                if name in readers:
+                    values[name] = readers[name](one)
+                elif not lenient:
+                    raise _Mistake("no such field is known")
+        except _Mistake as mistake:
+            mistake.place.insert(0, name)
+            raise
+        return _built(kind, values, required, tag)
+
+    return _Codec(write, read)
+
+
+def _built(kind: type, values: dict[str, Any], required: list[str], tag: Mapping[str, str]) -> Any:
+    for name in required:
+        if name not in values:
+            raise _Mistake("is missing", name)
+    for name, expected in tag.items():
+        if values.pop(name, None) != expected:
+            raise _Mistake(f"expected {expected}", name)
+    try:
+        return kind(**values)
+    except UsageError as error:
+        raise _Mistake(str(error)) from error

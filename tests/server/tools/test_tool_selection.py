@@ -6,13 +6,13 @@ from typing import Any
 import pytest
 
 from callsmith.core.approval import Policy, Rule
+from callsmith.core.errors import UsageError
+from callsmith.core.serialize import dump, load
 from callsmith.core.values import Call, Message, Request, Tool
 from callsmith.server.service import Service, ToolOptions, ToolSource
 from callsmith.server.settings import Settings
-from callsmith.server.tools.tool_selection import read_wanted, write_wanted
 from callsmith.tools.functions import Functions, tool
 from callsmith.tools.wrap import Confirmed, Merged, Renamed
-from callsmith.wire.fields import Fields
 from tests.server.sourced import Sourced
 from tests.server.told import Told, calls, says
 
@@ -95,7 +95,13 @@ async def test_a_request_cannot_loosen_the_rules():
     assert any(type(event).__name__ == "ConfirmationNeeded" for event in events)
 
 
-def test_what_is_wanted_is_kept_and_read_back():
+def test_a_tool_source_is_read_back_as_it_was_written():
     policy = Policy((Rule("ask", "r*", "mcp:*", True, reason="so"),), "deny", "auto", (Policy(otherwise="ask"),))
-    for wanted in (ToolSource("files"), ToolSource("files", ("a", "b"), policy, True)):
-        assert read_wanted(Fields(json.loads(json.dumps(write_wanted(wanted))))) == wanted
+    for source in (ToolSource("files"), ToolSource("files", ("a", "b"), policy, True)):
+        assert load(ToolSource, json.loads(json.dumps(dump(source)))) == source
+
+
+def test_a_policy_with_a_function_cannot_be_stored():
+    policy = Policy(also=(Policy((Rule("ask"), Rule("deny", when=bool))),))
+    with pytest.raises(UsageError, match=r"policy\.also\.0\.rules\.1\.when: a function cannot be stored"):
+        dump(ToolSource("files", policy=policy))

@@ -13,17 +13,15 @@ from dataclasses import dataclass, replace
 from typing import Literal, TypeAlias, cast
 from uuid import uuid4
 
-import msgspec
-
 from callsmith.core.approval import Approved, Decision
 from callsmith.core.errors import UsageError
 from callsmith.core.events import ConfirmationNeeded
-from callsmith.core.serialize import CALL, DECISION, RESULT, Saved, read_conversation, write_conversation
+from callsmith.core.serialize import DocumentCodec, Saved, dump
 from callsmith.core.values import Call, Json, Message, Request, Result
 from callsmith.runtime.conversation.conversation import expired
+from callsmith.server.approvals.old_documents import upgrade_approval, upgrade_grant, upgrade_paused_run
 from callsmith.server.store import Document, Stale, Store
-from callsmith.server.tools.tool_selection import ToolOptions, read_wanted, write_wanted
-from callsmith.wire.fields import Fields
+from callsmith.server.tools.tool_selection import ToolOptions
 
 LEASE_SECONDS = 10.0  # seconds after which a hold lapses that nobody keeps up
 POLL_SECONDS = 0.1  # seconds between two looks at what is waited for
@@ -90,6 +88,19 @@ class PausedRun:
     def since(self) -> tuple[Message, ...]:
         """What has been said since it first paused."""
         return self.saved.messages[self.began :]
+
+
+@dataclass(frozen=True, slots=True)
+class Grant:
+    """The tools a conversation may call without being asked about again."""
+
+    tools: frozenset[str]
+
+
+_OUTSIDE = frozenset({"id", "version"})  # the store has them beside the document
+APPROVAL_CODEC = DocumentCodec(Approval, upgrades={0: upgrade_approval}, outside=_OUTSIDE)
+PAUSED_RUN_CODEC = DocumentCodec(PausedRun, upgrades={0: upgrade_paused_run}, outside=_OUTSIDE)
+GRANT_CODEC = DocumentCodec(Grant, upgrades={0: upgrade_grant})
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,7 +176,7 @@ class Approvals:
             raise AlreadyAnswered((await self.get(approval.id)).get(approval.id, approval)) from None
 
     async def audit(self, event: str, approval: Approval) -> None:
-        decision = None if approval.decision is None else DECISION.write(approval.decision)
+        decision = None if approval.decision is None else dump(approval.decision)
         await self.store.append(
             {
                 "event": event,
@@ -189,10 +200,10 @@ class Approvals:
     async def granted(self, conversation: str) -> frozenset[str]:
         """The tools a conversation needs no further word for."""
         found = await self.store.get(self._kind(_GRANT), conversation)
-        return frozenset(cast("list[str]", found[conversation].data)) if conversation in found else frozenset()
+        return GRANT_CODEC.read(found[conversation].data).tools if conversation in found else frozenset()
 
     async def grant(self, conversation: str, tools: Iterable[str]) -> None:
-        await self.store.put(Document(self._kind(_GRANT), conversation, sorted(tools)))
+        await self.store.put(Document(self._kind(_GRANT), conversation, GRANT_CODEC.write(Grant(frozenset(tools)))))
 
     @asynccontextmanager
     async def lease(self, run: str) -> AsyncGenerator[bool, None]:
@@ -245,7 +256,7 @@ class Approvals:
 
     def _document(self, one: Approval | PausedRun) -> Document:
         if isinstance(one, Approval):
-            return Document(self._kind(_APPROVAL), one.id, _write_approval(one), one.version)
+            return Document(self._kind(_APPROVAL), one.id, APPROVAL_CODEC.write(one), one.version)
         return Document(self._kind(_PAUSED), one.id, _write_paused(one), one.version)
 
     def _kind(self, name: str) -> str:
@@ -267,79 +278,21 @@ def write_view(approval: Approval) -> dict[str, Json]:
         "expires_at": int(approval.expires),
         "response_id": approval.response or None,
         "asks": approval.asks,
-        "decision": None if approval.decision is None else DECISION.write(approval.decision),
+        "decision": None if approval.decision is None else dump(approval.decision),
         "result": result,
     }
 
 
-def _write_approval(approval: Approval) -> Json:
-    return {
-        "run": approval.run,
-        "call": CALL.write(approval.call),
-        "source": approval.source,
-        "reason": approval.reason,
-        "created": approval.created,
-        "expires": approval.expires,
-        "status": approval.status,
-        "response": approval.response,
-        "decision": None if approval.decision is None else DECISION.write(approval.decision),
-        "result": None if approval.result is None else RESULT.write(approval.result),
-        "touched": approval.changed,
-        "question": approval.question,
-        "asks": approval.asks,
-    }
-
-
 def _read_approval(document: Document) -> Approval:
-    given = cast("dict[str, Json]", document.data)
-    decision, result = given["decision"], given["result"]
-    return Approval(
-        document.id,
-        given["run"],
-        CALL.read(given["call"], "call"),
-        given["source"],
-        given["reason"],
-        given["created"],
-        given["expires"],
-        given["status"],
-        given["response"],
-        None if decision is None else DECISION.read(decision, "decision"),
-        None if result is None else RESULT.read(result, "result"),
-        given["touched"],
-        given["question"],
-        given["asks"],
-        document.version or 0,
-    )
+    return APPROVAL_CODEC.read(document.data, id=document.id, version=document.version or 0)
 
 
 def _write_paused(paused: PausedRun) -> Json:
+    """Its messages are those of the conversation; of the options, what is already answered does not count again later."""
     wish = paused.wish
-    return {
-        "model": paused.model,
-        "request": msgspec.to_builtins(replace(paused.request, messages=())),
-        "wish": {
-            "mode": wish.mode,
-            "session": wish.session,
-            "wanted": [write_wanted(one) for one in wish.sources],
-            "tools": wish.allowed,
-            "response": wish.response_id,
-        },
-        "conversation": write_conversation(paused.saved),
-        "began": paused.began,
-    }
+    options = ToolOptions(wish.mode, wish.session, wish.sources, response_id=wish.response_id, allowed=wish.allowed)
+    return PAUSED_RUN_CODEC.write(replace(paused, request=replace(paused.request, messages=()), wish=options))
 
 
 def _read_paused(document: Document) -> PausedRun:
-    given = cast("dict[str, Json]", document.data)
-    wish = Fields(given["wish"])
-    tools = wish.texts("tools") if wish.get("tools") is not None else None
-    wanted = tuple(read_wanted(one) for one in wish.objects("wanted"))
-    return PausedRun(
-        document.id,
-        given["model"],
-        msgspec.convert(given["request"], Request),
-        ToolOptions(wish.get("mode"), wish.get("session"), wanted, response_id=wish.get("response"), allowed=tools),
-        read_conversation(given["conversation"]),
-        given["began"],
-        document.version or 0,
-    )
+    return PAUSED_RUN_CODEC.read(document.data, id=document.id, version=document.version or 0)

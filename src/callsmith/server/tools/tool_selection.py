@@ -12,10 +12,9 @@ from glob import escape
 
 from callsmith.core.approval import Decision, Policy, Rule
 from callsmith.core.errors import UsageError
-from callsmith.core.values import Json, Message, Tool
+from callsmith.core.values import Message, Tool
 from callsmith.server.settings import EVERYTHING
 from callsmith.wire.extensions import RequestExtensions, ToolMode
-from callsmith.wire.fields import Fields
 from callsmith.wire.mcp_names import bare_name, local_url, mcp_name
 
 MCP = "mcp:"  # before the label of an MCP server, in the source of its tools
@@ -130,32 +129,3 @@ def _only_on(policy: Policy, tool: Tool) -> Policy:
 
 def _is_named(tool: Tool, pattern: str) -> bool:
     return fnmatchcase(tool.name, pattern) or (tool.original != "" and fnmatchcase(tool.original, pattern))
-
-
-def write_wanted(wanted: ToolSource) -> Json:
-    """A wish to be kept. A rule that is a function cannot be."""
-    policy = wanted.policy and _write_policy(wanted.policy)
-    return {"source": wanted.source, "tools": list(wanted.tools), "read_only": wanted.read_only, "policy": policy}
-
-
-def read_wanted(fields: Fields) -> ToolSource:
-    """What `write_wanted` has written."""
-    policy = fields.object("policy")
-    read = None if policy is None else _read_policy(policy)
-    return ToolSource(fields.needed_text("source"), fields.texts("tools"), read, fields.flag("read_only") or False)
-
-
-def _write_policy(policy: Policy) -> Json:
-    if any(rule.when for rule in policy.rules):
-        raise UsageError("a policy with a function in it cannot be kept until a person has answered")
-    rules = [[rule.then, rule.tools, rule.sources, rule.side_effects, rule.reason] for rule in policy.rules]
-    also = [_write_policy(one) for one in policy.also]
-    return {"rules": rules, "side_effects": policy.side_effects, "otherwise": policy.otherwise, "also": also}
-
-
-def _read_policy(fields: Fields) -> Policy:
-    rules = tuple(
-        Rule(then, tools, sources, side_effects, reason=reason)
-        for then, tools, sources, side_effects, reason in fields.array("rules") or ()
-    )
-    return Policy(rules, fields.get("side_effects"), fields.get("otherwise"), tuple(map(_read_policy, fields.objects("also"))))

@@ -1,0 +1,149 @@
+"""Documents of a store: those of today are written as they always will be, and those of earlier releases are still read.
+
+`stored/without_version.json` was written before documents had versions: by kind and id, as the store held them.
+"""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from callsmith.core.approval import Approved, Denied, Policy, Rule
+from callsmith.core.errors import UsageError
+from callsmith.core.events import ConfirmationNeeded
+from callsmith.core.serialize import Saved
+from callsmith.core.values import Call, Choice, Message, Output, Request, Result, Sampling, Tool
+from callsmith.server.approvals.approvals import APPROVAL_CODEC, PAUSED_RUN_CODEC, Approval, Approvals, PausedRun
+from callsmith.server.store import Document, SqliteStore
+from callsmith.server.tools.tool_selection import ToolOptions, ToolSource
+
+FOLDER = Path(__file__).parent / "stored"
+OLD: dict[str, dict[str, Any]] = json.loads((FOLDER / "without_version.json").read_text("utf-8"))
+
+ADD = Call("add", {"a": 1, "b": 2.0}, "c1", '{"a":1,"b":2.0}')
+WIPE = Call("wipe", {"path": "/tmp/é", "deep": {"x": [None, True]}}, "c2")
+CREATED, EXPIRES = 1000.5, 2000000000.0
+APPROVALS = [
+    Approval(
+        "pending", "run_1", WIPE, "mcp:files", "wipe has side effects", CREATED, EXPIRES,
+        response="resp_1", asks={"type": "object"}, version=1,
+    ),
+    Approval(
+        "approved", "run_1", ADD, "", "so", CREATED, EXPIRES, "approved",
+        decision=Approved({"a": 2}, True), changed=1001.25, question="q_1", version=1,
+    ),
+    Approval(
+        "done", "run_1", ADD, "", "so", CREATED, EXPIRES, "done",
+        decision=Approved(), result=Result("c1", "add", {"sum": 3}), changed=1001.25, version=1,
+    ),
+    Approval(
+        "denied", "run_1", ADD, "", "so", CREATED, EXPIRES, "denied",
+        decision=Denied("Never."), result=Result("c1", "add", "no", False, "denied"), version=1,
+    ),
+]  # fmt: skip
+SAVED = Saved(
+    "conv_1",
+    (
+        Message.system("Be brief."),
+        Message.user("Add, then wipe."),
+        Message.assistant("On it.", reasoning="Both.", calls=(ADD, WIPE)),
+        Message.tool(Result("c1", "add", {"sum": 3.0})),
+    ),
+    "alice",
+    "Be brief.",
+    (ConfirmationNeeded("ask_1", WIPE, "wipe has side effects", 2000000000.5),),
+    {"c2": Approved({"path": "/tmp/x"}, True), "c3": Denied("Never.")},
+    frozenset({"wipe", "add"}),
+    frozenset({"c1"}),
+)
+POLICY = Policy((Rule("ask", "r*", "mcp:*", True, reason="so"), Rule("deny")), "deny", "auto", (Policy(otherwise="ask"),))
+TOOL = Tool(
+    "add", "Adds.", {"type": "object", "properties": {"a": {"type": "number"}}}, {"type": "object"},
+    strict=True, idempotent=True, timeout=5, source="mcp:math", original="plus",
+)  # fmt: skip
+REQUEST = Request(
+    (),
+    (TOOL, Tool("wipe", side_effects=True)),
+    Choice("required", ("add",)),
+    False,
+    Sampling(0.5, seed=7, stop=("END",)),
+    True,
+    Output(choices=("yes", "no")),
+    "required_always",
+    "s1",
+)
+OPTIONS = ToolOptions(
+    "mixed", "s1", (ToolSource("files", ("read_*",), POLICY, True), ToolSource("web")), response_id="resp_1", allowed=("a*",)
+)
+RUNS = [
+    PausedRun("run_1", "qwen", REQUEST, OPTIONS, SAVED, 2, version=1),
+    PausedRun("run_2", "qwen", Request(()), ToolOptions(), Saved("conv_2"), 0, version=1),
+]
+
+
+async def store_with(documents: dict[str, dict[str, Any]]) -> SqliteStore:
+    store = SqliteStore()
+    for kind, by_id in documents.items():
+        await store.put(*(Document(kind, id, data) for id, data in by_id.items()))
+    return store
+
+
+async def test_approvals_and_paused_runs_without_a_version_are_read():
+    approvals = Approvals(await store_with(OLD))
+    assert list((await approvals.get(*(one.id for one in APPROVALS))).values()) == APPROVALS
+    assert [await approvals.paused(run.id) for run in RUNS] == RUNS
+    assert await approvals.granted("conv_1") == {"add", "wipe"}
+
+
+async def test_what_was_read_without_a_version_is_written_with_one():
+    store = await store_with(OLD)
+    approvals = Approvals(store)
+    await approvals.write(*APPROVALS, *RUNS)
+    await approvals.grant("conv_1", ["add"])
+    for kind in ("approval", "paused_run", "grant"):
+        assert {one.data["version"] for one in await store.list(kind)} == {1}
+    read = await approvals.get("done")
+    assert read["done"].version == 2 and read["done"].call == ADD
+    assert await approvals.granted("conv_1") == {"add"}
+
+
+def test_an_approval_is_written_in_the_layout_of_version_1():
+    assert APPROVAL_CODEC.write(APPROVALS[1]) == {
+        "version": 1,
+        "run": "run_1",
+        "call": {"name": "add", "arguments": {"a": 1, "b": 2.0}, "id": "c1", "text": '{"a":1,"b":2.0}'},
+        "source": "",
+        "reason": "so",
+        "created": 1000.5,
+        "expires": 2000000000.0,
+        "status": "approved",
+        "decision": {"decision": "approved", "arguments": {"a": 2}, "remember": True},
+        "changed": 1001.25,
+        "question": "q_1",
+    }
+
+
+async def test_what_a_paused_run_was_told_about_earlier_calls_is_not_stored():
+    said = ToolOptions("mixed", decisions={"c1": Denied()}, approvals=("a1",), wait_for_approval=True, shows_tool_items=True)
+    run = PausedRun("run_1", "qwen", Request((Message.user("Hi"),)), said, SAVED, 2)
+    approvals = Approvals(SqliteStore())
+    await approvals.write(run)
+    assert await approvals.paused("run_1") == PausedRun("run_1", "qwen", Request(()), ToolOptions("mixed"), SAVED, 2, version=1)
+
+
+@pytest.mark.parametrize(
+    ("document", "message"),
+    [
+        ({"version": 2}, "version: 2 is not known here; this is written as version 1"),
+        (
+            {"version": 1, "request": {"messages": []}, "wish": {}, "saved": {"id": 5}, "began": 0},
+            r"saved\.id: expected a string",
+        ),
+        ({**OLD["paused_run"]["run_2"], "conversation": {"version": 2, "id": "x"}}, "the document: not a document of version 0"),
+        ([], "the document: not a document of version 0"),
+    ],
+)
+def test_a_paused_run_that_cannot_be_read_is_refused_with_the_reason(document: Any, message: str):
+    with pytest.raises(UsageError, match=f"^{message}"):
+        PAUSED_RUN_CODEC.read(document, id="run_1")
