@@ -2,13 +2,18 @@
 
 import asyncio
 import json
+import re
 import signal
 import socket
 import subprocess
 import sys
+import threading
+import tomllib
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager
-from typing import Any
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from importlib.util import find_spec
+from typing import Any, get_args
 
 import httpx2
 import pytest
@@ -20,9 +25,10 @@ from callsmith.engines.scripted import Scripted
 from callsmith.formats import format_named
 from callsmith.formats.prompt.template import CHATML, Template
 from callsmith.models.local import LocalModel
+from callsmith.runtime.telemetry import span_export
 from callsmith.server.app import create_app
 from callsmith.server.http.shutdown import Draining
-from callsmith.server.settings import Llm, Settings
+from callsmith.server.settings import Llm, Settings, setting_options
 from tests.serving import served
 
 ASK = {"model": "scripted", "messages": [{"role": "user", "content": "Hi"}]}
@@ -167,6 +173,121 @@ def test_a_key_needs_a_name_that_can_be_written(callsmith):
     told = callsmith("keys", "new", "a b")
     assert told.code == 2
     assert "no name for a key" in told.err
+
+
+@pytest.fixture
+def collector() -> Iterator[tuple[str, list[tuple[str, bytes]]]]:
+    """An OpenTelemetry collector: its address, and the paths and bodies that were sent to it."""
+    received: list[tuple[str, bytes]] = []
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            received.append((self.path, self.rfile.read(int(self.headers["content-length"]))))
+            self.send_response(200)
+            self.send_header("content-length", "0")
+            self.end_headers()
+
+        def log_message(self, format: str, *args: object) -> None:
+            pass
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        yield f"http://127.0.0.1:{server.server_port}", received
+        server.shutdown()
+
+
+@pytest.mark.req("R221")
+@pytest.mark.parametrize(("service", "shown"), [(None, "callsmith"), ("desk", "desk")])
+def test_spans_of_served_requests_are_exported_before_the_server_has_ended(serving, collector, monkeypatch, service, shown):
+    from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
+
+    endpoint, received = collector
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", endpoint)
+    monkeypatch.setenv("OTEL_BSP_SCHEDULE_DELAY", "60000")  # nothing is exported before the end
+    if service:
+        monkeypatch.setenv("OTEL_SERVICE_NAME", service)
+    process, url = serving("--model", "scripted:Hi", "--otel")
+    assert httpx2.post(f"{url}/v1/chat/completions", json=ASK).status_code == 200
+    process.terminate()
+    assert process.wait(timeout=30) == 0
+    [(path, body)] = received
+    assert path == "/v1/traces"
+    [traces] = ExportTraceServiceRequest.FromString(body).resource_spans
+    names = {one.key: one.value.string_value for one in traces.resource.attributes}
+    assert names["service.name"] == shown
+    assert [span.name for scope in traces.scope_spans for span in scope.spans] == ["chat scripted"]
+
+
+def test_spans_can_be_written_to_the_console(serving, monkeypatch):
+    monkeypatch.setenv("OTEL_TRACES_EXPORTER", "console")
+    process, url = serving("--model", "scripted:Hi", "--set", "log.otel=true")
+    httpx2.post(f"{url}/v1/chat/completions", json=ASK)
+    process.terminate()
+    process.wait(timeout=30)
+    assert '"name": "chat scripted"' in process.stdout.read()
+
+
+def test_without_the_option_no_spans_are_exported(serving, collector, monkeypatch):
+    endpoint, received = collector
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", endpoint)
+    process, url = serving("--model", "scripted:Hi")
+    assert httpx2.post(f"{url}/v1/chat/completions", json=ASK).status_code == 200
+    process.terminate()
+    assert process.wait(timeout=30) == 0
+    assert received == []
+
+
+def test_an_exporter_that_is_not_installed_is_an_error_before_anything_is_served(callsmith, monkeypatch):
+    monkeypatch.setenv("OTEL_TRACES_EXPORTER", "consol")
+    told = callsmith("serve", "--model", "scripted:Hi", "--port", "0", "--otel")
+    assert told.code == 2
+    assert "did you mean 'console'" in told.err
+
+
+@pytest.mark.parametrize("missing", ["opentelemetry.sdk", "opentelemetry.exporter.otlp.proto.http"])
+def test_spans_without_their_packages_say_what_to_install(callsmith, monkeypatch, missing):
+    monkeypatch.delenv("OTEL_TRACES_EXPORTER", raising=False)
+    monkeypatch.setattr(span_export, "find_spec", lambda name: None if name == missing else find_spec(name))
+    if "exporter" in missing:
+        monkeypatch.setattr(span_export, "entry_points", lambda group: ())
+    told = callsmith("serve", "--model", "scripted:Hi", "--port", "0", "--otel")
+    assert told.code == 2
+    assert "pip install 'callsmith[otel]'" in told.err
+
+
+def test_every_setting_that_has_an_option_takes_its_value_from_it(callsmith, tmp_path):
+    """Whatever the settings declare is in the help, can be given, and is then in effect with the option as its source."""
+    (tmp_path / "there").touch()
+    shown = callsmith("serve", "--help").out
+    for setting in setting_options():
+        option, number = setting.flag.names[0], str(int(setting.flag.minimum or 0) + 7)
+        literals = [one for kind in (setting.type, *get_args(setting.type)) for one in get_args(kind) if isinstance(one, str)]
+        value = literals[-1] if literals else str(tmp_path / "there") if setting.flag.is_file else number
+        told = callsmith("serve", "--print-config", option, *([] if setting.type is bool else [value]))
+        written = tomllib.loads(told.out)
+        section, _, name = setting.name.partition(".")
+        kind = next((one for one in (int, float) if one is setting.type or one in get_args(setting.type)), str)
+        expected = not setting.default if setting.type is bool else [value] if isinstance(setting.default, tuple) else kind(value)
+        assert written[section][name] == expected
+        assert told.out.count(f"# {option}\n") == 1
+        for spelling in setting.flag.names:
+            assert re.search(rf"\s{spelling}[,\s]", shown)
+
+
+def test_options_whose_value_is_nothing_count_as_given(callsmith):
+    assert "port = 0  # --port" in callsmith("serve", "--print-config", "-p", "0").out
+    assert "tools_budget = 0  # --tools-budget" in callsmith("serve", "--print-config", "--tools-budget", "0").out
+    assert "args = []  # --mcp-args" in callsmith("serve", "--print-config", "--mcp-args", "").out
+
+
+def test_arguments_of_an_mcp_server_are_separated_by_commas(callsmith):
+    told = callsmith("serve", "--print-config", "--mcp-command", "python", "--mcp-args", "-m,my.server,--fast")
+    assert 'args = ["-m", "my.server", "--fast"]' in told.out
+
+
+def test_the_model_can_be_named_by_the_environment(callsmith, monkeypatch):
+    monkeypatch.setenv("CALLSMITH_MODEL", "scripted:Hi")
+    assert 'model = "scripted:Hi"  # --model' in callsmith("serve", "--print-config").out
 
 
 @pytest.mark.parametrize(("arguments", "warned"), [((), True), (("--set", "keys.a.sha256=" + "0" * 64), False)])

@@ -10,25 +10,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from callsmith.cli.inputs.options import (
-    ContextOption,
-    FormatFileOption,
-    FormatOption,
-    McpArgsOption,
-    McpCommandOption,
-    McpConfigOption,
-    ModelOption,
-    NoGuardsOption,
-    PolicyOption,
-    TemplateOption,
-    ThreadsOption,
-    ToolsBudgetOption,
-    ToolsOption,
-    TraceOption,
-    alias_of,
-    named_format,
-)
-from callsmith.core.choice import policy_named
+from callsmith.cli.inputs.options import alias_of, named_format
+from callsmith.cli.inputs.setting_options import SettingsCommand, settings_of
 from callsmith.core.errors import CallsmithError, LimitReached
 from callsmith.core.values import Choice, Sampling
 
@@ -40,75 +23,81 @@ if TYPE_CHECKING:
     from callsmith.cli.terminal.approvals import Approver
     from callsmith.core.events import RunEvent
     from callsmith.core.ports import Model, Toolset
+    from callsmith.models.local import LocalModel
     from callsmith.runtime.conversation.conversation import Conversation, Settings
     from callsmith.runtime.telemetry.turns import Recorder
+    from callsmith.server.settings import Llm
 
 MOST_UNSEEN = 25  # confirmations that a turn may want where no person gives them
 HELP = "/reset forgets the conversation, /save FILE keeps it, /tools lists the tools, /quit ends (or Ctrl-D)."
 
 
+class ChatCommand(SettingsCommand):
+    """`callsmith chat`, with options for the settings of the model, its tools and the trace."""
+
+    only = (
+        "server.guards",
+        "llm.model",
+        "llm.format",
+        "llm.format_file",
+        "llm.chat_template",
+        "llm.context",
+        "llm.threads",
+        "llm.tool_choice_policy",
+        "llm.tools",
+        "llm.tools_budget",
+        "mcp.config",
+        "mcp.command",
+        "mcp.args",
+        "log.trace",
+    )
+
+
 def chat(
+    context: typer.Context,
     prompt: Annotated[str | None, typer.Argument(help="Ask this one thing and exit; - reads it from standard input.")] = None,
-    model: ModelOption = None,
-    tools: ToolsOption = None,
-    mcp_config: McpConfigOption = None,
-    mcp_command: McpCommandOption = None,
-    mcp_args: McpArgsOption = None,
     no_tools: Annotated[bool, typer.Option("--no-tools", help="Offer no tools.")] = False,
     tool_choice: Annotated[str, typer.Option("--tool-choice", help="auto, required, none, or a tool's name.")] = "auto",
-    tool_choice_policy: PolicyOption = None,
-    tools_budget: ToolsBudgetOption = None,
-    no_guards: NoGuardsOption = False,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Run calls that have side effects without asking.")] = False,
     save: Annotated[
         Path | None,
-        typer.Option("--save", dir_okay=False, help="Keep the conversation in this file; go on with it if it is there."),
+        typer.Option("--save", dir_okay=False, help="Save the conversation to this file; continue it if the file exists."),
     ] = None,
-    trace: TraceOption = None,
     max_tokens: Annotated[int | None, typer.Option("--max-tokens", min=1, help="The longest answer.", show_default=False)] = None,
-    format: FormatOption = None,
-    format_file: FormatFileOption = None,
-    chat_template: TemplateOption = None,
-    context: ContextOption = None,
-    threads: ThreadsOption = None,
 ) -> None:
     """Chat with a model that has tools: by default a clock, a calculator, made-up weather and messages.
 
-    A call that has side effects is asked about before it runs.
+    You are asked before a call that has side effects runs.
     """
     import asyncio
 
     from rich.console import Console
 
-    from callsmith.cli.inputs.mcp_servers import opened_host, servers, split
+    from callsmith.cli.inputs.mcp_servers import opened_host, servers
     from callsmith.cli.inputs.toolsets import load_toolset
     from callsmith.cli.terminal.approvals import Approver
-    from callsmith.cli.terminal.fetching import ensure
-    from callsmith.models import Options, open_model
-    from callsmith.models.weights.catalogue import default_model
     from callsmith.runtime.discovery.find_tools import Costs, lazily
     from callsmith.runtime.telemetry.trace_file import TraceFile
     from callsmith.tools.functions import Functions
     from callsmith.tools.mcp.elicitation import Answering
     from callsmith.tools.wrap import Confirmed, Merged
 
-    policy = policy_named(tool_choice_policy) if tool_choice_policy else None
-    asked = () if no_tools else servers(mcp_config, mcp_command, split(mcp_args))
-    nothing = no_tools or (asked and tools is None)
-    toolset = Confirmed(Functions() if nothing else load_toolset(tools or "demo"))
+    given = settings_of(context)
+    llm, mcp = given.llm, given.mcp
+    asked = () if no_tools else servers(mcp.config, mcp.command, mcp.args)
+    nothing = no_tools or (asked and llm.tools is None)
+    toolset = Confirmed(Functions() if nothing else load_toolset(llm.tools or "demo"))
     settings: Settings = {"choice": _choice(tool_choice), "sampling": Sampling(max_tokens=max_tokens)}
     settings["guards"] = ()  # they stand around the model already
-    recorder = TraceFile(trace) if trace else None
-    spec = model or default_model()
-    ensure(spec)
-    opened = open_model(spec, Options(named_format(format, format_file), chat_template, context, threads, policy))
+    recorder = TraceFile(given.log.trace) if given.log.trace else None
+    spec, opened = _open(llm)
     console = Console(highlight=False)
     try:
         approver = Approver(console, yes)
         answering = Answering(approver.answer, opened)
         with asyncio.Runner() as runner, opened_host(asked, answering, runner) as host:
             offered = Merged(("functions", toolset), ("mcp", Confirmed(host, host.policy))) if asked else toolset
-            shown = lazily(opened, offered, Costs(), tools_budget, guards=() if no_guards else None)
+            shown = lazily(opened, offered, Costs(), llm.tools_budget, guards=None if given.guards else ())
             opening = Opening(*runner.run(shown), settings, save, recorder, alias_of(spec))
             talk = Talk(opening, console, approver, runner)
             talk.take_up()
@@ -118,6 +107,19 @@ def chat(
                 _converse(talk, spec)
     finally:
         opened.engine.close()
+
+
+def _open(llm: "Llm") -> "tuple[str, LocalModel]":
+    """Open the model, and fetch its weights first if they are missing; also what it was asked for by."""
+    from callsmith.cli.terminal.fetching import ensure
+    from callsmith.models import Options, open_model
+    from callsmith.models.weights.catalogue import default_model
+
+    spec = llm.model or default_model()
+    ensure(spec)
+    format = named_format(llm.format, Path(llm.format_file) if llm.format_file else None)
+    template = Path(llm.chat_template) if llm.chat_template else None
+    return spec, open_model(spec, Options(format, template, llm.context, llm.threads, llm.tool_choice_policy))
 
 
 @dataclass(frozen=True, slots=True)

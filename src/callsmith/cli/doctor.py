@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Annotated, Literal, TypeAlias
 
 import typer
 
-from callsmith.cli.inputs.options import ConfigOption, ModelOption
+from callsmith.cli.inputs.options import ConfigOption
+from callsmith.cli.inputs.setting_options import SettingsCommand, settings_of
 from callsmith.core.errors import CallsmithError, MissingExtra, ModelError, Unavailable
 
 if TYPE_CHECKING:
@@ -22,7 +23,8 @@ Verdict: TypeAlias = Literal["ok", "warn", "fail"]
 EXTRAS = {
     "llama": ("llguidance", "numpy", "xllamacpp"),
     "server": ("msgspec", "starlette", "uvicorn", "prometheus-client"),
-    "otel": ("opentelemetry-sdk",),
+    "mcp": ("mcp",),
+    "otel": ("opentelemetry-sdk", "opentelemetry-exporter-otlp-proto-http"),
 }
 ROOM = 1.2  # how much memory a model takes, as a multiple of its file: the rest is its context
 COLOURS = {"ok": "green", "warn": "yellow", "fail": "red"}
@@ -38,14 +40,20 @@ class Finding:
     mend: str = ""
 
 
+class DoctorCommand(SettingsCommand):
+    """`callsmith doctor`, with the option for the model."""
+
+    only = ("llm.model",)
+
+
 def doctor(
-    model: ModelOption = None,
+    context: typer.Context,
     config: ConfigOption = None,
     url: Annotated[str | None, typer.Option("--url", help="A server that should be running.", show_default=False)] = None,
 ) -> None:
     """Look whether everything is in order: one line each, and what to do. Exit code 1 if something is not."""
     failed = False
-    for finding in _findings(model, config, url):
+    for finding in _findings(settings_of(context).llm.model, config, url):
         failed = failed or finding.verdict == "fail"
         typer.echo(typer.style(f"{finding.verdict:5}", fg=COLOURS[finding.verdict]) + f"{finding.what:9} {finding.told}")
         if finding.mend:
@@ -123,7 +131,7 @@ def _config(config: Path | None) -> "tuple[Finding, Settings | None]":
     from callsmith.cli.serve import load_settings
 
     try:
-        effective = load_settings(config, {}, [])
+        effective = load_settings(config, [], [])
     except ImportError as error:
         return Finding("warn", "settings", f"not looked at: {error}"), None
     except CallsmithError as error:

@@ -5,12 +5,13 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from callsmith.cli.chat import chat
-from callsmith.cli.doctor import doctor
+from callsmith.cli.chat import ChatCommand, chat
+from callsmith.cli.doctor import DoctorCommand, doctor
 from callsmith.cli.formats import formats_app
 from callsmith.cli.grammar import grammar
+from callsmith.cli.inputs.setting_options import SettingsCommand
 from callsmith.cli.keys import keys_app
-from callsmith.cli.mcp import mcp
+from callsmith.cli.mcp import McpCommand, mcp
 from callsmith.cli.models import models_app
 from callsmith.cli.parse import parse
 from callsmith.cli.serve import serve
@@ -64,12 +65,12 @@ def main(
     """Any model, any client, every tool call valid."""
 
 
-app.command()(serve)
-app.command()(chat)
+app.command(cls=SettingsCommand)(serve)
+app.command(cls=ChatCommand)(chat)
 app.command()(parse)
 app.command()(grammar)
-app.command()(doctor)
-app.command()(mcp)
+app.command(cls=DoctorCommand)(doctor)
+app.command(cls=McpCommand)(mcp)
 app.add_typer(formats_app, name="formats")
 app.add_typer(keys_app, name="keys")
 app.add_typer(models_app, name="models")

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from callsmith.cli.inputs.options import ToolsOption
+from callsmith.cli.inputs.setting_options import SettingsCommand, settings_of
 from callsmith.core.errors import MissingExtra, UsageError
 
 if TYPE_CHECKING:
@@ -23,8 +23,14 @@ warning: whoever reaches {host} can call these tools: nobody is asked for a key.
 Listen on 127.0.0.1 only, or put something before it that asks."""
 
 
+class McpCommand(SettingsCommand):
+    """`callsmith mcp`, with the option for the tools."""
+
+    only = ("llm.tools",)
+
+
 def mcp(
-    tools: ToolsOption = None,
+    context: typer.Context,
     http: Annotated[
         str | None,
         typer.Option("--http", metavar="HOST:PORT", help="Serve over HTTP, at /mcp, instead of standard input and output."),
@@ -46,7 +52,7 @@ def mcp(
     from callsmith.tools.wrap import Confirmed
 
     with _diverted():
-        toolset = load_toolset(tools or "demo")
+        toolset = load_toolset(settings_of(context).llm.tools or "demo")
     asks = yes or isinstance(toolset, Confirmed)
     server = Offering(toolset if asks else Confirmed(toolset), happening, version=version("callsmith")).server()
     if http is None:

@@ -3,39 +3,23 @@
 import os
 import signal
 import socket
+from collections.abc import Generator, Sequence
+from contextlib import ExitStack, closing, contextmanager
 from ipaddress import ip_address
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, NoReturn
+from typing import TYPE_CHECKING, Annotated, NoReturn
 
 import typer
 
-from callsmith.cli.inputs.options import (
-    ConfigOption,
-    ContextOption,
-    FormatFileOption,
-    FormatOption,
-    McpArgsOption,
-    McpCommandOption,
-    McpConfigOption,
-    McpRefreshOption,
-    ModelOption,
-    NoGuardsOption,
-    PolicyOption,
-    SetOption,
-    TemplateOption,
-    ThreadsOption,
-    ToolsOption,
-    TraceOption,
-    alias_of,
-    named_format,
-    require_server,
-)
+from callsmith.cli.inputs.options import ConfigOption, SetOption, alias_of, named_format, require_server
+from callsmith.cli.inputs.setting_options import given_settings
 from callsmith.core.errors import Unavailable, UsageError
 
 if TYPE_CHECKING:
     from callsmith.models.local import LocalModel
+    from callsmith.runtime.telemetry.turns import Recorder
     from callsmith.server.http.shutdown import Draining
-    from callsmith.server.settings import Effective, Settings
+    from callsmith.server.settings import Effective, Log, Settings, Source
 
 GRACE_SECONDS = 5  # how long answers may go on once the server is told to stop
 EXAMPLE = """\
@@ -51,82 +35,17 @@ Make a key with `callsmith keys new NAME`, or listen on 127.0.0.1 only."""
 
 
 def serve(
-    model: ModelOption = None,
-    port: Annotated[
-        int | None,
-        typer.Option("--port", "-p", min=0, max=65535, help="0: any free one. Default: 8000.", show_default=False),
-    ] = None,
-    host: Annotated[
-        str | None, typer.Option("--host", help="The address to listen on. Default: 127.0.0.1.", show_default=False)
-    ] = None,
-    name: Annotated[str | None, typer.Option("--name", help="What clients call the model.", show_default=False)] = None,
-    format: FormatOption = None,
-    format_file: FormatFileOption = None,
-    chat_template: TemplateOption = None,
-    context: ContextOption = None,
-    threads: ThreadsOption = None,
-    concurrency: Annotated[
-        int | None,
-        typer.Option(
-            "--concurrency", min=1, help="Answers made at once; they share the context. Default: 8.", show_default=False
-        ),
-    ] = None,
-    queue: Annotated[
-        int | None,
-        typer.Option(
-            "--queue",
-            min=1,
-            help="Answers that may be under way or wait for their turn; more are refused (429). Default: 64.",
-            show_default=False,
-        ),
-    ] = None,
-    tools: ToolsOption = None,
-    mcp_config: McpConfigOption = None,
-    mcp_command: McpCommandOption = None,
-    mcp_args: McpArgsOption = None,
-    mcp_tool_refresh_seconds: McpRefreshOption = None,
-    tool_choice_policy: PolicyOption = None,
-    no_guards: NoGuardsOption = False,
-    trace: TraceOption = None,
-    access_log: Annotated[bool, typer.Option("--access-log", help="Log every request.")] = False,
-    log_format: Annotated[
-        str | None, typer.Option("--log-format", help="text, or json: a JSON object a line.", show_default=False)
-    ] = None,
+    context: typer.Context,
     config: ConfigOption = None,
     set_: SetOption = None,
     print_config: Annotated[bool, typer.Option("--print-config", help="Print the settings in effect, and exit.")] = False,
 ) -> None:
     """Serve a model. Tools given here are run by the server, for requests that bring none of their own.
 
-    Everything can also be said in a file (--config) or in the environment (CALLSMITH_SERVER__PORT); flags win.
+    Every setting can also be given in a file (--config) or in the environment (CALLSMITH_SERVER__PORT); options win.
     """
     require_server()
-    from callsmith.cli.inputs.mcp_servers import split
-
-    flags = {
-        "server.host": ("--host", host),
-        "server.port": ("--port", port),
-        "server.queue": ("--queue", queue),
-        "server.guards": ("--no-guards", False if no_guards else None),
-        "llm.model": ("--model", model),
-        "llm.name": ("--name", name),
-        "llm.format": ("--format", format),
-        "llm.format_file": ("--format-file", format_file and str(format_file)),
-        "llm.chat_template": ("--chat-template", chat_template and str(chat_template)),
-        "llm.context": ("--context", context),
-        "llm.threads": ("--threads", threads),
-        "llm.concurrency": ("--concurrency", concurrency),
-        "llm.tools": ("--tools", tools),
-        "mcp.config": ("--mcp-config", mcp_config and str(mcp_config)),
-        "mcp.command": ("--mcp-command", mcp_command),
-        "mcp.args": ("--mcp-args", None if mcp_args is None else split(mcp_args)),
-        "mcp.tool_refresh_seconds": ("--mcp-tool-refresh-seconds", mcp_tool_refresh_seconds),
-        "llm.tool_choice_policy": ("--tool-choice-policy", tool_choice_policy),
-        "log.trace": ("--trace", trace and str(trace)),
-        "log.access": ("--access-log", access_log or None),
-        "log.format": ("--log-format", log_format),
-    }
-    effective = load_settings(config, flags, set_ or [])
+    effective = load_settings(config, given_settings(context), set_ or [])
     if print_config:
         from callsmith.server.settings import written
 
@@ -135,32 +54,29 @@ def serve(
         _serve(effective.settings)
 
 
-def load_settings(config: Path | None, flags: dict[str, tuple[str, Any]], more: list[str]) -> "Effective":
-    """The settings of file, environment and flags. Without --config the file is the user's own, if there is one."""
+def load_settings(config: Path | None, options: "Sequence[Source]", more: list[str]) -> "Effective":
+    """Read the settings from a file, the environment and options. Without --config it is the user's own file, if there is one."""
     from callsmith.cli.inputs.options import pairs
     from callsmith.models.plugins import config_folder
     from callsmith.server.settings import Source, from_environment, from_file, settings_from
 
     own = config_folder() / "callsmith.toml"
     file = config or (own if own.is_file() else None)
-    given = [Source(flag, {name: value}) for name, (flag, value) in flags.items() if value is not None]
     return settings_from(
         *([from_file(file)] if file else []),
         from_environment(os.environ),
         Source("--set", pairs(more), text=True),
-        *given,
+        *options,
     )
 
 
 def _serve(settings: "Settings") -> None:
-    from contextlib import closing
     from dataclasses import replace
 
     from callsmith.cli.inputs.mcp_servers import host_of, servers
     from callsmith.cli.inputs.toolsets import load_toolset
     from callsmith.cli.terminal.fetching import ensure
     from callsmith.models.weights.catalogue import default_model
-    from callsmith.runtime.telemetry.trace_file import TraceFile
     from callsmith.server.app import create_app
     from callsmith.server.approvals.elicitation import Elicitations
     from callsmith.server.http.shutdown import Draining
@@ -171,8 +87,8 @@ def _serve(settings: "Settings") -> None:
     toolset = load_toolset(llm.tools) if llm.tools else None
     mcp = settings.mcp
     asked = servers(mcp.config, mcp.command, mcp.args)
-    settings = replace(settings, recorders=(TraceFile(Path(settings.log.trace)),) if settings.log.trace else ())
-    with bound(settings.host, settings.port) as listener:
+    with recorders(settings.log) as recording, bound(settings.host, settings.port) as listener:
+        settings = replace(settings, recorders=recording)
         if not settings.keys and not is_loopback(settings.host):
             typer.secho(UNGUARDED.format(host=settings.host), err=True, fg="yellow")
         spec = llm.model or default_model()
@@ -188,6 +104,24 @@ def _serve(settings: "Settings") -> None:
                 _run(Draining(app), listener, banner, settings)
         finally:
             served.engine.close()
+
+
+@contextmanager
+def recorders(log: "Log") -> "Generator[tuple[Recorder, ...], None, None]":
+    """The recorders of turns that the settings ask for. Spans that are left are exported at the end."""
+    from callsmith.runtime.telemetry.span_export import tracer_provider
+    from callsmith.runtime.telemetry.spans import Spans
+    from callsmith.runtime.telemetry.trace_file import TraceFile
+
+    with ExitStack() as stack:
+        found: list[Recorder] = []
+        if log.trace:
+            found.append(stack.enter_context(closing(TraceFile(Path(log.trace)))))
+        if log.otel:
+            provider = tracer_provider()
+            stack.callback(provider.shutdown)
+            found.append(Spans(provider))
+        yield tuple(found)
 
 
 def opened(spec: str, settings: "Settings") -> "LocalModel":

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from callsmith.cli.inputs.options import McpArgsOption, McpCommandOption, McpConfigOption, ToolsOption
+from callsmith.cli.inputs.setting_options import SettingsCommand, settings_of
 
 if TYPE_CHECKING:
     from callsmith.core.values import Tool
@@ -23,12 +23,15 @@ JsonOption = Annotated[bool, typer.Option("--json", help="Print it as JSON.")]
 COUNTS = ("offered", "called", "invalid", "repaired", "declined", "failed", "timeouts")
 
 
-@tools_app.command("list")
+class ListToolsCommand(SettingsCommand):
+    """`callsmith tools list`, with the options that name tools."""
+
+    only = ("llm.tools", "mcp.config", "mcp.command", "mcp.args")
+
+
+@tools_app.command("list", cls=ListToolsCommand)
 def list_tools(
-    tools: ToolsOption = None,
-    mcp_config: McpConfigOption = None,
-    mcp_command: McpCommandOption = None,
-    mcp_args: McpArgsOption = None,
+    context: typer.Context,
     model: Annotated[
         str | None,
         typer.Option("--model", "-m", help="Count the tokens of this model instead of estimating.", show_default=False),
@@ -38,13 +41,16 @@ def list_tools(
     """List tools with their side effects, and how many tokens it takes to offer each: an estimate, unless a model is given."""
     import asyncio
 
-    from callsmith.cli.inputs.mcp_servers import host_of, servers, split
+    from callsmith.cli.inputs.mcp_servers import host_of, servers
     from callsmith.cli.inputs.toolsets import load_toolset
 
     logging.getLogger("callsmith.tools.mcp").setLevel(logging.ERROR)  # how the servers are is told below
 
+    settings = settings_of(context)
+    tools, mcp = settings.llm.tools, settings.mcp
+
     async def listed() -> tuple[list["Tool"], tuple["Status", ...]]:
-        asked = servers(mcp_config, mcp_command, split(mcp_args))
+        asked = servers(mcp.config, mcp.command, mcp.args)
         own = [] if asked and tools is None else list(await load_toolset(tools or "demo").tools())
         async with host_of(asked) as host:
             return [*own, *await host.tools()], host.status()

@@ -22,7 +22,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 from types import NoneType
-from typing import Any, Literal, cast, get_args, get_origin, get_type_hints
+from typing import Any, Literal, TypeVar, cast, get_args, get_origin, get_type_hints
 
 from callsmith.core.errors import UnknownName, UsageError
 from callsmith.core.values import ChoicePolicy, Json
@@ -30,11 +30,43 @@ from callsmith.runtime.execute import Limits
 from callsmith.runtime.telemetry.turns import Recorder
 from callsmith.wire.extensions import ToolMode
 
+T = TypeVar("T")
+
 EVERYTHING = ("*",)  # patterns that leave nothing out
 ENVIRONMENT = "CALLSMITH_"
 _BETWEEN = "__"  # variables without it are no settings: CALLSMITH_CACHE, CALLSMITH_DEBUG
 _NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
 _HASH = re.compile(r"[0-9a-f]{64}")
+
+
+@dataclass(frozen=True, slots=True)
+class Flag:
+    """The command-line option of a setting: its spellings, the long one first, and what its values may be.
+
+    The option of a setting that is true or false takes no value and sets the opposite of the default.
+    """
+
+    names: tuple[str, ...]
+    help: str
+    minimum: float | None = None
+    maximum: float | None = None
+    is_file: bool = False
+    must_exist: bool = False
+    variable: str | None = None  # an environment variable that has the same effect
+
+
+def flag(
+    default: T,
+    *names: str,
+    help: str,
+    minimum: float | None = None,
+    maximum: float | None = None,
+    file: Literal["", "any", "existing"] = "",
+    variable: str | None = None,
+) -> T:
+    """A field of the settings that has a command-line option. Fields without one can be set by --set."""
+    option = Flag(names, help, minimum, maximum, bool(file), file == "existing", variable)
+    return field(default=default, metadata={"flag": option})
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,40 +77,74 @@ class Llm:
     definitions may take before the model has to find them (0: any number; None: a quarter of its context).
     """
 
-    model: str | None = None
-    name: str | None = None
-    format: str | None = None
-    format_file: str | None = None
-    chat_template: str | None = None
-    context: int | None = None
-    threads: int | None = None
-    concurrency: int | None = None  # answers that are made at once; the others wait for their turn
-    tool_choice_policy: ChoicePolicy | None = None
-    tools: str | None = None
+    model: str | None = flag(
+        None,
+        "--model",
+        "-m",
+        variable="CALLSMITH_MODEL",
+        help="A name of `callsmith models`, a GGUF file, org/repo/file.gguf on a hub, or scripted:TEXT. "
+        "Default: the first of the catalogue.",
+    )
+    name: str | None = flag(None, "--name", help="The model's name for clients.")
+    format: str | None = flag(
+        None, "--format", "-f", help="The format the model writes calls in, if not the one its template shows."
+    )
+    format_file: str | None = flag(
+        None, "--format-file", file="existing", help="A format of your own, as TOML; used unless --format names another."
+    )
+    chat_template: str | None = flag(None, "--chat-template", file="existing", help="A chat template instead of the model's own.")
+    context: int | None = flag(None, "--context", minimum=1, help="Tokens that prompt and answer may have together.")
+    threads: int | None = flag(None, "--threads", minimum=1, help="Threads to compute with.")
+    concurrency: int | None = flag(
+        None, "--concurrency", minimum=1, help="Answers generated at once; they share the context. Default: 8."
+    )
+    tool_choice_policy: ChoicePolicy | None = flag(
+        None,
+        "--tool-choice-policy",
+        help="Where the model may choose: auto leaves it free, required_first_hop makes it call a tool until there is a result, "
+        "required_always makes it call a tool in every answer.",
+    )
+    tools: str | None = flag(None, "--tools", help="demo, or module:attribute, or a module with @tool functions.")
     tool_mode: ToolMode = "standard"
     tools_enabled: bool = True
     tools_default_set: tuple[str, ...] = EVERYTHING
     tools_require_confirmation_for_side_effects: bool = True
-    tools_budget: int | None = None
+    tools_budget: int | None = flag(
+        None,
+        "--tools-budget",
+        minimum=0,
+        help="Tokens that the definitions of tools may take; the model has to search for the tools beyond that. "
+        "0: any number. Default: a quarter of its context.",
+    )
 
 
 @dataclass(frozen=True, slots=True)
 class Mcp:
     """MCP servers whose tools the server runs: those of a file, and one that is given by its command."""
 
-    config: str | None = None
-    command: str | None = None
-    args: tuple[str, ...] = ()
-    tool_refresh_seconds: float = 30.0
+    config: str | None = flag(None, "--mcp-config", file="any", help="A file with mcpServers, in JSON or TOML.")
+    command: str | None = flag(None, "--mcp-command", help="The command of one MCP server.")
+    args: tuple[str, ...] = flag((), "--mcp-args", help="The arguments of --mcp-command, separated by commas.")
+    tool_refresh_seconds: float = flag(
+        30.0, "--mcp-tool-refresh-seconds", minimum=1, help="Seconds between two listings of a server's tools."
+    )
 
 
 @dataclass(frozen=True, slots=True)
 class Log:
-    """What is logged, and how. What was said is never logged."""
+    """What is logged and traced, and how. Prompts, answers, arguments and results are never logged."""
 
-    format: Literal["text", "json"] = "text"
-    access: bool = False  # a line for every request
-    trace: str | None = None  # a file that takes down every turn
+    format: Literal["text", "json"] = flag("text", "--log-format", help="text, or json: a JSON object a line.")
+    access: bool = flag(False, "--access-log", help="Log every request.")
+    trace: str | None = flag(
+        None,
+        "--trace",
+        file="any",
+        help="Append a record of each turn to this file, for `callsmith tools report`; without arguments, results and texts.",
+    )
+    otel: bool = flag(
+        False, "--otel", help="Export OpenTelemetry spans, as the OTEL_* environment variables say (OTEL_EXPORTER_OTLP_ENDPOINT)."
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,16 +164,16 @@ class Key:
 class Settings:
     """How the server behaves, whatever it serves. What stands here by itself stands under [server] in a file."""
 
-    host: str = "127.0.0.1"
-    port: int = 8000
+    host: str = flag("127.0.0.1", "--host", help="The address to listen on.")
+    port: int = flag(8000, "--port", "-p", minimum=0, maximum=65535, help="The port to listen on; 0: any free one.")
     largest_body: int = 32 * 1024 * 1024  # bytes
     keep_alive: float = 15.0  # seconds of silence after which a stream sends a comment
     request_seconds: float | None = None  # from when on an answer is given up
-    queue: int = 64  # answers that are given or waited for at a time; more are refused
+    queue: int = flag(64, "--queue", minimum=1, help="Requests that may be answered or wait at a time; more are refused (429).")
     cors_origins: tuple[str, ...] = ()  # web pages from where may be asked; "*": from anywhere
     store: str | None = None  # a file for what must be remembered; without one it is forgotten with the process
     approval_seconds: float = 24 * 60 * 60.0  # how long a call waits for a person's word
-    guards: bool = True  # around models that need them, where their calls are run here
+    guards: bool = flag(True, "--no-guards", help="Do not guard small models against loops and copied answers.")
     llm: Llm = Llm()
     mcp: Mcp = Mcp()
     limits: Limits = Limits()
@@ -125,6 +191,26 @@ _ALSO = {
     "llm.tools_per_tool_timeout_seconds": "limits.seconds",
     "llm.tools_max_parallel": "limits.parallel",
 }
+
+
+@dataclass(frozen=True, slots=True)
+class SettingOption:
+    """A setting that has a command-line option: its full name, its type, its default and the option."""
+
+    name: str
+    type: Any
+    default: Any
+    flag: Flag
+
+
+def setting_options() -> tuple[SettingOption, ...]:
+    """The settings that have a command-line option, section by section."""
+    return tuple(
+        SettingOption(f"{section}.{one.name}", get_type_hints(kind)[one.name], one.default, one.metadata["flag"])
+        for section, kind in _SECTIONS.items()
+        for one in fields(kind)
+        if "flag" in one.metadata
+    )
 
 
 def _types() -> dict[str, Any]:

@@ -31,11 +31,6 @@ def servers(config: Path | str | None, command: str | None, args: Sequence[str])
     return (*found, ServerConfig(ONE, command, tuple(args))) if command else found
 
 
-def split(args: str | None) -> list[str]:
-    """What --mcp-args says."""
-    return [part for part in (args or "").split(",") if part]
-
-
 def host_of(servers: Sequence[ServerConfig], answering: "Answering" = NOBODY, refresh: float = STANDARD_REFRESH) -> McpHost:
     """A host of these servers. Who has to log in somewhere is shown the page."""
     logging.getLogger("mcp").setLevel(logging.CRITICAL)  # what fails is told by us, without a traceback

@@ -11,91 +11,12 @@ from callsmith.core.errors import MissingExtra, UnknownName, UsageError
 if TYPE_CHECKING:
     from callsmith.formats.algebra import Format
 
-ModelOption: TypeAlias = Annotated[
-    str | None,
-    typer.Option(
-        "--model",
-        "-m",
-        envvar="CALLSMITH_MODEL",
-        help="A name of `callsmith models`, a GGUF file, org/repo/file.gguf on a hub, or scripted:TEXT. "
-        "Default: the first of the catalogue.",
-        show_default=False,
-    ),
-]
-FormatOption: TypeAlias = Annotated[
-    str | None,
-    typer.Option("--format", "-f", help="How the model writes calls, if not as its template shows.", show_default=False),
-]
 FormatFileOption: TypeAlias = Annotated[
     Path | None,
     typer.Option(
         "--format-file", exists=True, dir_okay=False, help="A format of your own, as TOML; used unless --format names another."
     ),
 ]
-TemplateOption: TypeAlias = Annotated[
-    Path | None,
-    typer.Option("--chat-template", exists=True, dir_okay=False, help="A chat template instead of the model's own."),
-]
-ContextOption: TypeAlias = Annotated[
-    int | None, typer.Option("--context", min=1, help="Tokens that prompt and answer may have together.", show_default=False)
-]
-ThreadsOption: TypeAlias = Annotated[
-    int | None, typer.Option("--threads", min=1, help="Threads to compute with.", show_default=False)
-]
-TraceOption: TypeAlias = Annotated[
-    Path | None,
-    typer.Option(
-        "--trace",
-        dir_okay=False,
-        help="Append what became of each turn to this file, for `callsmith tools report`; without arguments, results and texts.",
-    ),
-]
-ToolsOption: TypeAlias = Annotated[
-    str | None,
-    typer.Option("--tools", help="demo, or module:attribute, or a module with @tool functions.", show_default=False),
-]
-ToolsBudgetOption: TypeAlias = Annotated[
-    int | None,
-    typer.Option(
-        "--tools-budget",
-        min=0,
-        help="Tokens that the definitions of tools may take; the model has to find what is beyond. 0: any number. "
-        "Default: a quarter of its context.",
-        show_default=False,
-    ),
-]
-McpConfigOption: TypeAlias = Annotated[
-    Path | None,
-    typer.Option("--mcp-config", dir_okay=False, help="A file with mcpServers, in JSON or TOML.", show_default=False),
-]
-McpCommandOption: TypeAlias = Annotated[
-    str | None, typer.Option("--mcp-command", help="The command of one MCP server.", show_default=False)
-]
-McpArgsOption: TypeAlias = Annotated[
-    str | None, typer.Option("--mcp-args", help="Its arguments, separated by commas.", show_default=False)
-]
-McpRefreshOption: TypeAlias = Annotated[
-    float | None,
-    typer.Option(
-        "--mcp-tool-refresh-seconds",
-        min=1,
-        help="Between looks at their tools. Default: 30.",
-        show_default=False,
-    ),
-]
-PolicyOption: TypeAlias = Annotated[
-    str | None,
-    typer.Option(
-        "--tool-choice-policy",
-        help="Where the model may choose: auto leaves it alone, required_first_hop makes it call a tool until a result is there, "
-        "required_always always.",
-        show_default=False,
-    ),
-]
-NoGuardsOption: TypeAlias = Annotated[
-    bool, typer.Option("--no-guards", help="Leave a small model without its safety net against loops and copied answers.")
-]
-
 ConfigOption: TypeAlias = Annotated[
     Path | None,
     typer.Option(

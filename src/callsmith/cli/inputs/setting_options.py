@@ -1,0 +1,124 @@
+"""Options that come from the settings: their names, types and help texts stand at the fields of `server/settings.py`.
+
+    app.command(cls=SettingsCommand)(serve)     # an option for every setting that has one
+    app.command(cls=ChatCommand)(chat)          # `only` names the settings that this command has options for
+
+The settings are imported when such a command is used and not before, so that `callsmith --help` stays fast.
+"""
+
+import inspect
+from collections.abc import Mapping
+from functools import cached_property
+from pathlib import Path
+from types import NoneType
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, get_args, get_origin
+
+import typer
+from typer.core import TyperCommand
+from typer.main import get_command
+
+if TYPE_CHECKING:
+    from callsmith.server.settings import SettingOption, Settings, Source
+
+HEADINGS = {"server": "Server", "llm": "Model and tools", "mcp": "MCP servers", "limits": "Limits", "log": "Logs and traces"}
+
+
+class SettingsCommand(TyperCommand):
+    """A command with an option for every setting that has one. The command reads what was given with `given_settings`."""
+
+    only: ClassVar[tuple[str, ...]] = ()  # full names of settings; empty: all
+
+    @cached_property
+    def settings(self) -> "Mapping[str, SettingOption]":
+        """The settings that have an option here, by the parameter's name."""
+        from callsmith.server.settings import setting_options
+
+        return {one.name.replace(".", "__"): one for one in setting_options() if not self.only or one.name in self.only}
+
+    @cached_property
+    def setting_params(self) -> list[Any]:
+        """The options, made by typer from a signature that stands for them."""
+
+        def collect() -> None: ...
+
+        parameters = [_parameter(name, setting) for name, setting in self.settings.items()]
+        collect.__signature__ = inspect.Signature(parameters)  # pyright: ignore[reportFunctionMemberAccess]
+        app = typer.Typer(add_completion=False, rich_markup_mode=None)
+        app.command()(collect)
+        return list(get_command(app).params)
+
+    def get_params(self, ctx: Any) -> list[Any]:
+        return [*self.setting_params, *super().get_params(ctx)]
+
+    def invoke(self, ctx: Any) -> Any:
+        from callsmith.server.settings import Source
+
+        values = {name: ctx.params.pop(name) for name in self.settings}
+        ctx.obj = [
+            Source(setting.flag.names[0], {setting.name: _value(setting, values[name])})
+            for name, setting in self.settings.items()
+            if values[name] is not None and values[name] is not False
+        ]
+        return super().invoke(ctx)
+
+    def format_options(self, ctx: Any, formatter: Any) -> None:
+        """Write the options of each section of the settings under a heading, behind the command's own."""
+        groups: dict[str, list[Any]] = {"Arguments": [], "Options": [], **{heading: [] for heading in HEADINGS.values()}}
+        for param in self.get_params(ctx):
+            setting = self.settings.get(param.name)
+            own = "Arguments" if param.param_type_name == "argument" else "Options"
+            heading = HEADINGS[setting.name.partition(".")[0]] if setting else own
+            if record := param.get_help_record(ctx):
+                groups[heading].append(record)
+        for heading, records in groups.items():
+            if records:
+                with formatter.section(heading):
+                    formatter.write_dl(records)
+
+
+def given_settings(context: typer.Context) -> "list[Source]":
+    """The settings that were given as options of this command."""
+    return context.obj
+
+
+def settings_of(context: typer.Context) -> "Settings":
+    """The settings as the options of this command alone make them."""
+    from callsmith.server.settings import settings_from
+
+    return settings_from(*given_settings(context)).settings
+
+
+def _parameter(name: str, setting: "SettingOption") -> inspect.Parameter:
+    flag, default = setting.flag, setting.default
+    shown = f" Default: {default:g}." if isinstance(default, float) else f" Default: {default}."
+    is_bool = setting.type is bool
+    option = typer.Option(
+        *flag.names,
+        help=flag.help if is_bool or default in (None, ()) else flag.help + shown,
+        show_default=False,
+        min=flag.minimum,
+        max=flag.maximum,
+        dir_okay=not flag.is_file,
+        exists=flag.must_exist,
+        envvar=flag.variable,
+    )
+    kind: Any = bool if is_bool else _option_type(setting) | None
+    return inspect.Parameter(
+        name, inspect.Parameter.KEYWORD_ONLY, default=False if is_bool else None, annotation=Annotated[kind, option]
+    )
+
+
+def _option_type(setting: "SettingOption") -> Any:
+    """The type of what is typed: texts for lists and for words out of a list, which the settings check."""
+    if setting.flag.is_file:
+        return Path
+    plain = [kind for kind in get_args(setting.type) or (setting.type,) if kind is not NoneType]
+    return plain[0] if get_origin(setting.type) is not tuple and plain[0] in (int, float) else str
+
+
+def _value(setting: "SettingOption", given: Any) -> Any:
+    if setting.type is bool:
+        return not setting.default
+    if get_origin(setting.type) is tuple:
+        return [part for part in given.split(",") if part]
+    return str(given) if setting.flag.is_file else given
