@@ -15,8 +15,10 @@ from callsmith.core.events import ConfirmationNeeded
 from callsmith.core.serialize import Saved
 from callsmith.core.values import Call, Choice, Message, Output, Request, Result, Sampling, Tool
 from callsmith.server.approvals.approvals import APPROVAL_CODEC, PAUSED_RUN_CODEC, Approval, Approvals, PausedRun
+from callsmith.server.routes.responses.stored import EarlierItems, StoredResponses
 from callsmith.server.store import Document, SqliteStore
 from callsmith.server.tools.tool_selection import ToolOptions, ToolSource
+from callsmith.wire.openai.responses import Needs
 
 FOLDER = Path(__file__).parent / "stored"
 OLD: dict[str, dict[str, Any]] = json.loads((FOLDER / "without_version.json").read_text("utf-8"))
@@ -106,6 +108,34 @@ async def test_what_was_read_without_a_version_is_written_with_one():
     read = await approvals.get("done")
     assert read["done"].version == 2 and read["done"].call == ADD
     assert await approvals.granted("conv_1") == {"add"}
+
+
+async def test_responses_without_a_version_are_read():
+    responses = StoredResponses(await store_with({**OLD, "response_item": {**OLD["response_item"], "msg_0": {"id": "msg_0"}}}))
+    items = OLD["response_item"]
+    assert await responses.response("resp_1") == {
+        "id": "resp_1",
+        "object": "response",
+        "status": "completed",
+        "output": [items["msg_1"]],
+    }
+    assert await responses.input_items("resp_1") == [{"id": "msg_0"}, items["msg_1_i0"]]
+    before = await responses.before(Needs(previous="resp_1"))
+    assert list(before.earlier) == ["msg_0", "msg_1_i0", "msg_1"] and before.conversation == "resp_0"
+    assert await responses.forget("resp_1") == ["msg_1"]
+
+
+async def test_a_response_is_written_in_the_layout_of_version_1():
+    store = SqliteStore()
+    output = [{"id": "msg_1", "type": "message", "role": "assistant", "content": []}]
+    await StoredResponses(store).keep(
+        {"id": "resp_1", "object": "response", "status": "completed", "output": output},
+        EarlierItems({"msg_0": {"id": "msg_0"}}, {}, "resp_0"),
+        [{"type": "message", "role": "user", "content": "Hi"}],
+    )
+    (document,) = await store.list("response")
+    assert document.data == {"version": 1, **OLD["response"]["resp_1"]}
+    assert {one.id: one.data for one in await store.list("response_item")} == OLD["response_item"]
 
 
 def test_an_approval_is_written_in_the_layout_of_version_1():

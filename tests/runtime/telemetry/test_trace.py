@@ -108,6 +108,24 @@ async def test_what_is_written_to_a_file_is_read_back_the_same(tmp_path: Path):
         assert turn.seconds == pytest.approx(kept.seconds, abs=1e-5)
 
 
+def test_the_line_of_a_turn_is_as_it_always_was(tmp_path: Path):
+    """`trace_line.json` has every field; lines have no version, for fields of later ones are passed over."""
+    turn = TurnRecord(
+        1000.123457, "qwen", ("add", "wipe"), "ab12", "required", True,
+        (
+            CallRecord("add", "ok", "c1", "code", ("quotes",), ("a", "b"), 14, 3, 1, 0.123457, 0.5, arguments="{}", result="3"),
+            CallRecord("(unknown)", "unknown", meant="wipe", resumed=True),
+        ),
+        Usage(10, 5, 2, 1), 0.25, 1.5, 2, 1, 3, 1, (f"a {chr(0xD800)}",), "cancelled", "Boom",
+    )  # fmt: skip
+    stored = Path(__file__).parent / "trace_line.json"
+    assert list(read_trace(stored)) == [turn]
+    file = TraceFile(tmp_path / "trace.jsonl")
+    file.add(replace(turn, when=1000.12345678))
+    file.close()
+    assert (tmp_path / "trace.jsonl").read_bytes() == stored.read_bytes()
+
+
 @pytest.mark.parametrize(
     "line",
     [

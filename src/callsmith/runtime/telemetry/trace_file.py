@@ -2,19 +2,15 @@
 
 import json
 import logging
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import fields
-from functools import cache
+from collections.abc import Iterator
 from os import PathLike
 from pathlib import Path
 from threading import Lock
-from typing import Any, TypeVar, get_args, get_type_hints
 
 from callsmith.core.errors import Unavailable, UsageError
-from callsmith.core.values import Json, Mode, Usage
-from callsmith.runtime.telemetry.turns import CallRecord, Ending, Outcome, TurnRecord
-
-T = TypeVar("T")
+from callsmith.core.serialize import dump, load
+from callsmith.core.values import Json
+from callsmith.runtime.telemetry.turns import TurnRecord
 
 _LOG = logging.getLogger(__name__)
 
@@ -61,54 +57,18 @@ def read_trace(path: str | PathLike[str]) -> Iterator[TurnRecord | None]:
 
 
 def write_turn(turn: TurnRecord) -> dict[str, Json]:
-    """A turn as JSON; what has its default value is left out."""
-    return _written(turn) | {"usage": _written(turn.usage), "calls": [_written(call) for call in turn.calls]}
+    """A turn as JSON, with times to the microsecond; fields with their default value are left out."""
+    document = dump(turn)
+    return _rounded(document) | {"usage": document.get("usage", {}), "calls": list(map(_rounded, document.get("calls", ())))}
+
+
+def _rounded(record: dict[str, Json]) -> dict[str, Json]:
+    return {name: round(value, 6) if isinstance(value, float) else value for name, value in record.items()}
 
 
 def _read_line(line: str) -> TurnRecord | None:
     """The turn, if it is one. Fields of later versions are passed over."""
     try:
-        return _read(TurnRecord, json.loads(line))
-    except (TypeError, ValueError, AttributeError, OverflowError, RecursionError):
+        return load(TurnRecord, json.loads(line), ignore_unknown=True)
+    except (UsageError, ValueError, RecursionError):
         return None
-
-
-def _written(record: TurnRecord | CallRecord | Usage) -> dict[str, Json]:
-    values = {one.name: (getattr(record, one.name), one.default) for one in fields(record)}
-    return {name: _short(value) for name, (value, default) in values.items() if value != default}
-
-
-def _short(value: Any) -> Json:
-    return round(value, 6) if isinstance(value, float) else value
-
-
-def _read(kind: type[T], value: Any) -> T:
-    return kind(**{name: read(value[name]) for name, read in _readers(kind).items() if name in value})
-
-
-@cache
-def _readers(kind: type) -> Mapping[str, Callable[[Any], Any]]:
-    """How each field is read, by its type."""
-    return {name: _BY_TYPE[hint] for name, hint in get_type_hints(kind).items()}
-
-
-def _one_of(*known: str) -> Callable[[Any], str]:
-    def read(value: Any) -> str:
-        if value not in known:
-            raise ValueError(f"{value!r} is not known")
-        return value
-
-    return read
-
-
-_BY_TYPE: Mapping[Any, Callable[[Any], Any]] = {
-    **{kind: kind for kind in (str, int, float, bool)},
-    str | None: str,
-    float | None: float,
-    tuple[str, ...]: lambda value: tuple(map(str, value)),
-    Outcome: _one_of(*get_args(Outcome)),
-    Mode: _one_of(*get_args(Mode)),
-    Ending: str,
-    Usage: lambda value: _read(Usage, value),
-    tuple[CallRecord, ...]: lambda value: tuple(_read(CallRecord, call) for call in value),
-}

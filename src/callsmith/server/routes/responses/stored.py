@@ -6,8 +6,8 @@ before it, those of its request, and its own. Whoever asks sees only what is the
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import cast
 
+from callsmith.core.serialize import DocumentCodec
 from callsmith.core.values import Json
 from callsmith.server.store import Document, Store
 from callsmith.wire.fields import Fields
@@ -31,6 +31,24 @@ class EarlierItems:
 
 
 @dataclass(frozen=True, slots=True)
+class StoredResponse:
+    """A response without its items; these are given by their ids, in order.
+
+    `conversation` is the id of the response the conversation began with, `earlier` are the items before this response, `input`
+    those of its request and `output` those of its answer.
+    """
+
+    response: Mapping[str, Json]
+    conversation: str
+    earlier: tuple[str, ...]
+    input: tuple[str, ...]
+    output: tuple[str, ...]
+
+
+RESPONSE_CODEC = DocumentCodec(StoredResponse, upgrades={0: lambda old: {**old, "version": 1}})
+
+
+@dataclass(frozen=True, slots=True)
 class StoredResponses:
     """The responses of one caller in a store."""
 
@@ -42,12 +60,12 @@ class StoredResponses:
         earlier: dict[str, Json] = {}
         conversation = ""
         if needs.previous:
-            document = await self._document(needs.previous, previous=True)
-            ids = [*document["earlier"], *document["input"], *document["output"]]
+            previous = await self._stored(needs.previous, previous=True)
+            ids = [*previous.earlier, *previous.input, *previous.output]
             earlier = await self._items(ids)
             if len(earlier) < len(set(ids)):  # a response it stands on was deleted
                 raise NotStored(needs.previous, previous=True)
-            conversation = document["conversation"]
+            conversation = previous.conversation
         return EarlierItems(earlier, await self._items(needs.items), conversation)
 
     async def keep(self, response: Mapping[str, Json], before: EarlierItems, given: Sequence[Mapping[str, Json]]) -> None:
@@ -64,47 +82,43 @@ class StoredResponses:
                 brought[id] = stored_item(item, id)
         made: dict[str, Json] = {item["id"]: item for item in response["output"]}
         items = [Document(self._kind(_ITEM), id, item) for id, item in {**brought, **made}.items() if item is not None]
-        data: dict[str, Json] = {
-            "response": {**response, "output": []},
-            "conversation": before.conversation or response["id"],
-            "earlier": list(before.earlier),
-            "input": list(brought),
-            "output": list(made),
-        }
-        await self.store.put(*items, Document(self._kind(_RESPONSE), response["id"], data))
+        stored = StoredResponse(
+            {**response, "output": []}, before.conversation or response["id"], tuple(before.earlier), tuple(brought), tuple(made)
+        )
+        await self.store.put(*items, Document(self._kind(_RESPONSE), response["id"], RESPONSE_CODEC.write(stored)))
 
     async def response(self, id: str) -> dict[str, Json]:
         """The response as it was answered."""
-        document = await self._document(id)
-        items = await self._items(document["output"])
-        return {**document["response"], "output": list(items.values())}
+        stored = await self._stored(id)
+        items = await self._items(stored.output)
+        return {**stored.response, "output": list(items.values())}
 
     async def input_items(self, id: str) -> list[Json]:
         """All that the model was told, the conversation before it included."""
-        document = await self._document(id)
-        return list((await self._items([*document["earlier"], *document["input"]])).values())
+        stored = await self._stored(id)
+        return list((await self._items([*stored.earlier, *stored.input])).values())
 
     async def forget(self, id: str) -> list[str]:
         """Delete a response, what was asked and what was answered. What referred to it or went on from it loses that.
 
         The ids of what was answered come back.
         """
-        document = await self._document(id)
+        stored = await self._stored(id)
         key = id.removeprefix("resp_")
-        own = [*(item for item in document["input"] if f"_{key}_" in item), *document["output"]]
+        own = [*(item for item in stored.input if f"_{key}_" in item), *stored.output]
         await self.store.delete(self._kind(_ITEM), *own)
         await self.store.delete(self._kind(_RESPONSE), id)
-        return document["output"]
+        return list(stored.output)
 
     def _kind(self, name: str) -> str:
         """A kind for each caller: nobody can as much as name what belongs to another."""
         return f"{name}/{self.subject}" if self.subject else name
 
-    async def _document(self, id: str, *, previous: bool = False) -> dict[str, Json]:
+    async def _stored(self, id: str, *, previous: bool = False) -> StoredResponse:
         found = await self.store.get(self._kind(_RESPONSE), id)
         if id not in found:
             raise NotStored(id, previous=previous)
-        return cast("dict[str, Json]", found[id].data)
+        return RESPONSE_CODEC.read(found[id].data)
 
     async def _items(self, ids: Sequence[str]) -> dict[str, Json]:
         found = await self.store.get(self._kind(_ITEM), *ids)
