@@ -1,7 +1,12 @@
 """docs/requirements.md and the tests that prove what it lists: `@pytest.mark.req("R92")`.
 
-`python -m tests.requirements` (or `make requirements`) brings the last column of the page up to date. The texts are
-written by hand.
+`python -m tests.requirements` (or `make requirements`) brings the tests in the last column of the page up to date. All else is
+written by hand: the texts, and in the last column what a test does not prove. A row ends with one of
+
+    `place/test_file.py::test_name`, …                  the tests that prove it
+    … ; the rest comes with PART                        the tests, and a part of the product that is still to come
+    comes with PART                                     a part of the product that is still to come, one of `COMING`
+    not: REASON                                         why nothing can or need prove it
 """
 
 import ast
@@ -13,7 +18,18 @@ from pathlib import Path
 ROOT = Path(__file__).parent.parent
 PAGE = ROOT / "docs" / "requirements.md"
 ROW = re.compile(r"\| (?P<number>R\d+) \| (?P<text>.*) \| (?P<proof>.*?) \|")
-LATER = "later"
+COMING = (
+    "the capability bus",
+    "models behind other servers",
+    "the page",
+    "adapters",
+    "evaluation",
+    "examples and guides",
+)
+_PART = "|".join(map(re.escape, COMING))
+_TEST = r"`[\w/]+\.py::\w+`"
+PROVEN = re.compile(rf"{_TEST}(, {_TEST})*( and \d+ more)?(?P<rest>; the rest comes with ({_PART}))?")
+UNPROVEN = re.compile(rf"comes with ({_PART})|not: \S.{{15,}}")
 MOST_NAMED = 3
 
 
@@ -24,7 +40,7 @@ def marked() -> dict[str, list[str]]:
     for path in sorted((ROOT / "tests").rglob("test_*.py")):
         place = path.relative_to(ROOT / "tests").as_posix()
         for number, test in _marks(ast.parse(path.read_text("utf-8"))):
-            found.setdefault(number, []).append(f"{place}::{test}" if test else place)
+            found.setdefault(number, []).append(f"{place}::{test}")
     return {number: list(dict.fromkeys(tests)) for number, tests in found.items()}
 
 
@@ -35,7 +51,7 @@ def _marks(tree: ast.Module) -> Iterator[tuple[str, str]]:
         elif isinstance(node, ast.Assign) and any(
             isinstance(name, ast.Name) and name.id == "pytestmark" for name in node.targets
         ):
-            yield from ((number, "") for number in _numbers(node.value))
+            assert not list(_numbers(node.value)), "a whole file proves no requirement: name the tests that do"
 
 
 def _numbers(node: ast.AST) -> Iterator[str]:
@@ -55,25 +71,22 @@ def listed(page: str) -> dict[str, str]:
 
 
 def updated(page: str) -> str:
-    """The page with its last column as the tests have it. A reason written there by hand stays while no test proves the row."""
-    proofs = marked()
+    """The page with the tests that prove each row as the tests have it. What is written by hand stays."""
     lines: list[str] = []
     for line in page.splitlines():
         row = ROW.fullmatch(line)
         if row:
-            proof = _proof(proofs[row["number"]]) if row["number"] in proofs else _unproven(row["proof"])
-            line = f"| {row['number']} | {row['text']} | {proof} |"
+            line = f"| {row['number']} | {row['text']} | {_proof(marked().get(row['number'], []), row['proof'])} |"
         lines.append(line)
     return "\n".join(lines) + "\n"
 
 
-def _proof(tests: list[str]) -> str:
+def _proof(tests: list[str], written: str) -> str:
+    if not tests:  # a test that is gone leaves nothing behind, and the check then asks for a reason
+        return "" if written.startswith("`") else written
+    rest = re.search(rf"; the rest comes with ({_PART})$", written)
     more = f" and {len(tests) - MOST_NAMED} more" if len(tests) > MOST_NAMED else ""
-    return ", ".join(f"`{test}`" for test in tests[:MOST_NAMED]) + more
-
-
-def _unproven(proof: str) -> str:
-    return LATER if proof.startswith("`") else proof
+    return ", ".join(f"`{test}`" for test in tests[:MOST_NAMED]) + more + (rest[0] if rest else "")
 
 
 if __name__ == "__main__":

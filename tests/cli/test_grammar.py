@@ -25,6 +25,7 @@ def tools(tmp_path: Path) -> str:
     return str(path)
 
 
+@pytest.mark.req("R21")
 @pytest.mark.req("R77")
 def test_the_grammar_is_one_that_llguidance_accepts(callsmith, tools: str):
     llguidance = pytest.importorskip("llguidance")
@@ -35,6 +36,8 @@ def test_the_grammar_is_one_that_llguidance_accepts(callsmith, tools: str):
         assert not failed, messages
 
 
+@pytest.mark.req("R26")
+@pytest.mark.req("R32")
 def test_a_name_leaves_only_that_tool(callsmith, tools: str):
     told = callsmith("grammar", "--tools", tools, "--choice", "get_time", "--target", "lark")
     assert "get_time" in told.out

@@ -159,7 +159,6 @@ class Order(BaseModel):
     at: Point
 
 
-@pytest.mark.req("R2")
 def test_a_model_becomes_a_schema_without_titles_but_with_a_property_called_title():
     schema = schema_of(Order)
     assert "title" not in schema

@@ -35,6 +35,7 @@ def read_back(format: Format, text: str, tools: Sequence[Tool], calls: Sequence[
     return whole
 
 
+@pytest.mark.req("R229")
 @EVERY
 @thorough
 @given(data=st.data())
@@ -96,6 +97,7 @@ def test_no_mutation_of_an_answer_makes_the_reader_raise_or_depend_on_chunks(for
         read_alike(format, text, tools)
 
 
+@pytest.mark.req("R171")
 @EVERY
 def test_a_call_cut_short_is_unreadable_and_never_ready(format: Format) -> None:
     tools = [Tool("f", "", {"type": "object", "properties": {"a": {"type": "string"}}})]

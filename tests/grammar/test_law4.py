@@ -195,6 +195,9 @@ def test_every_kind_of_value_is_accepted_as_it_is_written(format: Format) -> Non
 PLAIN = Tool("f", "", obj({"n": INTEGER, "s": STRING, "e": {"enum": ["x", "y"]}}, "n", "s"))
 
 
+@pytest.mark.req("R29")
+@pytest.mark.req("R79")
+@pytest.mark.req("R63")
 @EVERY
 def test_a_wrong_call_is_rejected(format: Format) -> None:
     def written(name: str = "f", **arguments: Any) -> str:
@@ -298,6 +301,9 @@ def samples(format: Format, count: int) -> None:
     assert finished > count * 0.7
 
 
+@pytest.mark.req("R79")
+@pytest.mark.req("R72")
+@pytest.mark.req("R44")
 @EVERY
 def test_whatever_the_grammar_lets_through_is_read_back_as_valid_calls(format: Format) -> None:
     samples(format, 64)

@@ -73,12 +73,15 @@ def check(found: Iterable[Schema]) -> tuple[int, int]:
     return grammars, answers
 
 
+@pytest.mark.req("R199")
+@pytest.mark.req("R226")
 def test_answers_are_valid_by_schemas_of_every_kind() -> None:
     grammars, answers = check(schemas.schema(seed) for seed in range(90))
     assert grammars > 70
     assert answers > 180
 
 
+@pytest.mark.req("R226")
 def test_answers_are_valid_by_the_schemas_of_real_tools() -> None:
     grammars, answers = check(islice(bfcl.schemas(), 0, None, 70))
     assert grammars > 30

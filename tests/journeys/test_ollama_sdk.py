@@ -209,7 +209,6 @@ async def test_a_real_model_answers_in_the_format_that_is_asked_for(small: Local
 
 
 @pytest.mark.weights
-@pytest.mark.req("R29")
 async def test_a_real_model_calls_when_it_must(small: LocalModel):
     app = create_app({"m": small})
     tool = {"type": "function", "function": {"name": "look_up", "parameters": SCHEMA}}

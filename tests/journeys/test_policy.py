@@ -40,7 +40,6 @@ async def test_under_auto_no_hop_is_constrained():
 
 
 @pytest.mark.req("R34")
-@pytest.mark.req("R79")
 async def test_under_required_first_hop_a_call_must_come_first_and_then_the_model_may_answer():
     required, ended = await hops("required_first_hop", CALL, CALL, "Noon.")
     assert required == [True, False, False]

@@ -90,6 +90,9 @@ async def check_required(model: LocalModel, rounds: int) -> None:
             only_call(answer, offered)
 
 
+@pytest.mark.req("R25")
+@pytest.mark.req("R64")
+@pytest.mark.req("R81")
 async def test_forty_required_calls_come_and_are_valid(small: LocalModel) -> None:
     await check_required(small, 5)
 
@@ -99,6 +102,8 @@ async def test_two_hundred_required_calls_come_and_are_valid(small: LocalModel) 
     await check_required(small, 25)
 
 
+@pytest.mark.req("R26")
+@pytest.mark.req("R29")
 async def test_the_tool_that_is_named_is_the_one_that_is_called(small: LocalModel) -> None:
     asked = [ask(small, number, TOOLS, Choice.only(named.name)) for number, named in enumerate(TOOLS)]
     assert [only_call(answer, TOOLS) for answer in await asyncio.gather(*asked)] == [named.name for named in TOOLS]

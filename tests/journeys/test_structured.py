@@ -62,6 +62,7 @@ async def test_what_was_only_checked_afterwards_is_told_beside_the_answer():
         assert (await stream.get_final_completion()).choices[0].message.content == "[1, 2]"
 
 
+@pytest.mark.req("R225")
 async def test_a_strict_answer_that_fails_twice_is_an_error_and_no_answer():
     wanted: Any = {"type": "json_schema", "json_schema": {"name": "list", "schema": UNIQUE, "strict": True}}
     local, _ = model("[1, 1]", "[2, 2]")

@@ -23,6 +23,7 @@ def many(count: int = 12) -> tuple[Tool, ...]:
     return tuple(tool(name=f"f{number}") for number in range(count))
 
 
+@pytest.mark.req("R184")
 @pytest.mark.req("R68", "R78")
 def test_the_same_tools_get_the_same_grammar_also_as_other_objects() -> None:
     grammars, tools = Grammars(format_named("hermes")), (tool(), tool(name="g"))

@@ -30,6 +30,7 @@ def calls(events: list[ModelEvent]) -> list[tuple[str, dict]]:
     return [(event.call.name, dict(event.call.arguments)) for event in events if isinstance(event, CallReady)]
 
 
+@pytest.mark.req("R71")
 @pytest.mark.req("R23")
 async def test_where_the_model_may_choose_it_is_left_alone():
     local, engine = model(f"Sure. {CALL}")
@@ -39,6 +40,10 @@ async def test_where_the_model_may_choose_it_is_left_alone():
     assert isinstance(answer[-1], Stopped) and answer[-1].reason == "calls"
 
 
+@pytest.mark.req("R32")
+@pytest.mark.req("R71")
+@pytest.mark.req("R63")
+@pytest.mark.req("R81")
 @pytest.mark.req("R25")
 async def test_a_call_that_must_come_is_constrained_from_the_start():
     local, engine = model(CALL)
@@ -47,6 +52,7 @@ async def test_a_call_that_must_come_is_constrained_from_the_start():
     assert grammar is not None and not grammar.triggers
 
 
+@pytest.mark.req("R225")
 async def test_a_strict_tool_is_constrained_where_its_call_begins():
     local, engine = model(CALL)
     await events(local, replace(ASK, tools=(replace(WEATHER, strict=True),)))
@@ -54,6 +60,7 @@ async def test_a_strict_tool_is_constrained_where_its_call_begins():
     assert grammar is not None and grammar.triggers == ("<tool_call>",)
 
 
+@pytest.mark.req("R32")
 async def test_a_guarded_model_constrains_every_call():
     local, engine = model(CALL, guarded=True)
     await events(local, ASK)
@@ -69,6 +76,7 @@ async def test_with_none_the_model_is_not_told_of_tools_and_its_calls_are_not_sh
     assert "get_weather" not in engine.asked[0].prompt.text
 
 
+@pytest.mark.req("R208")
 @pytest.mark.req("R113")
 async def test_without_tools_markup_is_ordinary_text():
     local, _ = model(f"Look: {CALL}")
@@ -85,11 +93,23 @@ async def test_every_call_has_an_id_that_the_format_can_carry():
     assert len(started.id) == 9 and started.id.isalnum()
 
 
+@pytest.mark.req("R43")
+async def test_every_block_of_the_generic_format_is_a_call_with_an_id_of_its_own():
+    block = '<tool_call>\n<name>get_weather</name>\n<arguments>{"city": "<b> & Köln"}</arguments>\n</tool_call>'
+    local, _ = model(f"First {block} and then {block}", "generic-xml")
+    answer = await events(local, ASK)
+    assert calls(answer) == [("get_weather", {"city": "<b> & Köln"})] * 2
+    ids = [event.call.id for event in answer if isinstance(event, CallReady)]
+    assert len(set(ids)) == 2
+    assert all(id.startswith("call_") for id in ids)
+
+
 async def test_an_id_the_model_wrote_is_kept():
     local, _ = model('[TOOL_CALLS]get_weather[CALL_ID]aB3dE6gH9[ARGS]{"city": "Paris"}', "mistral-args")
     assert [event.call.id for event in await events(local, ASK) if isinstance(event, CallReady)] == ["aB3dE6gH9"]
 
 
+@pytest.mark.req("R164")
 @pytest.mark.req("R86")
 async def test_one_call_is_all_where_no_more_are_wanted():
     local, _ = model(f"{CALL}\n{CALL}")
@@ -105,6 +125,7 @@ async def test_a_model_that_is_bad_at_it_makes_one_call_unless_it_is_asked_for_m
     assert len(calls(await events(local, replace(ASK, parallel=True)))) == 2
 
 
+@pytest.mark.req("R213")
 async def test_a_thought_is_told_from_text():
     local, _ = model("<think>\nHm.\n</think>\n\nYes.")
     answer = await events(local, ASK)

@@ -135,6 +135,7 @@ async def test_a_schema_that_is_none_is_refused_before_anything_is_said():
 # Calls that no grammar could hold
 
 
+@pytest.mark.req("R224")
 @pytest.mark.req("R72")
 async def test_an_invalid_call_is_not_shown_and_the_second_attempt_takes_its_place():
     local, _ = model(f"{move(1, 1)}\n{call('get_weather', city='Bonn')}", move(1, 2))

@@ -99,10 +99,14 @@ def test_the_name_counts_where_the_template_shows_no_calls(opened):
     assert opened("LFM2-8B", CHATML).format == format_named("lfm2")
 
 
-def test_what_nothing_is_known_of_speaks_the_generic_format(opened):
-    assert opened("my-own-model", CHATML).format == format_named("generic-xml")
+@pytest.mark.req("R44")
+@pytest.mark.req("R210")
+@pytest.mark.parametrize("name", ["my-own-model", "CodeLlama-7B-Instruct", "Meta-Llama-3-8B-Instruct", "llama_3_70b"])
+def test_what_was_never_taught_a_format_speaks_the_generic_one(opened, name: str):
+    assert opened(name, CHATML).format == format_named("generic-xml")
 
 
+@pytest.mark.req("R51")
 async def test_what_the_further_formats_of_a_preset_write_is_read_too(monkeypatch: pytest.MonkeyPatch):
     bare = '{"name": "look", "arguments": {"at": "Bonn"}}'
     lfm2 = '<|tool_call_start|>[look(at="Bonn")]<|tool_call_end|>'
@@ -119,6 +123,8 @@ def test_what_the_user_says_wins(opened):
     assert opened("LFM2-8B", CHATML, format="hermes").format == format_named("hermes")
 
 
+@pytest.mark.req("R222")
+@pytest.mark.req("R223")
 @pytest.mark.req("R34")
 def test_a_presets_policy_counts_whatever_the_template_shows_and_the_users_wins(opened, monkeypatch: pytest.MonkeyPatch):
     mine = presets_in('[mine]\nmodels = ["tiny*"]\nformats = ["hermes"]\npolicy = "required_first_hop"')

@@ -33,7 +33,6 @@ def dispatcher() -> Dispatcher:
 
 
 @pytest.mark.req("R89")
-@pytest.mark.req("R88")
 async def test_a_call_is_run_and_its_result_returned(dispatcher: Dispatcher):
     assert await dispatcher.dispatch(Call("double", {"number": 4}, "c1")) == Result("c1", "double", 8)
     assert [definition.name for definition in await dispatcher.definitions()] == ["pay", "double"]

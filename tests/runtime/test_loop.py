@@ -31,6 +31,8 @@ async def test_an_answer_without_calls_ends_the_run():
     assert [tool.name for tool in model.asked[0].tools] == ["hello"]
 
 
+@pytest.mark.req("R61")
+@pytest.mark.req("R90")
 @pytest.mark.req("R84")
 @pytest.mark.req("R85")
 @pytest.mark.req("R117")
@@ -51,6 +53,7 @@ async def test_calls_are_run_and_their_results_told_until_the_model_answers():
     assert model.closed == 3
 
 
+@pytest.mark.req("R183")
 @pytest.mark.req("R95")
 @pytest.mark.req("R86")
 async def test_calls_of_a_round_run_at_most_four_at_a_time_and_are_told_in_order():
@@ -83,6 +86,7 @@ async def test_a_result_bears_the_id_and_name_of_its_call_whatever_the_toolset_s
     assert finished(events) == [Result("c1", "hello", "hello")]
 
 
+@pytest.mark.req("R8")
 @pytest.mark.req("R165")
 async def test_an_unknown_tool_is_answered_with_the_names_of_those_that_exist():
     events = await everything(Told(calls(Call("helo", {}, "c1")), says("sorry")), Handlers(hello=hello))
@@ -92,6 +96,7 @@ async def test_an_unknown_tool_is_answered_with_the_names_of_those_that_exist():
     assert not any(isinstance(event, ToolStarted) for event in events)
 
 
+@pytest.mark.req("R14")
 @pytest.mark.req("R99")
 @pytest.mark.req("R166")
 async def test_invalid_arguments_are_told_so_that_the_model_can_correct_itself():
@@ -184,6 +189,7 @@ async def test_the_limit_is_six_rounds_unless_said_otherwise():
     model = Told(calls(Call("hello", {}, "c1")))
     events = await everything(model, Handlers(hello=hello))
     assert sum(result.ok for result in finished(events)) == 6
+    assert (Limits().iterations, Limits().seconds) == (6, 30)
     assert len(model.asked) == 8
 
 
@@ -212,7 +218,6 @@ async def test_a_forced_call_is_forced_once(choice: Choice, after: Choice):
     assert [request.choice for request in model.asked] == [choice, after]
 
 
-@pytest.mark.req("R26")
 async def test_a_choice_of_what_does_not_exist_is_the_callers_mistake():
     with pytest.raises(UnknownName):
         await everything(Told(says("")), Handlers(hello=hello), Request(ASKED.messages, choice=Choice.only("hullo")))

@@ -30,7 +30,6 @@ from tests.waiting import until
 
 
 @pytest.mark.req("R119")
-@pytest.mark.req("R208")
 async def test_a_plain_question_gets_a_plain_answer():
     answer = await client(Told([Thought("hm"), *says("hel", "lo")])).chat.completions.create(model="m", messages=HI)
     assert answer.choices[0].message.content == "hello"
@@ -141,6 +140,7 @@ async def test_a_request_with_tools_switches_the_servers_own_off():
     assert [tool.name for tool in model.asked[0].tools] == ["other"]
 
 
+@pytest.mark.req("R208")
 @pytest.mark.req("R113")
 async def test_without_any_tools_there_is_only_text():
     model = Told(says("a </tool_call> b"))

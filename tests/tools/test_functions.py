@@ -389,6 +389,8 @@ async def test_closing_a_call_closes_the_generator_behind_it():
     assert closed == [True]
 
 
+@pytest.mark.req("R2")
+@pytest.mark.req("R209")
 @pytest.mark.req("R3")
 @pytest.mark.req("R4")
 @pytest.mark.req("R19")
@@ -445,6 +447,7 @@ def test_types_that_refer_to_their_own_definitions_still_resolve_in_the_whole():
     assert "Tree" in made.parameters["$defs"]
 
 
+@pytest.mark.req("R150")
 async def test_a_tool_defined_by_hand_can_be_run_by_a_function():
     def handler(**arguments: Any) -> Any:
         return arguments

@@ -99,6 +99,9 @@ async def test_an_answer_ends_where_the_model_ends_it(shared: LlamaEngine) -> No
 # -- grammars
 
 
+@pytest.mark.req("R64")
+@pytest.mark.req("R82")
+@pytest.mark.req("R140")
 async def test_what_a_grammar_asks_for_is_what_is_said(shared: LlamaEngine) -> None:
     for seed in range(5):
         pieces = await answer_to(shared, JsonValue(WEATHER), Sampling(temperature=1.5, seed=seed, max_tokens=60))
@@ -113,6 +116,7 @@ async def test_the_end_of_the_grammar_is_the_end_of_the_answer(shared: LlamaEngi
     assert finished.reason == "stop"
 
 
+@pytest.mark.req("R227")
 async def test_forced_text_costs_hardly_a_decode(shared: LlamaEngine) -> None:
     node = Seq((Lit('Well then, this is what I have to say about it: {"answer": '), Alt((Lit("true"), Lit("false"))), Lit("}")))
     counts: list[int] = []

@@ -53,6 +53,8 @@ def test_text_is_not_constrained(vocabulary: Vocabulary):
     assert started.may_end
 
 
+@pytest.mark.req("R70")
+@pytest.mark.req("R227")
 def test_from_the_trigger_on_only_a_valid_call_can_follow(vocabulary: Vocabulary):
     started = watch(vocabulary)
     say(started, vocabulary, f'Sure, I will. {HEAD}{{"to": ')

@@ -44,6 +44,7 @@ def places(name: str) -> Iterator[Constraint]:
         constraint.consume(token)
 
 
+@pytest.mark.req("R70")
 @pytest.mark.parametrize("name", ["hermes", "qwen3-coder", "pythonic"])
 def test_a_token_by_itself_is_allowed_where_the_mask_allows_it(name: str) -> None:
     random, size = np.random.default_rng(1), vocabulary().size

@@ -79,6 +79,8 @@ class Allowed:
         return np.flatnonzero(self.mask)
 
 
+@pytest.mark.req("R69")
+@pytest.mark.req("R74")
 @settings(max_examples=200, deadline=None)
 @given(
     seed=st.integers(0, 2**32),
@@ -107,6 +109,7 @@ def test_a_token_is_chosen_as_if_all_that_is_not_allowed_had_been_ruled_out_firs
         assert looked_up.choose(logits, held) == naive.choose(ruled_out)
 
 
+@pytest.mark.req("R227")
 def test_where_the_likeliest_is_allowed_nobody_asks_for_all_that_is() -> None:
     held: Any = Allowed(np.array([True, True, False, True, True]))
     assert Sampler(Sampling(temperature=1.0, top_k=2, seed=1)).choose(LOGITS, held) in (1, 3)

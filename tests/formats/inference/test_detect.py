@@ -67,6 +67,10 @@ KNOW_NO_TOOLS = ["google-gemma-2-2b-it", "llama-cpp-rwkv-world", "microsoft-Phi-
 SHOW_NO_CALLS = ["HuggingFaceTB-SmolLM3-3B", "LFM2-8B-A1B", "LFM2.5-Instruct", "ibm-granite-granite-3.3-2B-Instruct"]
 
 
+@pytest.mark.req("R141")
+@pytest.mark.req("R199")
+@pytest.mark.req("R230")
+@pytest.mark.req("R238")
 @needs_corpus
 @pytest.mark.parametrize(("name", "format"), [(name, format) for format, spoken in SPOKEN.items() for name in spoken])
 def test_the_format_is_found_by_what_the_template_writes(name: str, format: str) -> None:

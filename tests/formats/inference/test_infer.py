@@ -134,6 +134,8 @@ REAL = [
 ]
 
 
+@pytest.mark.req("R210")
+@pytest.mark.req("R230")
 @needs_corpus
 @pytest.mark.parametrize("name", REAL)
 def test_a_format_is_worked_out_that_reads_the_template_back(name: str) -> None:

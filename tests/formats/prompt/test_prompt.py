@@ -40,6 +40,7 @@ NUMBERED = (
 QUOTING = "{{ messages | tojson }}{{ tools | tojson }}"
 
 
+@pytest.mark.req("R36")
 def test_a_template_that_shows_tools_and_calls_is_given_them() -> None:
     prompt = prompt_for(Request(CALLED, (WEATHER,)), (WEATHER,), Template(QWEN), GENERIC_XML)
     assert "<tools>\n" in prompt.text
@@ -49,6 +50,9 @@ def test_a_template_that_shows_tools_and_calls_is_given_them() -> None:
     assert prompt.opened == "<|im_start|>assistant\n"
 
 
+@pytest.mark.req("R36")
+@pytest.mark.req("R42")
+@pytest.mark.req("R210")
 def test_a_template_without_tools_is_told_of_them_in_the_system_message() -> None:
     prompt = prompt_for(Request(CALLED, (WEATHER,)), (WEATHER,), Template(CHATML), GENERIC_XML)
     system, user, assistant, results, opened = prompt.text.split("<|im_start|>")[1:]
@@ -63,6 +67,7 @@ def test_a_template_without_tools_is_told_of_them_in_the_system_message() -> Non
     assert opened == "assistant\n"
 
 
+@pytest.mark.req("R208")
 def test_without_tools_nothing_is_said_about_them() -> None:
     prompt = prompt_for(Request(ASKED, (WEATHER,), Choice("none")), (), Template(CHATML), GENERIC_XML)
     assert prompt.text.startswith("<|im_start|>system\nBe brief.<|im_end|>")
@@ -143,6 +148,7 @@ def test_every_real_template_gives_a_prompt_with_all_that_was_said(path: Path, t
     assert "Thanks." in prompt_for(Request(later), (), template, format).text
 
 
+@pytest.mark.req("R41")
 @needs_corpus
 def test_our_qwen_template_writes_what_the_models_own_writes() -> None:
     theirs = Template((CORPUS / "Qwen-Qwen2.5-7B-Instruct.jinja").read_text(encoding="utf-8"))

@@ -159,6 +159,33 @@ def test_every_real_template_shows_a_conversation(path: Path) -> None:
 
 
 @needs_corpus
+@pytest.mark.parametrize(
+    ("name", "markers"),
+    [
+        pytest.param(
+            "meta-llama-Llama-3.1-8B-Instruct",
+            ["<|start_header_id|>system<|end_header_id|>", "<|start_header_id|>user<|end_header_id|>", "<|eot_id|>"],
+            marks=pytest.mark.req("R37"),
+        ),
+        pytest.param(
+            "mistralai-Mistral-Nemo-Instruct-2407",
+            ["[AVAILABLE_TOOLS]", "[/AVAILABLE_TOOLS]", "[INST]", "[/INST]"],
+            marks=pytest.mark.req("R39"),
+        ),
+        pytest.param("Qwen-Qwen2.5-7B-Instruct", ["<tools>", "</tools>", "<|im_start|>user"], marks=pytest.mark.req("R41")),
+    ],
+)
+@pytest.mark.req("R36")
+@pytest.mark.req("R44")
+def test_families_that_know_tools_are_shown_them_by_their_own_template(name: str, markers: list[str]) -> None:
+    template = real(CORPUS / f"{name}.jinja")
+    assert template.manners.tools and template.manners.calls and template.manners.results
+    text = template.render([USER], [TOOL])
+    assert '"look"' in text
+    assert [marker for marker in markers if marker not in text] == []
+
+
+@needs_corpus
 def test_most_real_templates_show_tools_calls_and_results_themselves() -> None:
     manners = [real(path).manners for path in REAL]
     assert sum(one.tools for one in manners) >= 61

@@ -33,11 +33,14 @@ def summary(judged: int, settled: int, contradicted: int, other: int) -> str:
     )
 
 
+@pytest.mark.req("R195")
+@pytest.mark.req("R229")
 @pytest.mark.parametrize("case", list(cases(WILD)), ids=lambda case: case.name[:80])
 def test_a_wild_output_is_read_as_expected(case):
     assert not case.differs()
 
 
+@pytest.mark.req("R195")
 def test_every_format_has_wild_outputs_of_its_own():
     counted = {format.name: 0 for format in formats().values()}
     for case in cases(WILD):

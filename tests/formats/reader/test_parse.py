@@ -17,6 +17,8 @@ def calls(parsed) -> list[tuple[str, dict]]:
     return [(call.name, dict(call.arguments)) for call in parsed.calls]
 
 
+@pytest.mark.req("R196")
+@pytest.mark.req("R213")
 @pytest.mark.req("R59")
 @pytest.mark.req("R53")
 @pytest.mark.req("R54")
@@ -90,6 +92,56 @@ def test_tags_bare_objects_and_fences_are_all_read(text: str):
     assert [(call.name, dict(call.arguments)) for call in parse_content(text, [WEATHER])[0]] == PARIS
 
 
+@pytest.mark.req("R48")
+@pytest.mark.req("R49")
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("hermes", '<tool_call>{"name": "get_weather", "arguments": {"city": "Paris"}}</tool_call>'),
+        ("qwen25", '<tool_call>\n{"name": "get_weather", "arguments": {"city": "Paris"}}\n</tool_call>'),
+        pytest.param(
+            "llama32",
+            '<|python_tag|>{"name": "get_weather", "arguments": {"city": "Paris"}}<|eom_id|>',
+            marks=pytest.mark.req("R38"),
+        ),
+        ("llama32", '{"name": "get_weather", "parameters": {"city": "Paris"}}'),
+        pytest.param(
+            "mistral",
+            '[TOOL_CALLS] [{"name": "get_weather", "arguments": {"city": "Paris"}}]',
+            marks=pytest.mark.req("R40"),
+        ),
+        ("pythonic", '[get_weather(city="Paris")]'),
+        ("xlam", '[{"name": "get_weather", "arguments": {"city": "Paris"}}]'),
+        ("xlam", '```json\n[{"name": "get_weather", "arguments": {"city": "Paris"}}]\n```'),
+        ("granite", "<tool_call>{name: get_weather, arguments: {city: Paris}}</tool_call>"),
+        ("gemma", '<|tool_call>call:get_weather{city:<|"|>Paris<|"|>}<tool_call|>'),
+    ],
+)
+def test_families_are_read_under_the_names_their_detectors_have_elsewhere(name: str, text: str):
+    parsed = parse(format_named(name), text, [WEATHER])
+    assert (calls(parsed), parsed.content) == (PARIS, "")
+
+
+@pytest.mark.req("R55")
+@pytest.mark.req("R54")
+@pytest.mark.parametrize(
+    ("text", "cleaned"),
+    [
+        ('<think>Hm.</think>So: <tool_call>{"name": "get_weather", "arguments": {"city": "Paris"}}</tool_call>', "So:"),
+        ('<think>Hm.</think>{"name": "get_weather", "arguments": {"city": "Paris"}}', ""),
+        ('<think>Hm.</think><|tool_call>call:get_weather{city:<|"|>Paris<|"|>}<tool_call|>', ""),
+        ("<think>Hm.</think>So: get_weather(city='Paris')", "So:"),
+    ],
+    ids=["marked", "bare", "gemma", "plain"],
+)
+def test_the_chain_ends_in_plain_calls_and_never_says_a_thought(text: str, cleaned: str):
+    found, said, _ = parse_content(text, [WEATHER])
+    assert [(call.name, dict(call.arguments)) for call in found] == PARIS
+    assert said == cleaned
+    assert parse_content("<think>Hm.</think>Just words (of course).", [WEATHER]) == ((), "Just words (of course).", False)
+
+
+@pytest.mark.req("R224")
 @pytest.mark.parametrize(
     ("repair", "format", "text"),
     [

@@ -42,6 +42,8 @@ def left(schema: Any, name: str = "hermes", **root: Any) -> set[tuple[str, str]]
     return {(path.removeprefix("#/properties/v"), keyword) for path, keyword in required(format_named(name), [tool]).unenforced}
 
 
+@pytest.mark.req("R73")
+@pytest.mark.req("R231")
 @pytest.mark.req("R65")
 @pytest.mark.parametrize(
     ("schema", "good", "bad"),
@@ -102,12 +104,16 @@ def test_a_reference_counts_together_with_what_stands_beside_it() -> None:
     assert not fits(schema, "abcd", **{"$defs": {"word": STRING}})
 
 
+@pytest.mark.req("R73")
+@pytest.mark.req("R231")
 def test_a_recursive_reference_with_something_beside_it_ends() -> None:
     node = {"type": "object", "properties": {"n": INTEGER, "next": {"$ref": "#/$defs/node", "required": ["n"]}}}
     assert fits({"$ref": "#/$defs/node"}, {"next": {"n": 1, "next": {"n": 2}}}, **{"$defs": {"node": node}})
     assert not fits({"$ref": "#/$defs/node"}, {"next": {}}, **{"$defs": {"node": node}})
 
 
+@pytest.mark.req("R73")
+@pytest.mark.req("R231")
 @pytest.mark.parametrize(
     ("schema", "listed"),
     [

@@ -80,6 +80,8 @@ def check(count: Counter[str]) -> None:
     assert not count["silent"], count
 
 
+@pytest.mark.req("R199")
+@pytest.mark.req("R226")
 @pytest.mark.req("R65")
 def test_of_schemas_with_every_keyword_valid_values_are_accepted_and_invalid_ones_refused() -> None:
     check(tally(random_cases(120)))

@@ -338,6 +338,7 @@ def weather(city: str) -> str:
     return f"mild in {city}"
 
 
+@pytest.mark.req("R223")
 @pytest.mark.req("R102")
 async def test_a_small_model_that_would_call_for_ever_answers_in_the_end_and_the_conversation_holds_no_hints():
     def answers(request: Request) -> list[ModelEvent]:
@@ -417,6 +418,16 @@ async def test_a_client_that_runs_its_calls_itself_gets_the_model_as_it_is():
     request = Request(history(*[(bonn(), "mild")] * 3), (WEATHER,))
     assert [event async for event in Service({}, Functions(weather), Settings()).answer(model, request)]
     assert ANSWER not in engine.asked[0].prompt.text
+
+
+@pytest.mark.req("R214")
+async def test_a_model_whose_first_call_is_constrained_is_guarded_all_the_same():
+    model, engine = small_model(CALLING, CALLING, "It is mild.")
+    request = Request((QUESTION,), policy="required_first_hop")
+    events = [event async for event in run(guarded(model), Functions(weather), request)]
+    assert isinstance(events[-1], TurnEnded)
+    assert [one.grammar is not None for one in engine.asked] == [True, False, False]
+    assert [SAME in one.prompt.text for one in engine.asked] == [False, False, True]
 
 
 @pytest.mark.req("R102")

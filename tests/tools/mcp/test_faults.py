@@ -103,6 +103,7 @@ async def test_a_host_is_closed_at_once_while_a_server_hangs_at_start(tmp_path: 
     assert not alive(pid)
 
 
+@pytest.mark.req("R157")
 async def test_a_call_that_hangs_times_out_is_cancelled_at_the_server_and_holds_up_no_other(tmp_path: Path):
     notes = tmp_path / "notes"
     servers = [plain("a", options={"notes": str(notes)}, timeout=0.7, trust=True), plain("b", trust=True)]

@@ -17,6 +17,7 @@ PURE = Tool("x", idempotent=True)
 ASK = Call("x", {"a": 1, "b": 2}, "c1")
 
 
+@pytest.mark.req("R218")
 async def test_the_same_call_is_answered_from_the_cache_and_says_so():
     inner = Recording(PURE)
     cached = Cached(inner)
@@ -27,6 +28,7 @@ async def test_the_same_call_is_answered_from_the_cache_and_says_so():
     assert len(inner.calls) == 1
 
 
+@pytest.mark.req("R218")
 @pytest.mark.req("R97")
 @pytest.mark.parametrize(
     ("first", "second", "runs"),
@@ -45,6 +47,7 @@ async def test_callers_never_share(first: Context, second: Context, runs: int):
     assert len(inner.calls) == runs
 
 
+@pytest.mark.req("R218")
 @pytest.mark.parametrize("tool", [Tool("x"), Tool("x", idempotent=True, side_effects=True)])
 async def test_tools_that_do_something_are_never_cached(tool: Tool):
     inner = Recording(tool)
@@ -86,6 +89,7 @@ async def test_what_the_tool_raises_all_who_asked_get_to_hear():
     assert len(inner.calls) == 2
 
 
+@pytest.mark.req("R218")
 async def test_the_same_call_twice_at_once_runs_once_though_one_caller_leaves():
     go = asyncio.Event()
 

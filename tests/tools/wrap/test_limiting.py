@@ -61,6 +61,7 @@ async def test_a_passing_failure_is_tried_again_if_that_does_no_harm(failure: An
     assert inner.closed == 3
 
 
+@pytest.mark.req("R16")
 async def test_a_tool_that_is_not_idempotent_is_tried_once():
     inner = Recording(Tool("x"), run=failing(1, ConnectionError("gone")))
     with pytest.raises(ConnectionError):

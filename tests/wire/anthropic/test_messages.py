@@ -73,6 +73,7 @@ def test_thoughts_come_back_whoever_signed_them_and_those_nobody_can_read_are_sk
     assert heard(said("assistant", *blocks)) == (Message.assistant("so", reasoning="hmhmhm"),)
 
 
+@pytest.mark.req("R215")
 @pytest.mark.req("R121")
 def test_tools_are_read_with_all_their_fields_and_kinds_of_the_vendor_are_skipped():
     rich = {**ADD, "cache_control": {"type": "ephemeral"}, "defer_loading": True, "eager_input_streaming": True}

@@ -32,12 +32,12 @@ def refused(**body: Any) -> UsageError:
 # What is read
 
 
+@pytest.mark.req("R6")
 def test_a_plain_request_leaves_everything_to_the_model():
     assert read() == ChatRequest("m", Request((Message.user("hi"),)))
 
 
 @pytest.mark.req("R17")
-@pytest.mark.req("R6")
 def test_tools_are_read_wrapped_and_flat_and_unknown_kinds_are_skipped():
     tools = read(tools=[ADD, SUB, {"type": "web_search"}, {"type": "namespace", "name": "x"}]).request.tools
     assert tools == (Tool("add", "Add.", {"type": "object"}), Tool("sub"))
@@ -108,7 +108,6 @@ def test_arguments_a_model_once_wrote_wrongly_do_not_stop_a_conversation(text: s
     assert message.calls[0].text == text
 
 
-@pytest.mark.req("R109")
 def test_arguments_may_also_come_as_an_object():
     call = {"id": "c1", "name": "add", "arguments": {"a": 1}}
     (message,) = read(messages=[{"role": "assistant", "tool_calls": [call]}]).request.messages
@@ -134,6 +133,7 @@ def test_the_deprecated_functions_are_understood():
     assert assistant.calls[0].id == result.call_id != ""
 
 
+@pytest.mark.req("R6")
 def test_sampling_is_read_with_its_older_names():
     assert read(max_tokens=5, stop="x", temperature=0, top_p=1, seed=3, top_k=-1, min_p=0.1).request.sampling == Sampling(
         temperature=0, top_p=1, top_k=0, min_p=0.1, seed=3, max_tokens=5, stop=("x",)

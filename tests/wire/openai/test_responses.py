@@ -113,7 +113,6 @@ def test_what_other_servers_tools_left_behind_is_skipped():
 
 
 @pytest.mark.req("R17")
-@pytest.mark.req("R6")
 def test_unknown_kinds_of_tools_are_skipped_and_namespaces_are_flattened():
     space = {"type": "namespace", "name": "crm", "description": "", "tools": [SUB, {"type": "custom", "name": "x"}]}
     asked = read(tools=[ADD, space, {"type": "web_search"}, {"type": "custom", "name": "patch"}, {"type": "shell"}])

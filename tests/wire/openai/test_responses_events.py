@@ -130,7 +130,6 @@ def test_events_come_in_the_order_clients_count_on():
     }
 
 
-@pytest.mark.req("R164")
 def test_thoughts_are_a_summary_for_whoever_asks_for_one():
     heading = replace(HEADING, repeated={**HEADING.repeated, "reasoning": {"effort": None, "summary": "auto"}})
     sent = sent_for([Thought("h"), Thought("m"), Text("so"), Stopped("stop", Usage(3, 2))], heading)

@@ -69,7 +69,9 @@ def parse_content(raw: str, tools: Iterable[Tool] = (), formats: Sequence[str] =
     tools = tuple(tools)
     read = [parse(format_named(name), raw, tools) for name in formats]
     best = next((parsed for parsed in read if parsed.calls), read[0])
+    # A format that knows no reasoning leaves it in the text: what the first one knows of it is taken out there, too.
+    content = best.content if best is read[0] else parse(format_named(formats[0]).without_calls(), best.content).content
     calls = tuple(
         Call(call.name, call.arguments, call.id or f"{call.name}_{index}", call.text) for index, call in enumerate(best.calls)
     )
-    return calls, best.content.strip(), bool(calls)
+    return calls, content.strip(), bool(calls)
