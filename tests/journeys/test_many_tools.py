@@ -51,7 +51,7 @@ async def test_the_prompt_is_small_and_the_tool_is_found(model: LocalModel, choi
             if isinstance(event, ToolFinished):
                 called.append(event.result.name)
                 assert event.result.ok, event.result.text
-    whole = model.count(Request(QUESTION, MANY))
+    whole = await model.count(Request(QUESTION, MANY))
     print(f"{whole} tokens with all tools; {prompts} with those found; called: {called}")
     assert whole > 25_000  # more than the context holds
     assert max(prompts) < 1_000

@@ -2,7 +2,7 @@
 
 import sys
 from collections.abc import AsyncIterator, Iterator
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
 from importlib import import_module
 from pathlib import Path
@@ -22,8 +22,7 @@ if TYPE_CHECKING:
 
     from callsmith.cli.terminal.approvals import Approver
     from callsmith.core.events import RunEvent
-    from callsmith.core.ports import Model, Toolset
-    from callsmith.models.local import LocalModel
+    from callsmith.core.ports import Model, OpenedModel, Toolset
     from callsmith.runtime.conversation.conversation import Conversation, Settings
     from callsmith.runtime.telemetry.turns import Recorder
     from callsmith.server.settings import Llm
@@ -92,24 +91,23 @@ def chat(
     recorder = TraceFile(given.log.trace) if given.log.trace else None
     spec, opened = _open(llm)
     console = Console(highlight=False)
-    try:
-        approver = Approver(console, yes)
-        answering = Answering(approver.answer, opened)
-        with asyncio.Runner() as runner, opened_host(asked, answering, runner) as host:
-            offered = Merged(("functions", toolset), ("mcp", Confirmed(host, host.policy))) if asked else toolset
-            shown = lazily(opened, offered, Costs(), llm.tools_budget, guards=None if given.guards else ())
-            opening = Opening(*runner.run(shown), settings, save, recorder, alias_of(spec))
-            talk = Talk(opening, console, approver, runner)
-            talk.take_up()
-            if prompt is not None:
-                talk.say(sys.stdin.read() if prompt == "-" else prompt)
-            else:
-                _converse(talk, spec)
-    finally:
-        opened.engine.close()
+    approver = Approver(console, yes)
+    answering = Answering(approver.answer, opened)
+    with asyncio.Runner() as runner, ExitStack() as stack:
+        stack.callback(lambda: runner.run(opened.close()))
+        host = stack.enter_context(opened_host(asked, answering, runner))
+        offered = Merged(("functions", toolset), ("mcp", Confirmed(host, host.policy))) if asked else toolset
+        shown = lazily(opened, offered, Costs(), llm.tools_budget, guards=None if given.guards else ())
+        opening = Opening(*runner.run(shown), settings, save, recorder, alias_of(spec))
+        talk = Talk(opening, console, approver, runner)
+        talk.take_up()
+        if prompt is not None:
+            talk.say(sys.stdin.read() if prompt == "-" else prompt)
+        else:
+            _converse(talk, spec)
 
 
-def _open(llm: "Llm") -> "tuple[str, LocalModel]":
+def _open(llm: "Llm") -> "tuple[str, OpenedModel]":
     """Open the model, and fetch its weights first if they are missing; also what it was asked for by."""
     from callsmith.cli.terminal.fetching import ensure
     from callsmith.models import Options, open_model

@@ -16,7 +16,7 @@ from callsmith.cli.inputs.setting_options import given_settings
 from callsmith.core.errors import Unavailable, UsageError
 
 if TYPE_CHECKING:
-    from callsmith.models.local import LocalModel
+    from callsmith.core.ports import ModelInfo, OpenedModel
     from callsmith.runtime.telemetry.turns import Recorder
     from callsmith.server.http.shutdown import Draining
     from callsmith.server.settings import Effective, Log, Settings, Source
@@ -71,6 +71,7 @@ def load_settings(config: Path | None, options: "Sequence[Source]", more: list[s
 
 
 def _serve(settings: "Settings") -> None:
+    import asyncio
     from dataclasses import replace
 
     from callsmith.cli.inputs.mcp_servers import host_of, servers
@@ -96,14 +97,14 @@ def _serve(settings: "Settings") -> None:
         served = opened(spec, settings)
         try:
             alias = llm.name or alias_of(spec)
-            banner = _banner(url_of(settings.host, listener.getsockname()[1]), alias, served)
+            banner = _banner(url_of(settings.host, listener.getsockname()[1]), alias, served.info)
             with closing(SqliteStore(settings.store or ":memory:")) as store:
                 answering = Answering(Elicitations(store, settings.approval_seconds).ask, served)
                 host = host_of(asked, answering, mcp.tool_refresh_seconds) if asked else None
                 app = create_app({alias: served}, tools=toolset, settings=settings, store=store, mcp=host)
                 _run(Draining(app), listener, banner, settings)
         finally:
-            served.engine.close()
+            asyncio.run(served.close())
 
 
 @contextmanager
@@ -124,7 +125,7 @@ def recorders(log: "Log") -> "Generator[tuple[Recorder, ...], None, None]":
         yield tuple(found)
 
 
-def opened(spec: str, settings: "Settings") -> "LocalModel":
+def opened(spec: str, settings: "Settings") -> "OpenedModel":
     """The model as the settings want it."""
     from callsmith.models import Options, open_model
 
@@ -211,9 +212,9 @@ def url_of(host: str, port: int) -> str:
     return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
 
 
-def _banner(url: str, name: str, served: "LocalModel") -> str:
-    what = getattr(served.engine, "description", "") or getattr(served.engine, "name", "")
-    known = f"{name} ({what}; format {served.format.name})" if what else f"{name} (format {served.format.name})"
+def _banner(url: str, name: str, info: "ModelInfo") -> str:
+    what = info.description or info.name
+    known = f"{name} ({what}; format {info.format})" if what else f"{name} (format {info.format})"
     return f"Serving {known} at {url}/v1. Ctrl-C ends it. Try:\n\n{EXAMPLE.format(url=url, name=name)}"
 
 

@@ -122,20 +122,25 @@ def _estimated(tools: list["Tool"]) -> _Costs:
 
 def _counted(tools: list["Tool"], spec: str) -> _Costs:
     """Each is counted behind another, so that what frames them all is nobody's cost."""
+    import asyncio
+
     from callsmith.cli.terminal.fetching import ensure
     from callsmith.core.values import Tool
     from callsmith.models import open_model
     from callsmith.runtime.discovery.find_tools import measured
 
+    async def count() -> _Costs:
+        opened = open_model(spec)
+        try:
+            first = Tool("first", "Comes before it.")
+            alone = await measured(opened, [first])
+            each = {tool.name: await measured(opened, [first, tool]) - alone for tool in tools}
+            return _Costs(each, await measured(opened, tools), spec)
+        finally:
+            await opened.close()
+
     ensure(spec)
-    opened = open_model(spec)
-    try:
-        first = Tool("first", "Comes before it.")
-        alone = measured(opened, [first])
-        each = {tool.name: measured(opened, [first, tool]) - alone for tool in tools}
-        return _Costs(each, measured(opened, tools), spec)
-    finally:
-        opened.engine.close()
+    return asyncio.run(count())
 
 
 def _print_tools(rows: list[dict[str, Any]], costs: _Costs) -> None:

@@ -2,11 +2,11 @@
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from callsmith.core.approval import Decision, Policy
 from callsmith.core.events import ConfirmationNeeded, ModelEvent, ToolProgress
-from callsmith.core.values import Call, Request, Result, Tool
+from callsmith.core.values import Call, ChoicePolicy, Request, Result, Tool
 
 
 async def _at_once() -> None:
@@ -43,6 +43,50 @@ class Model(Protocol):
     """Answers a request, as events; the last one is `Stopped`."""
 
     def stream(self, request: Request) -> AsyncIterator[ModelEvent]: ...
+
+
+@dataclass(frozen=True, slots=True)
+class ModelInfo:
+    """What is known of a model besides its answers; the defaults stand for a model of which nothing is known.
+
+    `name` and `description` are what the weights call themselves, `format` is how the model writes calls, `template` its chat
+    template. `context` is how many tokens prompt and answer may have together. `policy` is the choice policy where a request has
+    none, `guards` the names of the guards the model needs. `ready` is false while the model is loading. `count` gives the tokens
+    of the prompt of a request; None if the model cannot count.
+    """
+
+    name: str = ""
+    description: str = ""
+    format: str = ""
+    template: str = ""
+    thinks: bool = False
+    context: int | None = None
+    policy: ChoicePolicy = "auto"
+    guards: tuple[str, ...] = ()
+    ready: bool = True
+    count: Callable[[Request], Awaitable[int]] | None = field(default=None, compare=False, repr=False)
+
+
+@runtime_checkable
+class DescribedModel(Model, Protocol):
+    """A model that also says what is known of it. A model around another one passes the other's `info` on."""
+
+    @property
+    def info(self) -> ModelInfo: ...
+
+
+class OpenedModel(DescribedModel, Protocol):
+    """A model that holds weights or connections until it is closed."""
+
+    async def close(self) -> None: ...
+
+
+_NO_INFO = ModelInfo()
+
+
+def model_info(model: Model) -> ModelInfo:
+    """What is known of the model; the defaults for a plain `Model` that has no `info`."""
+    return model.info if isinstance(model, DescribedModel) else _NO_INFO
 
 
 class Toolset(Protocol):

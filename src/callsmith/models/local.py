@@ -17,6 +17,7 @@ from callsmith.core.events import (
     Unenforced,
     Unreadable,
 )
+from callsmith.core.ports import ModelInfo
 from callsmith.core.values import ChoicePolicy, Output, Request, Sampling, Tool, Usage
 from callsmith.engines import Engine, Finished, Piece, settled
 from callsmith.formats.algebra import Format
@@ -74,19 +75,19 @@ class LocalModel:
         self._grammars = Grammars(format, relays=getattr(engine, "relays", False))
 
     @property
-    def guards(self) -> tuple[str, ...]:
-        """The guards this model is known to need (`runtime.guards.guarded` puts them around it)."""
-        return self.traits.guards
-
-    @property
-    def policy(self) -> ChoicePolicy:
-        """What becomes of a choice that is left to this model."""
-        return self.traits.policy
-
-    @property
-    def context(self) -> int | None:
-        """How many tokens prompt and answer may have together, where the engine says so."""
-        return getattr(self.engine, "context", None)
+    def info(self) -> ModelInfo:
+        """What is known of the model."""
+        return ModelInfo(
+            name=getattr(self.engine, "name", ""),
+            description=getattr(self.engine, "description", ""),
+            format=self.format.name,
+            template=self.template.source,
+            thinks=self.traits.thinks,
+            context=getattr(self.engine, "context", None),
+            policy=self.traits.policy,
+            guards=self.traits.guards,
+            count=self.count,
+        )
 
     async def stream(self, request: Request) -> AsyncGenerator[ModelEvent, None]:
         """The answer, as it comes; only what has to be checked comes when it is whole."""
@@ -98,12 +99,16 @@ class LocalModel:
             async for event in events:
                 yield event
 
-    def count(self, request: Request) -> int:
+    async def count(self, request: Request) -> int:
         """How many tokens the prompt of this request has, without one the engine may put before all of them."""
         request = self._settled(request)
         tools = request.choice.among(request.tools)
         prompt = prompt_for(request, tools, self.template, self.format, self._letters)
         return sum(map(self.engine.count, prompt.pieces))
+
+    async def close(self) -> None:
+        """Free what the engine holds. Answering afterwards is an error."""
+        self.engine.close()
 
     async def _answer(self, plan: _Plan) -> AsyncGenerator[ModelEvent, None]:
         request, prompt = plan.request, plan.prompt

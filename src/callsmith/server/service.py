@@ -18,9 +18,9 @@ from starlette.exceptions import HTTPException
 from callsmith.core.closing import closing
 from callsmith.core.errors import UnknownName
 from callsmith.core.events import ModelEvent
-from callsmith.core.ports import Context, Model, Toolset
+from callsmith.core.ports import Context, Model, Toolset, model_info
 from callsmith.core.values import Call, Request, Tool
-from callsmith.runtime.discovery.find_tools import Costs, Counting, Narrowed, lazily
+from callsmith.runtime.discovery.find_tools import Costs, lazily
 from callsmith.runtime.telemetry.trace import Several, Trace
 from callsmith.runtime.telemetry.turns import Asked, Recorder, watched
 from callsmith.server.approvals.approvals import Approvals, PausedRun
@@ -104,15 +104,14 @@ class Service:
 
     async def count(self, model: Model, request: Request, wish: ToolOptions = DEFAULT_OPTIONS) -> int | None:
         """How many tokens such a request is, with the tools the model would be shown first; None if the model cannot tell."""
-        if not isinstance(model, Counting):
-            return None
-        if self.runs_no_tools(request, wish):
-            return model.count(request)
+        count = model_info(model).count
+        if count is None or self.runs_no_tools(request, wish):
+            return None if count is None else await count(request)
         work = await _narrowed(Work(model, self._open_tools(wish), request, Context(), wish), self.configured)
         shown, own = await self._lazily(work)
         offered = await _offered(WithClientTools(own, request.tools) if request.tools else own, request.tools)
-        whole = replace(request, tools=offered)
-        return model.count(shown.narrowed(whole) if isinstance(shown, Narrowed) else whole)
+        count = model_info(shown).count
+        return None if count is None else await count(replace(request, tools=offered))
 
     def runs_no_tools(self, request: Request, wish: ToolOptions) -> bool:
         """Whether nothing runs here: there is only the model, and perhaps tools of the client's."""

@@ -157,7 +157,7 @@ async def test_a_turn_paused_for_a_tool_keeps_all_it_has_and_pays_only_for_what_
     first = await events_of(model, request)
     await settled(model)
     second = await events_of(model, answered(request, first))
-    assert cost(first).prompt == model.count(request)
+    assert cost(first).prompt == await model.count(request)
     assert cost(second).cached == cost(first).prompt + cost(first).completion
     assert cost(second).cached < cost(second).prompt
 
@@ -192,6 +192,6 @@ async def test_an_answer_that_is_stopped_early_tells_what_it_cost(model: LocalMo
     )
     await events_of(model, request)
     usage = cost(await events_of(model, request))
-    assert usage.prompt == model.count(request)
+    assert usage.prompt == await model.count(request)
     assert usage.cached == usage.prompt - 1
     assert usage.completion > 5

@@ -1,5 +1,6 @@
 """Many tools: which are found for a query, and what of them a model is shown."""
 
+import asyncio
 from dataclasses import replace
 from functools import partial
 
@@ -61,7 +62,7 @@ def searched(query: str, *tools: Tool, id: str = "s") -> tuple[Message, Message]
 
 
 def narrowed(request: Request, budget: int = BUDGET, **options) -> Request:
-    return Narrowed(Told(says("")), ESTIMATED, budget, **options).narrowed(request)
+    return asyncio.run(Narrowed(Told(says("")), ESTIMATED, budget, **options).narrowed(request))
 
 
 FINDER = Tool(FIND)
@@ -130,7 +131,7 @@ def test_a_search_in_vain_tells_what_there_is():
 
 async def test_below_the_budget_nothing_changes_at_all():
     model, toolset = Told(says("")), handlers(*MANY)
-    everything_fits = sum(priced(model)(MANY).values())
+    everything_fits = sum((await priced(model)(MANY)).values())
     assert await lazily(model, toolset, Costs(), everything_fits) == (model, toolset)
     assert await lazily(model, toolset, Costs(), 0) == (model, toolset)
     shown, found_in = await lazily(model, toolset, Costs(), everything_fits - 1)
@@ -164,7 +165,7 @@ def test_the_beginning_stays_the_same_when_a_tool_is_called_again():
 
 def test_within_the_budget_the_latest_are_kept():
     history = (*ASKED.messages, *searched("weather"), *searched("delete an invoice", id="t"))
-    asked, one = replace(ASKED, messages=history), ESTIMATED(MANY)["delete_invoice"]
+    asked, one = replace(ASKED, messages=history), asyncio.run(ESTIMATED(MANY))["delete_invoice"]
     assert names(narrowed(asked, budget=one).tools) == [FIND, "delete_invoice"]
     assert names(narrowed(asked, budget=1).tools) == [FIND, "delete_invoice"]  # one is always shown
     assert len(narrowed(asked, budget=2 * one).tools) == 3
@@ -208,7 +209,7 @@ async def test_what_is_found_is_shown_and_called():
     first, second, _ = (asked.prompt.text for asked in model.engine.asked)
     assert ("current_weather" in first, "get_order" in first) == (False, False)
     assert (WEATHER.description in second, "Where." in second, "get_order" in second) == (True, True, False)
-    assert model.count(replace(ASKED, tools=MANY)) > 20 * max(model.engine.count(one) for one in (first, second))
+    assert await model.count(replace(ASKED, tools=MANY)) > 20 * max(model.engine.count(one) for one in (first, second))
 
 
 async def test_a_tool_that_exists_but_is_not_shown_still_runs():
@@ -266,28 +267,28 @@ async def test_a_conversation_remembers_what_was_found_in_its_messages_alone(tmp
     assert names(model.asked[-1].tools) == [FIND, "current_weather"]
 
 
-def test_what_tools_cost_is_measured_by_a_model_that_can_count():
+async def test_what_tools_cost_is_measured_by_a_model_that_can_count():
     model = local("")
-    costs = priced(model)(MANY)
-    exact = measured(model, MANY)
+    costs = await priced(model)(MANY)
+    exact = await measured(model, MANY)
     assert exact <= sum(costs.values()) <= exact + len(MANY)  # each share is rounded up
-    estimated = ESTIMATED(MANY)
+    estimated = await ESTIMATED(MANY)
     assert estimated["current_weather"] == -(-len(definition(WEATHER)) // 4)
 
 
-def test_a_set_of_tools_is_measured_once():
+async def test_a_set_of_tools_is_measured_once():
     class Counted(LocalModel):
         counted = 0
 
-        def count(self, request: Request) -> int:
+        async def count(self, request: Request) -> int:
             self.counted += 1
-            return super().count(request)
+            return await super().count(request)
 
     model = Counted(Scripted([""]), format_named("hermes"), Template(CHATML), Traits(policy="required_always"))
     costs = priced(model)
-    assert costs(MANY) == costs(tuple(replace(tool) for tool in MANY))
+    assert await costs(MANY) == await costs(tuple(replace(tool) for tool in MANY))
     assert model.counted == 2
-    costs(MANY[1:])
+    await costs(MANY[1:])
     assert model.counted == 4
 
 

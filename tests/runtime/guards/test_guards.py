@@ -10,6 +10,7 @@ from typer.testing import CliRunner
 from callsmith.cli.main import app
 from callsmith.core.errors import UnknownName
 from callsmith.core.events import CallArguments, CallReady, CallStarted, ModelEvent, Stopped, Text, Thought, TurnEnded
+from callsmith.core.ports import ModelInfo
 from callsmith.core.values import Call, Choice, Message, Output, Request, Result, Tool, Usage
 from callsmith.engines.scripted import Scripted
 from callsmith.formats import format_named
@@ -329,7 +330,7 @@ async def test_hints_reach_a_model_that_is_told_results_as_by_the_user():
 
 
 class Small(Told):
-    guards = ("small",)
+    info = ModelInfo(guards=("small",))
 
 
 @tool

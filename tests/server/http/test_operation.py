@@ -11,7 +11,7 @@ import pytest
 
 from callsmith.core.errors import QueueFull
 from callsmith.core.events import Stopped, Text
-from callsmith.core.ports import Context
+from callsmith.core.ports import Context, ModelInfo
 from callsmith.core.values import Call, Tool
 from callsmith.engines.scripted import Scripted
 from callsmith.formats import format_named
@@ -196,7 +196,7 @@ async def test_web_pages_from_elsewhere_may_ask_only_if_the_operator_says_so():
 class Loading(Told):
     """A model that is not there yet."""
 
-    ready = False
+    info = ModelInfo(ready=False)
 
 
 class Broken:
@@ -213,7 +213,7 @@ async def test_a_server_is_ready_when_its_models_are():
     model = Loading(says("a"))
     async with http(create_app({"m": model})) as asking:
         early, health = await asking.get("/ready"), await asking.get("/health")
-        model.ready = True
+        model.info = ModelInfo()
         late = await asking.get("/ready")
     assert (early.status_code, early.json()["why"]) == (503, "loading: m")
     assert (health.status_code, health.json()["status"], health.json()["models"]) == (200, "degraded", {"m": "loading"})

@@ -10,23 +10,24 @@ tools, so that a call of one that is not shown runs like any other.
 import json
 import re
 from collections import Counter, OrderedDict
-from collections.abc import AsyncIterator, Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from hashlib import sha256
-from typing import Protocol, TypeAlias, runtime_checkable
+from typing import TypeAlias
 from weakref import WeakKeyDictionary
 
 from callsmith.core.choice import FIND, chosen
 from callsmith.core.closing import closing
+from callsmith.core.errors import UsageError
 from callsmith.core.events import ConfirmationNeeded, ModelEvent, ToolProgress
-from callsmith.core.ports import Context, Model, Toolset
-from callsmith.core.values import Call, Choice, ChoicePolicy, Message, Request, Result, Tool
+from callsmith.core.ports import Context, Model, ModelInfo, Toolset, model_info
+from callsmith.core.values import Call, Choice, Message, Request, Result, Tool
 from callsmith.runtime.discovery.search import search
 from callsmith.runtime.guards.guards import guarded
 from callsmith.runtime.telemetry.trace import about_tokens
 
-Price: TypeAlias = Callable[[Sequence[Tool]], Mapping[str, int]]  # tools → the cost of each in tokens, by its name
+Price: TypeAlias = Callable[[Sequence[Tool]], Awaitable[Mapping[str, int]]]  # tools → the cost of each in tokens, by its name
 
 STANDARD_BUDGET = 4_000  # tokens, where nothing is known of the model's context
 _SHARE = 4  # of its context a quarter
@@ -41,32 +42,9 @@ _QUERY = {
 }
 
 
-@runtime_checkable
-class Counting(Protocol):
-    """A model that can tell how many tokens a request is."""
-
-    def count(self, request: Request) -> int: ...
-
-
-@runtime_checkable
-class Bounded(Protocol):
-    """A model whose context is known, in tokens."""
-
-    @property
-    def context(self) -> int | None: ...
-
-
-@runtime_checkable
-class Inclined(Protocol):
-    """A model with a choice policy of its own."""
-
-    @property
-    def policy(self) -> ChoicePolicy: ...
-
-
 def standard_budget(model: Model) -> int:
     """How many tokens the definitions of tools may take where nobody says."""
-    context = model.context if isinstance(model, Bounded) else None
+    context = model_info(model).context
     return context // _SHARE if context else STANDARD_BUDGET
 
 
@@ -77,17 +55,17 @@ class Costs:
     """
 
     def __init__(self) -> None:
-        self._known: WeakKeyDictionary[Counting, OrderedDict[str, int]] = WeakKeyDictionary()
+        self._known: WeakKeyDictionary[Model, OrderedDict[str, int]] = WeakKeyDictionary()
 
-    def of(self, model: Model, tools: Sequence[Tool]) -> Mapping[str, int]:
+    async def of(self, model: Model, tools: Sequence[Tool]) -> Mapping[str, int]:
         """The cost of each of these tools, by its name."""
         texts = {tool.name: definition(tool) for tool in tools}
-        if not isinstance(model, Counting) or not tools:
+        if model_info(model).count is None or not tools:
             return {name: about_tokens(len(text)) for name, text in texts.items()}
         known, key = self._known.setdefault(model, OrderedDict()), sha256("\n".join(texts.values()).encode("utf-8", "replace"))
         whole = known.get(key.hexdigest())
         if whole is None:
-            whole = known[key.hexdigest()] = measured(model, tools)
+            whole = known[key.hexdigest()] = await measured(model, tools)
             if len(known) > _MOST_KNOWN:
                 known.popitem(last=False)
         length = sum(map(len, texts.values()))
@@ -100,10 +78,13 @@ def definition(tool: Tool) -> str:
     return json.dumps(shown, ensure_ascii=False, default=dict)
 
 
-def measured(model: Counting, tools: Sequence[Tool]) -> int:
-    """How many tokens longer a prompt is with these tools."""
+async def measured(model: Model, tools: Sequence[Tool]) -> int:
+    """How many tokens longer a prompt is with these tools, for a model that can count."""
+    count = model_info(model).count
+    if count is None:
+        raise UsageError("the model cannot count tokens")
     bare = Request((Message.user("Hello"),), policy="auto")
-    return max(0, model.count(replace(bare, tools=tuple(tools))) - model.count(bare))
+    return max(0, await count(replace(bare, tools=tuple(tools))) - await count(bare))
 
 
 async def lazily(
@@ -122,10 +103,9 @@ async def lazily(
     """
     safe, budget = guarded(model, guards), standard_budget(model) if budget is None else budget
     tools = await toolset.tools() if budget else ()
-    if sum(costs.of(model, tools).values()) <= budget or FIND in {*pinned, *(tool.name for tool in tools)}:
+    if sum((await costs.of(model, tools)).values()) <= budget or FIND in {*pinned, *(tool.name for tool in tools)}:
         return safe, toolset
-    policy = model.policy if isinstance(model, Inclined) else "auto"
-    return Narrowed(safe, partial(costs.of, model), budget, pinned=pinned, policy=policy), Finding(toolset)
+    return Narrowed(safe, partial(costs.of, model), budget, pinned=pinned), Finding(toolset)
 
 
 class Finding:
@@ -159,27 +139,36 @@ class Narrowed:
     is not repeated: what it found has to be called.
     """
 
-    def __init__(
-        self, model: Model, price: Price, budget: int, *, pinned: Collection[str] = (), policy: ChoicePolicy = "auto"
-    ) -> None:
+    def __init__(self, model: Model, price: Price, budget: int, *, pinned: Collection[str] = ()) -> None:
         self._model = model
-        self._policy: ChoicePolicy = policy
         self._price = price
         self._budget = budget
         self._pinned = frozenset(pinned)
 
+    @property
+    def info(self) -> ModelInfo:
+        """What is known of the model; tokens are counted with the tools that it is shown."""
+        info = model_info(self._model)
+        if (count := info.count) is None:
+            return info
+
+        async def count_narrowed(request: Request) -> int:
+            return await count(await self.narrowed(request))
+
+        return replace(info, count=count_narrowed)
+
     async def stream(self, request: Request) -> AsyncIterator[ModelEvent]:
-        async with closing(self._model.stream(self.narrowed(request))) as events:
+        async with closing(self._model.stream(await self.narrowed(request))) as events:
             async for event in events:
                 yield event
 
-    def narrowed(self, request: Request) -> Request:
+    async def narrowed(self, request: Request) -> Request:
         """The request as the model sees it."""
         finder = next((tool for tool in request.tools if tool.name == FIND), None)
         if finder is None or FIND in request.choice.names:
             return request
         offered = [tool for tool in request.choice.among(request.tools) if tool.name != FIND]
-        costs = self._price(offered)
+        costs = await self._price(offered)
         if sum(costs.values()) <= self._budget:
             return replace(request, tools=tuple(tool for tool in request.tools if tool is not finder))
         mentioned = [name for name in _mentioned(request.messages) if name in costs]
@@ -188,7 +177,7 @@ class Narrowed:
         by_name = {tool.name: tool for tool in offered}
         names = dict.fromkeys([tool.name for tool in offered if tool.name in self._pinned] + mentioned)
         tools = [by_name[name] for name in names if name in shown or name in self._pinned]
-        must = chosen(request, self._policy).mode == "required"
+        must = chosen(request, model_info(self._model).policy).mode == "required"
         demanded = must and any(name in costs for last in request.messages[-1:] for name in _found_in(last))
         return replace(request, tools=tuple(tools if demanded else [finder, *tools]), choice=Choice(request.choice.mode))
 

@@ -10,15 +10,15 @@ better not see how it got there (it would go on like that), the question anew, w
 
 import json
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from dataclasses import replace
 from itertools import groupby
-from typing import Protocol, TypeAlias, runtime_checkable
+from typing import TypeAlias
 
 from callsmith.core.closing import closing
 from callsmith.core.errors import UnknownName
 from callsmith.core.events import CallArguments, CallReady, CallStarted, ModelEvent, Stopped, Text, Unreadable
-from callsmith.core.ports import Model
+from callsmith.core.ports import Model, ModelInfo, model_info
 from callsmith.core.values import Choice, Message, Request
 from callsmith.runtime.guards.loop_detectors import Advice, Turn, budgets, cycles, echoes, missing, repeats
 
@@ -34,18 +34,10 @@ ADVISERS: Mapping[str, Adviser] = {
 }
 
 
-@runtime_checkable
-class Needy(Protocol):
-    """A model that is known to need guards, by their names."""
-
-    @property
-    def guards(self) -> Sequence[str]: ...
-
-
 def guarded(model: Model, guards: Iterable[str] | None = None) -> Model:
     """The model with these guards; where none are named, with those it is known to need."""
     if guards is None:
-        guards = model.guards if isinstance(model, Needy) else ()
+        guards = model_info(model).guards
     names = [name for given in guards for name in (default_guards() if given == "small" else (given,))]
     for name in names:
         if name not in (*ADVISERS, *WRAPPERS):
@@ -62,11 +54,22 @@ def default_guards() -> tuple[str, ...]:
     return (*ADVISERS, "answers")
 
 
-class Advised:
+class _Guard:
+    """A model around a model, of which the same is known but that it needs no guards any more."""
+
+    def __init__(self, model: Model) -> None:
+        self._model = model
+
+    @property
+    def info(self) -> ModelInfo:
+        return replace(model_info(self._model), guards=())
+
+
+class Advised(_Guard):
     """Tells the model what it seems not to see; where that does not help, takes the tools away so that it answers."""
 
     def __init__(self, model: Model, *advisers: Adviser) -> None:
-        self._model = model
+        super().__init__(model)
         self._advisers = advisers
 
     async def stream(self, request: Request) -> AsyncIterator[ModelEvent]:
@@ -86,14 +89,11 @@ class Advised:
                 yield event
 
 
-class Answering:
+class Answering(_Guard):
     """Asks once more where the answer is nothing, or only the JSON of the latest results or of a call.
 
     Text is held back only as long as it may yet turn out to be such a copy.
     """
-
-    def __init__(self, model: Model) -> None:
-        self._model = model
 
     async def stream(self, request: Request) -> AsyncIterator[ModelEvent]:
         copies = frozenset[str]() if request.output else _copies(Turn.of(request))  # where JSON is wanted, it is an answer
@@ -124,11 +124,8 @@ class Answering:
                 yield replace(later, usage=spent + later.usage) if isinstance(later, Stopped) else later
 
 
-class ResultsAsUser:
+class ResultsAsUser(_Guard):
     """Tells results as a user would: for models whose templates know no others, or who do not heed them."""
-
-    def __init__(self, model: Model) -> None:
-        self._model = model
 
     async def stream(self, request: Request) -> AsyncIterator[ModelEvent]:
         messages: list[Message] = []

@@ -3,13 +3,12 @@
 import asyncio
 from collections import Counter
 from dataclasses import asdict
-from typing import Protocol, runtime_checkable
 
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from callsmith.core.ports import Model, Toolset
+from callsmith.core.ports import Toolset, model_info
 from callsmith.core.values import Json
 from callsmith.server.http.request_context import caller
 from callsmith.server.http.shutdown import LEAVING
@@ -20,19 +19,11 @@ from callsmith.tools.mcp import Status
 _PATIENCE = 2.0  # seconds tools may take to say that they are there
 
 
-@runtime_checkable
-class Loads(Protocol):
-    """A model that is not there at once."""
-
-    @property
-    def ready(self) -> bool: ...
-
-
 def routes(service: Service) -> list[Route]:
     """The routes for watchers. Ready is more than alive: every model is there, and the server is not about to leave."""
 
     async def health(request: Request) -> Response:
-        models = {name: "ready" if _is_ready(model) else "loading" for name, model in service.models.items()}
+        models = {name: "ready" if model_info(model).ready else "loading" for name, model in service.models.items()}
         tools = await _tools(service.tools)
         servers = service.mcp.status() if service.mcp else ()
         well = "error" not in tools and all(state == "ready" for state in models.values())
@@ -45,7 +36,7 @@ def routes(service: Service) -> list[Route]:
     async def ready(request: Request) -> Response:
         if request.scope.get(LEAVING):
             return JsonResponse({"ready": False, "why": "the server is shutting down"}, status_code=503)
-        loading = [name for name, model in service.models.items() if not _is_ready(model)]
+        loading = [name for name, model in service.models.items() if not model_info(model).ready]
         if loading:
             return JsonResponse({"ready": False, "why": f"loading: {', '.join(loading)}"}, status_code=503)
         return JsonResponse({"ready": True})
@@ -56,10 +47,6 @@ def routes(service: Service) -> list[Route]:
 def _told(status: Status) -> dict[str, Json]:
     """How an MCP server is, without what is empty."""
     return {name: value for name, value in asdict(status).items() if name != "name" and value not in ("", ())}
-
-
-def _is_ready(model: Model) -> bool:
-    return model.ready if isinstance(model, Loads) else True
 
 
 async def _tools(tools: Toolset | None) -> dict[str, Json]:

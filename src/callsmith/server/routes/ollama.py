@@ -11,8 +11,8 @@ from starlette.routing import Route
 
 from callsmith.core.closing import closing
 from callsmith.core.events import ModelEvent
+from callsmith.core.ports import model_info
 from callsmith.core.values import Json
-from callsmith.models.local import LocalModel
 from callsmith.server.http.body_reader import BodyReader
 from callsmith.server.http.dialects import Dialect
 from callsmith.server.http.frames import CachedFrames, encode
@@ -106,11 +106,8 @@ class _Dialect:
         return plain if name not in self._service.models and plain in self._service.models else name
 
     def _about(self, name: str) -> About:
-        model = self._service.model(name)
-        if not isinstance(model, LocalModel):
-            return About(name, self._began)
-        context: int | None = getattr(model.engine, "context", None)
-        return About(name, self._began, model.format.name, model.template.source, model.traits.thinks, context)
+        info = model_info(self._service.model(name))
+        return About(name, self._began, info.format, info.template, info.thinks, info.context)
 
 
 async def _lines(events: AsyncIterator[ModelEvent], heading: Heading) -> AsyncIterator[bytes]:
