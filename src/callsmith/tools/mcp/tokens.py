@@ -1,22 +1,43 @@
-"""Where the tokens of a server are kept: a file that only its owner can read, and whose words are for one address only."""
+"""The file with the tokens of an MCP server: readable by its owner alone, and used for one address only."""
 
 import json
 import os
 import tempfile
 import time
+from collections.abc import Mapping
 from contextlib import suppress
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pydantic import BaseModel, ValidationError
+
+from callsmith.core.errors import UsageError
+from callsmith.core.serialize import DocumentCodec
+from callsmith.core.values import Json
 
 if TYPE_CHECKING:
     from mcp.client.auth.oauth2 import OAuthContext
     from mcp.shared.auth import OAuthClientInformationFull, OAuthToken
 
 
+@dataclass(frozen=True, slots=True)
+class StoredLogin:
+    """What is known of the login at an address. Apart from `until`, when the token expires, these are documents of OAuth."""
+
+    url: str
+    tokens: Mapping[str, Json] | None = None
+    until: float | None = None
+    client: Mapping[str, Json] | None = None
+    authority: Mapping[str, Json] | None = None
+    resource: Mapping[str, Json] | None = None
+
+
+LOGIN_CODEC = DocumentCodec(StoredLogin, upgrades={0: lambda old: {**old, "version": 1}})
+
+
 class TokenFile:
-    """What is known of a server's login, from one run to the next. What was kept for another address is not looked at."""
+    """Stores what is known of a server's login from one run to the next. What was stored for another address is not used."""
 
     def __init__(self, path: Path, url: str, client: "OAuthClientInformationFull | None" = None) -> None:
         self._path = path
@@ -26,51 +47,53 @@ class TokenFile:
     async def get_tokens(self) -> "OAuthToken | None":
         from mcp.shared.auth import OAuthToken
 
-        return _read(OAuthToken, self._kept().get("tokens"))
+        return _read(OAuthToken, self._stored().tokens)
 
     async def set_tokens(self, tokens: "OAuthToken") -> None:
         until = None if tokens.expires_in is None else time.time() + tokens.expires_in
-        self._keep(tokens=_written(tokens), until=until)
+        self._store(replace(self._stored(), tokens=_written(tokens), until=until))
 
     async def get_client_info(self) -> "OAuthClientInformationFull | None":
         return self._client or self.registered()
 
     async def set_client_info(self, client_info: "OAuthClientInformationFull") -> None:
-        self._keep(client=_written(client_info))
+        self._store(replace(self._stored(), client=_written(client_info)))
 
     def registered(self) -> "OAuthClientInformationFull | None":
         """As whom the server's authority knows us."""
         from mcp.shared.auth import OAuthClientInformationFull
 
-        return _read(OAuthClientInformationFull, self._kept().get("client"))
+        return _read(OAuthClientInformationFull, self._stored().client)
 
     def found(self, context: "OAuthContext") -> None:
-        """Keep what was found out on the way to a token: it takes that to renew one without a person."""
-        self._keep(authority=_written(context.oauth_metadata), resource=_written(context.protected_resource_metadata))
+        """Store what was found out on the way to a token: it takes that to renew one without a person."""
+        authority, resource = _written(context.oauth_metadata), _written(context.protected_resource_metadata)
+        self._store(replace(self._stored(), authority=authority, resource=resource))
 
     def restore(self, context: "OAuthContext") -> None:
-        """What `found` kept."""
+        """Give a context what `found` has stored."""
         from mcp.shared.auth import OAuthMetadata, ProtectedResourceMetadata
 
-        kept = self._kept()
-        context.token_expiry_time = kept.get("until")
-        context.oauth_metadata = _read(OAuthMetadata, kept.get("authority"))
-        context.protected_resource_metadata = _read(ProtectedResourceMetadata, kept.get("resource"))
+        stored = self._stored()
+        context.token_expiry_time = stored.until
+        context.oauth_metadata = _read(OAuthMetadata, stored.authority)
+        context.protected_resource_metadata = _read(ProtectedResourceMetadata, stored.resource)
 
-    def _kept(self) -> dict[str, Any]:
+    def _stored(self) -> StoredLogin:
+        """What the file says of this address; one that cannot be read says nothing."""
         try:
-            kept: dict[str, Any] = json.loads(self._path.read_text(encoding="utf-8"))
-            return kept if kept["url"] == self._url else {}
-        except (OSError, ValueError, LookupError, TypeError):
-            return {}
+            stored = LOGIN_CODEC.read(json.loads(self._path.read_text(encoding="utf-8")))
+        except (OSError, ValueError, UsageError):
+            return StoredLogin(self._url)
+        return stored if stored.url == self._url else StoredLogin(self._url)
 
-    def _keep(self, **what: Any) -> None:
-        """Write it down, all at once: a run that is ended in between leaves the old file."""
+    def _store(self, login: StoredLogin) -> None:
+        """Write the file all at once: a run that is ended in between leaves the old one."""
         self._path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         handle, name = tempfile.mkstemp(dir=self._path.parent)  # only its owner may read it
         try:
             with os.fdopen(handle, "w", encoding="utf-8") as file:
-                json.dump({**self._kept(), "url": self._url, **what}, file, indent=2)
+                json.dump(LOGIN_CODEC.write(login), file, indent=2)
             Path(name).replace(self._path)
         except BaseException:
             with suppress(OSError):
