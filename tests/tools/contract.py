@@ -52,9 +52,9 @@ class ToolsetContract:
         _, result = await outcome(toolset.call(self.working, Context()))
         assert isinstance(result.text, str)
 
-    async def test_an_unknown_name_is_a_result_not_found(self, toolset: Toolset):
+    async def test_an_unknown_name_is_answered_with_a_result(self, toolset: Toolset):
         _, result = await outcome(toolset.call(Call("no_such_tool", {}, "c9"), Context()))
-        assert (result.call_id, result.ok, result.code) == ("c9", False, "not_found")
+        assert (result.call_id, result.ok, result.code) == ("c9", False, "bad_request")
 
     async def test_a_call_that_is_closed_early_does_no_harm(self, toolset: Toolset):
         items = toolset.call(self.working, Context())

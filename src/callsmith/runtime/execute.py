@@ -9,11 +9,12 @@ from typing import TypeAlias, assert_never
 from callsmith.core.closing import closing
 from callsmith.core.errors import LimitReached, UnsupportedSchema
 from callsmith.core.events import ConfirmationNeeded, Notice, ToolFinished, ToolProgress, ToolStarted
+from callsmith.core.failures import failed, unknown_tool
 from callsmith.core.ports import Context, Toolset
 from callsmith.core.schema import validate
 from callsmith.core.values import Call, Message, Result, Tool
 from callsmith.runtime.nesting import enter_tool
-from callsmith.runtime.results import failed, result_message, tool_raised, unknown_tool
+from callsmith.runtime.results import result_message, tool_raised
 
 ToolEvent: TypeAlias = ToolStarted | ToolProgress | ToolFinished | ConfirmationNeeded | Notice
 

@@ -31,6 +31,7 @@ from callsmith.core.events import (
 )
 from callsmith.core.ports import Context, Model, Toolset
 from callsmith.core.values import Call, Choice, Message, Request, Result, Tool, Usage
+from callsmith.runtime.deadline import DeadlinePassed, with_deadline
 from callsmith.runtime.execute import STANDARD_LIMITS, Limits, Round
 from callsmith.runtime.nesting import entered
 
@@ -117,7 +118,7 @@ class _RunState:
         answer, distinct = AnswerBuilder(), UniqueCallIds()
         asked = replace(self._asked, messages=(*self._asked.messages, *self.added))
         stream = model.stream(asked)
-        async with closing(stream if self._until is None else _with_deadline(stream, self._until)) as events:
+        async with closing(stream if self._until is None else _until(stream, self._until)) as events:
             async for said in events:
                 event = distinct.made(said)
                 answer.add(event)
@@ -228,19 +229,11 @@ def after_a_call(choice: Choice) -> Choice:
     return Choice("auto", choice.names if len(choice.names) > 1 else ())
 
 
-async def _with_deadline(events: AsyncIterator[ModelEvent], until: float) -> AsyncIterator[ModelEvent]:
+async def _until(events: AsyncIterator[ModelEvent], deadline: float) -> AsyncIterator[ModelEvent]:
     """The events of an answer, cut off at a time of the event loop's clock."""
-    async with closing(events):
-        while True:
-            scope = asyncio.timeout_at(until)
-            try:
-                async with scope:
-                    event = await anext(events)
-            except StopAsyncIteration:
-                return
-            except TimeoutError:
-                if not scope.expired():
-                    raise
-                yield Stopped("limit")
-                return
-            yield event
+    try:
+        async with closing(with_deadline(events, deadline)) as items:
+            async for event in items:
+                yield event
+    except DeadlinePassed:
+        yield Stopped("limit")

@@ -25,7 +25,7 @@ from callsmith.runtime.telemetry.trace import Several, Trace
 from callsmith.runtime.telemetry.turns import Asked, Recorder, watched
 from callsmith.server.approvals.approvals import Approvals, PausedRun
 from callsmith.server.approvals.pausable_run import PausableRun, Work
-from callsmith.server.http.admission import AdmissionGate, with_deadline
+from callsmith.server.http.admission import AdmissionGate, within
 from callsmith.server.http.keys import matches
 from callsmith.server.http.request_context import caller, current_request
 from callsmith.server.settings import EVERYTHING, Llm, Settings
@@ -119,7 +119,7 @@ class Service:
         return (self.tools is None and not wish.sources) or (bool(request.tools) and not mixed)
 
     def _admitted(self, shown: AsyncIterator[AnswerEvent]) -> AsyncIterator[AnswerEvent]:
-        timed = shown if self.settings.request_seconds is None else with_deadline(shown, self.settings.request_seconds)
+        timed = shown if self.settings.request_seconds is None else within(shown, self.settings.request_seconds)
         return self.gate.admitted(timed, self.settings.queue)
 
     def _recorder(self) -> Recorder:

@@ -27,10 +27,10 @@ from typing import Any, TypeVar, cast, overload
 
 from callsmith.core.errors import UsageError
 from callsmith.core.events import ToolProgress
+from callsmith.core.failures import failed, unknown_tool
 from callsmith.core.ports import Context
 from callsmith.core.signature import Bound, Signature
 from callsmith.core.values import Call, Json, Result, Tool
-from callsmith.tools.wrap.wrapper import unknown
 
 F = TypeVar("F", bound=Callable[..., Any])
 T = TypeVar("T")
@@ -114,12 +114,12 @@ class Functions:
         """Run the function. What it raises is raised here: the runtime turns it into a Result."""
         function = self._functions.get(call.name)
         if function is None:
-            yield unknown(call, self._functions)
+            yield unknown_tool(call, self._functions)
             return
         bound = function.signature.bind(call.arguments, context)
         if not isinstance(bound, Bound):
             complaints = "; ".join(map(str, bound))
-            yield Result(call.id, call.name, f"invalid_arguments: {complaints}", ok=False, code="bad_request")
+            yield failed(call, "bad_request", complaints, label="invalid_arguments")
             return
         await context.starting()
         value: Any = None

@@ -63,7 +63,7 @@ async def test_a_server_that_dies_at_start_is_told_with_what_it_wrote():
         assert await host.tools() == []
         assert status(host).state == "failed"
         assert "no database" in status(host).error
-        assert (await call(host, "echo")).code == "not_found"
+        assert (await call(host, "echo")).code == "bad_request"
 
 
 async def test_a_command_that_does_not_exist_is_told():

@@ -121,7 +121,7 @@ async def test_tools_can_be_left_out():
     async with McpHost([plain(options={"tools": ["echo", "grow", "pid"]}, allow=("*o*",), deny=("gro*",))]) as host:
         assert [tool.name for tool in await host.tools()] == ["echo"]
         for left_out in ("grow", "pid"):  # one is denied, the other not allowed
-            assert (await call(host, left_out)).code == "not_found"
+            assert (await call(host, left_out)).code == "bad_request"
 
 
 async def test_a_tool_that_runs_only_as_a_task_is_not_offered_and_that_is_said():
@@ -135,7 +135,7 @@ async def test_a_malformed_tool_is_left_out_and_costs_none_of_the_others(options
     async with McpHost([plain(options={"tools": ["echo", "malformed", "pid"], "page": 2, **options})]) as host:
         assert [tool.name for tool in await host.tools()] == ["echo", "pid"]
         assert status(host).notices == ("malformed cannot be offered: inputSchema.type: Input should be 'object'",)
-        assert (await call(host, "malformed")).code == "not_found"
+        assert (await call(host, "malformed")).code == "bad_request"
         assert (await call(host, "echo", text="x")).ok
 
 

@@ -33,7 +33,8 @@ async def test_side_effects_are_asked_about_and_nothing_runs(inner: Recording):
 
 async def test_a_tool_that_is_not_shown_does_not_run_unasked(inner: Recording):
     told = await result(Confirmed(inner), replace(WIPE, name="hidden"))
-    assert (told.code, told.text, inner.calls) == ("not_found", "not_found: no tool 'hidden'; tools: look, wipe", [])
+    assert (told.code, inner.calls) == ("bad_request", [])
+    assert told.text == "bad_request: there is no tool 'hidden'. The tools are: look, wipe"
 
 
 @pytest.mark.req("R94")

@@ -46,7 +46,7 @@ async def test_a_collision_that_remains_is_an_error(merged: Merged):
 async def test_a_name_hidden_by_its_prefix_is_unknown():
     merged = Merged(("a", Recording(Tool("x"))), ("b", Recording(Tool("x"))))
     answer = await result(merged, Call("x", {}, "c1"))
-    assert (answer.code, answer.text) == ("not_found", "not_found: no tool 'x'; tools: a_x, b_x")
+    assert (answer.code, answer.text) == ("bad_request", "bad_request: there is no tool 'x'. The tools are: a_x, b_x")
 
 
 @pytest.mark.req("R97")
@@ -102,4 +102,4 @@ async def test_only_tools_that_are_allowed_and_not_denied_exist(which: dict[str,
     filtered = Filtered(inner, **which)
     assert await names(filtered) == left
     for name in ("read", "write", "read_all"):
-        assert (await items(filtered, Call(name, {}, "c")))[-1].code == ("" if name in left else "not_found")
+        assert (await items(filtered, Call(name, {}, "c")))[-1].code == ("" if name in left else "bad_request")

@@ -16,11 +16,11 @@ from typing import Unpack
 from callsmith.core.approval import Approved, Decision, Denied
 from callsmith.core.closing import closing
 from callsmith.core.events import ConfirmationNeeded, RunEvent, ToolProgress, ToolStarted
+from callsmith.core.failures import failed, unknown_tool
 from callsmith.core.ports import Context, Model, Toolset
 from callsmith.core.values import Call, ChoicePolicy, Result, Tool
 from callsmith.runtime.conversation.conversation import Conversation, File, Settings
 from callsmith.runtime.execute import STANDARD_LIMITS, Limits
-from callsmith.runtime.results import failed, unknown_tool
 
 TASK = {
     "type": "object",

@@ -24,6 +24,7 @@ from callsmith.core.choice import on_first_hop
 from callsmith.core.closing import closing
 from callsmith.core.errors import UnknownName, UsageError
 from callsmith.core.events import ConfirmationNeeded, RunEvent, StopReason, ToolFinished, ToolProgress, ToolStarted, TurnEnded
+from callsmith.core.failures import failed
 from callsmith.core.ports import Context, Model, Toolset
 from callsmith.core.serialize import Saved
 from callsmith.core.values import Call, Choice, ChoicePolicy, Message, Request, Result, Sampling, Tool, Usage
@@ -31,7 +32,6 @@ from callsmith.runtime.conversation.journal import Journal, read_journal, write_
 from callsmith.runtime.execute import STANDARD_LIMITS, Limits
 from callsmith.runtime.guards.guards import guarded
 from callsmith.runtime.loop import after_a_call, run
-from callsmith.runtime.results import failed
 from callsmith.runtime.sync import collect
 
 File: TypeAlias = str | os.PathLike[str]

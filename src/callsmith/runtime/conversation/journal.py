@@ -28,12 +28,13 @@ from callsmith.core.events import (
     TurnEnded,
     Unreadable,
 )
+from callsmith.core.failures import failed
 from callsmith.core.serialize import Saved, read_conversation, write_conversation
 from callsmith.core.values import Call, Message, Result
 from callsmith.runtime.conversation.history import answered, joined
 from callsmith.runtime.execute import STANDARD_LIMITS, Limits
 from callsmith.runtime.loop import AnswerBuilder, unanswered
-from callsmith.runtime.results import failed, result_message
+from callsmith.runtime.results import result_message
 
 
 class Journal:

@@ -6,6 +6,7 @@ from typing import TypeVar
 
 from callsmith.core.closing import closing
 from callsmith.core.errors import QueueFull, TimedOut
+from callsmith.runtime.deadline import DeadlinePassed, with_deadline
 
 T = TypeVar("T")
 
@@ -35,19 +36,12 @@ class AdmissionGate:
                 self._average += _FORGETTING * (clock() - began - self._average)
 
 
-async def with_deadline(items: AsyncIterator[T], seconds: float) -> AsyncIterator[T]:
-    """The items, until the time is up: then it is an error."""
-    until = asyncio.get_running_loop().time() + seconds
-    async with closing(items):
-        while True:
-            scope = asyncio.timeout_at(until)
-            try:
-                async with scope:
-                    item = await anext(items)
-            except StopAsyncIteration:
-                return
-            except TimeoutError:
-                if not scope.expired():
-                    raise
-                raise TimedOut(f"there was no complete answer within {seconds:g} s") from None
-            yield item
+async def within(items: AsyncIterator[T], seconds: float) -> AsyncIterator[T]:
+    """The items, if the last of them comes within so many seconds; else TimedOut is raised."""
+    deadline = asyncio.get_running_loop().time() + seconds
+    try:
+        async with closing(with_deadline(items, deadline)) as timed:
+            async for item in timed:
+                yield item
+    except DeadlinePassed:
+        raise TimedOut(f"there was no complete answer within {seconds:g} s") from None

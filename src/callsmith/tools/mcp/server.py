@@ -22,6 +22,7 @@ from callsmith.core.approval import Approved, Decision, Denied
 from callsmith.core.closing import closing
 from callsmith.core.errors import MissingExtra
 from callsmith.core.events import ConfirmationNeeded, Notice, ToolFinished, ToolProgress, ToolStarted
+from callsmith.core.failures import failed
 from callsmith.core.ports import Context, Toolset
 from callsmith.core.schema import validate
 from callsmith.core.values import Call, Result, Tool
@@ -109,8 +110,7 @@ class Offering:
             if isinstance(outcome, Result):
                 return write_result(outcome, tool, modern=_is_modern(asking))
             if not _can_ask(asking):
-                refusal = Result(work.call.id, work.call.name, f"denied: {NOBODY}", ok=False, code="denied")
-                return write_result(refusal, tool)
+                return write_result(failed(work.call, "denied", NOBODY), tool)
             work = replace(work, asked=outcome)
             if _is_modern(asking):
                 return self._question(work, outcome)

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from callsmith.core.closing import closing
 from callsmith.core.events import ToolProgress
+from callsmith.core.failures import failed, unknown_tool
 from callsmith.core.ports import Context
 from callsmith.core.values import Call, Result, Tool
 from callsmith.tools.mcp.config import ServerConfig
@@ -22,7 +23,6 @@ from callsmith.tools.mcp.content import read_result, read_tool
 from callsmith.tools.mcp.elicitation import Answering
 from callsmith.tools.mcp.process import first_of
 from callsmith.tools.wrap.naming import test_of
-from callsmith.tools.wrap.wrapper import refused, unknown
 
 if TYPE_CHECKING:
     import mcp_types as types
@@ -106,12 +106,12 @@ class Supervised:
         await self._wait()
         link = self._link
         if link is None:
-            yield refused(
+            yield failed(
                 call, "unavailable", f"the MCP server {self.config.name} is not running: {self.status.error or 'it is starting'}"
             )
             return
         if call.name not in (self._tools or {}):
-            yield unknown(call, self._tools or ())
+            yield unknown_tool(call, self._tools or ())
             return
         await context.starting()
         async with closing(self._answers(link, call, context.subject)) as items:
@@ -145,19 +145,19 @@ class Supervised:
         import mcp_types as types
         from mcp import MCPError
 
-        died = refused(call, "unavailable", f"the MCP server {self.config.name} died before it had answered")
+        died = failed(call, "unavailable", f"the MCP server {self.config.name} died before it had answered")
         try:
             return died if work.cancelled() else read_result(call, work.result())
         except MCPError as error:
             if link.ended.is_set() or error.code == types.CONNECTION_CLOSED:
                 return died
             code = {types.REQUEST_TIMEOUT: "timeout", types.INVALID_PARAMS: "bad_request"}.get(error.code, "tool_error")
-            return refused(call, code, error.message)
+            return failed(call, code, error.message)
         except (RuntimeError, ValueError) as error:  # what does not fit its own output schema, or is no result at all
-            return refused(call, "bad_result", str(error))
+            return failed(call, "bad_result", str(error))
         except Exception as error:  # a connection may break in many ways
             link.ended.set()
-            return refused(call, "unavailable", f"the MCP server {self.config.name} cannot be reached: {first_of(error)}")
+            return failed(call, "unavailable", f"the MCP server {self.config.name} cannot be reached: {first_of(error)}")
 
     async def _keep(self) -> None:
         pause = _FIRST_PAUSE

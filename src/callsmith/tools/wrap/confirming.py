@@ -9,10 +9,11 @@ from hashlib import sha256
 from callsmith.core.approval import Denied, Judgement, Policy
 from callsmith.core.closing import closing
 from callsmith.core.events import ConfirmationNeeded
+from callsmith.core.failures import failed, unknown_tool
 from callsmith.core.ports import Context, Toolset
 from callsmith.core.schema import validate
 from callsmith.core.values import Call, Result, Tool
-from callsmith.tools.wrap.wrapper import Item, Wrapper, refused, unknown
+from callsmith.tools.wrap.wrapper import Item, Wrapper
 
 STANDARD_POLICY = Policy()
 
@@ -38,7 +39,7 @@ class Confirmed(Wrapper):
     async def call(self, call: Call, context: Context) -> AsyncIterator[Item]:
         shown = await self.tools()
         tool = self._known.get(call.name)
-        settled = self._settled(tool, call, context) if tool else unknown(call, [one.name for one in shown])
+        settled = self._settled(tool, call, context) if tool else unknown_tool(call, [one.name for one in shown])
         if not isinstance(settled, Call):
             yield settled
             return
@@ -50,9 +51,9 @@ class Confirmed(Wrapper):
         """The call that may run, or what is said instead."""
         judged, decision = self._judged(tool, call, context), context.decisions.get(call.id)
         if judged.verdict == "deny":
-            return refused(call, "denied", judged.reason)
+            return failed(call, "denied", judged.reason)
         if isinstance(decision, Denied):
-            return refused(call, "denied", decision.message or "a person said no")
+            return failed(call, "denied", decision.message or "a person said no")
         if decision is None and judged.verdict == "ask" and tool.name not in context.granted:
             expires = None if self._expires is None else time.time() + self._expires
             return ConfirmationNeeded(confirmation_id(call, context), call, judged.reason, expires)
@@ -63,9 +64,9 @@ class Confirmed(Wrapper):
     def _edited(self, tool: Tool, call: Call, context: Context) -> Call | Result:
         """A person's own arguments: they must fit like any others, and what is forbidden stays so."""
         if complaints := validate(tool.parameters, call.arguments):
-            return refused(call, "bad_request", f"a person changed the arguments, and they do not fit: {complaints[0]}")
+            return failed(call, "bad_request", f"a person changed the arguments, and they do not fit: {complaints[0]}")
         judged = self._judged(tool, call, context)
-        return refused(call, "denied", judged.reason) if judged.verdict == "deny" else call
+        return failed(call, "denied", judged.reason) if judged.verdict == "deny" else call
 
     def _judged(self, tool: Tool, call: Call, context: Context) -> Judgement:
         policy = self._policy.tightened(context.tighten) if context.tighten else self._policy

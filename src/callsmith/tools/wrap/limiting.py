@@ -10,9 +10,10 @@ from weakref import WeakKeyDictionary
 
 from callsmith.core.closing import closing
 from callsmith.core.events import ToolProgress
+from callsmith.core.failures import failed
 from callsmith.core.ports import Context, Toolset
 from callsmith.core.values import Call, Result
-from callsmith.tools.wrap.wrapper import Item, Wrapper, refused
+from callsmith.tools.wrap.wrapper import Item, Wrapper
 
 _MOST_CONVERSATIONS = 10_000  # whose budgets are remembered
 
@@ -36,7 +37,7 @@ class Timed(Wrapper):
                 except TimeoutError:
                     if not timeout.expired():
                         raise  # the tool's own
-                    item = refused(call, "timeout", f"{call.name} gave no answer within {self._seconds:g} s")
+                    item = failed(call, "timeout", f"{call.name} gave no answer within {self._seconds:g} s")
                 left -= clock() - began
                 if item is not None:
                     yield item
@@ -105,7 +106,7 @@ class Limited(Wrapper):
     async def call(self, call: Call, context: Context) -> AsyncIterator[Item]:
         why = self._overspent(call, context) or self._too_often()
         if why:
-            yield refused(call, "limit_reached", why)
+            yield failed(call, "limit_reached", why)
             return
         self._spent[context.subject, context.conversation].update(self._meant(call))
         async with self._gate(), closing(self._toolset.call(call, context)) as items:

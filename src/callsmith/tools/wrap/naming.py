@@ -11,9 +11,10 @@ from typing import Literal, TypeAlias, assert_never
 from callsmith.core.closing import closing
 from callsmith.core.errors import UsageError
 from callsmith.core.events import ConfirmationNeeded, ToolProgress
+from callsmith.core.failures import unknown_tool
 from callsmith.core.ports import Context, Toolset
 from callsmith.core.values import Call, Result, Tool
-from callsmith.tools.wrap.wrapper import Item, unknown
+from callsmith.tools.wrap.wrapper import Item
 
 Prefix: TypeAlias = Literal["auto", "always", "never"]
 Which: TypeAlias = str | Iterable[str] | Callable[[Tool], bool]  # shell patterns of names, or whatever can be said of a tool
@@ -42,7 +43,7 @@ class Routed:
     async def call(self, call: Call, context: Context) -> AsyncIterator[Item]:
         routes = await self._routes()
         if call.name not in routes:
-            yield unknown(call, routes)
+            yield unknown_tool(call, routes)
             return
         route = routes[call.name]
         # What was granted is a name on the outside: inside, the same word may be another tool.
