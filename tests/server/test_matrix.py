@@ -8,14 +8,16 @@ import openai
 import pytest
 from openai.types.chat import ChatCompletionChunk
 
-from callsmith.core.events import Text
+from callsmith.core.events import Text, Thought
 from callsmith.core.ports import Context
 from callsmith.core.values import Call, Result, Tool
-from callsmith.server.settings import Llm, Settings
+from callsmith.server.app import create_app
+from callsmith.server.http.keys import hash_of
+from callsmith.server.settings import Key, Llm, Settings
 from callsmith.tools.functions import Functions, tool
 from callsmith.tools.wrap import Confirmed
 from callsmith.wire.extensions import RequestExtensions, read_extensions, write_extras
-from tests.server.told import BONN, HI, KOELN, WEATHER, Told, calls, client, says
+from tests.server.told import BONN, HI, KOELN, WEATHER, Told, calls, client, http, says
 
 MIXED = {"tool_mode": "mixed"}
 EVENTS = {"tool_events": True}
@@ -101,6 +103,21 @@ async def test_a_run_inside_goes_on_from_the_same_conversation_until_the_answer(
     assert prompts[1][: len(prompts[0])] == prompts[0]  # each prompt begins with the one before: an engine need not read it again
     assert prompts[2][: len(prompts[1])] == prompts[1]
     assert [message.content for message in prompts[2] if message.role == "tool"] == ["noon CET", "noon UTC"]
+
+
+@pytest.mark.req("R213")
+@pytest.mark.parametrize("stream", [False, True])
+async def test_a_thought_stays_one_where_the_server_runs_the_calls(stream: bool):
+    model = Told([Thought("Let me "), *calls(TIME)], [Thought("see."), *says("Noon.")])
+    asked = client(model, tools=Functions(clock)).chat.completions
+    if stream:
+        deltas = [chunk.choices[0].delta async for chunk in await asked.create(model="m", messages=HI, stream=True)]
+        said = "".join(delta.content or "" for delta in deltas)
+        thought = "".join(getattr(delta, "reasoning_content", None) or "" for delta in deltas)
+    else:
+        message: Any = (await asked.create(model="m", messages=HI)).choices[0].message
+        said, thought = message.content, message.reasoning_content
+    assert (said, thought) == ("Noon.", "Let me see.")
 
 
 # Events
@@ -238,6 +255,28 @@ async def test_what_ran_on_the_server_is_still_known_when_the_client_comes_back(
     elsewhere: Any = [{"role": "user", "content": "other"}, *back[1:]]  # the same ids in another conversation
     await asking.create(messages=elsewhere, **arguments)
     assert [call.name for call in model.asked[2].messages[1].calls] == ["weather"]
+
+
+async def test_what_ran_for_one_caller_is_not_shown_to_another_who_sends_the_same_history():
+    settings = Settings(keys={name: Key(hash_of(f"sk-{name}")) for name in ("alice", "bob")})
+    model = Told(calls(TIME, BONN), says("a"), says("b"))
+    app = create_app({"m": model}, tools=Functions(clock), settings=settings)
+    result = {"role": "tool", "tool_call_id": "c1", "content": "sun"}
+
+    async def ask(name: str, *more: Any) -> Any:
+        headers = {"authorization": f"Bearer sk-{name}"}
+        body = {"model": "m", "messages": [*HI, *more], "tools": [WEATHER], **MIXED}
+        async with http(app) as asking:
+            return (await asking.post("/v1/chat/completions", json=body, headers=headers)).json()["choices"][0]["message"]
+
+    message = await ask("alice")
+    await ask("bob", message, result)
+    await ask("alice", message, result)
+    assert [[call.name for call in request.messages[1].calls] for request in model.asked[1:]] == [
+        ["weather"],
+        ["clock", "weather"],
+    ]
+    assert "noon" not in str(model.asked[1])
 
 
 async def test_in_mixed_mode_a_confirmation_and_a_clients_call_may_stand_in_one_answer():

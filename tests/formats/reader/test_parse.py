@@ -37,6 +37,16 @@ def test_a_call_inside_a_thought_is_left_alone_where_one_stands_outside():
     assert "".join(event.text for event in events if isinstance(event, Thought)) == f"Maybe {call}?"
 
 
+def test_of_the_calls_inside_a_thought_only_those_of_tools_are_made():
+    other = '<tool_call>{"name": "erase_disk", "arguments": {}}</tool_call>'
+    thought = f'<think>Not {other} but <tool_call>{{"name": "get_time", "arguments": {{}}}}</tool_call>.</think>'
+    events = read(format_named("hermes"), thought, [TIME])
+    assert [(event.call.name, event.repairs) for event in events if isinstance(event, CallReady)] == [
+        ("get_time", ("in-reasoning",))
+    ]
+    assert parse(format_named("hermes"), f"<think>{other}</think>", [TIME]).calls == ()
+
+
 def test_recovery_can_be_turned_off():
     reader = Reader(format_named("hermes"), [TIME], recover=False)
     events = reader.feed('<think><tool_call>{"name": "get_time", "arguments": {}}</tool_call></think>') + reader.close()

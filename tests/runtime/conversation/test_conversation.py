@@ -120,6 +120,16 @@ async def test_a_call_that_was_demanded_is_not_demanded_again_when_its_result_ha
     assert [request.choice.mode for request in model.asked] == ["required", "auto", "required"]
 
 
+@pytest.mark.parametrize("decision", [Approved(), Denied("not now")])
+async def test_nor_when_it_has_waited_for_a_person(decision: Approved | Denied):
+    model = Told(calls(ADA), says("Well."), calls(BOB))
+    conversation = Conversation(model, Desk(), choice=Choice("required"))
+    await conversation.send("Tell Ada.")
+    await conversation.decide("c1", decision)
+    await conversation.send("Tell Bob.")
+    assert [request.choice.mode for request in model.asked] == ["required", "auto", "required"]
+
+
 async def test_without_any_toolset_every_call_is_the_callers():
     conversation = Conversation(Told(calls(Call("measure", {}, "m1")), says("5.")), external=[Tool("measure")])
     assert [call.id for call in (await conversation.send("How long?")).calls] == ["m1"]

@@ -120,6 +120,15 @@ async def test_a_no_is_told_to_the_model_with_its_reason():
     assert shop.paid == []
 
 
+@pytest.mark.parametrize("yes", [True, False])
+async def test_a_call_that_was_demanded_is_not_demanded_again_after_it_was_decided(yes: bool):
+    model = Told(calls(PAY), says("Well."))
+    async with http(create_app({"m": model}, tools=Shop().tools)) as asking:
+        (id,) = await asked(asking, tool_choice="required")
+        assert (await answer(asking, id, approve=yes))["answer"]["text"] == "Well."
+    assert [request.choice.mode for request in model.asked] == ["required", "auto"]
+
+
 async def test_whoever_approves_may_change_the_arguments():
     shop, model = Shop(), Told(calls(PAY), says("Done."))
     async with http(create_app({"m": model}, tools=shop.tools)) as asking:
@@ -199,6 +208,15 @@ async def test_a_yes_that_comes_too_late_runs_nothing():
     assert (done["status"], done["result"]["code"], done["answer"]["text"]) == ("expired", "expired", "Never mind.")
     assert told(model)[0].startswith("expired: the approval of pay came too late")
     assert shop.paid == []
+
+
+async def test_nor_is_a_call_demanded_again_that_nobody_approved_in_time():
+    model = Told(calls(PAY), says("Never mind."))
+    async with http(create_app({"m": model}, tools=Shop().tools, settings=Settings(approval_seconds=0.05))) as asking:
+        (id,) = await asked(asking, tool_choice="required")
+        await asyncio.sleep(0.1)
+        await answer(asking, id, approve=True)
+    assert [request.choice.mode for request in model.asked] == ["required", "auto"]
 
 
 async def test_approvals_of_another_key_do_not_exist():
