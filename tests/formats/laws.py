@@ -8,10 +8,10 @@ from hypothesis import strategies as st
 from callsmith.core.events import CallArguments, ModelEvent, Text, Thought
 from callsmith.core.values import Call, Tool
 from callsmith.formats.algebra import Format
-from callsmith.formats.inference.laws import CHUNKS, calls_in, disorder, read_in, text_in
-from callsmith.formats.reader.turn import turn_of
+from callsmith.formats.inference.laws import CHUNKS, calls_in, order_problem, read_in_chunks, text_in
+from callsmith.formats.reader.markers import compile_markers
 
-__all__ = ["CHUNKS", "calls_in", "check_order", "markers_of", "read_in", "rounds", "strings", "text_in"]
+__all__ = ["CHUNKS", "calls_in", "check_order", "markers_of", "read_in_chunks", "rounds", "strings", "text_in"]
 
 NAMES = st.sampled_from(["get_weather", "send-mail", "f", "list_files2"])
 KEYS = st.sampled_from(["city", "n", "path", "is_on", "some_items", "x1"])
@@ -26,7 +26,7 @@ def strings(format: Format) -> st.SearchStrategy[str]:
 
 def markers_of(format: Format) -> set[str]:
     """Every marker the reader knows for this format."""
-    return set(turn_of(format).plain.texts)
+    return set(compile_markers(format).text_stops.texts)
 
 
 def values(format: Format) -> st.SearchStrategy[tuple[Any, dict[str, Any]]]:
@@ -64,5 +64,5 @@ def rounds(draw: st.DrawFn, format: Format) -> tuple[list[Tool], list[Call]]:
 
 def check_order(events: Sequence[ModelEvent]) -> None:
     """Calls are numbered from 0, one after another, each started once; the streamed arguments are the call's own text."""
-    assert not disorder(events)
+    assert not order_problem(events)
     assert all(event.text for event in events if isinstance(event, Text | Thought | CallArguments))

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from callsmith.formats.prompt.template import Template, some_day
+from callsmith.formats.prompt.template import Template, fixed_date
 
 ROOT = Path(__file__).parents[2]
 CORPUS = Path(os.environ.get("CALLSMITH_CORPUS", ROOT.parent / "shared" / "data")) / "chat_templates"
@@ -23,4 +23,4 @@ def names() -> set[str]:
 @cache
 def template(name: str) -> Template:
     """One of them."""
-    return Template((CORPUS / f"{name}.jinja").read_text("utf-8"), now=some_day)
+    return Template((CORPUS / f"{name}.jinja").read_text("utf-8"), now=fixed_date)

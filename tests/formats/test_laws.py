@@ -13,7 +13,7 @@ from callsmith.core.values import Call, Tool
 from callsmith.formats import formats
 from callsmith.formats.algebra import Format
 from callsmith.formats.write import write
-from tests.formats.laws import CHUNKS, calls_in, check_order, markers_of, read_in, rounds, strings, text_in
+from tests.formats.laws import CHUNKS, calls_in, check_order, markers_of, read_in_chunks, rounds, strings, text_in
 
 EVERY = pytest.mark.parametrize("format", formats().values(), ids=lambda format: format.name)
 thorough = settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
@@ -21,10 +21,10 @@ thorough = settings(max_examples=60, deadline=None, suppress_health_check=list(H
 
 def read_alike(format: Format, text: str, tools: Sequence[Tool]) -> list[ModelEvent]:
     """What is read, in order and the same at every chunking."""
-    whole = read_in(format, text, 0, tools)
+    whole = read_in_chunks(format, text, 0, tools)
     check_order(whole)
     for size in CHUNKS:
-        assert read_in(format, text, size, tools) == whole, text
+        assert read_in_chunks(format, text, size, tools) == whole, text
     return whole
 
 
@@ -77,7 +77,7 @@ def test_text_that_only_looks_like_a_marker_is_text(format: Format, data: st.Dat
     markers = markers_of(format)
     text = data.draw(strings(format).filter(lambda text: not any(marker in text for marker in markers)))
     for size in (0, *CHUNKS):
-        assert text_in(read_in(format, text, size)) == text
+        assert text_in(read_in_chunks(format, text, size)) == text
 
 
 @EVERY
@@ -104,7 +104,7 @@ def test_a_call_cut_short_is_unreadable_and_never_ready(format: Format) -> None:
     text = write(format, [Call("f", {"a": "some text"}, "aaaaaaaaa")])
     cut = text[: text.index("some text") + 4]
     for size in (0, *CHUNKS):
-        events = read_in(format, cut, size, tools)
+        events = read_in_chunks(format, cut, size, tools)
         assert not calls_in(events)
         kept = "".join(event.text for event in events if isinstance(event, Unreadable)) + text_in(events)
         assert "some" in kept
@@ -114,5 +114,5 @@ def test_a_call_cut_short_is_unreadable_and_never_ready(format: Format) -> None:
 def test_deep_nesting_is_refused_and_not_crashed_on(format: Format) -> None:
     for flood in ("[" * 5000, '{"a":' * 5000, "<" * 5000, "(" * 5000):
         text = write(format, [Call("f", {"a": "@@"}, "aaaaaaaaa")])
-        read_in(format, text.replace("@@", flood), 0)
-        read_in(format, flood, 0)
+        read_in_chunks(format, text.replace("@@", flood), 0)
+        read_in_chunks(format, flood, 0)

@@ -19,7 +19,7 @@ from callsmith.engines.llama.gguf import Vocabulary
 from callsmith.engines.llama.libllama import load
 from callsmith.engines.llama.relay import Relayed
 from callsmith.engines.text import Writer
-from callsmith.formats.algebra import Calls, Each, Format, Ident, Nested, Node, Notation, Opt, nodes_of, texts
+from callsmith.formats.algebra import Calls, Each, Format, Ident, Nested, Node, Notation, Opt, literals_of, nodes_of
 from callsmith.grammar.nodes import Grammar
 from callsmith.grammar.relay import Relay
 from callsmith.models.weights.fetch import fetch
@@ -91,7 +91,7 @@ def literals(format: Format) -> list[str]:
 
     def walk(nodes: Iterable[Node]) -> None:
         for node in nodes:
-            found.update(texts(node))
+            found.update(literals_of(node))
             if isinstance(node, Opt | Each | Ident):
                 walk(node.nodes)
 

@@ -24,7 +24,7 @@ from callsmith.engines.llama.compiler import Compiler
 from callsmith.engines.llama.gguf import Vocabulary
 from callsmith.formats import format_named, formats
 from callsmith.formats.algebra import Format
-from callsmith.formats.inference.laws import merged
+from callsmith.formats.inference.laws import merge_deltas
 from callsmith.formats.prompt.prompt import fit_id
 from callsmith.formats.reader.reader import Reader
 from callsmith.formats.write import write
@@ -230,16 +230,16 @@ def test_a_wrong_call_is_rejected(format: Format) -> None:
 
 
 def read(format: Format, pieces: Iterable[str], tools: Iterable[Tool], opened: str = "") -> list[ModelEvent]:
-    reader = Reader(format, tools, opened, held=True)
-    return merged([event for piece in pieces for event in reader.feed(piece)] + reader.close())
+    reader = Reader(format, tools, opened, is_constrained=True)
+    return merge_deltas([event for piece in pieces for event in reader.feed(piece)] + reader.close())
 
 
 def read_sample(
     format: Format, sample: Sample, tools: Iterable[Tool], specials: Iterable[str], opened: str = ""
 ) -> list[ModelEvent]:
-    reader = Reader(format, tools, opened, specials=frozenset(specials), held=True)
+    reader = Reader(format, tools, opened, specials=frozenset(specials), is_constrained=True)
     events = [event for piece in sample.pieces for event in reader.feed(piece.text, piece.special)]
-    return merged(events + reader.close())
+    return merge_deltas(events + reader.close())
 
 
 def without(schema: Any, keywords: set[str]) -> Any:
@@ -352,7 +352,7 @@ def test_a_special_token_is_not_its_letters_to_the_grammar_nor_to_the_reader() -
         events = [
             event for token in wanted for event in reader.feed(tokens.says[token].decode(), special=token in tokens.special)
         ]
-        return merged(events + reader.close())
+        return merge_deltas(events + reader.close())
 
     assert calls_in(read_tokens([open_token, *body, close_token])) == [("f", {"s": "</tool_call>"})]
     quoted = [*letters(tokens, "<tool_call>"), *body, *letters(tokens, "</tool_call>")]

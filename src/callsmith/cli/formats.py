@@ -91,7 +91,7 @@ def _found(template: "Template", name: str) -> _Found:
 
     load_formats()
     if found := detect(template, formats().values()):
-        told = f"{found.format.name}\nIt reads back {found.found} of {found.shown} calls that the template was given"
+        told = f"{found.format.name}\nIt reads back {found.found} of {found.expected} calls that the template was given"
         evidence = {"format": found.format.name, "calls": found.found, "leftover": found.leftover}
         return _Found(found.format, f"{told}, and leaves {found.leftover} characters as text.", evidence, found.text)
     made = _inferred(template, name)

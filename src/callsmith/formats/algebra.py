@@ -239,7 +239,7 @@ def nodes_of(nodes: Nodes | str) -> Nodes:
     return (nodes,) if isinstance(nodes, str) else nodes
 
 
-def texts(node: Node) -> tuple[str, ...]:
+def literals_of(node: Node) -> tuple[str, ...]:
     """The literal texts a node may be; empty for all that is no literal."""
     match node:
         case str():
@@ -250,20 +250,20 @@ def texts(node: Node) -> tuple[str, ...]:
             return ()
 
 
-def first(nodes: Nodes, follow: tuple[str, ...] = ()) -> tuple[str, ...]:
+def first_literals(nodes: Nodes, follow: tuple[str, ...] = ()) -> tuple[str, ...]:
     """The literals that may stand first, through everything optional; `follow` is what may come after the nodes."""
     found: list[str] = []
     for node in nodes:
         match node:
             case str() | OneOf():
-                cores = [text.strip() for text in texts(node)]
+                cores = [text.strip() for text in literals_of(node)]
                 found += [core for core in cores if core]
                 if all(cores):
                     return tuple(dict.fromkeys(found))
             case Opt() | Each():
-                found += first(node.nodes)
+                found += first_literals(node.nodes)
             case Ident():
-                return tuple(dict.fromkeys((*found, *first(node.nodes))))
+                return tuple(dict.fromkeys((*found, *first_literals(node.nodes))))
             case Obj() | Hole.ARGS:
                 return tuple(dict.fromkeys((*found, "{")))
             case Hole.SKIP:

@@ -24,9 +24,9 @@ from callsmith.formats.algebra import (
     Raw,
     Says,
     Spelling,
-    first,
+    first_literals,
+    literals_of,
     nodes_of,
-    texts,
 )
 
 
@@ -111,8 +111,10 @@ class _Item:
             case Hole.TYPE:
                 return flag_of(values, value)
             case Hole.VALUE:
-                before = texts(nodes[position - 1])
-                return spell_within(values, value, first(nodes[position + 1 :]), bare=not before or not before[0].endswith("\n"))
+                before = literals_of(nodes[position - 1])
+                return spell_within(
+                    values, value, first_literals(nodes[position + 1 :]), bare=not before or not before[0].endswith("\n")
+                )
             case _:
                 return self._node(node)
 

@@ -21,16 +21,16 @@ from callsmith.formats.algebra import (
     Raw,
     Says,
     Thinks,
-    first,
+    first_literals,
     is_strong,
+    literals_of,
     nodes_of,
-    texts,
 )
 from callsmith.formats.algebra import (
     Node as FormatNode,
 )
 from callsmith.formats.reader.literals import NAME_LIKE, WORD_LIKE
-from callsmith.formats.reader.turn import turn_of
+from callsmith.formats.reader.markers import compile_markers
 from callsmith.formats.write import escaped, literal_text
 from callsmith.grammar.nodes import Alt, Free, Grammar, Lit, Many, Node, Pattern, Seq, Until
 from callsmith.grammar.output import said_as
@@ -107,7 +107,7 @@ def after(format: Format, begin: str, body: Node, opened: str) -> tuple[str, Nod
 def framed(format: Format, part: Thinks | Says) -> Node:
     """Text or reasoning between its markers, without a marker that would end it."""
     head, close = Lit(literal_text(nodes_of(part.open))), literal_text(nodes_of(part.close))
-    ends = turn_of(format).ends(part).texts
+    ends = compile_markers(format).part_stops(part).texts
     if not close.strip():
         return Seq((head, Free(ends)))
     core = close.strip()
@@ -178,13 +178,13 @@ class Section:
 
     def others(self, core: str) -> tuple[str, ...]:
         """The markers that do not stand in text before a call."""
-        return tuple(opener for opener in turn_of(self.format).openers if is_strong(opener) and opener not in core)
+        return tuple(opener for opener in compile_markers(self.format).openers if is_strong(opener) and opener not in core)
 
     def core(self) -> str:
         """The marker that announces a call."""
         for node in (*self.part.open, *self.part.item):
             written = node.nodes[0] if isinstance(node, Opt) and node.write else node
-            for text in texts(written)[:1]:
+            for text in literals_of(written)[:1]:
                 if text.strip():
                     return text.strip()
             if not isinstance(node, Opt):
@@ -270,13 +270,13 @@ class Section:
             elif node is Hole.TYPE:
                 out.append(Lit(flag[0]))
             elif node is Hole.VALUE:
-                ending = list(takewhile(lambda one: one is Hole.KEY or bool(texts(one)), flat[position:]))
-                close = "".join(key if one is Hole.KEY else texts(one)[0] for one in ending)
-                core, *others = first(tuple(flat[position:])) or ("",)
+                ending = list(takewhile(lambda one: one is Hole.KEY or bool(literals_of(one)), flat[position:]))
+                close = "".join(key if one is Hole.KEY else literals_of(one)[0] for one in ending)
+                core, *others = first_literals(tuple(flat[position:])) or ("",)
                 out.append(self.values.within(place, Ending(close, core, tuple(others)), flag[1]))
                 position += len(ending)
-            elif texts(node):
-                out.append(Lit(texts(node)[0]))
+            elif literals_of(node):
+                out.append(Lit(literals_of(node)[0]))
         return Seq(tuple(out))
 
 

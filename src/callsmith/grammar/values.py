@@ -7,7 +7,7 @@ from typing import NamedTuple, cast
 from callsmith.core.errors import UnsupportedSchema
 from callsmith.core.values import Json, Schema
 from callsmith.formats.algebra import JSON, Nested, Notation, Raw, Spelling
-from callsmith.formats.reader.typed import ANYTHING, SCALARS, both, items_of, property_of, typed, types_of
+from callsmith.formats.reader.typed import ALL_TYPES, JSON_TYPES, common_types, items_of, property_of, typed_json, types_of
 from callsmith.formats.reader.values import KEY_END, TAG_NAME
 from callsmith.formats.write import spell
 from callsmith.grammar.nodes import Alt, JsonValue, Lit, Many, Node, Pattern, Record, Ref, Seq, Until
@@ -30,9 +30,9 @@ _OPEN = {"type": "object", "patternProperties": {"^[^<]*$": _PLAIN}, "additional
 _PLAINS = [_UNMARKED, {"type": ["number", "boolean", "null"]}, {"type": "array", "items": _PLAIN}, _OPEN]
 UNMARKED: Schema = {**_OPEN, "$defs": {"plain": {"anyOf": _PLAINS}}}
 # What a type flag means.
-KINDS = {kind: frozenset({kind}) for kind in ANYTHING} | {
+KINDS = {kind: frozenset({kind}) for kind in ALL_TYPES} | {
     "number": frozenset({"number", "integer"}),
-    "json": ANYTHING - {"string"},
+    "json": ALL_TYPES - {"string"},
 }
 STRUCTURES = frozenset({"array", "object"})
 
@@ -119,7 +119,7 @@ class Values:
     # --- plain text -------------------------------------------------------------------------------------------------------
 
     def _raw(self, place: Place, ending: Ending, flag: str | None) -> Node:
-        types = place.read_types() & KINDS.get(flag or "", ANYTHING)
+        types = place.read_types() & KINDS.get(flag or "", ALL_TYPES)
         ways = self._plain(place.ways(), ending, types)
         if not ways:
             raise UnsupportedSchema(
@@ -136,7 +136,7 @@ class Values:
                 texts = [text for value in found["enum"] if _same(value, text := spell(self.spelling, value), union)]
                 ways += [Seq((Alt(tuple(map(Lit, texts))), close))] if texts else []
                 continue
-            types = both(found.types, union)
+            types = common_types(found.types, union)
             if "string" in types:
                 self.rules.unenforced(found, OF_STRINGS)
                 ways += [] if free else [self._text(ending, union, places)]
@@ -152,11 +152,11 @@ class Values:
         atoms = union - STRUCTURES - {"string"}
         allowed = frozenset[str]().union(*(place.schema.types for place in places if "enum" not in place.schema))
         for place in places:
-            if "enum" in place.schema and any(both(kinds_of(value), atoms) for value in place.schema["enum"]):
+            if "enum" in place.schema and any(common_types(kinds_of(value), atoms) for value in place.schema["enum"]):
                 self.rules.left += [(path, one) for one in ("enum", "const") for path in place.schema.said.get(one, ())]
             elif {"number", "integer"} & atoms:
                 self.rules.unenforced(place.schema, OF_NUMBERS)
-            if "string" in place.schema.types and atoms - both(atoms, allowed):
+            if "string" in place.schema.types and atoms - common_types(atoms, allowed):
                 self.rules.left += [(path, "type") for path in place.schema.said.get("type", ())]
 
     def _text(self, ending: Ending, union: frozenset[str], places: Sequence[Place]) -> Node:
@@ -239,7 +239,7 @@ class Values:
     def _anything(self, spelling: Notation, place: Place) -> Node:
         if "" not in self._known:
             self._known[""] = self.rules.promise()
-            whole = Simple({"type": sorted(ANYTHING - {"integer"})}, place.schema.path)
+            whole = Simple({"type": sorted(ALL_TYPES - {"integer"})}, place.schema.path)
             self.rules.nodes[self._known[""]] = self._notation(spelling, place._replace(schema=whole))
         return Ref(self._known[""])
 
@@ -303,10 +303,10 @@ def _less(schema: Simple) -> frozenset[str]:
 
 def _same(value: Json, text: str, types: frozenset[str]) -> bool:
     """Whether a value's plain text is read back as the value."""
-    kind = SCALARS[type(cast(object, value))]
+    kind = JSON_TYPES[type(cast(object, value))]
     if kind not in types and not (kind == "integer" and "number" in types):
         return False
-    read: Json = json.loads(typed(text, types))
+    read: Json = json.loads(typed_json(text, types))
     return type(read) is type(value) and read == value
 
 

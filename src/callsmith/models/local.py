@@ -113,7 +113,7 @@ class LocalModel:
     async def _answer(self, plan: _Plan) -> AsyncGenerator[ModelEvent, None]:
         request, prompt = plan.request, plan.prompt
         held = plan.grammar is not None
-        reader = Reader(self._written(plan), plan.tools, prompt.opened, specials=self._specials, held=held)
+        reader = Reader(self._written(plan), plan.tools, prompt.opened, specials=self._specials, is_constrained=held)
         answer = _Answer(self.format.ids, bool(plan.tools), parallel=request.parallel is not False)
         written: list[str] = []
 

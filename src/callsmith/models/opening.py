@@ -8,7 +8,7 @@ from callsmith.core.values import ChoicePolicy, Sampling
 from callsmith.engines import Engine, open_engine, plugged
 from callsmith.formats import format_named, formats
 from callsmith.formats.algebra import Format
-from callsmith.formats.inference.detect import detect, thinks
+from callsmith.formats.inference.detect import detect, shows_reasoning
 from callsmith.formats.inference.infer import Inferred, infer
 from callsmith.formats.prompt.template import CHATML, Template
 from callsmith.models.local import LocalModel, Traits
@@ -55,7 +55,7 @@ def open_model(spec: str, options: Options = Options()) -> LocalModel:
             also=speech.also,
             sampling=entry.sampling if entry else Sampling(),
             parallel=speech.parallel,
-            thinks=thinks(speech.format, template.source),
+            thinks=shows_reasoning(speech.format, template.source),
             policy=options.policy or (known and known.policy) or "auto",
             guards=known.guards if known else (),
         ),

@@ -144,7 +144,7 @@ def test_a_format_is_worked_out_that_reads_the_template_back(name: str) -> None:
     evidence = detect(real, [format])
     assert evidence is not None
     assert (evidence.found, evidence.repairs) == (2, 0)
-    assert evidence.same, "it would write the calls in other words"
+    assert evidence.similarity, "it would write the calls in other words"
     for choice in (Choice("required"), Choice("auto")):
         assert grammar_for(format, TOOLS, choice) is not None
 

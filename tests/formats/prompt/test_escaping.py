@@ -6,7 +6,7 @@ import pytest
 
 from callsmith.core.values import Call, Message, Request, Result, Tool
 from callsmith.formats import format_named
-from callsmith.formats.prompt.escaping import MARK, Escaper, unmarked
+from callsmith.formats.prompt.escaping import BREAK, Escaper, remove_breaks
 from callsmith.formats.prompt.prompt import Prompt, prompt_for
 from callsmith.formats.prompt.template import CHATML, Template
 
@@ -24,36 +24,36 @@ LETTERS = Escaper(frozenset({"<|im_end|>", "<think>", "</think>", "<", "ab", "ba
     ],
 )
 def test_every_special_token_is_broken_and_nothing_else(text: str, pieces: list[str]) -> None:
-    shown, cuts = unmarked(LETTERS.text(text))
+    shown, cuts = remove_breaks(LETTERS.escape_text(text))
     assert shown == text
     assert Prompt(shown, cuts=cuts).pieces == pieces
 
 
 def test_no_piece_holds_a_special_token_whatever_the_text() -> None:
     for text in ("ab" * 7 + "ba<|im_end|>", "<think>ab</think>", "aabbaabb<|im_end|>a"):
-        pieces = Prompt(*_cut(LETTERS.text(text))).pieces
+        pieces = Prompt(*_cut(LETTERS.escape_text(text))).pieces
         assert "".join(pieces) == text
         assert not any(special in piece for special in LETTERS.specials if len(special) > 1 for piece in pieces)
 
 
 def _cut(marked: str) -> tuple[str, str, tuple[int, ...]]:
-    text, cuts = unmarked(marked)
+    text, cuts = remove_breaks(marked)
     return text, "", cuts
 
 
 def test_marks_are_found_also_where_a_template_writes_only_ascii() -> None:
-    assert unmarked(json.dumps(LETTERS.text("a<think>"))) == ('"a<think>"', (3,))
+    assert remove_breaks(json.dumps(LETTERS.escape_text("a<think>"))) == ('"a<think>"', (3,))
 
 
 def test_the_marks_of_reasoning_stay_in_what_the_model_itself_said() -> None:
     thinks = format_named("qwen3").thinks
-    said = LETTERS.message(Message.assistant("<think>hm</think>ab"), thinks)
-    assert said.content == f"<think>hm</think>a{MARK}b"
-    assert LETTERS.message(Message.user("<think>"), thinks).content == f"<{MARK}think>"
+    said = LETTERS.escape_message(Message.assistant("<think>hm</think>ab"), thinks)
+    assert said.content == f"<think>hm</think>a{BREAK}b"
+    assert LETTERS.escape_message(Message.user("<think>"), thinks).content == f"<{BREAK}think>"
 
 
 def test_the_system_message_is_the_authors_own() -> None:
-    assert LETTERS.message(Message.system("ab")).content == "ab"
+    assert LETTERS.escape_message(Message.system("ab")).content == "ab"
 
 
 def test_all_that_others_wrote_is_cut_and_nothing_the_template_wrote() -> None:
@@ -75,7 +75,7 @@ def test_all_that_others_wrote_is_cut_and_nothing_the_template_wrote() -> None:
 def test_the_same_tools_are_gone_through_once_and_a_list_always() -> None:
     letters, tools = Escaper(frozenset({"ab"})), [Tool("look", "ab")]
     kept = tuple(tools)
-    assert letters.tools(kept) is letters.tools(kept)
-    assert letters.tools(tools)[0].description == f"a{MARK}b"
+    assert letters.escape_tools(kept) is letters.escape_tools(kept)
+    assert letters.escape_tools(tools)[0].description == f"a{BREAK}b"
     tools[0] = Tool("look", "else")
-    assert letters.tools(tools)[0].description == "else"
+    assert letters.escape_tools(tools)[0].description == "else"

@@ -11,7 +11,7 @@ from callsmith.core.values import Call, Choice, Message, Request, Result, Tool
 from callsmith.formats.families.generic import GENERIC_XML
 from callsmith.formats.families.mistral import MISTRAL
 from callsmith.formats.prompt.prompt import fit_id, prompt_for
-from callsmith.formats.prompt.template import CHATML, Template, some_day
+from callsmith.formats.prompt.template import CHATML, Template, fixed_date
 from callsmith.models.weights.catalogue import catalogue
 
 ROOT = Path(__file__).parents[3]
@@ -131,7 +131,7 @@ def test_more_calls_than_there_are_ids_still_make_a_prompt() -> None:
 
 @cache
 def real(path: Path) -> Template:
-    return Template(path.read_text(encoding="utf-8"), bos="<s>", eos="</s>", now=some_day)
+    return Template(path.read_text(encoding="utf-8"), bos="<s>", eos="</s>", now=fixed_date)
 
 
 @needs_corpus

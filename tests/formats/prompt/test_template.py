@@ -8,8 +8,8 @@ from types import MappingProxyType
 import pytest
 
 from callsmith.core.errors import ModelError, UsageError
-from callsmith.formats.prompt.adapt import ADAPTATIONS, Conversation, adapted
-from callsmith.formats.prompt.template import CHATML, Template, some_day
+from callsmith.formats.prompt.adapt import ADAPTATIONS, TemplateInput, adapt
+from callsmith.formats.prompt.template import CHATML, Template, fixed_date
 
 ROOT = Path(__file__).parents[3]
 CORPUS = Path(os.environ.get("CALLSMITH_CORPUS", ROOT.parent / "shared" / "data")) / "chat_templates"
@@ -41,7 +41,7 @@ def test_blocks_are_trimmed_loops_can_break_and_generation_is_its_body() -> None
 
 def test_the_clock_is_the_callers() -> None:
     source = "{% if strftime_now is defined %}{{ strftime_now('%Y') }}{% else %}no clock{% endif %}"
-    assert Template(source, now=some_day).render([USER]) == "2025"
+    assert Template(source, now=fixed_date).render([USER]) == "2025"
     assert Template(source).render([USER]) == "no clock"
 
 
@@ -79,15 +79,15 @@ def test_named_templates_are_chosen_by_whether_there_are_tools(as_list: bool) ->
 
 
 def test_the_beginning_of_the_models_turn_is_told_apart() -> None:
-    text, opened = Template(CHATML).begin([USER])
+    text, opened = Template(CHATML).render_prompt([USER])
     assert text == "<|im_start|>user\nHi<|im_end|>\n<|im_start|>assistant\n"
     assert opened == "<|im_start|>assistant\n"
-    assert Template(TURNS).begin([USER]) == ("[user|Hi]", "")
+    assert Template(TURNS).render_prompt([USER]) == ("[user|Hi]", "")
 
 
 def test_where_two_renderings_part_inside_a_marker_the_whole_marker_begins_the_turn() -> None:
     source = "{{ messages[0].content }}{% if add_generation_prompt %}<|assistant|>{% else %}<|endoftext|>{% endif %}"
-    assert Template(source).begin([USER])[1] == "<|assistant|>"
+    assert Template(source).render_prompt([USER])[1] == "<|assistant|>"
 
 
 ONE_CALL = "{% if m.tool_calls | length > 1 %}{{ raise_exception('single') }}{% endif %}"
@@ -102,7 +102,7 @@ QUIRKS = {
 def test_a_template_gets_calls_in_the_shape_it_wants(name: str) -> None:
     body = "{% for m in messages %}{% if m.tool_calls %}" + QUIRKS[name] + "{% else %}{{ m.content }}{% endif %}{% endfor %}"
     template = Template(body)
-    assert name in template.manners.adaptations
+    assert name in template.traits.adaptations
     calls = [call("1", x="é"), call("2", x="b")] if name == "one call a message" else [call("1", x="é")]
     results = [{"role": "tool", "tool_call_id": one["id"], "content": f"r{one['id']}"} for one in calls]
     text = template.render([USER, {"role": "assistant", "content": None, "tool_calls": calls}, *results])
@@ -127,7 +127,7 @@ def test_a_template_in_which_the_roles_take_turns_gets_neighbours_as_one() -> No
 
 def test_a_template_that_wants_bare_tools_gets_them() -> None:
     template = Template("{{ messages[0].content }}{% for t in tools or [] %}{{ t.name + (t.parameters | tojson) }}{% endfor %}")
-    assert "bare tools" in template.manners.adaptations
+    assert "bare tools" in template.traits.adaptations
     assert template.render([USER], [TOOL]).startswith("Hilook{")
 
 
@@ -137,25 +137,27 @@ def test_a_template_that_wants_content_in_parts_gets_them() -> None:
 
 
 def test_no_adaptation_changes_a_plain_conversation_that_needs_none() -> None:
-    given = Conversation([USER, {"role": "assistant", "content": "Hello"}, USER], [TOOL])
+    given = TemplateInput([USER, {"role": "assistant", "content": "Hello"}, USER], [TOOL])
     kept = {"content in parts", "bare tools", "schemas spelt out", "tools also as JSON text in `functions`"}
     names = [one.name for one in ADAPTATIONS if one.name not in kept]
-    assert adapted(given, names) == given
+    assert adapt(given, names) == given
 
 
 @cache
 def real(path: Path) -> Template:
-    return Template(path.read_text(encoding="utf-8"), bos="<s>", eos="</s>", now=some_day)
+    return Template(path.read_text(encoding="utf-8"), bos="<s>", eos="</s>", now=fixed_date)
 
 
 @needs_corpus
 @pytest.mark.parametrize("path", REAL, ids=lambda path: path.stem)
 def test_every_real_template_shows_a_conversation(path: Path) -> None:
     template = real(path)
-    text, _ = template.begin([{"role": "system", "content": "Be brief."}, {"role": "user", "content": "Weather?"}], [TOOL])
+    text, _ = template.render_prompt(
+        [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "Weather?"}], [TOOL]
+    )
     assert "Be brief." in text
     assert "Weather?" in text
-    assert ("look" in text) == template.manners.tools
+    assert ("look" in text) == template.traits.tools
 
 
 @needs_corpus
@@ -187,7 +189,7 @@ def test_families_that_know_tools_are_shown_them_by_their_own_template(name: str
 
 @needs_corpus
 def test_most_real_templates_show_tools_calls_and_results_themselves() -> None:
-    manners = [real(path).manners for path in REAL]
-    assert sum(one.tools for one in manners) >= 61
-    assert sum(one.calls for one in manners) >= 61
-    assert sum(one.results for one in manners) >= 65
+    traits = [real(path).traits for path in REAL]
+    assert sum(one.tools for one in traits) >= 61
+    assert sum(one.calls for one in traits) >= 61
+    assert sum(one.results for one in traits) >= 65

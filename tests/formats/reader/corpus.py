@@ -13,9 +13,9 @@ from callsmith.core.events import CallArguments, CallStarted, ModelEvent
 from callsmith.core.values import TOOL_NAME, Tool
 from callsmith.formats import format_named
 from callsmith.formats.algebra import Format, nodes_of
-from callsmith.formats.reader.parse import Parsed, gathered, parse
+from callsmith.formats.reader.markers import compile_markers
+from callsmith.formats.reader.parse import Parsed, collect, parse
 from callsmith.formats.reader.reader import Reader
-from callsmith.formats.reader.turn import turn_of
 from callsmith.formats.write import literal_text
 
 CORPUS = Path(os.environ.get("CALLSMITH_CORPUS", Path(__file__).parents[4] / "shared" / "data"))
@@ -74,11 +74,11 @@ class Case:
         if self.row["test"].endswith("none_with_tools"):  # the peer was told not to call
             return self._difference(parse(self.format.without_calls(), self.row["output"], self.tools, self.opened))
         if "TokenIdFiltering" in self.row["test"]:
-            return self._difference(gathered(self._read_by_token()))
+            return self._difference(collect(self._read_by_token()))
         problem = self._difference(parse(self.format, self.row["output"], self.tools, self.opened))
         if problem and (self.row["source"], self.row["mode"]) == ("sglang", "stream"):
             before_the_end = Reader(self.format, self.tools, self.opened).feed(self.row["output"])
-            return self._difference(gathered(before_the_end)) and problem
+            return self._difference(collect(before_the_end)) and problem
         return problem
 
     def _difference(self, got: Parsed) -> str:
@@ -101,7 +101,7 @@ class Case:
 
     def _read_by_token(self) -> list[ModelEvent]:
         """Read as a peer does that is told the ids of tokens: a marker counts only where it came as a piece of its own."""
-        specials = frozenset(text for text in turn_of(self.format).plain.texts if re.fullmatch(r"<[^<>=\s]+>", text))
+        specials = frozenset(text for text in compile_markers(self.format).text_stops.texts if re.fullmatch(r"<[^<>=\s]+>", text))
         reader = Reader(self.format, self.tools, self.opened, specials=specials)
         events = [event for piece in self.row["streaming_chunks"] for event in reader.feed(piece, piece in specials)]
         return events + reader.close()

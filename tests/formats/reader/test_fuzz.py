@@ -10,10 +10,10 @@ import pytest
 from callsmith.core.events import CallArguments, CallStarted, Text, Thought, Unreadable
 from callsmith.core.values import Call, Tool
 from callsmith.formats import formats
-from callsmith.formats.algebra import SKIP, Calls, Format, Node, Nodes, Opt, nodes_of, texts
-from callsmith.formats.reader.turn import turn_of
+from callsmith.formats.algebra import SKIP, Calls, Format, Node, Nodes, Opt, literals_of, nodes_of
+from callsmith.formats.reader.markers import compile_markers
 from callsmith.formats.write import write
-from tests.formats.laws import check_order, read_in
+from tests.formats.laws import check_order, read_in_chunks
 
 INPUTS = int(os.environ.get("CALLSMITH_FUZZ", "1000000"))
 TOOLS = [Tool("f", "", {"type": "object", "properties": {"a": {"type": "string"}, "b": {"type": "integer"}}}), Tool("get_x")]
@@ -27,16 +27,16 @@ WORDS = ["hello", "f(", "get_x", "é", "</", *"\"'{}[]()\\\n ,:<>|=1"]
 
 def markers_of(format: Format) -> list[str]:
     """Every marker, but the control tokens that are dropped: text around one may meet and make a marker that nobody wrote."""
-    turn = turn_of(format, frozenset(), frozenset(tool.name for tool in TOOLS))
-    return [marker for marker in turn.plain.texts if marker not in turn.drop]
+    turn = compile_markers(format, frozenset(), frozenset(tool.name for tool in TOOLS))
+    return [marker for marker in turn.text_stops.texts if marker not in turn.drop]
 
 
-def literals_of(nodes: Nodes | str) -> Iterator[str]:
+def nested_literals(nodes: Nodes | str) -> Iterator[str]:
     """Every literal in some nodes."""
     for node in nodes_of(nodes):
-        yield from texts(node)
+        yield from literals_of(node)
         if isinstance(node, Opt):
-            yield from literals_of(node.nodes)
+            yield from nested_literals(node.nodes)
 
 
 def flat(nodes: Nodes) -> list[Node]:
@@ -50,7 +50,9 @@ def own_words(format: Format, text: str) -> str:
         part.item + part.open + part.close if isinstance(part, Calls) else (*nodes_of(part.open), *nodes_of(part.close))
         for part in format.parts
     ]
-    literals = {literal.strip() for nodes in parts for literal in literals_of(nodes)} | set(markers_of(format)) | set(format.drop)
+    literals = (
+        {literal.strip() for nodes in parts for literal in nested_literals(nodes)} | set(markers_of(format)) | set(format.drop)
+    )
     covered = [False] * len(text)
     for literal in literals - {""}:
         at = text.find(literal)
@@ -92,7 +94,7 @@ def test_nothing_a_model_writes_breaks_the_reader(format: Format):
     slowest = 0.0
     for number, text in enumerate(inputs(format, INPUTS // len(formats()))):
         began = time.perf_counter()
-        events = read_in(format, text, (0, 1, 7)[number % 3], TOOLS)
+        events = read_in_chunks(format, text, (0, 1, 7)[number % 3], TOOLS)
         slowest = max(slowest, time.perf_counter() - began)
         check_order(events)
         if not skips and not any(isinstance(event, CallStarted | CallArguments) for event in events):

@@ -14,7 +14,7 @@ from callsmith.core.values import Call, Tool
 from callsmith.engines.llama import compiler as constraint
 from callsmith.formats import format_named
 from callsmith.formats.algebra import JSON, KEY, NAME, PYTHON, RAW, VALUE, Calls, Format, Spelling, each
-from callsmith.formats.reader.typed import located, types_of
+from callsmith.formats.reader.typed import locate, types_of
 from callsmith.formats.write import write
 from callsmith.grammar.patterns.portable import portable
 from callsmith.grammar.schema.normal_form import Left
@@ -90,7 +90,7 @@ def test_what_a_schema_means_is_enforced(schema: Any, good: list[Any], bad: list
 )
 def test_references_are_followed_in_every_spelling(reference: str) -> None:
     root = {**NESTED, "properties": {"first": STRING}}
-    found = located(root, reference)
+    found = locate(root, reference)
     assert found is not None
     assert found[0]["type"] == "string"
     assert types_of(root, {"$ref": reference}) == {"string"}

@@ -30,9 +30,9 @@ class Evidence:
     """How well a format reads what the template wrote."""
 
     format: Format
-    shown: int  # calls put into the conversation
+    expected: int  # calls put into the conversation
     found: int  # calls read back
-    same: int  # how alike the format writes these calls: 2 to the letter, 1 but for white space, 0 otherwise
+    similarity: int  # how alike the format writes these calls: 2 to the letter, 1 but for white space, 0 otherwise
     repairs: int  # leniencies that were needed
     thinks: bool  # the template knows the markers of the format's reasoning
     leftover: int  # characters left as text
@@ -41,18 +41,18 @@ class Evidence:
     @property
     def rank(self) -> tuple[int, ...]:
         """More is better."""
-        return (self.found, min(self.same, 1), self.thinks, -self.repairs, -self.leftover, self.same)
+        return (self.found, min(self.similarity, 1), self.thinks, -self.repairs, -self.leftover, self.similarity)
 
 
 def detect(template: Template, formats: Iterable[Format]) -> Evidence | None:
     """The format that reads the template's own calls back best; None if none does."""
-    if not template.manners.calls:
+    if not template.traits.calls:
         return None
     found = [evidence for format in formats for evidence in _evidence(template, format)]
     return max(found, key=lambda evidence: evidence.rank, default=None)
 
 
-def thinks(format: Format, template_source: str) -> bool:
+def shows_reasoning(format: Format, template_source: str) -> bool:
     """Whether a model reasons: its template knows the markers of the format's reasoning."""
     return format.thinks is not None and literal_text(nodes_of(format.thinks.open)).strip() in template_source
 
@@ -60,7 +60,7 @@ def thinks(format: Format, template_source: str) -> bool:
 def _evidence(template: Template, format: Format) -> Iterator[Evidence]:
     for calls in (CALLS, CALLS[:1]):
         for text in _renderings(template, format, calls):
-            if evidence := _weigh(format, text, calls, thinks(format, template.source)):
+            if evidence := _evaluate(format, text, calls, shows_reasoning(format, template.source)):
                 yield evidence
                 return
 
@@ -68,30 +68,30 @@ def _evidence(template: Template, format: Format) -> Iterator[Evidence]:
 def _renderings(template: Template, format: Format, calls: tuple[Call, ...]) -> Iterator[str]:
     """The turn with these calls as the template writes it: alone, or where it shows calls only with their results, with those."""
     try:
-        asked = _rendered(template, format, QUESTION)
+        asked = _prompt(template, format, QUESTION)
         for more in ((), ANSWERS[: len(calls)]):
-            told = _rendered(template, format, QUESTION, Message.assistant(calls=calls), *more)
+            told = _prompt(template, format, QUESTION, Message.assistant(calls=calls), *more)
             before = asked.text[: len(asked.text) - len(asked.opened)]
             yield told.text.removeprefix(before).removesuffix(told.opened)
     except CallsmithError:
         return
 
 
-def _rendered(template: Template, format: Format, *messages: Message) -> Prompt:
+def _prompt(template: Template, format: Format, *messages: Message) -> Prompt:
     return prompt_for(Request(messages), TOOLS, template, format)
 
 
-def _weigh(format: Format, text: str, calls: tuple[Call, ...], thinks: bool) -> Evidence | None:
+def _evaluate(format: Format, text: str, calls: tuple[Call, ...], thinks: bool) -> Evidence | None:
     events = read(format, text, TOOLS)
     ready = [event for event in events if isinstance(event, CallReady)]
     if [(event.call.name, event.call.arguments) for event in ready] != [(call.name, call.arguments) for call in calls]:
         return None
     leftover = sum(len(event.text) for event in events if isinstance(event, Text | Unreadable))
     repairs = len({repair for event in ready for repair in event.repairs})
-    return Evidence(format, len(calls), len(ready), _likeness(format, calls, text), repairs, thinks, leftover, text)
+    return Evidence(format, len(calls), len(ready), _similarity(format, calls, text), repairs, thinks, leftover, text)
 
 
-def _likeness(format: Format, calls: tuple[Call, ...], text: str) -> int:
+def _similarity(format: Format, calls: tuple[Call, ...], text: str) -> int:
     """How like the text the format writes the calls: all together or each alone, with ids or without."""
     bare = tuple(Call(call.name, call.arguments) for call in calls)
     fitted = tuple(Call(call.name, call.arguments, fit_id(call.id, format.ids)) for call in calls)

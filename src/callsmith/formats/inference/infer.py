@@ -21,17 +21,17 @@ from callsmith.formats.algebra import Calls, Each, Format, Hole, Node, Nodes, Ob
 from callsmith.formats.inference.detect import detect
 from callsmith.formats.inference.laws import FAILURES, calls_in, check, text_in
 from callsmith.formats.inference.masks import (
-    EACH,
-    HOLES,
-    MARK,
-    Reading,
-    Series,
-    are_numbered,
-    divide,
+    EACH_MASK,
+    HOLE_OF_MASK,
+    MASK,
+    MaskedTurns,
+    Repetition,
+    find_json_objects,
+    find_repetitions,
     first_number,
-    numbered,
-    objects_in,
-    readings,
+    has_call_numbers,
+    mask_numbers,
+    masked_turns,
 )
 from callsmith.formats.inference.probes import (
     NO_ARGUMENT,
@@ -40,9 +40,9 @@ from callsmith.formats.inference.probes import (
     TWO_ARGUMENTS,
     TWO_CALLS,
     TYPED,
-    Scene,
-    Shown,
-    edges,
+    ProbeTurn,
+    RenderedTurns,
+    token_edges,
 )
 from callsmith.formats.prompt.template import Template
 from callsmith.formats.reader.reader import read
@@ -73,15 +73,15 @@ class Unclear:
 
 def infer(template: Template, name: str = "inferred") -> Inferred | Unclear:
     """The format in which a template writes calls, found out by rendering."""
-    if not template.manners.calls:
+    if not template.traits.calls:
         return Unclear(("the template shows no calls",))
     reasons: list[str] = []
     for answered in (False, True):
-        shown = Shown(template, answered)
+        shown = RenderedTurns(template, answered)
         if any(not shown.turn(scene) for scene in (ONE_ARGUMENT, TWO_ARGUMENTS, TWO_CALLS)):
             reasons.append(f"the template shows no turn with calls {'and their results' if answered else 'alone'}")
             continue
-        for guess in _guesses(shown):
+        for guess in _guess_formats(shown):
             format = guess.format(name)
             try:
                 problem = _problem(shown, format, guess.lead)
@@ -100,91 +100,91 @@ def infer(template: Template, name: str = "inferred") -> Inferred | Unclear:
 class _Guess:
     """One way to see the turns. `lead` is the end of the header where that belongs to the calls; `index` numbers the first."""
 
-    shown: Shown
-    reading: Reading
-    series: Series
+    rendered: RenderedTurns
+    masked: MaskedTurns
+    repetition: Repetition
     lead: str
     index: int
 
     def format(self, name: str) -> Format:
         nodes, pattern = self._item()
-        many = ONE_A_MESSAGE not in self.shown.template.manners.adaptations
+        many = ONE_A_MESSAGE not in self.rendered.template.traits.adaptations
         calls = Calls(
             *nodes,
-            open=self._nodes(self.series.open),
-            between=self.series.between if many else "",
-            close=self._nodes(self.series.close),
-            values=self.reading.values,
+            open=self._nodes(self.repetition.open),
+            between=self.repetition.between if many else "",
+            close=self._nodes(self.repetition.close),
+            values=self.masked.values,
             index=self.index,
             most=None if many else 1,
         )
-        thinks = _thinks(self.shown, self.lead)
+        thinks = _thinks(self.rendered, self.lead)
         parts: list[Part] = [thinks] if thinks else []
-        open, close = self.shown.frame
+        open, close = self.rendered.text_markers
         if open.strip() and not (thinks and open.strip() == str(thinks.open).strip()):
             parts.append(Says(self.lead + open, close or ()))
         return Format(name, (*parts, calls), ids=pattern)
 
     def _item(self) -> tuple[Nodes, str]:
         """The nodes of a call, and the pattern of its id."""
-        item = self.series.item
+        item = self.repetition.item
         if envelope := _envelope(item):
             head, node, tail = envelope
-            pattern = NUMBERS if MARK[Hole.INDEX] in item else self._pattern(item)
+            pattern = NUMBERS if MASK[Hole.INDEX] in item else self._pattern(item)
             return (*self._nodes(head), node, *self._nodes(tail)), pattern
         return self._nodes(item), self._pattern(item)
 
     def _pattern(self, item: str) -> str:
-        return NINE if MARK[Hole.ID] in item and self.shown.picky else ""
+        return NINE if MASK[Hole.ID] in item and self.rendered.needs_short_ids else ""
 
     def _nodes(self, text: str) -> Nodes:
         """Masked text as literals and holes."""
         nodes: list[Node] = []
         literal = ""
         for char in text:
-            if char in HOLES or char == EACH:
+            if char in HOLE_OF_MASK or char == EACH_MASK:
                 nodes += CUTS.split(literal) if literal else []
-                nodes.append(self._each() if char == EACH else HOLES[char])
+                nodes.append(self._each() if char == EACH_MASK else HOLE_OF_MASK[char])
                 literal = ""
             else:
                 literal += char
         return (*nodes, *(CUTS.split(literal) if literal else []))
 
     def _each(self) -> Each:
-        argument = self.reading.argument
+        argument = self.masked.argument
         return Each(self._nodes(argument.item), argument.between)
 
 
-def _guesses(shown: Shown) -> Iterator[_Guess]:
-    for reading in readings(shown):
-        needed = MARK[Hole.NAME], EACH if reading.argument.item else MARK[Hole.ARGS]
-        counted = are_numbered(reading.one, reading.two)
-        one, two = (numbered(text) if counted else text for text in (reading.one, reading.two))
-        for series in divide(one, two, needed):
+def _guess_formats(shown: RenderedTurns) -> Iterator[_Guess]:
+    for reading in masked_turns(shown):
+        needed = MASK[Hole.NAME], EACH_MASK if reading.argument.item else MASK[Hole.ARGS]
+        counted = has_call_numbers(reading.one, reading.two)
+        one, two = (mask_numbers(text) if counted else text for text in (reading.one, reading.two))
+        for series in find_repetitions(one, two, needed):
             lead = _lead(shown, series)
             yield _Guess(shown, reading, _tidy(series, lead), lead, first_number(reading.one) if counted else 0)
 
 
-def _lead(shown: Shown, series: Series) -> str:
+def _lead(shown: RenderedTurns, series: Repetition) -> str:
     """The end of the header that also stands between calls, where calls would have no marker without it: `>>>`."""
-    if series.item[0] not in HOLES or series.open.strip():
+    if series.item[0] not in HOLE_OF_MASK or series.open.strip():
         return ""
-    ways = (series.between[at:] for at in edges(series.between) if shown.before.endswith(series.between[at:]))
+    ways = (series.between[at:] for at in token_edges(series.between) if shown.prefix.endswith(series.between[at:]))
     return next(ways, "")
 
 
-def _tidy(series: Series, lead: str) -> Series:
+def _tidy(series: Repetition, lead: str) -> Repetition:
     """White space at the edges of a call belongs to what is around it; around the whole it belongs to nobody."""
     item = lead + series.item
     head, tail = item[: len(item) - len(item.lstrip())], item[len(item.rstrip()) :]
     between = tail + series.between.removesuffix(lead) + head
-    return Series((series.open + head).lstrip(), item.strip(), between, (tail + series.close).rstrip())
+    return Repetition((series.open + head).lstrip(), item.strip(), between, (tail + series.close).rstrip())
 
 
 def _envelope(item: str) -> tuple[str, Obj, str] | None:
     """The JSON object around name and arguments, and what stands before and behind it."""
-    text = item.replace(MARK[Hole.ARGS], json.dumps(MARK[Hole.ARGS], ensure_ascii=False))
-    for start, value, end in reversed(list(objects_in(text))):
+    text = item.replace(MASK[Hole.ARGS], json.dumps(MASK[Hole.ARGS], ensure_ascii=False))
+    for start, value, end in reversed(list(find_json_objects(text))):
         fields = tuple(_field(key, one) for key, one in value.items())
         held = {one for field in fields if field for one in field}
         if None not in fields and {Hole.NAME, Hole.ARGS} <= held:
@@ -193,16 +193,16 @@ def _envelope(item: str) -> tuple[str, Obj, str] | None:
 
 
 def _field(key: str, value: Any) -> tuple[str | Hole, Hole] | None:
-    hole = HOLES.get(value) if isinstance(value, str) else None
+    hole = HOLE_OF_MASK.get(value) if isinstance(value, str) else None
     if hole is None:
         return None
-    return HOLES.get(key, key), Hole.ID if hole is Hole.INDEX else hole
+    return HOLE_OF_MASK.get(key, key), Hole.ID if hole is Hole.INDEX else hole
 
 
-def _thinks(shown: Shown, lead: str) -> Thinks | None:
+def _thinks(shown: RenderedTurns, lead: str) -> Thinks | None:
     """The reasoning: as the template shows it, else by the markers its source knows."""
-    if shown.reasoning:
-        open, close = shown.reasoning
+    if shown.reasoning_markers:
+        open, close = shown.reasoning_markers
         return Thinks(lead + open, close)
     source = shown.template.source + shown.opened
     for found in REASONING.finditer(source):
@@ -215,7 +215,7 @@ def _thinks(shown: Shown, lead: str) -> Thinks | None:
 # --- whether it is right ------------------------------------------------------------------------------------------------------
 
 
-def _problem(shown: Shown, format: Format, lead: str) -> str | None:
+def _problem(shown: RenderedTurns, format: Format, lead: str) -> str | None:
     """Why a format is not what the template writes; None if it is."""
     for scene in (ONE_ARGUMENT, TWO_ARGUMENTS, TWO_CALLS, TYPED["number"], NO_ARGUMENT):
         if problem := _misread(shown, format, scene, lead):
@@ -227,7 +227,7 @@ def _problem(shown: Shown, format: Format, lead: str) -> str | None:
     return None
 
 
-def _misread(shown: Shown, format: Format, scene: Scene, lead: str) -> str | None:
+def _misread(shown: RenderedTurns, format: Format, scene: ProbeTurn, lead: str) -> str | None:
     text = shown.turn(scene)
     if text is None:
         return None
@@ -239,14 +239,14 @@ def _misread(shown: Shown, format: Format, scene: Scene, lead: str) -> str | Non
     return f"of the turn {text!r}, {left!r} is left as text" if left and format.calls.most is None else None
 
 
-def _notes(shown: Shown, format: Format, lead: str) -> Iterator[str]:
+def _notes(shown: RenderedTurns, format: Format, lead: str) -> Iterator[str]:
     """What the user should know."""
     for kind, scene in TYPED.items():
         if _misread(shown, format, scene, lead):
             yield f"the template writes a value of type {kind} in a way that does not read back as one"
     if format.calls.most == 1:
         yield "the template shows one call a message, so the model is held to one"
-    if format.thinks and not shown.reasoning:
+    if format.thinks and not shown.reasoning_markers:
         yield "the markers of reasoning are taken from the template's source; it never shows any"
-    if shown.answered:
+    if shown.with_results:
         yield "the template shows calls only together with their results"

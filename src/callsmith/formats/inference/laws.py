@@ -16,8 +16,8 @@ from callsmith.core.errors import UsageError
 from callsmith.core.events import CallArguments, CallReady, CallStarted, ModelEvent, Text, Thought, Unreadable
 from callsmith.core.values import Call, Tool
 from callsmith.formats.algebra import Format
+from callsmith.formats.reader.markers import compile_markers
 from callsmith.formats.reader.reader import Reader
-from callsmith.formats.reader.turn import turn_of
 from callsmith.formats.write import write
 
 T = TypeVar("T")
@@ -48,7 +48,7 @@ class Breach:
 
 def check(format: Format, rounds: int = 24) -> list[Breach]:
     """The laws this format breaks; empty if it keeps them all."""
-    trial = _Trial(format)
+    trial = _LawCheck(format)
     written = sum(trial.answer(number) for number in range(rounds))
     if not written:
         trial.breach(ROUND_TRIP, "nothing that was tried can be written in this format", "")
@@ -58,13 +58,13 @@ def check(format: Format, rounds: int = 24) -> list[Breach]:
     return list(trial.breaches.values())
 
 
-class _Trial:
+class _LawCheck:
     """One format before the laws. Of each law only the breach with the shortest text is kept."""
 
     def __init__(self, format: Format) -> None:
         self.format = format
-        self.dice = _Dice(format.name)
-        self.markers = tuple(sorted(turn_of(format).plain.texts))
+        self.random = _SeededRandom(format.name)
+        self.markers = tuple(sorted(compile_markers(format).text_stops.texts))
         self.breaches: dict[str, Breach] = {}
 
     def breach(self, law: str, what: str, text: str) -> None:
@@ -105,7 +105,7 @@ class _Trial:
 
     def mutations(self, count: int) -> None:
         """Texts that are nearly right: anything may be read from them, but always the same, and without raising."""
-        dice, tools = self.dice, [Tool("f", "", _schema(a="string", b="integer"))]
+        dice, tools = self.random, [Tool("f", "", _schema(a="string", b="integer"))]
         calls = [Call("f", {"a": "x \"y\" 'z'", "b": 3}, "aaaaaaaaa"), Call("f", {}, "bbbbbbbbb")]
         base = self._written(calls[: self.format.calls.most], "Well then.", "hm" if self.format.thinks else "")
         for _ in range(count if base is not None else 0):
@@ -127,7 +127,7 @@ class _Trial:
         whole: list[ModelEvent] | None = None
         for size in (0, *CHUNKS):
             try:
-                events = read_in(self.format, text, size, tools)
+                events = read_in_chunks(self.format, text, size, tools)
             except FAILURES as error:
                 self.breach(NO_RAISE, f"{type(error).__name__}: {error}", text)
                 return None
@@ -135,7 +135,7 @@ class _Trial:
             if events != whole:
                 self.breach(CHUNKING, f"in pieces of {size} it reads {events}, as a whole {whole}", text)
                 return whole
-        if whole is not None and (problem := disorder(whole)):
+        if whole is not None and (problem := order_problem(whole)):
             self.breach(CHUNKING, problem, text)
         return whole
 
@@ -143,7 +143,7 @@ class _Trial:
 
     def _round(self, most: int) -> tuple[list[Tool], list[Call]]:
         """Tools, and a round of calls of them."""
-        dice, tools, calls = self.dice, list[Tool](), list[Call]()
+        dice, tools, calls = self.random, list[Tool](), list[Call]()
         for index in range(min(most, self.format.calls.most or most)):
             filled = {dice.choice(KEYS): self._value() for _ in range(dice.number(0, 3))}
             properties = {key: schema for key, (_, schema) in filled.items()}
@@ -154,8 +154,8 @@ class _Trial:
 
     def _value(self) -> tuple[Any, dict[str, Any]]:
         """A value and its schema."""
-        text, number = self._text(), self.dice.number(-(2**40), 2**40)
-        return self.dice.choice(
+        text, number = self._text(), self.random.number(-(2**40), 2**40)
+        return self.random.choice(
             (
                 (text, {"type": "string"}),
                 (f"a {self._piece()} b", {"type": "string"}),
@@ -168,11 +168,11 @@ class _Trial:
         )
 
     def _text(self) -> str:
-        return "".join(self._piece() for _ in range(self.dice.number(0, 3)))
+        return "".join(self._piece() for _ in range(self.random.number(0, 3)))
 
     def _piece(self) -> str:
         """A marker, the beginning of one, or another troublemaker."""
-        dice = self.dice
+        dice = self.random
         if not self.markers or dice.number(0, 1):
             return dice.choice(NOISE)
         marker = dice.choice(self.markers)
@@ -184,7 +184,7 @@ class _Trial:
         return next((text for text in tries if not any(marker in text for marker in self.markers)), "")
 
 
-class _Dice:
+class _SeededRandom:
     """Chance that always falls the same way for the same seed."""
 
     def __init__(self, seed: str) -> None:
@@ -205,14 +205,14 @@ def _schema(**types: str) -> dict[str, Any]:
 # --- reading, and what was read -----------------------------------------------------------------------------------------------
 
 
-def read_in(format: Format, text: str, size: int, tools: Iterable[Tool] = ()) -> list[ModelEvent]:
+def read_in_chunks(format: Format, text: str, size: int, tools: Iterable[Tool] = ()) -> list[ModelEvent]:
     """Read a text in pieces of this size (0: whole), neighbouring deltas joined."""
     reader = Reader(format, tools)
     pieces = [text] if not size else [text[at : at + size] for at in range(0, len(text), size)]
-    return merged([event for piece in pieces for event in reader.feed(piece)] + reader.close())
+    return merge_deltas([event for piece in pieces for event in reader.feed(piece)] + reader.close())
 
 
-def merged(events: Iterable[ModelEvent]) -> list[ModelEvent]:
+def merge_deltas(events: Iterable[ModelEvent]) -> list[ModelEvent]:
     """The same events, with runs of text, thought and arguments joined."""
     joined: list[ModelEvent] = []
     for event in events:
@@ -237,7 +237,7 @@ def text_in(events: Iterable[ModelEvent], kind: type[Text] | type[Thought] = Tex
     return "".join(event.text for event in events if isinstance(event, kind))
 
 
-def disorder(events: Iterable[ModelEvent]) -> str:
+def order_problem(events: Iterable[ModelEvent]) -> str:
     """What is wrong with the order of the events: a call is started once, its arguments follow, and it ends; "" if nothing is."""
     open_call: int | None = None
     streamed, expected = "", 0

@@ -15,7 +15,7 @@ Dict: TypeAlias = dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
-class Conversation:
+class TemplateInput:
     """What a template is given: messages and tools in the spelling templates use, and further variables."""
 
     messages: list[Dict]
@@ -28,11 +28,11 @@ class Adaptation:
     """One way of shaping a conversation, under a name that says what it does."""
 
     name: str
-    apply: Callable[[Conversation], Conversation]
+    apply: Callable[[TemplateInput], TemplateInput]
 
 
 @dataclass(frozen=True, slots=True)
-class Manners:
+class TemplateTraits:
     """What was found out about a template: the adaptations it needs, and whether it shows tools, calls and results at all."""
 
     adaptations: tuple[str, ...]
@@ -41,7 +41,7 @@ class Manners:
     results: bool
 
 
-def _each_call(given: Conversation, rewrite: Callable[[Dict], Dict]) -> Conversation:
+def _rewrite_calls(given: TemplateInput, rewrite: Callable[[Dict], Dict]) -> TemplateInput:
     def inside(message: Dict) -> Dict:
         calls: list[Dict] = message.get("tool_calls") or []
         return {**message, "tool_calls": [rewrite(call) for call in calls]} if calls else message
@@ -49,32 +49,32 @@ def _each_call(given: Conversation, rewrite: Callable[[Dict], Dict]) -> Conversa
     return replace(given, messages=[inside(message) for message in given.messages])
 
 
-def _arguments_as_text(given: Conversation) -> Conversation:
+def _arguments_as_text(given: TemplateInput) -> TemplateInput:
     def rewrite(call: Dict) -> Dict:
         text = json.dumps(call["function"]["arguments"], ensure_ascii=False)
         return {**call, "function": {**call["function"], "arguments": text}}
 
-    return _each_call(given, rewrite)
+    return _rewrite_calls(given, rewrite)
 
 
-def _bare_calls(given: Conversation) -> Conversation:
-    return _each_call(given, lambda call: {"id": call.get("id", ""), **call["function"]})
+def _bare_calls(given: TemplateInput) -> TemplateInput:
+    return _rewrite_calls(given, lambda call: {"id": call.get("id", ""), **call["function"]})
 
 
-def _bare_tools(given: Conversation) -> Conversation:
+def _bare_tools(given: TemplateInput) -> TemplateInput:
     return replace(given, tools=[tool["function"] for tool in given.tools])
 
 
-def _schemas_spelt_out(given: Conversation) -> Conversation:
+def _spell_out_schemas(given: TemplateInput) -> TemplateInput:
     """Every schema with the keywords templates look into without asking; they say nothing that the schema did not."""
 
     def inside(tool: Dict) -> Dict:
-        return {**tool, "function": {**tool["function"], "parameters": _spelt_out(tool["function"]["parameters"])}}
+        return {**tool, "function": {**tool["function"], "parameters": _spell_out(tool["function"]["parameters"])}}
 
     return replace(given, tools=[inside(tool) for tool in given.tools])
 
 
-def _spelt_out(schema: Any) -> Any:
+def _spell_out(schema: Any) -> Any:
     if not isinstance(schema, Mapping):
         return schema
     full: Dict = {"description": "", **cast("Mapping[str, Any]", schema)}
@@ -84,16 +84,16 @@ def _spelt_out(schema: Any) -> Any:
     if full.get("type") == "object":
         full = {"properties": {}, "additionalProperties": {}, **full}
     if isinstance(properties := full.get("properties"), Mapping):
-        full["properties"] = {name: _spelt_out(inner) for name, inner in cast("Mapping[str, Any]", properties).items()}
-    return {**full, "items": _spelt_out(full["items"])} if "items" in full else full
+        full["properties"] = {name: _spell_out(inner) for name, inner in cast("Mapping[str, Any]", properties).items()}
+    return {**full, "items": _spell_out(full["items"])} if "items" in full else full
 
 
-def _tools_as_functions_text(given: Conversation) -> Conversation:
+def _tools_as_functions_text(given: TemplateInput) -> TemplateInput:
     functions = json.dumps(given.tools, ensure_ascii=False, indent=4) if given.tools else "[]"
     return replace(given, variables={**given.variables, "functions": functions})
 
 
-def _one_call_a_message(given: Conversation) -> Conversation:
+def _one_call_a_message(given: TemplateInput) -> TemplateInput:
     """Take parallel calls apart: each in a message of its own, followed by its result."""
     messages: list[Dict] = []
     rest = list(given.messages)
@@ -113,7 +113,7 @@ def _one_call_a_message(given: Conversation) -> Conversation:
     return replace(given, messages=messages)
 
 
-def _system_in_first_user_message(given: Conversation) -> Conversation:
+def _system_in_first_user_message(given: TemplateInput) -> TemplateInput:
     said = "\n\n".join(message["content"] for message in given.messages if message["role"] == "system")
     messages = [message for message in given.messages if message["role"] != "system"]
     if not said:
@@ -123,7 +123,7 @@ def _system_in_first_user_message(given: Conversation) -> Conversation:
     return replace(given, messages=[{"role": "user", "content": said}, *messages])
 
 
-def _system_first(given: Conversation) -> Conversation:
+def _system_first(given: TemplateInput) -> TemplateInput:
     system = [message for message in given.messages if message["role"] == "system"]
     others = [message for message in given.messages if message["role"] != "system"]
     if len(system) > 1:
@@ -131,7 +131,7 @@ def _system_first(given: Conversation) -> Conversation:
     return replace(given, messages=system + others)
 
 
-def _neighbours_merged(given: Conversation) -> Conversation:
+def _neighbours_merged(given: TemplateInput) -> TemplateInput:
     """One message where several of one role stand side by side: for templates in which user and assistant take turns."""
     messages: list[Dict] = []
     for message in given.messages:
@@ -144,16 +144,16 @@ def _neighbours_merged(given: Conversation) -> Conversation:
     return replace(given, messages=messages)
 
 
-def _empty_list_of_tools(given: Conversation) -> Conversation:
+def _empty_list_of_tools(given: TemplateInput) -> TemplateInput:
     return given if given.tools else replace(given, variables={**given.variables, "tools": []})
 
 
-def _empty_text_beside_calls(given: Conversation) -> Conversation:
+def _empty_text_beside_calls(given: TemplateInput) -> TemplateInput:
     messages = [{**message, "content": ""} if message.get("content") is None else message for message in given.messages]
     return replace(given, messages=messages)
 
 
-def _text_before_calls(given: Conversation) -> Conversation:
+def _text_before_calls(given: TemplateInput) -> TemplateInput:
     """Spoken text in a message of its own, before the message with the calls."""
     messages: list[Dict] = []
     for message in given.messages:
@@ -164,7 +164,7 @@ def _text_before_calls(given: Conversation) -> Conversation:
     return replace(given, messages=messages)
 
 
-def _content_in_parts(given: Conversation) -> Conversation:
+def _content_in_parts(given: TemplateInput) -> TemplateInput:
     def parts(message: Dict) -> Dict:
         text = message.get("content")
         return {**message, "content": [{"type": "text", "text": text}]} if text else message
@@ -172,7 +172,7 @@ def _content_in_parts(given: Conversation) -> Conversation:
     return replace(given, messages=[parts(message) for message in given.messages])
 
 
-def _thinking_key(given: Conversation) -> Conversation:
+def _thinking_key(given: TemplateInput) -> TemplateInput:
     """Reasoning under the key `thinking`. Beside calls it takes the spoken text in: such templates have one place for both."""
 
     def move(message: Dict) -> Dict:
@@ -189,7 +189,7 @@ def _thinking_key(given: Conversation) -> Conversation:
 
 # In the order they are tried and applied.
 ADAPTATIONS = (
-    Adaptation("schemas spelt out", _schemas_spelt_out),
+    Adaptation("schemas spelt out", _spell_out_schemas),
     Adaptation("tools also as JSON text in `functions`", _tools_as_functions_text),
     Adaptation("bare tools", _bare_tools),
     Adaptation("an empty list for no tools", _empty_list_of_tools),
@@ -206,7 +206,7 @@ ADAPTATIONS = (
 )
 
 
-def adapted(given: Conversation, names: Iterable[str]) -> Conversation:
+def adapt(given: TemplateInput, names: Iterable[str]) -> TemplateInput:
     """The conversation after the named adaptations."""
     wanted = set(names)
     for adaptation in ADAPTATIONS:
@@ -248,7 +248,7 @@ ZEBRA_RESULT = _result("zebra_tool", "zebracall", "Marmot result.")
 YAK_RESULT = _result("yak_tool", "yakcall01", "Jackal result.")
 CALLING: Dict = {"role": "assistant", "content": None, "tool_calls": [ZEBRA]}
 CALLING_BOTH: Dict = {**CALLING, "tool_calls": [ZEBRA, YAK]}
-SPELT_WRONG = ("None", "{'zebra_key'", '\\"zebra_key', "{'type'", "{'name'", "{'function'")
+MISSPELLED = ("None", "{'zebra_key'", '\\"zebra_key', "{'type'", "{'name'", "{'function'")
 
 
 @dataclass(frozen=True, slots=True)
@@ -256,14 +256,14 @@ class Probe:
     """A conversation, and the words its text must contain."""
 
     messages: Sequence[Dict]
-    wanted: tuple[str, ...]
+    expected: tuple[str, ...]
     tools: Sequence[Dict] = ()
 
-    def points(self, text: str | None) -> int:
+    def score(self, text: str | None) -> int:
         """0 if it does not render; the more of the words stand in the text, the more."""
         if text is None:
             return 0
-        return 1 + sum(word in text for word in self.wanted) - sum(word in text for word in SPELT_WRONG)
+        return 1 + sum(word in text for word in self.expected) - sum(word in text for word in MISSPELLED)
 
 
 ASKED = Probe([USER], ("Pelican", "zebra_tool", "yak_tool", "zebra_key", "quartz"), TOOLS)
@@ -285,17 +285,17 @@ PROBES = (
 )
 
 
-def study(attempt: Callable[[Conversation], str | None]) -> Manners:
+def probe_template(try_render: Callable[[TemplateInput], str | None]) -> TemplateTraits:
     """Find the adaptations a template needs. `attempt` renders, or gives None where the template fails."""
 
     def text(probe: Probe, names: Iterable[str]) -> str | None:
-        return attempt(adapted(Conversation(list(probe.messages), list(probe.tools)), names))
+        return try_render(adapt(TemplateInput(list(probe.messages), list(probe.tools)), names))
 
     def score(names: Iterable[str]) -> int:
-        return sum(probe.points(text(probe, names)) for probe in PROBES)
+        return sum(probe.score(text(probe, names)) for probe in PROBES)
 
     chosen: tuple[str, ...] = ()
-    best, most = score(chosen), sum(1 + len(probe.wanted) for probe in PROBES)
+    best, most = score(chosen), sum(1 + len(probe.expected) for probe in PROBES)
     before = -1
     while before < best:  # again after every gain: some help only once another is there
         before = best
@@ -303,4 +303,4 @@ def study(attempt: Callable[[Conversation], str | None]) -> Manners:
             if best < most and (reached := score((*chosen, name))) > best:
                 chosen, best = (*chosen, name), reached
     asked, called = text(ASKED, chosen) or "", text(CALLED, chosen) or ""
-    return Manners(chosen, tools="zebra_tool" in asked, calls="badger" in called, results="Marmot" in called)
+    return TemplateTraits(chosen, tools="zebra_tool" in asked, calls="badger" in called, results="Marmot" in called)

@@ -16,7 +16,7 @@ from typing import Any, TypeAlias
 
 from callsmith.core.values import Call, Message, Output, Request, Schema, Tool
 from callsmith.formats.algebra import Format
-from callsmith.formats.prompt.escaping import Escaper, unmarked
+from callsmith.formats.prompt.escaping import Escaper, remove_breaks
 from callsmith.formats.prompt.template import Template
 from callsmith.formats.write import write
 
@@ -34,7 +34,7 @@ MANY_CALLS = "Several calls may stand one after another."
 JSON_ONLY = "with {} only, without any other text."
 RESULT = "<tool_response>\n{}\n</tool_response>"
 SIMPLE_PATTERN = re.compile(r"(?P<letter>\[[^\]]+\])\{(?:\d+,)?(?P<count>\d+)\}")
-SALTS = 100  # attempts at an id that no other has
+MAX_ID_ATTEMPTS = 100  # attempts at an id that no other has
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,28 +57,28 @@ class Prompt:
 
 
 def prompt_for(
-    request: Request, tools: Sequence[Tool], template: Template, format: Format, letters: Escaper | None = None
+    request: Request, tools: Sequence[Tool], template: Template, format: Format, escaper: Escaper | None = None
 ) -> Prompt:
     """The prompt of a request. `tools` are those its choice leaves: none, and the model is not told of any.
 
     `letters` breaks the tokenizer's special tokens: where their text stands in what others wrote, it is cut.
     """
-    manners, letters = template.manners, letters or Escaper()
-    messages = tuple(letters.message(message, format.thinks) for message in request.messages)
-    tools = letters.tools(tools)
+    manners, escaper = template.traits, escaper or Escaper()
+    messages = tuple(escaper.escape_message(message, format.thinks) for message in request.messages)
+    tools = escaper.escape_tools(tools)
     if tools and not manners.tools:
-        messages = _instructed(messages, _instructions(request, tools, format))
+        messages = _with_instructions(messages, _tool_instructions(request, tools, format))
     if request.output and request.output.schema is not None:
-        messages = _instructed(messages, _output_instructions(request.output.schema, among_calls=bool(tools)))
+        messages = _with_instructions(messages, _output_instructions(request.output.schema, among_calls=bool(tools)))
     if not manners.calls:
         messages = tuple(_calls_as_text(message, format) for message in messages)
     if not (manners.results and (manners.tools or manners.calls)):
         messages = _results_as_text(messages)
-    written = _written(messages, format.ids)
-    shown = [_tool(tool) for tool in tools] if manners.tools else []
+    written = _template_messages(messages, format.ids)
+    shown = [_template_tool(tool) for tool in tools] if manners.tools else []
     thinking = {} if request.thinking is None else {"enable_thinking": request.thinking, "thinking": request.thinking}
-    marked, opened = template.begin(written, shown, thinking)
-    text, cuts = unmarked(marked)
+    marked, opened = template.render_prompt(written, shown, thinking)
+    text, cuts = remove_breaks(marked)
     return Prompt(text, opened, cuts, request.session)
 
 
@@ -90,7 +90,7 @@ def fit_id(id: str, pattern: str) -> str:
     shape = SIMPLE_PATTERN.fullmatch(pattern)
     if shape is None or re.fullmatch(pattern, id):
         return id
-    letters = _letters(shape["letter"])
+    letters = _matching_characters(shape["letter"])
     number = int.from_bytes(sha256(id.encode("utf-8", "surrogatepass")).digest())
     fitted = ""
     for _ in range(int(shape["count"])):
@@ -100,11 +100,11 @@ def fit_id(id: str, pattern: str) -> str:
 
 
 @cache
-def _letters(charset: str) -> str:
+def _matching_characters(charset: str) -> str:
     return "".join(letter for letter in map(chr, range(33, 127)) if re.fullmatch(charset, letter))
 
 
-def _instructions(request: Request, tools: Sequence[Tool], format: Format) -> str:
+def _tool_instructions(request: Request, tools: Sequence[Tool], format: Format) -> str:
     example = write(format, [Call("tool_name", {"parameter": "value"}, id=fit_id("call_1", format.ids))])
     number = ONE_CALL if request.parallel is False else MANY_CALLS
     listed = [f"- {tool.name}: {tool.description}".rstrip(": ") + f"\n  parameters: {_json(tool.parameters)}" for tool in tools]
@@ -119,7 +119,7 @@ def _output_instructions(schema: Schema, *, among_calls: bool) -> str:
     return text if plain else f"{text}\n{_json(schema)}"
 
 
-def _instructed(messages: Sequence[Message], text: str) -> tuple[Message, ...]:
+def _with_instructions(messages: Sequence[Message], text: str) -> tuple[Message, ...]:
     if messages and messages[0].role == "system":
         return (replace(messages[0], content=f"{messages[0].content}\n\n{text}".strip()), *messages[1:])
     return (Message.system(text), *messages)
@@ -147,24 +147,24 @@ def _results_as_text(messages: Sequence[Message]) -> tuple[Message, ...]:
     return tuple(shown)
 
 
-def _written(messages: Sequence[Message], pattern: str) -> list[Dict]:
-    ids = _ids(messages, pattern)
+def _template_messages(messages: Sequence[Message], pattern: str) -> list[Dict]:
+    ids = _fit_ids(messages, pattern)
     names = {call.id: call.name for message in messages for call in message.calls}
-    return [_message(message, ids, names) for message in messages]
+    return [_template_message(message, ids, names) for message in messages]
 
 
-def _ids(messages: Sequence[Message], pattern: str) -> dict[str, str]:
+def _fit_ids(messages: Sequence[Message], pattern: str) -> dict[str, str]:
     """Every id of the conversation and what it is written as; two ids become one only where the pattern has hardly any left."""
     fitted: dict[str, str] = {}
     taken: set[str] = set()
     for id in dict.fromkeys(id for message in messages for id in (*(call.id for call in message.calls), message.call_id)):
-        ways = (fit_id(id + "'" * salt, pattern) for salt in range(SALTS))
+        ways = (fit_id(id + "'" * salt, pattern) for salt in range(MAX_ID_ATTEMPTS))
         fitted[id] = next((way for way in ways if way == id or way not in taken), fit_id(id, pattern))
         taken.add(fitted[id])
     return fitted
 
 
-def _message(message: Message, ids: Mapping[str, str], names: Mapping[str, str]) -> Dict:
+def _template_message(message: Message, ids: Mapping[str, str], names: Mapping[str, str]) -> Dict:
     written: Dict = {"role": message.role, "content": message.content}
     if message.role == "tool":
         written |= {"tool_call_id": ids[message.call_id], "name": message.name or names.get(message.call_id, "")}
@@ -179,7 +179,7 @@ def _message(message: Message, ids: Mapping[str, str], names: Mapping[str, str])
     return written
 
 
-def _tool(tool: Tool) -> Dict:
+def _template_tool(tool: Tool) -> Dict:
     function = {"name": tool.name, "description": tool.description, "parameters": tool.parameters}
     return {"type": "function", "function": function}
 

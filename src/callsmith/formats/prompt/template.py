@@ -20,7 +20,7 @@ from jinja2.parser import Parser
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
 from callsmith.core.errors import ModelError, UsageError
-from callsmith.formats.prompt.adapt import Conversation, Manners, adapted, study
+from callsmith.formats.prompt.adapt import TemplateInput, TemplateTraits, adapt, probe_template
 
 Sources: TypeAlias = str | Mapping[str, str] | Sequence[Mapping[str, str]]
 
@@ -46,10 +46,10 @@ class Template:
     """
 
     def __init__(self, source: Sources, *, bos: str = "", eos: str = "", now: Callable[[str], str] | None = None) -> None:
-        self._sources = _named(source)
+        self._sources = _by_name(source)
         self._bos, self._eos, self._now = bos, eos, now
         for text in self._sources.values():
-            _compiled(text)
+            _compile(text)
 
     @property
     def source(self) -> str:
@@ -65,27 +65,27 @@ class Template:
         generate: bool = True,
     ) -> str:
         """The text of a conversation, shaped as this template wants it. `generate` adds the beginning of the model's turn."""
-        given = _conversation(messages, tools, variables)
-        return self._told(adapted(given, self.manners.adaptations), self._now, generate)
+        given = _template_input(messages, tools, variables)
+        return self._render_or_raise(adapt(given, self.traits.adaptations), self._now, generate)
 
-    def begin(
+    def render_prompt(
         self,
         messages: Sequence[Mapping[str, Any]],
         tools: Sequence[Mapping[str, Any]] = (),
         variables: Mapping[str, Any] | None = None,
     ) -> tuple[str, str]:
         """The text of a conversation, and the tail of it that begins the model's turn ("" where the template writes none)."""
-        given = adapted(_conversation(messages, tools, variables), self.manners.adaptations)
+        given = adapt(_template_input(messages, tools, variables), self.traits.adaptations)
         now = cache(self._now) if self._now else None  # midnight must not fall between the two
-        text, closed = self._told(given, now, True), self._told(given, now, False)
-        return text, text[_shared(text, closed) :]
+        text, closed = self._render_or_raise(given, now, True), self._render_or_raise(given, now, False)
+        return text, text[_shared_length(text, closed) :]
 
     @cached_property
-    def manners(self) -> Manners:
+    def traits(self) -> TemplateTraits:
         """What the template shows and how it wants things shaped: found out once, by trying."""
-        return study(self._attempt)
+        return probe_template(self._try_render)
 
-    def _told(self, given: Conversation, now: Callable[[str], str] | None, generate: bool) -> str:
+    def _render_or_raise(self, given: TemplateInput, now: Callable[[str], str] | None, generate: bool) -> str:
         try:
             return self._render(given, now, generate)
         except _Refused as error:
@@ -94,34 +94,34 @@ class Template:
             why = str(error) or type(error).__name__
             raise ModelError(f"the model's chat template fails: {why}", hint="Give the model another chat template.") from error
 
-    def _attempt(self, given: Conversation) -> str | None:
+    def _try_render(self, given: TemplateInput) -> str | None:
         try:
-            return self._render(given, self._now or some_day, True)
+            return self._render(given, self._now or fixed_date, True)
         except FAILURES:
             return None
 
-    def _render(self, given: Conversation, now: Callable[[str], str] | None, generate: bool) -> str:
+    def _render(self, given: TemplateInput, now: Callable[[str], str] | None, generate: bool) -> str:
         name = "tool_use" if given.tools and "tool_use" in self._sources else "default"
         text = self._sources.get(name) or next(iter(self._sources.values()))
         clock = {"strftime_now": now, "datetime": now("%Y-%m-%d")} if now else {}
         tokens = {"bos_token": self._bos, "eos_token": self._eos}
-        lists = {"messages": _copied(given.messages), "tools": _copied(given.tools) or None}
+        lists = {"messages": _plain_copy(given.messages), "tools": _plain_copy(given.tools) or None}
         own = {"add_generation_prompt": generate, "raise_exception": _raise_exception}
-        return _compiled(text).render({**clock, **tokens, **lists, **given.variables, **own})
+        return _compile(text).render({**clock, **tokens, **lists, **given.variables, **own})
 
 
-def some_day(form: str) -> str:
+def fixed_date(form: str) -> str:
     """A `now` that stands still: for renderings that nobody takes for today's."""
     return datetime(2025, 1, 1).strftime(form)
 
 
-def _conversation(
+def _template_input(
     messages: Sequence[Mapping[str, Any]], tools: Sequence[Mapping[str, Any]], variables: Mapping[str, Any] | None
-) -> Conversation:
-    return Conversation([dict(message) for message in messages], [dict(tool) for tool in tools], dict(variables or {}))
+) -> TemplateInput:
+    return TemplateInput([dict(message) for message in messages], [dict(tool) for tool in tools], dict(variables or {}))
 
 
-def _shared(text: str, closed: str) -> int:
+def _shared_length(text: str, closed: str) -> int:
     """How much two renderings share. Where they part inside a marker, that is not shared: `<|` of `<|end|>` and `<|user|>`."""
     if text.startswith(closed):
         return len(closed)
@@ -130,7 +130,7 @@ def _shared(text: str, closed: str) -> int:
     return opening if opening > text.rfind(">", 0, length) else length
 
 
-def _named(source: Sources) -> Mapping[str, str]:
+def _by_name(source: Sources) -> Mapping[str, str]:
     """Templates by name: of one text, of a mapping, or of a list of `{"name", "template"}`."""
     if isinstance(source, str):
         return {"default": source}
@@ -140,12 +140,12 @@ def _named(source: Sources) -> Mapping[str, str]:
     return named
 
 
-def _copied(value: Any) -> Any:
+def _plain_copy(value: Any) -> Any:
     """The template's own copy, in plain dicts and lists."""
     if isinstance(value, Mapping):
-        return {key: _copied(inner) for key, inner in cast("Mapping[str, Any]", value).items()}
+        return {key: _plain_copy(inner) for key, inner in cast("Mapping[str, Any]", value).items()}
     if isinstance(value, list | tuple):
-        return [_copied(inner) for inner in cast("Sequence[Any]", value)]
+        return [_plain_copy(inner) for inner in cast("Sequence[Any]", value)]
     return value
 
 
@@ -183,10 +183,12 @@ def _tojson(
     sort_keys: bool = False,
 ) -> str:
     """JSON as `json.dumps` writes it; jinja2's own filter would escape it for HTML."""
-    return json.dumps(value, ensure_ascii=ensure_ascii, indent=indent, separators=separators, sort_keys=sort_keys, default=_plain)
+    return json.dumps(
+        value, ensure_ascii=ensure_ascii, indent=indent, separators=separators, sort_keys=sort_keys, default=_json_default
+    )
 
 
-def _plain(value: object) -> object:
+def _json_default(value: object) -> object:
     """What `json.dumps` does not know: generators (out of `map`, `select`), mappings that are no dicts, undefined."""
     if isinstance(value, jinja2.Undefined):
         return None
@@ -207,7 +209,7 @@ _ENVIRONMENT = _environment()
 
 
 @lru_cache(maxsize=64)
-def _compiled(text: str) -> jinja2.Template:
+def _compile(text: str) -> jinja2.Template:
     try:
         return _ENVIRONMENT.from_string(text)
     except jinja2.TemplateSyntaxError as error:

@@ -21,16 +21,23 @@ from callsmith.formats.algebra import (
     Obj,
     OneOf,
     Opt,
-    first,
+    first_literals,
     is_strong,
-    texts,
+    literals_of,
 )
-from callsmith.formats.reader.arguments import WRAPPERS as ARGS_KEYS
-from callsmith.formats.reader.arguments import Arguments
-from callsmith.formats.reader.literals import COUNTER, NAME_LIKE, STRAYS, Words, tool_fitting, tool_meant
-from callsmith.formats.reader.source import Asking, Emit, Mismatch, stops
-from callsmith.formats.reader.turn import SPECIAL, closers_of
-from callsmith.formats.reader.typed import loaded
+from callsmith.formats.reader.arguments import ARGS_KEYS as ARGS_KEYS
+from callsmith.formats.reader.arguments import ArgumentsReader
+from callsmith.formats.reader.literals import (
+    NAME_LIKE,
+    NUMBER_AS_NAME,
+    STRAY_CLOSERS,
+    LiteralReader,
+    tool_by_arguments,
+    tool_by_name,
+)
+from callsmith.formats.reader.markers import SPECIAL_MARK, closers_of
+from callsmith.formats.reader.source import Emit, Incremental, Mismatch, stops
+from callsmith.formats.reader.typed import parse_json
 from callsmith.formats.reader.values import Sink, read_notation
 
 COLON = stops((":",))
@@ -42,7 +49,7 @@ NAME_KEYS = ("name", "tool_name", "function")
 class CallReader:
     """Reads calls from a source. `start` announces the name, `push` streams the arguments."""
 
-    def __init__(self, words: Words, tools: Mapping[str, Tool], start: Callable[[str, str], None], push: Emit) -> None:
+    def __init__(self, words: LiteralReader, tools: Mapping[str, Tool], start: Callable[[str, str], None], push: Emit) -> None:
         self._source = words.source
         self.tools = tools
         self._announce = start
@@ -77,17 +84,17 @@ class CallReader:
             raise Mismatch(f"arguments are not JSON: {problem}") from None
         return parsed
 
-    def read(self, part: Calls, *, strong: bool = True, anyone: bool = True, loose: str = "") -> Asking[None]:
+    def read(self, part: Calls, *, is_marked: bool = True, any_name: bool = True, repair: str = "") -> Incremental[None]:
         """One call, written as the part's item. `strong`: its marker alone makes it a call; `anyone`: whatever the name.
 
         `loose` names a leniency that was needed to come here.
         """
         self.reset()
-        if loose:
-            self._words.repair(loose)
+        if repair:
+            self._words.repair(repair)
         self._part = part
-        self._strong = strong
-        self._anyone = anyone
+        self._strong = is_marked
+        self._anyone = any_name
         yield from self._walk(part.item)
         if not self.started:
             self._start()
@@ -97,7 +104,7 @@ class CallReader:
     def _start(self) -> None:
         if not self.name:
             raise Mismatch("a call without a name")
-        if self.name not in self.tools and (meant := tool_meant(self.name, self.tools)):
+        if self.name not in self.tools and (meant := tool_by_name(self.name, self.tools)):
             self._words.repair("other-name")
             self.name = meant
         if self.tools and self.name not in self.tools and (self._words.strict or not (self._strong or self._anyone)):
@@ -109,21 +116,21 @@ class CallReader:
 
     # --- literals and words -----------------------------------------------------------------------------------------------
 
-    def literals(self, nodes: Nodes, soft: bool = False) -> Asking[None]:
+    def read_markers(self, nodes: Nodes, optional: bool = False) -> Incremental[None]:
         """Nodes that hold nothing of a call: openers, closers, headers."""
-        was, self._done = self._done, soft
+        was, self._done = self._done, optional
         yield from self._walk(nodes)
         self._done = was
 
-    def open_section(self, nodes: Nodes, lead: tuple[str, ...]) -> Asking[bool]:
+    def open_section(self, nodes: Nodes, lead: tuple[str, ...]) -> Incremental[bool]:
         """A section's opener; whether a strong marker was read. After the first, each may be missing where a call begins."""
         strong = False
-        fences = () if any("```" in text for node in nodes for text in texts(node)) else FENCES
+        fences = () if any("```" in text for node in nodes for text in literals_of(node)) else FENCES
         for node in nodes:
             if strong and fences:
-                yield from self._words.skip_marks(fences, "fenced")
-            alone = texts(node.nodes[0] if isinstance(node, Opt) else node)
-            yield from self._words.gap()
+                yield from self._words.skip_markers(fences, "fenced")
+            alone = literals_of(node.nodes[0] if isinstance(node, Opt) else node)
+            yield from self._words.skip_ignored()
             hit = yield from self._source.at(tuple(text.strip() for text in alone))
             if hit is not None:
                 self._source.pos += len(hit)
@@ -136,39 +143,39 @@ class CallReader:
                     raise Mismatch("missing-section")
         return strong
 
-    def at_name(self) -> Asking[str | None]:
+    def at_name(self) -> Incremental[str | None]:
         """Whether a name may begin here."""
         char = yield from self._source.peek()
         return char if char.isalpha() or char == "_" else None
 
-    def _literal(self, node: str | OneOf, *, last: bool) -> Asking[None]:
+    def _literal(self, node: str | OneOf, *, last: bool) -> Incremental[None]:
         if self._done and not self.started:
             yield from self._optional(node)
             return
-        hit = yield from self._words.literal(node, soft=self._done)
+        hit = yield from self._words.read_literal(node, optional=self._done)
         if hit is not None:
             self._strong = self._strong or is_strong(hit)
             self._closed = hit.endswith("/>")
             if not last and not self._done:
                 yield from self._undouble(hit)
 
-    def _undouble(self, marker: str) -> Asking[None]:
+    def _undouble(self, marker: str) -> Incremental[None]:
         """A marker written twice says no more than once."""
         if is_strong(marker):
-            yield from self._words.skip_marks((marker,), "doubled-marker")
+            yield from self._words.skip_markers((marker,), "doubled-marker")
 
-    def _optional(self, node: str | OneOf) -> Asking[None]:
+    def _optional(self, node: str | OneOf) -> Incremental[None]:
         """A closer of a section, which may be missing."""
-        cores = tuple(text.strip() for text in texts(node) if text.strip())
-        if not (yield from self._source.beyond(cores)) and (yield from self._source.beyond(STRAYS)):
-            yield from self._source.space()
-            yield from self._words.skip_strays(cores)
-        if (yield from self._words.present(Opt((node,), True), ())):
-            yield from self._words.literal(node)
+        cores = tuple(text.strip() for text in literals_of(node) if text.strip())
+        if not (yield from self._source.at_after_space(cores)) and (yield from self._source.at_after_space(STRAY_CLOSERS)):
+            yield from self._source.skip_space()
+            yield from self._words.skip_stray_closers(cores)
+        if (yield from self._words.is_present(Opt((node,), True), ())):
+            yield from self._words.read_literal(node)
 
     # --- the walk ---------------------------------------------------------------------------------------------------------
 
-    def _walk(self, nodes: Nodes, follow: tuple[str, ...] = ()) -> Asking[None]:
+    def _walk(self, nodes: Nodes, follow: tuple[str, ...] = ()) -> Incremental[None]:
         for position, node in enumerate(nodes):
             rest = nodes[position + 1 :]
             if self.name and not self.started and (yield from self._ends_early(node)):
@@ -179,38 +186,40 @@ class CallReader:
                     if self._closed:
                         return  # a self-closing element: a call without arguments, and nothing else follows
                 case Opt():
-                    if (yield from self._words.present(node, first(rest, follow))):
-                        yield from self._walk(node.nodes, first(rest, follow))
+                    if (yield from self._words.is_present(node, first_literals(rest, follow))):
+                        yield from self._walk(node.nodes, first_literals(rest, follow))
                 case Ident():
                     yield from self._ident(node, self._word_ends(rest, follow))
                 case Obj():
                     yield from self._envelope(node)
                 case Each():
                     self._start()
-                    yield from Arguments(self._words, self._part, self._schema, self._push).read(node, first(rest, follow))
+                    yield from ArgumentsReader(self._words, self._part, self._schema, self._push).read(
+                        node, first_literals(rest, follow)
+                    )
                     self._done = True
                 case Hole():
                     yield from self._hole(node, self._word_ends(rest, follow))
 
     def _word_ends(self, rest: Nodes, follow: tuple[str, ...]) -> tuple[str, ...]:
         """What ends a word: what comes next, white space before a word of no meaning, and what comes where it is left out."""
-        ends = first(rest, follow)
+        ends = first_literals(rest, follow)
         for node in rest:
             if node is SKIP or (isinstance(node, Opt) and node.nodes == (SKIP,)):
                 ends = (*ends, " ")
             elif isinstance(node, Each):
                 ends = (*ends, "{")
-            elif not isinstance(node, Opt) and any(text.strip() for text in texts(node)):
+            elif not isinstance(node, Opt) and any(text.strip() for text in literals_of(node)):
                 break
         return (*ends, *self._closers(), "```") if ARGS in rest and ends else ends
 
     def _closers(self) -> tuple[str, ...]:
         return tuple(closer for closer in closers_of(self._part) if is_strong(closer))
 
-    def _ends_early(self, node: Node) -> Asking[bool]:
+    def _ends_early(self, node: Node) -> Incremental[bool]:
         """Whether the call ends where its arguments should begin: it has none."""
-        closers = self._closers() if ARGS in self._part.item and (node is ARGS or texts(node)) else ()
-        if not closers or not (yield from self._source.space()) or not (yield from self._source.at(closers)):
+        closers = self._closers() if ARGS in self._part.item and (node is ARGS or literals_of(node)) else ()
+        if not closers or not (yield from self._source.skip_space()) or not (yield from self._source.at(closers)):
             return False
         self._start()
         self._without_arguments()
@@ -221,18 +230,18 @@ class CallReader:
         self._push("{}")
         self._done = True
 
-    def _hole(self, hole: Hole, ends: tuple[str, ...]) -> Asking[None]:
+    def _hole(self, hole: Hole, ends: tuple[str, ...]) -> Incremental[None]:
         if hole is ARGS and self._done:
             return
         if hole is ARGS:
-            if self.tools and self.name not in self.tools and COUNTER.fullmatch(self.name):
+            if self.tools and self.name not in self.tools and NUMBER_AS_NAME.fullmatch(self.name):
                 yield from self._counted()
             else:
                 self._start()
                 yield from self._arguments(self._part.values)
             self._done = True
             return
-        word = yield from self._words.word(ends, self._part.values, name=hole is NAME)
+        word = yield from self._words.read_word(ends, self._part.values, is_name=hole is NAME)
         if hole is NAME:
             if not word:
                 raise Mismatch("a name is missing")
@@ -240,30 +249,30 @@ class CallReader:
         elif hole is ID:
             self.id = word
 
-    def _counted(self) -> Asking[None]:
+    def _counted(self) -> Incremental[None]:
         """The arguments of a call that has a number for a name: they tell which tool is meant, so they are held."""
         held: list[str] = []
-        yield from self._words.gap()
+        yield from self._words.skip_ignored()
         yield from read_notation(self._source, JSON, Sink(held.append, self._words.repair))
         text = self._object("".join(held))
-        if not tool_meant(self.name, self.tools) and (meant := tool_fitting(text, self.tools)):
+        if not tool_by_name(self.name, self.tools) and (meant := tool_by_arguments(text, self.tools)):
             self._words.repair("other-name")
             self.name = meant
         self._start()
         self._push(text)
 
-    def _ident(self, node: Ident, follow: tuple[str, ...]) -> Asking[None]:
-        yield from self._source.space()
-        before = len(self._source.taken())
+    def _ident(self, node: Ident, follow: tuple[str, ...]) -> Incremental[None]:
+        yield from self._source.skip_space()
+        before = len(self._source.since_mark())
         yield from self._walk(node.nodes, follow)
-        self.id = self._source.taken()[before:].strip().replace(SPECIAL, "")
+        self.id = self._source.since_mark()[before:].strip().replace(SPECIAL_MARK, "")
 
     # --- arguments as one object ------------------------------------------------------------------------------------------
 
-    def _arguments(self, spelling: object) -> Asking[None]:
+    def _arguments(self, spelling: object) -> Incremental[None]:
         """The arguments as an object, streamed."""
         notation = spelling if isinstance(spelling, Notation) else JSON
-        yield from self._words.skip_marks(FENCES, "fenced")
+        yield from self._words.skip_markers(FENCES, "fenced")
         if "fenced" in self._words.repairs and (yield from self._source.at(self._closers())):
             self._without_arguments()
             return
@@ -288,7 +297,7 @@ class CallReader:
             self._words.repair("null-arguments")
             return "{}"
         if text.startswith('"'):
-            inner = loaded(loaded(text) or "")
+            inner = parse_json(parse_json(text) or "")
             if isinstance(inner, dict):
                 self._words.repair("string-arguments")
                 return json.dumps(inner, ensure_ascii=False)
@@ -298,9 +307,9 @@ class CallReader:
 
     # --- a JSON envelope --------------------------------------------------------------------------------------------------
 
-    def _envelope(self, node: Obj) -> Asking[None]:
+    def _envelope(self, node: Obj) -> Incremental[None]:
         source = self._source
-        yield from self._words.skip_marks((*FENCES, "["), "wrapped")
+        yield from self._words.skip_markers((*FENCES, "["), "wrapped")
         if (yield from source.peek()) != "{":
             raise Mismatch("expected '{'")
         source.pos += 1
@@ -357,7 +366,7 @@ class CallReader:
             raise Mismatch("not a call")
         return None
 
-    def _field(self, meaning: Hole | None, held: str | None) -> Asking[str | None]:
+    def _field(self, meaning: Hole | None, held: str | None) -> Incremental[str | None]:
         """One value of the envelope. Arguments that come before the name are held; that is returned."""
         if meaning is ARGS and not self._done and held is None:
             if not self.name:
@@ -368,7 +377,7 @@ class CallReader:
             return None
         text = yield from self._held()
         if meaning in (NAME, ID):
-            value = loaded(text)
+            value = parse_json(text)
             if meaning is NAME and (not isinstance(value, str) or not value):
                 raise Mismatch("the name is not a string")
             if meaning is NAME and not self.started:
@@ -377,15 +386,15 @@ class CallReader:
                 self.id = "" if value is None else str(value)
         return held
 
-    def _held(self, *, key: bool = False) -> Asking[str]:
+    def _held(self, *, key: bool = False) -> Incremental[str]:
         got: list[str] = []
         if key and (char := (yield from self._source.peek())) not in "\"'":
             if not self._strong or not char.isalpha():
                 raise Mismatch("a key is missing")
             self._words.repair("bare-keys")
-            return json.dumps((yield from self._source.word(COLON, NAME_LIKE)))
+            return json.dumps((yield from self._source.read_word(COLON, NAME_LIKE)))
         yield from read_notation(self._source, JSON, Sink(got.append, self._words.repair))
-        return "".join(got).replace(SPECIAL, "")
+        return "".join(got).replace(SPECIAL_MARK, "")
 
     def _finish_envelope(self, held: str | None) -> None:
         if not self._done:

@@ -2,7 +2,7 @@
 
 import re
 
-from callsmith.formats.algebra import Calls, Format, Says, first, nodes_of
+from callsmith.formats.algebra import Calls, Format, Says, first_literals, nodes_of
 from callsmith.formats.write import literal_text
 
 # Control tokens and the name of the role: `<|im_start|>assistant\n`, `<｜Assistant｜>`, `]~b]ai\n`, `assistant: `.
@@ -13,20 +13,20 @@ HEADER = re.compile(rf"{TOKENS}(?:(?i:assistant|model|chatbot|ai)\b:?)?{TOKENS}"
 def split_header(format: Format, opened: str) -> tuple[str, str]:
     """The header of the turn, and what of the answer stands behind it in the prompt."""
     frames = [part for part in format.parts if not isinstance(part, Calls)]
-    marked = [at for part in frames for marker in first(nodes_of(part.open)) if (at := opened.find(marker)) >= 0]
+    marked = [at for part in frames for marker in first_literals(nodes_of(part.open)) if (at := opened.find(marker)) >= 0]
     header = HEADER.match(opened)
     end = min(marked) if marked else header.end() if header else 0
     return opened[:end], opened[end:]
 
 
-def unopened_thought(format: Format, text: str) -> str:
+def missing_thought_opener(format: Format, text: str) -> str:
     """The opener of the reasoning, if the whole text ends a thought that it does not begin; else nothing."""
     thinks = format.thinks
     if thinks is None:
         return ""
-    closes = set(first(nodes_of(thinks.close)))
-    if any(closes & set(first(nodes_of(part.close))) for part in format.parts if isinstance(part, Says)):
+    closes = set(first_literals(nodes_of(thinks.close)))
+    if any(closes & set(first_literals(nodes_of(part.close))) for part in format.parts if isinstance(part, Says)):
         return ""  # the closer may as well close what was said
     ended = min((text.find(close) for close in closes if close in text), default=-1)
-    begun = min((text.find(opener) for opener in first(nodes_of(thinks.open)) if opener in text), default=len(text))
+    begun = min((text.find(opener) for opener in first_literals(nodes_of(thinks.open)) if opener in text), default=len(text))
     return literal_text(nodes_of(thinks.open)) if 0 <= ended < begun else ""

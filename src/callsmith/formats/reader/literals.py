@@ -5,32 +5,32 @@ import re
 from collections.abc import Collection, Mapping
 
 from callsmith.core.values import Tool
-from callsmith.formats.algebra import OneOf, Opt, Raw, Spelling, first, texts
-from callsmith.formats.reader.source import LONGEST_WORD, Asking, Cut, Mismatch, Source, stops
-from callsmith.formats.reader.turn import SPECIAL
-from callsmith.formats.reader.typed import loaded
+from callsmith.formats.algebra import OneOf, Opt, Raw, Spelling, first_literals, literals_of
+from callsmith.formats.reader.markers import SPECIAL_MARK
+from callsmith.formats.reader.source import MAX_WORD, Incremental, Mismatch, TextSource, Truncated, stops
+from callsmith.formats.reader.typed import parse_json
 
 NAME_LIKE = re.compile(r"[\w.\-:/&;$@+#]+")
-COUNTER = re.compile(r"(?:functions?|call|tool)?[._:]?\d+")  # a number, in place of a name
-NUMBERED = re.compile(r"(?:functions?[._]?)?(.+?)[:_]?\d*")  # functions_get_weather_0
-MOST_MARKS = 2
-STRAYS = ("}", "]", "```")
+NUMBER_AS_NAME = re.compile(r"(?:functions?|call|tool)?[._:]?\d+")  # a number, in place of a name
+NAME_WITH_NUMBER = re.compile(r"(?:functions?[._]?)?(.+?)[:_]?\d*")  # functions_get_weather_0
+MAX_REPEATED_MARKERS = 2
+STRAY_CLOSERS = ("}", "]", "```")
 WORD_LIKE = re.compile(r"[^<>\n]+")
 
 
-def tool_meant(name: str, tools: Collection[str]) -> str | None:
+def tool_by_name(name: str, tools: Collection[str]) -> str | None:
     """The tool of a name in a namespace, or of an id in place of a name; for a mere number, the only tool there is."""
     meant = [name.rpartition(".")[2]]
-    if numbered := NUMBERED.fullmatch(name):
+    if numbered := NAME_WITH_NUMBER.fullmatch(name):
         meant.append(numbered[1])
-    if COUNTER.fullmatch(name) and len(tools) == 1:
+    if NUMBER_AS_NAME.fullmatch(name) and len(tools) == 1:
         meant.extend(tools)
     return next((one for one in meant if one in tools), None)
 
 
-def tool_fitting(arguments: str, tools: Mapping[str, Tool]) -> str | None:
+def tool_by_arguments(arguments: str, tools: Mapping[str, Tool]) -> str | None:
     """The only tool that takes just these arguments (JSON text)."""
-    found = loaded(arguments)
+    found = parse_json(arguments)
     if found is None:
         return None
     keys: set[str] = set(found)
@@ -43,18 +43,20 @@ def tool_fitting(arguments: str, tools: Mapping[str, Tool]) -> str | None:
     return fitting[0] if len(fitting) == 1 else None
 
 
-class Words:
+class LiteralReader:
     """Reads them from a source. Each leniency that was needed is in `repairs`; `strict` allows none.
 
     `held`: whatever is open gets closed.
     """
 
-    def __init__(self, source: Source, noise: frozenset[str] = frozenset(), *, strict: bool = False, held: bool = False) -> None:
+    def __init__(
+        self, source: TextSource, noise: frozenset[str] = frozenset(), *, strict: bool = False, is_constrained: bool = False
+    ) -> None:
         self.source = source
         self.strict = strict
-        self.held = held or strict
-        self._noise = () if strict else tuple(noise)
-        self._noisy = {text[0] for text in self._noise}
+        self.is_constrained = is_constrained or strict
+        self._ignored = () if strict else tuple(noise)
+        self._ignored_starts = {text[0] for text in self._ignored}
         self.repairs: set[str] = set()
 
     def repair(self, name: str) -> None:
@@ -63,89 +65,89 @@ class Words:
             raise Mismatch(name)
         self.repairs.add(name)
 
-    def gap(self) -> Asking[bool]:
+    def skip_ignored(self) -> Incremental[bool]:
         """Skip white space, and control tokens, which mean nothing anywhere; False: the text has ended."""
         source = self.source
-        while (yield from source.space()):
-            hit = (yield from source.at(self._noise)) if source.text[source.pos] in self._noisy else None
+        while (yield from source.skip_space()):
+            hit = (yield from source.at(self._ignored)) if source.text[source.pos] in self._ignored_starts else None
             if hit is None:
                 return True
             self.repair("control-token")
             source.pos += len(hit)
         return False
 
-    def literal(self, node: str | OneOf, *, soft: bool = False) -> Asking[str | None]:
+    def read_literal(self, node: str | OneOf, *, optional: bool = False) -> Incremental[str | None]:
         """A literal and the white space before it; None if it is only white space, or missing where that is allowed."""
-        cores = tuple(text.strip() for text in texts(node))
-        if soft and all(cores) and not (yield from self.source.beyond((*cores, *STRAYS, *self._noise))):
-            self._drop_piece(cores)
+        cores = tuple(text.strip() for text in literals_of(node))
+        if optional and all(cores) and not (yield from self.source.at_after_space((*cores, *STRAY_CLOSERS, *self._ignored))):
+            self._drop_partial_closer(cores)
             self.repair("missing-close")
             return None
-        more = yield from self.source.space()
+        more = yield from self.source.skip_space()
         if not all(cores):
             return None
         hit = yield from self.source.at(cores)
-        if hit is None and soft:
-            yield from self.skip_strays(cores)
+        if hit is None and optional:
+            yield from self.skip_stray_closers(cores)
             hit = yield from self.source.at(cores)
         if hit is None and more:
-            more = yield from self.gap()
+            more = yield from self.skip_ignored()
             hit = yield from self.source.at(cores)
         if hit is not None:
             self.source.pos += len(hit)
-        elif soft:
-            self._drop_piece(cores)
+        elif optional:
+            self._drop_partial_closer(cores)
             self.repair("missing-close")
         elif not more:
-            raise Cut("the text ended")
+            raise Truncated("the text ended")
         else:
             raise Mismatch(f"expected {cores[0]!r}")
         return hit
 
-    def skip_strays(self, closers: tuple[str, ...]) -> Asking[bool]:
+    def skip_stray_closers(self, closers: tuple[str, ...]) -> Incremental[bool]:
         """Skip brackets too many, or the end of a fence, right before a closer or the end of the text; whether there were any."""
         source, offset = self.source, 0
-        while not self.strict and offset < LONGEST_WORD and (stray := (yield from source.at(STRAYS, offset))):
-            _, offset = yield from source.glance(offset + len(stray))
-            if (yield from source.at(closers, offset)) or self._ends_in(closers, offset):
+        while not self.strict and offset < MAX_WORD and (stray := (yield from source.at(STRAY_CLOSERS, offset))):
+            _, offset = yield from source.peek_after(offset + len(stray))
+            if (yield from source.at(closers, offset)) or self._ends_in_partial_closer(closers, offset):
                 self.repair("stray-close")
                 source.pos += offset
                 return True
         return False
 
-    def skip_marks(self, marks: tuple[str, ...], repair: str) -> Asking[None]:
+    def skip_markers(self, marks: tuple[str, ...], repair: str) -> Incremental[None]:
         """Marks that say nothing here: a doubled opener, a fence around a value. A flood of them is none: it is read again."""
-        yield from self.gap()
-        for _ in range(MOST_MARKS):
+        yield from self.skip_ignored()
+        for _ in range(MAX_REPEATED_MARKERS):
             hit = yield from self.source.at(marks)
             if hit is None:
                 break
             self.repair(repair)
             self.source.pos += len(hit)
-            yield from self.source.space()
+            yield from self.source.skip_space()
 
-    def _drop_piece(self, cores: tuple[str, ...]) -> None:
+    def _drop_partial_closer(self, cores: tuple[str, ...]) -> None:
         """The piece of a closer with which the text ends is no text."""
-        if self._ends_in(cores, 0):
+        if self._ends_in_partial_closer(cores, 0):
             self.source.pos = len(self.source.text)
 
-    def _ends_in(self, cores: tuple[str, ...], offset: int) -> bool:
+    def _ends_in_partial_closer(self, cores: tuple[str, ...], offset: int) -> bool:
         """Whether the text ends with what is there, and that is a piece of a closer, or nothing."""
         rest = self.source.text[self.source.pos + offset :].lstrip()
         return self.source.ended and any(core.startswith(rest) for core in cores)
 
-    def word(self, ends: tuple[str, ...], values: Spelling, *, name: bool = False) -> Asking[str]:
+    def read_word(self, ends: tuple[str, ...], values: Spelling, *, is_name: bool = False) -> Incremental[str]:
         """A word up to what follows it."""
-        yield from self.gap()
-        word = (yield from self.source.word(stops(ends), NAME_LIKE if name else WORD_LIKE)).replace(SPECIAL, "")
+        yield from self.skip_ignored()
+        word = (yield from self.source.read_word(stops(ends), NAME_LIKE if is_name else WORD_LIKE)).replace(SPECIAL_MARK, "")
         return html.unescape(word) if isinstance(values, Raw) and values.entities else word
 
-    def present(self, node: Opt, follow: tuple[str, ...]) -> Asking[bool]:
+    def is_present(self, node: Opt, follow: tuple[str, ...]) -> Incremental[bool]:
         """Whether something optional stands here: its own beginning does, or else not what follows it."""
         if isinstance(node.nodes[0], str | OneOf):
-            wanted = first(node.nodes)
-            if (yield from self.source.beyond(wanted)) is None and (yield from self.source.beyond(self._noise)):
-                yield from self.gap()
-            return (yield from self.source.beyond(wanted)) is not None
-        yield from self.source.space()
+            wanted = first_literals(node.nodes)
+            if (yield from self.source.at_after_space(wanted)) is None and (yield from self.source.at_after_space(self._ignored)):
+                yield from self.skip_ignored()
+            return (yield from self.source.at_after_space(wanted)) is not None
+        yield from self.source.skip_space()
         return (yield from self.source.at(follow)) is None

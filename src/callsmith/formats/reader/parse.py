@@ -11,11 +11,11 @@ from callsmith.core.events import CallReady, ModelEvent, Text, Thought, Unreadab
 from callsmith.core.values import Call, Tool
 from callsmith.formats import format_named
 from callsmith.formats.algebra import Format
-from callsmith.formats.reader.continuation import split_header, unopened_thought
+from callsmith.formats.reader.continuation import missing_thought_opener, split_header
 from callsmith.formats.reader.reader import Reader
 
 # The order in which a text of unknown format is tried: marked calls, bare JSON, Gemma's inline calls, plain calls by name.
-CHAIN = ("hermes", "mistral", "llama3-json", "json", "fenced-json", "gemma4", "plain-call")
+FALLBACK_FORMATS = ("hermes", "mistral", "llama3-json", "json", "fenced-json", "gemma4", "plain-call")
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +38,7 @@ def parse(format: Format, text: str | Iterable[str], tools: Iterable[Tool] = (),
     pieces = (text,) if isinstance(text, str) else tuple(text)
     header, spoken = split_header(format, opened)
     if spoken or not opened:
-        spoken = unopened_thought(format, "".join((spoken, *pieces))) + spoken
+        spoken = missing_thought_opener(format, "".join((spoken, *pieces))) + spoken
         opened = header + spoken
     reader = Reader(format, tools, header)
     events = reader.feed(spoken)
@@ -46,10 +46,10 @@ def parse(format: Format, text: str | Iterable[str], tools: Iterable[Tool] = (),
         reader, events = Reader(format, tools, opened), []
     for piece in pieces:
         events += reader.feed(piece)
-    return gathered(events + reader.close())
+    return collect(events + reader.close())
 
 
-def gathered(events: Sequence[ModelEvent]) -> Parsed:
+def collect(events: Sequence[ModelEvent]) -> Parsed:
     """What the events of a reader come to."""
     ready = [event for event in events if isinstance(event, CallReady)]
     return Parsed(
@@ -61,7 +61,9 @@ def gathered(events: Sequence[ModelEvent]) -> Parsed:
     )
 
 
-def parse_content(raw: str, tools: Iterable[Tool] = (), formats: Sequence[str] = CHAIN) -> tuple[tuple[Call, ...], str, bool]:
+def parse_content(
+    raw: str, tools: Iterable[Tool] = (), formats: Sequence[str] = FALLBACK_FORMATS
+) -> tuple[tuple[Call, ...], str, bool]:
     """The calls, the text without them and without reasoning, and whether any call had to be found in the text.
 
     The formats are tried in order and the first that finds a call is taken. A call without an id gets `NAME_INDEX`.

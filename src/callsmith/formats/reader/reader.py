@@ -16,11 +16,19 @@ from dataclasses import replace
 
 from callsmith.core.events import CallArguments, CallReady, CallStarted, ModelEvent, Text, Thought, Unreadable
 from callsmith.core.values import Call, Tool
-from callsmith.formats.algebra import NAME, Calls, Format, Obj, Part, Quotes, Says, Thinks, first, is_strong, nodes_of
+from callsmith.formats.algebra import NAME, Calls, Format, Obj, Part, Quotes, Says, Thinks, first_literals, is_strong, nodes_of
 from callsmith.formats.reader.call import CallReader
-from callsmith.formats.reader.literals import Words
-from callsmith.formats.reader.source import Asking, Cut, Mismatch, Source, stops
-from callsmith.formats.reader.turn import SPECIAL, Turn, closers_of, closing, mark_specials, opens_content, turn_of
+from callsmith.formats.reader.literals import LiteralReader
+from callsmith.formats.reader.markers import (
+    SPECIAL_MARK,
+    Markers,
+    closers_of,
+    compile_markers,
+    ends_reasoning,
+    mark_specials,
+    strong_closers_of,
+)
+from callsmith.formats.reader.source import Incremental, Mismatch, TextSource, Truncated, stops
 from callsmith.formats.write import literal_text
 
 
@@ -38,19 +46,19 @@ class Reader:
         *,
         specials: frozenset[str] = frozenset(),
         strict: bool = False,
-        held: bool = False,
+        is_constrained: bool = False,
         recover: bool = True,
     ) -> None:
         tools = tuple(tools)
-        self._turn: Turn = turn_of(format, specials, frozenset(tool.name for tool in tools))
+        self._turn: Markers = compile_markers(format, specials, frozenset(tool.name for tool in tools))
         self._recover = recover and not strict
         self._thoughts: list[str] = []
         self._marked = bool(specials)
-        self._source = Source()
+        self._source = TextSource()
         self._events: list[ModelEvent] = []
         self._run: list[str] = []  # the piece of text, thought or arguments being gathered
         self._kind: type[Text] | type[Thought] | None = Text  # what the run is of; None: arguments of the current call
-        self._words = Words(self._source, self._turn.noise, strict=strict, held=held)
+        self._words = LiteralReader(self._source, self._turn.ignored_in_calls, strict=strict, is_constrained=is_constrained)
         self._call = CallReader(self._words, {tool.name: tool for tool in tools}, self._start, self._run.append)
         self._index = 0
         self._part: Says | Thinks | Quotes | None = None
@@ -73,14 +81,14 @@ class Reader:
     def feed(self, text: str, special: bool = False) -> list[ModelEvent]:
         """The events this piece of text completes. `special`: it is one special token."""
         source = self._source
-        if self._marked and SPECIAL in text:
-            text = text.replace(SPECIAL, "\ufffd")
+        if self._marked and SPECIAL_MARK in text:
+            text = text.replace(SPECIAL_MARK, "\ufffd")
         if special:
-            text = SPECIAL + text
-        elif source.quick and not source.text and not source.quick[0].search(text):
-            if source.past is not None:
-                source.past.append(text)
-            source.quick[1](text)
+            text = SPECIAL_MARK + text
+        elif source.fast_path and not source.text and not source.fast_path[0].search(text):
+            if source.saved is not None:
+                source.saved.append(text)
+            source.fast_path[1](text)
             return self._drain()
         source.feed(text)
         next(self._main, None)
@@ -97,7 +105,7 @@ class Reader:
     def _thought_calls(self) -> list[ModelEvent]:
         """The calls that stand in the reasoning, of tools there are; what else stands there was thought, and is told already."""
         self._flush()
-        if self._turn.tokens(self._turn.openers) and not self._turn.tokens(self._thoughts):
+        if self._turn.only_special(self._turn.openers) and not self._turn.only_special(self._thoughts):
             return []  # a marker would have come as its token
         format, known = self._turn.format, self._call.tools
         inner = Reader(replace(format, parts=tuple(part for part in format.parts if isinstance(part, Calls))), known.values())
@@ -126,8 +134,8 @@ class Reader:
             return
         text = "".join(self._run)
         self._run.clear()
-        if self._marked and SPECIAL in text:
-            text = text.replace(SPECIAL, "")
+        if self._marked and SPECIAL_MARK in text:
+            text = text.replace(SPECIAL_MARK, "")
         if self._kind is None:
             self._call.text.append(text)
             self._events.append(CallArguments(self._index, text))
@@ -171,19 +179,19 @@ class Reader:
 
     # --- the turn ---------------------------------------------------------------------------------------------------------
 
-    def _read(self) -> Asking[None]:
+    def _read(self) -> Incremental[None]:
         yield
         turn, source = self._turn, self._source
         while True:
-            wanted = turn.ends(self._part) if self._part else turn.plain
-            hit = yield from source.until(wanted, self._emit)
+            wanted = turn.part_stops(self._part) if self._part else turn.text_stops
+            hit = yield from source.read_until(wanted, self._emit)
             if hit is None:
                 return
             yield from self._marker(hit)
 
-    def _marker(self, hit: str) -> Asking[None]:
+    def _marker(self, hit: str) -> Incremental[None]:
         turn, part = self._turn, self._part
-        if part and hit in first(nodes_of(part.close)):
+        if part and hit in first_literals(nodes_of(part.close)):
             self._source.pos += len(hit)
             if isinstance(part, Quotes):
                 self._emit(hit)
@@ -192,7 +200,7 @@ class Reader:
                 self._enter(None)
         elif hit in turn.drop:
             self._source.pos += len(hit)
-        elif isinstance(part, Thinks) and hit in first(nodes_of(part.open)) and not opens_content(turn.openers[hit]):
+        elif isinstance(part, Thinks) and hit in first_literals(nodes_of(part.open)) and not ends_reasoning(turn.openers[hit]):
             self._source.pos += len(hit)
             if not self._fresh:
                 self._emit(hit)
@@ -203,7 +211,7 @@ class Reader:
             if hit in self._loose:
                 self._emit(hit)  # else a closer of something that is not open
 
-    def _open(self, hit: str) -> Asking[None]:
+    def _open(self, hit: str) -> Incremental[None]:
         """A marker that may open a part: try each, in order."""
         source = self._source
         if hit[0].isalnum() and (self._last.isalnum() or self._last == "_") and not self._gap:
@@ -222,58 +230,58 @@ class Reader:
                     self._emit(hit)
                     self._part = part
                 else:
-                    yield from self._call.literals(nodes_of(part.open))
+                    yield from self._call.read_markers(nodes_of(part.open))
                     self._enter(part)
                 source.unmark()
                 return
-            except (Mismatch, Cut) as problem:
+            except (Mismatch, Truncated) as problem:
                 if self._call.started:
                     yield from self._give_up(part, problem)
                     return
-                cut = cut or isinstance(problem, Cut)
+                cut = cut or isinstance(problem, Truncated)
                 source.rewind()
         if cut and is_strong(hit) and self._prompt < len(hit):
             source.pos = len(source.text)
             self._flush()
-            self._events.append(Unreadable(self._own(source.taken()), "truncated"))
+            self._events.append(Unreadable(self._own(source.since_mark()), "truncated"))
             source.unmark()
             return
         source.unmark()
         source.pos += len(hit)
         self._emit(hit)
-        self._loose.update(closer for part in self._turn.openers[hit] for closer in closing(part))
+        self._loose.update(closer for part in self._turn.openers[hit] for closer in strong_closers_of(part))
 
     def _own(self, text: str) -> str:
         """Raw text without the prompt's share and without marks."""
         text, self._prompt = text[self._prompt :], 0
-        return text.replace(SPECIAL, "") if self._marked else text
+        return text.replace(SPECIAL_MARK, "") if self._marked else text
 
-    def _give_up(self, part: Part, problem: Mismatch | Cut) -> Asking[None]:
+    def _give_up(self, part: Part, problem: Mismatch | Truncated) -> Incremental[None]:
         """A call that has started cannot be read: skip to where it ends, or to the next one."""
         source = self._source
         assert isinstance(part, Calls)
-        if isinstance(problem, Cut):
+        if isinstance(problem, Truncated):
             source.pos = len(source.text)
         else:
             ends = closers_of(part) or ("\n",)
-            calls = (opener for opener, parts in self._turn.openers.items() if opens_content(parts) and is_strong(opener))
-            stop = yield from source.until(stops((*ends, *calls)), _ignore)
+            calls = (opener for opener, parts in self._turn.openers.items() if ends_reasoning(parts) and is_strong(opener))
+            stop = yield from source.read_until(stops((*ends, *calls)), _ignore)
             if stop in ends:
                 source.pos += len(stop or "")
                 self._call.reset()
-                yield from self._call.literals(part.close, soft=True)
+                yield from self._call.read_markers(part.close, optional=True)
         self._flush()
-        reason = "truncated" if isinstance(problem, Cut) else str(problem)
-        self._events.append(Unreadable(self._own(source.taken()), reason, self._index))
+        reason = "truncated" if isinstance(problem, Truncated) else str(problem)
+        self._events.append(Unreadable(self._own(source.since_mark()), reason, self._index))
         source.unmark()
         self._end_call()
         self._enter(None)
 
     # --- a section of calls -----------------------------------------------------------------------------------------------
 
-    def _section(self, part: Calls, hit: str) -> Asking[None]:
+    def _section(self, part: Calls, hit: str) -> Incremental[None]:
         source, call = self._source, self._call
-        lead, between, close = first(part.item), part.between.strip(), first(part.close)
+        lead, between, close = first_literals(part.item), part.between.strip(), first_literals(part.close)
         strong = (yield from call.open_section(part.open, lead)) or is_strong(hit)
         # Where nothing was said before it, even a bare object is meant as a call; later only with the name of a tool.
         bare = part is self._turn.format.calls or any(isinstance(node, Obj) for node in part.item)
@@ -282,20 +290,20 @@ class Reader:
         unclosed = False  # the last call was not closed
         loose = ""  # the leniency the next call needs
         while True:
-            if not (yield from source.space()):
+            if not (yield from source.skip_space()):
                 break
             closing = (yield from source.at(close)) if close else None
             leading = yield from (source.at(lead) if lead else call.at_name())
             if closing and (not leading or len(closing) > len(leading)):
                 if not count and not strong:
                     raise Mismatch("an empty section")
-                yield from call.literals(part.close, soft=True)
+                yield from call.read_markers(part.close, optional=True)
                 return
             joined = (yield from self._joined(part)) if unclosed and not leading else None
             if leading or joined:
                 try:
-                    yield from call.read(joined or part, strong=strong, anyone=anyone, loose="joined" if joined else loose)
-                except (Mismatch, Cut):
+                    yield from call.read(joined or part, is_marked=strong, any_name=anyone, repair="joined" if joined else loose)
+                except (Mismatch, Truncated):
                     if count and not call.started:
                         break
                     raise
@@ -306,17 +314,17 @@ class Reader:
             elif count and (separator := (yield from source.at((between or ",", ",", ";")))):
                 source.pos += len(separator)
                 loose = loose if separator == between else "other-separator"
-            elif not (count and close and (yield from self._words.skip_strays(close))):
+            elif not (count and close and (yield from self._words.skip_stray_closers(close))):
                 break
         if not count:
-            raise Cut("the text ended") if source.ended and source.pos >= len(source.text) else Mismatch("no call")
+            raise Truncated("the text ended") if source.ended and source.pos >= len(source.text) else Mismatch("no call")
         source.rewind()
 
-    def _joined(self, part: Calls) -> Asking[Calls | None]:
+    def _joined(self, part: Calls) -> Incremental[Calls | None]:
         """The part without its outer markers, if a call stands here that shares those of the one before it."""
         item = part.item
         start = max((at - (node is NAME) for at, node in enumerate(item) if node is NAME or isinstance(node, Obj)), default=0)
-        if start < 1 or not (yield from self._source.at(first(item[start:]))):
+        if start < 1 or not (yield from self._source.at(first_literals(item[start:]))):
             return None
         return Calls(*item[start:], close=part.close, values=part.values)
 

@@ -10,12 +10,12 @@ from functools import lru_cache
 from typing import TypeAlias, TypeVar
 
 T = TypeVar("T")
-Asking: TypeAlias = Generator[None, None, T]
+Incremental: TypeAlias = Generator[None, None, T]
 Emit: TypeAlias = Callable[[str], object]
 
-LONGEST_WORD = 256
-NEVER = "(?!)"  # a pattern that nothing fits
-BARE = re.compile(r"\w*")
+MAX_WORD = 256
+NO_MATCH = "(?!)"  # a pattern that nothing fits
+WORD = re.compile(r"\w*")
 SPACE = re.compile(r"[ \t\r\n]*")
 
 
@@ -23,19 +23,19 @@ class Mismatch(Exception):
     """The text is not what the format says. Never leaves the reader."""
 
 
-class Cut(Exception):
+class Truncated(Exception):
     """The text ended in the middle. Never leaves the reader."""
 
 
 class Stops:
     """A set of texts to look for: the leftmost wins, then the longest. Of none at all, nothing is found."""
 
-    __slots__ = ("begin", "longest", "pattern", "texts")
+    __slots__ = ("first_chars", "longest", "pattern", "texts")
 
     def __init__(self, texts: tuple[str, ...]) -> None:
         self.texts = texts
-        self.pattern = re.compile("|".join(re.escape(text) for text in sorted(texts, key=len, reverse=True)) or NEVER)
-        self.begin = re.compile("[" + "".join(sorted({re.escape(text[0]) for text in texts})) + "]" if texts else NEVER)
+        self.pattern = re.compile("|".join(re.escape(text) for text in sorted(texts, key=len, reverse=True)) or NO_MATCH)
+        self.first_chars = re.compile("[" + "".join(sorted({re.escape(text[0]) for text in texts})) + "]" if texts else NO_MATCH)
         self.longest = max((len(text) for text in texts), default=0)
 
     def may_grow(self, text: str, start: int) -> bool:
@@ -43,10 +43,10 @@ class Stops:
         rest = text[start:]
         return any(len(stop) > len(rest) and stop.startswith(rest) for stop in self.texts)
 
-    def held_from(self, text: str, pos: int) -> int:
+    def partial_from(self, text: str, pos: int) -> int:
         """Where the tail begins that may be the beginning of a stop."""
         start = max(pos, len(text) - self.longest + 1)
-        while found := self.begin.search(text, start):
+        while found := self.first_chars.search(text, start):
             start = found.start()
             if self.may_grow(text, start):
                 return start
@@ -60,58 +60,58 @@ def stops(texts: tuple[str, ...]) -> Stops:
     return Stops(texts)
 
 
-class Source:
+class TextSource:
     """The unread text. Between `mark` and `unmark` it remembers what was read, so that it can be read again."""
 
-    __slots__ = ("ended", "past", "pos", "quick", "start", "text")
+    __slots__ = ("ended", "fast_path", "mark_pos", "pos", "saved", "text")
 
     def __init__(self) -> None:
         self.text = ""
         self.pos = 0
         self.ended = False
-        self.past: list[str] | None = None  # what was read since the mark and is no longer in `text`
-        self.start = 0  # where the mark stands in `text`
+        self.saved: list[str] | None = None  # what was read since the mark and is no longer in `text`
+        self.mark_pos = 0  # where the mark stands in `text`
         # While `until` waits with nothing held back: text without any of these characters can go straight to this callable.
-        self.quick: tuple[re.Pattern[str], Emit] | None = None
+        self.fast_path: tuple[re.Pattern[str], Emit] | None = None
 
     def feed(self, text: str) -> None:
         """More text has come."""
-        self.text = self.settle() + text
+        self.text = self.compact() + text
 
-    def settle(self) -> str:
+    def compact(self) -> str:
         """Forget what was read (or put it in the past, under a mark); the rest is what remains."""
-        if self.past is not None:
-            self.past.append(self.text[self.start : self.pos])
+        if self.saved is not None:
+            self.saved.append(self.text[self.mark_pos : self.pos])
         self.text = self.text[self.pos :]
-        self.pos = self.start = 0
+        self.pos = self.mark_pos = 0
         return self.text
 
     def mark(self) -> None:
         """Remember from here on."""
-        self.past = []
-        self.start = self.pos
+        self.saved = []
+        self.mark_pos = self.pos
 
     def unmark(self) -> None:
         """What was read stays read."""
-        self.past = None
+        self.saved = None
 
     def rewind(self) -> None:
         """Back to the mark, which stays."""
-        if self.past:
-            self.text = "".join(self.past) + self.text[self.start :]
-            self.past = []
-            self.start = 0
-        self.pos = self.start
+        if self.saved:
+            self.text = "".join(self.saved) + self.text[self.mark_pos :]
+            self.saved = []
+            self.mark_pos = 0
+        self.pos = self.mark_pos
 
-    def taken(self) -> str:
+    def since_mark(self) -> str:
         """What was read since the mark."""
-        return "".join((*(self.past or ()), self.text[self.start : self.pos]))
+        return "".join((*(self.saved or ()), self.text[self.mark_pos : self.pos]))
 
     def pending(self) -> int:
         """How many characters are not yet read for good."""
-        return len(self.text) - self.pos + (len(self.taken()) if self.past is not None else 0)
+        return len(self.text) - self.pos + (len(self.since_mark()) if self.saved is not None else 0)
 
-    def until(self, wanted: Stops, emit: Emit) -> Asking[str | None]:
+    def read_until(self, wanted: Stops, emit: Emit) -> Incremental[str | None]:
         """Emit the text up to the leftmost stop, which is left unread and returned; None: the text ended first."""
         while True:
             text, pos = self.text, self.pos
@@ -121,35 +121,35 @@ class Source:
                 if self.pos > pos:
                     emit(text[pos : self.pos])
                 return found[0]
-            end = found.start() if found else len(text) if self.ended else wanted.held_from(text, pos)
+            end = found.start() if found else len(text) if self.ended else wanted.partial_from(text, pos)
             if end > pos:
                 self.pos = end
                 emit(text[pos:end])
             if self.ended:
                 return None
-            if not self.settle():
-                self.quick = wanted.begin, emit
+            if not self.compact():
+                self.fast_path = wanted.first_chars, emit
             yield
-            self.quick = None
+            self.fast_path = None
 
-    def word(self, wanted: Stops, like: re.Pattern[str]) -> Asking[str]:
+    def read_word(self, wanted: Stops, like: re.Pattern[str]) -> Incremental[str]:
         """The short text up to a stop, without white space at its end. Nothing is read unless all of it is such a word."""
         while True:
             text, pos = self.text, self.pos
-            found = wanted.pattern.search(text, pos, pos + LONGEST_WORD + wanted.longest)
+            found = wanted.pattern.search(text, pos, pos + MAX_WORD + wanted.longest)
             sure = found is not None and (self.ended or not wanted.may_grow(text, found.start()))
-            end = found.start() if found else min(wanted.held_from(text, pos), pos + LONGEST_WORD + 1)
+            end = found.start() if found else min(wanted.partial_from(text, pos), pos + MAX_WORD + 1)
             word = text[pos:end].rstrip()
-            if len(word) > LONGEST_WORD or (word and not like.fullmatch(word)):
+            if len(word) > MAX_WORD or (word and not like.fullmatch(word)):
                 raise Mismatch("not a name")
             if sure:
                 self.pos = end
                 return word
             if self.ended:
-                raise Cut("the text ended in a name")
+                raise Truncated("the text ended in a name")
             yield
 
-    def space(self) -> Asking[bool]:
+    def skip_space(self) -> Incremental[bool]:
         """Skip white space; False: the text has ended."""
         while True:
             found = SPACE.match(self.text, self.pos)
@@ -160,13 +160,13 @@ class Source:
                 return False
             yield
 
-    def peek(self) -> Asking[str]:
+    def peek(self) -> Incremental[str]:
         """The next character that is not white space, left unread."""
-        if not (yield from self.space()):
-            raise Cut("the text ended")
+        if not (yield from self.skip_space()):
+            raise Truncated("the text ended")
         return self.text[self.pos]
 
-    def at(self, wanted: tuple[str, ...], offset: int = 0) -> Asking[str | None]:
+    def at(self, wanted: tuple[str, ...], offset: int = 0) -> Incremental[str | None]:
         """The longest of these that stands here (or `offset` further on), left unread."""
         while True:
             text, pos = self.text, self.pos + offset
@@ -177,7 +177,7 @@ class Source:
                 return here
             yield
 
-    def followed(self, text: str, chars: str) -> Asking[bool]:
+    def followed(self, text: str, chars: str) -> Incremental[bool]:
         """Whether behind this text, which stands here, and white space comes one of these characters, or nothing."""
         while True:
             found = SPACE.match(self.text, self.pos + len(text))
@@ -188,37 +188,37 @@ class Source:
                 return True
             yield
 
-    def glance(self, offset: int) -> Asking[tuple[str, int]]:
+    def peek_after(self, offset: int) -> Incremental[tuple[str, int]]:
         """The next character from `offset` on that is not white space, and where it stands; "" if there is none near by."""
         while True:
             start = self.pos + offset
-            found = SPACE.match(self.text, start, start + LONGEST_WORD)
+            found = SPACE.match(self.text, start, start + MAX_WORD)
             end = found.end() if found else start
-            if self.ended or end < len(self.text) or end - start >= LONGEST_WORD:
-                near = end < len(self.text) and end - start < LONGEST_WORD
+            if self.ended or end < len(self.text) or end - start >= MAX_WORD:
+                near = end < len(self.text) and end - start < MAX_WORD
                 return self.text[end] if near else "", end - self.pos
             yield
 
-    def beyond(self, wanted: tuple[str, ...]) -> Asking[str | None]:
+    def at_after_space(self, wanted: tuple[str, ...]) -> Incremental[str | None]:
         """The longest of these that stands behind the white space here; both are left unread."""
-        _, offset = yield from self.glance(0)
+        _, offset = yield from self.peek_after(0)
         return (yield from self.at(wanted, offset))
 
-    def glance_word(self, offset: int) -> Asking[tuple[str, str]]:
+    def peek_word(self, offset: int) -> Incremental[tuple[str, str]]:
         """The name that stands at `offset`, and the character behind it and white space."""
         while True:
-            found = BARE.match(self.text, self.pos + offset, self.pos + offset + LONGEST_WORD)
+            found = WORD.match(self.text, self.pos + offset, self.pos + offset + MAX_WORD)
             end = found.end() if found else self.pos + offset
             if end < len(self.text):
-                return self.text[self.pos + offset : end], (yield from self.glance(end - self.pos))[0]
+                return self.text[self.pos + offset : end], (yield from self.peek_after(end - self.pos))[0]
             if self.ended:
                 return self.text[self.pos + offset : end], ""
             yield
 
-    def ahead(self, count: int) -> Asking[str]:
+    def peek_chars(self, count: int) -> Incremental[str]:
         """The next `count` characters, left unread."""
         while len(self.text) - self.pos < count:
             if self.ended:
-                raise Cut("the text ended")
+                raise Truncated("the text ended")
             yield
         return self.text[self.pos : self.pos + count]

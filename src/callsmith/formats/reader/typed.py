@@ -13,8 +13,8 @@ from callsmith.core.values import Schema
 
 NUMBER = re.compile(r"-?(0|[1-9]\d*)(\.\d+)?([eE][+-]?\d+)?", re.ASCII)  # the digits of other scripts are none in JSON
 LOOSE_NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?", re.ASCII)  # as programming languages write it
-ATOMS = {"true": "true", "false": "false", "null": "null", "True": "true", "False": "false", "None": "null"}
-SCALARS: dict[type, str] = {
+BARE_WORDS = {"true": "true", "false": "false", "null": "null", "True": "true", "False": "false", "None": "null"}
+JSON_TYPES: dict[type, str] = {
     str: "string",
     bool: "boolean",
     int: "integer",
@@ -23,15 +23,15 @@ SCALARS: dict[type, str] = {
     list: "array",
     dict: "object",
 }
-ANYTHING = frozenset({"string", "number", "integer", "boolean", "null", "array", "object"})
+ALL_TYPES = frozenset({"string", "number", "integer", "boolean", "null", "array", "object"})
 
 
-def quoted(text: str) -> str:
+def json_string(text: str) -> str:
     """The text as a JSON string."""
     return encode_basestring(text)
 
 
-def loaded(text: str) -> Any:
+def parse_json(text: str) -> Any:
     """What a JSON text says; None where it is no JSON, or more than Python reads, as an integer of thousands of digits is."""
     try:
         return json.loads(text, strict=False)
@@ -45,11 +45,11 @@ def resolve(root: Schema, schema: Any) -> Schema:
         found: Schema = cast(Schema, schema) if isinstance(schema, Mapping) else {}
         if "$ref" not in found:
             return found
-        schema, _ = located(root, str(found["$ref"])) or ({}, "")
+        schema, _ = locate(root, str(found["$ref"])) or ({}, "")
     return {}
 
 
-def located(root: Schema, reference: str) -> tuple[Any, str] | None:
+def locate(root: Schema, reference: str) -> tuple[Any, str] | None:
     """What a reference leads to, and where that stands: by pointer, by `$anchor` or by `$id`. None: nowhere within the schema."""
     base, _, fragment = reference.partition("#")
     found: Any = root
@@ -57,7 +57,7 @@ def located(root: Schema, reference: str) -> tuple[Any, str] | None:
     anchor = "" if fragment.startswith("/") else fragment
     for sought in ((base, ""), ("", anchor)):
         if any(sought):
-            named = _named(found, *sought)
+            named = _find_identified(found, *sought)
             if named is None:
                 return None
             steps, found = [*steps, *named[0]], named[1]
@@ -73,7 +73,7 @@ def located(root: Schema, reference: str) -> tuple[Any, str] | None:
     return found, "#" + pointer(steps)
 
 
-def _named(root: Schema, base: str, anchor: str) -> tuple[list[str], Schema] | None:
+def _find_identified(root: Schema, base: str, anchor: str) -> tuple[list[str], Schema] | None:
     """The schema of this `$id`, or the one of this anchor."""
     for tokens, inner in subschemas(root):
         identity = str(inner.get("$id", ""))
@@ -93,9 +93,9 @@ def types_of(root: Schema, schema: Any, depth: int = 0) -> frozenset[str]:
     """The JSON types a schema allows; all of them where it says nothing."""
     found = resolve(root, schema)
     named = json_types(found)
-    allowed: set[str] = set(ANYTHING)
+    allowed: set[str] = set(ALL_TYPES)
     if named is not None:
-        allowed = set(named) & ANYTHING
+        allowed = set(named) & ALL_TYPES
     elif "enum" not in found and "const" not in found:
         if "properties" in found or "additionalProperties" in found:
             allowed = {"object"}
@@ -103,17 +103,17 @@ def types_of(root: Schema, schema: Any, depth: int = 0) -> frozenset[str]:
             allowed = {"array"}
     if "enum" in found or "const" in found:
         values = found.get("enum", [found.get("const")])
-        kinds = {SCALARS[type(value)] for value in values if type(value) in SCALARS}
-        allowed = both(allowed, kinds) if named is not None else kinds
+        kinds = {JSON_TYPES[type(value)] for value in values if type(value) in JSON_TYPES}
+        allowed = common_types(allowed, kinds) if named is not None else kinds
     for keyword in ("anyOf", "oneOf", "allOf") if depth < 8 else ():
         if isinstance(found.get(keyword), list) and found[keyword]:
             inner = [types_of(root, one, depth + 1) for one in found[keyword]]
             for kinds in inner if keyword == "allOf" else [frozenset[str]().union(*inner)]:
-                allowed = both(allowed, kinds)
-    return frozenset(allowed) or ANYTHING
+                allowed = common_types(allowed, kinds)
+    return frozenset(allowed) or ALL_TYPES
 
 
-def both(one: Iterable[str], other: Iterable[str]) -> set[str]:
+def common_types(one: Iterable[str], other: Iterable[str]) -> set[str]:
     """The types in both. An integer is a number too."""
     first, second = set(one), set(other)
     integer = (
@@ -151,23 +151,23 @@ def alternatives(schema: Schema) -> list[Any]:
     return [one for found in lists if isinstance(found, list) for one in cast(list[Any], found)]
 
 
-def typed(text: str, types: frozenset[str]) -> str:
+def typed_json(text: str, types: frozenset[str]) -> str:
     """Plain text as JSON text of one of the types, where that loses nothing; otherwise as the string it is."""
     bare = text.strip()
     if "null" in types and bare in ("null", "None"):
         return "null"
     if "boolean" in types and bare.lower() in ("true", "false"):
         return bare.lower()
-    if types & {"integer", "number"} and (number := _number(bare, types)):
+    if types & {"integer", "number"} and (number := _number_json(bare, types)):
         return number
     if types & {"array", "object"} and bare[:1] in ("[", "{"):
-        return _structure(bare, types) or quoted(text)
+        return _structure_json(bare, types) or json_string(text)
     if "string" not in types and len(bare) > 1 and bare[0] == bare[-1] == '"' and types & {"integer", "number", "boolean"}:
-        return typed(bare[1:-1], types)
-    return quoted(text)
+        return typed_json(bare[1:-1], types)
+    return json_string(text)
 
 
-def _number(text: str, types: frozenset[str]) -> str | None:
+def _number_json(text: str, types: frozenset[str]) -> str | None:
     """The text as a number the types allow. `+5`, `.5` and `007` are numbers only where no string is allowed."""
     if NUMBER.fullmatch(text) and ("number" in types or text.lstrip("-").isdigit()):
         return text
@@ -181,11 +181,11 @@ def _number(text: str, types: frozenset[str]) -> str | None:
     return repr(value) if "number" in types and abs(value) != float("inf") else None
 
 
-def _structure(text: str, types: frozenset[str]) -> str | None:
-    value = loaded(text)
+def _structure_json(text: str, types: frozenset[str]) -> str | None:
+    value = parse_json(text)
     if value is None:
         value = _python_or_escaped(text)
-    if SCALARS.get(type(cast(object, value))) not in types:
+    if JSON_TYPES.get(type(cast(object, value))) not in types:
         return None
     try:
         return json.dumps(value, ensure_ascii=False)
@@ -198,19 +198,19 @@ def _python_or_escaped(text: str) -> Any:
     try:
         return ast.literal_eval(text)
     except (ValueError, TypeError, SyntaxError, RecursionError, MemoryError):
-        return loaded(loaded(f'"{text}"') or "")
+        return parse_json(parse_json(f'"{text}"') or "")
 
 
-def atom(text: str) -> str:
+def bare_word_json(text: str) -> str:
     """A bare word of a notation as JSON text: a number, true, None, …; anything else is a string without its quotes."""
-    if text in ATOMS:
-        return ATOMS[text]
+    if text in BARE_WORDS:
+        return BARE_WORDS[text]
     if NUMBER.fullmatch(text):
         return text
     try:
         return str(int(text.replace("_", ""), 0)) if text[:1].isdigit() else repr(_finite(text))
     except ValueError:
-        return quoted(text)
+        return json_string(text)
 
 
 def _finite(text: str) -> float:

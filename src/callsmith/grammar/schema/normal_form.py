@@ -12,7 +12,7 @@ from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol, cast
 
-from callsmith.formats.reader.typed import ANYTHING, both
+from callsmith.formats.reader.typed import ALL_TYPES, common_types
 
 STRUCTURES = ("object", "array")
 Left = list[tuple[str, str]]  # (path, keyword) of what was left out
@@ -38,7 +38,7 @@ class Simple(dict[str, Any]):
     def types(self) -> frozenset[str]:
         """The types it allows; an enum has none of its own, nor has what only points elsewhere."""
         kinds: str | list[str] | None = self.get("type")
-        return ANYTHING if kinds is None else frozenset({kinds} if isinstance(kinds, str) else kinds)
+        return ALL_TYPES if kinds is None else frozenset({kinds} if isinstance(kinds, str) else kinds)
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,8 +183,8 @@ def disjoint(root: Mapping[str, Any], one: Any, other: Any, depth: int = 0) -> b
         return not any(_may_fit(other, value) for value in one["enum"])
     if "enum" in other:
         return not any(_may_fit(one, value) for value in other["enum"])
-    allowed = ANYTHING if "type" in other.implied else other.types
-    return all(_apart(root, kind, one, other, depth) for kind in both(one.types, allowed))
+    allowed = ALL_TYPES if "type" in other.implied else other.types
+    return all(_apart(root, kind, one, other, depth) for kind in common_types(one.types, allowed))
 
 
 def _apart(root: Mapping[str, Any], kind: str, one: Simple, other: Simple, depth: int) -> bool:
@@ -229,7 +229,7 @@ def _may_fit(schema: Simple, value: Any) -> bool:
     """Whether a value may fit: no only where that is sure."""
     if "enum" in schema:
         return any(same(value, one) for one in schema["enum"])
-    if "type" not in schema.implied and not both(kinds_of(value), schema.types):
+    if "type" not in schema.implied and not common_types(kinds_of(value), schema.types):
         return False
     if isinstance(value, str):
         return schema.get("minLength", 0) <= len(value) <= schema.get("maxLength", len(value))

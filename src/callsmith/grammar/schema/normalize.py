@@ -16,7 +16,7 @@ from typing import Any, cast
 from callsmith.core.errors import UnsupportedSchema
 from callsmith.core.schema import modern, pointer, subschemas, validate
 from callsmith.core.values import Schema
-from callsmith.formats.reader.typed import ANYTHING, both, located
+from callsmith.formats.reader.typed import ALL_TYPES, common_types, locate
 from callsmith.grammar.schema.arrays import array
 from callsmith.grammar.schema.finite import ending, harmful
 from callsmith.grammar.schema.keywords import ASSERTING, BEYOND_TYPE, CONTENT, ELSEWHERE, SHAPES, UNEVALUATED
@@ -39,7 +39,7 @@ from callsmith.grammar.schema.scalars import numbers, strings
 PLAIN = ("string", "integer", "number", "boolean", "null")
 MOST_WAYS = 64  # alternatives, once those of several keywords are multiplied
 MANY_SCHEMAS, MOST_SCHEMAS = 10_000, 50_000  # worked out for one document: then large unions are left out, then it is refused
-EVERY = ANYTHING - {"integer"}
+EVERY = ALL_TYPES - {"integer"}
 VALUE = "\0"  # where a value stands that is tried by itself
 
 
@@ -174,9 +174,9 @@ class _Walk:
         """What a reference leads to, and where that stands; from inside a schema with an `$id` of its own, `#` is that schema."""
         if reference.startswith("#"):
             for place, resource in self.resources:
-                if f"{path}/".startswith(f"{place}/") and (found := located(resource, reference)):
+                if f"{path}/".startswith(f"{place}/") and (found := locate(resource, reference)):
                     return found[0], place + found[1].removeprefix("#")
-        return located(self.root, reference)
+        return locate(self.root, reference)
 
     def _made(self, parts: list[Part]) -> Simple | Never:
         for part in parts:
@@ -213,7 +213,7 @@ class _Walk:
             return None
         if beside.keys() == {"type"}:
             named = _named(part)
-            return lambda value: bool(both(kinds_of(value), named))
+            return lambda value: bool(common_types(kinds_of(value), named))
         return lambda value: self.valid(beside, value, [(part.path, keyword) for keyword in beside])
 
     def valid(self, schema: Any, value: Any, told: Left) -> bool:
@@ -356,19 +356,19 @@ def _says_type_alone(raw: Any) -> bool:
 def _named(part: Part) -> set[str]:
     """The types a part names; all of them where it names none."""
     kind = part.raw.get("type")
-    names = {kind} if isinstance(kind, str) else set(part.listed("type")) if isinstance(kind, list) else set(ANYTHING)
-    if unknown := names - ANYTHING:
+    names = {kind} if isinstance(kind, str) else set(part.listed("type")) if isinstance(kind, list) else set(ALL_TYPES)
+    if unknown := names - ALL_TYPES:
         raise UnsupportedSchema(part.path, "type", f"{sorted(map(str, unknown))[0]!r} is no type of JSON")
     return names
 
 
 def _types(parts: list[Part], *, habits: bool) -> tuple[frozenset[str], bool]:
     """The types all parts allow, and whether they are only implied by keywords that make sense for them alone."""
-    types: set[str] = set(ANYTHING)
+    types: set[str] = set(ALL_TYPES)
     for part in parts:
-        types = both(types, _named(part))
+        types = common_types(types, _named(part))
     hinted = {kind for kind, keywords in SHAPES.items() for part in parts if keywords & part.raw.keys()}
-    if habits and hinted and types == set(ANYTHING):
+    if habits and hinted and types == set(ALL_TYPES):
         return frozenset(hinted), True
     return frozenset(types - {"integer"} if "number" in types else types), False
 

@@ -22,24 +22,24 @@ from callsmith.formats.algebra import (
     Quotes,
     Says,
     Thinks,
-    first,
+    first_literals,
     is_strong,
+    literals_of,
     nodes_of,
-    texts,
 )
 from callsmith.formats.reader.source import Stops, stops
 
 # What tokenizers add around turns. A server that does not strip them lets them into the text, where they mean nothing.
-CONTROL = (
+CONTROL_TOKENS = (
     "<bos>", "<eos>", "<|im_end|>", "<|endoftext|>", "<|begin_of_text|>", "<|end_of_text|>", "<|eot_id|>", "<|eom_id|>",
     "<end_of_turn>", "<｜begin▁of▁sentence｜>", "<｜end▁of▁sentence｜>", "<|START_OF_TURN_TOKEN|>", "<|CHATBOT_TOKEN|>",
     "<|END_OF_TURN_TOKEN|>",
 )  # fmt: skip
-SPECIAL = "\ufdd0"  # stands before a special token's text, to tell it from the same letters; a noncharacter, never real text
+SPECIAL_MARK = "\ufdd0"  # stands before a special token's text, to tell it from the same letters; a noncharacter, never real text
 
 
 @dataclass(frozen=True, slots=True)
-class Turn:
+class Markers:
     """`openers` lists, by marker, the parts it may open, in order. `plain` are the markers that end plain text.
 
     `drop` are those that mean nothing; of them, `noise` begins no other marker and may stand even between two nodes of a call.
@@ -47,63 +47,63 @@ class Turn:
 
     format: Format
     openers: dict[str, tuple[Part, ...]]
-    plain: Stops
+    text_stops: Stops
     drop: frozenset[str]
-    noise: frozenset[str]
+    ignored_in_calls: frozenset[str]
 
-    def ends(self, part: Says | Thinks | Quotes) -> Stops:
+    def part_stops(self, part: Says | Thinks | Quotes) -> Stops:
         """The markers that end a framed part: its closer, and other parts where they may begin without it."""
-        close = first(nodes_of(part.close))
+        close = first_literals(nodes_of(part.close))
         if isinstance(part, Quotes):
             return stops(close)
-        return stops((*close, *self._intruders(part, close), *self.drop))
+        return stops((*close, *self._early_openers(part, close), *self.drop))
 
-    def _intruders(self, part: Says | Thinks, close: tuple[str, ...]) -> list[str]:
-        own = first(nodes_of(part.open))
+    def _early_openers(self, part: Says | Thinks, close: tuple[str, ...]) -> list[str]:
+        own = first_literals(nodes_of(part.open))
         if isinstance(part, Says):
             return [opener for opener in self.openers if part.ended_by_calls and (is_strong(opener) or not close)]
         if not part.ended_by_calls:
-            return [opener for opener in own if not opens_content(self.openers[opener])]
-        calls = [opener for opener, parts in self.openers.items() if opens_content(parts) and is_strong(opener)]
-        return [*own, *(self.tokens(calls) or calls)]
+            return [opener for opener in own if not ends_reasoning(self.openers[opener])]
+        calls = [opener for opener, parts in self.openers.items() if ends_reasoning(parts) and is_strong(opener)]
+        return [*own, *(self.only_special(calls) or calls)]
 
-    def tokens(self, markers: Iterable[str]) -> list[str]:
+    def only_special(self, markers: Iterable[str]) -> list[str]:
         """Those that are special tokens, as far as tokens are known. In a thought the same letters are mere talk of them."""
-        return [marker for marker in markers if SPECIAL in marker]
+        return [marker for marker in markers if SPECIAL_MARK in marker]
 
 
-def opens_content(parts: tuple[Part, ...]) -> bool:
+def ends_reasoning(parts: tuple[Part, ...]) -> bool:
     """Whether a marker opens something that ends reasoning."""
     return any(isinstance(part, Calls | Says) for part in parts)
 
 
-def starts(part: Part) -> tuple[str, ...]:
+def openers_of(part: Part) -> tuple[str, ...]:
     """The markers a part may begin with. A section's opener may be missing where its calls have a marker of their own."""
     if not isinstance(part, Calls):
-        return first(nodes_of(part.open))
-    opening = first(part.open, first(part.item))
-    return (*opening, *(lead for lead in first(part.item) if is_strong(lead)))
+        return first_literals(nodes_of(part.open))
+    opening = first_literals(part.open, first_literals(part.item))
+    return (*opening, *(lead for lead in first_literals(part.item) if is_strong(lead)))
 
 
 @lru_cache(1024)
-def turn_of(format: Format, specials: frozenset[str] = frozenset(), names: frozenset[str] = frozenset()) -> Turn:
+def compile_markers(format: Format, specials: frozenset[str] = frozenset(), names: frozenset[str] = frozenset()) -> Markers:
     """The format, made ready. `names` are the tools': calls without a marker of their own are known by them."""
-    ready = with_specials(format, specials)
+    ready = with_marked_specials(format, specials)
     openers: dict[str, tuple[Part, ...]] = {}
     for part in ready.parts:
-        for marker in dict.fromkeys(starts(part) or tuple(f"{name}(" for name in sorted(names))):
+        for marker in dict.fromkeys(openers_of(part) or tuple(f"{name}(" for name in sorted(names))):
             openers[marker] = (*openers.get(marker, ()), part)
-    closers = {closer for part in ready.parts for closer in closing(part)} - set(openers)
-    noise = {*ready.drop, *(mark_specials(text, specials) for text in CONTROL)}
+    closers = {closer for part in ready.parts for closer in strong_closers_of(part)} - set(openers)
+    noise = {*ready.drop, *(mark_specials(text, specials) for text in CONTROL_TOKENS)}
     drop = frozenset(noise - closers - set(openers))
     known = (*openers, *closers, *drop)
     alone = frozenset(text for text in drop if not any(other != text and other.startswith(text) for other in known))
-    return Turn(ready, openers, stops(known), drop, alone)
+    return Markers(ready, openers, stops(known), drop, alone)
 
 
-def closing(part: Part) -> tuple[str, ...]:
+def strong_closers_of(part: Part) -> tuple[str, ...]:
     """Markers that close a part and may stand where nothing is open: a doubled `</think>`, a second `</tool_call>`."""
-    found = closers_of(part) if isinstance(part, Calls) else first(nodes_of(part.close))
+    found = closers_of(part) if isinstance(part, Calls) else first_literals(nodes_of(part.close))
     return tuple(closer for closer in found if is_strong(closer))
 
 
@@ -111,16 +111,16 @@ def closers_of(part: Calls) -> tuple[str, ...]:
     """What ends a call or its section."""
     last = part.item[-1]
     nodes = (last.nodes if isinstance(last, Opt) else (last,)) + part.close
-    return tuple(text.strip() for node in nodes for text in texts(node) if text.strip())
+    return tuple(text.strip() for node in nodes for text in literals_of(node) if text.strip())
 
 
-def with_specials(format: Format, specials: frozenset[str]) -> Format:
+def with_marked_specials(format: Format, specials: frozenset[str]) -> Format:
     """The format as a token-aware reader sees it: every special token in a literal is marked as such."""
     if not specials:
         return format
     return replace(
         format,
-        parts=tuple(_special_part(part, specials) for part in format.parts),
+        parts=tuple(_mark_part(part, specials) for part in format.parts),
         drop=tuple(mark_specials(text, specials) for text in format.drop),
     )
 
@@ -128,12 +128,12 @@ def with_specials(format: Format, specials: frozenset[str]) -> Format:
 def mark_specials(text: str, specials: frozenset[str]) -> str:
     """The text with each special token in it marked."""
     found = stops(tuple(sorted(specials))).pattern if specials else None
-    return found.sub(lambda hit: SPECIAL + hit[0], text) if found else text
+    return found.sub(lambda hit: SPECIAL_MARK + hit[0], text) if found else text
 
 
-def _special_part(part: Part, specials: frozenset[str]) -> Part:
+def _mark_part(part: Part, specials: frozenset[str]) -> Part:
     def over(nodes: Nodes | str) -> Nodes:
-        return tuple(_special_node(node, specials) for node in nodes_of(nodes))
+        return tuple(_mark_node(node, specials) for node in nodes_of(nodes))
 
     if not isinstance(part, Calls):
         return replace(part, open=over(part.open), close=over(part.close))
@@ -153,13 +153,13 @@ def _special_part(part: Part, specials: frozenset[str]) -> Part:
     )
 
 
-def _special_node(node: Node, specials: frozenset[str]) -> Node:
+def _mark_node(node: Node, specials: frozenset[str]) -> Node:
     match node:
         case str():
             return mark_specials(node, specials)
         case OneOf():
             return OneOf(tuple(mark_specials(text, specials) for text in node.texts))
         case Opt() | Each() | Ident():
-            return replace(node, nodes=tuple(_special_node(inner, specials) for inner in node.nodes))
+            return replace(node, nodes=tuple(_mark_node(inner, specials) for inner in node.nodes))
         case _:
             return node
