@@ -25,7 +25,7 @@ from callsmith.formats.algebra import (
 )
 from callsmith.formats.reader.literals import LiteralReader
 from callsmith.formats.reader.markers import closers_of
-from callsmith.formats.reader.source import Emit, Incremental, Truncated, stops
+from callsmith.formats.reader.source import Emit, Incremental, Truncated, ignore, stops
 from callsmith.formats.reader.typed import json_string, parse_json, property_of
 from callsmith.formats.reader.values import Sink, ValueSchema, read_nested, read_notation, read_raw
 
@@ -33,111 +33,111 @@ ARGS_KEYS = ("arguments", "parameters", "args", "input")
 
 
 class ArgumentsReader:
-    """The arguments of one call. What is known of the tool is its schema; the object is pushed as JSON text."""
+    """Reads the arguments of one call of a tool with this schema, and pushes them as the JSON text of one object."""
 
-    def __init__(self, words: LiteralReader, part: Calls, schema: Schema, push: Emit) -> None:
-        self._words = words
-        self._source = words.source
+    def __init__(self, literals: LiteralReader, part: Calls, schema: Schema, push: Emit) -> None:
+        self._literals = literals
+        self._source = literals.source
         self._part = part
         self._schema = schema
         self._push = push
         self._seen: set[str] = set()
 
     def read(self, node: Each, ends: tuple[str, ...]) -> Incremental[None]:
-        """All of them, up to one of `ends`, which is left unread."""
+        """Read all arguments, up to one of `ends`, which is left unread."""
         source = self._source
         lead = first_literals(node.nodes) if isinstance(node.nodes[0], str | OneOf) else ()
         between = node.between.strip()
-        if lead and (yield from self._whole()):
+        if lead and (yield from self._read_json_object()):
             return
-        beyond = tuple(closer for closer in (*closers_of(self._part), *first_literals(self._part.item)) if is_strong(closer))
+        outer = tuple(closer for closer in (*closers_of(self._part), *first_literals(self._part.item)) if is_strong(closer))
         self._push("{")
         count = 0
         while True:
             if not (yield from source.skip_space()):
-                self._end_early(count)
+                self._end_at_end_of_text(count)
                 break
-            hit = yield from source.at((*lead, *ends, *beyond))
+            hit = yield from source.at((*lead, *ends, *outer))
             if hit is not None and hit not in lead:
                 if hit not in ends:
-                    self._words.repair("missing-close")
+                    self._literals.repair("missing-close")
                 break
             if between and count and (yield from source.at((between,))):
                 source.pos += len(between)
             elif lead and hit is None:
-                self._words.repair("stray-text")
-                if (yield from source.read_until(stops((*lead, *ends)), _ignore)) is None:
+                self._literals.repair("stray-text")
+                if (yield from source.read_until(stops((*lead, *ends)), ignore)) is None:
                     raise Truncated("the text ended")
             else:
-                count += yield from self._argument(node.nodes, count, (between, *ends) if between else ends)
+                count += yield from self._read_argument(node.nodes, count, (between, *ends) if between else ends)
         self._push("}")
 
-    def _whole(self) -> Incremental[bool]:
-        """Whether all arguments stood here as one JSON object."""
+    def _read_json_object(self) -> Incremental[bool]:
+        """Read all arguments as one JSON object, if one stands here instead; whether it did."""
         if not (yield from self._source.skip_space()) or self._source.text[self._source.pos] != "{":
             return False
-        self._words.repair("json-arguments")
-        yield from read_notation(self._source, JSON, Sink(self._push, self._words.repair))
+        self._literals.repair("json-arguments")
+        yield from read_notation(self._source, JSON, Sink(self._push, self._literals.repair))
         return True
 
-    def _end_early(self, count: int) -> None:
-        """The text ended between two arguments. If the tool needs no more than there is, only the closer is missing."""
+    def _end_at_end_of_text(self, count: int) -> None:
+        """Handle a text that ends between two arguments: where no required one is missing, only the closer is."""
         properties = self._schema.get("properties", ())
         if not self._schema or (properties and not count) or not self._seen.issuperset(self._schema.get("required", ())):
             raise Truncated("the text ended")
-        self._words.repair("missing-close")
+        self._literals.repair("missing-close")
 
-    def _argument(self, nodes: Nodes, count: int, follow: tuple[str, ...]) -> Incremental[int]:
-        """One argument; how many were read (a name without a value is none)."""
+    def _read_argument(self, nodes: Nodes, count: int, follow: tuple[str, ...]) -> Incremental[int]:
+        """Read one argument; returns 1, or 0 for a key without a value."""
         key: str | None = None
         flag: str | None = None
-        siblings = (*self._siblings(nodes), *self._enclosing())
+        unclosed_ends = (*self._argument_starts(nodes), *self._call_ends())
         for position, node in enumerate(nodes):
             ends = first_literals(nodes[position + 1 :], follow)
             if node is VALUE and key is not None:
-                yield from self._named_value(key, flag, (*ends, *siblings), count)
-                if (yield from self._source.at(siblings)):
-                    self._words.repair("missing-close")
+                yield from self._read_named_value(key, flag, (*ends, *unclosed_ends), count)
+                if (yield from self._source.at(unclosed_ends)):
+                    self._literals.repair("missing-close")
                     return 1
             elif isinstance(node, str | OneOf):
-                if key is not None and key not in self._seen and (yield from self._is_orphan(nodes, node, follow)):
-                    self._words.repair("missing-value")
+                if key is not None and key not in self._seen and (yield from self._lacks_value(nodes, node, follow)):
+                    self._literals.repair("missing-value")
                     return 0
-                yield from self._words.read_literal(node)
+                yield from self._literals.read_literal(node)
                 if nodes[position + 1 : position + 2] != (VALUE,):
-                    yield from self._source.skip_space()  # before a value, white space is the value's business
+                    yield from self._source.skip_space()  # before a value, white space may belong to the value
             elif isinstance(node, Opt):
-                if (yield from self._words.is_present(node, ends)):
-                    yield from self._words.read_literal(literals_of(node.nodes[0])[0])
-                    flag = yield from self._words.read_word(ends, self._part.values)
+                if (yield from self._literals.is_present(node, ends)):
+                    yield from self._literals.read_literal(literals_of(node.nodes[0])[0])
+                    flag = yield from self._literals.read_word(ends, self._part.values)
             elif node in (KEY, TYPE, SKIP, INDEX):
-                name = node is KEY and isinstance(self._part.values, Notation)
-                word = yield from self._words.read_word(ends, self._part.values, is_name=name)
+                is_name = node is KEY and isinstance(self._part.values, Notation)
+                word = yield from self._literals.read_word(ends, self._part.values, is_name=is_name)
                 if node is KEY and '" ' in word:
-                    self._words.repair("other-attributes")
+                    self._literals.repair("other-attributes")
                     word = word.split('" ')[0]
                 key, flag = (key or word, flag) if node is KEY else (key, word)
         return 1
 
-    def _is_orphan(self, nodes: Nodes, node: str | OneOf, follow: tuple[str, ...]) -> Incremental[bool]:
-        """Whether a name is followed by the next one, or by the end, instead of its value."""
+    def _lacks_value(self, nodes: Nodes, node: str | OneOf, follow: tuple[str, ...]) -> Incremental[bool]:
+        """Whether the next argument, or the end, follows a key instead of its value."""
         yield from self._source.skip_space()
         other = (*first_literals(nodes), *follow) if isinstance(nodes[0], str | OneOf) else follow
         here = yield from self._source.at((*first_literals((node,)), *other))
         return here is not None and here not in first_literals((node,))
 
-    def _siblings(self, nodes: Nodes) -> tuple[str, ...]:
-        """How the tool's own arguments begin, on a line of their own: there a raw value ends, closed or not."""
+    def _argument_starts(self, nodes: Nodes) -> tuple[str, ...]:
+        """How the arguments in the schema begin, on a line of their own: a raw value without a closer ends there."""
         values = self._part.values
-        if not isinstance(values, Raw) or not values.trim or self._words.is_constrained or nodes[1] is not KEY:
+        if not isinstance(values, Raw) or not values.trim or self._literals.is_constrained or nodes[1] is not KEY:
             return ()
         before, after = literals_of(nodes[0])[:1], literals_of(nodes[2])[:1]
         keys = self._schema.get("properties", ()) if before and after else ()
         return tuple(f"\n{before[0].strip()}{key}{after[0].strip()}" for key in keys)
 
-    def _enclosing(self) -> tuple[str, ...]:
-        """How the call and what is around it end, on lines of their own: there a raw value ends too, closed or not."""
-        if not isinstance(self._part.values, Raw) or self._words.is_constrained:
+    def _call_ends(self) -> tuple[str, ...]:
+        """How the call and its section end, on lines of their own: a raw value without a closer ends there."""
+        if not isinstance(self._part.values, Raw) or self._literals.is_constrained:
             return ()
         item = self._part.item
         after = item[next(at for at, node in enumerate(item) if isinstance(node, Each)) + 1 :] + self._part.close
@@ -145,38 +145,34 @@ class ArgumentsReader:
         closers = [text.strip() for node in flat for text in literals_of(node)[:1] if text.strip()]
         return (f"\n{closers[0]}\n{closers[1]}",) if len(closers) > 1 else ()
 
-    def _named_value(self, key: str, flag: str | None, ends: tuple[str, ...], count: int) -> Incremental[None]:
+    def _read_named_value(self, key: str, flag: str | None, ends: tuple[str, ...], count: int) -> Incremental[None]:
         self._seen.add(key)
         if not count and key in ARGS_KEYS and key not in self._schema.get("properties", (key,)):
-            held: list[str] = []
-            yield from self._value(key, flag, ends, held.append)
-            self._unwrap(key, "".join(held))
+            buffered: list[str] = []
+            yield from self._read_value(key, flag, ends, buffered.append)
+            self._unwrap(key, "".join(buffered))
         else:
             self._push(f"{', ' if count else ''}{json_string(key)}: ")
-            yield from self._value(key, flag, ends, self._push)
+            yield from self._read_value(key, flag, ends, self._push)
 
     def _unwrap(self, key: str, text: str) -> None:
-        """A first argument that the tool does not know may be all of them in one."""
+        """Push a first argument that is not in the schema: as all arguments, if it is an object of them, else as it is."""
         inner = parse_json(text)
         if isinstance(inner, str):
             inner = parse_json(inner)
         if isinstance(inner, dict) and inner and self._schema["properties"].keys() >= set(cast(dict[str, Json], inner)):
-            self._words.repair("unwrapped")
+            self._literals.repair("unwrapped")
             self._seen.update(cast(dict[str, Json], inner))
             self._push(json.dumps(inner, ensure_ascii=False)[1:-1])
         else:
             self._push(f"{json_string(key)}: {text}")
 
-    def _value(self, key: str, flag: str | None, ends: tuple[str, ...], push: Emit) -> Incremental[None]:
-        typing = ValueSchema(self._schema, property_of(self._schema, self._schema, key), flag)
+    def _read_value(self, key: str, flag: str | None, ends: tuple[str, ...], push: Emit) -> Incremental[None]:
+        schema = ValueSchema(self._schema, property_of(self._schema, self._schema, key), flag)
         match self._part.values:
             case Notation() as spelling:
-                yield from read_notation(self._source, spelling, Sink(push, self._words.repair))
+                yield from read_notation(self._source, spelling, Sink(push, self._literals.repair))
             case Raw() as spelling:
-                yield from read_raw(self._source, spelling, ends, typing, push)
+                yield from read_raw(self._source, spelling, ends, schema, push)
             case Nested() as spelling:
-                yield from read_nested(self._source, spelling, typing, push)
-
-
-def _ignore(text: str) -> None:
-    """Text that means nothing here; it is kept under the mark."""
+                yield from read_nested(self._source, spelling, schema, push)

@@ -1,4 +1,4 @@
-"""An answer that the prompt has begun: its header told from its words, and a thought told by its end."""
+"""Answers that the prompt has begun: where the header ends and the answer begins, and reasoning without an opener."""
 
 import re
 
@@ -11,7 +11,7 @@ HEADER = re.compile(rf"{TOKENS}(?:(?i:assistant|model|chatbot|ai)\b:?)?{TOKENS}"
 
 
 def split_header(format: Format, opened: str) -> tuple[str, str]:
-    """The header of the turn, and what of the answer stands behind it in the prompt."""
+    """Split the end of a prompt into the header of the turn and the beginning of the answer."""
     frames = [part for part in format.parts if not isinstance(part, Calls)]
     marked = [at for part in frames for marker in first_literals(nodes_of(part.open)) if (at := opened.find(marker)) >= 0]
     header = HEADER.match(opened)
@@ -20,13 +20,13 @@ def split_header(format: Format, opened: str) -> tuple[str, str]:
 
 
 def missing_thought_opener(format: Format, text: str) -> str:
-    """The opener of the reasoning, if the whole text ends a thought that it does not begin; else nothing."""
+    """The opener of reasoning, if the whole text closes reasoning that it does not open; else an empty string."""
     thinks = format.thinks
     if thinks is None:
         return ""
     closes = set(first_literals(nodes_of(thinks.close)))
     if any(closes & set(first_literals(nodes_of(part.close))) for part in format.parts if isinstance(part, Says)):
-        return ""  # the closer may as well close what was said
+        return ""  # the closer may also close text
     ended = min((text.find(close) for close in closes if close in text), default=-1)
     begun = min((text.find(opener) for opener in first_literals(nodes_of(thinks.open)) if opener in text), default=len(text))
     return literal_text(nodes_of(thinks.open)) if 0 <= ended < begun else ""

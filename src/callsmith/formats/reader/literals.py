@@ -1,4 +1,4 @@
-"""The small things a format is made of, read one at a time: literals, words, and whether something optional is there."""
+"""Reading the smallest parts of a format: literals, words, and optional nodes; and which tool a name means."""
 
 import html
 import re
@@ -11,7 +11,7 @@ from callsmith.formats.reader.source import MAX_WORD, Incremental, Mismatch, Tex
 from callsmith.formats.reader.typed import parse_json
 
 NAME_LIKE = re.compile(r"[\w.\-:/&;$@+#]+")
-NUMBER_AS_NAME = re.compile(r"(?:functions?|call|tool)?[._:]?\d+")  # a number, in place of a name
+NUMBER_AS_NAME = re.compile(r"(?:functions?|call|tool)?[._:]?\d+")  # a number instead of a name
 NAME_WITH_NUMBER = re.compile(r"(?:functions?[._]?)?(.+?)[:_]?\d*")  # functions_get_weather_0
 MAX_REPEATED_MARKERS = 2
 STRAY_CLOSERS = ("}", "]", "```")
@@ -19,7 +19,7 @@ WORD_LIKE = re.compile(r"[^<>\n]+")
 
 
 def tool_by_name(name: str, tools: Collection[str]) -> str | None:
-    """The tool of a name in a namespace, or of an id in place of a name; for a mere number, the only tool there is."""
+    """The tool meant by a name with a namespace, or by an id instead of a name; for a mere number, the only tool there is."""
     meant = [name.rpartition(".")[2]]
     if numbered := NAME_WITH_NUMBER.fullmatch(name):
         meant.append(numbered[1])
@@ -29,7 +29,7 @@ def tool_by_name(name: str, tools: Collection[str]) -> str | None:
 
 
 def tool_by_arguments(arguments: str, tools: Mapping[str, Tool]) -> str | None:
-    """The only tool that takes just these arguments (JSON text)."""
+    """The only tool whose schema allows these arguments (JSON text); None if there are none or several."""
     found = parse_json(arguments)
     if found is None:
         return None
@@ -44,29 +44,29 @@ def tool_by_arguments(arguments: str, tools: Mapping[str, Tool]) -> str | None:
 
 
 class LiteralReader:
-    """Reads them from a source. Each leniency that was needed is in `repairs`; `strict` allows none.
+    """Reads literals and words from a source. `repairs` names the repairs that were needed; `strict` allows none.
 
-    `held`: whatever is open gets closed.
+    `ignored` are control tokens that may stand anywhere. `is_constrained`: every value has its closer.
     """
 
     def __init__(
-        self, source: TextSource, noise: frozenset[str] = frozenset(), *, strict: bool = False, is_constrained: bool = False
+        self, source: TextSource, ignored: frozenset[str] = frozenset(), *, strict: bool = False, is_constrained: bool = False
     ) -> None:
         self.source = source
         self.strict = strict
         self.is_constrained = is_constrained or strict
-        self._ignored = () if strict else tuple(noise)
+        self._ignored = () if strict else tuple(ignored)
         self._ignored_starts = {text[0] for text in self._ignored}
         self.repairs: set[str] = set()
 
     def repair(self, name: str) -> None:
-        """Allow a leniency, and remember it."""
+        """Record a repair by name; a `Mismatch` where none is allowed."""
         if self.strict:
             raise Mismatch(name)
         self.repairs.add(name)
 
     def skip_ignored(self) -> Incremental[bool]:
-        """Skip white space, and control tokens, which mean nothing anywhere; False: the text has ended."""
+        """Skip white space and ignored control tokens; False: the text has ended."""
         source = self.source
         while (yield from source.skip_space()):
             hit = (yield from source.at(self._ignored)) if source.text[source.pos] in self._ignored_starts else None
@@ -77,7 +77,7 @@ class LiteralReader:
         return False
 
     def read_literal(self, node: str | OneOf, *, optional: bool = False) -> Incremental[str | None]:
-        """A literal and the white space before it; None if it is only white space, or missing where that is allowed."""
+        """Read a literal and the white space before it; None if it is only white space, or `optional` and missing."""
         cores = tuple(text.strip() for text in literals_of(node))
         if optional and all(cores) and not (yield from self.source.at_after_space((*cores, *STRAY_CLOSERS, *self._ignored))):
             self._drop_partial_closer(cores)
@@ -105,7 +105,7 @@ class LiteralReader:
         return hit
 
     def skip_stray_closers(self, closers: tuple[str, ...]) -> Incremental[bool]:
-        """Skip brackets too many, or the end of a fence, right before a closer or the end of the text; whether there were any."""
+        """Skip extra brackets, or the end of a fence, right before a closer or the end of the text; whether there were any."""
         source, offset = self.source, 0
         while not self.strict and offset < MAX_WORD and (stray := (yield from source.at(STRAY_CLOSERS, offset))):
             _, offset = yield from source.peek_after(offset + len(stray))
@@ -116,7 +116,7 @@ class LiteralReader:
         return False
 
     def skip_markers(self, marks: tuple[str, ...], repair: str) -> Incremental[None]:
-        """Marks that say nothing here: a doubled opener, a fence around a value. A flood of them is none: it is read again."""
+        """Skip markers without meaning here, such as a doubled opener or a fence around a value, but only the first few."""
         yield from self.skip_ignored()
         for _ in range(MAX_REPEATED_MARKERS):
             hit = yield from self.source.at(marks)
@@ -127,23 +127,23 @@ class LiteralReader:
             yield from self.source.skip_space()
 
     def _drop_partial_closer(self, cores: tuple[str, ...]) -> None:
-        """The piece of a closer with which the text ends is no text."""
+        """Skip the first part of a closer, if the text ends with it."""
         if self._ends_in_partial_closer(cores, 0):
             self.source.pos = len(self.source.text)
 
     def _ends_in_partial_closer(self, cores: tuple[str, ...], offset: int) -> bool:
-        """Whether the text ends with what is there, and that is a piece of a closer, or nothing."""
+        """Whether the rest of the text, from `offset` on, is the start of a closer or empty, and the text has ended."""
         rest = self.source.text[self.source.pos + offset :].lstrip()
         return self.source.ended and any(core.startswith(rest) for core in cores)
 
     def read_word(self, ends: tuple[str, ...], values: Spelling, *, is_name: bool = False) -> Incremental[str]:
-        """A word up to what follows it."""
+        """Read a word up to one of `ends`."""
         yield from self.skip_ignored()
         word = (yield from self.source.read_word(stops(ends), NAME_LIKE if is_name else WORD_LIKE)).replace(SPECIAL_MARK, "")
         return html.unescape(word) if isinstance(values, Raw) and values.entities else word
 
     def is_present(self, node: Opt, follow: tuple[str, ...]) -> Incremental[bool]:
-        """Whether something optional stands here: its own beginning does, or else not what follows it."""
+        """Whether an optional node stands here: its first literal does, or, if it has none, nothing of `follow`."""
         if isinstance(node.nodes[0], str | OneOf):
             wanted = first_literals(node.nodes)
             if (yield from self.source.at_after_space(wanted)) is None and (yield from self.source.at_after_space(self._ignored)):

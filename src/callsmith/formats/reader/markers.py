@@ -1,6 +1,6 @@
-"""A format made ready for reading: which markers open which parts, and what ends each of them.
+"""The markers of a format, compiled for reading: which of them open which parts, and which end each part.
 
-Nobody writes these lists: they follow from the nodes. Made once a format (and tokenizer) and kept.
+They are derived from the nodes of the format, and cached by format, special tokens and tool names.
 """
 
 from collections.abc import Iterable
@@ -29,20 +29,21 @@ from callsmith.formats.algebra import (
 )
 from callsmith.formats.reader.source import Stops, stops
 
-# What tokenizers add around turns. A server that does not strip them lets them into the text, where they mean nothing.
+# Tokens that tokenizers add around turns. Servers that do not strip them let them into the text, where they have no meaning.
 CONTROL_TOKENS = (
     "<bos>", "<eos>", "<|im_end|>", "<|endoftext|>", "<|begin_of_text|>", "<|end_of_text|>", "<|eot_id|>", "<|eom_id|>",
     "<end_of_turn>", "<｜begin▁of▁sentence｜>", "<｜end▁of▁sentence｜>", "<|START_OF_TURN_TOKEN|>", "<|CHATBOT_TOKEN|>",
     "<|END_OF_TURN_TOKEN|>",
 )  # fmt: skip
-SPECIAL_MARK = "\ufdd0"  # stands before a special token's text, to tell it from the same letters; a noncharacter, never real text
+SPECIAL_MARK = "\ufdd0"  # put before the text of a special token, to tell it from ordinary text; a noncharacter, never real text
 
 
 @dataclass(frozen=True, slots=True)
 class Markers:
-    """`openers` lists, by marker, the parts it may open, in order. `plain` are the markers that end plain text.
+    """The markers of a format. `openers` lists, by marker, the parts it may open, in order.
 
-    `drop` are those that mean nothing; of them, `noise` begins no other marker and may stand even between two nodes of a call.
+    `text_stops` are all markers, to be searched for in plain text. `drop` are those without meaning; of them, `ignored_in_calls`
+    are not the start of another marker, so that they can be skipped even between two nodes of a call.
     """
 
     format: Format
@@ -52,7 +53,7 @@ class Markers:
     ignored_in_calls: frozenset[str]
 
     def part_stops(self, part: Says | Thinks | Quotes) -> Stops:
-        """The markers that end a framed part: its closer, and other parts where they may begin without it."""
+        """The markers to search for inside a part: its closer, and the openers of parts that may begin before it is closed."""
         close = first_literals(nodes_of(part.close))
         if isinstance(part, Quotes):
             return stops(close)
@@ -68,17 +69,17 @@ class Markers:
         return [*own, *(self.only_special(calls) or calls)]
 
     def only_special(self, markers: Iterable[str]) -> list[str]:
-        """Those that are special tokens, as far as tokens are known. In a thought the same letters are mere talk of them."""
+        """Those of the markers that are special tokens, where tokens are known: in reasoning, the same text is only a mention."""
         return [marker for marker in markers if SPECIAL_MARK in marker]
 
 
 def ends_reasoning(parts: tuple[Part, ...]) -> bool:
-    """Whether a marker opens something that ends reasoning."""
+    """Whether one of the parts a marker opens ends reasoning: calls or text."""
     return any(isinstance(part, Calls | Says) for part in parts)
 
 
 def openers_of(part: Part) -> tuple[str, ...]:
-    """The markers a part may begin with. A section's opener may be missing where its calls have a marker of their own."""
+    """The markers a part may begin with. A section's opener may be missing where its calls have a strong marker."""
     if not isinstance(part, Calls):
         return first_literals(nodes_of(part.open))
     opening = first_literals(part.open, first_literals(part.item))
@@ -87,35 +88,35 @@ def openers_of(part: Part) -> tuple[str, ...]:
 
 @lru_cache(1024)
 def compile_markers(format: Format, specials: frozenset[str] = frozenset(), names: frozenset[str] = frozenset()) -> Markers:
-    """The format, made ready. `names` are the tools': calls without a marker of their own are known by them."""
-    ready = with_marked_specials(format, specials)
+    """The markers of a format. `names` are those of the tools: a call without any marker is recognized by them."""
+    marked = with_marked_specials(format, specials)
     openers: dict[str, tuple[Part, ...]] = {}
-    for part in ready.parts:
+    for part in marked.parts:
         for marker in dict.fromkeys(openers_of(part) or tuple(f"{name}(" for name in sorted(names))):
             openers[marker] = (*openers.get(marker, ()), part)
-    closers = {closer for part in ready.parts for closer in strong_closers_of(part)} - set(openers)
-    noise = {*ready.drop, *(mark_specials(text, specials) for text in CONTROL_TOKENS)}
-    drop = frozenset(noise - closers - set(openers))
+    closers = {closer for part in marked.parts for closer in strong_closers_of(part)} - set(openers)
+    meaningless = {*marked.drop, *(mark_specials(text, specials) for text in CONTROL_TOKENS)}
+    drop = frozenset(meaningless - closers - set(openers))
     known = (*openers, *closers, *drop)
-    alone = frozenset(text for text in drop if not any(other != text and other.startswith(text) for other in known))
-    return Markers(ready, openers, stops(known), drop, alone)
+    ignored = frozenset(text for text in drop if not any(other != text and other.startswith(text) for other in known))
+    return Markers(marked, openers, stops(known), drop, ignored)
 
 
 def strong_closers_of(part: Part) -> tuple[str, ...]:
-    """Markers that close a part and may stand where nothing is open: a doubled `</think>`, a second `</tool_call>`."""
+    """The strong markers that close a part. Where nothing is open, they are dropped: a doubled `</think>`."""
     found = closers_of(part) if isinstance(part, Calls) else first_literals(nodes_of(part.close))
     return tuple(closer for closer in found if is_strong(closer))
 
 
 def closers_of(part: Calls) -> tuple[str, ...]:
-    """What ends a call or its section."""
+    """The literals that end a call or its section."""
     last = part.item[-1]
     nodes = (last.nodes if isinstance(last, Opt) else (last,)) + part.close
     return tuple(text.strip() for node in nodes for text in literals_of(node) if text.strip())
 
 
 def with_marked_specials(format: Format, specials: frozenset[str]) -> Format:
-    """The format as a token-aware reader sees it: every special token in a literal is marked as such."""
+    """The format with every special token in its literals marked with `SPECIAL_MARK`."""
     if not specials:
         return format
     return replace(
@@ -126,7 +127,7 @@ def with_marked_specials(format: Format, specials: frozenset[str]) -> Format:
 
 
 def mark_specials(text: str, specials: frozenset[str]) -> str:
-    """The text with each special token in it marked."""
+    """The text with `SPECIAL_MARK` before each special token in it."""
     found = stops(tuple(sorted(specials))).pattern if specials else None
     return found.sub(lambda hit: SPECIAL_MARK + hit[0], text) if found else text
 

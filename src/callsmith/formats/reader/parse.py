@@ -1,4 +1,4 @@
-"""A whole answer at once: what a model wrote, as content, reasoning and calls.
+"""Parsing a whole answer: what a model wrote, as content, reasoning and calls.
 
 parse(format_named("hermes"), text, tools).calls
 calls, cleaned, fallback = parse_content(text, tools)      # whichever of several formats the text is in
@@ -20,7 +20,7 @@ FALLBACK_FORMATS = ("hermes", "mistral", "llama3-json", "json", "fenced-json", "
 
 @dataclass(frozen=True, slots=True)
 class Parsed:
-    """An answer, read. `repairs` names the leniencies that were needed."""
+    """A parsed answer. `repairs` names the repairs that were needed."""
 
     content: str
     reasoning: str
@@ -30,18 +30,18 @@ class Parsed:
 
 
 def parse(format: Format, text: str | Iterable[str], tools: Iterable[Tool] = (), opened: str = "") -> Parsed:
-    """The answer, whole or in pieces. Where the prompt had begun it (`opened`), its words are part of the answer.
+    """Parse an answer, whole or in pieces. Text at the end of the prompt that begins the answer (`opened`) is part of it.
 
-    Where an answer whose beginning is not known, or begun by the prompt, ends a thought that it did not begin, it began in one.
+    If the answer closes reasoning that it does not open, and the prompt does not say how it began, it began with reasoning.
     """
     tools = tuple(tools)
     pieces = (text,) if isinstance(text, str) else tuple(text)
-    header, spoken = split_header(format, opened)
-    if spoken or not opened:
-        spoken = missing_thought_opener(format, "".join((spoken, *pieces))) + spoken
-        opened = header + spoken
+    header, begun = split_header(format, opened)
+    if begun or not opened:
+        begun = missing_thought_opener(format, "".join((begun, *pieces))) + begun
+        opened = header + begun
     reader = Reader(format, tools, header)
-    events = reader.feed(spoken)
+    events = reader.feed(begun)
     if not any(isinstance(event, Text | Thought) for event in events):
         reader, events = Reader(format, tools, opened), []
     for piece in pieces:
@@ -50,7 +50,7 @@ def parse(format: Format, text: str | Iterable[str], tools: Iterable[Tool] = (),
 
 
 def collect(events: Sequence[ModelEvent]) -> Parsed:
-    """What the events of a reader come to."""
+    """The answer that the events of a reader make up."""
     ready = [event for event in events if isinstance(event, CallReady)]
     return Parsed(
         "".join(event.text for event in events if isinstance(event, Text)),
@@ -64,7 +64,7 @@ def collect(events: Sequence[ModelEvent]) -> Parsed:
 def parse_content(
     raw: str, tools: Iterable[Tool] = (), formats: Sequence[str] = FALLBACK_FORMATS
 ) -> tuple[tuple[Call, ...], str, bool]:
-    """The calls, the text without them and without reasoning, and whether any call had to be found in the text.
+    """Parse text of an unknown format: the calls, the text without calls and reasoning, and whether any call was found.
 
     The formats are tried in order and the first that finds a call is taken. A call without an id gets `NAME_INDEX`.
     """

@@ -1,14 +1,14 @@
-"""The reader: a model's text, as it streams, to events. Sans I/O; reading a whole text is `feed` and `close`.
+"""The streaming reader: turns a model's text, piece by piece, into events. No I/O; reading a whole text is `feed` and `close`.
 
     reader = Reader(format, tools, opened=prompt.opened)
     for piece in pieces:
         events += reader.feed(piece)
     events += reader.close()
 
-What begins like a call is remembered from its marker until the call is whole: if it turns out to be none, the marker comes out
-as text and reading goes on behind it; once the tool's name has been announced, what cannot be read becomes `Unreadable`.
-A call inside reasoning, where none stood outside, is recovered at the end unless `recover` is off.
-Nothing makes a reader raise. `strict` turns every leniency off.
+From the marker of a call on, the text is saved until the call is complete: if it turns out to be no call, the marker is emitted
+as text and reading goes on behind it; once `CallStarted` has been emitted, what cannot be read becomes `Unreadable`.
+If no call stands outside the reasoning, calls inside it are recovered at the end, unless `recover` is off.
+No text makes a reader raise. `strict` allows no repairs.
 """
 
 from collections.abc import Iterable
@@ -28,14 +28,15 @@ from callsmith.formats.reader.markers import (
     mark_specials,
     strong_closers_of,
 )
-from callsmith.formats.reader.source import Incremental, Mismatch, TextSource, Truncated, stops
+from callsmith.formats.reader.source import Incremental, Mismatch, TextSource, Truncated, ignore, stops
 from callsmith.formats.write import literal_text
 
 
 class Reader:
-    """Reads one turn. `opened` is the prompt's tail, which may have begun it; `specials` are the tokenizer's special tokens.
+    """Reads one turn of a model. `opened` is the end of the prompt, which may have begun the turn.
 
-    `held`: the turn is held to a grammar. Then nothing but its end ends a value, for nothing is left open.
+    `specials` are the tokenizer's special tokens. `is_constrained`: a grammar constrained the text. Then every value is closed,
+    and only its closer ends it.
     """
 
     def __init__(
@@ -50,38 +51,38 @@ class Reader:
         recover: bool = True,
     ) -> None:
         tools = tuple(tools)
-        self._turn: Markers = compile_markers(format, specials, frozenset(tool.name for tool in tools))
-        self._recover = recover and not strict
+        self._markers: Markers = compile_markers(format, specials, frozenset(tool.name for tool in tools))
+        self._recovers = recover and not strict
         self._thoughts: list[str] = []
-        self._marked = bool(specials)
+        self._has_specials = bool(specials)
         self._source = TextSource()
         self._events: list[ModelEvent] = []
-        self._run: list[str] = []  # the piece of text, thought or arguments being gathered
-        self._kind: type[Text] | type[Thought] | None = Text  # what the run is of; None: arguments of the current call
-        self._words = LiteralReader(self._source, self._turn.ignored_in_calls, strict=strict, is_constrained=is_constrained)
-        self._call = CallReader(self._words, {tool.name: tool for tool in tools}, self._start, self._run.append)
+        self._pieces: list[str] = []  # of the next event, not yet joined
+        self._event_type: type[Text] | type[Thought] | None = Text  # of the next event; None: CallArguments
+        self._literals = LiteralReader(self._source, self._markers.ignored_in_calls, strict=strict, is_constrained=is_constrained)
+        self._call = CallReader(self._literals, {tool.name: tool for tool in tools}, self._start_call, self._pieces.append)
         self._index = 0
         self._part: Says | Thinks | Quotes | None = None
-        self._gap: str | None = None  # white space at an edge, kept until it is known whether text follows it
-        self._fresh = False  # nothing of this thought, or of the text after it, has come yet
-        self._trims = False  # white space at the end of this part belongs to its closer
-        self._last = ""  # the last character said
-        self._spoken = False  # some text has come
-        self._loose: set[str] = set()  # closers whose openers turned out to be text: they are text too
-        self._prompt = 0  # how much of the text not yet dealt with is the prompt's
-        self._main = self._read()
-        next(self._main)
+        self._pending_space: str | None = None  # white space that counts only if text follows it
+        self._at_start = False  # no text of this part has come yet, and white space before it is dropped
+        self._trims_end = False  # white space at the end of this part belongs to its closer
+        self._last_char = ""  # of the text so far
+        self._has_text = False  # some text was emitted, reasoning aside
+        self._text_closers: set[str] = set()  # closers whose openers were emitted as text: they are text too
+        self._prompt_chars = 0  # how many characters of the unread text belong to the prompt
+        self._coroutine = self._read_turn()
+        next(self._coroutine)
         if opened:
             self._source.feed(mark_specials(opened, specials))
-            next(self._main, None)
+            next(self._coroutine, None)
             self._drain()
-            self._gap = ""
-            self._prompt = self._source.pending()
+            self._pending_space = ""
+            self._prompt_chars = self._source.pending()
 
     def feed(self, text: str, special: bool = False) -> list[ModelEvent]:
-        """The events this piece of text completes. `special`: it is one special token."""
+        """Take a piece of text and return the events it completes. `special`: the piece is one special token."""
         source = self._source
-        if self._marked and SPECIAL_MARK in text:
+        if self._has_specials and SPECIAL_MARK in text:
             text = text.replace(SPECIAL_MARK, "\ufffd")
         if special:
             text = SPECIAL_MARK + text
@@ -91,23 +92,23 @@ class Reader:
             source.fast_path[1](text)
             return self._drain()
         source.feed(text)
-        next(self._main, None)
+        next(self._coroutine, None)
         return self._drain()
 
     def close(self) -> list[ModelEvent]:
-        """The text has ended."""
+        """End the text and return the last events."""
         self._source.ended = True
-        next(self._main, None)
-        if self._recover and not self._index and self._thoughts:
-            self._events += self._thought_calls()
+        next(self._coroutine, None)
+        if self._recovers and not self._index and self._thoughts:
+            self._events += self._recover_calls()
         return self._drain()
 
-    def _thought_calls(self) -> list[ModelEvent]:
-        """The calls that stand in the reasoning, of tools there are; what else stands there was thought, and is told already."""
+    def _recover_calls(self) -> list[ModelEvent]:
+        """The events of calls of known tools inside the reasoning, which was emitted as `Thought` already."""
         self._flush()
-        if self._turn.only_special(self._turn.openers) and not self._turn.only_special(self._thoughts):
-            return []  # a marker would have come as its token
-        format, known = self._turn.format, self._call.tools
+        if self._markers.only_special(self._markers.openers) and not self._markers.only_special(self._thoughts):
+            return []  # a real marker would have come as a special token
+        format, known = self._markers.format, self._call.tools
         inner = Reader(replace(format, parts=tuple(part for part in format.parts if isinstance(part, Calls))), known.values())
         events = inner.feed("".join(self._thoughts)) + inner.close()
         ready = {
@@ -121,7 +122,7 @@ class Reader:
         self._index = len(ready)
         return found
 
-    # --- gathering events -------------------------------------------------------------------------------------------------
+    # --- collecting events ------------------------------------------------------------------------------------------------
 
     def _drain(self) -> list[ModelEvent]:
         self._flush()
@@ -130,67 +131,69 @@ class Reader:
         return events
 
     def _flush(self) -> None:
-        if not self._run:
+        if not self._pieces:
             return
-        text = "".join(self._run)
-        self._run.clear()
-        if self._marked and SPECIAL_MARK in text:
+        text = "".join(self._pieces)
+        self._pieces.clear()
+        if self._has_specials and SPECIAL_MARK in text:
             text = text.replace(SPECIAL_MARK, "")
-        if self._kind is None:
+        if self._event_type is None:
             self._call.text.append(text)
             self._events.append(CallArguments(self._index, text))
         else:
-            self._events.append(self._kind(text))
+            self._events.append(self._event_type(text))
 
     def _emit(self, text: str) -> None:
-        """Text or thought. White space at an edge waits until something follows it; the prompt's own text is not repeated."""
-        if self._prompt:
-            text, self._prompt = text[self._prompt :], max(0, self._prompt - len(text))
-        if self._gap is not None:
-            text = self._gap + text
+        """Add text or thought to the next event. White space at an edge waits for more text; the prompt's text is left out."""
+        if self._prompt_chars:
+            text, self._prompt_chars = text[self._prompt_chars :], max(0, self._prompt_chars - len(text))
+        if self._pending_space is not None:
+            text = self._pending_space + text
             if not text or text.isspace():
-                self._gap = text
+                self._pending_space = text
                 return
-            text = text.lstrip() if self._fresh else text
-            self._gap = None
-        self._fresh = False
-        self._spoken = self._spoken or self._kind is Text
-        if self._trims:
+            text = text.lstrip() if self._at_start else text
+            self._pending_space = None
+        self._at_start = False
+        self._has_text = self._has_text or self._event_type is Text
+        if self._trims_end:
             bare = text.rstrip()
             if len(bare) < len(text):
-                self._gap, text = text[len(bare) :], bare
-        if self._kind is Thought:
+                self._pending_space, text = text[len(bare) :], bare
+        if self._event_type is Thought:
             self._thoughts.append(text)
         if text:
-            self._last = text[-1]
-            self._run.append(text)
+            self._last_char = text[-1]
+            self._pieces.append(text)
 
     def _enter(self, part: Says | Thinks | Quotes | None) -> None:
-        """From here on, text belongs to this part."""
+        """Begin a part: the text that follows belongs to it. None: plain text outside all parts."""
         self._flush()
-        before, behind = _edges(part)
-        self._fresh = before or isinstance(self._part, Thinks)
-        self._trims = behind
+        trims_start, trims_end = _trimmed_edges(part)
+        self._at_start = trims_start or isinstance(self._part, Thinks)
+        self._trims_end = trims_end
         self._part = part
-        self._kind = Thought if isinstance(part, Thinks) else Text
-        self._gap = ""
-        self._prompt = 0
-        self._loose.clear()
+        self._event_type = Thought if isinstance(part, Thinks) else Text
+        self._pending_space = ""
+        self._prompt_chars = 0
+        self._text_closers.clear()
 
     # --- the turn ---------------------------------------------------------------------------------------------------------
 
-    def _read(self) -> Incremental[None]:
+    def _read_turn(self) -> Incremental[None]:
+        """Read the whole turn: text up to a marker, then the marker, until the text ends."""
         yield
-        turn, source = self._turn, self._source
+        markers, source = self._markers, self._source
         while True:
-            wanted = turn.part_stops(self._part) if self._part else turn.text_stops
+            wanted = markers.part_stops(self._part) if self._part else markers.text_stops
             hit = yield from source.read_until(wanted, self._emit)
             if hit is None:
                 return
-            yield from self._marker(hit)
+            yield from self._read_marker(hit)
 
-    def _marker(self, hit: str) -> Incremental[None]:
-        turn, part = self._turn, self._part
+    def _read_marker(self, hit: str) -> Incremental[None]:
+        """Read the marker that stands here: a closer, an opener, or one that is dropped."""
+        markers, part = self._markers, self._part
         if part and hit in first_literals(nodes_of(part.close)):
             self._source.pos += len(hit)
             if isinstance(part, Quotes):
@@ -198,32 +201,32 @@ class Reader:
                 self._part = None
             else:
                 self._enter(None)
-        elif hit in turn.drop:
+        elif hit in markers.drop:
             self._source.pos += len(hit)
-        elif isinstance(part, Thinks) and hit in first_literals(nodes_of(part.open)) and not ends_reasoning(turn.openers[hit]):
+        elif isinstance(part, Thinks) and hit in first_literals(nodes_of(part.open)) and not ends_reasoning(markers.openers[hit]):
             self._source.pos += len(hit)
-            if not self._fresh:
+            if not self._at_start:
                 self._emit(hit)
-        elif hit in turn.openers:
-            yield from self._open(hit)
+        elif hit in markers.openers:
+            yield from self._open_part(hit)
         else:
             self._source.pos += len(hit)
-            if hit in self._loose:
+            if hit in self._text_closers:
                 self._emit(hit)  # else a closer of something that is not open
 
-    def _open(self, hit: str) -> Incremental[None]:
-        """A marker that may open a part: try each, in order."""
+    def _open_part(self, hit: str) -> Incremental[None]:
+        """Read the first part that this marker opens and that matches; where none does, the marker is text."""
         source = self._source
-        if hit[0].isalnum() and (self._last.isalnum() or self._last == "_") and not self._gap:
+        if hit[0].isalnum() and (self._last_char.isalnum() or self._last_char == "_") and not self._pending_space:
             source.pos += len(hit)
-            self._emit(hit)  # the end of another word
+            self._emit(hit)  # the end of a longer word
             return
         source.mark()
-        cut = False
-        for part in self._turn.openers[hit]:
+        truncated = False
+        for part in self._markers.openers[hit]:
             try:
                 if isinstance(part, Calls):
-                    yield from self._section(part, hit)
+                    yield from self._read_section(part, hit)
                     self._enter(None)
                 elif isinstance(part, Quotes):
                     source.pos += len(hit)
@@ -236,59 +239,60 @@ class Reader:
                 return
             except (Mismatch, Truncated) as problem:
                 if self._call.started:
-                    yield from self._give_up(part, problem)
+                    yield from self._skip_unreadable(part, problem)
                     return
-                cut = cut or isinstance(problem, Truncated)
+                truncated = truncated or isinstance(problem, Truncated)
                 source.rewind()
-        if cut and is_strong(hit) and self._prompt < len(hit):
+        if truncated and is_strong(hit) and self._prompt_chars < len(hit):
             source.pos = len(source.text)
             self._flush()
-            self._events.append(Unreadable(self._own(source.since_mark()), "truncated"))
+            self._events.append(Unreadable(self._without_prompt(source.since_mark()), "truncated"))
             source.unmark()
             return
         source.unmark()
         source.pos += len(hit)
         self._emit(hit)
-        self._loose.update(closer for part in self._turn.openers[hit] for closer in strong_closers_of(part))
+        self._text_closers.update(closer for part in self._markers.openers[hit] for closer in strong_closers_of(part))
 
-    def _own(self, text: str) -> str:
-        """Raw text without the prompt's share and without marks."""
-        text, self._prompt = text[self._prompt :], 0
-        return text.replace(SPECIAL_MARK, "") if self._marked else text
+    def _without_prompt(self, text: str) -> str:
+        """Raw text without the characters of the prompt and without the marks of special tokens."""
+        text, self._prompt_chars = text[self._prompt_chars :], 0
+        return text.replace(SPECIAL_MARK, "") if self._has_specials else text
 
-    def _give_up(self, part: Part, problem: Mismatch | Truncated) -> Incremental[None]:
-        """A call that has started cannot be read: skip to where it ends, or to the next one."""
+    def _skip_unreadable(self, part: Part, problem: Mismatch | Truncated) -> Incremental[None]:
+        """Emit a started call that cannot be read as `Unreadable`: skip to where it ends, or to the next call."""
         source = self._source
         assert isinstance(part, Calls)
         if isinstance(problem, Truncated):
             source.pos = len(source.text)
         else:
             ends = closers_of(part) or ("\n",)
-            calls = (opener for opener, parts in self._turn.openers.items() if ends_reasoning(parts) and is_strong(opener))
-            stop = yield from source.read_until(stops((*ends, *calls)), _ignore)
+            calls = (opener for opener, parts in self._markers.openers.items() if ends_reasoning(parts) and is_strong(opener))
+            stop = yield from source.read_until(stops((*ends, *calls)), ignore)
             if stop in ends:
                 source.pos += len(stop or "")
                 self._call.reset()
                 yield from self._call.read_markers(part.close, optional=True)
         self._flush()
         reason = "truncated" if isinstance(problem, Truncated) else str(problem)
-        self._events.append(Unreadable(self._own(source.since_mark()), reason, self._index))
+        self._events.append(Unreadable(self._without_prompt(source.since_mark()), reason, self._index))
         source.unmark()
         self._end_call()
         self._enter(None)
 
     # --- a section of calls -----------------------------------------------------------------------------------------------
 
-    def _section(self, part: Calls, hit: str) -> Incremental[None]:
+    def _read_section(self, part: Calls, hit: str) -> Incremental[None]:
+        """Read all calls of a section, its opener and its closer."""
         source, call = self._source, self._call
         lead, between, close = first_literals(part.item), part.between.strip(), first_literals(part.close)
         strong = (yield from call.open_section(part.open, lead)) or is_strong(hit)
-        # Where nothing was said before it, even a bare object is meant as a call; later only with the name of a tool.
-        bare = part is self._turn.format.calls or any(isinstance(node, Obj) for node in part.item)
-        anyone = strong or (bare and not self._spoken)
+        # As the first text of a turn even a bare object is a call, whatever its name; later only with the name of a tool.
+        is_bare = part is self._markers.format.calls or any(isinstance(node, Obj) for node in part.item)
+        allows_any_name = strong or (is_bare and not self._has_text)
         count = 0
         unclosed = False  # the last call was not closed
-        loose = ""  # the leniency the next call needs
+        repair = ""  # the repair needed before the next call
         while True:
             if not (yield from source.skip_space()):
                 break
@@ -299,29 +303,31 @@ class Reader:
                     raise Mismatch("an empty section")
                 yield from call.read_markers(part.close, optional=True)
                 return
-            joined = (yield from self._joined(part)) if unclosed and not leading else None
+            joined = (yield from self._joined_part(part)) if unclosed and not leading else None
             if leading or joined:
                 try:
-                    yield from call.read(joined or part, is_marked=strong, any_name=anyone, repair="joined" if joined else loose)
+                    yield from call.read(
+                        joined or part, is_marked=strong, allows_any_name=allows_any_name, repair="joined" if joined else repair
+                    )
                 except (Mismatch, Truncated):
                     if count and not call.started:
                         break
                     raise
-                unclosed, loose = "missing-close" in call.repairs, ""
-                self._ready()
+                unclosed, repair = "missing-close" in call.repairs, ""
+                self._finish_call()
                 count += 1
                 source.mark()
             elif count and (separator := (yield from source.at((between or ",", ",", ";")))):
                 source.pos += len(separator)
-                loose = loose if separator == between else "other-separator"
-            elif not (count and close and (yield from self._words.skip_stray_closers(close))):
+                repair = repair if separator == between else "other-separator"
+            elif not (count and close and (yield from self._literals.skip_stray_closers(close))):
                 break
         if not count:
             raise Truncated("the text ended") if source.ended and source.pos >= len(source.text) else Mismatch("no call")
         source.rewind()
 
-    def _joined(self, part: Calls) -> Incremental[Calls | None]:
-        """The part without its outer markers, if a call stands here that shares those of the one before it."""
+    def _joined_part(self, part: Calls) -> Incremental[Calls | None]:
+        """The part without its outer markers, if the next call stands inside the markers of the last one."""
         item = part.item
         start = max((at - (node is NAME) for at, node in enumerate(item) if node is NAME or isinstance(node, Obj)), default=0)
         if start < 1 or not (yield from self._source.at(first_literals(item[start:]))):
@@ -330,13 +336,13 @@ class Reader:
 
     # --- one call ---------------------------------------------------------------------------------------------------------
 
-    def _start(self, name: str, id: str) -> None:
+    def _start_call(self, name: str, id: str) -> None:
         self._flush()
-        self._kind = None
-        self._prompt = 0
+        self._event_type = None
+        self._prompt_chars = 0
         self._events.append(CallStarted(self._index, name, id))
 
-    def _ready(self) -> None:
+    def _finish_call(self) -> None:
         self._flush()
         call = self._call
         made = Call(call.name, call.arguments(), call.id, "".join(call.text))
@@ -346,11 +352,11 @@ class Reader:
     def _end_call(self) -> None:
         self._call.reset()
         self._index += 1
-        self._kind = Text
+        self._event_type = Text
 
 
-def _edges(part: Says | Thinks | Quotes | None) -> tuple[bool, bool]:
-    """Whether white space at the beginning and at the end of a part belongs to its markers: always in a thought."""
+def _trimmed_edges(part: Says | Thinks | Quotes | None) -> tuple[bool, bool]:
+    """Whether white space at the start and at the end of a part belongs to its markers: always in reasoning."""
     if isinstance(part, Says):
         opener, closer = literal_text(nodes_of(part.open)), literal_text(nodes_of(part.close))
         return opener[-1:].isspace(), closer[:1].isspace()
@@ -358,11 +364,7 @@ def _edges(part: Says | Thinks | Quotes | None) -> tuple[bool, bool]:
     return thought, thought
 
 
-def _ignore(text: str) -> None:
-    """Text that is kept under the mark already."""
-
-
 def read(format: Format, text: str, tools: Iterable[Tool] = (), opened: str = "") -> list[ModelEvent]:
-    """A whole text at once."""
+    """The events of a whole text."""
     reader = Reader(format, tools, opened)
     return reader.feed(text) + reader.close()

@@ -1,7 +1,7 @@
-"""Text that arrives in pieces, and the few questions a reader asks of it.
+"""A buffer for text that arrives in pieces, with the operations a reader needs: search, match, peek, mark and rewind.
 
-Each question is a generator: a bare `yield` in it means "more text, please", its return value is the answer. A question is
-answered only when no further text could change the answer; that is why reading does not depend on how the text is cut.
+Each operation is a generator: a bare `yield` in it waits for more text, its return value is the result. It returns only when no
+further text could change the result; that is why reading does not depend on how the text is divided into pieces.
 """
 
 import re
@@ -14,21 +14,21 @@ Incremental: TypeAlias = Generator[None, None, T]
 Emit: TypeAlias = Callable[[str], object]
 
 MAX_WORD = 256
-NO_MATCH = "(?!)"  # a pattern that nothing fits
+NO_MATCH = "(?!)"  # a pattern that never matches
 WORD = re.compile(r"\w*")
 SPACE = re.compile(r"[ \t\r\n]*")
 
 
 class Mismatch(Exception):
-    """The text is not what the format says. Never leaves the reader."""
+    """The text is not what the format expects here. Never raised out of the reader."""
 
 
 class Truncated(Exception):
-    """The text ended in the middle. Never leaves the reader."""
+    """The text ended too early. Never raised out of the reader."""
 
 
 class Stops:
-    """A set of texts to look for: the leftmost wins, then the longest. Of none at all, nothing is found."""
+    """A compiled set of texts to search for: the leftmost wins, then the longest. An empty set never matches."""
 
     __slots__ = ("first_chars", "longest", "pattern", "texts")
 
@@ -39,12 +39,12 @@ class Stops:
         self.longest = max((len(text) for text in texts), default=0)
 
     def may_grow(self, text: str, start: int) -> bool:
-        """Whether what stands from `start` to the end may still become a (longer) stop."""
+        """Whether the text from `start` to its end may become a (longer) stop when more text comes."""
         rest = text[start:]
         return any(len(stop) > len(rest) and stop.startswith(rest) for stop in self.texts)
 
     def partial_from(self, text: str, pos: int) -> int:
-        """Where the tail begins that may be the beginning of a stop."""
+        """Where the end of the text begins that may be the start of a stop; the length of the text if there is none."""
         start = max(pos, len(text) - self.longest + 1)
         while found := self.first_chars.search(text, start):
             start = found.start()
@@ -56,12 +56,16 @@ class Stops:
 
 @lru_cache(4096)
 def stops(texts: tuple[str, ...]) -> Stops:
-    """The compiled set, made once."""
+    """The compiled set of these texts, cached."""
     return Stops(texts)
 
 
+def ignore(text: str) -> None:
+    """An `Emit` that drops the text."""
+
+
 class TextSource:
-    """The unread text. Between `mark` and `unmark` it remembers what was read, so that it can be read again."""
+    """The unread text. Between `mark` and `unmark` the text that is read is saved, so that `rewind` can go back."""
 
     __slots__ = ("ended", "fast_path", "mark_pos", "pos", "saved", "text")
 
@@ -69,17 +73,17 @@ class TextSource:
         self.text = ""
         self.pos = 0
         self.ended = False
-        self.saved: list[str] | None = None  # what was read since the mark and is no longer in `text`
-        self.mark_pos = 0  # where the mark stands in `text`
-        # While `until` waits with nothing held back: text without any of these characters can go straight to this callable.
+        self.saved: list[str] | None = None  # what was read since the mark and is no longer in `text`; None: no mark is set
+        self.mark_pos = 0  # position of the mark in `text`
+        # While `read_until` waits on an empty buffer: text without any of these characters may go straight to this callable.
         self.fast_path: tuple[re.Pattern[str], Emit] | None = None
 
     def feed(self, text: str) -> None:
-        """More text has come."""
+        """Append text."""
         self.text = self.compact() + text
 
     def compact(self) -> str:
-        """Forget what was read (or put it in the past, under a mark); the rest is what remains."""
+        """Remove the text that was read from the buffer (saving it under a mark) and return the rest."""
         if self.saved is not None:
             self.saved.append(self.text[self.mark_pos : self.pos])
         self.text = self.text[self.pos :]
@@ -87,16 +91,16 @@ class TextSource:
         return self.text
 
     def mark(self) -> None:
-        """Remember from here on."""
+        """Set the mark here: save what is read from now on."""
         self.saved = []
         self.mark_pos = self.pos
 
     def unmark(self) -> None:
-        """What was read stays read."""
+        """Remove the mark and what was saved."""
         self.saved = None
 
     def rewind(self) -> None:
-        """Back to the mark, which stays."""
+        """Go back to the mark, which stays set."""
         if self.saved:
             self.text = "".join(self.saved) + self.text[self.mark_pos :]
             self.saved = []
@@ -108,11 +112,11 @@ class TextSource:
         return "".join((*(self.saved or ()), self.text[self.mark_pos : self.pos]))
 
     def pending(self) -> int:
-        """How many characters are not yet read for good."""
+        """The number of characters that are unread or may be read again."""
         return len(self.text) - self.pos + (len(self.since_mark()) if self.saved is not None else 0)
 
     def read_until(self, wanted: Stops, emit: Emit) -> Incremental[str | None]:
-        """Emit the text up to the leftmost stop, which is left unread and returned; None: the text ended first."""
+        """Emit the text up to the leftmost stop, which is returned and left unread; None: the text ended first."""
         while True:
             text, pos = self.text, self.pos
             found = wanted.pattern.search(text, pos)
@@ -133,7 +137,7 @@ class TextSource:
             self.fast_path = None
 
     def read_word(self, wanted: Stops, like: re.Pattern[str]) -> Incremental[str]:
-        """The short text up to a stop, without white space at its end. Nothing is read unless all of it is such a word."""
+        """Read the short text up to a stop, without white space at its end; a `Mismatch` if it does not match `like`."""
         while True:
             text, pos = self.text, self.pos
             found = wanted.pattern.search(text, pos, pos + MAX_WORD + wanted.longest)
@@ -167,7 +171,7 @@ class TextSource:
         return self.text[self.pos]
 
     def at(self, wanted: tuple[str, ...], offset: int = 0) -> Incremental[str | None]:
-        """The longest of these that stands here (or `offset` further on), left unread."""
+        """The longest of these texts that stands here (or `offset` characters on), left unread."""
         while True:
             text, pos = self.text, self.pos + offset
             here = max((want for want in wanted if text.startswith(want, pos)), key=len, default=None)
@@ -177,19 +181,8 @@ class TextSource:
                 return here
             yield
 
-    def followed(self, text: str, chars: str) -> Incremental[bool]:
-        """Whether behind this text, which stands here, and white space comes one of these characters, or nothing."""
-        while True:
-            found = SPACE.match(self.text, self.pos + len(text))
-            end = found.end() if found else 0
-            if end < len(self.text):
-                return self.text[end] in chars
-            if self.ended:
-                return True
-            yield
-
     def peek_after(self, offset: int) -> Incremental[tuple[str, int]]:
-        """The next character from `offset` on that is not white space, and where it stands; "" if there is none near by."""
+        """The next character from `offset` on that is not white space, and its offset; "" if there is none near by."""
         while True:
             start = self.pos + offset
             found = SPACE.match(self.text, start, start + MAX_WORD)
@@ -200,12 +193,12 @@ class TextSource:
             yield
 
     def at_after_space(self, wanted: tuple[str, ...]) -> Incremental[str | None]:
-        """The longest of these that stands behind the white space here; both are left unread."""
+        """The longest of these texts that stands here or behind white space; nothing is read."""
         _, offset = yield from self.peek_after(0)
         return (yield from self.at(wanted, offset))
 
     def peek_word(self, offset: int) -> Incremental[tuple[str, str]]:
-        """The name that stands at `offset`, and the character behind it and white space."""
+        """The name at `offset`, and the next character after it that is not white space; both left unread."""
         while True:
             found = WORD.match(self.text, self.pos + offset, self.pos + offset + MAX_WORD)
             end = found.end() if found else self.pos + offset

@@ -1,4 +1,4 @@
-"""What a schema says about a value written as plain text: its types, and the JSON it then stands for."""
+"""Values written as plain text: which JSON types the schema allows for them, and their conversion to JSON text."""
 
 import ast
 import json
@@ -11,7 +11,7 @@ from callsmith.core.lenient_schema import json_types
 from callsmith.core.schema import pointer, subschemas
 from callsmith.core.values import Schema
 
-NUMBER = re.compile(r"-?(0|[1-9]\d*)(\.\d+)?([eE][+-]?\d+)?", re.ASCII)  # the digits of other scripts are none in JSON
+NUMBER = re.compile(r"-?(0|[1-9]\d*)(\.\d+)?([eE][+-]?\d+)?", re.ASCII)  # JSON has no digits of other scripts
 LOOSE_NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?", re.ASCII)  # as programming languages write it
 BARE_WORDS = {"true": "true", "false": "false", "null": "null", "True": "true", "False": "false", "None": "null"}
 JSON_TYPES: dict[type, str] = {
@@ -32,7 +32,7 @@ def json_string(text: str) -> str:
 
 
 def parse_json(text: str) -> Any:
-    """What a JSON text says; None where it is no JSON, or more than Python reads, as an integer of thousands of digits is."""
+    """The value of a JSON text; None if it is not JSON, or Python refuses it, like an integer of thousands of digits."""
     try:
         return json.loads(text, strict=False)
     except (ValueError, RecursionError):
@@ -40,7 +40,7 @@ def parse_json(text: str) -> Any:
 
 
 def resolve(root: Schema, schema: Any) -> Schema:
-    """The schema a local `$ref` leads to. What leads nowhere says nothing."""
+    """The schema behind local `$ref`s; an empty schema if there is none."""
     for _ in range(16):
         found: Schema = cast(Schema, schema) if isinstance(schema, Mapping) else {}
         if "$ref" not in found:
@@ -50,7 +50,7 @@ def resolve(root: Schema, schema: Any) -> Schema:
 
 
 def locate(root: Schema, reference: str) -> tuple[Any, str] | None:
-    """What a reference leads to, and where that stands: by pointer, by `$anchor` or by `$id`. None: nowhere within the schema."""
+    """The schema a reference points to, and its pointer: by pointer, `$anchor` or `$id`; None: not within this schema."""
     base, _, fragment = reference.partition("#")
     found: Any = root
     steps: list[str] = []
@@ -74,7 +74,7 @@ def locate(root: Schema, reference: str) -> tuple[Any, str] | None:
 
 
 def _find_identified(root: Schema, base: str, anchor: str) -> tuple[list[str], Schema] | None:
-    """The schema of this `$id`, or the one of this anchor."""
+    """The path and the schema with this `$id`, or with this anchor."""
     for tokens, inner in subschemas(root):
         identity = str(inner.get("$id", ""))
         named = identity.rstrip("#") == base or identity.rpartition("/")[2] == base if base else identity == f"#{anchor}"
@@ -84,13 +84,13 @@ def _find_identified(root: Schema, base: str, anchor: str) -> tuple[list[str], S
 
 
 def _unescaped(fragment: str) -> str:
-    """Percent escapes as what they stand for."""
+    """The fragment with percent escapes decoded."""
     coded = re.sub(rb"%([0-9a-fA-F]{2})", lambda found: bytes([int(found[1], 16)]), fragment.encode())
     return coded.decode("utf-8", "replace")
 
 
 def types_of(root: Schema, schema: Any, depth: int = 0) -> frozenset[str]:
-    """The JSON types a schema allows; all of them where it says nothing."""
+    """The JSON types a schema allows; all of them if it does not restrict them."""
     found = resolve(root, schema)
     named = json_types(found)
     allowed: set[str] = set(ALL_TYPES)
@@ -114,7 +114,7 @@ def types_of(root: Schema, schema: Any, depth: int = 0) -> frozenset[str]:
 
 
 def common_types(one: Iterable[str], other: Iterable[str]) -> set[str]:
-    """The types in both. An integer is a number too."""
+    """The types in both sets. An integer is a number too."""
     first, second = set(one), set(other)
     integer = (
         {"integer"} if ("number" in first and "integer" in second) or ("integer" in first and "number" in second) else set[str]()
@@ -123,7 +123,7 @@ def common_types(one: Iterable[str], other: Iterable[str]) -> set[str]:
 
 
 def property_of(root: Schema, schema: Any, key: str, depth: int = 0) -> Schema:
-    """The schema of one property, also where an alternative declares it; what is not declared says nothing."""
+    """The schema of one property, also if an alternative declares it; an empty schema if nothing does."""
     found = resolve(root, schema)
     declared = found.get("properties")
     if isinstance(declared, Mapping) and key in declared:
@@ -135,7 +135,7 @@ def property_of(root: Schema, schema: Any, key: str, depth: int = 0) -> Schema:
 
 
 def items_of(root: Schema, schema: Any, depth: int = 0) -> Schema:
-    """The schema of an array's items, also where an alternative declares it."""
+    """The schema of an array's items, also if an alternative declares it."""
     found = resolve(root, schema)
     if "items" in found:
         return resolve(root, found["items"])
@@ -146,13 +146,13 @@ def items_of(root: Schema, schema: Any, depth: int = 0) -> Schema:
 
 
 def alternatives(schema: Schema) -> list[Any]:
-    """The schemas a schema is put together from."""
+    """The schemas in a schema's anyOf, oneOf and allOf."""
     lists = (schema.get(keyword) for keyword in ("anyOf", "oneOf", "allOf"))
     return [one for found in lists if isinstance(found, list) for one in cast(list[Any], found)]
 
 
 def typed_json(text: str, types: frozenset[str]) -> str:
-    """Plain text as JSON text of one of the types, where that loses nothing; otherwise as the string it is."""
+    """Plain text as JSON text of one of the types, if nothing is lost by that; otherwise as a JSON string."""
     bare = text.strip()
     if "null" in types and bare in ("null", "None"):
         return "null"
@@ -168,7 +168,7 @@ def typed_json(text: str, types: frozenset[str]) -> str:
 
 
 def _number_json(text: str, types: frozenset[str]) -> str | None:
-    """The text as a number the types allow. `+5`, `.5` and `007` are numbers only where no string is allowed."""
+    """The text as a number of an allowed type. `+5`, `.5` and `007` are numbers only if no string is allowed."""
     if NUMBER.fullmatch(text) and ("number" in types or text.lstrip("-").isdigit()):
         return text
     if not (NUMBER if "string" in types else LOOSE_NUMBER).fullmatch(text):
@@ -194,7 +194,7 @@ def _structure_json(text: str, types: frozenset[str]) -> str | None:
 
 
 def _python_or_escaped(text: str) -> Any:
-    """A Python literal, or JSON that was escaped once too often; None if it is neither."""
+    """The value of a Python literal, or of JSON that was escaped twice; None if the text is neither."""
     try:
         return ast.literal_eval(text)
     except (ValueError, TypeError, SyntaxError, RecursionError, MemoryError):
@@ -202,7 +202,7 @@ def _python_or_escaped(text: str) -> Any:
 
 
 def bare_word_json(text: str) -> str:
-    """A bare word of a notation as JSON text: a number, true, None, …; anything else is a string without its quotes."""
+    """A bare word of a notation as JSON text: a number, true, None, …; anything else is a string."""
     if text in BARE_WORDS:
         return BARE_WORDS[text]
     if NUMBER.fullmatch(text):

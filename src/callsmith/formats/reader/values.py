@@ -1,7 +1,7 @@
-"""Reading values: from a family's spelling to JSON text, piece by piece.
+"""Reading argument values: from a family's spelling to JSON text, piece by piece.
 
-`push` takes the JSON text as it becomes known. A string streams; a value whose type is not yet sure is held to its end, so
-nothing pushed is ever taken back. `repair` is told of each leniency by name.
+`push` is given the JSON text as soon as it is certain. A string streams; a value whose type is not yet known is buffered to its
+end, so that nothing pushed has to be taken back. `repair` is given the name of each repair.
 """
 
 import re
@@ -20,20 +20,20 @@ BARE_END = stops((",", "}", "]"))
 TAG_END = stops((">",))
 TAG_NAME = re.compile(r"[^<>\n]+")
 STRING_END = stops(('"', "\\"))
-AFTER_STRING = ",:}])<["  # what may follow a string in a notation, or end it where its brackets are missing
-CALL_END = ")"  # the closer around Python's arguments, which no value opens
+AFTER_STRING = ",:}])<["  # what may follow a string in a notation, or end the value where its brackets are missing
+CALL_END = ")"  # closes a Python call, and is opened by no value
 KEY_END = stops((":", "}", ",", "\n"))
-# By opening bracket: the closing one, and behind it the JSON text that is written for it.
+# By opening bracket: the closing one, followed by the JSON text that is pushed for it.
 BRACKETS = {"{": "}}", "[": "]]", "(": ")]"}
-BRACE = "{"  # around a string of which it is not yet known whether it is a key
+BRACE = "{"  # encloses a string that may be a key
 SET = "}]"
-BRACES = "}{}"  # Python's, before it is known whether a dict or a set is between them
+DICT_OR_SET = "}{}"  # Python's braces, before the first item shows which
 CDATA = "<![CDATA["
 CDATA_END = stops(("]]>",))
 
 
 class Sink(NamedTuple):
-    """Where JSON text goes, and who is told of repairs."""
+    """Two callbacks: one takes JSON text, the other the names of repairs."""
 
     push: Emit
     repair: Emit
@@ -42,40 +42,42 @@ class Sink(NamedTuple):
 def read_notation(
     source: TextSource, spelling: Notation, sink: Sink, schema: Schema | None = None, ends: tuple[str, ...] = ()
 ) -> Incremental[None]:
-    """One value of a notation, brackets and all. Iterative, so depth is bounded by a number and not by the stack.
+    """Read one value of a notation, nested ones included. Iterative, so that the stack does not limit the depth.
 
-    With the schema of an object, a bare word where it demands a string is that string. At `ends`, open brackets are closed.
+    With the schema of an object, a bare word is a string where the schema demands one. At `ends`, open brackets are closed.
     """
     push = sink.push
-    words = False  # a bare word here is a string
+    bare_is_string = False  # a bare word here is a string
     closers: list[str] = []
-    keyed = False  # a key and its colon have been read
+    has_key = False  # a key and its colon have been read
     count = [0]
     while True:
         char = yield from source.peek()
-        if closers and not keyed and char == closers[-1][0]:
+        if closers and not has_key and char == closers[-1][0]:
             source.pos += 1
             push(closers.pop()[1:])
             count.pop()
         else:
-            if closers and not keyed:
-                if count[-1] and not (yield from _next_item(source, sink, closers, ends)):
+            if closers and not has_key:
+                if count[-1] and not (yield from _read_comma(source, sink, closers, ends)):
                     if closers:
                         continue
                     return
                 count[-1] += 1
-                if closers[-1] == BRACES:
-                    closers[-1] = yield from _first_of_braces(source, spelling, sink)
-                    keyed = closers[-1] != SET
+                if closers[-1] == DICT_OR_SET:
+                    closers[-1] = yield from _read_dict_or_set_start(source, spelling, sink)
+                    has_key = closers[-1] != SET
                     continue
                 if closers[-1] == BRACKETS["{"]:
-                    key = yield from _key(source, spelling, sink)
-                    words = bool(schema) and len(closers) == 1 and types_of(schema, property_of(schema, schema, key)) == STRING
-                    keyed = True
+                    key = yield from _read_key(source, spelling, sink)
+                    bare_is_string = (
+                        bool(schema) and len(closers) == 1 and types_of(schema, property_of(schema, schema, key)) == STRING
+                    )
+                    has_key = True
                     continue
-            keyed = False
-            around = (CALL_END,) * spelling.python + tuple(closer[0] for closer in closers)
-            opened = yield from _open(source, spelling, sink, around=around, words=words)
+            has_key = False
+            enclosing = (CALL_END,) * spelling.python + tuple(closer[0] for closer in closers)
+            opened = yield from _read_value_start(source, spelling, sink, enclosing=enclosing, bare_is_string=bare_is_string)
             if opened:
                 if len(closers) >= MAX_DEPTH:
                     raise Mismatch("nested too deep")
@@ -86,8 +88,8 @@ def read_notation(
             return
 
 
-def _next_item(source: TextSource, sink: Sink, closers: list[str], ends: tuple[str, ...]) -> Incremental[bool]:
-    """The comma before another item; False if there is none: behind the last comma, or where all brackets are left open."""
+def _read_comma(source: TextSource, sink: Sink, closers: list[str], ends: tuple[str, ...]) -> Incremental[bool]:
+    """Read the comma before another item; False if none follows: after the last comma, or where all brackets are left open."""
     if (yield from source.at((",",))):
         source.pos += 1
         if (yield from source.peek()) == closers[-1][0]:
@@ -102,18 +104,20 @@ def _next_item(source: TextSource, sink: Sink, closers: list[str], ends: tuple[s
     return False
 
 
-def _open(source: TextSource, spelling: Notation, sink: Sink, *, around: tuple[str, ...], words: bool) -> Incremental[str]:
-    """A value begins: the closer if it is a bracket, "" if it was a whole string or word. `around`: what will close around it."""
+def _read_value_start(
+    source: TextSource, spelling: Notation, sink: Sink, *, enclosing: tuple[str, ...], bare_is_string: bool
+) -> Incremental[str]:
+    """Read a string or bare word and return "", or open a bracket and return its closer. `enclosing`: the open closers."""
     char = yield from source.peek()
     if char == "{" or char == "[" or (char == "(" and spelling.python):
         source.pos += 1
         if char == "{" and spelling.python:
-            return BRACES
+            return DICT_OR_SET
         sink.push("{" if char == "{" else "[")
         return BRACKETS[char]
-    quote = yield from _quote(source, spelling, sink)
+    quote = yield from _read_quote(source, spelling, sink)
     if quote:
-        yield from read_string(source, quote, spelling, sink, around)
+        yield from read_string(source, quote, spelling, sink, enclosing)
         return ""
     word: list[str] = []
     if (yield from source.read_until(BARE_END if spelling.bare_keys else WORD_END, word.append)) is None:
@@ -123,20 +127,20 @@ def _open(source: TextSource, spelling: Notation, sink: Sink, *, around: tuple[s
         raise Mismatch("a value is missing")
     if spelling == JSON and not (text in ("true", "false", "null") or text[0] in "-0123456789"):
         sink.repair("python-literals")
-    sink.push(json_string(text) if words else bare_word_json(text))
+    sink.push(json_string(text) if bare_is_string else bare_word_json(text))
     return ""
 
 
-def _first_of_braces(source: TextSource, spelling: Notation, sink: Sink) -> Incremental[str]:
-    """The first thing between Python's braces, and which they are: those of a dict, its key and colon read, or of a set."""
-    held: list[str] = []
-    quote = yield from _quote(source, spelling, sink)
+def _read_dict_or_set_start(source: TextSource, spelling: Notation, sink: Sink) -> Incremental[str]:
+    """Read the first key and colon of a Python dict, or the first item of a set; returns the closer of the one it is."""
+    buffered: list[str] = []
+    quote = yield from _read_quote(source, spelling, sink)
     if quote:
-        yield from read_string(source, quote, spelling, Sink(held.append, sink.repair), (BRACE,))
+        yield from read_string(source, quote, spelling, Sink(buffered.append, sink.repair), (BRACE,))
         yield from source.peek()
-    elif (yield from source.read_until(KEY_END, held.append)) is None:
+    elif (yield from source.read_until(KEY_END, buffered.append)) is None:
         raise Truncated("the text ended in a value")
-    text = "".join(held).strip()
+    text = "".join(buffered).strip()
     if not (yield from source.at((":",))):
         sink.push("[" + (text if quote else bare_word_json(text)))
         return SET
@@ -147,7 +151,7 @@ def _first_of_braces(source: TextSource, spelling: Notation, sink: Sink) -> Incr
     return BRACKETS["{"]
 
 
-def _quote(source: TextSource, spelling: Notation, sink: Sink) -> Incremental[str | None]:
+def _read_quote(source: TextSource, spelling: Notation, sink: Sink) -> Incremental[str | None]:
     quote = yield from source.at(spelling.quotes if "'" in spelling.quotes else (*spelling.quotes, "'", '"'))
     if quote:
         source.pos += len(quote)
@@ -156,11 +160,11 @@ def _quote(source: TextSource, spelling: Notation, sink: Sink) -> Incremental[st
     return quote
 
 
-def _key(source: TextSource, spelling: Notation, sink: Sink) -> Incremental[str]:
-    """A key and its colon; the key, if it is a bare word."""
+def _read_key(source: TextSource, spelling: Notation, sink: Sink) -> Incremental[str]:
+    """Read a key and its colon; returns the key if it is a bare word, else ""."""
     yield from source.peek()
     key = ""
-    quote = yield from _quote(source, spelling, sink)
+    quote = yield from _read_quote(source, spelling, sink)
     if quote:
         yield from read_string(source, quote, spelling, sink)
     else:
@@ -182,15 +186,15 @@ def _key(source: TextSource, spelling: Notation, sink: Sink) -> Incremental[str]
 
 
 def read_string(
-    source: TextSource, quote: str, spelling: Notation, sink: Sink, around: tuple[str, ...] = ()
+    source: TextSource, quote: str, spelling: Notation, sink: Sink, enclosing: tuple[str, ...] = ()
 ) -> Incremental[None]:
-    """The rest of a string whose opening quote was read, as a JSON string. `around`: what will close around it."""
+    """Read the rest of a string whose opening quote was read, as a JSON string. `enclosing`: the closers of open brackets."""
     push = sink.push
     escapes = quote[0] in "'\"" and (spelling.escapes or quote not in spelling.quotes)
     wanted = stops((quote, "\\") if escapes else (quote,))
 
     def emit(text: str) -> None:
-        # Between double quotes JSON text is its own escape, but for control characters that a model wrote plainly.
+        # Text between double quotes is JSON already, but for control characters that a model did not escape.
         push(text if escapes and quote == '"' and text.isprintable() else json_string(text)[1:-1])
 
     push('"')
@@ -199,7 +203,7 @@ def read_string(
         if stop is None:
             raise Truncated("the text ended in a string")
         if stop == quote:
-            if around and escapes and not (yield from _ends_string(source, len(quote), around)):
+            if enclosing and escapes and not (yield from _ends_string(source, len(quote), enclosing)):
                 sink.repair("unescaped-quotes")
                 source.pos += len(quote)
                 emit("\\" * (quote == '"') + quote)
@@ -207,23 +211,23 @@ def read_string(
             source.pos += len(quote)
             push('"')
             return
-        push((yield from _escape(source, python=spelling.python)))
+        push((yield from _read_escape(source, python=spelling.python)))
 
 
-def _ends_string(source: TextSource, offset: int, around: tuple[str, ...]) -> Incremental[bool]:
-    """Whether a quote ends its string: behind it stands what may follow there, and is not just more of an unescaped text."""
-    depth = len(around)
+def _ends_string(source: TextSource, offset: int, enclosing: tuple[str, ...]) -> Incremental[bool]:
+    """Whether a quote ends its string: what follows it may follow a string, and is not more of a text with unescaped quotes."""
+    depth = len(enclosing)
     while True:
         char, offset = yield from source.peek_after(offset)
         if not char or char in "<[":
             return True
         if char not in AFTER_STRING or offset > MAX_WORD:
             return char in AFTER_STRING
-        if around[depth - 1] == BRACE:
+        if enclosing[depth - 1] == BRACE:
             return True
         if char == ",":
-            return (yield from _item_follows(source, offset + 1, around[:depth]))
-        if char != around[depth - 1]:
+            return (yield from _item_follows(source, offset + 1, enclosing[:depth]))
+        if char != enclosing[depth - 1]:
             return False
         offset += 1
         depth -= 1
@@ -232,17 +236,17 @@ def _ends_string(source: TextSource, offset: int, around: tuple[str, ...]) -> In
             return not following or following not in ")'\""
 
 
-def _item_follows(source: TextSource, offset: int, around: tuple[str, ...]) -> Incremental[bool]:
-    """Whether behind a comma comes another item: in an object a key, in a call a name; in a list it may be anything."""
-    call = around == (CALL_END,)
+def _item_follows(source: TextSource, offset: int, enclosing: tuple[str, ...]) -> Incremental[bool]:
+    """Whether another item follows a comma: in an object a key, in a call a name; in a list it may be anything."""
+    call = enclosing == (CALL_END,)
     char, offset = yield from source.peek_after(offset)
-    if not char or char in ("<", around[-1]) or not (call or around[-1] == "}") or (not call and char in "\"'"):
+    if not char or char in ("<", enclosing[-1]) or not (call or enclosing[-1] == "}") or (not call and char in "\"'"):
         return True
     _, following = yield from source.peek_word(offset)
     return following in ("", "=" if call else ":")
 
 
-def _escape(source: TextSource, *, python: bool) -> Incremental[str]:
+def _read_escape(source: TextSource, *, python: bool) -> Incremental[str]:
     kind = (yield from source.peek_chars(2))[1]
     length = ESCAPES[kind] if kind == "u" or (python and kind in ESCAPES) else 2
     text = yield from source.peek_chars(length)
@@ -260,18 +264,18 @@ def _escape(source: TextSource, *, python: bool) -> Incremental[str]:
             return json_string(chr(int(text[2:], 16)))[1:-1]
         except (ValueError, OverflowError):
             pass
-    return json_string(text)[1:-1]  # no escape at all: the backslash was meant
+    return json_string(text)[1:-1]  # not an escape: a literal backslash
 
 
 class ValueSchema(NamedTuple):
-    """What is known of a raw value before its first character: the whole schema, its own, and its flag if it carries one."""
+    """What is known of a value before it is read: the whole schema, its own schema, and its type flag if it has one."""
 
     root: Schema
     schema: Schema
     flag: str | None = None
 
     def types(self, spelling: Raw) -> frozenset[str]:
-        """The types it may have. A flag narrows them, but a string the schema forbids is still converted."""
+        """The types the value may have: those of the schema, narrowed by the flag as far as the schema allows."""
         types = types_of(self.root, self.schema)
         meant = dict(spelling.flags).get(self.flag or "")
         if meant is None:
@@ -281,103 +285,103 @@ class ValueSchema(NamedTuple):
         return types & {meant} or types
 
 
-def read_raw(source: TextSource, spelling: Raw, closers: tuple[str, ...], typing: ValueSchema, push: Emit) -> Incremental[None]:
-    """A value as plain text up to one of the closers, which is left unread."""
-    types = typing.types(spelling)
+def read_raw(source: TextSource, spelling: Raw, closers: tuple[str, ...], schema: ValueSchema, push: Emit) -> Incremental[None]:
+    """Read a value as plain text up to one of the closers, which is left unread."""
+    types = schema.types(spelling)
     wanted = stops(tuple(f"\n{closer}" for closer in closers) + closers) if spelling.trim else stops(closers)
     if spelling.trim and (yield from source.at(("\n",))) and not (yield from source.at(wanted.texts)):
         source.pos += 1
     if spelling.cdata and (yield from source.at((CDATA,))):
         source.pos += len(CDATA)
-        end = yield from _leaf(source, CDATA_END, types, push)
+        end = yield from _read_leaf(source, CDATA_END, types, push)
         source.pos += len(end)
         yield from source.skip_space()
         return
-    stop = yield from _leaf(source, wanted, types, push)
+    stop = yield from _read_leaf(source, wanted, types, push)
     if stop not in closers:
         source.pos += 1
 
 
-def _leaf(source: TextSource, wanted: Stops, types: frozenset[str], push: Emit) -> Incremental[str]:
-    """Text up to a stop: a sure string streams, all else is typed when it is whole."""
+def _read_leaf(source: TextSource, wanted: Stops, types: frozenset[str], push: Emit) -> Incremental[str]:
+    """Read text up to a stop. A value that can only be a string streams, any other is converted when it is complete."""
     if types == STRING:
         push('"')
         stop = yield from source.read_until(wanted, lambda text: push(json_string(text)[1:-1]))
         push('"')
     else:
-        held: list[str] = []
-        stop = yield from _buffer_until(source, wanted, held, quotes="string" not in types)
+        buffered: list[str] = []
+        stop = yield from _buffer_until(source, wanted, buffered, skip_quoted="string" not in types)
         if stop is not None:
-            push(typed_json("".join(held), types))
+            push(typed_json("".join(buffered), types))
     if stop is None:
         raise Truncated("the text ended in a value")
     return stop
 
 
-def _buffer_until(source: TextSource, wanted: Stops, held: list[str], *, quotes: bool) -> Incremental[str | None]:
-    """Text up to a stop. In a value that is JSON and no string, a stop between quotes is not one."""
-    structure = quotes and (yield from source.skip_space()) and source.text[source.pos] in "[{"
-    if not structure:
-        return (yield from source.read_until(wanted, held.append))
+def _buffer_until(source: TextSource, wanted: Stops, buffered: list[str], *, skip_quoted: bool) -> Incremental[str | None]:
+    """Buffer the text up to a stop. In a JSON array or object, stops between quotes are skipped."""
+    is_structure = skip_quoted and (yield from source.skip_space()) and source.text[source.pos] in "[{"
+    if not is_structure:
+        return (yield from source.read_until(wanted, buffered.append))
     outside = stops((*wanted.texts, '"'))
-    while (stop := (yield from source.read_until(outside, held.append))) == '"':
-        if held and held[-1].endswith("\\"):
-            return (yield from source.read_until(wanted, held.append))  # escaped once too often: nothing is between quotes
+    while (stop := (yield from source.read_until(outside, buffered.append))) == '"':
+        if buffered and buffered[-1].endswith("\\"):
+            return (yield from source.read_until(wanted, buffered.append))  # escaped twice: the quotes quote nothing
         source.pos += 1
-        held.append('"')
-        while (stop := (yield from source.read_until(STRING_END, held.append))) == "\\":
-            held.append((yield from source.peek_chars(2)))
+        buffered.append('"')
+        while (stop := (yield from source.read_until(STRING_END, buffered.append))) == "\\":
+            buffered.append((yield from source.peek_chars(2)))
             source.pos += 2
         if stop is None:
             return None
         source.pos += 1
-        held.append('"')
+        buffered.append('"')
     return stop
 
 
-def read_nested(source: TextSource, spelling: Nested, typing: ValueSchema, push: Emit, depth: int = 0) -> Incremental[None]:
-    """A value of nested elements, up to the closing tag around it, which is left unread."""
+def read_nested(source: TextSource, spelling: Nested, schema: ValueSchema, push: Emit, depth: int = 0) -> Incremental[None]:
+    """Read a value of nested elements, up to the closing tag around it, which is left unread."""
     if depth > MAX_DEPTH:
         raise Mismatch("nested too deep")
-    root, schema = typing.root, typing.schema
-    types = types_of(root, schema)
+    root, own = schema.root, schema.schema
+    types = types_of(root, own)
     tag, end = f"{spelling.prefix}<", f"{spelling.prefix}</"
     if types == STRING:
-        yield from _leaf(source, stops((end,)), types, push)
+        yield from _read_leaf(source, stops((end,)), types, push)
         return
-    held: list[str] = []
-    if (yield from source.read_until(stops((tag,)), held.append)) is None:
+    buffered: list[str] = []
+    if (yield from source.read_until(stops((tag,)), buffered.append)) is None:
         raise Truncated("the text ended in a value")
-    listed: bool | None = None
+    is_list: bool | None = None
     while (yield from source.at((tag, end))) != end:
         if (yield from source.at((tag,))) is None:
             raise Mismatch("an element is missing")
         source.pos += len(tag)
-        key = yield from element_name(source)
-        if listed is None:
-            listed = "array" in types if len(types & {"array", "object"}) == 1 else key == spelling.item
-            push("[" if listed else "{")
+        key = yield from read_tag_name(source)
+        if is_list is None:
+            is_list = "array" in types if len(types & {"array", "object"}) == 1 else key == spelling.item
+            push("[" if is_list else "{")
         else:
             push(", ")
-        if not listed:
+        if not is_list:
             push(f"{json_string(key)}: ")
-        inner = items_of(root, schema) if listed else property_of(root, schema, key)
+        inner = items_of(root, own) if is_list else property_of(root, own, key)
         yield from read_nested(source, spelling, ValueSchema(root, inner), push, depth + 1)
         source.pos += len(end)
-        if (yield from element_name(source)) != key:
+        if (yield from read_tag_name(source)) != key:
             raise Mismatch(f"element {key!r} is not closed")
         yield from source.skip_space()
-    text = "".join(held)
-    if listed is not None:
-        push("]" if listed else "}")
+    text = "".join(buffered)
+    if is_list is not None:
+        push("]" if is_list else "}")
     elif not text.strip() and types & {"array", "object"} and "string" not in types:
         push("[]" if "array" in types else "{}")
     else:
         push(typed_json(text, types))
 
 
-def element_name(source: TextSource) -> Incremental[str]:
-    """The rest of a tag whose beginning was read."""
+def read_tag_name(source: TextSource) -> Incremental[str]:
+    """Read the name and the end of a tag whose start was read."""
     word = yield from source.read_word(TAG_END, TAG_NAME)
     source.pos += 1
     return word
