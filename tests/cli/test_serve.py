@@ -13,6 +13,7 @@ from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from importlib.util import find_spec
+from textwrap import dedent
 from typing import Any, get_args
 
 import httpx2
@@ -76,6 +77,30 @@ def test_tools_given_to_the_command_are_run_by_the_server(serving, tmp_path):
     answer = httpx2.post(f"{url}/v1/chat/completions", json=ASK).json()
     assert answer["choices"][0]["message"]["content"] == "Done."
     assert answer["choices"][0]["finish_reason"] == "stop"
+
+
+def test_a_toolset_in_a_module_of_the_users_is_served(serving, tmp_path, monkeypatch):
+    source = """
+        from callsmith.core.values import Result, Tool
+
+        class Greeter:
+            async def tools(self):
+                return [Tool("greet", "Greet.", side_effects=False)]
+
+            async def call(self, call, context):
+                print(call.name, file=open("called", "w"))
+                yield Result(call.id, call.name, "Hello!")
+
+        toolset = Greeter()
+    """
+    (tmp_path / "greeter.py").write_text(dedent(source), "utf-8")
+    call = "<tool_call>\n<name>greet</name>\n<arguments>{}</arguments>\n</tool_call>"
+    (tmp_path / "replies.jsonl").write_text(json.dumps(call) + "\n" + json.dumps("Done."), "utf-8")
+    monkeypatch.chdir(tmp_path)
+    _, url = serving("--model", "scripted:replies.jsonl", "--tools", "greeter:toolset")
+    answer = httpx2.post(f"{url}/v1/chat/completions", json=ASK).json()
+    assert answer["choices"][0]["message"]["content"] == "Done."
+    assert (tmp_path / "called").read_text("utf-8") == "greet\n"
 
 
 def test_a_port_in_use_is_told_before_anything_slow_is_done(callsmith):
