@@ -47,9 +47,9 @@ from callsmith.core.values import Call, Json, Result, Usage
 from callsmith.wire.anthropic.common import read_usage, write_usage
 from callsmith.wire.anthropic.mcp import write_result, write_use
 from callsmith.wire.anthropic.messages import SIGNATURE
+from callsmith.wire.calls import CallAssembler, CallWriter, read_arguments
 from callsmith.wire.extensions import Beside, ToolEvent
 from callsmith.wire.fields import Fields
-from callsmith.wire.openai.chat import read_arguments
 from callsmith.wire.report import read_report, write_report
 
 _REASONS: dict[StopReason, str] = {"length": "max_tokens", "calls": "tool_use"}
@@ -75,27 +75,18 @@ class Heading:
     shown: Mapping[str, tuple[str, str]] = field(default_factory=dict[str, tuple[str, str]])
 
 
-@dataclass(slots=True)
-class _Sent:
-    """A call on its way out: the block it has on the wire, once it has one, and how much of its arguments has gone."""
-
-    name: str
-    id: str
-    block: int | None = None
-    length: int = 0
-    ended: bool = False
-
-
-class EventWriter:
+class EventWriter(CallWriter):
     """Events to those of the stream. `close` after the last one ends an answer that was cut off."""
 
     def __init__(self, heading: Heading) -> None:
+        super().__init__()
         self._heading = heading
         self._begun = False
         self._ended = False
         self._blocks = 0
         self._speaking = ""  # the kind of the text block that is open, always the latest of the blocks
-        self._calls: dict[int, _Sent] = {}  # by the model's number
+        self._named: dict[int, tuple[str, str]] = {}  # names and ids of calls that have no block yet, by index
+        self._call_blocks: dict[int, int] = {}  # the blocks of calls that have not ended, by index
         self._ran_ids: set[str] = set()  # on the wire
         self._running: dict[str, str] = {}  # the ids on the wire of what runs here, by its own
         self._behind = False  # what comes next stands right behind a result
@@ -110,18 +101,8 @@ class EventWriter:
                 return opening + self._speak("text", text)
             case Thought(text):
                 return opening + (self._speak("thinking", text) if self._heading.thoughts else [])
-            case CallStarted(index, name, call_id):
-                self._calls.setdefault(index, _Sent(name, call_id))
-                return opening
-            case CallArguments(index, text):
-                return opening + self._arguments(index, text)
-            case CallReady(index, call):
-                # A model that gives calls whole sends only this event: whatever has not gone yet goes now.
-                sent = self._calls.setdefault(index, _Sent(call.name, call.id))
-                return opening + self._arguments(index, call.text[sent.length :]) + self._end(sent)
-            case Unreadable(text, _, index):
-                sent = None if index is None else self._calls.pop(index, None)
-                return opening + (self._end(sent) if sent and sent.block is not None else self._speak("text", text))
+            case CallArguments() | CallStarted() | CallReady() | Unreadable():
+                return opening + self.write_call(event)
             case Stopped():
                 return opening + self._finish(event)
             case ToolStarted(call):
@@ -177,17 +158,27 @@ class EventWriter:
         self._blocks += 1
         return {"type": "content_block_start", "index": self._blocks - 1, "content_block": block}
 
-    def _arguments(self, index: int, text: str) -> list[dict[str, Json]]:
-        sent = self._calls.get(index)
-        if sent is None or sent.ended or not text:
-            return []
-        events: list[dict[str, Json]] = []
-        if sent.block is None:
-            identity = self._fresh(sent.id, f"toolu_{self._heading.id}_{index}")
-            events = [*self._hush(), self._start({"type": "tool_use", "id": identity, "name": sent.name, "input": {}})]
-            sent.block = self._blocks - 1
-        sent.length += len(text)
-        return [*events, _delta(sent.block, "input_json_delta", "partial_json", text)]
+    def _write_text(self, text: str) -> list[dict[str, Json]]:
+        return self._speak("text", text)
+
+    def _start_call(self, index: int, name: str, id: str) -> list[dict[str, Json]]:
+        self._named[index] = name, id
+        return []
+
+    def _write_arguments(self, index: int, text: str) -> list[dict[str, Json]]:
+        started = [] if index in self._call_blocks else self._start_block(index)
+        return [*started, _delta(self._call_blocks[index], "input_json_delta", "partial_json", text)]
+
+    def _start_block(self, index: int) -> list[dict[str, Json]]:
+        name, id = self._named.pop(index)
+        id = self._fresh(id, f"toolu_{self._heading.id}_{index}")
+        events = [*self._hush(), self._start({"type": "tool_use", "id": id, "name": name, "input": {}})]
+        self._call_blocks[index] = self._blocks - 1
+        return events
+
+    def _end_call(self, index: int, unreadable: str | None) -> list[dict[str, Json]]:
+        block = self._call_blocks.pop(index, None)
+        return [_stop(block)] if block is not None else self._write_text(unreadable or "")
 
     def _run(self, call: Call) -> list[dict[str, Json]]:
         """A call that begins to run here. Its arguments are there already."""
@@ -209,12 +200,6 @@ class EventWriter:
         """An id no call that ran here has: a run may give one twice, in different rounds."""
         return otherwise if not id or id in self._ran_ids else id
 
-    def _end(self, sent: _Sent) -> list[dict[str, Json]]:
-        if sent.ended or sent.block is None:
-            return []
-        sent.ended = True
-        return [_stop(sent.block)]
-
     def _finish(self, event: Stopped) -> list[dict[str, Json]]:
         if self._ended:
             return []
@@ -223,7 +208,7 @@ class EventWriter:
         reason = "stop_sequence" if matched else _REASONS.get(event.reason, "end_turn")
         return [
             *self._hush(),
-            *(stop for sent in self._calls.values() for stop in self._end(sent)),
+            *(_stop(block) for _, block in sorted(self._call_blocks.items())),
             self._beside.end(
                 {
                     "type": "message_delta",
@@ -278,22 +263,11 @@ def _whole(block: dict[str, Json], text: str) -> dict[str, Json]:
     return {"type": "text", "text": text} if arguments is None else {**block, "input": arguments}
 
 
-@dataclass(slots=True)
-class _Arriving:
-    """A call on its way in."""
-
-    index: int
-    name: str
-    id: str
-    pieces: list[str] = field(default_factory=list[str])
-
-
 class EventReader:
     """A stream's events to ours. `close` gives what only the end can tell: why and at what cost it stopped."""
 
     def __init__(self) -> None:
-        self._open: dict[int, _Arriving] = {}  # by the sender's number of the block
-        self._started = 0
+        self._calls = CallAssembler()  # by the sender's numbers of their blocks
         self._usage: dict[str, Json] = {}
         self._stopped = Stopped("stop")
 
@@ -309,7 +283,7 @@ class EventReader:
             case "content_block_delta":
                 return self._read_delta(fields.integer("index") or 0, fields.needed_object("delta"))
             case "content_block_stop":
-                return self._settle(fields.integer("index") or 0)
+                return self._calls.end(fields.integer("index") or 0)
             case "message_delta":
                 self._count(fields.object("usage"))
                 self._end(fields.object("delta"), read_report(fields))
@@ -322,42 +296,22 @@ class EventReader:
         return []
 
     def close(self) -> list[ModelEvent]:
-        cut = [Unreadable("".join(call.pieces), "the answer ended within the call", call.index) for call in self._open.values()]
         stopped = self._stopped
-        return [*cut, Stopped(stopped.reason, read_usage(Fields(self._usage, "usage")), stopped.report, stopped.matched)]
+        return [
+            *self._calls.cut_off(),
+            Stopped(stopped.reason, read_usage(Fields(self._usage, "usage")), stopped.report, stopped.matched),
+        ]
 
     def _start(self, number: int, block: Fields) -> list[ModelEvent]:
         if block.text("type") != "tool_use":
             return _said(block.text("text"), block.text("thinking"))
-        call = _Arriving(self._started, block.needed_text("name"), block.text("id") or "")
-        self._open[number] = call
-        self._started += 1
-        started: list[ModelEvent] = [CallStarted(call.index, call.name, call.id)]
+        started = self._calls.start(number, block.needed_text("name"), block.text("id") or "")
         whole = block.get("input")  # empty, as a rule; some send all of it here
-        return [*started, *self._add(number, json.dumps(whole, ensure_ascii=False))] if whole else started
+        return [*started, *self._calls.add(number, json.dumps(whole, ensure_ascii=False))] if whole else started
 
     def _read_delta(self, number: int, delta: Fields) -> list[ModelEvent]:
-        events = self._add(number, delta.text("partial_json") or "")
+        events = self._calls.add(number, delta.text("partial_json") or "")
         return [*events, *_said(delta.text("text"), delta.text("thinking"))]
-
-    def _add(self, number: int, text: str) -> list[ModelEvent]:
-        call = self._open.get(number)
-        if call is None or not text:
-            return []
-        call.pieces.append(text)
-        return [CallArguments(call.index, text)]
-
-    def _settle(self, number: int) -> list[ModelEvent]:
-        call = self._open.get(number)
-        if call is None:
-            return []
-        bare = [] if call.pieces else self._add(number, "{}")  # a call without arguments may come without any piece of them
-        del self._open[number]
-        text = "".join(call.pieces)
-        arguments = read_arguments(text)
-        if arguments is None:
-            return [Unreadable(text, "the arguments are no JSON object", call.index)]
-        return [*bare, CallReady(call.index, Call(call.name, arguments, call.id, text))]
 
     def _count(self, usage: Fields | None) -> None:
         """Later counts take the place of earlier ones; those that are left out stay."""

@@ -15,10 +15,10 @@ from typing import cast
 
 from callsmith.core.schema import check_schema
 from callsmith.core.values import Call, Json, Message, Output, Request, Role, Sampling
+from callsmith.wire.calls import read_arguments
 from callsmith.wire.fields import Fields
 from callsmith.wire.openai import common as openai
 from callsmith.wire.openai.chat import (
-    read_arguments,
     read_choice,
     read_functions,
     read_policy,

@@ -26,6 +26,7 @@ from callsmith.core.values import (
     Sampling,
     Tool,
 )
+from callsmith.wire.calls import read_arguments
 from callsmith.wire.fields import Fields, kind
 from callsmith.wire.openai.output import read_output, write_output
 from callsmith.wire.tools import read_tools, write_tool
@@ -231,16 +232,6 @@ def _read_call(fields: Fields, call_id: str) -> Call:
         return Call(name, cast(dict[str, Json], value), call_id)
     text = inner.text("arguments") or ""
     return Call(name, read_arguments(text) or {}, call_id, text)
-
-
-def read_arguments(text: str) -> dict[str, Json] | None:
-    """The object in this JSON text, or None if there is none. What a model once wrote wrongly must not stop a conversation."""
-    try:
-        value = json.loads(text)
-        json.dumps(value, ensure_ascii=False).encode()  # half a surrogate pair is valid JSON, but no text any engine takes
-    except (ValueError, RecursionError):
-        return None
-    return cast(dict[str, Json], value) if isinstance(value, dict) else None
 
 
 def read_sampling(fields: Fields, limit: str) -> Sampling:

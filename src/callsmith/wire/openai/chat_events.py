@@ -27,9 +27,9 @@ from callsmith.core.events import (
     Thought,
     Unreadable,
 )
-from callsmith.core.values import Call, Json, Usage
+from callsmith.core.values import Json, Usage
+from callsmith.wire.calls import CallAssembler, CallWriter
 from callsmith.wire.fields import Fields
-from callsmith.wire.openai.chat import read_arguments
 from callsmith.wire.openai.common import read_usage, write_usage
 from callsmith.wire.report import read_report, write_report
 
@@ -53,42 +53,27 @@ class Heading:
         return {"id": self.id, "object": object, "created": self.created, "model": self.model, "choices": choices}
 
 
-@dataclass(slots=True)
-class _Sent:
-    """A call on its way out: its number on the wire, and how much of its arguments has gone."""
-
-    index: int
-    length: int = 0
-
-
-class ChunkWriter:
+class ChunkWriter(CallWriter):
     """Events to chunks. `close` after the last event ends an answer that was cut off. `choice` is its number among several."""
 
     def __init__(self, heading: Heading, choice: int = 0) -> None:
+        super().__init__()
         self._heading = heading
         self._choice = choice
         self._begun = False
         self._ended = False
-        self._calls: dict[int, _Sent] = {}  # by the model's number: unreadable calls may leave gaps there
+        self._numbers: dict[int, int] = {}  # on the wire, by the model's: calls that never started leave gaps there
 
     def write(self, event: ModelEvent) -> list[dict[str, Json]]:
         """The chunks this event makes, the first of them opened by one that names the role."""
         opening = self._opening()
         match event:
             case Text(text):
-                return opening + self._deltas({"content": text} if text else {})
+                return opening + self._write_text(text)
             case Thought(text):
-                return opening + self._deltas({"reasoning_content": text} if text else {})
-            case CallStarted(index, name, call_id):
-                return opening + self._deltas(self._start(index, name, call_id))
-            case CallArguments(index, text):
-                return opening + self._deltas(self._arguments(index, text))
-            case CallReady(index, call):
-                # A model that gives calls whole sends only this event: whatever has not gone yet goes now.
-                started = self._start(index, call.name, call.id)
-                return opening + self._deltas(started, self._arguments(index, call.text[self._calls[index].length :]))
-            case Unreadable(text, _, index):
-                return opening + self._deltas({"content": text} if text and index not in self._calls else {})
+                return opening + ([self._chunk({"reasoning_content": text})] if text else [])
+            case CallArguments() | CallStarted() | CallReady() | Unreadable():
+                return opening + self.write_call(event)
             case Stopped():
                 return opening + self._finish(event)
             case _:
@@ -106,25 +91,24 @@ class ChunkWriter:
         begun, self._begun = self._begun, True
         return [] if begun else [self._chunk({"role": "assistant", "content": ""})]
 
-    def _start(self, index: int, name: str, call_id: str) -> dict[str, Json]:
-        if index in self._calls:
-            return {}
-        number = len(self._calls)
-        self._calls[index] = _Sent(number)
-        function = {"name": name, "arguments": ""}
-        if self._heading.legacy:
-            return {} if number else {"function_call": function}
-        identity = call_id or f"call_{self._heading.id}_{self._choice}_{number}"
-        return {"tool_calls": [{"index": number, "id": identity, "type": "function", "function": function}]}
+    def _start_call(self, index: int, name: str, id: str) -> list[dict[str, Json]]:
+        number = self._numbers[index] = len(self._numbers)
+        identity = {"id": id or f"call_{self._heading.id}_{self._choice}_{number}", "type": "function"}
+        return self._call_chunks({"index": number, **identity, "function": {"name": name, "arguments": ""}})
 
-    def _arguments(self, index: int, text: str) -> dict[str, Json]:
-        sent = self._calls.get(index)
-        if sent is None or not text:
-            return {}
-        sent.length += len(text)
-        if self._heading.legacy:
-            return {} if sent.index else {"function_call": {"arguments": text}}
-        return {"tool_calls": [{"index": sent.index, "function": {"arguments": text}}]}
+    def _write_arguments(self, index: int, text: str) -> list[dict[str, Json]]:
+        return self._call_chunks({"index": self._numbers[index], "function": {"arguments": text}})
+
+    def _end_call(self, index: int, unreadable: str | None) -> list[dict[str, Json]]:
+        return []
+
+    def _write_text(self, text: str) -> list[dict[str, Json]]:
+        return [self._chunk({"content": text})] if text else []
+
+    def _call_chunks(self, call: dict[str, Json]) -> list[dict[str, Json]]:
+        if not self._heading.legacy:
+            return [self._chunk({"tool_calls": [call]})]
+        return [] if call["index"] else [self._chunk({"function_call": call["function"]})]
 
     def _finish(self, event: Stopped) -> list[dict[str, Json]]:
         if self._ended:
@@ -135,9 +119,6 @@ class ChunkWriter:
         if self._heading.include_usage:
             chunks.append(_usage_chunk(self._heading, event.usage))
         return chunks
-
-    def _deltas(self, *deltas: dict[str, Json]) -> list[dict[str, Json]]:
-        return [self._chunk(delta) for delta in deltas if delta]
 
     def _chunk(self, delta: dict[str, Json], finish_reason: str | None = None) -> dict[str, Json]:
         choice = {"index": self._choice, "delta": delta, "logprobs": None, "finish_reason": finish_reason}
@@ -235,24 +216,12 @@ class _Merged:
         return message
 
 
-@dataclass(slots=True)
-class _Arriving:
-    """A call on its way in. `tried`: its arguments were looked at and are not complete."""
-
-    index: int
-    name: str
-    id: str
-    pieces: list[str] = field(default_factory=list[str])
-    tried: bool = False
-
-
 class EventReader:
     """Chunks to events. `close` gives what only the end can tell: the last calls, and why and at what cost it stopped."""
 
     def __init__(self) -> None:
-        self._open: dict[int, _Arriving] = {}
-        self._started = 0
-        self._numbers: dict[int, int] = {}  # the sender's index → ours
+        self._calls = CallAssembler()
+        self._numbers: dict[int, int] = {}  # the sender's index → our key
         self._reason: StopReason = "stop"
         self._usage = Usage()
         self._report = Report()
@@ -274,20 +243,20 @@ class EventReader:
             reason = choice.text("finish_reason")
             if reason is not None:
                 self._reason = _READ_REASONS.get(reason, "stop")
-                events += self._settle(final=True)
+                events += self._calls.end_all()
         return events
 
     def close(self) -> list[ModelEvent]:
-        return [*self._settle(final=True), Stopped(self._reason, self._usage, self._report)]
+        return [*self._calls.end_all(), Stopped(self._reason, self._usage, self._report)]
 
     def _read_delta(self, delta: Fields) -> list[ModelEvent]:
         events: list[ModelEvent] = []
         thought = delta.text("reasoning_content") or delta.text("reasoning")
         if thought:
-            events += [*self._settle(), Thought(thought)]
+            events += [*self._calls.end_complete(), Thought(thought)]
         text = delta.text("content")
         if text:
-            events += [*self._settle(), Text(text)]
+            events += [*self._calls.end_complete(), Text(text)]
         for call in delta.objects("tool_calls"):
             events += self._read_call(call.integer("index"), call.text("id") or "", call.object("function") or call)
         deprecated = delta.object("function_call")
@@ -298,39 +267,17 @@ class EventReader:
     def _read_call(self, sent: int | None, call_id: str, function: Fields) -> list[ModelEvent]:
         events: list[ModelEvent] = []
         name, text = function.text("name") or "", function.text("arguments") or ""
-        number = self._number(sent, name)
-        if number == self._started:
-            events += self._settle()
-            self._started += 1
-            self._open[number] = _Arriving(number, name, call_id)
-            events.append(CallStarted(number, name, call_id))
-        call = self._open.get(number)
-        if call is not None and text:
-            call.pieces.append(text)
-            call.tried = False
-            events.append(CallArguments(number, text))
-        return events
+        key = self._key(sent, name)
+        if key == self._calls.count:
+            events += [*self._calls.end_complete(), *self._calls.start(key, name, call_id)]
+        return [*events, *self._calls.add(key, text)]
 
-    def _number(self, sent: int | None, name: str) -> int:
+    def _key(self, sent: int | None, name: str) -> int:
         """Which of our calls a delta belongs to. Where a server sends no index, a name begins a new call."""
+        count = self._calls.count
         if sent is not None:
-            return self._numbers.setdefault(sent, self._started)
-        return self._started if name or not self._started else self._started - 1
-
-    def _settle(self, *, final: bool = False) -> list[ModelEvent]:
-        """The open calls that are complete, now that another thing has begun; at the end, all of them."""
-        events: list[ModelEvent] = []
-        for call in list(self._open.values()):
-            text = "".join(call.pieces) or ("{}" if final else "")
-            arguments = None if call.tried and not final else read_arguments(text)
-            call.tried = True
-            if arguments is not None:
-                events.append(CallReady(call.index, Call(call.name, arguments, call.id, text)))
-            elif final:
-                events.append(Unreadable(text, "the arguments are no JSON object", call.index))
-            if arguments is not None or final:
-                del self._open[call.index]
-        return events
+            return self._numbers.setdefault(sent, count)
+        return count if name or not count else count - 1
 
 
 def _message_of(fields: Fields) -> str:

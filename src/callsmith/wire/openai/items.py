@@ -13,8 +13,9 @@ from dataclasses import dataclass, field, replace
 from typing import Literal, cast
 
 from callsmith.core.values import Call, Json, Message, Role
+from callsmith.wire.calls import read_arguments
 from callsmith.wire.fields import Fields
-from callsmith.wire.openai.chat import read_arguments, read_content
+from callsmith.wire.openai.chat import read_content
 from callsmith.wire.openai.mcp import WITHOUT_STATUS, plain_items
 
 _ROLES: dict[str, Role] = {"system": "system", "developer": "system", "user": "user", "assistant": "assistant"}

@@ -12,10 +12,10 @@ from typing import TypeAlias
 
 from callsmith.core.events import ConfirmationNeeded, ModelEvent, ToolFinished, ToolStarted
 from callsmith.core.values import Call, Json, Result, Tool
+from callsmith.wire.calls import read_arguments
 from callsmith.wire.extensions import TOOL_EVENTS, ToolEvent
 from callsmith.wire.fields import Fields
 from callsmith.wire.mcp_names import mcp_name
-from callsmith.wire.openai.chat import read_arguments
 from callsmith.wire.openai.mcp import error_text, write_listed, write_mcp_call
 from callsmith.wire.openai.responses_events import EventReader, EventWriter, Heading, Sent, Status
 

@@ -29,9 +29,9 @@ from callsmith.core.events import (
     Thought,
     Unreadable,
 )
-from callsmith.core.values import Call, Json, Usage
+from callsmith.core.values import Json, Usage
+from callsmith.wire.calls import CallAssembler, CallWriter
 from callsmith.wire.fields import Fields
-from callsmith.wire.openai.chat import read_arguments
 from callsmith.wire.openai.common import Failure, read_usage
 from callsmith.wire.openai.items import SAID, SUMMARY, THOUGHT, Manner, flat_name, item_id, write_call_item
 from callsmith.wire.openai.responses import Spaces
@@ -75,26 +75,22 @@ class _Open:
     item: dict[str, Json]
     manner: Manner = SAID
     pieces: list[str] = field(default_factory=list[str])
-    length: int = 0
 
     @property
     def at(self) -> dict[str, Json]:
         return {"item_id": self.item["id"], "output_index": self.place}
 
-    def add(self, text: str) -> None:
-        self.pieces.append(text)
-        self.length += len(text)
 
-
-class EventWriter:
+class EventWriter(CallWriter):
     """Events to the stream's. `close` ends an answer that was cut off, `fail` and `cancel` end it in another way."""
 
     def __init__(self, heading: Heading) -> None:
+        super().__init__()
         self._heading = heading
         self._sent = 0
         self._output: list[dict[str, Json]] = []
         self._said: _Open | None = None  # the message or the reasoning being written
-        self._calls: dict[int, _Open] = {}
+        self._open_calls: dict[int, _Open] = {}
         self._call_ids: set[str] = set()
         self._status: Status = "in_progress"
         self._end: dict[str, Json] = {}
@@ -118,7 +114,7 @@ class EventWriter:
         this text, and nothing else differs. None if it is no such delta: then `write` it."""
         if not text or self._said is None or self._said.manner is not SAID:
             return None
-        self._said.add(text)
+        self._said.pieces.append(text)
         self._sent += 1
         return self._sent - 1
 
@@ -157,22 +153,11 @@ class EventWriter:
     def _write(self, event: ModelEvent) -> Iterable[Sent]:
         match event:
             case Text(text):
-                return self._say(SAID, text)
+                return self._write_text(text)
             case Thought(text):
                 return self._say(SUMMARY if self._heading.summary else THOUGHT, text)
-            case CallStarted(index, name, call_id):
-                return self._start(index, name, call_id)
-            case CallArguments(index, text):
-                return self._arguments(index, text)
-            case CallReady(index, call):
-                # A model that gives calls whole sends only this event: whatever has not gone yet goes now.
-                started = self._start(index, call.name, call.id)
-                rest = self._arguments(index, call.text[self._calls[index].length :])
-                return [*started, *rest, *self._end_call(self._calls[index], "completed")]
-            case Unreadable(_, _, int(index)) if index in self._calls:
-                return self._end_call(self._calls[index], "incomplete")
-            case Unreadable(text):
-                return self._say(SAID, text)
+            case CallArguments() | CallStarted() | CallReady() | Unreadable():
+                return self.write_call(event)
             case Stopped():
                 return self._stop(event)
             case _:
@@ -192,7 +177,7 @@ class EventWriter:
             self._said = self._add(manner.item, manner)
             sent.append(self._added(self._said))
             sent.append(self._event(f"{manner.parts}.added", **self._said.at, **manner.first, part=manner.part("")))
-        self._said.add(text)
+        self._said.pieces.append(text)
         sent.append(self._event(f"{manner.texts}.delta", **self._said.at, **manner.first, delta=text, **manner.also))
         return sent
 
@@ -208,25 +193,25 @@ class EventWriter:
             self._done(said, status, **{manner.place: [part]}),
         ]
 
-    def _start(self, index: int, name: str, call_id: str) -> list[Sent]:
-        if index in self._calls:
-            return []
+    def _write_text(self, text: str) -> list[Sent]:
+        return self._say(SAID, text)
+
+    def _start_call(self, index: int, name: str, id: str) -> list[Sent]:
         sent = self._end_said("completed")
         space, own = self._heading.spaces.get(name, ("", name))
-        item = write_call_item(own, self._fresh(call_id), "")
-        self._calls[index] = self._add({**item, "namespace": space} if space else item)
-        return [*sent, self._added(self._calls[index])]
+        item = write_call_item(own, self._fresh(id), "")
+        self._open_calls[index] = self._add({**item, "namespace": space} if space else item)
+        return [*sent, self._added(self._open_calls[index])]
 
-    def _arguments(self, index: int, text: str) -> list[Sent]:
-        call = self._calls.get(index)
-        if call is None or not text:
-            return []
-        call.add(text)
+    def _write_arguments(self, index: int, text: str) -> list[Sent]:
+        call = self._open_calls[index]
+        call.pieces.append(text)
         return [self._event("response.function_call_arguments.delta", **call.at, delta=text)]
 
-    def _end_call(self, call: _Open, status: Status) -> list[Sent]:
-        if call.item["status"] != "in_progress":
-            return []
+    def _end_call(self, index: int, unreadable: str | None) -> list[Sent]:
+        return self._call_done(self._open_calls.pop(index), "completed" if unreadable is None else "incomplete")
+
+    def _call_done(self, call: _Open, status: Status) -> list[Sent]:
         text, name = "".join(call.pieces), call.item["name"]
         done = self._event("response.function_call_arguments.done", **call.at, name=name, arguments=text)
         return [done, self._done(call, status, arguments=text)]
@@ -242,8 +227,8 @@ class EventWriter:
 
     def _finish(self, status: Status, said: Status) -> list[Sent]:
         sent = self._end_said(said)
-        for call in self._calls.values():
-            sent += self._end_call(call, "incomplete")
+        for call in self._open_calls.values():
+            sent += self._call_done(call, "incomplete")
         self._status = status
         return [*sent, self._event(_LAST.get(status, f"response.{status}"), response=self.response())]
 
@@ -292,23 +277,13 @@ def write_usage(usage: Usage) -> dict[str, Json]:
     }
 
 
-@dataclass(slots=True)
-class _Arriving:
-    """An item on its way in. `number` is a call's among the calls."""
-
-    number: int
-    name: str = ""
-    id: str = ""
-    pieces: list[str] = field(default_factory=list[str])
-    done: bool = False
-
-
 class EventReader:
     """The stream's events to ours. `close` gives what only the end can tell: calls left open, why and at what cost it stopped."""
 
     def __init__(self) -> None:
-        self._items: dict[int, _Arriving] = {}  # by their place
-        self._calls = 0
+        self._calls = CallAssembler()  # by the places of their items
+        self._added_items: set[int] = set()  # their places
+        self._spoken: set[int] = set()  # the places of those whose text has come in pieces
         self._reason: StopReason | None = None
         self._usage = Usage()
         self._report = Report()
@@ -325,7 +300,7 @@ class EventReader:
             case "response.reasoning_text.delta" | "response.reasoning_summary_text.delta":
                 return self._said(Thought, place, fields.text("delta") or "")
             case "response.function_call_arguments.delta":
-                return self._arguments(place, fields.text("delta") or "")
+                return self._calls.add(place, fields.text("delta") or "")
             case "response.output_item.done":
                 return self._done(place, fields.needed_object("item"))
             case "response.completed" | "response.incomplete":
@@ -340,49 +315,30 @@ class EventReader:
                 return []  # what the item's end says once more, and what other servers tell besides
 
     def close(self) -> list[ModelEvent]:
-        left = [self._settle(one) for one in self._items.values() if one.name and not one.done]
-        return [*left, Stopped(self._reason or ("calls" if self._calls else "stop"), self._usage, self._report)]
+        reason = self._reason or ("calls" if self._calls.count else "stop")
+        return [*self._calls.end_all(), Stopped(reason, self._usage, self._report)]
 
     def _added(self, place: int, item: Fields) -> list[ModelEvent]:
+        self._added_items.add(place)
         if item.text("type") != "function_call":
-            self._items[place] = _Arriving(-1)
             return []
         name, id = flat_name(item.text("namespace"), item.needed_text("name")), item.text("call_id") or ""
-        self._items[place] = _Arriving(self._calls, name, id)
-        self._calls += 1
-        return [CallStarted(self._calls - 1, name, id)]
+        return self._calls.start(place, name, id)
 
     def _said(self, made: type[Text] | type[Thought], place: int, text: str) -> list[ModelEvent]:
-        self._items.setdefault(place, _Arriving(-1)).pieces.append(text)
+        self._spoken.add(place)
         return [made(text)] if text else []
-
-    def _arguments(self, place: int, text: str) -> list[ModelEvent]:
-        call = self._items.get(place)
-        if call is None or not call.name or call.done or not text:
-            return []
-        call.pieces.append(text)
-        return [CallArguments(call.number, text)]
 
     def _done(self, place: int, item: Fields) -> list[ModelEvent]:
         """The end of an item; all of it, from servers that send no pieces."""
-        begun = [] if place in self._items else self._added(place, item)
-        one = self._items[place]
-        if one.name:
-            rest = (item.text("arguments") or "")[len("".join(one.pieces)) :]
-            return [*begun, *self._arguments(place, rest), self._settle(one)]
-        if one.pieces:
+        begun = [] if place in self._added_items else self._added(place, item)
+        kind = item.text("type")
+        if kind == "function_call":
+            return [*begun, *self._calls.end(place, item.text("arguments") or "")]
+        if place in self._spoken or kind not in ("message", "reasoning"):
             return []
-        made = Thought if item.text("type") == "reasoning" else Text
-        said = "".join(part.text("text") or "" for part in item.objects("content" if item.get("content") else "summary"))
-        return self._said(made, place, said) if item.text("type") in ("message", "reasoning") else []
-
-    def _settle(self, call: _Arriving) -> ModelEvent:
-        call.done = True
-        text = "".join(call.pieces)
-        arguments = read_arguments(text or "{}")
-        if arguments is None:
-            return Unreadable(text, "the arguments are no JSON object", call.number)
-        return CallReady(call.number, Call(call.name, arguments, call.id, text or "{}"))
+        text = "".join(part.text("text") or "" for part in item.objects("content" if item.get("content") else "summary"))
+        return self._said(Thought if kind == "reasoning" else Text, place, text)
 
     def _finished(self, response: Fields) -> list[ModelEvent]:
         usage = response.object("usage")

@@ -1,0 +1,149 @@
+"""The tool calls of an answer, as every dialect writes and reads them.
+
+`CallWriter` is what the writers of answers have in common, `CallAssembler` puts calls together that are read in pieces.
+"""
+
+import json
+from abc import ABC, abstractmethod
+from dataclasses import dataclass, field
+from typing import TypeAlias, cast
+
+from callsmith.core.events import CallArguments, CallReady, CallStarted, ModelEvent, Unreadable
+from callsmith.core.values import Call, Json
+
+CallEvent: TypeAlias = CallStarted | CallArguments | CallReady | Unreadable
+
+
+def read_arguments(text: str) -> dict[str, Json] | None:
+    """The object in this JSON text, or None if there is none. What a model once wrote wrongly must not stop a conversation."""
+    try:
+        value = json.loads(text)
+        json.dumps(value, ensure_ascii=False).encode()  # half a surrogate pair is valid JSON, but no text any engine takes
+    except (ValueError, RecursionError):
+        return None
+    return cast(dict[str, Json], value) if isinstance(value, dict) else None
+
+
+class CallWriter(ABC):
+    """Writes the calls of one answer; how each step looks on the wire, a dialect says in the abstract methods.
+
+    Each call is started once, all of its arguments are sent, and it ends once, whatever a model leaves out of its events.
+    """
+
+    def __init__(self) -> None:
+        self._characters: dict[int, int] = {}  # calls that have not ended: how much of their arguments has been sent
+        self._ended_calls: set[int] = set()
+
+    def write_call(self, event: CallEvent) -> list[dict[str, Json]]:
+        """What is sent for this event."""
+        match event:
+            case CallArguments(index, text):
+                if not text or index not in self._characters:
+                    return []
+                self._characters[index] += len(text)
+                return self._write_arguments(index, text)
+            case CallStarted(index, name, id):
+                if index in self._characters or index in self._ended_calls:
+                    return []
+                self._characters[index] = 0
+                return self._start_call(index, name, id)
+            case CallReady(index, call):
+                # A model that gives calls whole sends only this event: whatever has not been sent is sent now.
+                started = self.write_call(CallStarted(index, call.name, call.id))
+                rest = self.write_call(CallArguments(index, call.text[self._characters.get(index, 0) :]))
+                return [*started, *rest, *self._close_call(index)]
+            case Unreadable(text, _, index):
+                if index in self._characters:
+                    return self._close_call(index, text)
+                return [] if index in self._ended_calls else self._write_text(text)
+
+    def _close_call(self, index: int, unreadable: str | None = None) -> list[dict[str, Json]]:
+        if index in self._ended_calls:
+            return []
+        del self._characters[index]
+        self._ended_calls.add(index)
+        return self._end_call(index, unreadable)
+
+    @abstractmethod
+    def _start_call(self, index: int, name: str, id: str) -> list[dict[str, Json]]:
+        """The beginning of a call; `index` is the model's number of it, and there may be gaps between them."""
+
+    @abstractmethod
+    def _write_arguments(self, index: int, text: str) -> list[dict[str, Json]]:
+        """The next piece of a call's arguments."""
+
+    @abstractmethod
+    def _end_call(self, index: int, unreadable: str | None) -> list[dict[str, Json]]:
+        """The end of a call; of one that has turned out to be none, `unreadable` is all that the model wrote."""
+
+    @abstractmethod
+    def _write_text(self, text: str) -> list[dict[str, Json]]:
+        """A piece of the answer's text."""
+
+
+@dataclass(slots=True)
+class _Incoming:
+    """A call being read. `is_incomplete`: with the pieces so far its arguments are no JSON object."""
+
+    number: int
+    name: str
+    id: str
+    pieces: list[str] = field(default_factory=list[str])
+    is_incomplete: bool = False
+
+
+class CallAssembler:
+    """The calls of one answer being read, each under the key by which the sender tells it from the others."""
+
+    def __init__(self) -> None:
+        self._open: dict[int, _Incoming] = {}
+        self.count = 0  # calls started so far
+
+    def start(self, key: int, name: str, id: str) -> list[ModelEvent]:
+        """A call begins."""
+        call = self._open[key] = _Incoming(self.count, name, id)
+        self.count += 1
+        return [CallStarted(call.number, name, id)]
+
+    def add(self, key: int, text: str) -> list[ModelEvent]:
+        """A piece of its arguments has come."""
+        call = self._open.get(key)
+        if call is None or not text:
+            return []
+        call.pieces.append(text)
+        call.is_incomplete = False
+        return [CallArguments(call.number, text)]
+
+    def end(self, key: int, whole: str = "") -> list[ModelEvent]:
+        """The call has ended. `whole` is all of its arguments, where the sender repeats them or sends no pieces."""
+        call = self._open.get(key)
+        if call is None:
+            return []
+        text = "".join(call.pieces)
+        rest = whole[len(text) :] or ("" if text else "{}")  # a call without arguments may come without any piece of them
+        events = self.add(key, rest)
+        del self._open[key]
+        arguments = read_arguments(text + rest)
+        if arguments is None:
+            return [*events, Unreadable(text + rest, "the arguments are no JSON object", call.number)]
+        return [*events, CallReady(call.number, Call(call.name, arguments, call.id, text + rest))]
+
+    def end_complete(self) -> list[ModelEvent]:
+        """Something else begins: those calls end whose arguments are complete, the others may go on."""
+        events: list[ModelEvent] = []
+        for key, call in list(self._open.items()):
+            text = "" if call.is_incomplete else "".join(call.pieces)
+            arguments = read_arguments(text) if text else None
+            call.is_incomplete = arguments is None
+            if arguments is not None:
+                del self._open[key]
+                events.append(CallReady(call.number, Call(call.name, arguments, call.id, text)))
+        return events
+
+    def end_all(self) -> list[ModelEvent]:
+        """The answer has ended, and with it every call."""
+        return [event for key in list(self._open) for event in self.end(key)]
+
+    def cut_off(self) -> list[ModelEvent]:
+        """The calls that have not ended: the answer has, in the middle of them."""
+        return [Unreadable("".join(one.pieces), "the answer ended within the call", one.number) for one in self._open.values()]
