@@ -159,7 +159,7 @@ class Theirs:
     async def complete(self, request: Request) -> Told:
         """Our text of the same request, and our grammar where a call must come."""
         model = self._model
-        prompt = prompt_for(request, request.tools, model.template, model.format, Escaper(frozenset(model.engine.specials)))
+        prompt = prompt_for(request, request.tools, model.template, model.format, Escaper(frozenset(model.engine.info.specials)))
         body = {"prompt": prompt.text, "n_predict": request.sampling.max_tokens, "temperature": 0.0, "cache_prompt": True}
         reply = await self._asked(self._server.handle_completions, body | self._grammar(request, prompt))
         text = reply["content"] if "content" in reply else reply["choices"][0]["text"]
@@ -172,7 +172,7 @@ class Theirs:
             return {}
         grammar = grammar_for(self._model.format, request.tools, request.choice, parallel=False, opened=prompt.opened)
         assert grammar is not None
-        return dict(for_llama_server(grammar, self._model.engine.specials).body)
+        return dict(for_llama_server(grammar, self._model.engine.info.specials).body)
 
     async def _asked(self, handle: Callable[[Any], Any], body: Any) -> Any:
         reply = await asyncio.get_running_loop().run_in_executor(self._threads, handle, body)
@@ -283,7 +283,7 @@ async def compare(name: str, asked: list[Question], turns: int = TURNS) -> None:
         ],
     )
     after = {way: found for way, found in (await second_turns(ours, ways, turns)).items() if found.told}
-    ours.model.engine.close()
+    await ours.model.close()
     _show(
         f"{name}: the second turn, {PAUSE:g} s after the call; only of those who made one",
         [*after],

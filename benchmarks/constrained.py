@@ -12,11 +12,11 @@ from benchmarks.table import goal, show
 from callsmith.core.events import CallReady
 from callsmith.core.schema import validate
 from callsmith.core.values import Choice, Message, Request, Sampling, Tool
-from callsmith.engines import Piece
 from callsmith.engines.llama.engine import LlamaEngine
 from callsmith.engines.llama.gguf import Logits
 from callsmith.engines.llama.libllama import cores
 from callsmith.engines.llama.sequence import Sequence
+from callsmith.engines.port import Piece
 from callsmith.models import Options, open_model
 from callsmith.models.local import LocalModel
 from callsmith.models.weights.fetch import fetch
@@ -98,7 +98,7 @@ def main(model: str) -> None:
         with Choosing():
             answers = asyncio.run(_answers(local, engine, request))
         rows.append((name, sorted(answers, key=lambda answer: answer.seconds)[len(answers) // 2]))
-    engine.close()
+    asyncio.run(engine.close())
     show(
         f"{model}: one call, decoding only, median of {RUNS}",
         ("", "ms a call", "tokens", "decodes", "ms a token", "choosing %", "valid call"),

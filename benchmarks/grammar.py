@@ -15,11 +15,11 @@ from benchmarks.rivals import Rival, rivals
 from benchmarks.table import goal, show
 from callsmith.core.errors import UsageError
 from callsmith.core.values import Call, Choice, Message, Request, Sampling, Tool
-from callsmith.engines import settled
 from callsmith.engines.llama.compiler import Compiler, Held
 from callsmith.engines.llama.gguf import Vocabulary
 from callsmith.engines.llama.matcher import Constraint
 from callsmith.engines.llama.sequence import DEFAULTS, Sampler
+from callsmith.engines.port import with_defaults
 from callsmith.formats import format_named
 from callsmith.formats.write import write
 from callsmith.models.grammars import Grammars
@@ -72,7 +72,7 @@ class Ours:
         self.vocabulary, self.format = vocabulary, format_named(name)
         self.compiler = Compiler(vocabulary)
         self.compiler.compile('start: "a"')  # the tokenizer is made once for all grammars
-        self._noise, self._sampler = np.random.default_rng(1), Sampler(settled(Sampling(seed=1), DEFAULTS))
+        self._noise, self._sampler = np.random.default_rng(1), Sampler(with_defaults(Sampling(seed=1), DEFAULTS))
 
     def start(self, tools: Sequence[Tool], grammars: Grammars | None = None) -> Held:
         """From the tools to where a mask can be asked for."""

@@ -161,7 +161,7 @@ async def test_the_engine_makes_and_lets_wait_as_many_answers_as_the_settings_sa
 
     tasks = [asyncio.create_task(first()) for _ in range(6)]
     outcomes = await asyncio.gather(*tasks, return_exceptions=True)
-    model.engine.close()
+    await model.close()
     assert [isinstance(outcome, QueueFull) for outcome in outcomes] == [False] * 5 + [True]
 
 

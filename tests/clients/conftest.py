@@ -1,5 +1,6 @@
 """Servers for frameworks: one over a model that is told what to write, and two over real ones."""
 
+import asyncio
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -60,7 +61,7 @@ def _real(name: str, context: int) -> Iterator[str]:
     model = open_model(name, Options(context=context))
     with served_apart(create_app({"m": model})) as address:
         yield address + "/v1"
-    model.engine.close()
+    asyncio.run(model.close())
 
 
 @pytest.fixture(scope="module")

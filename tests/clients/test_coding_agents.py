@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from callsmith.core.values import Sampling
-from callsmith.engines import Finished, Piece
+from callsmith.engines.port import Finished, Piece
 from callsmith.engines.scripted import Scripted
 from callsmith.formats import format_named
 from callsmith.formats.prompt.prompt import Prompt

@@ -9,7 +9,7 @@ import pytest
 
 from callsmith.core.errors import UsageError
 from callsmith.core.values import Sampling
-from callsmith.engines import Engine, Finished, Piece
+from callsmith.engines.port import Engine, Finished, Piece
 from callsmith.formats.prompt.prompt import Prompt
 from callsmith.grammar.nodes import Grammar
 
@@ -99,13 +99,13 @@ class EngineContract:
         assert all(text for text, _ in answers)
 
     async def test_special_tokens_map_text_to_id(self, engine: Engine) -> None:
-        assert all(text and token >= 0 for text, token in engine.specials.items())
+        assert all(text and token >= 0 for text, token in engine.info.specials.items())
 
     async def test_generating_after_close_is_an_error(self, fresh: Engine, prompt: Prompt) -> None:
-        fresh.close()
+        await fresh.close()
         with pytest.raises(UsageError):
             await say(fresh, prompt)
 
     async def test_closing_twice_does_no_harm(self, fresh: Engine) -> None:
-        fresh.close()
-        fresh.close()
+        await fresh.close()
+        await fresh.close()

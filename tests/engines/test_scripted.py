@@ -7,7 +7,8 @@ import pytest
 
 from callsmith.core.errors import ModelError, Unavailable, UsageError
 from callsmith.core.values import Sampling
-from callsmith.engines import Engine, Piece, open_engine
+from callsmith.engines import open_engine
+from callsmith.engines.port import Engine, Piece
 from callsmith.engines.scripted import Scripted
 from callsmith.formats.prompt.prompt import Prompt
 from callsmith.grammar.nodes import Grammar, Lit

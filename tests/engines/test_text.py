@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from callsmith.engines import Piece
+from callsmith.engines.port import Piece
 from callsmith.engines.text import StopScanner, Writer
 
 

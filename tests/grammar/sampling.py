@@ -13,11 +13,11 @@ from functools import cache
 import llguidance
 import numpy as np
 
-from callsmith.engines import Piece
 from callsmith.engines.llama.compiler import Compiler, Held
 from callsmith.engines.llama.gguf import Vocabulary
 from callsmith.engines.llama.libllama import load
 from callsmith.engines.llama.relay import Relayed
+from callsmith.engines.port import Piece
 from callsmith.engines.text import Writer
 from callsmith.formats.algebra import Calls, Each, Format, Ident, Nested, Node, Notation, Opt, literals_of, nodes_of
 from callsmith.grammar.nodes import Grammar

@@ -19,9 +19,9 @@ from callsmith.core.errors import Unavailable, UnsupportedSchema, UsageError
 from callsmith.core.events import CallReady, ModelEvent, Text, Thought, Unreadable
 from callsmith.core.schema import validate
 from callsmith.core.values import Call, Choice, Tool
-from callsmith.engines import Piece
 from callsmith.engines.llama.compiler import Compiler
 from callsmith.engines.llama.gguf import Vocabulary
+from callsmith.engines.port import Piece
 from callsmith.formats import format_named, formats
 from callsmith.formats.algebra import Format
 from callsmith.formats.inference.laws import merge_deltas

@@ -1,5 +1,6 @@
 """The real model that journeys share."""
 
+import asyncio
 from collections.abc import Iterator
 
 import pytest
@@ -18,4 +19,4 @@ def small() -> Iterator[LocalModel]:
     fetch("smollm2-135m")
     model = open_model("smollm2-135m", Options(context=2048))
     yield model
-    model.engine.close()
+    asyncio.run(model.close())

@@ -135,7 +135,7 @@ async def test_the_model_is_offered_what_the_request_wants_of_a_server_and_it_is
             assert [name for name in names if f"\n- {name}:" in prompt] == offered
         request: Any = {**BOTH, **wanted}
         counted = await client.beta.messages.count_tokens(model="m", messages=HI, betas=BETAS, **request)
-        assert counted.input_tokens == engine.count(engine.asked[-1].prompt.text)
+        assert counted.input_tokens == await engine.count(engine.asked[-1].prompt.text)
 
 
 async def test_a_choice_names_a_tool_as_its_server_or_we_call_it() -> None:
@@ -217,7 +217,7 @@ async def test_tools_that_are_found_by_the_model_are_counted_as_it_is_shown_them
             assert shown(message) == [("files", "read", {"path": "a"}), (0, False, "Hello 東京 🐈"), "Done."]
         assert "\n- find_tools:" in engine.asked[0].prompt.text
         counted = await client.beta.messages.count_tokens(model="m", messages=HI, betas=BETAS, **BOTH)
-        assert counted.input_tokens == engine.count(engine.asked[0].prompt.text)
+        assert counted.input_tokens == await engine.count(engine.asked[0].prompt.text)
 
 
 @pytest.mark.parametrize(

@@ -253,7 +253,7 @@ async def test_a_request_without_tools_has_the_servers_own_run_for_it_and_counte
         assert message.stop_reason == "end_turn"
         assert "sun in Bonn" in engine.asked[-1].prompt.text
     counted = await client.messages.count_tokens(model="m", messages=HI)
-    assert counted.input_tokens == engine.count(engine.asked[0].prompt.text)
+    assert counted.input_tokens == await engine.count(engine.asked[0].prompt.text)
 
 
 async def test_our_own_codec_reads_from_our_own_server_what_the_model_said() -> None:

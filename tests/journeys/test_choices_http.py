@@ -152,7 +152,7 @@ def address() -> Iterator[str]:
     model = open_model(NAME, Options(context=8192, live=AT_ONCE))
     with served_apart(create_app({"m": model})) as address:
         yield address
-    model.engine.close()
+    asyncio.run(model.close())
 
 
 def body(case: Case, names: tuple[str, ...], question: str) -> dict[str, Any]:

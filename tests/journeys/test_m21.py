@@ -4,6 +4,7 @@ Plain functions stand for the capabilities. What the model must do first is requ
 need, so that the tests are about the loop and not about how clever a small model is.
 """
 
+import asyncio
 from collections.abc import Iterator
 from typing import Any
 
@@ -37,7 +38,7 @@ def model() -> Iterator[LocalModel]:
     fetch("qwen2.5-coder-1.5b")
     model = open_model("qwen2.5-coder-1.5b", Options(context=1024))
     yield model
-    model.engine.close()
+    asyncio.run(model.close())
 
 
 def asked(text: str, first: str, *before: Message) -> Request:

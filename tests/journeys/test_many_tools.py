@@ -1,5 +1,6 @@
 """Three hundred tools and a real model: the prompt stays small, and the tool that is needed is found and called."""
 
+import asyncio
 from collections.abc import Iterator
 
 import pytest
@@ -31,7 +32,7 @@ def model() -> Iterator[LocalModel]:
     fetch(NAME)
     opened = open_model(NAME, Options(context=8192))
     yield opened
-    opened.engine.close()
+    asyncio.run(opened.close())
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,7 @@
 """Which engine a model is opened with."""
 
 from importlib.metadata import EntryPoint
+from pathlib import Path
 
 import pytest
 
@@ -8,6 +9,7 @@ import callsmith.engines
 from callsmith.core.errors import UnknownName
 from callsmith.engines.scripted import Scripted
 from callsmith.models import open_model
+from callsmith.models.opening import split_spec
 
 
 @pytest.fixture
@@ -32,3 +34,31 @@ def test_a_scheme_that_nobody_has_is_no_engine() -> None:
     for spec in ("nobody:x", "theirs"):
         with pytest.raises(UnknownName):
             open_model(spec)
+
+
+@pytest.mark.parametrize(
+    ("spec", "scheme", "rest"),
+    [
+        ("smollm2-135m", "llama", "smollm2-135m"),
+        ("llama:/models/x.gguf", "llama", "/models/x.gguf"),
+        ("/models/a:b.gguf", "llama", "/models/a:b.gguf"),
+        ("./models:v1/x.gguf", "llama", "./models:v1/x.gguf"),
+        (r"C:\models\x.gguf", "llama", r"C:\models\x.gguf"),
+        ("c:/models/x.gguf", "llama", "c:/models/x.gguf"),
+        ("org/repo/file.gguf", "llama", "org/repo/file.gguf"),
+        ("hf:org/repo:file.gguf", "llama", "hf:org/repo:file.gguf"),
+        ("scripted:Hello: you", "scripted", "Hello: you"),
+        ("theirs:http://localhost:8000/v1", "theirs", "http://localhost:8000/v1"),
+    ],
+)
+@pytest.mark.usefixtures("plugged")
+def test_a_spec_names_an_engine_or_weights(spec: str, scheme: str, rest: str) -> None:
+    assert split_spec(spec) == (scheme, rest)
+
+
+def test_a_file_whose_name_looks_like_a_scheme_is_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(UnknownName, match="unknown engine 'mine'"):
+        split_spec("mine:v1.gguf")
+    (tmp_path / "mine:v1.gguf").touch()
+    assert split_spec("mine:v1.gguf") == ("llama", "mine:v1.gguf")

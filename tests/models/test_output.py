@@ -159,8 +159,8 @@ async def test_the_model_is_asked_again_with_its_call_and_the_complaint_and_held
     assert "get_weather" in first.prompt.text and "get_weather" not in second.prompt.text
     assert second.grammar is not None
     count = engine.count
-    assert ended(answer).usage.completion == count(move(1, 1)) + count(move(1, 2))
-    assert ended(answer).usage.prompt == count(first.prompt.text) + count(second.prompt.text)
+    assert ended(answer).usage.completion == await count(move(1, 1)) + await count(move(1, 2))
+    assert ended(answer).usage.prompt == await count(first.prompt.text) + await count(second.prompt.text)
 
 
 async def test_a_valid_call_is_shown_whole_and_what_is_in_no_doubt_streams():

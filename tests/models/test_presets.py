@@ -1,5 +1,7 @@
 """What is known of models by their names, and when it counts."""
 
+from dataclasses import replace
+
 import pytest
 
 from callsmith.core.errors import UnknownName, UsageError
@@ -59,7 +61,7 @@ class Weights(Scripted):
 
     def __init__(self, name: str, template: str, *replies: str) -> None:
         super().__init__(replies, template=template)
-        self.name = name
+        self.info = replace(self.info, name=name)
 
 
 CALLING = """\

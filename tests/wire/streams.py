@@ -11,7 +11,7 @@ from callsmith.core.errors import ModelError
 from callsmith.core.events import ConfirmationNeeded, ModelEvent
 from callsmith.core.ports import Context
 from callsmith.core.values import Call, Request, Result, Sampling, Tool
-from callsmith.engines import Finished, Piece
+from callsmith.engines.port import Finished, Piece
 from callsmith.engines.scripted import Scripted
 from callsmith.formats import formats
 from callsmith.formats.prompt.prompt import Prompt

@@ -141,11 +141,17 @@ def _config(config: Path | None) -> "tuple[Finding, Settings | None]":
 
 
 def _weights(spec: str) -> Iterator[Finding]:
+    from callsmith.models.opening import WEIGHTS_SCHEME, split_spec
     from callsmith.models.weights.catalogue import catalogue
     from callsmith.models.weights.fetch import locate, verify
 
-    if spec.startswith("scripted:"):
-        yield Finding("ok", "model", "scripted: no weights needed")
+    try:
+        scheme, spec = split_spec(spec)
+    except CallsmithError as error:
+        yield Finding("fail", "model", str(error))
+        return
+    if scheme != WEIGHTS_SCHEME:
+        yield Finding("ok", "model", f"{scheme}: no weights needed")
         return
 
     def look() -> str:

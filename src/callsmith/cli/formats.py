@@ -193,16 +193,16 @@ def _template(source: str) -> "Template":
     entry = catalogue().get(source)
     if entry and entry.template:
         return Template(entry.template)
+    import asyncio
+
     from callsmith.engines import open_engine
     from callsmith.models.weights.fetch import locate
 
     engine = open_engine(f"llama:{locate(source)}", context=64)
-    try:
-        if engine.template is None:
-            raise UsageError(f"{source} carries no chat template")
-        return Template(engine.template, bos=getattr(engine, "bos", ""), eos=getattr(engine, "eos", ""))
-    finally:
-        engine.close()
+    asyncio.run(engine.close())
+    if engine.info.template is None:
+        raise UsageError(f"{source} carries no chat template")
+    return Template(engine.info.template, bos=engine.info.bos, eos=engine.info.eos)
 
 
 def _text_in(path: Path) -> "Sources":

@@ -102,9 +102,9 @@ def _serve(settings: "Settings") -> None:
                 answering = Answering(Elicitations(store, settings.approval_seconds).ask, served)
                 host = host_of(asked, answering, mcp.tool_refresh_seconds) if asked else None
                 app = create_app({alias: served}, tools=toolset, settings=settings, store=store, mcp=host)
-                _run(Draining(app), listener, banner, settings)
+                _run(Draining(app), served, listener, banner, settings)
         finally:
-            asyncio.run(served.close())
+            asyncio.run(served.close())  # once more does no harm, and the server may never have begun
 
 
 @contextmanager
@@ -154,7 +154,7 @@ def is_loopback(host: str) -> bool:
         return host == "localhost"
 
 
-def _run(app: "Draining", listener: socket.socket, banner: str, settings: "Settings") -> None:
+def _run(app: "Draining", served: "OpenedModel", listener: socket.socket, banner: str, settings: "Settings") -> None:
     import asyncio
 
     import uvicorn
@@ -172,6 +172,7 @@ def _run(app: "Draining", listener: socket.socket, banner: str, settings: "Setti
             app.leave()
             asyncio.get_running_loop().call_later(GRACE_SECONDS, app.stop)
             await super().shutdown(sockets)
+            await served.close()  # in this loop, to which its connections belong
 
     set_up(settings.log)
     config = uvicorn.Config(

@@ -1,94 +1,63 @@
 """Engines continue text under a grammar. They know tokens and nothing of tools.
 
-An engine is named `scheme:rest` (`llama:/models/qwen.gguf`); the scheme is the module's name here, or an entry point in the
-group `callsmith.engines`, and the module's `open(rest, **options)` makes it.
+An engine is one module or package in this folder, or an entry point in the group `callsmith.engines`. Its name is the scheme of
+its specs (`llama:/models/qwen.gguf`), and its function `open(rest, **options)` opens the part behind the colon. Nothing else has
+to be edited: `open_engine` and `open_model` find engines by listing the folder. What an engine must offer is in `port.py`.
 """
 
-from collections.abc import AsyncGenerator, Mapping
-from dataclasses import dataclass, field, fields, replace
+from collections.abc import Callable, Mapping
 from importlib import import_module
-from importlib.metadata import EntryPoint, entry_points
+from importlib.metadata import entry_points
+from inspect import Parameter, signature
 from pkgutil import iter_modules
-from typing import Any, Literal, Protocol
+from typing import Any, TypeAlias
 
-from callsmith.core.errors import UnknownName
-from callsmith.core.values import Sampling, Usage
-from callsmith.formats.prompt.prompt import Prompt
-from callsmith.grammar.nodes import Grammar
+from callsmith.core.errors import MissingExtra, UnknownName
+from callsmith.engines.port import Engine
 
-
-@dataclass(frozen=True, slots=True)
-class Piece:
-    """The next piece of text. `special`: it is the text of one special token, and not the same letters in ordinary tokens.
-
-    `usage` is what the answer has cost when this was said, where the engine tells: for whoever wants no more of it.
-    """
-
-    text: str
-    special: bool = False
-    usage: Usage | None = field(default=None, compare=False, repr=False)
-
-
-@dataclass(frozen=True, slots=True)
-class Finished:
-    """The text has ended: by itself, a stop string or the end of the grammar ("stop"), or at a length limit ("length").
-
-    `matched` is the stop string, where it was one.
-    """
-
-    reason: Literal["stop", "length"]
-    usage: Usage = Usage()
-    matched: str = ""
-
-
-class Engine(Protocol):
-    """Continues a prompt. Closing the generator early stops the work within one decode step."""
-
-    @property
-    def template(self) -> str | None:
-        """The chat template the weights carry, if any."""
-        ...
-
-    @property
-    def specials(self) -> Mapping[str, int]:
-        """Special and added tokens: text to id."""
-        ...
-
-    def generate(
-        self, prompt: Prompt, sampling: Sampling, grammar: Grammar | None = None
-    ) -> AsyncGenerator[Piece | Finished, None]:
-        """Pieces of text, then exactly one Finished."""
-        ...
-
-    def count(self, text: str) -> int:
-        """How many tokens the text has."""
-        ...
-
-    def close(self) -> None:
-        """Free what the engine holds. Generating afterwards is an error."""
-        ...
-
-
-def settled(asked: Sampling, defaults: Sampling) -> Sampling:
-    """What was asked for, and the defaults for the rest."""
-    missing = {one.name: getattr(defaults, one.name) for one in fields(asked) if getattr(asked, one.name) in (None, ())}
-    return replace(asked, **missing)
-
-
-def plugged() -> dict[str, EntryPoint]:
-    """The engines of other packages, by scheme."""
-    return {entry.name: entry for entry in entry_points(group="callsmith.engines")}
+OpenFunction: TypeAlias = Callable[..., Engine]
 
 
 def open_engine(spec: str, **options: Any) -> Engine:
-    """`open_engine("llama:/models/qwen.gguf")`: the engine of that scheme, opened on the rest."""
+    """`open_engine("llama:/models/qwen.gguf", context=4096)`: the engine of that scheme, opened on the rest."""
     scheme, _, rest = spec.partition(":")
-    built_in = {module.name for module in iter_modules(__path__)}
-    others = plugged()
-    if scheme in built_in:
-        module = import_module(f"{__name__}.{scheme}")
-        if hasattr(module, "open"):
-            return module.open(rest, **options)
-    if scheme in others:
-        return others[scheme].load()(rest, **options)
-    raise UnknownName("engine", scheme, {"llama", "scripted", *others})
+    return find_engine(scheme)(rest, **options)
+
+
+def find_engine(scheme: str) -> OpenFunction:
+    """The `open` function of an engine: of a module in this folder, else of an entry point."""
+    if scheme in _modules() and (found := _open_in(scheme)):
+        return found
+    for entry in entry_points(group="callsmith.engines"):
+        if entry.name == scheme:
+            return entry.load()
+    raise UnknownName("engine", scheme, engine_schemes())
+
+
+def engine_schemes() -> list[str]:
+    """The schemes of all engines there are, also of those whose extra is not installed."""
+    found = {entry.name for entry in entry_points(group="callsmith.engines")}
+    for name in _modules():
+        try:
+            if _open_in(name):
+                found.add(name)
+        except MissingExtra:
+            found.add(name)
+    return sorted(found)
+
+
+def accepted_options(open: OpenFunction, options: Mapping[str, object]) -> dict[str, object]:
+    """Those of the options that are set and that this `open` function has a parameter for."""
+    parameters = signature(open).parameters.values()
+    any_name = any(one.kind is Parameter.VAR_KEYWORD for one in parameters)
+    names = {one.name for one in list(parameters)[1:]}
+    return {name: value for name, value in options.items() if value is not None and (any_name or name in names)}
+
+
+def _modules() -> list[str]:
+    return [module.name for module in iter_modules(__path__)]
+
+
+def _open_in(module: str) -> OpenFunction | None:
+    """The `open` function of a module in this folder; None for one that is no engine."""
+    return vars(import_module(f"{__name__}.{module}")).get("open")

@@ -14,10 +14,11 @@ from typing import Literal, TypeAlias
 
 from callsmith.core.errors import CallsmithError, Unavailable, UsageError
 from callsmith.core.values import Sampling, Usage
-from callsmith.engines import Finished, Piece
+from callsmith.engines.port import EngineInfo, Finished, Piece
 from callsmith.engines.text import StopScanner
 from callsmith.formats.prompt.prompt import Prompt
 from callsmith.grammar.nodes import Grammar
+from callsmith.grammar.relay import Relay
 
 Reply: TypeAlias = str | CallsmithError | tuple[Piece, ...]  # a text, a failure, or the very pieces
 
@@ -28,7 +29,7 @@ class Asked:
 
     prompt: Prompt
     sampling: Sampling
-    grammar: Grammar | None
+    grammar: Grammar | Relay | None
 
 
 class Scripted:
@@ -40,10 +41,6 @@ class Scripted:
     >>> asyncio.run(pieces())[:2]
     [Piece(text='Hello ', special=False), Piece(text='there', special=False)]
     """
-
-    name = "scripted"
-    bos = ""
-    eos = ""
 
     def __init__(
         self,
@@ -61,12 +58,11 @@ class Scripted:
         self._pause = pause
         self._next = 0
         self._closed = False
-        self.template = template
-        self.specials: Mapping[str, int] = dict(specials or {})
+        self.info = EngineInfo("scripted", template=template, specials=dict(specials or {}))
         self.asked: list[Asked] = []
 
     async def generate(
-        self, prompt: Prompt, sampling: Sampling, grammar: Grammar | None = None
+        self, prompt: Prompt, sampling: Sampling, grammar: Grammar | Relay | None = None
     ) -> AsyncGenerator[Piece | Finished, None]:
         """The next reply, in pieces; a piece counts as a token."""
         if self._closed:
@@ -86,15 +82,18 @@ class Scripted:
             await asyncio.sleep(self._pause)
         for released in scanner.close():
             yield released
-        yield Finished(reason, Usage(self.count(prompt.text), said), scanner.matched)
+        yield Finished(reason, Usage(self._count(prompt.text), said), scanner.matched)
 
-    def count(self, text: str) -> int:
+    async def count(self, text: str) -> int:
         """How many pieces the text has."""
-        return sum(1 if part in self.specials else -(-len(part) // self._chunk) for part in self._parts(text))
+        return self._count(text)
 
-    def close(self) -> None:
-        """Say no more."""
+    async def close(self) -> None:
+        """Refuse to generate from now on."""
         self._closed = True
+
+    def _count(self, text: str) -> int:
+        return sum(1 if part in self.info.specials else -(-len(part) // self._chunk) for part in self._parts(text))
 
     def _take(self) -> str | tuple[Piece, ...]:
         if self._repeat and self._replies:
@@ -112,14 +111,14 @@ class Scripted:
             yield from reply
             return
         for part in self._parts(reply):
-            if part in self.specials:
+            if part in self.info.specials:
                 yield Piece(part, special=True)
             else:
                 yield from (Piece(part[start : start + self._chunk]) for start in range(0, len(part), self._chunk))
 
     def _parts(self, text: str) -> list[str]:
         """The text, cut at its special tokens."""
-        longest_first = sorted(self.specials, key=len, reverse=True)
+        longest_first = sorted(self.info.specials, key=len, reverse=True)
         return re.split(f"({'|'.join(map(re.escape, longest_first))})", text) if longest_first else [text]
 
 

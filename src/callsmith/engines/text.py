@@ -3,7 +3,7 @@
 import codecs
 from collections.abc import Iterable
 
-from callsmith.engines import Piece
+from callsmith.engines.port import Piece
 
 
 class StopScanner:

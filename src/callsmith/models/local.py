@@ -3,7 +3,7 @@
 from collections.abc import AsyncGenerator, Iterable, Iterator, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, replace
-from typing import Literal, cast
+from typing import Literal
 from uuid import uuid4
 
 from callsmith.core.choice import chosen
@@ -19,7 +19,7 @@ from callsmith.core.events import (
 )
 from callsmith.core.ports import ModelInfo
 from callsmith.core.values import ChoicePolicy, Output, Request, Sampling, Tool, Usage
-from callsmith.engines import Engine, Finished, Piece, settled
+from callsmith.engines.port import Engine, Finished, Piece, with_defaults
 from callsmith.formats.algebra import Format
 from callsmith.formats.prompt.escaping import Escaper
 from callsmith.formats.prompt.prompt import Prompt, fit_id, prompt_for
@@ -69,21 +69,23 @@ class LocalModel:
         self.template = template
         self.traits = traits
         self._read = format.also(*traits.also)
-        self._specials = frozenset(engine.specials)
+        self._specials = frozenset(engine.info.specials)
         self._letters = Escaper(self._specials)
-        self._foreign = frozenset(text for text in engine.specials if text not in repr(self._read))  # of no marker of the format
-        self._grammars = Grammars(format, relays=getattr(engine, "relays", False))
+        # Special tokens that belong to no marker of the format: they frame messages.
+        self._foreign = frozenset(text for text in self._specials if text not in repr(self._read))
+        self._grammars = Grammars(format, relays=engine.info.relays)
 
     @property
     def info(self) -> ModelInfo:
         """What is known of the model."""
+        engine = self.engine.info
         return ModelInfo(
-            name=getattr(self.engine, "name", ""),
-            description=getattr(self.engine, "description", ""),
+            name=engine.name,
+            description=engine.description,
             format=self.format.name,
             template=self.template.source,
             thinks=self.traits.thinks,
-            context=getattr(self.engine, "context", None),
+            context=engine.context,
             policy=self.traits.policy,
             guards=self.traits.guards,
             count=self.count,
@@ -104,11 +106,11 @@ class LocalModel:
         request = self._settled(request)
         tools = request.choice.among(request.tools)
         prompt = prompt_for(request, tools, self.template, self.format, self._letters)
-        return sum(map(self.engine.count, prompt.pieces))
+        return sum([await self.engine.count(piece) for piece in prompt.pieces])
 
     async def close(self) -> None:
         """Free what the engine holds. Answering afterwards is an error."""
-        self.engine.close()
+        await self.engine.close()
 
     async def _answer(self, plan: _Plan) -> AsyncGenerator[ModelEvent, None]:
         request, prompt = plan.request, plan.prompt
@@ -117,12 +119,11 @@ class LocalModel:
         answer = _Answer(self.format.ids, bool(plan.tools), parallel=request.parallel is not False)
         written: list[str] = []
 
-        def spent(piece: Piece) -> Usage:
+        async def spent(piece: Piece) -> Usage:
             count = self.engine.count
-            return piece.usage or Usage(count(prompt.text), count("".join(written)))
+            return piece.usage or Usage(await count(prompt.text), await count("".join(written)))
 
-        grammar = cast(Grammar | None, plan.grammar)  # a relay only for engines that take it
-        async with aclosing(self.engine.generate(prompt, request.sampling, grammar)) as pieces:
+        async with aclosing(self.engine.generate(prompt, request.sampling, plan.grammar)) as pieces:
             async for piece in pieces:
                 if isinstance(piece, Finished):
                     for event in answer.shown(reader.close()):
@@ -133,13 +134,13 @@ class LocalModel:
                     # A token that frames messages: the model goes on with somebody else's turn, and its own is over.
                     for event in answer.shown(reader.close()):
                         yield event
-                    yield Stopped(answer.reason("stop"), spent(piece))
+                    yield Stopped(answer.reason("stop"), await spent(piece))
                     return
                 written.append(piece.text)
                 for event in answer.shown(reader.feed(piece.text, piece.special)):
                     yield event
                 if answer.complete:
-                    yield Stopped("calls", spent(piece))
+                    yield Stopped("calls", await spent(piece))
                     return
 
     def _plan(self, request: Request) -> _Plan:
@@ -190,7 +191,7 @@ class LocalModel:
         """The request, with the model's own settings where it says nothing."""
         return replace(
             request,
-            sampling=settled(request.sampling, self.traits.sampling),
+            sampling=with_defaults(request.sampling, self.traits.sampling),
             parallel=self.traits.parallel if request.parallel is None else request.parallel,
             choice=chosen(request, self.traits.policy),
         )

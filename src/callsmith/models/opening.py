@@ -1,11 +1,14 @@
-"""From what a user writes behind `--model` to a model that answers."""
+"""`open_model`: a model spec, as users write it behind `--model`, becomes a model that answers."""
 
+import re
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 
+from callsmith.core.errors import UnknownName
 from callsmith.core.values import ChoicePolicy, Sampling
-from callsmith.engines import Engine, open_engine, plugged
+from callsmith.engines import accepted_options, find_engine
+from callsmith.engines.port import Engine
 from callsmith.formats import format_named, formats
 from callsmith.formats.algebra import Format
 from callsmith.formats.inference.detect import detect, shows_reasoning
@@ -16,8 +19,12 @@ from callsmith.models.plugins import load_formats
 from callsmith.models.presets import preset_for
 from callsmith.models.weights.catalogue import Entry, catalogue
 from callsmith.models.weights.fetch import locate
+from callsmith.models.weights.hub import HUB_SCHEME
 
 FALLBACK = "generic-xml"  # for models that were never taught a format of their own
+WEIGHTS_SCHEME = "llama"  # the engine that opens GGUF files
+_LONGEST_CONTEXT = 8192  # tokens, where the user does not ask for more: memory grows with it
+_SCHEME = re.compile(r"[a-z][a-z0-9_-]+")  # two letters at least: `C:` is a drive
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,14 +44,14 @@ class Options:
 
 
 def open_model(spec: str, options: Options = Options()) -> LocalModel:
-    """A catalogue name, a GGUF file, `org/repo/file.gguf` of a hub, or an engine's own `scheme:rest`."""
+    """Open a catalogue name, a GGUF file, `org/repo/file.gguf` of a hub, or the `scheme:rest` of any engine."""
     load_formats()
     entry = catalogue().get(spec)
     engine = _engine(spec, entry, options)
     source = _template_source(engine, entry, options)
-    bos, eos = getattr(engine, "bos", ""), getattr(engine, "eos", "")
-    template = Template(source, bos=bos, eos=eos, now=lambda form: datetime.now().astimezone().strftime(form))
-    names = (getattr(engine, "name", ""), _file_name(spec))
+    info = engine.info
+    template = Template(source, bos=info.bos, eos=info.eos, now=lambda form: datetime.now().astimezone().strftime(form))
+    names = (info.name, _file_name(spec))
     known = entry or preset_for(*names)
     speech = _speech(template, entry, options, names)
     return LocalModel(
@@ -62,14 +69,28 @@ def open_model(spec: str, options: Options = Options()) -> LocalModel:
     )
 
 
+def split_spec(spec: str) -> tuple[str, str]:
+    """The scheme of an engine and the rest: `("scripted", "Hello")`; weights, however they are named, are `("llama", name)`."""
+    scheme, colon, rest = spec.partition(":")
+    if not colon or not _SCHEME.fullmatch(scheme) or scheme == HUB_SCHEME:
+        return WEIGHTS_SCHEME, spec
+    try:
+        find_engine(scheme)
+    except UnknownName:
+        if Path(spec).expanduser().is_file():
+            return WEIGHTS_SCHEME, spec
+        raise
+    return scheme, rest
+
+
 def _engine(spec: str, entry: Entry | None, options: Options) -> Engine:
-    scheme, colon, _ = spec.partition(":")
-    if colon and (scheme == "scripted" or scheme in plugged()):
-        return open_engine(spec)
-    context = options.context or min(entry.context if entry else 8192, 8192)
-    given = {"live": options.live, "queue": options.queue}
-    more = {name: value for name, value in given.items() if value is not None}
-    return open_engine(f"llama:{locate(spec.removeprefix('llama:'))}", context=context, threads=options.threads, **more)
+    scheme, rest = split_spec(spec)
+    if scheme == WEIGHTS_SCHEME:
+        rest = str(locate(rest))
+    open = find_engine(scheme)
+    context = options.context or (min(entry.context, _LONGEST_CONTEXT) if entry else None)
+    wanted = {"context": context, "threads": options.threads, "live": options.live, "queue": options.queue}
+    return open(rest, **accepted_options(open, wanted))
 
 
 def _file_name(spec: str) -> str:
@@ -79,7 +100,7 @@ def _file_name(spec: str) -> str:
 def _template_source(engine: Engine, entry: Entry | None, options: Options) -> str:
     if options.template:
         return options.template.read_text(encoding="utf-8")
-    return (entry and entry.template) or engine.template or CHATML
+    return (entry and entry.template) or engine.info.template or CHATML
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,10 +11,10 @@ pytest.importorskip("numpy")
 import numpy as np
 
 from callsmith.core.errors import ModelError
-from callsmith.engines import Finished, Piece
 from callsmith.engines.llama.batch import BESIDE, Batch
 from callsmith.engines.llama.gguf import Logits, new_flag
 from callsmith.engines.llama.kv_cache import Cache
+from callsmith.engines.port import Finished, Piece
 
 
 class Decoder:

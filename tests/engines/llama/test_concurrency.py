@@ -16,8 +16,9 @@ pytest.importorskip("xllamacpp")
 from callsmith.core.errors import CallsmithError, QueueFull, UsageError
 from callsmith.core.events import CallReady, ModelEvent, Stopped
 from callsmith.core.values import Choice, Message, Request, Result, Sampling, Tool, Usage
-from callsmith.engines import Piece, llama
+from callsmith.engines import llama
 from callsmith.engines.llama.engine import LlamaEngine
+from callsmith.engines.port import Piece
 from callsmith.formats.prompt.prompt import Prompt
 from callsmith.grammar.nodes import Grammar, JsonValue, Lit
 from callsmith.models.local import LocalModel
@@ -45,7 +46,7 @@ def about(city: str) -> Prompt:
 def engine() -> Iterator[LlamaEngine]:
     engine = llama.open(str(fetch("smollm2-135m")), context=2048, live=8, queue=4)
     yield engine
-    engine.close()
+    asyncio.run(engine.close())
 
 
 async def test_eight_at_once_are_all_held_to_their_grammars_in_few_decodes(engine: LlamaEngine) -> None:
@@ -118,7 +119,7 @@ async def test_an_answer_given_up_is_used_again(engine: LlamaEngine) -> None:
 def model() -> Iterator[LocalModel]:
     model = open_model("smollm2-135m", Options(context=1024))
     yield model
-    model.engine.close()
+    asyncio.run(model.close())
 
 
 async def events_of(model: LocalModel, request: Request) -> list[ModelEvent]:
@@ -171,7 +172,7 @@ async def test_a_session_is_remembered_after_other_conversations_have_filled_the
         await say(model.engine, Prompt(f"{number} green bottles hang on the wall. " * 12), Sampling(max_tokens=1))
     second = await events_of(model, answered(request, first))
     assert cost(second).cached == cost(first).prompt + cost(first).completion
-    model.engine.close()
+    await model.close()
 
 
 async def test_text_that_is_held_in_other_tokens_is_not_read_again(engine: LlamaEngine) -> None:
@@ -179,10 +180,10 @@ async def test_text_that_is_held_in_other_tokens_is_not_read_again(engine: Llama
     cut = Prompt(text, cuts=tuple(range(8, 20, 3)))  # as no tokenizer would
     _, first = await say(engine, cut, Sampling(max_tokens=1))
     _, second = await say(engine, Prompt(text + ". It"), Sampling(max_tokens=1))
-    assert first.usage.prompt > engine.count(text)
+    assert first.usage.prompt > await engine.count(text)
     assert second.usage.cached == first.usage.prompt
     _, seeded = await say(engine, Prompt(text + ". It"), Sampling(max_tokens=1, seed=1))
-    assert seeded.usage.prompt == engine.count(text + ". It")
+    assert seeded.usage.prompt == await engine.count(text + ". It")
 
 
 async def test_an_answer_that_is_stopped_early_tells_what_it_cost(model: LocalModel) -> None:

@@ -17,11 +17,12 @@ import llguidance
 from callsmith.core.errors import ModelError, Unavailable, UnsupportedSchema, UsageError
 from callsmith.core.schema import validate
 from callsmith.core.values import Choice, Sampling, Tool
-from callsmith.engines import Engine, Finished, Piece, llama, open_engine
+from callsmith.engines import llama, open_engine
 from callsmith.engines.llama import compiler, gguf
 from callsmith.engines.llama.compiler import Compiler
 from callsmith.engines.llama.engine import LlamaEngine
 from callsmith.engines.llama.libllama import load
+from callsmith.engines.port import Engine, Finished, Piece
 from callsmith.formats import format_named
 from callsmith.formats.prompt.prompt import Prompt
 from callsmith.formats.reader.parse import parse
@@ -51,7 +52,7 @@ def file() -> Path:
 def shared(file: Path) -> Iterator[LlamaEngine]:
     engine = llama.open(str(file), context=2048)
     yield engine
-    engine.close()
+    asyncio.run(engine.close())
 
 
 class TestContract(EngineContract):
@@ -63,7 +64,7 @@ class TestContract(EngineContract):
     def fresh(self, file: Path) -> Iterator[Engine]:
         engine = open_engine(f"llama:{file}", context=512)
         yield engine
-        engine.close()
+        asyncio.run(engine.close())
 
     @pytest.fixture
     def prompt(self) -> Prompt:
@@ -79,14 +80,14 @@ def text(pieces: list[Piece]) -> str:
     return "".join(piece.text for piece in pieces)
 
 
-def test_the_file_tells_what_it_is(shared: LlamaEngine) -> None:
-    assert "smollm2" in shared.name.lower()
-    assert "Q4_1" in shared.description
-    assert "<|im_start|>" in (shared.template or "")
-    assert (shared.bos, shared.eos) == ("<|im_start|>", "<|im_end|>")
-    assert shared.specials["<|im_end|>"] == 2
-    assert shared.context == 2048
-    assert shared.count("<|im_start|>user") == 2
+async def test_the_file_tells_what_it_is(shared: LlamaEngine) -> None:
+    assert "smollm2" in shared.info.name.lower()
+    assert "Q4_1" in shared.info.description
+    assert "<|im_start|>" in (shared.info.template or "")
+    assert (shared.info.bos, shared.info.eos) == ("<|im_start|>", "<|im_end|>")
+    assert shared.info.specials["<|im_end|>"] == 2
+    assert shared.info.context == 2048
+    assert await shared.count("<|im_start|>user") == 2
 
 
 async def test_an_answer_ends_where_the_model_ends_it(shared: LlamaEngine) -> None:
@@ -242,18 +243,19 @@ async def test_a_seeded_answer_does_not_depend_on_what_was_asked_before(file: Pa
     await say(engine, Prompt(prompt.text[:200]), Sampling(max_tokens=3))
     await say(engine, prompt, Sampling(max_tokens=3))
     again, _ = await say(engine, prompt, seeded)
-    engine.close()
+    await engine.close()
     assert fresh == same == again
     assert reused.usage.cached == reused.usage.prompt // 32 * 32 > 64
 
 
 async def test_a_prompt_too_long_is_refused_with_the_numbers(file: Path) -> None:
     engine = llama.open(str(file), context=256)
-    with pytest.raises(UsageError, match=rf"{engine.count(LONG.text)} tokens > 256 that the context holds") as refused:
+    tokens = await engine.count(LONG.text)
+    with pytest.raises(UsageError, match=rf"{tokens} tokens > 256 that the context holds") as refused:
         await say(engine, LONG)
     assert refused.value.field == "messages"
     assert (await say(engine, SEA))[0]
-    engine.close()
+    await engine.close()
 
 
 async def test_a_full_context_ends_the_answer_by_length(file: Path) -> None:
@@ -262,7 +264,7 @@ async def test_a_full_context_ends_the_answer_by_length(file: Path) -> None:
     _, finished = await say(engine, SEA, Sampling(temperature=0), endless)
     assert finished.reason == "length"
     assert finished.usage.prompt + finished.usage.completion == 256
-    engine.close()
+    await engine.close()
 
 
 # -- giving up
@@ -276,7 +278,8 @@ async def test_giving_up_in_the_middle_of_a_long_prompt_ends_its_work_at_once(sh
     started = time.perf_counter()
     assert (await say(shared, SEA, Sampling(max_tokens=1)))[0]
     assert time.perf_counter() - started < 3.0
-    assert all(len(slot.tokens) < shared.count(LONG.text) for slot in shared._batch.cache._slots)
+    tokens = await shared.count(LONG.text)
+    assert all(len(slot.tokens) < tokens for slot in shared._batch.cache._slots)
 
 
 async def test_those_who_wait_get_their_turn_when_another_gives_up(shared: LlamaEngine) -> None:

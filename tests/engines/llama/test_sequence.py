@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 
 from callsmith.core.errors import ModelError
 from callsmith.core.values import Sampling
-from callsmith.engines import settled
 from callsmith.engines.llama.sequence import Sampler, Sequence
+from callsmith.engines.port import with_defaults
 
 LOGITS = np.log(np.array([0.05, 0.5, 0.3, 0.1, 0.05], np.float32))
 
@@ -58,7 +58,7 @@ def test_the_same_seed_draws_the_same() -> None:
 
 
 def test_what_was_asked_for_goes_before_the_defaults() -> None:
-    sampling = settled(Sampling(temperature=0.0, stop=("x",)), Sampling(temperature=0.6, top_k=20))
+    sampling = with_defaults(Sampling(temperature=0.0, stop=("x",)), Sampling(temperature=0.6, top_k=20))
     assert sampling == Sampling(temperature=0.0, top_k=20, stop=("x",))
 
 

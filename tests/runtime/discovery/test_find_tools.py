@@ -209,7 +209,7 @@ async def test_what_is_found_is_shown_and_called():
     first, second, _ = (asked.prompt.text for asked in model.engine.asked)
     assert ("current_weather" in first, "get_order" in first) == (False, False)
     assert (WEATHER.description in second, "Where." in second, "get_order" in second) == (True, True, False)
-    assert await model.count(replace(ASKED, tools=MANY)) > 20 * max(model.engine.count(one) for one in (first, second))
+    assert await model.count(replace(ASKED, tools=MANY)) > 20 * max([await model.engine.count(one) for one in (first, second)])
 
 
 async def test_a_tool_that_exists_but_is_not_shown_still_runs():
@@ -293,10 +293,9 @@ async def test_a_set_of_tools_is_measured_once():
 
 
 def test_the_budget_is_a_quarter_of_the_context_where_that_is_known():
-    class Sized(Scripted):
-        context = 8192
-
-    assert standard_budget(LocalModel(Sized([""]), format_named("hermes"), Template(CHATML))) == 2048
+    sized = Scripted([""])
+    sized.info = replace(sized.info, context=8192)
+    assert standard_budget(LocalModel(sized, format_named("hermes"), Template(CHATML))) == 2048
     assert standard_budget(local("")) == standard_budget(Told(says(""))) == 4_000
 
 

@@ -436,7 +436,7 @@ async def test_a_model_whose_first_call_is_constrained_is_guarded_all_the_same()
 def test_chat_guards_small_models_unless_told_not_to(monkeypatch: pytest.MonkeyPatch, switches: list[str]):
     call = CALLING.replace("weather", "get_weather")
     engine = Scripted([call, call, call, "It is mild."])
-    engine.name = "SmolLM2 135M Instruct"
+    engine.info = replace(engine.info, name="SmolLM2 135M Instruct")
     monkeypatch.setattr(opening, "_engine", lambda *_: engine)
     told = CliRunner().invoke(app, ["chat", "--model", "scripted:small", *switches, "What is the weather in Bonn?"])
     assert told.stdout.splitlines()[-1] == "It is mild."

@@ -54,11 +54,13 @@ def named_format(name: str | None, file: Path | None) -> str | None:
 
 
 def alias_of(spec: str) -> str:
-    """What a model is called when nobody says: its name in the catalogue, or its file's."""
-    scheme, _, rest = spec.partition(":")
-    if scheme == "scripted":
+    """What a model is called when nobody says: its name in the catalogue, its file's, or its engine's."""
+    from callsmith.models.opening import WEIGHTS_SCHEME, split_spec
+
+    scheme, rest = split_spec(spec)
+    if scheme != WEIGHTS_SCHEME:
         return scheme
-    return Path(rest or spec).stem if spec.endswith(".gguf") else spec
+    return Path(rest.rpartition(":")[2]).stem if rest.endswith(".gguf") else rest
 
 
 def find_format(name: str) -> "Format":

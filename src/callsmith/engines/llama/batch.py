@@ -15,9 +15,9 @@ from typing import Final, Literal, Protocol
 
 from callsmith.core.errors import ModelError
 from callsmith.core.values import Usage
-from callsmith.engines import Finished, Piece
 from callsmith.engines.llama.gguf import Flag, Logits, new_flag
 from callsmith.engines.llama.kv_cache import Cache, Memory, Slot, shared
+from callsmith.engines.port import Finished, Piece
 
 BESIDE: Final = 64  # tokens of prompts a step takes while others speak: they wait no longer than for this
 _MARGIN: Final = 256  # cells that must be free for an answer to begin

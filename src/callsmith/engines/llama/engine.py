@@ -8,7 +8,7 @@ A seed makes the same answer only when it is alone: what else is decoded in the 
 """
 
 import asyncio
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -16,8 +16,8 @@ from threading import Event, Lock
 
 from callsmith.core.errors import MissingExtra, QueueFull, Unavailable, UsageError
 from callsmith.core.values import Sampling, Usage
-from callsmith.engines import Finished, Piece, settled
 from callsmith.engines.llama.libllama import load
+from callsmith.engines.port import EngineInfo, Finished, Piece, with_defaults
 from callsmith.formats.prompt.prompt import Prompt
 from callsmith.grammar.nodes import Grammar
 from callsmith.grammar.relay import Relay
@@ -138,9 +138,7 @@ class _Job:
 
 
 class LlamaEngine:
-    """A GGUF model, as an `Engine`. It takes relays too."""
-
-    relays = True
+    """A GGUF model, as an `Engine`."""
 
     def __init__(self, weights: Weights, context: Context, *, live: int = 1, queue: int = 64, fast_forward: bool = True) -> None:
         self._weights = weights
@@ -154,6 +152,7 @@ class LlamaEngine:
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="callsmith-llama")
         self._beside = ThreadPoolExecutor(1, thread_name_prefix="callsmith-grammar")  # compiles while a prompt is decoded
         self._lock = Lock()  # for the four below
+        self._freeing = Lock()  # one call of close at a time frees what there is
         self._inside: set[_Job] = set()  # whoever waits for an answer
         self._arrived: list[_Job] = []
         self._working = False
@@ -161,48 +160,23 @@ class LlamaEngine:
         self._news = Event()  # something has happened that the thread may be waiting for
         self.fast_forward = fast_forward
         self.stats = Stats()
-
-    @property
-    def name(self) -> str:
-        """What the file calls the model."""
-        return self._weights.name
-
-    @property
-    def description(self) -> str:
-        """Architecture, size and quantisation."""
-        return self._weights.description
-
-    @property
-    def template(self) -> str | None:
-        """The chat template in the file."""
-        return self._weights.template
-
-    @property
-    def specials(self) -> Mapping[str, int]:
-        """Special tokens: text to id."""
-        return self._vocabulary.specials
-
-    @property
-    def bos(self) -> str:
-        """The text of the token that begins a document; empty if there is none."""
-        return self._vocabulary.text(self._vocabulary.bos)
-
-    @property
-    def eos(self) -> str:
-        """The text of the token that ends an answer; empty if there is none."""
-        return self._vocabulary.text(self._vocabulary.eos)
-
-    @property
-    def context(self) -> int:
-        """How many tokens prompt and answer may have together."""
-        return self._context.size
+        self.info = EngineInfo(
+            name=weights.name,
+            description=weights.description,
+            context=context.size,
+            template=weights.template,
+            bos=self._vocabulary.text(self._vocabulary.bos),
+            eos=self._vocabulary.text(self._vocabulary.eos),
+            specials=self._vocabulary.specials,
+            relays=True,
+        )
 
     @property
     def working(self) -> bool:
         """Whether it computes anything."""
         return self._working
 
-    def count(self, text: str) -> int:
+    async def count(self, text: str) -> int:
         """How many tokens the text has."""
         self._check_open()
         return len(self._vocabulary.tokenize(text))
@@ -211,7 +185,7 @@ class LlamaEngine:
         self, prompt: Prompt, sampling: Sampling, grammar: Grammar | Relay | None = None
     ) -> AsyncGenerator[Piece | Finished, None]:
         """Continue the prompt: pieces of text, then one Finished."""
-        job = _Job(self, prompt, settled(sampling, self._defaults), grammar, asyncio.get_running_loop())
+        job = _Job(self, prompt, with_defaults(sampling, self._defaults), grammar, asyncio.get_running_loop())
         self._enter(job)
         try:
             while not isinstance(item := await job.outbox.get(), Finished):
@@ -224,18 +198,22 @@ class LlamaEngine:
             self.leave(job)
             self._news.set()
 
-    def close(self) -> None:
-        """Give up what is running and free the model."""
+    async def close(self) -> None:
+        """Stop what is running and free the model."""
         with self._lock:
             self._closed = True
         self._batch.stop[0] = self._batch.wanted[0] = b"1"
         for member in [*self._batch.live]:
             member.job.flag[0] = b"1"
         self._news.set()
-        self._thread.shutdown(wait=True)
-        self._beside.shutdown(wait=True)
-        self._context.close()
-        self._weights.close()
+        await asyncio.to_thread(self._free)
+
+    def _free(self) -> None:
+        with self._freeing:
+            self._thread.shutdown(wait=True)
+            self._beside.shutdown(wait=True)
+            self._context.close()
+            self._weights.close()
 
     def _check_open(self) -> None:
         if self._closed:
@@ -329,7 +307,7 @@ def _own_settings(weights: Weights) -> Sampling:
         return float(said) if said else None
 
     top_k = number("top_k")
-    return settled(
+    return with_defaults(
         Sampling(
             temperature=number("temp"),
             top_p=number("top_p"),

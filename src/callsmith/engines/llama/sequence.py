@@ -8,9 +8,9 @@ from numpy.typing import NDArray
 
 from callsmith.core.errors import ModelError
 from callsmith.core.values import Sampling
-from callsmith.engines import Piece
 from callsmith.engines.llama.compiler import Held, Watch
 from callsmith.engines.llama.gguf import Logits, Vocabulary
+from callsmith.engines.port import Piece
 from callsmith.engines.text import Writer
 
 DEFAULTS: Final = Sampling(temperature=0.7, top_p=0.95, top_k=40, min_p=0.05)

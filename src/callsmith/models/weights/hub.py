@@ -18,7 +18,8 @@ from callsmith.core.errors import Rejected, Unavailable
 from callsmith.models.weights.disk import beside, digest_of, is_gguf, require_room
 
 WORD = r"[A-Za-z0-9][A-Za-z0-9._-]*"
-REFERENCE = re.compile(rf"(?:hf:(?P<repo>{WORD}/{WORD}):|(?P<plain>{WORD}/{WORD})/)(?P<file>(?:{WORD}/)*{WORD}\.gguf)")
+HUB_SCHEME = "hf"
+REFERENCE = re.compile(rf"(?:{HUB_SCHEME}:(?P<repo>{WORD}/{WORD}):|(?P<plain>{WORD}/{WORD})/)(?P<file>(?:{WORD}/)*{WORD}\.gguf)")
 CHUNK = 1 << 20
 PATIENCE = 60.0
 

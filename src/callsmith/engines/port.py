@@ -1,0 +1,95 @@
+"""The engine port: what every engine offers, and all that a model may ask of one.
+
+    class Engine(Protocol):
+        info: EngineInfo
+        def generate(prompt, sampling, grammar) -> pieces of text, then one Finished
+        async def count(text) -> int
+        async def close() -> None
+
+`tests/engines/contract.py` holds an engine to it.
+"""
+
+from collections.abc import AsyncGenerator, Mapping
+from dataclasses import dataclass, field, fields, replace
+from typing import Literal, Protocol
+
+from callsmith.core.values import Sampling, Usage
+from callsmith.formats.prompt.prompt import Prompt
+from callsmith.grammar.nodes import Grammar
+from callsmith.grammar.relay import Relay
+
+
+@dataclass(frozen=True, slots=True)
+class EngineInfo:
+    """What is known of an engine and of the weights it has opened.
+
+    `name` is what the weights call the model, `description` their architecture, size and quantisation. `context` is how many
+    tokens prompt and answer may have together, None if that is not known. `template` is the chat template that the weights carry.
+    `bos` and `eos` are the texts of the tokens that begin a document and end an answer. `specials` maps the text of special and
+    added tokens to their ids. `relays`: `generate` takes a `Relay` too, which is cheaper than one grammar for many tools.
+    """
+
+    name: str = ""
+    description: str = ""
+    context: int | None = None
+    template: str | None = None
+    bos: str = ""
+    eos: str = ""
+    specials: Mapping[str, int] = field(default_factory=dict[str, int])
+    relays: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """The next piece of text. `special`: it is the text of one special token, and not the same letters in ordinary tokens.
+
+    `usage` is the cost of the answer up to this piece, where the engine reports it: for a caller that stops reading here.
+    """
+
+    text: str
+    special: bool = False
+    usage: Usage | None = field(default=None, compare=False, repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Finished:
+    """The end of the text: by itself, at a stop string or at the end of the grammar ("stop"), or at a length limit ("length").
+
+    `matched` is the stop string, where it was one.
+    """
+
+    reason: Literal["stop", "length"]
+    usage: Usage = Usage()
+    matched: str = ""
+
+
+class Engine(Protocol):
+    """Continues a prompt with text, under a grammar where one is given."""
+
+    @property
+    def info(self) -> EngineInfo:
+        """What is known of the engine; it does not change while the engine is open."""
+        ...
+
+    def generate(
+        self, prompt: Prompt, sampling: Sampling, grammar: Grammar | Relay | None = None
+    ) -> AsyncGenerator[Piece | Finished, None]:
+        """Pieces of text, then exactly one Finished. Closing the generator early stops the work within one decode step.
+
+        A `Relay` comes only where `info.relays` is true.
+        """
+        ...
+
+    async def count(self, text: str) -> int:
+        """How many tokens the text has."""
+        ...
+
+    async def close(self) -> None:
+        """Free weights, threads and connections; closing twice does no harm. Generating afterwards is an error."""
+        ...
+
+
+def with_defaults(sampling: Sampling, defaults: Sampling) -> Sampling:
+    """The sampling settings, with the defaults for those that are not set."""
+    missing = {one.name: getattr(defaults, one.name) for one in fields(sampling) if getattr(sampling, one.name) in (None, ())}
+    return replace(sampling, **missing)
