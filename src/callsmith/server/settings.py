@@ -82,7 +82,7 @@ class Llm:
         "--model",
         "-m",
         variable="CALLSMITH_MODEL",
-        help="A name of `callsmith models`, a GGUF file, org/repo/file.gguf on a hub, or scripted:TEXT. "
+        help="A name of `callsmith models`, a GGUF file, org/repo/file.gguf on a hub, or an engine, as scripted:TEXT. "
         "Default: the first of the catalogue.",
     )
     name: str | None = flag(None, "--name", help="The model's name for clients.")
