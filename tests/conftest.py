@@ -1,6 +1,34 @@
-"""What every test shares: generated cases are judged by what they find, and not by how busy the machine is."""
+"""What all tests share: how many cases are generated, the order on several workers, and one model with real weights."""
 
-from hypothesis import HealthCheck, settings
+import asyncio
+from collections.abc import Iterator
 
-settings.register_profile("callsmith", deadline=None, suppress_health_check=[HealthCheck.too_slow])
-settings.load_profile("callsmith")
+import pytest
+from hypothesis import HealthCheck, is_hypothesis_test, settings
+
+from callsmith.models.local import LocalModel
+from tests.effort import PROFILE, PROFILES
+from tests.small import open_small
+
+for name, examples in PROFILES.items():  # no deadline: cases are judged by what they find, and not by how busy the machine is
+    settings.register_profile(name, max_examples=examples, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile(PROFILE)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark what hypothesis generates, and put first what uses the model, so that one worker gets all of it (see make test)."""
+    for item in items:
+        if isinstance(item, pytest.Function) and is_hypothesis_test(item.function):
+            item.add_marker("generated")
+    items.sort(key=lambda item: "small" not in getattr(item, "fixturenames", ()))
+
+
+@pytest.fixture(scope="session")
+def small() -> Iterator[LocalModel]:
+    """A real model, too small to call anything it need not. Opened once, and never closed by a test."""
+    pytest.importorskip("llguidance")
+    pytest.importorskip("xllamacpp")
+    model = open_small(context=2048)
+    yield model
+    asyncio.run(model.close())

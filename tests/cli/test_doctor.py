@@ -7,6 +7,7 @@ import pytest
 
 from callsmith.cli import doctor
 from callsmith.engines.llama import libllama
+from tests.small import small_file
 
 SCRIPTED = ("doctor", "--model", "scripted:Hi")
 
@@ -36,6 +37,7 @@ def test_where_everything_is_there_every_line_says_ok(callsmith, monkeypatch):
 
 @pytest.mark.weights
 def test_weights_are_held_against_the_catalogue_and_the_memory_there_is(callsmith):
+    small_file()
     told = callsmith("doctor", "--model", "smollm2-135m")
     assert "sha256 as in the catalogue" in line_of(told.out, "model")
     assert "needed" in line_of(told.out, "memory")

@@ -31,6 +31,7 @@ from callsmith.server.app import create_app
 from callsmith.server.http.shutdown import Draining
 from callsmith.server.settings import Llm, Settings, setting_options
 from tests.serving import served
+from tests.small import small_file
 
 ASK = {"model": "scripted", "messages": [{"role": "user", "content": "Hi"}]}
 
@@ -154,6 +155,7 @@ def test_how_many_answers_are_made_at_once_and_how_many_wait_can_be_said(callsmi
 @pytest.mark.weights
 async def test_the_engine_makes_and_lets_wait_as_many_answers_as_the_settings_say():
     pytest.importorskip("xllamacpp")
+    small_file()
     model = opened("smollm2-135m", Settings(queue=3, llm=Llm(context=256, concurrency=2)))
 
     async def first() -> object:

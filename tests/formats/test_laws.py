@@ -13,10 +13,11 @@ from callsmith.core.values import Call, Tool
 from callsmith.formats import formats
 from callsmith.formats.algebra import Format
 from callsmith.formats.write import write
+from tests.effort import tries
 from tests.formats.laws import CHUNKS, calls_in, check_order, markers_of, read_in_chunks, rounds, strings, text_in
 
 EVERY = pytest.mark.parametrize("format", formats().values(), ids=lambda format: format.name)
-thorough = settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
+generated = settings(max_examples=tries(12, 60), deadline=None, suppress_health_check=list(HealthCheck))
 
 
 def read_alike(format: Format, text: str, tools: Sequence[Tool]) -> list[ModelEvent]:
@@ -37,7 +38,7 @@ def read_back(format: Format, text: str, tools: Sequence[Tool], calls: Sequence[
 
 @pytest.mark.req("R229")
 @EVERY
-@thorough
+@generated
 @given(data=st.data())
 def test_what_is_written_is_read_back_at_every_chunking(format: Format, data: st.DataObject) -> None:
     tools, calls = data.draw(rounds(format))
@@ -49,7 +50,7 @@ def test_what_is_written_is_read_back_at_every_chunking(format: Format, data: st
 
 
 @EVERY
-@thorough
+@generated
 @given(data=st.data())
 def test_text_and_thought_come_out_whole_and_without_markers(format: Format, data: st.DataObject) -> None:
     markers = markers_of(format)
@@ -71,7 +72,7 @@ def test_text_and_thought_come_out_whole_and_without_markers(format: Format, dat
 
 
 @EVERY
-@thorough
+@generated
 @given(data=st.data())
 def test_text_that_only_looks_like_a_marker_is_text(format: Format, data: st.DataObject) -> None:
     markers = markers_of(format)
@@ -80,6 +81,7 @@ def test_text_that_only_looks_like_a_marker_is_text(format: Format, data: st.Dat
         assert text_in(read_in_chunks(format, text, size)) == text
 
 
+@pytest.mark.generated
 @EVERY
 def test_no_mutation_of_an_answer_makes_the_reader_raise_or_depend_on_chunks(format: Format) -> None:
     tools = [Tool("f", "", {"type": "object", "properties": {"a": {"type": "string"}, "b": {"type": "integer"}}})]
@@ -87,7 +89,7 @@ def test_no_mutation_of_an_answer_makes_the_reader_raise_or_depend_on_chunks(for
     base = write(format, calls, text="Well then.", thought="hm" if format.thinks else "")
     noise = [*sorted(markers_of(format)), '"', "{", "}", "[", "]", "\\", "\n", ",", ":", "é", "</", "x" * 300]
     chance = random.Random(format.name)
-    for _ in range(150):
+    for _ in range(tries(40, 150)):
         text = base
         for _ in range(chance.randint(1, 3)):
             at, until = sorted((chance.randint(0, len(text)), chance.randint(0, len(text))))

@@ -20,6 +20,7 @@ from callsmith.formats import format_named, formats
 from callsmith.formats.algebra import Format
 from callsmith.formats.write import write
 from callsmith.grammar.relay import FEW, Relay, relay_for
+from tests.effort import tries
 from tests.grammar.sampling import Sampler, letters
 from tests.grammar.test_law4 import TOOLS, call, check_calls, compiler, obj, read_sample
 
@@ -123,19 +124,22 @@ def samples(format: Format, count: int) -> tuple[int, int]:
 
 
 @pytest.mark.req("R65", "R72")
+@pytest.mark.generated
 @EVERY
 def test_whatever_the_relay_lets_through_is_read_back_as_valid_calls(format: Format) -> None:
     dispatched(format)
-    finished, several = samples(format, 48)
-    assert finished > 48 * 0.7
+    count = tries(16, 48)
+    finished, several = samples(format, count)
+    assert finished > count * 0.7
     assert several or format.calls.most == 1
 
 
 @pytest.mark.slow
 @EVERY
-def test_a_thousand_answers_out_of_the_relay_are_read_back_as_valid_calls(format: Format) -> None:
+def test_hundreds_of_answers_out_of_the_relay_are_read_back_as_valid_calls(format: Format) -> None:
     dispatched(format)
-    assert samples(format, 1000)[0] > 1000 * 0.7
+    count = tries(200, 200, 1000)
+    assert samples(format, count)[0] > count * 0.7
 
 
 # -- what stands before the calls

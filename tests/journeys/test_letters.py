@@ -25,7 +25,7 @@ HARMLESS = "The rate is 7, and nothing more is to be said of it."
 HERMES = format_named("hermes")
 
 
-@pytest.fixture(scope="module", params=["smollm2-135m", "qwen2.5-coder-1.5b"])
+@pytest.fixture(scope="module", params=["smollm2-135m", pytest.param("qwen2.5-coder-1.5b", marks=pytest.mark.slow)])
 def weights(request: pytest.FixtureRequest) -> Iterator[Weights]:
     weights = Weights(load(), fetch(request.param))
     yield weights

@@ -12,25 +12,21 @@ pytest.importorskip("xllamacpp")
 from callsmith.core.closing import closing
 from callsmith.core.events import Stopped, ToolFinished
 from callsmith.core.values import Choice, ChoicePolicy, Message, Request, Sampling
-from callsmith.models import open_model
 from callsmith.models.local import LocalModel
-from callsmith.models.opening import Options
-from callsmith.models.weights.fetch import fetch
 from callsmith.runtime.discovery.find_tools import FIND, Costs, lazily
 from callsmith.runtime.loop import run
 from tests.runtime.fakes import Handlers, hello
 from tests.runtime.many import MANY
+from tests.small import open_small
 
 pytestmark = [pytest.mark.slow, pytest.mark.weights]
 
-NAME = "smollm2-135m"
 QUESTION = (Message.user("What is the weather in Bonn?"),)
 
 
 @pytest.fixture(scope="module")
 def model() -> Iterator[LocalModel]:
-    fetch(NAME)
-    opened = open_model(NAME, Options(context=8192))
+    opened = open_small(context=8192)
     yield opened
     asyncio.run(opened.close())
 

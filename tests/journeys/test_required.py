@@ -13,6 +13,7 @@ from callsmith.core.events import CallReady, ModelEvent, Stopped, Text, Unreadab
 from callsmith.core.schema import validate
 from callsmith.core.values import Choice, Message, Request, Sampling, Tool
 from callsmith.models.local import LocalModel
+from tests.effort import tries
 
 pytestmark = pytest.mark.weights
 
@@ -83,8 +84,8 @@ def only_call(events: list[ModelEvent], tools: tuple[Tool, ...]) -> str:
     return call.name
 
 
-async def check_required(model: LocalModel, rounds: int) -> None:
-    for number, first in enumerate(TOOLS):
+async def check_required(model: LocalModel, rounds: int, every: int = 1) -> None:
+    for number, first in list(enumerate(TOOLS))[::every]:
         offered = (first, *TOOLS[number + 1 :][: number % 3])
         for answer in await asyncio.gather(*(ask(model, number, offered, Choice("required")) for _ in range(rounds))):
             only_call(answer, offered)
@@ -93,8 +94,9 @@ async def check_required(model: LocalModel, rounds: int) -> None:
 @pytest.mark.req("R25")
 @pytest.mark.req("R64")
 @pytest.mark.req("R81")
-async def test_forty_required_calls_come_and_are_valid(small: LocalModel) -> None:
-    await check_required(small, 5)
+@pytest.mark.generated
+async def test_required_calls_come_and_are_valid(small: LocalModel) -> None:
+    await check_required(small, tries(1, 5), every=tries(3, 1))
 
 
 @pytest.mark.slow
@@ -116,8 +118,9 @@ async def check_none(model: LocalModel, count: int) -> None:
         assert isinstance(events[-1], Stopped)
 
 
+@pytest.mark.generated
 async def test_where_no_call_is_wanted_none_comes(small: LocalModel) -> None:
-    await check_none(small, 10)
+    await check_none(small, tries(2, 10))
 
 
 @pytest.mark.slow

@@ -28,8 +28,9 @@ from callsmith.formats.prompt.prompt import Prompt
 from callsmith.formats.reader.parse import parse
 from callsmith.grammar.nodes import Alt, Grammar, JsonValue, Lit, Many, Node, Seq
 from callsmith.grammar.relay import relay_for
-from callsmith.models.weights.fetch import fetch
+from callsmith.models.local import LocalModel
 from tests.engines.contract import GREEDY, EngineContract, say
+from tests.small import THREADS, small_file
 
 pytestmark = pytest.mark.weights
 
@@ -45,14 +46,13 @@ WEATHER = {
 
 @pytest.fixture(scope="module")
 def file() -> Path:
-    return fetch("smollm2-135m")
+    return small_file()
 
 
-@pytest.fixture(scope="module")
-def shared(file: Path) -> Iterator[LlamaEngine]:
-    engine = llama.open(str(file), context=2048)
-    yield engine
-    asyncio.run(engine.close())
+@pytest.fixture
+def shared(small: LocalModel) -> LlamaEngine:
+    assert isinstance(small.engine, LlamaEngine)
+    return small.engine
 
 
 class TestContract(EngineContract):
@@ -62,7 +62,7 @@ class TestContract(EngineContract):
 
     @pytest.fixture
     def fresh(self, file: Path) -> Iterator[Engine]:
-        engine = open_engine(f"llama:{file}", context=512)
+        engine = open_engine(f"llama:{file}", context=512, threads=THREADS)
         yield engine
         asyncio.run(engine.close())
 
@@ -104,7 +104,7 @@ async def test_an_answer_ends_where_the_model_ends_it(shared: LlamaEngine) -> No
 @pytest.mark.req("R82")
 @pytest.mark.req("R140")
 async def test_what_a_grammar_asks_for_is_what_is_said(shared: LlamaEngine) -> None:
-    for seed in range(5):
+    for seed in range(2):
         pieces = await answer_to(shared, JsonValue(WEATHER), Sampling(temperature=1.5, seed=seed, max_tokens=60))
         value = json.loads(text(pieces))
         assert value["unit"] in ("celsius", "fahrenheit")
@@ -237,7 +237,7 @@ async def test_a_seeded_answer_does_not_depend_on_what_was_asked_before(file: Pa
     seeded = Sampling(temperature=1.2, seed=11, max_tokens=16)
     prompt = Prompt(LONG.text[:500] + "<|im_end|>\n<|im_start|>assistant\n")
     weights = gguf.Weights(load(), file)
-    engine = LlamaEngine(weights, gguf.Context(weights, size=512, threads=2, sequences=6, slice=32), live=2)
+    engine = LlamaEngine(weights, gguf.Context(weights, size=512, threads=THREADS or 2, sequences=6, slice=32), live=2)
     fresh, _ = await say(engine, prompt, seeded)
     same, reused = await say(engine, prompt, seeded)
     await say(engine, Prompt(prompt.text[:200]), Sampling(max_tokens=3))
@@ -249,9 +249,8 @@ async def test_a_seeded_answer_does_not_depend_on_what_was_asked_before(file: Pa
 
 
 async def test_a_prompt_too_long_is_refused_with_the_numbers(file: Path) -> None:
-    engine = llama.open(str(file), context=256)
-    tokens = await engine.count(LONG.text)
-    with pytest.raises(UsageError, match=rf"{tokens} tokens > 256 that the context holds") as refused:
+    engine = llama.open(str(file), context=256, threads=THREADS)
+    with pytest.raises(UsageError, match=rf"{engine.count(LONG.text)} tokens > 256 that the context holds") as refused:
         await say(engine, LONG)
     assert refused.value.field == "messages"
     assert (await say(engine, SEA))[0]
@@ -259,7 +258,7 @@ async def test_a_prompt_too_long_is_refused_with_the_numbers(file: Path) -> None
 
 
 async def test_a_full_context_ends_the_answer_by_length(file: Path) -> None:
-    engine = llama.open(str(file), context=256)
+    engine = llama.open(str(file), context=256, threads=THREADS)
     endless = Grammar(Many(Lit("a "), 500, None))
     _, finished = await say(engine, SEA, Sampling(temperature=0), endless)
     assert finished.reason == "length"
@@ -292,7 +291,7 @@ async def test_those_who_wait_get_their_turn_when_another_gives_up(shared: Llama
 
 
 async def test_closing_the_engine_tells_those_who_still_wait(file: Path) -> None:
-    engine = llama.open(str(file), context=1024)
+    engine = llama.open(str(file), context=1024, threads=THREADS)
     tasks = [asyncio.create_task(say(engine, Prompt(LONG.text[:3000]), GREEDY)) for _ in range(2)]
     await asyncio.sleep(0.1)
     await asyncio.to_thread(engine.close)
@@ -340,7 +339,7 @@ async def test_a_constrained_answer_is_brought_to_its_end_before_its_length_cuts
         "additionalProperties": False,
     }
     prompt = Prompt("Once upon a time, in a land far away, there lived")
-    for seed in range(5):
+    for seed in range(2):
         sampling = Sampling(temperature=1.2, seed=seed, max_tokens=120)
         pieces = [piece async for piece in shared.generate(prompt, sampling, Grammar(JsonValue(schema)))]
         assert pieces[-1] == Finished("stop", pieces[-1].usage)

@@ -16,6 +16,7 @@ from callsmith.core.errors import ModelError
 from callsmith.core.values import Sampling
 from callsmith.engines.llama.sequence import Sampler, Sequence
 from callsmith.engines.port import with_defaults
+from tests.effort import tries
 
 LOGITS = np.log(np.array([0.05, 0.5, 0.3, 0.1, 0.05], np.float32))
 
@@ -81,7 +82,7 @@ class Allowed:
 
 @pytest.mark.req("R69")
 @pytest.mark.req("R74")
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=tries(50, 200), deadline=None)
 @given(
     seed=st.integers(0, 2**32),
     share=st.sampled_from([0.002, 0.05, 0.5, 0.98]),

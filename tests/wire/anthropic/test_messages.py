@@ -13,6 +13,7 @@ from callsmith.core.values import Call, Choice, Message, Output, Request, Sampli
 from callsmith.wire.anthropic.common import ThreadsUnsupported, write_error, write_failure
 from callsmith.wire.anthropic.mcp import McpServer
 from callsmith.wire.anthropic.messages import MOST_TOKENS, SIGNATURE, MessagesRequest, read_request, write_request
+from tests.effort import tries
 from tests.wire.blocks import ADD, FILES, HI, SUB, TOOLSET, far_result, far_use, heard, read, result, said, text, use
 from tests.wire.drawn import CALLS, NAMES, SCHEMAS, TOOLSETS, WORDS, bodies, odd, samplings
 
@@ -246,7 +247,7 @@ ODD = odd(
 
 
 @given(bodies(KNOWN, ODD))
-@settings(max_examples=200)
+@settings(max_examples=tries(50, 200))
 def test_no_body_whatever_makes_reading_fail_otherwise_than_by_a_usage_error(body: Any):
     for attempt in (body, {"model": "m", "max_tokens": 1, "messages": HI, **body} if isinstance(body, dict) else body):
         with contextlib.suppress(UsageError):

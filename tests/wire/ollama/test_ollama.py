@@ -14,6 +14,7 @@ from callsmith.core.events import CallArguments, CallReady, CallStarted, ModelEv
 from callsmith.core.values import Call, Choice, Message, Output, Request, Sampling, Tool, Usage
 from callsmith.wire.ollama.events import Heading, LineReader, LineWriter, write_response
 from callsmith.wire.ollama.requests import OllamaRequest, read_chat, read_generate, write_chat, write_error
+from tests.effort import tries
 from tests.wire.drawn import CALLS, bodies
 from tests.wire.openai.test_chat import requests
 
@@ -158,7 +159,7 @@ def test_an_error_is_one_text(error: Exception, status: int):
 
 
 @given(bodies("messages tools tool_choice options format think stream prompt system keep_alive"))
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=tries(50, 200), deadline=None)
 def test_no_body_whatever_makes_reading_fail_otherwise_than_by_a_usage_error(body: Any):
     for attempt in (body, {"model": "m", "messages": HI, "prompt": "hi", **body} if isinstance(body, dict) else body):
         for reading in (read_chat, read_generate):
@@ -221,7 +222,7 @@ def test_a_whole_answer_says_what_the_stream_says():
 
 
 @given(requests())
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=tries(20, 60), deadline=None)
 def test_a_request_survives_the_way_there_and_back(chat: Any):
     messages = tuple(replace(one, name=one.name if one.role == "tool" else "") for one in chat.request.messages)
     asked = OllamaRequest(chat.model, replace(chat.request, messages=_consistent(messages)), chat.stream)
@@ -234,7 +235,7 @@ def _consistent(messages: tuple[Message, ...]) -> tuple[Message, ...]:
 
 
 @given(st.lists(st.text(min_size=1).map(Text) | st.text(min_size=1).map(Thought), max_size=4), st.lists(CALLS, max_size=3))
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=tries(20, 60), deadline=None)
 def test_an_answer_survives_the_way_there_and_back(said: list[ModelEvent], made: list[Call]):
     events: list[ModelEvent] = [*said]
     for index, call in enumerate(made):

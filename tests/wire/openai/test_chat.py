@@ -12,6 +12,7 @@ from callsmith.core.errors import UnsupportedSchema, UsageError
 from callsmith.core.values import Call, Choice, Message, Request, Sampling, Tool
 from callsmith.wire.openai.chat import ChatRequest, read_request, write_request
 from callsmith.wire.openai.common import write_error
+from tests.effort import tries
 from tests.wire.drawn import CALLS, NAMES, TOOLSETS, WORDS, bodies, choices, samplings
 
 HI = [{"role": "user", "content": "hi"}]
@@ -243,7 +244,7 @@ OUTPUTS = " response_format structured_outputs guided_json guided_choice tool_ch
 
 
 @given(bodies(KNOWN + OUTPUTS))
-@settings(max_examples=300)
+@settings(max_examples=tries(60, 300))
 def test_no_body_whatever_makes_reading_fail_otherwise_than_by_a_usage_error(body: Any):
     for attempt in (body, {"model": "m", "messages": HI, **body} if isinstance(body, dict) else body):
         with contextlib.suppress(UsageError):

@@ -12,6 +12,7 @@ from callsmith.core.errors import UsageError
 from callsmith.core.values import Call, Choice, Message, Output, Request, Tool
 from callsmith.wire.openai.common import write_error
 from callsmith.wire.openai.responses import Needs, ResponsesRequest, read_needs, read_request, write_request
+from tests.effort import tries
 from tests.wire.drawn import CALLS, NAMES, TOOLSETS, WORDS, bodies, choices, samplings
 
 ADD = {"type": "function", "name": "add", "description": "Add.", "parameters": {"type": "object"}, "strict": True}
@@ -236,7 +237,7 @@ KNOWN = "input tools tool_choice text reasoning include previous_response_id ins
 
 
 @given(bodies(KNOWN))
-@settings(max_examples=200)
+@settings(max_examples=tries(50, 200))
 def test_no_body_whatever_makes_reading_fail_otherwise_than_by_a_usage_error(body: Any):
     for attempt in (body, {"model": "m", "input": "hi", **body} if isinstance(body, dict) else body):
         with contextlib.suppress(UsageError):

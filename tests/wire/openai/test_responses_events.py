@@ -26,6 +26,7 @@ from callsmith.core.values import Call, Message, Usage
 from callsmith.wire.openai.common import write_failure
 from callsmith.wire.openai.responses import read_request
 from callsmith.wire.openai.responses_events import EventReader, EventWriter, Heading, write_response
+from tests.effort import tries
 from tests.wire.drawn import answers
 from tests.wire.openai.test_responses import call, messages
 
@@ -50,7 +51,7 @@ def test_events_survive_the_way_there_and_back(events: list[ModelEvent]):
 
 
 @given(answers())
-@settings(max_examples=50)
+@settings(max_examples=tries(15, 50))
 def test_streamed_or_whole_the_answer_is_the_same_and_keeps_to_the_rules(events: list[ModelEvent]):
     sent = sent_for(events)
     last = sent[-1]["response"]
@@ -70,7 +71,7 @@ def test_streamed_or_whole_the_answer_is_the_same_and_keeps_to_the_rules(events:
 
 
 @given(answers())
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=tries(10, 30), deadline=None)
 def test_the_clients_own_models_accept_every_event(events: list[ModelEvent]):
     for one in sent_for(events):
         validate_type(type_=ResponseStreamEvent, value=one)
