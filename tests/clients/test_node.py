@@ -18,10 +18,7 @@ from callsmith.engines.scripted import Asked, Scripted
 from callsmith.models.local import LocalModel
 from callsmith.server.app import create_app
 from tests.clients.told import CALLS, GONE, KOELN, LETTERS, SAID, SUMMED, models
-from tests.journeys.conftest import small
 from tests.serving import served_apart
-
-__all__ = ["small"]  # the fixture
 
 pytestmark = pytest.mark.node
 
