@@ -100,7 +100,7 @@ class Ours:
         bodies, asked = BodyReader(10**9), ChatRequest("m", Request((Message.user("hi"),), tuple(tools), Choice("required")))
         body, again, reading = json.dumps(write_request(asked)).encode(), list[float](), list[float]()
         for _ in range(6):
-            read, spent = timed(lambda: read_request(bodies.decoded(body)).request.tools)
+            read, spent = timed(lambda: read_request(bodies.decode(body)).request.tools)
             reading.append(spent * 1000)
             again.append(timed(lambda tools=read: self.start(tools, grammars))[1] * 1000)
         return median(again[1:]), median(reading[1:])

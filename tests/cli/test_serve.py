@@ -28,7 +28,7 @@ from callsmith.formats.prompt.template import CHATML, Template
 from callsmith.models.local import LocalModel
 from callsmith.runtime.telemetry import span_export
 from callsmith.server.app import create_app
-from callsmith.server.http.shutdown import Draining
+from callsmith.server.http.shutdown import GracefulShutdown
 from callsmith.server.settings import Llm, Settings, setting_options
 from tests.serving import served
 from tests.small import small_file
@@ -333,10 +333,10 @@ def test_which_addresses_only_this_machine_can_reach(host, ours):
 
 
 @asynccontextmanager
-async def slow_server() -> AsyncIterator[tuple[Draining, str]]:
+async def slow_server() -> AsyncIterator[tuple[GracefulShutdown, str]]:
     """A server whose model takes for ever to say what it has to say."""
     engine = Scripted(["word " * 10_000], pause=0.01, repeat=True)
-    app = Draining(create_app({"scripted": LocalModel(engine, format_named("hermes"), Template(CHATML))}))
+    app = GracefulShutdown(create_app({"scripted": LocalModel(engine, format_named("hermes"), Template(CHATML))}))
     async with served(app) as url:
         yield app, url
 
@@ -379,7 +379,7 @@ async def test_the_last_word_is_in_the_clients_dialect():
 async def test_until_it_is_told_to_stop_it_changes_nothing():
     engine = Scripted(["Hello!"], repeat=True)
     inner = create_app({"scripted": LocalModel(engine, format_named("hermes"), Template(CHATML))})
-    for app in (inner, Draining(inner)):
+    for app in (inner, GracefulShutdown(inner)):
         transport = httpx2.ASGITransport(app=app)
         async with httpx2.AsyncClient(transport=transport, base_url="http://test") as client:
             answer = await client.post("/v1/chat/completions", json=ASK)

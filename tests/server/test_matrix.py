@@ -12,7 +12,7 @@ from callsmith.core.events import Text, Thought
 from callsmith.core.ports import Context
 from callsmith.core.values import Call, Result, Tool
 from callsmith.server.app import create_app
-from callsmith.server.http.keys import hash_of
+from callsmith.server.http.keys import hash_key
 from callsmith.server.settings import Key, Llm, Settings
 from callsmith.tools.functions import Functions, tool
 from callsmith.tools.wrap import Confirmed
@@ -258,7 +258,7 @@ async def test_what_ran_on_the_server_is_still_known_when_the_client_comes_back(
 
 
 async def test_what_ran_for_one_caller_is_not_shown_to_another_who_sends_the_same_history():
-    settings = Settings(keys={name: Key(hash_of(f"sk-{name}")) for name in ("alice", "bob")})
+    settings = Settings(keys={name: Key(hash_key(f"sk-{name}")) for name in ("alice", "bob")})
     model = Told(calls(TIME, BONN), says("a"), says("b"))
     app = create_app({"m": model}, tools=Functions(clock), settings=settings)
     result = {"role": "tool", "tool_call_id": "c1", "content": "sun"}

@@ -9,7 +9,15 @@ from callsmith.core.errors import UnknownName, UsageError
 from callsmith.core.values import Json, Tool
 from callsmith.runtime.execute import Limits
 from callsmith.server.service import own_tools
-from callsmith.server.settings import Key, Settings, Source, from_environment, from_file, settings_from, written
+from callsmith.server.settings import (
+    Key,
+    Settings,
+    SettingsSource,
+    merge_settings,
+    read_environment,
+    read_settings_file,
+    write_settings,
+)
 from callsmith.tools.functions import Functions, tool
 from callsmith.tools.wrap import Confirmed
 
@@ -19,22 +27,22 @@ M21 = ["search_corpus", "list_corpora", "translate", "list_marketplace"]
 def of(text: str, folder: Path) -> Settings:
     file = folder / "callsmith.toml"
     file.write_text(text, "utf-8")
-    return settings_from(from_file(file)).settings
+    return merge_settings(read_settings_file(file)).settings
 
 
 def said(name: str, value: Json) -> Settings:
-    return settings_from(Source("--set", {name: value}, text=isinstance(value, str))).settings
+    return merge_settings(SettingsSource("--set", {name: value}, is_text=isinstance(value, str))).settings
 
 
 def test_nothing_said_is_the_standard():
-    assert settings_from().settings == Settings()
+    assert merge_settings().settings == Settings()
 
 
 def test_flags_win_over_the_environment_and_that_over_the_file(tmp_path: Path):
     (tmp_path / "c.toml").write_text("[server]\nport = 1\nqueue = 1\nkeep_alive = 1\n", "utf-8")
-    file = from_file(tmp_path / "c.toml")
-    environment = from_environment({"CALLSMITH_SERVER__PORT": "2", "CALLSMITH_SERVER__QUEUE": "2", "CALLSMITH_CACHE": "/x"})
-    effective = settings_from(file, environment, Source("--port", {"server.port": 3}))
+    file = read_settings_file(tmp_path / "c.toml")
+    environment = read_environment({"CALLSMITH_SERVER__PORT": "2", "CALLSMITH_SERVER__QUEUE": "2", "CALLSMITH_CACHE": "/x"})
+    effective = merge_settings(file, environment, SettingsSource("--port", {"server.port": 3}))
     settings = effective.settings
     assert (settings.port, settings.queue, settings.keep_alive) == (3, 2, 1.0)
     assert [effective.origins[f"server.{name}"] for name in ("port", "queue")] == ["--port", "the environment"]
@@ -64,7 +72,7 @@ def test_limits_are_known_under_two_names(name: str, field: str, standard: float
     assert getattr(of(f"[llm]\n{name} = {other}\n", tmp_path).limits, field) == other
     assert getattr(of(f"[limits]\n{field} = {other}\n", tmp_path).limits, field) == other
     variable = {f"CALLSMITH_LLM__{name.upper()}": str(other)}
-    assert getattr(settings_from(from_environment(variable)).settings.limits, field) == other
+    assert getattr(merge_settings(read_environment(variable)).settings.limits, field) == other
 
 
 def test_the_same_limit_under_both_names_is_an_error(tmp_path: Path):
@@ -113,7 +121,7 @@ def test_an_unknown_name_is_an_error_that_names_the_nearest(text: str, words: st
 
 def test_an_unknown_variable_is_an_error_if_it_looks_like_a_setting():
     with pytest.raises(UnknownName, match=r"the environment.*server\.port"):
-        settings_from(from_environment({"CALLSMITH_SERVER__PROT": "1"}))
+        merge_settings(read_environment({"CALLSMITH_SERVER__PROT": "1"}))
 
 
 @pytest.mark.parametrize(
@@ -158,14 +166,14 @@ def test_text_is_read_as_what_the_setting_is(name: str, text: str, value: Json):
 
 def test_keys_come_from_the_environment_too():
     variables = {"CALLSMITH_KEYS__BOB__SHA256": "a" * 64, "CALLSMITH_KEYS__BOB__MODELS": "qwen*"}
-    assert settings_from(from_environment(variables)).settings.keys == {"bob": Key("a" * 64, ("qwen*",))}
+    assert merge_settings(read_environment(variables)).settings.keys == {"bob": Key("a" * 64, ("qwen*",))}
 
 
 def test_what_is_printed_reads_back_and_hides_the_hashes(tmp_path: Path):
     text = f'[server]\nhost = "::1"\n[limits]\ntokens = 5\n[keys.bob]\nsha256 = "{"a" * 64}"\ntools = ["x"]\n'
     (tmp_path / "c.toml").write_text(text, "utf-8")
-    effective = settings_from(from_file(tmp_path / "c.toml"))
-    printed = written(effective)
+    effective = merge_settings(read_settings_file(tmp_path / "c.toml"))
+    printed = write_settings(effective)
     assert "a" * 64 not in printed
     table = tomllib.loads(printed)
     assert table["keys"]["bob"] == {"sha256": "(hidden)", "models": ["*"], "tools": ["x"]}

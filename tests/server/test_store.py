@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from callsmith.core.errors import Unavailable
-from callsmith.server.store import Bounds, Document, SqliteStore, Stale, Store
+from callsmith.server.store import Document, SqliteStore, Stale, Store, StoreLimits
 
 PROGRAM = """
 import asyncio, sys
@@ -87,7 +87,7 @@ async def test_a_list_goes_on_behind_an_id():
 
 async def test_what_has_expired_is_not_found_and_is_then_forgotten():
     clock = Clock()
-    store = SqliteStore(bounds=Bounds(documents=2, age=100), clock=clock)
+    store = SqliteStore(limits=StoreLimits(documents=2, age=100), clock=clock)
     await store.put(Document("a", "short", 1, expires=1010), Document("a", "long", 2))
     assert set(await store.get("a", "short", "long")) == {"short", "long"}
     clock.now = 1010
@@ -100,7 +100,7 @@ async def test_what_has_expired_is_not_found_and_is_then_forgotten():
 
 async def test_of_too_many_the_oldest_of_that_kind_go():
     clock = Clock()
-    store = SqliteStore(bounds=Bounds(documents=3), clock=clock)
+    store = SqliteStore(limits=StoreLimits(documents=3), clock=clock)
     await store.put(Document("other", "x", None))
     for number in range(20):
         clock.now += 1
@@ -120,12 +120,12 @@ async def test_the_audit_is_numbered_read_in_order_and_never_changed(tmp_path: P
     assert [entry.number for entry in rest] == [2, 3]
     assert [entry.data for entry in await store.audit(after=1, limit=1)] == [{"did": "approve"}]
     store.close()
-    with sqlite3.connect(tmp_path / "store.db") as base, pytest.raises(sqlite3.IntegrityError, match="never changed"):
-        base.execute("UPDATE audit SET data = '{}'")
+    with sqlite3.connect(tmp_path / "store.db") as database, pytest.raises(sqlite3.IntegrityError, match="never changed"):
+        database.execute("UPDATE audit SET data = '{}'")
 
 
 async def test_of_too_long_an_audit_the_oldest_entries_go():
-    store = SqliteStore(bounds=Bounds(entries=3))
+    store = SqliteStore(limits=StoreLimits(entries=3))
     for number in range(1, 11):
         await store.append(number)
     numbers = [entry.number for entry in await store.audit()]
@@ -164,12 +164,12 @@ async def test_after_a_kill_all_that_was_acknowledged_is_there_and_nothing_is_th
 
 async def test_a_disk_that_is_full_is_told_and_once_there_is_room_all_goes_on(tmp_path: Path):
     store, path = SqliteStore(str(tmp_path / "store.db")), tmp_path / "store.db"
-    with sqlite3.connect(path) as base:  # SQLite itself ends a transaction for which there is no room
-        base.execute("CREATE TRIGGER no BEFORE INSERT ON documents BEGIN SELECT RAISE(ROLLBACK, 'the disk is full'); END")
+    with sqlite3.connect(path) as database:  # SQLite itself ends a transaction for which there is no room
+        database.execute("CREATE TRIGGER no BEFORE INSERT ON documents BEGIN SELECT RAISE(ROLLBACK, 'the disk is full'); END")
     with pytest.raises(Unavailable, match="the disk is full"):
         await store.put(Document("a", "1", None))
-    with sqlite3.connect(path) as base:
-        base.execute("DROP TRIGGER no")
+    with sqlite3.connect(path) as database:
+        database.execute("DROP TRIGGER no")
     await store.put(Document("a", "2", None))
     assert list(await store.get("a", "1", "2")) == ["2"]
     store.close()
@@ -185,7 +185,7 @@ def test_a_place_that_cannot_be_written_is_told_at_once(tmp_path: Path):
 
 def test_a_file_of_another_layout_is_left_alone(tmp_path: Path):
     path = tmp_path / "store.db"
-    with sqlite3.connect(path) as base:
-        base.execute("PRAGMA user_version = 99")
+    with sqlite3.connect(path) as database:
+        database.execute("PRAGMA user_version = 99")
     with pytest.raises(Unavailable, match="its layout is 99"):
         SqliteStore(str(path))

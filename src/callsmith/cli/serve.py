@@ -18,8 +18,8 @@ from callsmith.core.errors import Unavailable, UsageError
 if TYPE_CHECKING:
     from callsmith.core.ports import ModelInfo, OpenedModel
     from callsmith.runtime.telemetry.turns import Recorder
-    from callsmith.server.http.shutdown import Draining
-    from callsmith.server.settings import Effective, Log, Settings, Source
+    from callsmith.server.http.shutdown import GracefulShutdown
+    from callsmith.server.settings import EffectiveSettings, Log, Settings, SettingsSource
 
 GRACE_SECONDS = 5  # how long answers may go on once the server is told to stop
 EXAMPLE = """\
@@ -47,25 +47,25 @@ def serve(
     require_server()
     effective = load_settings(config, given_settings(context), set_ or [])
     if print_config:
-        from callsmith.server.settings import written
+        from callsmith.server.settings import write_settings
 
-        typer.echo(written(effective))
+        typer.echo(write_settings(effective))
     else:
         _serve(effective.settings)
 
 
-def load_settings(config: Path | None, options: "Sequence[Source]", more: list[str]) -> "Effective":
+def load_settings(config: Path | None, options: "Sequence[SettingsSource]", more: list[str]) -> "EffectiveSettings":
     """Read the settings from a file, the environment and options. Without --config it is the user's own file, if there is one."""
     from callsmith.cli.inputs.options import pairs
     from callsmith.models.plugins import config_folder
-    from callsmith.server.settings import Source, from_environment, from_file, settings_from
+    from callsmith.server.settings import SettingsSource, merge_settings, read_environment, read_settings_file
 
     own = config_folder() / "callsmith.toml"
     file = config or (own if own.is_file() else None)
-    return settings_from(
-        *([from_file(file)] if file else []),
-        from_environment(os.environ),
-        Source("--set", pairs(more), text=True),
+    return merge_settings(
+        *([read_settings_file(file)] if file else []),
+        read_environment(os.environ),
+        SettingsSource("--set", pairs(more), is_text=True),
         *options,
     )
 
@@ -80,7 +80,7 @@ def _serve(settings: "Settings") -> None:
     from callsmith.models.weights.catalogue import default_model
     from callsmith.server.app import create_app
     from callsmith.server.approvals.elicitation import Elicitations
-    from callsmith.server.http.shutdown import Draining
+    from callsmith.server.http.shutdown import GracefulShutdown
     from callsmith.server.store import SqliteStore
     from callsmith.tools.mcp.elicitation import Answering
 
@@ -102,7 +102,7 @@ def _serve(settings: "Settings") -> None:
                 answering = Answering(Elicitations(store, settings.approval_seconds).ask, served)
                 host = host_of(asked, answering, mcp.tool_refresh_seconds) if asked else None
                 app = create_app({alias: served}, tools=toolset, settings=settings, store=store, mcp=host)
-                _run(Draining(app), served, listener, banner, settings)
+                _run(GracefulShutdown(app), served, listener, banner, settings)
         finally:
             asyncio.run(served.close())  # once more does no harm, and the server may never have begun
 
@@ -154,12 +154,12 @@ def is_loopback(host: str) -> bool:
         return host == "localhost"
 
 
-def _run(app: "Draining", served: "OpenedModel", listener: socket.socket, banner: str, settings: "Settings") -> None:
+def _run(app: "GracefulShutdown", served: "OpenedModel", listener: socket.socket, banner: str, settings: "Settings") -> None:
     import asyncio
 
     import uvicorn
 
-    from callsmith.server.http.logs import set_up
+    from callsmith.server.http.logs import set_up_logging
 
     class Server(uvicorn.Server):
         """Says when it is there, and ends answers in good order."""
@@ -169,12 +169,12 @@ def _run(app: "Draining", served: "OpenedModel", listener: socket.socket, banner
             typer.echo(banner)
 
         async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-            app.leave()
+            app.drain()
             asyncio.get_running_loop().call_later(GRACE_SECONDS, app.stop)
             await super().shutdown(sockets)
             await served.close()  # in this loop, to which its connections belong
 
-    set_up(settings.log)
+    set_up_logging(settings.log)
     config = uvicorn.Config(
         app,
         log_config=None,

@@ -12,7 +12,7 @@ from starlette.requests import ClientDisconnect
 from callsmith.core.errors import CallsmithError, UsageError
 from callsmith.core.ports import Model, Toolset
 from callsmith.server.http.dialects import Dialect
-from callsmith.server.http.errors import on_error, on_gone, on_http_error
+from callsmith.server.http.errors import on_disconnect, on_error, on_http_error
 from callsmith.server.http.keys import KeyMiddleware
 from callsmith.server.http.request_context import HEADER, RequestContextMiddleware
 from callsmith.server.routes import route_modules
@@ -45,7 +45,7 @@ def create_app(
         exception_handlers={
             CallsmithError: on_error,
             HTTPException: on_http_error,
-            ClientDisconnect: on_gone,
+            ClientDisconnect: on_disconnect,
         },
         middleware=_around(settings),
         lifespan=None if mcp is None else lambda _: _alive(mcp),

@@ -120,7 +120,7 @@ class Service:
 
     def _admitted(self, shown: AsyncIterator[AnswerEvent]) -> AsyncIterator[AnswerEvent]:
         timed = shown if self.settings.request_seconds is None else within(shown, self.settings.request_seconds)
-        return self.gate.admitted(timed, self.settings.queue)
+        return self.gate.admit(timed, self.settings.queue)
 
     def _recorder(self) -> Recorder:
         exchange = current_request()

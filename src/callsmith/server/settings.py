@@ -34,8 +34,8 @@ T = TypeVar("T")
 
 EVERYTHING = ("*",)  # patterns that leave nothing out
 ENVIRONMENT = "CALLSMITH_"
-_BETWEEN = "__"  # variables without it are no settings: CALLSMITH_CACHE, CALLSMITH_DEBUG
-_NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
+_SEPARATOR = "__"  # variables without it are no settings: CALLSMITH_CACHE, CALLSMITH_DEBUG
+_KEY_NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
 _HASH = re.compile(r"[0-9a-f]{64}")
 
 
@@ -183,10 +183,12 @@ class Settings:
 
 
 _SECTIONS: Mapping[str, type] = {"server": Settings, "llm": Llm, "mcp": Mcp, "limits": Limits, "log": Log}
-_NO_SETTINGS = frozenset({"llm", "mcp", "limits", "log", "keys", "recorders"})  # those of Settings that [server] does not have
+_NOT_IN_SERVER_SECTION = frozenset(
+    {"llm", "mcp", "limits", "log", "keys", "recorders"}
+)  # those of Settings that [server] does not have
 
 # Names under which some limits are known elsewhere.
-_ALSO = {
+_ALIASES = {
     "llm.tools_max_iterations": "limits.iterations",
     "llm.tools_per_tool_timeout_seconds": "limits.seconds",
     "llm.tools_max_parallel": "limits.parallel",
@@ -218,70 +220,70 @@ def _types() -> dict[str, Any]:
     found = {f"keys.*.{name}": hint for name, hint in get_type_hints(Key).items()}
     for section, kind in _SECTIONS.items():
         hints = get_type_hints(kind)
-        found |= {f"{section}.{one.name}": hints[one.name] for one in fields(kind) if one.name not in _NO_SETTINGS}
+        found |= {f"{section}.{one.name}": hints[one.name] for one in fields(kind) if one.name not in _NOT_IN_SERVER_SECTION}
     return found
 
 
 @dataclass(frozen=True, slots=True)
-class Source:
+class SettingsSource:
     """Values by the full names of settings, and where they were found. `text`: they were written as text, whatever their type."""
 
     origin: str
     values: Mapping[str, Json]
-    text: bool = False
+    is_text: bool = False
 
 
 @dataclass(frozen=True, slots=True)
-class Effective:
+class EffectiveSettings:
     """The settings, and where each that is not the standard was found."""
 
     settings: Settings
     origins: Mapping[str, str]
 
 
-def from_file(path: Path) -> Source:
+def read_settings_file(path: Path) -> SettingsSource:
     """The settings in a TOML file."""
     try:
-        return Source(str(path), dict(_flat(tomllib.loads(path.read_text("utf-8")))))
+        return SettingsSource(str(path), dict(_flatten(tomllib.loads(path.read_text("utf-8")))))
     except OSError as error:
         raise UsageError(f"cannot read {path}: {error.strerror or error}") from error
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise UsageError(f"{path}: {error}") from error
 
 
-def from_environment(environment: Mapping[str, str]) -> Source:
+def read_environment(environment: Mapping[str, str]) -> SettingsSource:
     """The settings among these variables: `CALLSMITH_SERVER__PORT` is server.port."""
-    named = {name: value for name, value in environment.items() if name.startswith(ENVIRONMENT) and _BETWEEN in name}
-    values = {name.removeprefix(ENVIRONMENT).lower().replace(_BETWEEN, "."): value for name, value in named.items()}
-    return Source("the environment", values, text=True)
+    named = {name: value for name, value in environment.items() if name.startswith(ENVIRONMENT) and _SEPARATOR in name}
+    values = {name.removeprefix(ENVIRONMENT).lower().replace(_SEPARATOR, "."): value for name, value in named.items()}
+    return SettingsSource("the environment", values, is_text=True)
 
 
-def settings_from(*sources: Source) -> Effective:
+def merge_settings(*sources: SettingsSource) -> EffectiveSettings:
     """The settings that these sources come to; a later one wins over those before it."""
     types, values, origins = _types(), dict[str, Json](), dict[str, str]()
     for source in sources:
-        for name, value in _renamed(source).items():
-            hint = types.get(_general(name))
+        for name, value in _without_aliases(source).items():
+            hint = types.get(_with_wildcard(name))
             if hint is None:
-                known = [*types, *_ALSO, *([name.rpartition(".")[0] + ".sha256"] if name.startswith("keys.") else [])]
+                known = [*types, *_ALIASES, *([name.rpartition(".")[0] + ".sha256"] if name.startswith("keys.") else [])]
                 elsewhere = [one for one in known if one.endswith(f".{name}")]  # the section was left out
                 raise UnknownName(f"setting in {source.origin}", name, elsewhere or known, field=name)
             try:
-                values[name] = _fitting(_parsed(value, hint) if source.text else value, hint)
+                values[name] = _check_type(_parse_text(value, hint) if source.is_text else value, hint)
             except ValueError as error:
                 raise UsageError(f"{source.origin}: {name}: {error}", field=name) from None
             origins[name] = source.origin
-    return Effective(_built(values), origins)
+    return EffectiveSettings(_build_settings(values), origins)
 
 
-def written(effective: Effective) -> str:
+def write_settings(effective: EffectiveSettings) -> str:
     """The settings as a TOML file, with where each was found. Hashes of keys are not shown."""
     settings, lines = effective.settings, list[str]()
     for section in _SECTIONS:
         holder: Any = settings if section == "server" else getattr(settings, section)
         lines += ["", f"[{section}]"]
         for one in fields(holder):
-            if one.name not in _NO_SETTINGS:
+            if one.name not in _NOT_IN_SERVER_SECTION:
                 lines.append(_line(f"{section}.{one.name}", getattr(holder, one.name), effective.origins))
     for name, key in settings.keys.items():
         lines += ["", f"[keys.{name}]", 'sha256 = "(hidden)"']
@@ -297,30 +299,30 @@ def _line(name: str, value: Json, origins: Mapping[str, str]) -> str:
     return f"{short} = {json.dumps(value, ensure_ascii=False)}" + (f"  # {origin}" if origin else "")
 
 
-def _flat(table: Mapping[str, Json], before: str = "") -> Iterator[tuple[str, Json]]:
+def _flatten(table: Mapping[str, Json], before: str = "") -> Iterator[tuple[str, Json]]:
     for name, value in table.items():
         if isinstance(value, dict):
-            yield from _flat(cast("dict[str, Json]", value), f"{before}{name}.")
+            yield from _flatten(cast("dict[str, Json]", value), f"{before}{name}.")
         else:
             yield before + name, value
 
 
-def _renamed(source: Source) -> dict[str, Json]:
+def _without_aliases(source: SettingsSource) -> dict[str, Json]:
     """The values under the names we have for them."""
-    for other, name in _ALSO.items():
+    for other, name in _ALIASES.items():
         if other in source.values and name in source.values:
             raise UsageError(f"{source.origin}: {other} and {name} are the same setting; give one of them", field=other)
-    return {_ALSO.get(name, name): value for name, value in source.values.items()}
+    return {_ALIASES.get(name, name): value for name, value in source.values.items()}
 
 
-def _general(name: str) -> str:
+def _with_wildcard(name: str) -> str:
     """The name with * for that of a key."""
     first, _, rest = name.partition(".")
     which, _, part = rest.rpartition(".")
-    return f"keys.*.{part}" if first == "keys" and _NAME.fullmatch(which) else name
+    return f"keys.*.{part}" if first == "keys" and _KEY_NAME.fullmatch(which) else name
 
 
-def _parsed(value: Json, hint: Any) -> Json:
+def _parse_text(value: Json, hint: Any) -> Json:
     """A value that was written as text. Lists may be separated by commas; "none" unsets what need not be set."""
     if not isinstance(value, str):
         return value
@@ -334,7 +336,7 @@ def _parsed(value: Json, hint: Any) -> Json:
         return [part.strip() for part in value.split(",") if part.strip()] if get_origin(hint) is tuple else value
 
 
-def _fitting(value: Json, hint: Any) -> Json:
+def _check_type(value: Json, hint: Any) -> Json:
     """The value, if it is of that type."""
     choices = get_args(hint)
     if get_origin(hint) is tuple:
@@ -346,7 +348,7 @@ def _fitting(value: Json, hint: Any) -> Json:
             raise ValueError(f"{value!r} is none of {', '.join(choices)}")
         return value
     if choices:  # something, or nothing
-        return None if value is None else _fitting(value, next(one for one in choices if one is not NoneType))
+        return None if value is None else _check_type(value, next(one for one in choices if one is not NoneType))
     if hint is float and isinstance(value, int) and not isinstance(value, bool):
         value = float(value)
     if type(value) is not hint:
@@ -357,7 +359,7 @@ def _fitting(value: Json, hint: Any) -> Json:
     return value
 
 
-def _built(values: Mapping[str, Json]) -> Settings:
+def _build_settings(values: Mapping[str, Json]) -> Settings:
     sections: dict[str, dict[str, Json]] = {section: {} for section in _SECTIONS}
     keys: dict[str, dict[str, Json]] = {}
     for name, value in values.items():

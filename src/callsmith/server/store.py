@@ -25,7 +25,7 @@ from callsmith.core.values import Json
 T = TypeVar("T")
 DAY = 24 * 60 * 60.0
 
-_LAYOUT = 1  # of the tables; another one is refused
+_LAYOUT_VERSION = 1  # of the tables; another one is refused
 _TABLES = """
     CREATE TABLE IF NOT EXISTS documents (
         kind TEXT NOT NULL, id TEXT NOT NULL, data TEXT NOT NULL, version INTEGER NOT NULL, written REAL NOT NULL, expires REAL,
@@ -34,8 +34,8 @@ _TABLES = """
     CREATE TABLE IF NOT EXISTS audit (number INTEGER PRIMARY KEY AUTOINCREMENT, at REAL NOT NULL, data TEXT NOT NULL);
     CREATE TRIGGER IF NOT EXISTS audit_stays BEFORE UPDATE ON audit BEGIN SELECT RAISE(ABORT, 'the audit is never changed'); END;
 """
-_MOST_NAMES = 500  # in one statement; SQLite has a limit on them
-_BETWEEN_PRUNINGS = 256  # writes
+_MAX_IDS = 500  # in one statement; SQLite has a limit on them
+_WRITES_BETWEEN_PRUNINGS = 256  # writes
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +54,7 @@ class Document:
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class AuditEntry:
     """A line of the audit; `at` in seconds since the epoch."""
 
     number: int
@@ -93,13 +93,13 @@ class Store(Protocol):
         """Add to the audit; the number of the entry."""
         ...
 
-    async def audit(self, *, after: int = 0, limit: int = 100) -> tuple[Entry, ...]:
+    async def audit(self, *, after: int = 0, limit: int = 100) -> tuple[AuditEntry, ...]:
         """Entries of the audit in order, those behind `after`."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
-class Bounds:
+class StoreLimits:
     """How much is kept: so many documents of each kind, for so many seconds, and so many entries of the audit; the oldest go."""
 
     documents: int = 100_000
@@ -107,28 +107,28 @@ class Bounds:
     entries: int = 1_000_000
 
 
-STANDARD_BOUNDS = Bounds()
+DEFAULT_LIMITS = StoreLimits()
 
 
 class SqliteStore:
     """A store in a SQLite file, or in memory. All work is done by one thread of its own."""
 
     def __init__(
-        self, path: str = ":memory:", *, bounds: Bounds = STANDARD_BOUNDS, clock: Callable[[], float] = time.time
+        self, path: str = ":memory:", *, limits: StoreLimits = DEFAULT_LIMITS, clock: Callable[[], float] = time.time
     ) -> None:
-        self._bounds = bounds
+        self._limits = limits
         self._clock = clock
         self._writes = 0
         self._worker = ThreadPoolExecutor(1, thread_name_prefix="callsmith-store")
         try:
-            self._base = self._worker.submit(_opened, path).result()
+            self._connection = self._worker.submit(_open_database, path).result()
         except (sqlite3.Error, OSError) as error:
             self._worker.shutdown()
             raise Unavailable(f"cannot keep anything in {path}: {error}", hint="Choose another file.") from error
 
     def close(self) -> None:
         """Finish what is under way and close the file. Nothing can be done with it afterwards."""
-        self._worker.submit(self._base.close)
+        self._worker.submit(self._connection.close)
         self._worker.shutdown()
 
     async def get(self, kind: str, *ids: str) -> dict[str, Document]:
@@ -158,7 +158,7 @@ class SqliteStore:
         def work() -> int:
             with self._transaction(durable=True):  # what somebody wants forgotten does not come back
                 return sum(
-                    self._base.execute(f"DELETE FROM documents WHERE kind = ? AND {chosen}", (kind, *names)).rowcount
+                    self._connection.execute(f"DELETE FROM documents WHERE kind = ? AND {chosen}", (kind, *names)).rowcount
                     for chosen, names in _batches(ids)
                 )
 
@@ -169,18 +169,18 @@ class SqliteStore:
 
         def work() -> int:
             with self._transaction(durable=True):
-                number = self._base.execute("INSERT INTO audit (at, data) VALUES (?, ?)", (self._clock(), text)).lastrowid
+                number = self._connection.execute("INSERT INTO audit (at, data) VALUES (?, ?)", (self._clock(), text)).lastrowid
             self._prune(1)
             return number or 0
 
         return await self._do(work)
 
-    async def audit(self, *, after: int = 0, limit: int = 100) -> tuple[Entry, ...]:
-        def work() -> tuple[Entry, ...]:
-            rows = self._base.execute(
+    async def audit(self, *, after: int = 0, limit: int = 100) -> tuple[AuditEntry, ...]:
+        def work() -> tuple[AuditEntry, ...]:
+            rows = self._connection.execute(
                 "SELECT number, at, data FROM audit WHERE number > ? ORDER BY number LIMIT ?", (after, limit)
             )
-            return tuple(Entry(number, at, json.loads(data)) for number, at, data in rows)
+            return tuple(AuditEntry(number, at, json.loads(data)) for number, at, data in rows)
 
         return await self._do(work)
 
@@ -191,7 +191,7 @@ class SqliteStore:
             raise Unavailable(f"the store cannot do its work: {error}", hint="Is the disk full?") from error
 
     def _select(self, kind: str, condition: str, values: Sequence[str | int]) -> tuple[Document, ...]:
-        rows = self._base.execute(
+        rows = self._connection.execute(
             "SELECT id, data, version, expires FROM documents WHERE kind = ?"
             f" AND (expires IS NULL OR expires > ?) AND written > ? AND {condition}",
             (kind, self._clock(), self._oldest(), *values),
@@ -200,15 +200,15 @@ class SqliteStore:
 
     def _oldest(self) -> float:
         """What was written by then is forgotten."""
-        return -1.0 if self._bounds.age is None else self._clock() - self._bounds.age
+        return -1.0 if self._limits.age is None else self._clock() - self._limits.age
 
     def _write(self, document: Document, text: str) -> None:
         known = (document.kind, document.id)
-        row = self._base.execute("SELECT version FROM documents WHERE kind = ? AND id = ?", known).fetchone()
+        row = self._connection.execute("SELECT version FROM documents WHERE kind = ? AND id = ?", known).fetchone()
         found: int = row[0] if row else 0
         if document.version is not None and document.version != found:
             raise Stale(document, found)
-        self._base.execute(
+        self._connection.execute(
             "INSERT OR REPLACE INTO documents (kind, id, data, version, written, expires) VALUES (?, ?, ?, ?, ?, ?)",
             (*known, text, found + 1, self._clock(), document.expires),
         )
@@ -216,48 +216,48 @@ class SqliteStore:
     @contextmanager
     def _transaction(self, durable: bool) -> Generator[None, None, None]:
         """All or nothing, on disk as surely as is asked for."""
-        self._base.execute(f"PRAGMA synchronous = {'FULL' if durable else 'NORMAL'}")
-        self._base.execute("BEGIN IMMEDIATE")
+        self._connection.execute(f"PRAGMA synchronous = {'FULL' if durable else 'NORMAL'}")
+        self._connection.execute("BEGIN IMMEDIATE")
         try:
             yield
-            self._base.execute("COMMIT")
+            self._connection.execute("COMMIT")
         finally:
-            self._base.rollback()  # what is still open; SQLite itself may have ended it
+            self._connection.rollback()  # what is still open; SQLite itself may have ended it
 
     def _prune(self, written: int) -> None:
         """Now and then, forget what is too old or too much."""
-        bounds = self._bounds
+        limits = self._limits
         self._writes += written
-        if self._writes < min(_BETWEEN_PRUNINGS, bounds.documents, bounds.entries):
+        if self._writes < min(_WRITES_BETWEEN_PRUNINGS, limits.documents, limits.entries):
             return
         self._writes = 0
         with self._transaction(durable=False):
-            self._base.execute("DELETE FROM documents WHERE expires <= ? OR written <= ?", (self._clock(), self._oldest()))
-            for kind, count in self._base.execute("SELECT kind, count(*) FROM documents GROUP BY kind").fetchall():
-                self._base.execute(
+            self._connection.execute("DELETE FROM documents WHERE expires <= ? OR written <= ?", (self._clock(), self._oldest()))
+            for kind, count in self._connection.execute("SELECT kind, count(*) FROM documents GROUP BY kind").fetchall():
+                self._connection.execute(
                     "DELETE FROM documents WHERE rowid IN"
                     " (SELECT rowid FROM documents WHERE kind = ? ORDER BY written, rowid LIMIT ?)",
-                    (kind, max(0, count - bounds.documents)),
+                    (kind, max(0, count - limits.documents)),
                 )
-            self._base.execute("DELETE FROM audit WHERE number <= (SELECT max(number) FROM audit) - ?", (bounds.entries,))
+            self._connection.execute("DELETE FROM audit WHERE number <= (SELECT max(number) FROM audit) - ?", (limits.entries,))
 
 
-def _opened(path: str) -> sqlite3.Connection:
-    base = sqlite3.connect(path, isolation_level=None, timeout=10)
+def _open_database(path: str) -> sqlite3.Connection:
+    connection = sqlite3.connect(path, isolation_level=None, timeout=10)
     try:
-        base.execute("PRAGMA journal_mode = WAL")
-        (layout,) = base.execute("PRAGMA user_version").fetchone()
-        if layout not in (0, _LAYOUT):
-            raise sqlite3.DatabaseError(f"its layout is {layout}, and only {_LAYOUT} is known here")
-        base.executescript(_TABLES)
-        base.execute(f"PRAGMA user_version = {_LAYOUT}")
+        connection.execute("PRAGMA journal_mode = WAL")
+        (layout,) = connection.execute("PRAGMA user_version").fetchone()
+        if layout not in (0, _LAYOUT_VERSION):
+            raise sqlite3.DatabaseError(f"its layout is {layout}, and only {_LAYOUT_VERSION} is known here")
+        connection.executescript(_TABLES)
+        connection.execute(f"PRAGMA user_version = {_LAYOUT_VERSION}")
     except sqlite3.Error:
-        base.close()
+        connection.close()
         raise
-    return base
+    return connection
 
 
 def _batches(ids: Sequence[str]) -> list[tuple[str, tuple[str, ...]]]:
     """Conditions that choose these documents, each with the ids it is about."""
-    batches = [tuple(ids[start : start + _MOST_NAMES]) for start in range(0, len(ids), _MOST_NAMES)]
+    batches = [tuple(ids[start : start + _MAX_IDS]) for start in range(0, len(ids), _MAX_IDS)]
     return [(f"id IN ({', '.join('?' * len(names))})", names) for names in batches]

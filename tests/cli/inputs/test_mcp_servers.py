@@ -12,7 +12,7 @@ from callsmith.cli.inputs.mcp_servers import servers
 from callsmith.cli.main import app
 from callsmith.core.errors import UsageError
 from callsmith.server.app import create_app
-from callsmith.server.settings import Mcp, Source, settings_from
+from callsmith.server.settings import Mcp, SettingsSource, merge_settings
 from callsmith.tools.mcp import McpHost, ServerConfig
 from tests.server.told import Told, http
 from tests.tools.mcp.trying import plain
@@ -38,7 +38,7 @@ def test_one_server_can_be_given_without_a_file():
 @pytest.mark.req("R154")
 def test_servers_come_from_a_file_and_the_settings(tmp_path: Path):
     path = written(tmp_path, plain("one"), plain("two"))
-    settings = settings_from(Source("here", {"mcp.config": str(path), "mcp.command": "three"})).settings
+    settings = merge_settings(SettingsSource("here", {"mcp.config": str(path), "mcp.command": "three"})).settings
     assert [one.name for one in servers(settings.mcp.config, settings.mcp.command, settings.mcp.args)] == ["one", "two", "mcp"]
     assert settings.mcp.tool_refresh_seconds == 30
     assert servers(Mcp().config, Mcp().command, Mcp().args) == ()

@@ -26,7 +26,7 @@ def chat(*names: str, **more: Any) -> bytes:
 
 
 def tools_of(bodies: BodyReader, body: bytes) -> tuple[Tool, ...]:
-    return openai_chat.read_request(bodies.decoded(body)).request.tools
+    return openai_chat.read_request(bodies.decode(body)).request.tools
 
 
 def test_tools_that_come_again_are_the_same_objects_whatever_else_is_said() -> None:
@@ -56,7 +56,7 @@ def test_every_dialect_knows_its_tools_again() -> None:
     for read, tool in dialects:
         bodies = BodyReader(10_000)
         body = json.dumps({"model": "m", "messages": HI, "input": "hi", "max_tokens": 9, "tools": [tool]}).encode()
-        first, again = (read(bodies.decoded(body)).request.tools for _ in range(2))
+        first, again = (read(bodies.decode(body)).request.tools for _ in range(2))
         assert [one.name for one in first] == ["a"]
         assert again is first
 
@@ -68,9 +68,9 @@ def test_tools_that_are_wrong_are_wrong_again() -> None:
             tools_of(bodies, chat("a", "a"))
 
 
-def test_only_the_latest_tools_are_kept_and_none_that_are_too_many(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "_MOST", 2)
-    monkeypatch.setattr(module, "_LONGEST", 500)
+def test_only_the_latest_tools_are_cached_and_none_that_are_too_many(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "_MAX_CACHED_SETS", 2)
+    monkeypatch.setattr(module, "_MAX_CACHED_BYTES", 500)
     bodies = BodyReader(10_000)
     first = tools_of(bodies, chat("a"))
     tools_of(bodies, chat("b"))
@@ -97,7 +97,7 @@ def test_only_the_latest_tools_are_kept_and_none_that_are_too_many(monkeypatch: 
 )
 def test_what_is_read_is_what_was_sent(text: str) -> None:
     bodies = BodyReader(10_000)
-    assert bodies.decoded(text.encode()) == bodies.decoded(text.encode()) == json.loads(text)
+    assert bodies.decode(text.encode()) == bodies.decode(text.encode()) == json.loads(text)
 
 
 @pytest.mark.parametrize("text", ['{"a": 1, "tools": [1,]}', '{"a": tru}', '{"tools": ["\\ud800x]}', '{"a": "\xff"}', "", "{"])
@@ -106,5 +106,5 @@ def test_a_mistake_is_told_by_its_place_in_the_whole_body(text: str) -> None:
     with pytest.raises(ValueError) as whole:
         msgspec.json.decode(body)
     with pytest.raises(ValueError) as ours:
-        BodyReader(10_000).decoded(body)
+        BodyReader(10_000).decode(body)
     assert str(ours.value) == str(whole.value)

@@ -67,7 +67,7 @@ HEADINGS: dict[str, Callable[[], Any]] = {
 def test_words_in_frames_are_what_the_writer_would_write(dialect: str, events: list[Any]) -> None:
     mine, theirs = HEADINGS[dialect](), HEADINGS[dialect]()
     frames = CachedFrames[Any](lambda event: b"".join(map(encode, mine.write(event))))
-    assert [frames.of(event) for event in events] == [b"".join(map(encode, theirs.write(event))) for event in events]
+    assert [frames.encode_event(event) for event in events] == [b"".join(map(encode, theirs.write(event))) for event in events]
 
 
 def writer() -> McpWriter:

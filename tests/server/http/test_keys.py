@@ -9,14 +9,14 @@ import pytest
 from callsmith.core.ports import Context
 from callsmith.core.values import Call, Result, Tool
 from callsmith.server.app import create_app
-from callsmith.server.http.keys import found, hash_of, new_key
+from callsmith.server.http.keys import find_key, hash_key, new_key
 from callsmith.server.settings import Key, Settings
 from callsmith.tools.functions import Functions, tool
 from tests.server.told import HI, Told, calls, http, says
 
 ALICE, BOB = "sk-alice", "sk-bob"
-KEYS = {"alice": Key(hash_of(ALICE)), "bob": Key(hash_of(BOB), models=("m*",), tools=("clock",))}
-KEYS_ALIKE = {"alice": Key(hash_of(ALICE)), "bob": Key(hash_of(BOB))}
+KEYS = {"alice": Key(hash_key(ALICE)), "bob": Key(hash_key(BOB), models=("m*",), tools=("clock",))}
+KEYS_ALIKE = {"alice": Key(hash_key(ALICE)), "bob": Key(hash_key(BOB))}
 SETTINGS = Settings(keys=KEYS)
 ASK = {"model": "m", "messages": HI}
 
@@ -52,9 +52,9 @@ def test_a_new_key_is_found_by_its_hash_alone():
     assert digest == sha256(key.encode()).hexdigest()
     assert len(key) > 43
     assert new_key()[0] != key
-    assert found(key, {"other": Key("0" * 64), "me": Key(digest)}) == "me"
-    assert found(key + "x", {"me": Key(digest)}) is None
-    assert found(digest, {"me": Key(digest)}) is None
+    assert find_key(key, {"other": Key("0" * 64), "me": Key(digest)}) == "me"
+    assert find_key(key + "x", {"me": Key(digest)}) is None
+    assert find_key(digest, {"me": Key(digest)}) is None
 
 
 @pytest.mark.parametrize(
@@ -65,7 +65,7 @@ def test_a_new_key_is_found_by_its_hash_alone():
         ({"authorization": "Basic c2stYWxpY2U="}, 401),
         ({"authorization": "Bearer"}, 401),
         ({"x-api-key": "käse".encode("latin-1")}, 401),
-        (bearer(hash_of(ALICE)), 401),
+        (bearer(hash_key(ALICE)), 401),
         (bearer(ALICE), 200),
         ({"authorization": f"bearer  {ALICE}"}, 200),
         ({"x-api-key": ALICE}, 200),

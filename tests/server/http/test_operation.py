@@ -18,10 +18,10 @@ from callsmith.formats import format_named
 from callsmith.formats.prompt.template import CHATML, Template
 from callsmith.models.local import LocalModel
 from callsmith.server.app import create_app
-from callsmith.server.http.keys import hash_of
+from callsmith.server.http.keys import hash_key
 from callsmith.server.http.logs import LineFormatter
 from callsmith.server.http.request_context import ACCESS
-from callsmith.server.http.shutdown import Draining
+from callsmith.server.http.shutdown import GracefulShutdown
 from callsmith.server.settings import Key, Log, Settings
 from callsmith.tools.functions import Functions
 from callsmith.wire.sse import FrameReader
@@ -89,7 +89,7 @@ async def test_a_failure_nobody_foresaw_is_found_in_the_log_by_its_id(kept: Kept
 
 @pytest.mark.parametrize("stream", [False, True])
 async def test_the_access_log_tells_what_a_request_cost_and_nothing_that_was_said(kept: Kept, stream: bool):
-    settings = Settings(log=Log(access=True), keys={"alice": Key(hash_of("k"))})
+    settings = Settings(log=Log(access=True), keys={"alice": Key(hash_key("k"))})
     model = Told(calls(Call("clock", {}, "c1")), says("my answer"))
     async with http(create_app({"m": model}, tools=Functions(clock), settings=settings)) as asking:
         await asking.post("/v1/chat/completions", json={**ASK, "stream": stream}, headers={"x-api-key": "k"})
@@ -175,7 +175,7 @@ async def test_a_stream_that_takes_too_long_ends_with_an_error():
 async def test_web_pages_from_elsewhere_may_ask_only_if_the_operator_says_so():
     page = {"origin": "https://chat.example"}
     before = {**page, "access-control-request-method": "POST", "access-control-request-headers": "authorization"}
-    open_to = Settings(cors_origins=("https://chat.example",), keys={"a": Key(hash_of("k"))})
+    open_to = Settings(cors_origins=("https://chat.example",), keys={"a": Key(hash_key("k"))})
     async with http(create_app({"m": Told(says("a"))})) as asking:
         closed = await asking.post("/v1/chat/completions", json=ASK, headers=page)
     async with http(create_app({"m": Told(says("a"))}, settings=open_to)) as asking:
@@ -221,10 +221,10 @@ async def test_a_server_is_ready_when_its_models_are():
 
 
 async def test_a_server_that_leaves_is_not_ready_but_still_answers():
-    app: Any = Draining(create_app({"m": Told(says("a"))}))
+    app: Any = GracefulShutdown(create_app({"m": Told(says("a"))}))
     async with http(app) as asking:
         assert (await asking.get("/ready")).status_code == 200
-        app.leave()
+        app.drain()
         assert (await asking.get("/ready")).status_code == 503
         assert (await asking.post("/v1/chat/completions", json=ASK)).status_code == 200
 

@@ -13,7 +13,7 @@ from callsmith.core.errors import Unavailable
 from callsmith.models.opening import open_model
 from callsmith.server import routes
 from callsmith.server.app import create_app
-from callsmith.server.http.shutdown import Draining
+from callsmith.server.http.shutdown import GracefulShutdown
 from callsmith.server.settings import Key, Settings
 from tests.server.told import Told, says
 
@@ -27,7 +27,7 @@ TOY = '''
     from callsmith.core.events import Text
     from callsmith.core.values import Message, Request
     from callsmith.server.http.dialects import Dialect
-    from callsmith.server.http.streams import gathered, unless_gone
+    from callsmith.server.http.streams import collect_items, unless_disconnected
     from callsmith.server.service import Service
     from callsmith.wire.openai.common import Failure, write_error as openai_error
 
@@ -55,7 +55,7 @@ TOY = '''
             question = (await request.body()).decode()
             model = service.model(request.query_params.get("model", "m"))
             answer = service.answer(model, Request((Message.user(question),)))
-            events = await unless_gone(request.receive, gathered(answer))
+            events = await unless_disconnected(request.receive, collect_items(answer))
             return PlainTextResponse("".join(event.text for event in events if isinstance(event, Text)))
 
         return [Route("/toy/ask", ask, methods=["POST"])]
@@ -71,7 +71,7 @@ def toy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     vars(routes).pop("toy", None)
 
 
-def asking(app: Starlette | Draining) -> httpx2.AsyncClient:
+def asking(app: Starlette | GracefulShutdown) -> httpx2.AsyncClient:
     return httpx2.AsyncClient(transport=httpx2.ASGITransport(app), base_url="http://test")
 
 
@@ -99,7 +99,7 @@ async def test_its_errors_have_its_own_shape():
 @pytest.mark.usefixtures("toy")
 async def test_so_do_those_of_the_layers_around_the_routes():
     hashes = {"someone": Key(sha256="0" * 64)}
-    stopped = Draining(create_app({"m": Told([60.0, *says("never")])}))
+    stopped = GracefulShutdown(create_app({"m": Told([60.0, *says("never")])}))
     stopped.stop()
     async with asking(create_app({"m": Told(says("hi"))}, settings=Settings(keys=hashes))) as client:
         assert "a key is needed" in (await client.post("/toy/ask")).json()["toy"]

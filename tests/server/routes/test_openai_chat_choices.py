@@ -11,7 +11,7 @@ from callsmith.core.errors import ModelError
 from callsmith.core.events import ModelEvent, Stopped, Text
 from callsmith.core.values import Request, Usage
 from callsmith.server.app import create_app
-from callsmith.server.http.streams import merged
+from callsmith.server.http.streams import merge_streams
 from callsmith.tools.functions import Functions
 from tests.server.told import BONN, HI, KOELN, WEATHER, Told, calls, client, http, says, weather
 
@@ -85,7 +85,7 @@ async def test_merged_streams_lose_nothing_keep_their_order_and_run_at_once():
             yield value
 
     came: list[list[int]] = [[], [], []]
-    async for number, value in merged([counting(number) for number in range(3)]):
+    async for number, value in merge_streams([counting(number) for number in range(3)]):
         came[number].append(value)
         assert value == 0 or running == {0, 1, 2}
     assert came == [list(range(50))] * 3
@@ -105,7 +105,7 @@ async def test_leaving_merged_streams_closes_them():
                 self.open -= 1
 
     model = Endless()
-    streams = merged([model.stream(Request(())) for _ in range(3)])
+    streams = merge_streams([model.stream(Request(())) for _ in range(3)])
     async for _ in streams:
         if model.open == 3:
             break

@@ -18,7 +18,7 @@ from typer.core import TyperCommand
 from typer.main import get_command
 
 if TYPE_CHECKING:
-    from callsmith.server.settings import SettingOption, Settings, Source
+    from callsmith.server.settings import SettingOption, Settings, SettingsSource
 
 HEADINGS = {"server": "Server", "llm": "Model and tools", "mcp": "MCP servers", "limits": "Limits", "log": "Logs and traces"}
 
@@ -51,11 +51,11 @@ class SettingsCommand(TyperCommand):
         return [*self.setting_params, *super().get_params(ctx)]
 
     def invoke(self, ctx: Any) -> Any:
-        from callsmith.server.settings import Source
+        from callsmith.server.settings import SettingsSource
 
         values = {name: ctx.params.pop(name) for name in self.settings}
         ctx.obj = [
-            Source(setting.flag.names[0], {setting.name: _value(setting, values[name])})
+            SettingsSource(setting.flag.names[0], {setting.name: _value(setting, values[name])})
             for name, setting in self.settings.items()
             if values[name] is not None and values[name] is not False
         ]
@@ -76,16 +76,16 @@ class SettingsCommand(TyperCommand):
                     formatter.write_dl(records)
 
 
-def given_settings(context: typer.Context) -> "list[Source]":
+def given_settings(context: typer.Context) -> "list[SettingsSource]":
     """The settings that were given as options of this command."""
     return context.obj
 
 
 def settings_of(context: typer.Context) -> "Settings":
     """The settings as the options of this command alone make them."""
-    from callsmith.server.settings import settings_from
+    from callsmith.server.settings import merge_settings
 
-    return settings_from(*given_settings(context)).settings
+    return merge_settings(*given_settings(context)).settings
 
 
 def _parameter(name: str, setting: "SettingOption") -> inspect.Parameter:

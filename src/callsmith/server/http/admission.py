@@ -10,30 +10,30 @@ from callsmith.runtime.deadline import DeadlinePassed, with_deadline
 
 T = TypeVar("T")
 
-_FORGETTING = 0.2  # how much the latest answer counts in what one takes on average
+_LATEST_WEIGHT = 0.2  # how much the latest answer counts in what one takes on average
 
 
 class AdmissionGate:
     """Counts who is inside, and refuses whoever comes when it is full."""
 
     def __init__(self) -> None:
-        self.inside = 0
+        self.active = 0
         self._average = 1.0  # seconds an answer takes
 
-    async def admitted(self, items: AsyncIterator[T], most: int) -> AsyncIterator[T]:
+    async def admit(self, items: AsyncIterator[T], most: int) -> AsyncIterator[T]:
         """The items, unless there are too many who want theirs."""
         async with closing(items):
-            if self.inside >= most:
+            if self.active >= most:
                 raise QueueFull(most, self._average)
             clock = asyncio.get_running_loop().time
             began = clock()
-            self.inside += 1
+            self.active += 1
             try:
                 async for item in items:
                     yield item
             finally:
-                self.inside -= 1
-                self._average += _FORGETTING * (clock() - began - self._average)
+                self.active -= 1
+                self._average += _LATEST_WEIGHT * (clock() - began - self._average)
 
 
 async def within(items: AsyncIterator[T], seconds: float) -> AsyncIterator[T]:

@@ -10,9 +10,9 @@ from callsmith.core.errors import UsageError
 from callsmith.core.values import Json
 from callsmith.wire.fields import Again
 
-_COME_AGAIN: Final = frozenset({"tools", "functions"})
-_LONGEST: Final = 512 * 1024  # bytes of tools that are kept: some 1,000 tools
-_MOST: Final = 16  # sets of tools
+_REPEATED_FIELDS: Final = frozenset({"tools", "functions"})
+_MAX_CACHED_BYTES: Final = 512 * 1024  # bytes of tools that are kept: some 1,000 tools
+_MAX_CACHED_SETS: Final = 16  # sets of tools
 _array = msgspec.json.Decoder(list[Json])
 _parts = msgspec.json.Decoder(dict[str, msgspec.Raw])
 
@@ -35,15 +35,15 @@ class BodyReader:
             if len(body) > self._largest:
                 raise self._too_large()
         try:
-            return self.decoded(body)
+            return self.decode(body)
         except (ValueError, RecursionError) as error:
             raise UsageError(f"the body is not valid JSON: {error}") from None
 
-    def decoded(self, body: bytes | bytearray) -> Json:
+    def decode(self, body: bytes | bytearray) -> Json:
         """The JSON. Tools that came before are the same object as before."""
         try:
             parts = _parts.decode(body)
-            return {key: self._tools(raw) if key in _COME_AGAIN else msgspec.json.decode(raw) for key, raw in parts.items()}
+            return {key: self._tools(raw) if key in _REPEATED_FIELDS else msgspec.json.decode(raw) for key, raw in parts.items()}
         except ValueError:
             return msgspec.json.decode(body)  # no object; or it says where in the whole body the mistake is
 
@@ -54,10 +54,10 @@ class BodyReader:
                 self._known.remove(known)
                 self._known.append(known)
                 return known[1]
-        if not told.startswith(b"[") or len(told) > _LONGEST:
+        if not told.startswith(b"[") or len(told) > _MAX_CACHED_BYTES:
             return msgspec.json.decode(told)
         again = Again(_array.decode(told))
-        self._known = [*self._known[1 - _MOST :], (told, again)]
+        self._known = [*self._known[1 - _MAX_CACHED_SETS :], (told, again)]
         return again
 
     def _too_large(self) -> HTTPException:

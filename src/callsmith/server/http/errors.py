@@ -35,7 +35,7 @@ async def on_http_error(request: Request, error: Exception) -> Response:
     return response
 
 
-async def on_gone(_: Request, __: Exception) -> Response:
+async def on_disconnect(_: Request, __: Exception) -> Response:
     """The client has left."""
     return Response(status_code=499)  # nobody reads it; 499 is what proxies log for this
 

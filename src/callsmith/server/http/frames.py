@@ -23,16 +23,16 @@ class CachedFrames(Generic[E]):
         self._write = write
         self._around: tuple[bytes, bytes] | None = None
 
-    def of(self, event: E) -> bytes:
+    def encode_event(self, event: E) -> bytes:
         """The bytes of the event; none, if nothing is sent for it."""
         words = event.text if type(event) is Text else ""
         if words and self._around:
             return self._around[0] + encode(words) + self._around[1]
         written = self._write(event)
-        self._around = self._cut() if words and written else None
+        self._around = self._frame_around_text() if words and written else None
         return written
 
-    def _cut(self) -> tuple[bytes, bytes]:
+    def _frame_around_text(self) -> tuple[bytes, bytes]:
         mark = uuid4().hex
         before, _, behind = self._write(Text(mark)).partition(encode(mark))
         return before, behind

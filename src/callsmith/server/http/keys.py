@@ -17,22 +17,22 @@ from callsmith.server.http.errors import on_http_error
 from callsmith.server.http.request_context import current_request
 from callsmith.server.settings import Key
 
-OPEN = frozenset({"/health", "/ready"})  # whoever watches over the server needs no key, and is told less without one
+OPEN_PATHS = frozenset({"/health", "/ready"})  # whoever watches over the server needs no key, and is told less without one
 
 
 def new_key() -> tuple[str, str]:
     """A key, and the hash it is known by."""
     key = f"sk-callsmith-{secrets.token_urlsafe(32)}"
-    return key, hash_of(key)
+    return key, hash_key(key)
 
 
-def hash_of(key: str) -> str:
+def hash_key(key: str) -> str:
     return sha256(key.encode("utf-8", "surrogateescape")).hexdigest()
 
 
-def found(presented: str, keys: Mapping[str, Key]) -> str | None:
+def find_key(presented: str, keys: Mapping[str, Key]) -> str | None:
     """The name of this key. All are compared, each in constant time: how long it takes tells nothing."""
-    digest, name = hash_of(presented), None
+    digest, name = hash_key(presented), None
     for candidate, key in keys.items():
         if compare_digest(digest, key.sha256):
             name = candidate
@@ -55,7 +55,7 @@ class KeyMiddleware:
             await send({"type": "websocket.close", "code": 1008})
             return
         why = self._refusal(Request(scope)) if scope["type"] == "http" else ""
-        if why and scope["path"] not in OPEN:
+        if why and scope["path"] not in OPEN_PATHS:
             error = HTTPException(401, why, {"www-authenticate": "Bearer"})
             response = await on_http_error(Request(scope), error)
             await response(scope, receive, send)
@@ -64,10 +64,10 @@ class KeyMiddleware:
 
     def _refusal(self, request: Request) -> str:
         """Why this request is not let in; empty if it is."""
-        presented = _presented(request)
+        presented = _key_in_headers(request)
         if not presented:
             return "a key is needed: send it as Authorization: Bearer or as x-api-key"
-        name = found(presented, self._keys)
+        name = find_key(presented, self._keys)
         if name is None:
             return "this key is not known here"
         exchange = current_request()
@@ -76,6 +76,6 @@ class KeyMiddleware:
         return ""
 
 
-def _presented(request: Request) -> str:
+def _key_in_headers(request: Request) -> str:
     scheme, _, key = request.headers.get("authorization", "").partition(" ")
     return key.strip() if scheme.lower() == "bearer" and key.strip() else request.headers.get("x-api-key", "").strip()

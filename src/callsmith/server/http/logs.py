@@ -41,7 +41,7 @@ def _plain(text: str) -> str:
     return text if text.isprintable() and " " not in text else json.dumps(text)
 
 
-def set_up(log: Log) -> None:
+def set_up_logging(log: Log) -> None:
     """Log to standard error: warnings, and requests if they are wanted."""
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(LineFormatter(as_json=log.format == "json"))

@@ -8,7 +8,7 @@ from callsmith.core.errors import UsageError
 from callsmith.core.values import Json
 
 
-def page(items: Sequence[Json], request: Request) -> dict[str, Json]:
+def paginate(items: Sequence[Json], request: Request) -> dict[str, Json]:
     """A part of a list, which is given oldest first, as the request wants it: newest first, if it does not say."""
     query = request.query_params
     limit = query.get("limit", "20")

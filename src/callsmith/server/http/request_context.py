@@ -23,9 +23,9 @@ from callsmith.runtime.telemetry.turns import TurnRecord
 HEADER = "x-request-id"
 ACCESS = logging.getLogger("callsmith.access")
 
-Failed: TypeAlias = Callable[[Request, Exception], Awaitable[Response]]
+ErrorHandler: TypeAlias = Callable[[Request, Exception], Awaitable[Response]]
 
-_FIT = re.compile(r"[A-Za-z0-9_.:-]{1,128}")
+_VALID_ID = re.compile(r"[A-Za-z0-9_.:-]{1,128}")
 _current: ContextVar["RequestContext | None"] = ContextVar("callsmith_exchange", default=None)
 
 
@@ -64,7 +64,7 @@ class RequestContextMiddleware:
     What nobody foresaw ends here: `failed` makes the response of it.
     """
 
-    def __init__(self, app: ASGIApp, failed: Failed, *, access: bool = False) -> None:
+    def __init__(self, app: ASGIApp, failed: ErrorHandler, *, access: bool = False) -> None:
         self._app = app
         self._failed = failed
         self._access = access
@@ -74,7 +74,7 @@ class RequestContextMiddleware:
             await self._app(scope, receive, send)
             return
         given = Request(scope).headers.get(HEADER, "")
-        exchange = RequestContext(given if _FIT.fullmatch(given) else f"req_{uuid4().hex}")
+        exchange = RequestContext(given if _VALID_ID.fullmatch(given) else f"req_{uuid4().hex}")
         status, began = 0, time.perf_counter()
 
         async def sending(message: Message) -> None:
@@ -93,11 +93,11 @@ class RequestContextMiddleware:
             await (await self._failed(Request(scope), error))(scope, receive, sending)
         finally:
             if self._access:
-                ACCESS.info("request", extra={"fields": _told(scope, status, time.perf_counter() - began, exchange)})
+                ACCESS.info("request", extra={"fields": _log_fields(scope, status, time.perf_counter() - began, exchange)})
             _current.reset(token)
 
 
-def _told(scope: Scope, status: int, seconds: float, exchange: RequestContext) -> dict[str, Json]:
+def _log_fields(scope: Scope, status: int, seconds: float, exchange: RequestContext) -> dict[str, Json]:
     told: dict[str, Json] = {
         "method": scope["method"],
         "path": scope["path"],

@@ -11,11 +11,11 @@ from callsmith.core.values import Json
 from callsmith.server.http.dialects import dialect_of
 from callsmith.wire.sse import write_frame
 
-GONE = 499  # what the application answers when it takes its client for gone
-LEAVING = "callsmith.leaving"  # in a request's scope: the server takes no further work
+DISCONNECTED = 499  # what the application answers when it takes its client for gone
+DRAINING = "callsmith.draining"  # in a request's scope: the server takes no further work
 
 
-class Draining:
+class GracefulShutdown:
     """An ASGI application that can be told to stop.
 
     From `leave` on it says that it is not ready for more. From `stop` on the application within finds its clients gone, and gives
@@ -28,7 +28,7 @@ class Draining:
         self._leaving = False
         self._stop = asyncio.Event()
 
-    def leave(self) -> None:
+    def drain(self) -> None:
         """Take no further work."""
         self._leaving = True
 
@@ -41,13 +41,13 @@ class Draining:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        scope = {**scope, LEAVING: self._leaving}
-        exchange = _Exchange(scope, receive, send, self._stop)
+        scope = {**scope, DRAINING: self._leaving}
+        exchange = _StoppableRequest(scope, receive, send, self._stop)
         await self._app(scope, exchange.receive, exchange.send)
         await exchange.finish()
 
 
-class _Exchange:
+class _StoppableRequest:
     """One request and its response."""
 
     def __init__(self, scope: Scope, receive: Receive, send: Send, stop: asyncio.Event) -> None:
@@ -72,7 +72,7 @@ class _Exchange:
 
     async def send(self, message: Message) -> None:
         if message["type"] == "http.response.start":
-            self._refused = self._stop.is_set() and message["status"] == GONE
+            self._refused = self._stop.is_set() and message["status"] == DISCONNECTED
             self._begun = not self._refused
             self._kind = dict(message.get("headers", ())).get(b"content-type", b"")
         if self._refused:

@@ -29,16 +29,16 @@ class JsonResponse(Response):
         return msgspec.json.encode(content)
 
 
-async def unless_gone(receive: Receive, work: Coroutine[Any, Any, T]) -> T:
+async def unless_disconnected(receive: Receive, work: Coroutine[Any, Any, T]) -> T:
     """Do the work; if the client goes away meanwhile, cancel it and raise ClientDisconnect."""
-    working, leaving = asyncio.create_task(work), asyncio.create_task(_gone(receive))
+    working, leaving = asyncio.create_task(work), asyncio.create_task(_wait_for_disconnect(receive))
     try:
         await asyncio.wait({working, leaving}, return_when=asyncio.FIRST_COMPLETED)
         if working.done():
             return working.result()
         raise ClientDisconnect
     finally:
-        await _cancelled(working, leaving)
+        await _cancel_all(working, leaving)
 
 
 class EventStream(Response):
@@ -72,7 +72,7 @@ class EventStream(Response):
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         self._latest = self._clock()
         sending = asyncio.create_task(self._send_frames(send))
-        leaving, ticking = asyncio.create_task(_gone(receive)), asyncio.create_task(self._tick(send))
+        leaving, ticking = asyncio.create_task(_wait_for_disconnect(receive)), asyncio.create_task(self._tick(send))
         try:
             await asyncio.wait({sending, leaving}, return_when=asyncio.FIRST_COMPLETED)
             ticking.cancel()
@@ -88,7 +88,7 @@ class EventStream(Response):
                     _log.error("an answer failed while it was streamed", exc_info=error)
             await send({"type": "http.response.body", "body": b"", "more_body": False})
         finally:
-            await _cancelled(sending, leaving, ticking)
+            await _cancel_all(sending, leaving, ticking)
 
     async def _send_frames(self, send: Send) -> None:
         async with closing(self._frames) as frames:
@@ -109,13 +109,13 @@ class EventStream(Response):
         await send({"type": "http.response.body", "body": body, "more_body": True})
 
 
-async def gathered(items: AsyncIterator[T]) -> list[T]:
+async def collect_items(items: AsyncIterator[T]) -> list[T]:
     """All of them."""
     async with closing(items):
         return [item async for item in items]
 
 
-async def merged(streams: Sequence[AsyncIterator[T]]) -> AsyncIterator[tuple[int, T]]:
+async def merge_streams(streams: Sequence[AsyncIterator[T]]) -> AsyncIterator[tuple[int, T]]:
     """What comes from several streams at once, each item with the number of its stream. The first failure ends all of them."""
     coming: asyncio.Queue[tuple[int, T] | asyncio.Task[None]] = asyncio.Queue()
     taken = asyncio.Semaphore(0)  # nobody is more than one item ahead of who reads
@@ -136,15 +136,15 @@ async def merged(streams: Sequence[AsyncIterator[T]]) -> AsyncIterator[tuple[int
                 taken.release()
             item.result()
     finally:
-        await _cancelled(*pumps)
+        await _cancel_all(*pumps)
 
 
-async def _gone(receive: Receive) -> None:
+async def _wait_for_disconnect(receive: Receive) -> None:
     while (await receive())["type"] != "http.disconnect":
         pass
 
 
-async def _cancelled(*tasks: asyncio.Task[Any]) -> None:
+async def _cancel_all(*tasks: asyncio.Task[Any]) -> None:
     """Cancel what still runs and wait until it has cleaned up behind itself."""
     running = [task for task in tasks if not task.done()]
     for task in running:

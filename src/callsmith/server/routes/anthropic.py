@@ -20,7 +20,7 @@ from callsmith.runtime.results import result_message
 from callsmith.server.http.body_reader import BodyReader
 from callsmith.server.http.dialects import Dialect
 from callsmith.server.http.frames import CachedFrames, encode
-from callsmith.server.http.streams import EventStream, JsonResponse, gathered, unless_gone
+from callsmith.server.http.streams import EventStream, JsonResponse, collect_items, unless_disconnected
 from callsmith.server.service import Service, ToolOptions, ToolSource
 from callsmith.server.tools.one_answer import AnswerEvent
 from callsmith.server.tools.tool_selection import (
@@ -72,7 +72,7 @@ def routes(service: Service) -> list[Route]:
         events = _as_told(happening, service.settings.limits.result_characters)
         if asked.body.stream:
             return EventStream(_frames(events, heading), _failure_frame, keep_alive=service.settings.keep_alive)
-        return JsonResponse(write_response(await unless_gone(request.receive, gathered(events)), heading))
+        return JsonResponse(write_response(await unless_disconnected(request.receive, collect_items(events)), heading))
 
     async def count_tokens(request: Request) -> Response:
         asked = await understood(request, counting=True)
@@ -144,7 +144,7 @@ async def _frames(events: AsyncIterator[AnswerEvent], heading: Heading) -> Async
     frames = CachedFrames[AnswerEvent](lambda event: _written(writer.write(event)))
     async with closing(events) as items:
         async for event in items:
-            if frame := frames.of(event):
+            if frame := frames.encode_event(event):
                 yield frame
     if ending := _written(writer.close()):
         yield ending

@@ -25,7 +25,7 @@ from callsmith.core.events import CallReady, ConfirmationNeeded, Stopped, Text, 
 from callsmith.core.values import Json
 from callsmith.server.approvals.approvals import POLL_SECONDS, AlreadyAnswered, Approval, Approvals, Status, write_view
 from callsmith.server.http.body_reader import BodyReader
-from callsmith.server.http.pagination import page
+from callsmith.server.http.pagination import paginate
 from callsmith.server.http.streams import JsonResponse
 from callsmith.server.service import Service
 from callsmith.server.tools.one_answer import AnswerEvent
@@ -60,7 +60,7 @@ class _Endpoints:
         if wanted not in _STATUSES:
             raise Fields({}).wrong("status", f"{wanted!r} is none of {', '.join(_STATUSES)}")
         views = [write_view(one) for one in await self._service.approvals().all()]
-        return JsonResponse(page([view for view in views if wanted in (view["status"], "all")], request))
+        return JsonResponse(paginate([view for view in views if wanted in (view["status"], "all")], request))
 
     async def retrieve(self, request: Request) -> Response:
         found = await self._service.approvals().get(request.path_params["id"])

@@ -11,7 +11,7 @@ from starlette.routing import Route
 from callsmith.core.ports import Toolset, model_info
 from callsmith.core.values import Json
 from callsmith.server.http.request_context import caller
-from callsmith.server.http.shutdown import LEAVING
+from callsmith.server.http.shutdown import DRAINING
 from callsmith.server.http.streams import JsonResponse
 from callsmith.server.service import Service
 from callsmith.tools.mcp import Status
@@ -30,11 +30,11 @@ def routes(service: Service) -> list[Route]:
         status = "ok" if well and all(one.state != "failed" for one in servers) else "degraded"
         if service.settings.keys and not caller():
             return JsonResponse({"status": status})
-        told: dict[str, Json] = {"status": status, "models": models, "tools": tools, "answering": service.gate.inside}
+        told: dict[str, Json] = {"status": status, "models": models, "tools": tools, "answering": service.gate.active}
         return JsonResponse({**told, "mcp": {one.name: _told(one) for one in servers}} if service.mcp else told)
 
     async def ready(request: Request) -> Response:
-        if request.scope.get(LEAVING):
+        if request.scope.get(DRAINING):
             return JsonResponse({"ready": False, "why": "the server is shutting down"}, status_code=503)
         loading = [name for name, model in service.models.items() if not model_info(model).ready]
         if loading:

@@ -16,7 +16,7 @@ from callsmith.core.values import Json
 from callsmith.server.http.body_reader import BodyReader
 from callsmith.server.http.dialects import Dialect
 from callsmith.server.http.frames import CachedFrames, encode
-from callsmith.server.http.streams import EventStream, JsonResponse, gathered, unless_gone
+from callsmith.server.http.streams import EventStream, JsonResponse, collect_items, unless_disconnected
 from callsmith.server.service import Service
 from callsmith.server.tools.tool_selection import options_of
 from callsmith.wire.extensions import read_extensions
@@ -98,7 +98,7 @@ class _Dialect:
         if asked.stream:
             alive, seconds = _line(heading.line()), service.settings.keep_alive
             return EventStream(_lines(events, heading), _failure_line, keep_alive=seconds, alive=alive, media_type=_LINES)
-        return JsonResponse(write_response(await unless_gone(request.receive, gathered(events)), heading))
+        return JsonResponse(write_response(await unless_disconnected(request.receive, collect_items(events)), heading))
 
     def _known(self, name: str) -> str:
         """The name as it is known here."""
@@ -115,7 +115,7 @@ async def _lines(events: AsyncIterator[ModelEvent], heading: Heading) -> AsyncIt
     lines = CachedFrames[ModelEvent](lambda event: b"".join(map(_line, writer.write(event))))
     async with closing(events) as items:
         async for event in items:
-            if line := lines.of(event):
+            if line := lines.encode_event(event):
                 yield line
     for line in writer.close():
         yield _line(line)

@@ -10,7 +10,7 @@ from callsmith.core.closing import closing
 from callsmith.core.errors import UsageError
 from callsmith.core.events import ModelEvent
 from callsmith.server.http.frames import encode
-from callsmith.server.http.streams import EventStream, JsonResponse, merged, unless_gone
+from callsmith.server.http.streams import EventStream, JsonResponse, merge_streams, unless_disconnected
 from callsmith.server.service import Service, ToolOptions
 from callsmith.wire.openai.chat import ChatRequest
 from callsmith.wire.openai.chat_events import ChoicesWriter, Heading, write_choices
@@ -23,7 +23,7 @@ async def several(service: Service, chat: ChatRequest, heading: Heading, wish: T
     answers = _answers(service, chat, wish)
     if chat.stream:
         return EventStream(_frames(answers, heading), _failure_frame, keep_alive=service.settings.keep_alive)
-    return JsonResponse(write_choices(await unless_gone(request.receive, _all(answers)), heading))
+    return JsonResponse(write_choices(await unless_disconnected(request.receive, _all(answers)), heading))
 
 
 def _answers(service: Service, chat: ChatRequest, wish: ToolOptions) -> list[AsyncIterator[ModelEvent]]:
@@ -38,7 +38,7 @@ def _answers(service: Service, chat: ChatRequest, wish: ToolOptions) -> list[Asy
 
 async def _frames(answers: Sequence[AsyncIterator[ModelEvent]], heading: Heading) -> AsyncIterator[bytes]:
     writer = ChoicesWriter(heading, len(answers))
-    async with closing(merged(answers)) as items:
+    async with closing(merge_streams(answers)) as items:
         async for number, event in items:
             for chunk in writer.write(number, event):
                 yield write_frame(encode(chunk))
@@ -49,7 +49,7 @@ async def _frames(answers: Sequence[AsyncIterator[ModelEvent]], heading: Heading
 
 async def _all(answers: Sequence[AsyncIterator[ModelEvent]]) -> list[list[ModelEvent]]:
     whole: list[list[ModelEvent]] = [[] for _ in answers]
-    async with closing(merged(answers)) as items:
+    async with closing(merge_streams(answers)) as items:
         async for number, event in items:
             whole[number].append(event)
     return whole

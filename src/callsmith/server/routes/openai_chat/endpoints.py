@@ -14,7 +14,7 @@ from callsmith.core.values import Json
 from callsmith.server.http.body_reader import BodyReader
 from callsmith.server.http.dialects import dialect_of
 from callsmith.server.http.frames import CachedFrames, encode
-from callsmith.server.http.streams import EventStream, JsonResponse, unless_gone
+from callsmith.server.http.streams import EventStream, JsonResponse, unless_disconnected
 from callsmith.server.routes.openai_chat.choices import several
 from callsmith.server.service import Service
 from callsmith.server.tools.one_answer import AnswerEvent
@@ -47,7 +47,7 @@ def routes(service: Service) -> list[Route]:
         events = service.events(service.model(chat.model), chat.request, wish)
         if chat.stream:
             return EventStream(_frames(events, heading, beside), _failure_frame, keep_alive=service.settings.keep_alive)
-        said = await unless_gone(request.receive, _all(events, beside))
+        said = await unless_disconnected(request.receive, _all(events, beside))
         return JsonResponse(beside.end(write_response(said, heading), whole=True))
 
     async def models(request: Request) -> Response:
@@ -75,7 +75,7 @@ async def _frames(events: AsyncIterator[AnswerEvent], heading: Heading, beside: 
     frames = CachedFrames[AnswerEvent](lambda event: _written(_chunks(event, writer, beside)))
     async with closing(events) as items:
         async for event in items:
-            if frame := frames.of(event):
+            if frame := frames.encode_event(event):
                 yield frame
     yield _written(writer.close()) + write_frame(DONE.encode())
 

@@ -15,9 +15,9 @@ from starlette.routing import Route
 from callsmith.core.errors import UsageError
 from callsmith.core.values import Json
 from callsmith.server.http.body_reader import BodyReader
-from callsmith.server.http.pagination import page
+from callsmith.server.http.pagination import paginate
 from callsmith.server.http.request_context import caller
-from callsmith.server.http.streams import EventStream, JsonResponse, unless_gone
+from callsmith.server.http.streams import EventStream, JsonResponse, unless_disconnected
 from callsmith.server.routes.responses.answer import Answer
 from callsmith.server.routes.responses.mcp import answering, settled, spoken_of, wanted_of
 from callsmith.server.routes.responses.stored import EarlierItems, StoredResponses
@@ -58,7 +58,7 @@ class _Dialect:
         answer = self._answer(asked, before, wish)
         if asked.stream:
             return EventStream(answer.frames(), answer.failure, keep_alive=self._service.settings.keep_alive)
-        return JsonResponse(await unless_gone(request.receive, answer.whole()))
+        return JsonResponse(await unless_disconnected(request.receive, answer.whole()))
 
     async def input_tokens(self, request: Request) -> Response:
         asked, _, wish = await self._read(request)
@@ -90,7 +90,7 @@ class _Dialect:
 
     async def input_items(self, request: Request) -> Response:
         items = await self._kept().input_items(request.path_params["id"])
-        return JsonResponse(page(items, request))
+        return JsonResponse(paginate(items, request))
 
     def _kept(self) -> StoredResponses:
         return StoredResponses(self._service.store, caller())
