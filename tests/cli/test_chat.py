@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from callsmith.engines.scripted import Scripted
+from callsmith.models import opening
 from tests.cli.conftest import CALL
 
 
@@ -241,3 +243,11 @@ def test_a_choice_policy_nobody_knows_is_told_before_anything_slow_is_done(calls
     told = callsmith(command, "--model", "scripted:Hi", "--tool-choice-policy", "always")
     assert told.code == 2
     assert "required_always" in told.err
+
+
+@pytest.mark.parametrize("switches", [[], ["--auto-guarded"]])
+def test_calls_are_constrained_where_the_model_may_choose_if_that_is_wanted(callsmith, monkeypatch, switches: list[str]):
+    engine = Scripted(["Hello."])
+    monkeypatch.setattr(opening, "_engine", lambda *_: engine)
+    assert callsmith("chat", "--model", "scripted:x", *switches, "Hi").out == "Hello.\n"
+    assert (engine.asked[0].grammar is not None) == bool(switches)

@@ -21,7 +21,7 @@ import pytest
 
 from callsmith.cli.serve import is_loopback, opened
 from callsmith.core.errors import QueueFull
-from callsmith.core.values import Message, Request
+from callsmith.core.values import Message, Request, Tool
 from callsmith.engines.scripted import Scripted
 from callsmith.formats import format_named
 from callsmith.formats.prompt.template import CHATML, Template
@@ -150,6 +150,15 @@ def test_how_many_answers_are_made_at_once_and_how_many_wait_can_be_said(callsmi
     assert "concurrency = 2  # --concurrency" in told.out
     assert "queue = 3  # --queue" in told.out
     assert "--concurrency" in callsmith("serve", "--help").out
+
+
+async def test_calls_under_auto_are_constrained_where_the_settings_say_so():
+    for llm in (Llm(), Llm(auto_guarded=True)):
+        model = opened("scripted:Hello.", Settings(llm=llm))
+        assert isinstance(model, LocalModel) and isinstance(model.engine, Scripted)
+        async for _ in model.stream(Request((Message.user("Hi"),), (Tool("look"),))):
+            pass
+        assert (model.engine.asked[0].grammar is not None) == llm.auto_guarded
 
 
 @pytest.mark.weights

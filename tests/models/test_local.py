@@ -61,10 +61,15 @@ async def test_a_strict_tool_is_constrained_where_its_call_begins():
 
 
 @pytest.mark.req("R32")
-async def test_a_guarded_model_constrains_every_call():
-    local, engine = model(CALL, guarded=True)
-    await events(local, ASK)
-    assert engine.asked[0].grammar is not None
+async def test_where_the_model_may_choose_its_calls_are_constrained_only_if_it_is_auto_guarded():
+    free, unheld = model(CALL)
+    local, engine = model(CALL, auto_guarded=True)
+    assert calls(await events(free, ASK)) == calls(await events(local, ASK))
+    assert unheld.asked[0].grammar is None
+    grammar = engine.asked[0].grammar
+    assert grammar is not None and grammar.triggers == ("<tool_call>",)  # text stays free until a call begins
+    await events(local, replace(ASK, choice=Choice("none")))
+    assert engine.asked[1].grammar is None
 
 
 @pytest.mark.req("R24")

@@ -1,6 +1,7 @@
 """What is known of models by their names, and when it counts."""
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -79,7 +80,7 @@ ODD = "<|run {{ call.function.name }}|>{{ call.function.arguments | tojson }}<|r
 def opened(monkeypatch: pytest.MonkeyPatch):
     """A model opened on weights of this name with this template."""
 
-    def open(name: str, template: str, **options: str):
+    def open(name: str, template: str, **options: Any):
         monkeypatch.setattr(opening, "_engine", lambda *_: Weights(name, template))
         return open_model("some.gguf", Options(**options))
 
@@ -127,6 +128,15 @@ def test_what_the_user_says_wins(opened):
 
 @pytest.mark.req("R222")
 @pytest.mark.req("R223")
+def test_a_preset_may_constrain_calls_under_auto_and_the_user_decides(opened, monkeypatch: pytest.MonkeyPatch):
+    mine = presets_in('[mine]\nmodels = ["tiny*"]\nformats = ["hermes"]\nauto_guarded = true')
+    monkeypatch.setattr(opening, "preset_for", lambda *names: mine[0] if any(map(mine[0].knows, names)) else None)
+    assert opened("Tiny 1B", CHATML).traits.auto_guarded
+    assert not opened("Tiny 1B", CHATML, auto_guarded=False).traits.auto_guarded
+    assert not opened("LFM2-8B", CHATML).traits.auto_guarded
+    assert opened("LFM2-8B", CHATML, auto_guarded=True).traits.auto_guarded
+
+
 @pytest.mark.req("R34")
 def test_a_presets_policy_counts_whatever_the_template_shows_and_the_users_wins(opened, monkeypatch: pytest.MonkeyPatch):
     mine = presets_in('[mine]\nmodels = ["tiny*"]\nformats = ["hermes"]\npolicy = "required_first_hop"')

@@ -43,6 +43,7 @@ class ChatCommand(SettingsCommand):
         "llm.context",
         "llm.threads",
         "llm.tool_choice_policy",
+        "llm.auto_guarded",
         "llm.tools",
         "llm.tools_budget",
         "mcp.config",
@@ -117,7 +118,8 @@ def _open(llm: "Llm") -> "tuple[str, OpenedModel]":
     ensure(spec)
     format = named_format(llm.format, Path(llm.format_file) if llm.format_file else None)
     template = Path(llm.chat_template) if llm.chat_template else None
-    return spec, open_model(spec, Options(format, template, llm.context, llm.threads, llm.tool_choice_policy))
+    options = Options(format, template, llm.context, llm.threads, llm.tool_choice_policy, auto_guarded=llm.auto_guarded or None)
+    return spec, open_model(spec, options)
 
 
 @dataclass(frozen=True, slots=True)

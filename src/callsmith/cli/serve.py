@@ -142,6 +142,7 @@ def opened(spec: str, settings: "Settings") -> "OpenedModel":
         policy=llm.tool_choice_policy,
         live=llm.concurrency,
         queue=settings.queue,
+        auto_guarded=llm.auto_guarded or None,
     )
     return open_model(spec, options)
 

@@ -36,7 +36,7 @@ class Traits:
     """What is known of a model besides how it writes.
 
     `also` are formats it is read in besides its own; `parallel`, whether it may make several calls at once where a request does
-    not say; `thinks`, whether it reasons; `guarded`, whether its calls are constrained also where it may choose to make them;
+    not say; `thinks`, whether it reasons; `auto_guarded`, whether calls are constrained also where the choice is `auto`;
     `policy`, on which hops it may choose at all; `guards`, by name, the safety net it needs where its calls are run here.
     """
 
@@ -44,7 +44,7 @@ class Traits:
     sampling: Sampling = Sampling()
     parallel: bool = True
     thinks: bool = False
-    guarded: bool = False
+    auto_guarded: bool = False
     policy: ChoicePolicy = "auto"
     guards: tuple[str, ...] = ()
 
@@ -161,7 +161,7 @@ class LocalModel:
         """What must come is valid by construction, a call as well as an output, and so is a call of a strict tool; other calls
         are left to the model."""
         free = request.choice.mode != "required" and request.output is None
-        if free and not self.traits.guarded and not any(tool.strict for tool in tools):
+        if free and not self.traits.auto_guarded and not any(tool.strict for tool in tools):
             return None
         return self._grammars.made(
             tools,

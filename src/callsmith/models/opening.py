@@ -31,7 +31,8 @@ _SCHEME = re.compile(r"[a-z][a-z0-9_-]+")  # two letters at least: `C:` is a dri
 class Options:
     """What a user may decide instead of the catalogue or the model file.
 
-    `live` is how many answers are made at once, `queue` how many more may wait.
+    `live` is how many requests are decoded at once, `queue` how many more may wait. `auto_guarded` constrains calls also where
+    the model may choose to make them: it still may answer with text, but a call it begins is valid.
     """
 
     format: str | None = None
@@ -41,6 +42,7 @@ class Options:
     policy: ChoicePolicy | None = None
     live: int | None = None
     queue: int | None = None
+    auto_guarded: bool | None = None
 
 
 def open_model(spec: str, options: Options = Options()) -> LocalModel:
@@ -65,6 +67,7 @@ def open_model(spec: str, options: Options = Options()) -> LocalModel:
             thinks=shows_reasoning(speech.format, template.source),
             policy=options.policy or (known and known.policy) or "auto",
             guards=known.guards if known else (),
+            auto_guarded=bool(known and known.auto_guarded) if options.auto_guarded is None else options.auto_guarded,
         ),
     )
 

@@ -14,14 +14,14 @@ from callsmith.core.values import ChoicePolicy
 from callsmith.formats import format_named
 from callsmith.formats.algebra import Format
 
-_KEYS = ("models", "formats", "parallel", "policy", "guards")
+_KEYS = ("models", "formats", "parallel", "policy", "guards", "auto_guarded")
 
 
 @dataclass(frozen=True, slots=True)
 class Preset:
     """A family of models. `models` are patterns of their names; of `formats` the first is written and the others also read.
 
-    `parallel` and `formats` count where the template shows nothing, `policy` and `guards` always.
+    `parallel` and `formats` count where the template shows nothing, `policy`, `guards` and `auto_guarded` always.
     """
 
     name: str
@@ -30,6 +30,7 @@ class Preset:
     parallel: bool = True
     policy: ChoicePolicy | None = None
     guards: tuple[str, ...] = ()
+    auto_guarded: bool = False
 
     def knows(self, model: str) -> bool:
         """Whether a model's name is one of these; upper and lower case are the same, and so are `-`, `_` and a space."""
@@ -66,6 +67,7 @@ def _preset(name: str, row: Mapping[str, Any]) -> Preset:
         parallel=row.get("parallel", True),
         policy=policy_named(row["policy"]) if "policy" in row else None,
         guards=tuple(row.get("guards", ())),
+        auto_guarded=row.get("auto_guarded", False),
     )
 
 

@@ -104,6 +104,11 @@ class Llm:
         help="Where the model may choose: auto leaves it free, required_first_hop makes it call a tool until there is a result, "
         "required_always makes it call a tool in every answer.",
     )
+    auto_guarded: bool = flag(
+        False,
+        "--auto-guarded",
+        help="Constrain calls to the tools' schemas also where the model may choose to call or to answer.",
+    )
     tools: str | None = flag(None, "--tools", help="demo, or module:attribute, or a module with @tool functions.")
     tool_mode: ToolMode = "standard"
     tools_enabled: bool = True

@@ -33,7 +33,8 @@ class Wheels:
 class Entry:
     """One model of the catalogue. `also` names formats it falls into when nothing constrains it; `parallel` whether it may
     be left to make several calls at once where the request does not say: small models do not know when to stop.
-    `policy` says when it must call a tool where the request leaves the choice to it, `guards` names the safety net it needs."""
+    `policy` says when it must call a tool where the request leaves the choice to it, `guards` names the guards it needs;
+    `auto_guarded` constrains its calls also where the choice is `auto`."""
 
     name: str
     title: str
@@ -48,6 +49,7 @@ class Entry:
     parallel: bool = True
     policy: ChoicePolicy | None = None
     guards: tuple[str, ...] = ()
+    auto_guarded: bool = False
     sampling: Sampling = field(default_factory=Sampling)
 
     @property
@@ -103,5 +105,6 @@ def _entry(name: str, row: Mapping[str, Any]) -> Entry:
         parallel=row.get("parallel", True),
         policy=policy_named(row["policy"]) if "policy" in row else None,
         guards=tuple(row.get("guards", ())),
+        auto_guarded=row.get("auto_guarded", False),
         sampling=Sampling(**row.get("sampling", {})),
     )
