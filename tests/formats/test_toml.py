@@ -5,7 +5,8 @@ import pytest
 from callsmith.core.errors import UsageError
 from callsmith.formats import formats
 from callsmith.formats.algebra import ARGS, KEY, NAME, RAW, VALUE, Calls, Format, Notation, Raw, Thinks, each, obj, opt
-from callsmith.formats.toml import format_from_toml, format_to_toml
+from callsmith.formats.toml.read import format_from_toml
+from callsmith.formats.toml.write import format_to_toml
 
 CODER = """
 name = "coder"

@@ -9,7 +9,7 @@ import callsmith.formats
 from callsmith.core.errors import UsageError
 from callsmith.formats import format_named, formats, register
 from callsmith.formats.algebra import ARGS, NAME, Calls, Format
-from callsmith.formats.toml import format_to_toml
+from callsmith.formats.toml.write import format_to_toml
 from callsmith.models import plugins
 from callsmith.models.plugins import load_formats, register_file
 

@@ -54,7 +54,7 @@ def detect_format(
 
     Where none can, one is worked out from what the template writes.
     """
-    from callsmith.formats.toml import format_to_toml
+    from callsmith.formats.toml.write import format_to_toml
 
     found = _found(_template(source), _name_for(save))
     if save:
@@ -86,7 +86,7 @@ class _Found:
 def _found(template: "Template", name: str) -> _Found:
     from callsmith.formats import formats
     from callsmith.formats.inference.detect import detect
-    from callsmith.formats.toml import format_to_toml
+    from callsmith.formats.toml.write import format_to_toml
     from callsmith.models.plugins import load_formats
 
     load_formats()

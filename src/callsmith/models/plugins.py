@@ -15,7 +15,7 @@ from typing import cast
 from callsmith.core.errors import UsageError
 from callsmith.formats import register
 from callsmith.formats.algebra import Format
-from callsmith.formats.toml import format_from_toml
+from callsmith.formats.toml.read import format_from_toml
 
 GROUP = "callsmith.formats"
 
