@@ -1,4 +1,4 @@
-"""How model families write calls: one declarative value each, and the interpreters that walk it."""
+"""The formats in which model families write calls: one declarative value each, and the interpreters that walk it."""
 
 from functools import cache
 from importlib import import_module
@@ -8,12 +8,12 @@ from callsmith.core.errors import UnknownName, UsageError
 from callsmith.formats import families
 from callsmith.formats.algebra import Format
 
-NONE = Format(name="none", parts=())  # for a model that calls no tools: all it writes is text
+NONE = Format(name="none", parts=())  # for a model that calls no tools: its whole answer is text
 _registered: dict[str, Format] = {}
 
 
 def formats() -> dict[str, Format]:
-    """Every known format by its name: those of the families, and those that were registered."""
+    """All known formats by name: those of the families, and those that were registered."""
     return {**_built_in(), **_registered}
 
 
@@ -25,13 +25,13 @@ def _built_in() -> dict[str, Format]:
 
 
 def register(format: Format) -> Format:
-    """Make one more format known, under a name and aliases that nobody has; the same one twice does no harm."""
+    """Register a format, whose name and aliases must not be in use; registering the same one again changes nothing."""
     if not isinstance(format, Format):  # pyright: ignore[reportUnnecessaryIsInstance] (plug-ins are not type-checked)
         raise UsageError(f"a format must be a `Format`, and {format!r} is a {type(format).__name__}")
     taken = {name for known in (NONE, *formats().values()) if known != format for name in (known.name, *known.aliases)}
     for name in (format.name, *format.aliases):
-        if _spelled(name) != name:
-            raise UsageError(f"the format name {name!r} must be in lower case, with '-' instead of '_': {_spelled(name)!r}")
+        if _normalize(name) != name:
+            raise UsageError(f"the format name {name!r} must be in lower case, with '-' instead of '_': {_normalize(name)!r}")
         if name in taken:
             raise UsageError(f"the format name {name!r} is taken; give the format {format.name!r} another")
     _registered.setdefault(format.name, format)
@@ -39,14 +39,14 @@ def register(format: Format) -> Format:
 
 
 def format_named(name: str) -> Format:
-    """A format by its name or by what other servers call it; `_` and `-` are the same."""
+    """The format of a name or an alias that other servers use; `_` and `-` are the same."""
     known = formats()
-    spelled = _spelled(name)
+    normalized = _normalize(name)
     for format in (NONE, *known.values()):
-        if spelled == format.name or spelled in format.aliases:
+        if normalized == format.name or normalized in format.aliases:
             return format
     raise UnknownName("format", name, {*known, *(alias for format in known.values() for alias in format.aliases)})
 
 
-def _spelled(name: str) -> str:
+def _normalize(name: str) -> str:
     return name.lower().replace("_", "-")

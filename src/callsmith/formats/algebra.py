@@ -1,7 +1,7 @@
-"""The algebra of formats: a `Format` says, once, how a model family writes its turn.
+"""The algebra of formats: a `Format` describes how a model family writes its turn.
 
 A turn is made of *parts*: what it `Says`, what it `Thinks`, and its `Calls`. A part is written as *nodes*: literals, holes, and
-a few combinators. The reader, the writer and the grammar all walk these same values; nothing about a family stands elsewhere.
+a few combinators. The reader, the writer and the grammar all walk these same values; nothing about a family is coded elsewhere.
 
     FORMAT = Format(
         name="qwen3-coder",
@@ -16,8 +16,8 @@ a few combinators. The reader, the writer and the grammar all walk these same va
         ),
     )
 
-Literals: white space at the edges of a literal is soft when read (any amount, or none), inside it is exact.
-Parts that share an opener are tried in order; of several `Calls` only the first is written, the others are read too.
+Literals: white space at the edges of a literal may be any amount, or none, when read; inside it must be the same.
+Parts that share an opener are tried in order; of several `Calls` all are read, and the first is written.
 """
 
 from dataclasses import dataclass, replace
@@ -26,16 +26,16 @@ from typing import TypeAlias
 
 
 class Hole(Enum):
-    """Where something of the call stands."""
+    """A place in the text for a part of the call."""
 
     NAME = "name"
     ID = "id"
     INDEX = "index"  # the number of the call in the turn
     ARGS = "args"  # all arguments as one object, in the notation of the part's values
     KEY = "key"  # one argument, inside `each`: its name,
-    TYPE = "type"  # the flag that tells its type,
+    TYPE = "type"  # the flag of its type,
     VALUE = "value"  # and its value
-    SKIP = "skip"  # a header word that says nothing: read over, written as nothing
+    SKIP = "skip"  # a header word without meaning: skipped when read, not written
 
 
 NAME, ID, INDEX, ARGS, KEY, TYPE, VALUE, SKIP = Hole
@@ -43,14 +43,14 @@ NAME, ID, INDEX, ARGS, KEY, TYPE, VALUE, SKIP = Hole
 
 @dataclass(frozen=True, slots=True)
 class OneOf:
-    """Spellings of one literal: the first is written, all are read."""
+    """Alternative texts of one literal: all are read, the first is written."""
 
     texts: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Opt:
-    """May be missing when read; `write` says whether it is written."""
+    """Optional nodes: they may be missing when read; `write` says whether they are written."""
 
     nodes: "Nodes"
     write: bool
@@ -65,7 +65,7 @@ class Obj:
 
 @dataclass(frozen=True, slots=True)
 class Each:
-    """The arguments one by one."""
+    """The nodes of one argument, repeated for each."""
 
     nodes: "Nodes"
     between: str
@@ -84,7 +84,7 @@ Nodes: TypeAlias = tuple[Node, ...]
 
 @dataclass(frozen=True, slots=True)
 class Notation:
-    """Values with brackets and quotes: JSON and its relatives. One transcoder reads them all."""
+    """Values with brackets and quotes: JSON and similar notations."""
 
     quotes: tuple[str, ...] = ('"',)
     bare_keys: bool = False
@@ -98,8 +98,8 @@ class Notation:
 class Raw:
     """Values as plain text, typed by the schema or by a TYPE flag.
 
-    `flags` spells the types; the flag "json" stands for everything but a string. `trim`: one newline at each edge of a value
-    is the format's, not the value's.
+    `flags` are pairs of a flag and its type; the type "json" is any but a string. `trim`: one newline at each edge of a value
+    belongs to the format, not to the value.
     """
 
     flags: tuple[tuple[str, str], ...] = ()
@@ -124,7 +124,7 @@ RAW = Raw()
 
 @dataclass(frozen=True, slots=True, init=False)
 class Calls:
-    """A section of calls, all written alike. `index` numbers the first; `most` bounds how many the model may write."""
+    """A section of calls, all written alike. `index` is the number of the first; `most` limits how many the model may write."""
 
     item: Nodes
     open: Nodes
@@ -153,7 +153,7 @@ class Calls:
 
 @dataclass(frozen=True, slots=True)
 class Thinks:
-    """Reasoning. `ended_by_calls`: in this family a call may begin without the closer."""
+    """Reasoning between markers. `ended_by_calls`: a call may begin before the closer."""
 
     open: Nodes | str
     close: Nodes | str
@@ -162,7 +162,7 @@ class Thinks:
 
 @dataclass(frozen=True, slots=True)
 class Says:
-    """Text for the user that stands between markers. `ended_by_calls`: a call may begin without the closer."""
+    """Text for the user between markers. `ended_by_calls`: a call may begin before the closer."""
 
     open: Nodes | str
     close: Nodes | str = ()
@@ -171,7 +171,7 @@ class Says:
 
 @dataclass(frozen=True, slots=True)
 class Quotes:
-    """Text that is quoted, as code in a fence is: it is said as it stands, marks and all, and nothing in it is a call."""
+    """Quoted text, such as code in a fence: it is text with its markers, and nothing in it is a call."""
 
     open: Nodes | str
     close: Nodes | str
@@ -182,7 +182,7 @@ Part: TypeAlias = Calls | Thinks | Says | Quotes
 
 @dataclass(frozen=True, slots=True)
 class Format:
-    """How a model family writes a turn. `ids` is the pattern of a call id; `drop` are markers that mean nothing anywhere."""
+    """How a model family writes a turn. `ids` is the pattern of a call id; `drop` are markers that are dropped everywhere."""
 
     name: str
     parts: tuple[Part, ...]
@@ -192,30 +192,30 @@ class Format:
 
     @property
     def calls(self) -> Calls:
-        """The calls as they are written."""
+        """The part in which calls are written."""
         return next(part for part in self.parts if isinstance(part, Calls))
 
     @property
     def thinks(self) -> Thinks | None:
-        """The reasoning as it is written, if the family has any."""
+        """The part in which reasoning is written, if the family has one."""
         return next((part for part in self.parts if isinstance(part, Thinks)), None)
 
     def without_calls(self) -> "Format":
-        """The same turn for when no tool may be called: what looks like a call is text."""
+        """The same format without calls, for when no tool may be called: what looks like a call is text."""
         return replace(self, parts=tuple(part for part in self.parts if not isinstance(part, Calls)))
 
     def also(self, *others: "Format") -> "Format":
-        """This format, which also reads what the others write."""
+        """The same format, extended to read what the others write."""
         return replace(self, parts=self.parts + tuple(part for other in others for part in other.parts))
 
 
 def opt(*nodes: Node, write: bool = True) -> Opt:
-    """`opt("<tool_call>\\n")`: may be missing."""
+    """`opt("<tool_call>\\n")`: nodes that may be missing."""
     return Opt(nodes, write)
 
 
 def any_(*texts: str) -> OneOf:
-    """`any_("<a>", "<b>")`: one of these; the first is written."""
+    """`any_("<a>", "<b>")`: one of these literals; the first is written."""
     return OneOf(texts)
 
 
@@ -235,12 +235,12 @@ def ident(*nodes: Node) -> Ident:
 
 
 def nodes_of(nodes: Nodes | str) -> Nodes:
-    """A bare string is one literal."""
+    """The nodes themselves; a bare string is one literal."""
     return (nodes,) if isinstance(nodes, str) else nodes
 
 
 def literals_of(node: Node) -> tuple[str, ...]:
-    """The literal texts a node may be; empty for all that is no literal."""
+    """The texts of a literal node; empty for any other node."""
     match node:
         case str():
             return (node,)
@@ -251,7 +251,7 @@ def literals_of(node: Node) -> tuple[str, ...]:
 
 
 def first_literals(nodes: Nodes, follow: tuple[str, ...] = ()) -> tuple[str, ...]:
-    """The literals that may stand first, through everything optional; `follow` is what may come after the nodes."""
+    """The literals that nodes may begin with, also after missing optional nodes; `follow` is what may come after all nodes."""
     found: list[str] = []
     for node in nodes:
         match node:
@@ -274,5 +274,5 @@ def first_literals(nodes: Nodes, follow: tuple[str, ...] = ()) -> tuple[str, ...
 
 
 def is_strong(marker: str) -> bool:
-    """Whether a marker hardly ever stands in ordinary prose. After a weak one, only a declared tool's name makes it a call."""
+    """Whether a marker hardly ever occurs in prose. After a weak marker, only the name of a known tool makes a call."""
     return len(marker) > 2 and any(mark in marker for mark in "<>|[]")

@@ -1,4 +1,4 @@
-"""The writer: calls to text, as the model family itself would write them."""
+"""Writing calls as text, as the model family itself writes them."""
 
 import html
 import json
@@ -31,7 +31,7 @@ from callsmith.formats.algebra import (
 
 
 def write(format: Format, calls: Sequence[Call] = (), *, text: str = "", thought: str = "") -> str:
-    """A whole turn: reasoning, text and calls. Refuses what the format cannot express."""
+    """Write a whole turn: reasoning, text and calls. A `UsageError` where the format cannot express a value."""
     out: list[str] = []
     if thought and format.thinks:
         out += [literal_text(nodes_of(format.thinks.open)), thought, literal_text(nodes_of(format.thinks.close))]
@@ -40,18 +40,18 @@ def write(format: Format, calls: Sequence[Call] = (), *, text: str = "", thought
         out += [literal_text(nodes_of(says.open)), text, literal_text(nodes_of(says.close))]
     if calls:
         part = format.calls
-        items = (_Item(part, call, index).text(part.item) for index, call in enumerate(calls, part.index))
+        items = (_CallWriter(part, call, index).text(part.item) for index, call in enumerate(calls, part.index))
         out += [literal_text(part.open), part.between.join(items), literal_text(part.close)]
     return "".join(out)
 
 
 def literal_text(nodes: Nodes) -> str:
-    """Nodes that hold nothing of a call, as written."""
-    return _Item(Calls(), Call(""), 0).text(nodes)
+    """The text of nodes without holes."""
+    return _CallWriter(Calls(), Call(""), 0).text(nodes)
 
 
-class _Item:
-    """One call being written."""
+class _CallWriter:
+    """Writes one call. `index` is its number in the turn."""
 
     def __init__(self, part: Calls, call: Call, index: int) -> None:
         self.part = part
@@ -93,11 +93,11 @@ class _Item:
                 raise UsageError(f"{node} stands outside `each`")
 
     def _envelope(self, node: Obj) -> str:
-        held = {Hole.NAME: self.call.name, Hole.ID: self.call.id, Hole.ARGS: dict(self.call.arguments)}
+        values = {Hole.NAME: self.call.name, Hole.ID: self.call.id, Hole.ARGS: dict(self.call.arguments)}
         fields: dict[str, AnyType] = {}
         for key, hole in node.fields:
             if hole is not Hole.ID or self.call.id:
-                fields[self.call.name if isinstance(key, Hole) else key] = held[hole]
+                fields[self.call.name if isinstance(key, Hole) else key] = values[hole]
         return spell(JSON, fields)
 
     def _argument(self, nodes: Nodes, position: int, key: str, value: Json) -> str:
@@ -120,12 +120,12 @@ class _Item:
 
 
 def escaped(values: Spelling, name: str) -> str:
-    """A name or key as it stands in the text."""
+    """A name or key as it is written."""
     return html.escape(name) if isinstance(values, Raw) and values.entities else name
 
 
 def flag_of(values: Spelling, value: Json) -> str:
-    """The flag that tells a value's type."""
+    """The flag for the type of a value."""
     kinds = {str: "string", bool: "boolean", int: "number", float: "number", list: "array", dict: "object", type(None): "null"}
     kind = kinds[type(value)]
     flags = {meant: flag for flag, meant in values.flags} if isinstance(values, Raw) else {}
@@ -133,7 +133,7 @@ def flag_of(values: Spelling, value: Json) -> str:
 
 
 def spell_within(values: Spelling, value: Json, closers: tuple[str, ...], *, bare: bool) -> str:
-    """A value that ends at one of the closers; refused where it contains one. `bare`: no newline of the format's is around it."""
+    """Write a value up to a closer; a `UsageError` if it contains one. `bare`: the format puts no newline around it."""
     text = spell(values, value)
     if isinstance(values, Raw) and any(closer in text for closer in closers):
         raise UsageError(f"the value {text!r} contains {closers[0]!r}, which ends it in this format")
@@ -143,7 +143,7 @@ def spell_within(values: Spelling, value: Json, closers: tuple[str, ...], *, bar
 
 
 def spell(values: Spelling, value: Json) -> str:
-    """A value in a spelling."""
+    """Write a value in a spelling."""
     match values:
         case Raw():
             return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)

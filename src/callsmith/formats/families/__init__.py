@@ -1,1 +1,1 @@
-"""One file a family: its formats, each a value. Every `Format` found in these modules is known by its name and aliases."""
+"""The formats of the model families, one module each. Every `Format` in these modules is known by its name and aliases."""

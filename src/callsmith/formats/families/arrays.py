@@ -1,4 +1,4 @@
-"""Families that write one JSON array of calls, each behind markers of its own.
+"""Families that write one JSON array of calls, each family between its own markers.
 
 <TOOLCALL>[{"name": "get_weather", "arguments": {"city": "Paris"}}, {"name": "get_time", "arguments": {}}]</TOOLCALL>
 """

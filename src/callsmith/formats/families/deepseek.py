@@ -1,4 +1,4 @@
-"""DeepSeek. V3 and R1 fence the arguments, V3.1 does not; V3.2 and V4 write DSML, whose parameters say whether they are strings.
+"""DeepSeek. V3 and R1 fence the arguments, V3.1 does not; V3.2 and V4 write DSML, whose parameters carry a flag for strings.
 
 <｜tool▁calls▁begin｜><｜tool▁call▁begin｜>get_weather<｜tool▁sep｜>{"city": "Paris"}<｜tool▁call▁end｜><｜tool▁calls▁end｜>
 

@@ -1,4 +1,4 @@
-"""Formats of no family: for models that were never taught one, and what models write when left alone.
+"""Formats of no family: for models that were not trained on one, and what models write without one.
 
 <tool_call>
 <name>get_weather</name>
@@ -20,7 +20,7 @@ GENERIC_XML = Format(
     ),
 )  # fmt: skip
 FENCED_JSON = Format(name="fenced-json", parts=(Calls(any_("```json\n", "```"), ENVELOPE, "\n```", between="\n"),))
-PLAIN_CALL = Format(  # `get_weather(city='Paris')` in the text, told only by the name of a tool, and not in quoted code
+PLAIN_CALL = Format(  # `get_weather(city='Paris')` in the text, recognized by the name of a tool, except in quoted code
     name="plain-call",
     parts=(
         Quotes("```", "```"),

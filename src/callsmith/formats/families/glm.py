@@ -20,7 +20,7 @@ def _calls(newline: str, values: Raw = RAW) -> Calls:
     )  # fmt: skip
 
 
-TURNS = ("<|observation|>", "<|user|>")  # the next turn, with which the model ends its own
+TURNS = ("<|observation|>", "<|user|>")  # headers of the next turn, with which the model ends its own
 GLM45 = Format(name="glm45", parts=(THINKS, _calls("\n")), aliases=("glm", "glm46", "glm4-moe"), drop=TURNS)
 GLM47 = Format(name="glm47", parts=(THINKS, _calls("")), aliases=("ling3", "glm5"), drop=TURNS)
 POOLSIDE = Format(

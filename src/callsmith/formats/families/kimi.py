@@ -1,4 +1,4 @@
-"""Kimi. K2 writes an id that holds the name; K3 (XTML) elements of special tokens, each argument with its type.
+"""Kimi. K2 writes an id that contains the name; K3 (XTML) elements of special tokens, each argument with its type.
 
 <|tool_calls_section_begin|><|tool_call_begin|>functions.get_weather:0<|tool_call_argument_begin|>{"city": "Paris"}
 <|tool_call_end|><|tool_calls_section_end|>

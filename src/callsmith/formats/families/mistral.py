@@ -3,7 +3,7 @@
     [TOOL_CALLS] [{"name": "get_weather", "arguments": {"city": "Paris"}, "id": "a1b2c3d4e"}]
     [TOOL_CALLS]get_weather[CALL_ID]a1b2c3d4e[ARGS]{"city": "Paris"}[TOOL_CALLS]get_time[ARGS]{}
 
-The markers are the same, so each format also reads the other.
+The markers are the same, so each of the two formats also reads the other.
 """
 
 from callsmith.formats.algebra import ARGS, ID, NAME, Calls, Format, Thinks, obj, opt

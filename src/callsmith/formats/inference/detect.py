@@ -1,7 +1,7 @@
-"""Which format a chat template speaks, by what it really writes: its own rendering of known calls, read back by every format.
+"""Detecting the format of a chat template: the template renders known calls, and every format tries to read them back.
 
-Several formats may read the same text (readers are lenient). Of those the one wins that would have written it so: without
-repairs, in the same words, leaving the least text over.
+Several formats may read the same text (readers are lenient). The best is the one that writes the calls most alike, needs the
+fewest repairs and leaves the least text over.
 """
 
 from collections.abc import Iterable, Iterator
@@ -32,15 +32,15 @@ class Evidence:
     format: Format
     expected: int  # calls put into the conversation
     found: int  # calls read back
-    similarity: int  # how alike the format writes these calls: 2 to the letter, 1 but for white space, 0 otherwise
-    repairs: int  # leniencies that were needed
-    thinks: bool  # the template knows the markers of the format's reasoning
+    similarity: int  # how alike the format writes these calls: 2 exactly, 1 except for white space, 0 otherwise
+    repairs: int  # how many repairs were needed
+    thinks: bool  # the template contains the opener of the format's reasoning
     leftover: int  # characters left as text
     text: str  # what the template wrote
 
     @property
     def rank(self) -> tuple[int, ...]:
-        """More is better."""
+        """A key to compare by; the largest is the best."""
         return (self.found, min(self.similarity, 1), self.thinks, -self.repairs, -self.leftover, self.similarity)
 
 
@@ -53,7 +53,7 @@ def detect(template: Template, formats: Iterable[Format]) -> Evidence | None:
 
 
 def shows_reasoning(format: Format, template_source: str) -> bool:
-    """Whether a model reasons: its template knows the markers of the format's reasoning."""
+    """Whether a template contains the opener of the format's reasoning, so that the model reasons."""
     return format.thinks is not None and literal_text(nodes_of(format.thinks.open)).strip() in template_source
 
 
@@ -66,13 +66,13 @@ def _evidence(template: Template, format: Format) -> Iterator[Evidence]:
 
 
 def _renderings(template: Template, format: Format, calls: tuple[Call, ...]) -> Iterator[str]:
-    """The turn with these calls as the template writes it: alone, or where it shows calls only with their results, with those."""
+    """The turn with these calls as the template renders it: alone, then followed by their results."""
     try:
         asked = _prompt(template, format, QUESTION)
         for more in ((), ANSWERS[: len(calls)]):
-            told = _prompt(template, format, QUESTION, Message.assistant(calls=calls), *more)
+            answered = _prompt(template, format, QUESTION, Message.assistant(calls=calls), *more)
             before = asked.text[: len(asked.text) - len(asked.opened)]
-            yield told.text.removeprefix(before).removesuffix(told.opened)
+            yield answered.text.removeprefix(before).removesuffix(answered.opened)
     except CallsmithError:
         return
 
@@ -92,12 +92,12 @@ def _evaluate(format: Format, text: str, calls: tuple[Call, ...], thinks: bool) 
 
 
 def _similarity(format: Format, calls: tuple[Call, ...], text: str) -> int:
-    """How like the text the format writes the calls: all together or each alone, with ids or without."""
+    """How alike the format writes the calls: all together or each alone, with ids or without."""
     bare = tuple(Call(call.name, call.arguments) for call in calls)
     fitted = tuple(Call(call.name, call.arguments, fit_id(call.id, format.ids)) for call in calls)
     ways = [[way] if together else [(call,) for call in way] for way in (fitted, bare) for together in (True, False)]
     written = [[write(format, one) for one in way] for way in ways]
-    squeezed = "".join(text.split())
+    without_space = "".join(text.split())
     if any(all(one in text for one in way) for way in written):
         return 2
-    return int(any(all("".join(one.split()) in squeezed for one in way) for way in written))
+    return int(any(all("".join(one.split()) in without_space for one in way) for way in written))

@@ -1,14 +1,14 @@
-"""A format for a chat template that no known format fits, read off from what the template writes.
+"""Inferring a format from a chat template that no known format fits.
 
     match infer(template):
         case Inferred(format=format): ...
         case Unclear(reasons=reasons): ...
 
-The template renders made-up calls (`shown`), their words are masked (`masks`), and comparing one argument with two, one call
-with two, a string with a number shows what is literal and what repeats. What comes out is believed only if it keeps the laws and
-reads back every call the template wrote.
+The template renders made-up calls (`probes`), their names and values are masked (`masks`), and comparing one argument with two,
+one call with two, a string with a number shows what is literal and what repeats. The result is accepted only if it keeps the laws
+and reads back every call the template wrote.
 
-Not found: calls with no marker of their own, values that look different inside lists, and reasoning that a template never shows.
+Not found: calls without a marker, values that are written differently inside lists, and reasoning that a template never shows.
 """
 
 import json
@@ -47,7 +47,7 @@ from callsmith.formats.inference.probes import (
 from callsmith.formats.prompt.template import Template
 from callsmith.formats.reader.reader import read
 
-NINE = "[a-zA-Z0-9]{9}"  # what templates that are picky about ids want
+NINE = "[a-zA-Z0-9]{9}"  # what templates accept that are strict about ids
 NUMBERS = "[0-9]{1,3}"
 ONE_A_MESSAGE = "one call a message"
 # Where literals are cut, since white space at their edges is soft: between two tags, and where an array begins or ends.
@@ -57,7 +57,7 @@ REASONING = re.compile(r"<((?:\w+:)?think(?:ing)?)>|\[(THINK)\]")
 
 @dataclass(frozen=True, slots=True)
 class Inferred:
-    """A format that was worked out, a turn it was worked out from, and what should be known about it."""
+    """An inferred format, a rendered turn it was inferred from, and notes for the user."""
 
     format: Format
     text: str
@@ -66,29 +66,29 @@ class Inferred:
 
 @dataclass(frozen=True, slots=True)
 class Unclear:
-    """Nothing could be worked out, and why."""
+    """No format could be inferred, for these reasons."""
 
     reasons: tuple[str, ...]
 
 
 def infer(template: Template, name: str = "inferred") -> Inferred | Unclear:
-    """The format in which a template writes calls, found out by rendering."""
+    """Infer the format in which a template writes calls, by rendering probes."""
     if not template.traits.calls:
         return Unclear(("the template shows no calls",))
     reasons: list[str] = []
-    for answered in (False, True):
-        shown = RenderedTurns(template, answered)
-        if any(not shown.turn(scene) for scene in (ONE_ARGUMENT, TWO_ARGUMENTS, TWO_CALLS)):
-            reasons.append(f"the template shows no turn with calls {'and their results' if answered else 'alone'}")
+    for with_results in (False, True):
+        rendered = RenderedTurns(template, with_results)
+        if any(not rendered.turn(probe) for probe in (ONE_ARGUMENT, TWO_ARGUMENTS, TWO_CALLS)):
+            reasons.append(f"the template shows no turn with calls {'and their results' if with_results else 'alone'}")
             continue
-        for guess in _guess_formats(shown):
+        for guess in _guess_formats(rendered):
             format = guess.format(name)
             try:
-                problem = _problem(shown, format, guess.lead)
-            except FAILURES as error:  # a wrong guess may be no format at all
+                problem = _problem(rendered, format, guess.lead)
+            except FAILURES as error:  # a wrong guess may break the reader
                 problem = f"a guess cannot be read with: {error}"
             if problem is None:
-                return Inferred(format, shown.turn(TWO_CALLS) or "", tuple(_notes(shown, format, guess.lead)))
+                return Inferred(format, rendered.turn(TWO_CALLS) or "", tuple(_notes(rendered, format, guess.lead)))
             reasons.append(problem)
     return Unclear((*dict.fromkeys(reasons), "the calls have no shape that is understood"))
 
@@ -98,7 +98,7 @@ def infer(template: Template, name: str = "inferred") -> Inferred | Unclear:
 
 @dataclass(frozen=True, slots=True)
 class _Guess:
-    """One way to see the turns. `lead` is the end of the header where that belongs to the calls; `index` numbers the first."""
+    """One possible format. `lead` is the end of the header if that belongs to the calls; `index` numbers the first call."""
 
     rendered: RenderedTurns
     masked: MaskedTurns
@@ -135,7 +135,7 @@ class _Guess:
         return self._nodes(item), self._pattern(item)
 
     def _pattern(self, item: str) -> str:
-        return NINE if MASK[Hole.ID] in item and self.rendered.needs_short_ids else ""
+        return NINE if MASK[Hole.ID] in item and self.rendered.needs_nine_char_ids else ""
 
     def _nodes(self, text: str) -> Nodes:
         """Masked text as literals and holes."""
@@ -155,39 +155,41 @@ class _Guess:
         return Each(self._nodes(argument.item), argument.between)
 
 
-def _guess_formats(shown: RenderedTurns) -> Iterator[_Guess]:
-    for reading in masked_turns(shown):
-        needed = MASK[Hole.NAME], EACH_MASK if reading.argument.item else MASK[Hole.ARGS]
-        counted = has_call_numbers(reading.one, reading.two)
-        one, two = (mask_numbers(text) if counted else text for text in (reading.one, reading.two))
-        for series in find_repetitions(one, two, needed):
-            lead = _lead(shown, series)
-            yield _Guess(shown, reading, _tidy(series, lead), lead, first_number(reading.one) if counted else 0)
+def _guess_formats(rendered: RenderedTurns) -> Iterator[_Guess]:
+    for masked in masked_turns(rendered):
+        needed = MASK[Hole.NAME], EACH_MASK if masked.argument.item else MASK[Hole.ARGS]
+        counted = has_call_numbers(masked.one, masked.two)
+        one, two = (mask_numbers(text) if counted else text for text in (masked.one, masked.two))
+        for repetition in find_repetitions(one, two, needed):
+            lead = _lead(rendered, repetition)
+            yield _Guess(rendered, masked, _trim(repetition, lead), lead, first_number(masked.one) if counted else 0)
 
 
-def _lead(shown: RenderedTurns, series: Repetition) -> str:
-    """The end of the header that also stands between calls, where calls would have no marker without it: `>>>`."""
-    if series.item[0] not in HOLE_OF_MASK or series.open.strip():
+def _lead(rendered: RenderedTurns, repetition: Repetition) -> str:
+    """The end of the header that also stands between calls, if calls have no other marker: `>>>`."""
+    if repetition.item[0] not in HOLE_OF_MASK or repetition.open.strip():
         return ""
-    ways = (series.between[at:] for at in token_edges(series.between) if shown.prefix.endswith(series.between[at:]))
+    ways = (
+        repetition.between[at:] for at in token_edges(repetition.between) if rendered.prefix.endswith(repetition.between[at:])
+    )
     return next(ways, "")
 
 
-def _tidy(series: Repetition, lead: str) -> Repetition:
-    """White space at the edges of a call belongs to what is around it; around the whole it belongs to nobody."""
-    item = lead + series.item
+def _trim(repetition: Repetition, lead: str) -> Repetition:
+    """Move white space at the edges of a call into the text around it, and drop it around the whole."""
+    item = lead + repetition.item
     head, tail = item[: len(item) - len(item.lstrip())], item[len(item.rstrip()) :]
-    between = tail + series.between.removesuffix(lead) + head
-    return Repetition((series.open + head).lstrip(), item.strip(), between, (tail + series.close).rstrip())
+    between = tail + repetition.between.removesuffix(lead) + head
+    return Repetition((repetition.open + head).lstrip(), item.strip(), between, (tail + repetition.close).rstrip())
 
 
 def _envelope(item: str) -> tuple[str, Obj, str] | None:
-    """The JSON object around name and arguments, and what stands before and behind it."""
+    """The JSON object around name and arguments, and the text before and after it."""
     text = item.replace(MASK[Hole.ARGS], json.dumps(MASK[Hole.ARGS], ensure_ascii=False))
     for start, value, end in reversed(list(find_json_objects(text))):
         fields = tuple(_field(key, one) for key, one in value.items())
-        held = {one for field in fields if field for one in field}
-        if None not in fields and {Hole.NAME, Hole.ARGS} <= held:
+        holes = {one for field in fields if field for one in field}
+        if None not in fields and {Hole.NAME, Hole.ARGS} <= holes:
             return text[:start], Obj(tuple(field for field in fields if field)), text[end:]
     return None
 
@@ -199,12 +201,12 @@ def _field(key: str, value: Any) -> tuple[str | Hole, Hole] | None:
     return HOLE_OF_MASK.get(key, key), Hole.ID if hole is Hole.INDEX else hole
 
 
-def _thinks(shown: RenderedTurns, lead: str) -> Thinks | None:
-    """The reasoning: as the template shows it, else by the markers its source knows."""
-    if shown.reasoning_markers:
-        open, close = shown.reasoning_markers
+def _thinks(rendered: RenderedTurns, lead: str) -> Thinks | None:
+    """The markers of reasoning: as the template renders them, else as they stand in its source."""
+    if rendered.reasoning_markers:
+        open, close = rendered.reasoning_markers
         return Thinks(lead + open, close)
-    source = shown.template.source + shown.opened
+    source = rendered.template.source + rendered.opened
     for found in REASONING.finditer(source):
         close = f"</{found[1]}>" if found[1] else f"[/{found[2]}]"
         if close in source:
@@ -215,38 +217,38 @@ def _thinks(shown: RenderedTurns, lead: str) -> Thinks | None:
 # --- whether it is right ------------------------------------------------------------------------------------------------------
 
 
-def _problem(shown: RenderedTurns, format: Format, lead: str) -> str | None:
-    """Why a format is not what the template writes; None if it is."""
-    for scene in (ONE_ARGUMENT, TWO_ARGUMENTS, TWO_CALLS, TYPED["number"], NO_ARGUMENT):
-        if problem := _misread(shown, format, scene, lead):
+def _problem(rendered: RenderedTurns, format: Format, lead: str) -> str | None:
+    """Why a format does not read what the template writes; None if it does."""
+    for probe in (ONE_ARGUMENT, TWO_ARGUMENTS, TWO_CALLS, TYPED["number"], NO_ARGUMENT):
+        if problem := _misread(rendered, format, probe, lead):
             return problem
-    if detect(shown.template, [format]) is None:
+    if detect(rendered.template, [format]) is None:
         return "the calls are not read back out of the whole turn"
     for breach in check(format, 12):
         return f"a format that reads them breaks a law: {breach.law} ({breach.what})"
     return None
 
 
-def _misread(shown: RenderedTurns, format: Format, scene: ProbeTurn, lead: str) -> str | None:
-    text = shown.turn(scene)
+def _misread(rendered: RenderedTurns, format: Format, probe: ProbeTurn, lead: str) -> str | None:
+    text = rendered.turn(probe)
     if text is None:
         return None
     events = read(format, text, TOOLS, lead)
-    found, expected = calls_in(events), [(call.name, dict(call.arguments)) for call in scene.calls]
+    found, expected = calls_in(events), [(call.name, dict(call.arguments)) for call in probe.calls]
     if found != expected:
         return f"the turn {text!r} is read as {found}"
     left = text_in(events).strip()
     return f"of the turn {text!r}, {left!r} is left as text" if left and format.calls.most is None else None
 
 
-def _notes(shown: RenderedTurns, format: Format, lead: str) -> Iterator[str]:
-    """What the user should know."""
-    for kind, scene in TYPED.items():
-        if _misread(shown, format, scene, lead):
+def _notes(rendered: RenderedTurns, format: Format, lead: str) -> Iterator[str]:
+    """Notes on the format for the user."""
+    for kind, probe in TYPED.items():
+        if _misread(rendered, format, probe, lead):
             yield f"the template writes a value of type {kind} in a way that does not read back as one"
     if format.calls.most == 1:
         yield "the template shows one call a message, so the model is held to one"
-    if format.thinks and not shown.reasoning_markers:
+    if format.thinks and not rendered.reasoning_markers:
         yield "the markers of reasoning are taken from the template's source; it never shows any"
-    if shown.with_results:
+    if rendered.with_results:
         yield "the template shows calls only together with their results"

@@ -1,10 +1,10 @@
-"""The laws a format must keep, tried on made-up answers: for formats that come as data, where no test suite looks.
+"""Checking a format against the laws of formats, on generated answers: for formats from files, which no test suite covers.
 
     for breach in check(format):
         print(breach.law, breach.what, breach.text)
 
-The data is made up at random but always the same for the same format: strings full of the format's own markers and pieces of
-them, values of every type, texts with pieces cut out and put in. What a format refuses to write is no breach.
+The data is random, but the same each time for the same format: strings with the format's own markers and pieces of them, values
+of every type, texts with pieces removed and inserted. What a format refuses to write is not a breach.
 """
 
 from collections.abc import Iterable, Sequence
@@ -27,7 +27,7 @@ NAMES = ("get_weather", "send-mail", "list_files2")
 KEYS = ("city", "n", "path", "is_on", "some_items", "x1")
 NOISE = ('"', "'", "\\", "\n", " ", "{", "}", "[", "]", ",", ":", "</", "é", "天气", "a b", "x" * 30)
 
-# What a reader can raise on a format that nobody thought of.
+# What a reader may raise on a format it was not tested with.
 FAILURES = (ArithmeticError, AssertionError, AttributeError, LookupError, RuntimeError, TypeError, ValueError)
 
 ROUND_TRIP = "what is written is read back"
@@ -39,7 +39,7 @@ NOT_READY = "a call that is cut short is never ready"
 
 @dataclass(frozen=True, slots=True)
 class Breach:
-    """A law that was broken: what happened, and the shortest text found on which it did."""
+    """A broken law: what happened, and the shortest text found that shows it."""
 
     law: str
     what: str
@@ -47,19 +47,19 @@ class Breach:
 
 
 def check(format: Format, rounds: int = 24) -> list[Breach]:
-    """The laws this format breaks; empty if it keeps them all."""
-    trial = _LawCheck(format)
-    written = sum(trial.answer(number) for number in range(rounds))
+    """Check a format; returns the laws it breaks, or an empty list."""
+    law_check = _LawCheck(format)
+    written = sum(law_check.answer(number) for number in range(rounds))
     if not written:
-        trial.breach(ROUND_TRIP, "nothing that was tried can be written in this format", "")
+        law_check.breach(ROUND_TRIP, "nothing that was tried can be written in this format", "")
     else:
-        trial.cut_short()
-        trial.mutations(2 * rounds)
-    return list(trial.breaches.values())
+        law_check.cut_short()
+        law_check.mutations(2 * rounds)
+    return list(law_check.breaches.values())
 
 
 class _LawCheck:
-    """One format before the laws. Of each law only the breach with the shortest text is kept."""
+    """The check of one format. Of each law only the breach with the shortest text is recorded."""
 
     def __init__(self, format: Format) -> None:
         self.format = format
@@ -75,7 +75,7 @@ class _LawCheck:
     # --- the laws ---------------------------------------------------------------------------------------------------------
 
     def answer(self, number: int) -> bool:
-        """An answer as the format writes it: its calls, text and thought. Whether it could be written."""
+        """Write an answer and read it back: its calls, text and thought. Returns whether it could be written."""
         format = self.format
         tools, calls = self._round(1 + number % 3)
         said = self._sentence() if number % 2 else ""
@@ -94,7 +94,7 @@ class _LawCheck:
         return True
 
     def cut_short(self) -> None:
-        """An answer that ends in the middle of a value."""
+        """Read an answer that ends in the middle of a value."""
         text = self._written([Call("f", {"a": "some text"}, "aaaaaaaaa")])
         if text is None:
             return
@@ -104,17 +104,17 @@ class _LawCheck:
             self.breach(NOT_READY, f"read {found}", cut)
 
     def mutations(self, count: int) -> None:
-        """Texts that are nearly right: anything may be read from them, but always the same, and without raising."""
-        dice, tools = self.random, [Tool("f", "", _schema(a="string", b="integer"))]
+        """Read mutated answers: the events may be any, but the same for all chunk sizes, and the reader must not raise."""
+        random, tools = self.random, [Tool("f", "", _schema(a="string", b="integer"))]
         calls = [Call("f", {"a": "x \"y\" 'z'", "b": 3}, "aaaaaaaaa"), Call("f", {}, "bbbbbbbbb")]
         base = self._written(calls[: self.format.calls.most], "Well then.", "hm" if self.format.thinks else "")
         for _ in range(count if base is not None else 0):
             text = base or ""
-            for _ in range(dice.number(1, 3)):
-                at = dice.number(0, len(text))
-                until = at + dice.number(0, 12) * dice.number(0, 1)
-                text = text[:at] + dice.choice(("", self._piece())) + text[until:]
-            self._read(text[: dice.number(0, len(text))] if dice.number(0, 3) == 0 else text, tools)
+            for _ in range(random.number(1, 3)):
+                at = random.number(0, len(text))
+                until = at + random.number(0, 12) * random.number(0, 1)
+                text = text[:at] + random.choice(("", self._piece())) + text[until:]
+            self._read(text[: random.number(0, len(text))] if random.number(0, 3) == 0 else text, tools)
 
     def _written(self, calls: Sequence[Call], text: str = "", thought: str = "") -> str | None:
         try:
@@ -123,7 +123,7 @@ class _LawCheck:
             return None
 
     def _read(self, text: str, tools: Sequence[Tool]) -> list[ModelEvent] | None:
-        """Read whole and in pieces: the events, or None where reading fails."""
+        """Read whole and in chunks; returns the events, or None if the reader raises."""
         whole: list[ModelEvent] | None = None
         for size in (0, *CHUNKS):
             try:
@@ -139,13 +139,13 @@ class _LawCheck:
             self.breach(CHUNKING, problem, text)
         return whole
 
-    # --- made-up data -----------------------------------------------------------------------------------------------------
+    # --- generated data ---------------------------------------------------------------------------------------------------
 
     def _round(self, most: int) -> tuple[list[Tool], list[Call]]:
         """Tools, and a round of calls of them."""
-        dice, tools, calls = self.random, list[Tool](), list[Call]()
+        random, tools, calls = self.random, list[Tool](), list[Call]()
         for index in range(min(most, self.format.calls.most or most)):
-            filled = {dice.choice(KEYS): self._value() for _ in range(dice.number(0, 3))}
+            filled = {random.choice(KEYS): self._value() for _ in range(random.number(0, 3))}
             properties = {key: schema for key, (_, schema) in filled.items()}
             tools.append(Tool(NAMES[index], "", {"type": "object", "properties": properties}))
             arguments = {key: value for key, (value, _) in filled.items()}
@@ -171,21 +171,21 @@ class _LawCheck:
         return "".join(self._piece() for _ in range(self.random.number(0, 3)))
 
     def _piece(self) -> str:
-        """A marker, the beginning of one, or another troublemaker."""
-        dice = self.random
-        if not self.markers or dice.number(0, 1):
-            return dice.choice(NOISE)
-        marker = dice.choice(self.markers)
-        return marker[: dice.choice((len(marker), len(marker) // 2 + 1))]
+        """A marker, the start of one, or a character that is hard to read."""
+        random = self.random
+        if not self.markers or random.number(0, 1):
+            return random.choice(NOISE)
+        marker = random.choice(self.markers)
+        return marker[: random.choice((len(marker), len(marker) // 2 + 1))]
 
     def _sentence(self) -> str:
-        """Text that holds no marker, though it may look like one; none at all where the markers are everywhere."""
+        """Text that contains no marker, though it may look like one; "" if none is found in some tries."""
         tries = (f"So {self._text()}." for _ in range(20))
         return next((text for text in tries if not any(marker in text for marker in self.markers)), "")
 
 
 class _SeededRandom:
-    """Chance that always falls the same way for the same seed."""
+    """Random numbers that are always the same for the same seed."""
 
     def __init__(self, seed: str) -> None:
         self._state = sha256(seed.encode()).digest()
@@ -206,14 +206,14 @@ def _schema(**types: str) -> dict[str, Any]:
 
 
 def read_in_chunks(format: Format, text: str, size: int, tools: Iterable[Tool] = ()) -> list[ModelEvent]:
-    """Read a text in pieces of this size (0: whole), neighbouring deltas joined."""
+    """Read a text in chunks of this size (0: whole), with neighbouring deltas joined."""
     reader = Reader(format, tools)
     pieces = [text] if not size else [text[at : at + size] for at in range(0, len(text), size)]
     return merge_deltas([event for piece in pieces for event in reader.feed(piece)] + reader.close())
 
 
 def merge_deltas(events: Iterable[ModelEvent]) -> list[ModelEvent]:
-    """The same events, with runs of text, thought and arguments joined."""
+    """The same events, with neighbouring deltas of text, thought and arguments joined."""
     joined: list[ModelEvent] = []
     for event in events:
         last = joined[-1] if joined else None
@@ -228,7 +228,7 @@ def merge_deltas(events: Iterable[ModelEvent]) -> list[ModelEvent]:
 
 
 def calls_in(events: Iterable[ModelEvent]) -> list[tuple[str, dict[str, Any]]]:
-    """Names and arguments of the calls that are ready."""
+    """The names and arguments of the calls that are ready."""
     return [(event.call.name, dict(event.call.arguments)) for event in events if isinstance(event, CallReady)]
 
 
@@ -238,7 +238,7 @@ def text_in(events: Iterable[ModelEvent], kind: type[Text] | type[Thought] = Tex
 
 
 def order_problem(events: Iterable[ModelEvent]) -> str:
-    """What is wrong with the order of the events: a call is started once, its arguments follow, and it ends; "" if nothing is."""
+    """What is wrong with the order of events (a call starts once, its arguments follow, it ends); "" if nothing is."""
     open_call: int | None = None
     streamed, expected = "", 0
     for event in events:

@@ -1,7 +1,7 @@
-"""Rendered turns with the holes punched in: every made-up word becomes one character that stands for its hole.
+"""Masking rendered probes: every made-up name, key, value and id becomes one character that stands for its hole.
 
-Two turns that differ only in what they hold then are the same text, and what repeats can be found by comparing: `divide` takes
-a text with one item and the same with two, and finds where the item begins and ends and what stands between.
+Two turns that differ only in those are then the same text, and what repeats is found by comparing: `find_repetitions` takes a
+text with one item and the same text with two, and finds where the item begins and ends and what stands between.
 """
 
 import json
@@ -32,16 +32,16 @@ from callsmith.formats.write import spell
 
 S = TypeVar("S", bound=Spelling)
 
-MASK = {hole: chr(0xE000 + number) for number, hole in enumerate(Hole)}  # private use: no template writes these
+MASK = {hole: chr(0xE000 + number) for number, hole in enumerate(Hole)}  # private use characters, which no template writes
 KEY_MASK, VALUE_MASK = MASK[Hole.KEY], MASK[Hole.VALUE]
 EACH_MASK = chr(0xE100)  # all the arguments, one by one
-HOLE_OF_MASK = {mark: hole for hole, mark in MASK.items()}
+HOLE_OF_MASK = {mask: hole for hole, mask in MASK.items()}
 SINGLE_DIGIT = re.compile(r"(?<![\w.])\d(?![\w.])")
 
 
 @dataclass(frozen=True, slots=True)
 class Repetition:
-    """A text with items in it: what stands before them, the item, what stands between two, what stands behind."""
+    """A text with repeated items: the text before them, the item, the text between two items, the text after them."""
 
     open: str
     item: str
@@ -49,7 +49,7 @@ class Repetition:
     close: str
 
     def with_space_inside(self) -> "Repetition":
-        """White space between items that also stands behind the last belongs to each: then nothing has to be told apart."""
+        """The same text, with white space that follows every item made a part of the item."""
         space = self.between
         if not space.isspace() or not self.close.startswith(space):
             return self
@@ -57,7 +57,7 @@ class Repetition:
 
 
 def find_repetitions(one: str, two: str, holes: Iterable[str]) -> Iterator[Repetition]:
-    """The ways to see `one` as a text with one item and `two` as the same with two; the widest items first."""
+    """All ways to divide `one` into a text with one item, and `two` into the same with two; the longest items first."""
     needed = set(holes)
     places, others = token_edges(one), set(token_edges(two))
     starts = [at for at in places if two.endswith(one[at:]) and len(two) - len(one) + at in others]
@@ -70,7 +70,7 @@ def find_repetitions(one: str, two: str, holes: Iterable[str]) -> Iterator[Repet
 
 
 def mask_names(text: str) -> str:
-    """A turn with names, keys and ids masked."""
+    """Mask the names, keys and ids of a turn."""
     for words, hole in ((NAMES, Hole.NAME), (KEYS, Hole.KEY), (IDS, Hole.ID)):
         for word in words:
             text = text.replace(word, MASK[hole])
@@ -78,7 +78,7 @@ def mask_names(text: str) -> str:
 
 
 def mask_object(text: str, calls: Iterable[Call], notation: Notation) -> str | None:
-    """A turn in which the arguments stand as one object; None if they do not."""
+    """Mask a turn whose arguments stand as one object; None if they do not."""
     for call in calls:
         found = next((way for way in _spellings_of_object(call.arguments, notation) if way in text), None)
         if found is None and notation == JSON:
@@ -91,18 +91,18 @@ def mask_object(text: str, calls: Iterable[Call], notation: Notation) -> str | N
 
 
 def _spellings_of_object(arguments: Any, notation: Notation) -> tuple[str, ...]:
-    """How arguments may be spelled as one object: as it is, or once more as a string."""
+    """The texts that may stand for the arguments as one object: the object, or a JSON string of it."""
     text = spell(notation, dict(arguments))
     return (text, json.dumps(text)) if notation == JSON else (text,)
 
 
 def _find_object(text: str, arguments: dict[str, Any]) -> str | None:
-    """The arguments as JSON in any other spacing."""
+    """The part of the text that is the JSON object of these arguments, in any spacing."""
     return next((text[start:end] for start, value, end in find_json_objects(text) if value == arguments), None)
 
 
 def find_json_objects(text: str) -> Iterator[tuple[int, dict[str, Any], int]]:
-    """The JSON objects of a text, inner ones too, each with where it begins and ends."""
+    """The JSON objects of a text, inner ones too, each with its start and end."""
     for found in re.finditer(r"\{", text):
         try:
             value, end = json.JSONDecoder().raw_decode(text, found.start())
@@ -112,7 +112,7 @@ def find_json_objects(text: str) -> Iterator[tuple[int, dict[str, Any], int]]:
 
 
 def mask_arguments(text: str, calls: Iterable[Call], spelling: Spelling) -> str | None:
-    """A turn in which the arguments stand one by one; None if they do not."""
+    """Mask a turn whose arguments stand one by one; None if they do not."""
     for call in calls:
         for key, value in call.arguments.items():
             ways = (spell(spelling, value), str(value)) if spelling == RAW else (spell(spelling, value),)
@@ -127,27 +127,27 @@ def mask_arguments(text: str, calls: Iterable[Call], spelling: Spelling) -> str 
 
 
 def mask_numbers(text: str) -> str:
-    """A masked turn in which single digits may number the calls."""
+    """Mask single digits as the numbers of calls."""
     return SINGLE_DIGIT.sub(MASK[Hole.INDEX], text)
 
 
 def has_call_numbers(one: str, two: str) -> bool:
-    """Whether a single digit counts the calls: the turn with two has one more, and it is the next."""
+    """Whether a single digit numbers the calls: in the turn with two calls the next digit stands too."""
     numbers, more = ([int(found) for found in SINGLE_DIGIT.findall(text)] for text in (one, two))
     return len(numbers) == 1 and more == [numbers[0], numbers[0] + 1]
 
 
 def first_number(text: str) -> int:
-    """What the first call is numbered with."""
+    """The number of the first call; 0 if it has none."""
     found = SINGLE_DIGIT.search(text)
     return int(found[0]) if found else 0
 
 
 @dataclass(frozen=True, slots=True)
 class MaskedTurns:
-    """A turn with one call and a turn with two, masked under one idea of how arguments are written.
+    """A turn with one call and a turn with two, masked under one assumption of how arguments are written.
 
-    `argument` says how they stand one by one; its item is empty where they are one object.
+    `argument` is how they repeat one by one; its item is empty where the arguments are one object.
     """
 
     one: str
@@ -156,16 +156,18 @@ class MaskedTurns:
     argument: Repetition = Repetition("", "", "", "")
 
 
-def masked_turns(shown: RenderedTurns) -> Iterator[MaskedTurns]:
-    """The ideas that fit what is shown, the likeliest first."""
-    yield from _masked_as_object(shown)
-    yield from _masked_one_by_one(shown)
+def masked_turns(rendered: RenderedTurns) -> Iterator[MaskedTurns]:
+    """The probes, masked under each assumption that fits them, the likeliest first."""
+    yield from _masked_as_object(rendered)
+    yield from _masked_one_by_one(rendered)
 
 
-def _masked_as_object(shown: RenderedTurns) -> Iterator[MaskedTurns]:
-    for notation in _notations(shown.turn(TWO_ARGUMENTS) or ""):
-        one, more, two = (_masked(shown, scene, notation, mask_object) for scene in (ONE_ARGUMENT, TWO_ARGUMENTS, TWO_CALLS))
-        if one is not None and two is not None and one == more:
+def _masked_as_object(rendered: RenderedTurns) -> Iterator[MaskedTurns]:
+    for notation in _notations(rendered.turn(TWO_ARGUMENTS) or ""):
+        one, two_arguments, two = (
+            _masked(rendered, probe, notation, mask_object) for probe in (ONE_ARGUMENT, TWO_ARGUMENTS, TWO_CALLS)
+        )
+        if one is not None and two is not None and one == two_arguments:
             yield MaskedTurns(one, two, notation)
 
 
@@ -181,56 +183,55 @@ def _notations(text: str) -> Iterator[Notation]:
         yield Notation((found[2],), bare_keys=True, escapes=plain, item_separator=found[3], key_separator=found[1])
 
 
-def _masked_one_by_one(shown: RenderedTurns) -> Iterator[MaskedTurns]:
-    ideas = [idea for spelling in _spellings(shown) if (idea := _ArgumentStyle.of(shown, spelling))]
-    for idea in sorted(ideas, key=lambda idea: -len(idea.between_key_and_value)):
-        yield from idea.masked_turns(mask_names(shown.turn(NO_ARGUMENT) or ""))
+def _masked_one_by_one(rendered: RenderedTurns) -> Iterator[MaskedTurns]:
+    styles = [style for spelling in _spellings(rendered) if (style := _ArgumentStyle.of(rendered, spelling))]
+    for style in sorted(styles, key=lambda style: -len(style.separators)):
+        yield from style.masked_turns(mask_names(rendered.turn(NO_ARGUMENT) or ""))
 
 
-def _spellings(shown: RenderedTurns) -> Iterator[Spelling]:
+def _spellings(rendered: RenderedTurns) -> Iterator[Spelling]:
     yield from (RAW, JSON, PYTHON)
-    one = _masked(shown, ONE_ARGUMENT, RAW, mask_arguments) or ""
+    one = _masked(rendered, ONE_ARGUMENT, RAW, mask_arguments) or ""
     if found := re.search(f"{VALUE_MASK}([^{VALUE_MASK}]*)</{KEY_MASK}>", one):
         yield Nested(prefix=found[1])
 
 
 def _masked(
-    shown: RenderedTurns, scene: ProbeTurn, spelling: S, mask: Callable[[str, Iterable[Call], S], str | None]
+    rendered: RenderedTurns, probe: ProbeTurn, spelling: S, mask: Callable[[str, Iterable[Call], S], str | None]
 ) -> str | None:
-    text = shown.turn(scene)
-    return None if text is None else mask(text, scene.calls, spelling)
+    text = rendered.turn(probe)
+    return None if text is None else mask(text, probe.calls, spelling)
 
 
 @dataclass(frozen=True, slots=True)
 class _ArgumentStyle:
-    """Arguments one by one in a certain spelling. `flagged`: for each type it explains, what stands between key and value."""
+    """Arguments one by one in one spelling. `separators`: by type of value, the text between key and value."""
 
     spelling: Spelling
     one: str
     two_arguments: str
     two: str
-    between_key_and_value: dict[str, str]
+    separators: dict[str, str]
 
     @classmethod
-    def of(cls, shown: RenderedTurns, spelling: Spelling) -> "_ArgumentStyle | None":
-        one, more, two = (_masked(shown, scene, spelling, mask_arguments) for scene in (ONE_ARGUMENT, TWO_ARGUMENTS, TWO_CALLS))
-        if one is None or more is None or two is None:
+    def of(cls, rendered: RenderedTurns, spelling: Spelling) -> "_ArgumentStyle | None":
+        one, two_arguments, two = (
+            _masked(rendered, probe, spelling, mask_arguments) for probe in (ONE_ARGUMENT, TWO_ARGUMENTS, TWO_CALLS)
+        )
+        if one is None or two_arguments is None or two is None:
             return None
-        flagged = {"string": _between_key_and_value(one)}
-        for kind, scene in TYPED.items():
-            text = _masked(shown, scene, spelling, mask_arguments)
-            if (
-                text is not None
-                and text.replace(
-                    KEY_MASK + _between_key_and_value(text) + VALUE_MASK, KEY_MASK + _between_key_and_value(one) + VALUE_MASK
-                )
-                == one
-            ):
-                flagged[kind] = _between_key_and_value(text)
-        return cls(spelling, one, more, two, flagged)
+        separators = {"string": _separator(one)}
+        for kind, probe in TYPED.items():
+            text = _masked(rendered, probe, spelling, mask_arguments)
+            if text is None:
+                continue
+            separator = _separator(text)
+            if text.replace(KEY_MASK + separator + VALUE_MASK, KEY_MASK + separators["string"] + VALUE_MASK) == one:
+                separators[kind] = separator
+        return cls(spelling, one, two_arguments, two, separators)
 
     def masked_turns(self, none: str) -> Iterator[MaskedTurns]:
-        """`none` is a turn without arguments: the best way to divide is the one that leaves just that, and whole lines."""
+        """The turns with arguments masked; divisions whose rest is `none`, a turn without arguments, come first."""
         ways = list(find_repetitions(self.one, self.two_arguments, (KEY_MASK, VALUE_MASK)))
         for way in sorted(ways, key=lambda way: (way.open + way.close != none, way.item.startswith("\n"))):
             argument = way.with_space_inside()
@@ -245,7 +246,7 @@ class _ArgumentStyle:
 
     def _flags(self) -> tuple[tuple[str, str], ...]:
         head, tail = self._around()
-        flags = {kind: gap[len(head) : len(gap) - len(tail)] for kind, gap in self.between_key_and_value.items()}
+        flags = {kind: separator[len(head) : len(separator) - len(tail)] for kind, separator in self.separators.items()}
         if len(set(flags.values())) < 2:
             return ()
         others = {flag for kind, flag in flags.items() if kind != "string"}
@@ -254,22 +255,22 @@ class _ArgumentStyle:
         return tuple({flag: kind for kind, flag in reversed(flags.items())}.items())
 
     def _around(self) -> tuple[str, str]:
-        """What all the texts between key and value begin and end with."""
-        gaps = list(self.between_key_and_value.values())
-        start = min(shared_start(gaps[0], gap) for gap in gaps)
-        end = min(shared_end(gaps[0][start:], gap[start:]) for gap in gaps)
-        return gaps[0][:start], gaps[0][len(gaps[0]) - end :]
+        """The common start and the common end of all separators."""
+        separators = list(self.separators.values())
+        start = min(shared_start(separators[0], separator) for separator in separators)
+        end = min(shared_end(separators[0][start:], separator[start:]) for separator in separators)
+        return separators[0][:start], separators[0][len(separators[0]) - end :]
 
     def _with_flag(self, item: str) -> str:
         if self.spelling != RAW or not self._flags():
             return item
         return item.replace(
-            KEY_MASK + self.between_key_and_value["string"] + VALUE_MASK,
+            KEY_MASK + self.separators["string"] + VALUE_MASK,
             KEY_MASK + MASK[Hole.TYPE].join(self._around()) + VALUE_MASK,
         )
 
 
-def _between_key_and_value(text: str) -> str:
-    """What stands between a key and its value."""
+def _separator(text: str) -> str:
+    """The text between a key and its value."""
     found = re.search(f"{KEY_MASK}([^{KEY_MASK}{VALUE_MASK}]*){VALUE_MASK}", text)
     return found[1] if found else ""

@@ -1,7 +1,7 @@
-"""What a chat template shows of made-up turns: the raw material of inference.
+"""Probes for inference: made-up turns, and how a chat template renders them.
 
-Every turn is rendered at the same place of the same conversation and compared with a plain answer there. What both begin with
-(the prompt, the header of the turn) and what both end in (the end of the turn) is no part of the format.
+Every probe is rendered at the same place of the same conversation and compared with a plain answer there. What both begin with
+(the prompt, the header of the turn) and what both end with (the end of the turn) is not part of the format.
 """
 
 import re
@@ -20,14 +20,14 @@ from callsmith.formats.reader.markers import CONTROL_TOKENS
 NAMES = ("tourmaline_fn", "obsidian_fn")
 KEYS = ("agate_key", "beryl_key")
 VALUES = ("feldspar", "zirconium")
-IDS = ("qidaaaaa1", "qidbbbbb2")  # nine letters and digits: what the pickiest templates take
+IDS = ("qidaaaaa1", "qidbbbbb2")  # nine letters and digits: what the strictest templates accept
 TEXT = "Quietly spoken"
 THOUGHT = "Deeply pondered"
 
 ANY_VALUES: Schema = {"type": "object", "properties": {key: {} for key in KEYS}}
 TOOLS = tuple(Tool(name, "A tool.", ANY_VALUES) for name in NAMES)
 QUESTION = Message.user("What now?")
-STAND_IN = Format("stand-in", (Calls(obj(("name", NAME), ("arguments", ARGS))),))
+PLACEHOLDER_FORMAT = Format("stand-in", (Calls(obj(("name", NAME), ("arguments", ARGS))),))
 
 FIRST_MARKER = re.compile(r"\s*(?:<[^<>\s]+>|\[/?[A-Z_]+\])\s*")
 LAST_MARKER = re.compile(r"(?:<[^<>\s]+>|\[[A-Z_]+\])\s*\Z")
@@ -36,7 +36,7 @@ TOKEN = re.compile(r"<[^<>]*>?|\[/?[A-Z_]+\]|\w+|\s+|.", re.DOTALL)
 
 @dataclass(frozen=True, slots=True)
 class ProbeTurn:
-    """A turn to render."""
+    """A made-up turn of the model: calls, text and reasoning for a template to render."""
 
     calls: tuple[Call, ...]
     text: str = ""
@@ -44,7 +44,7 @@ class ProbeTurn:
 
 
 def probe_turn(*arguments: dict[str, object]) -> ProbeTurn:
-    """One call for each set of arguments, of the tools in turn."""
+    """A turn with one call for each set of arguments, the first of the first tool, the second of the second."""
     return ProbeTurn(tuple(Call(*given) for given in zip(NAMES, arguments, IDS, strict=False)))
 
 
@@ -52,7 +52,7 @@ NO_ARGUMENT = probe_turn({})
 ONE_ARGUMENT = probe_turn({KEYS[0]: VALUES[0]})
 TWO_ARGUMENTS = probe_turn({KEYS[0]: VALUES[0], KEYS[1]: VALUES[1]})
 TWO_CALLS = probe_turn({KEYS[0]: VALUES[0]}, {KEYS[1]: VALUES[1]})
-PLAIN = ProbeTurn((), TEXT)
+PLAIN_ANSWER = ProbeTurn((), TEXT)
 OTHER_ID = ProbeTurn((replace(ONE_ARGUMENT.calls[0], id="call_7"),))
 THINKING = replace(ONE_ARGUMENT, thought=THOUGHT)
 TYPED = {
@@ -66,34 +66,34 @@ TYPED = {
 
 @dataclass
 class RenderedTurns:
-    """The turns of one template. `answered`: calls are followed by their results, for templates that show them only then."""
+    """The probes as one template renders them. `with_results`: results follow the calls, for templates that need them."""
 
     template: Template
     with_results: bool = False
     _cache: dict[str, str | None] = field(default_factory=dict[str, str | None])
 
-    def conversation(self, scene: ProbeTurn) -> str | None:
-        """A conversation that ends in this turn; None if the template refuses it."""
-        key = repr(scene)
+    def conversation(self, probe: ProbeTurn) -> str | None:
+        """The rendered conversation that ends with this turn; None if the template refuses it."""
+        key = repr(probe)
         if key not in self._cache:
-            self._cache[key] = self._render(scene)
+            self._cache[key] = self._render(probe)
         return self._cache[key]
 
-    def turn(self, scene: ProbeTurn) -> str | None:
-        """The turn alone, without its header and its end."""
-        whole = self.conversation(scene)
+    def turn(self, probe: ProbeTurn) -> str | None:
+        """The rendered turn alone, without its header and its end; None if the template does not render it."""
+        whole = self.conversation(probe)
         if whole is None or not whole.startswith(self.prefix):
             return None
         rest = whole[len(self.prefix) :]
         if not self.with_results:
             return _without_control(rest.removesuffix(self.suffix))
-        held = max((rest.rfind(word) for word in (*NAMES, *KEYS, *VALUES)), default=0)
-        end = rest.find(self._end_of_turn, held)
+        last = max((rest.rfind(word) for word in (*NAMES, *KEYS, *VALUES)), default=0)
+        end = rest.find(self._end_of_turn, last)
         return _without_control(rest[:end]).rstrip() if self._end_of_turn and end > 0 else None
 
     @cached_property
     def prefix(self) -> str:
-        """What stands before every turn; reasoning that is there but empty belongs to it."""
+        """The text before every turn, including the markers of empty reasoning."""
         one, length = self.conversation(ONE_ARGUMENT) or "", len(self._header)
         open, close = (re.escape(marker.strip()) for marker in self.reasoning_markers or ("", ""))
         empty = re.compile(rf"\s*{open}\s*{close}\s*").match(one, length)
@@ -102,100 +102,98 @@ class RenderedTurns:
     @cached_property
     def _header(self) -> str:
         one = self.conversation(ONE_ARGUMENT) or ""
-        return one[: shared_start(one, self._plain)]
+        return one[: shared_start(one, self._plain_answer)]
 
     @cached_property
     def suffix(self) -> str:
-        """What stands behind every turn."""
+        """The text after every turn."""
         one = self.conversation(ONE_ARGUMENT) or ""
-        return one[len(one) - shared_end(one[len(self.prefix) :], self._plain[len(self._header) :]) :]
+        return one[len(one) - shared_end(one[len(self.prefix) :], self._plain_answer[len(self._header) :]) :]
 
     @cached_property
     def text_markers(self) -> tuple[str, str]:
-        """What stands around spoken text inside the turn."""
-        open, _, close = self._plain[len(self._header) :].removesuffix(self.suffix).partition(TEXT)
+        """The text before and after plain text inside a turn."""
+        open, _, close = self._plain_answer[len(self._header) :].removesuffix(self.suffix).partition(TEXT)
         return open, _without_control(close)
 
     @cached_property
     def reasoning_markers(self) -> tuple[str, str] | None:
-        """What stands around reasoning, where the template shows it before a call."""
+        """The text before and after reasoning, if the template shows reasoning before a call."""
         one = self.conversation(ONE_ARGUMENT) or ""
         head, thought, tail = (self.conversation(THINKING) or "").rpartition(THOUGHT)
         if not thought or NAMES[0] not in tail:
             return None
-        if _without_space(head + tail) == _without_space(
-            one
-        ):  # a turn without reasoning has the markers too, with nothing between
+        if _without_space(head + tail) == _without_space(one):  # empty markers without reasoning
             opener, closer = LAST_MARKER.search(head), FIRST_MARKER.match(tail)
             return (opener[0], closer[0]) if opener and closer else None
         open = head[shared_start(head, self._header) :]
         close = tail[: len(tail) - shared_end(tail, one[len(self._header) :])]
         begun = next((at for at in token_edges(self.opened) if self._header.endswith(self.opened[:at]) and at), 0)
-        open = open if open.strip() else self.opened[begun:]  # only the prompt shows it
+        open = open if open.strip() else self.opened[begun:]  # only the prompt shows the opener
         again = (
             at for at in token_edges(close) if close[:at].strip() and close[at:].strip() and self._header.endswith(close[at:])
         )
-        close = close[: next(again, len(close))]  # behind it, the header of another message
+        close = close[: next(again, len(close))]  # after it, the header of another message
         return (open.lstrip(), close) if open.strip() and close.strip() else None
 
     @cached_property
-    def needs_short_ids(self) -> bool:
+    def needs_nine_char_ids(self) -> bool:
         """Whether the template refuses ids that are not nine letters and digits."""
         return self.conversation(OTHER_ID) is None
 
     @cached_property
     def opened(self) -> str:
-        """How the prompt begins the model's turn."""
+        """The end of the prompt that begins the model's turn."""
         try:
-            return prompt_for(Request((QUESTION,)), TOOLS, self.template, STAND_IN).opened
+            return prompt_for(Request((QUESTION,)), TOOLS, self.template, PLACEHOLDER_FORMAT).opened
         except CallsmithError:
             return ""
 
     @cached_property
     def _end_of_turn(self) -> str:
-        """The first token behind a plain answer that is followed by another message."""
-        told = self._text_of((QUESTION, Message.assistant(TEXT), Message.user(THOUGHT))) or ""
-        between = told.partition(TEXT)[2].partition(THOUGHT)[0]
+        """The first token after a plain answer that another message follows."""
+        text = self._text_of((QUESTION, Message.assistant(TEXT), Message.user(THOUGHT))) or ""
+        between = text.partition(TEXT)[2].partition(THOUGHT)[0]
         return next((found[0] for found in TOKEN.finditer(between) if found[0].strip()), "")
 
     @cached_property
-    def _plain(self) -> str:
-        return self.conversation(PLAIN) or ""
+    def _plain_answer(self) -> str:
+        return self.conversation(PLAIN_ANSWER) or ""
 
-    def _render(self, scene: ProbeTurn) -> str | None:
-        told = [QUESTION, Message.assistant(scene.text, reasoning=scene.thought, calls=scene.calls)]
-        results = [Message.tool(Result(call.id, call.name, "Granted.")) for call in scene.calls if self.with_results]
-        return self._text_of((*told, *results))
+    def _render(self, probe: ProbeTurn) -> str | None:
+        messages = [QUESTION, Message.assistant(probe.text, reasoning=probe.thought, calls=probe.calls)]
+        results = [Message.tool(Result(call.id, call.name, "Granted.")) for call in probe.calls if self.with_results]
+        return self._text_of((*messages, *results))
 
     def _text_of(self, messages: tuple[Message, ...]) -> str | None:
         try:
-            prompt = prompt_for(Request(messages), TOOLS, self.template, STAND_IN)
+            prompt = prompt_for(Request(messages), TOOLS, self.template, PLACEHOLDER_FORMAT)
         except CallsmithError:
             return None
         return prompt.text.removesuffix(prompt.opened)
 
 
 def shared_start(one: str, other: str) -> int:
-    """How much two texts begin with in common, to the edge of a token in both."""
+    """The length of the common start of two texts, up to the edge of a token in both."""
     length = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(one, other, strict=False)))
-    start = max(one.rfind("<", 0, length), 0)  # tokens are told apart from here on: long prompts need not be cut up
+    start = max(one.rfind("<", 0, length), 0)  # only the text from here on is split into tokens: prompts are long
     return max(set(token_edges(one[start:])) & set(token_edges(other[start:])) & set(range(length - start + 1))) + start
 
 
 def shared_end(one: str, other: str) -> int:
-    """How much two texts end with in common, to the edge of a token in both."""
+    """The length of the common end of two texts, up to the edge of a token in both."""
     length = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(reversed(one), reversed(other), strict=False)))
     ends, others = ({len(text) - edge for edge in token_edges(text)} for text in (one, other))
     return max(ends & others & set(range(length + 1)))
 
 
 def token_edges(text: str) -> list[int]:
-    """Where tokens begin and end: markers, words, white space, single signs."""
+    """The positions where tokens begin and end: markers, words, white space, single characters."""
     return [*(found.start() for found in TOKEN.finditer(text)), len(text)]
 
 
 def _without_control(text: str) -> str:
-    """The text without the tokens at its end that end a turn."""
+    """The text without the control tokens at its end."""
     bare = text.rstrip()
     ending = next((control for control in CONTROL_TOKENS if bare.endswith(control)), None)
     return text if ending is None else _without_control(bare.removesuffix(ending))

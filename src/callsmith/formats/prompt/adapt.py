@@ -1,9 +1,9 @@
-"""How chat templates differ in what they take, and how a conversation is reshaped to suit one.
+"""Adapting a conversation to the input a chat template expects.
 
 Templates agree on the outline (a list of `{"role", "content"}`), not on the rest: arguments as an object or as JSON text, tools
-wrapped or bare, one call a message or many, a system role or none. Each difference is one named `Adaptation`. `study` finds out
-which of them a template needs by rendering a few made-up conversations and looking for their words in the text; that is
-done once a template, and rendering afterwards only applies what was found.
+wrapped or bare, one call a message or many, a system role or none. Each difference is one named `Adaptation`. `probe_template`
+finds those a template needs by rendering a few made-up conversations and searching the text for their words; that is done once
+a template, and rendering afterwards only applies what was found.
 """
 
 import json
@@ -11,21 +11,21 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeAlias, cast
 
-Dict: TypeAlias = dict[str, Any]
+JsonObject: TypeAlias = dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
 class TemplateInput:
-    """What a template is given: messages and tools in the spelling templates use, and further variables."""
+    """The input of a template: messages and tools as templates spell them, and further variables."""
 
-    messages: list[Dict]
-    tools: list[Dict] = field(default_factory=list[Dict])
-    variables: Dict = field(default_factory=dict[str, Any])
+    messages: list[JsonObject]
+    tools: list[JsonObject] = field(default_factory=list[JsonObject])
+    variables: JsonObject = field(default_factory=dict[str, Any])
 
 
 @dataclass(frozen=True, slots=True)
 class Adaptation:
-    """One way of shaping a conversation, under a name that says what it does."""
+    """One way to reshape a conversation, with a name that says what it does."""
 
     name: str
     apply: Callable[[TemplateInput], TemplateInput]
@@ -33,7 +33,7 @@ class Adaptation:
 
 @dataclass(frozen=True, slots=True)
 class TemplateTraits:
-    """What was found out about a template: the adaptations it needs, and whether it shows tools, calls and results at all."""
+    """What probing found about a template: the adaptations it needs, and whether it shows tools, calls and results at all."""
 
     adaptations: tuple[str, ...]
     tools: bool
@@ -41,43 +41,43 @@ class TemplateTraits:
     results: bool
 
 
-def _rewrite_calls(given: TemplateInput, rewrite: Callable[[Dict], Dict]) -> TemplateInput:
-    def inside(message: Dict) -> Dict:
-        calls: list[Dict] = message.get("tool_calls") or []
+def _rewrite_calls(conversation: TemplateInput, rewrite: Callable[[JsonObject], JsonObject]) -> TemplateInput:
+    def inside(message: JsonObject) -> JsonObject:
+        calls: list[JsonObject] = message.get("tool_calls") or []
         return {**message, "tool_calls": [rewrite(call) for call in calls]} if calls else message
 
-    return replace(given, messages=[inside(message) for message in given.messages])
+    return replace(conversation, messages=[inside(message) for message in conversation.messages])
 
 
-def _arguments_as_text(given: TemplateInput) -> TemplateInput:
-    def rewrite(call: Dict) -> Dict:
+def _arguments_as_text(conversation: TemplateInput) -> TemplateInput:
+    def rewrite(call: JsonObject) -> JsonObject:
         text = json.dumps(call["function"]["arguments"], ensure_ascii=False)
         return {**call, "function": {**call["function"], "arguments": text}}
 
-    return _rewrite_calls(given, rewrite)
+    return _rewrite_calls(conversation, rewrite)
 
 
-def _bare_calls(given: TemplateInput) -> TemplateInput:
-    return _rewrite_calls(given, lambda call: {"id": call.get("id", ""), **call["function"]})
+def _bare_calls(conversation: TemplateInput) -> TemplateInput:
+    return _rewrite_calls(conversation, lambda call: {"id": call.get("id", ""), **call["function"]})
 
 
-def _bare_tools(given: TemplateInput) -> TemplateInput:
-    return replace(given, tools=[tool["function"] for tool in given.tools])
+def _bare_tools(conversation: TemplateInput) -> TemplateInput:
+    return replace(conversation, tools=[tool["function"] for tool in conversation.tools])
 
 
-def _spell_out_schemas(given: TemplateInput) -> TemplateInput:
-    """Every schema with the keywords templates look into without asking; they say nothing that the schema did not."""
+def _spell_out_schemas(conversation: TemplateInput) -> TemplateInput:
+    """Add the keywords that templates read without checking for them to every schema, with values that change nothing."""
 
-    def inside(tool: Dict) -> Dict:
+    def inside(tool: JsonObject) -> JsonObject:
         return {**tool, "function": {**tool["function"], "parameters": _spell_out(tool["function"]["parameters"])}}
 
-    return replace(given, tools=[inside(tool) for tool in given.tools])
+    return replace(conversation, tools=[inside(tool) for tool in conversation.tools])
 
 
 def _spell_out(schema: Any) -> Any:
     if not isinstance(schema, Mapping):
         return schema
-    full: Dict = {"description": "", **cast("Mapping[str, Any]", schema)}
+    full: JsonObject = {"description": "", **cast("Mapping[str, Any]", schema)}
     kinds = full.get("type")
     if isinstance(kinds, list):  # a nullable string is shown as a string
         full["type"] = next((kind for kind in cast("list[str]", kinds) if kind != "null"), "null")
@@ -88,94 +88,94 @@ def _spell_out(schema: Any) -> Any:
     return {**full, "items": _spell_out(full["items"])} if "items" in full else full
 
 
-def _tools_as_functions_text(given: TemplateInput) -> TemplateInput:
-    functions = json.dumps(given.tools, ensure_ascii=False, indent=4) if given.tools else "[]"
-    return replace(given, variables={**given.variables, "functions": functions})
+def _tools_as_functions_text(conversation: TemplateInput) -> TemplateInput:
+    functions = json.dumps(conversation.tools, ensure_ascii=False, indent=4) if conversation.tools else "[]"
+    return replace(conversation, variables={**conversation.variables, "functions": functions})
 
 
-def _one_call_a_message(given: TemplateInput) -> TemplateInput:
-    """Take parallel calls apart: each in a message of its own, followed by its result."""
-    messages: list[Dict] = []
-    rest = list(given.messages)
+def _one_call_a_message(conversation: TemplateInput) -> TemplateInput:
+    """Split parallel calls: each in a message of its own, followed by its result."""
+    messages: list[JsonObject] = []
+    rest = list(conversation.messages)
     while rest:
         message = rest.pop(0)
-        calls: list[Dict] = message.get("tool_calls") or []
+        calls: list[JsonObject] = message.get("tool_calls") or []
         if len(calls) < 2:
             messages.append(message)
             continue
-        results: list[Dict] = []
+        results: list[JsonObject] = []
         while rest and rest[0]["role"] == "tool":
             results.append(rest.pop(0))
         for index, call in enumerate(calls):
-            spoken = message if index == 0 else {"role": "assistant", "content": None}
+            first = message if index == 0 else {"role": "assistant", "content": None}
             answers = [result for result in results if result.get("tool_call_id") == call.get("id")]
-            messages += [{**spoken, "tool_calls": [call]}, *answers]
-    return replace(given, messages=messages)
+            messages += [{**first, "tool_calls": [call]}, *answers]
+    return replace(conversation, messages=messages)
 
 
-def _system_in_first_user_message(given: TemplateInput) -> TemplateInput:
-    said = "\n\n".join(message["content"] for message in given.messages if message["role"] == "system")
-    messages = [message for message in given.messages if message["role"] != "system"]
+def _system_in_first_user_message(conversation: TemplateInput) -> TemplateInput:
+    said = "\n\n".join(message["content"] for message in conversation.messages if message["role"] == "system")
+    messages = [message for message in conversation.messages if message["role"] != "system"]
     if not said:
-        return given
+        return conversation
     if messages and messages[0]["role"] == "user":
-        return replace(given, messages=[{**messages[0], "content": f"{said}\n\n{messages[0]['content']}"}, *messages[1:]])
-    return replace(given, messages=[{"role": "user", "content": said}, *messages])
+        return replace(conversation, messages=[{**messages[0], "content": f"{said}\n\n{messages[0]['content']}"}, *messages[1:]])
+    return replace(conversation, messages=[{"role": "user", "content": said}, *messages])
 
 
-def _system_first(given: TemplateInput) -> TemplateInput:
-    system = [message for message in given.messages if message["role"] == "system"]
-    others = [message for message in given.messages if message["role"] != "system"]
+def _system_first(conversation: TemplateInput) -> TemplateInput:
+    system = [message for message in conversation.messages if message["role"] == "system"]
+    others = [message for message in conversation.messages if message["role"] != "system"]
     if len(system) > 1:
         system = [{**system[0], "content": "\n\n".join(message["content"] for message in system)}]
-    return replace(given, messages=system + others)
+    return replace(conversation, messages=system + others)
 
 
-def _neighbours_merged(given: TemplateInput) -> TemplateInput:
-    """One message where several of one role stand side by side: for templates in which user and assistant take turns."""
-    messages: list[Dict] = []
-    for message in given.messages:
+def _neighbours_merged(conversation: TemplateInput) -> TemplateInput:
+    """Merge neighbouring messages of one role, for templates that demand alternating roles."""
+    messages: list[JsonObject] = []
+    for message in conversation.messages:
         last = messages[-1] if messages else None
         plain = message["role"] in ("user", "assistant") and not message.get("tool_calls")
         if last and plain and last["role"] == message["role"] and not last.get("tool_calls"):
             messages[-1] = {**last, "content": f"{last['content']}\n\n{message['content']}"}
         else:
             messages.append(message)
-    return replace(given, messages=messages)
+    return replace(conversation, messages=messages)
 
 
-def _empty_list_of_tools(given: TemplateInput) -> TemplateInput:
-    return given if given.tools else replace(given, variables={**given.variables, "tools": []})
+def _empty_list_of_tools(conversation: TemplateInput) -> TemplateInput:
+    return conversation if conversation.tools else replace(conversation, variables={**conversation.variables, "tools": []})
 
 
-def _empty_text_beside_calls(given: TemplateInput) -> TemplateInput:
-    messages = [{**message, "content": ""} if message.get("content") is None else message for message in given.messages]
-    return replace(given, messages=messages)
+def _empty_text_beside_calls(conversation: TemplateInput) -> TemplateInput:
+    messages = [{**message, "content": ""} if message.get("content") is None else message for message in conversation.messages]
+    return replace(conversation, messages=messages)
 
 
-def _text_before_calls(given: TemplateInput) -> TemplateInput:
-    """Spoken text in a message of its own, before the message with the calls."""
-    messages: list[Dict] = []
-    for message in given.messages:
+def _text_before_calls(conversation: TemplateInput) -> TemplateInput:
+    """Move text beside calls into a message of its own before them."""
+    messages: list[JsonObject] = []
+    for message in conversation.messages:
         if message.get("tool_calls") and message.get("content"):
             messages += [{"role": "assistant", "content": message["content"]}, {**message, "content": None}]
         else:
             messages.append(message)
-    return replace(given, messages=messages)
+    return replace(conversation, messages=messages)
 
 
-def _content_in_parts(given: TemplateInput) -> TemplateInput:
-    def parts(message: Dict) -> Dict:
+def _content_in_parts(conversation: TemplateInput) -> TemplateInput:
+    def parts(message: JsonObject) -> JsonObject:
         text = message.get("content")
         return {**message, "content": [{"type": "text", "text": text}]} if text else message
 
-    return replace(given, messages=[parts(message) for message in given.messages])
+    return replace(conversation, messages=[parts(message) for message in conversation.messages])
 
 
-def _thinking_key(given: TemplateInput) -> TemplateInput:
-    """Reasoning under the key `thinking`. Beside calls it takes the spoken text in: such templates have one place for both."""
+def _thinking_key(conversation: TemplateInput) -> TemplateInput:
+    """Move reasoning to the key `thinking`. Beside calls, text is appended to it: such templates have one place for both."""
 
-    def move(message: Dict) -> Dict:
+    def move(message: JsonObject) -> JsonObject:
         thought = message.get("reasoning_content")
         if not thought:
             return message
@@ -184,7 +184,7 @@ def _thinking_key(given: TemplateInput) -> TemplateInput:
             return {**others, "thinking": f"{thought}\n\n{message['content']}", "content": None}
         return {**others, "thinking": thought}
 
-    return replace(given, messages=[move(message) for message in given.messages])
+    return replace(conversation, messages=[move(message) for message in conversation.messages])
 
 
 # In the order they are tried and applied.
@@ -206,19 +206,19 @@ ADAPTATIONS = (
 )
 
 
-def adapt(given: TemplateInput, names: Iterable[str]) -> TemplateInput:
-    """The conversation after the named adaptations."""
+def adapt(conversation: TemplateInput, names: Iterable[str]) -> TemplateInput:
+    """Apply the named adaptations to a conversation."""
     wanted = set(names)
     for adaptation in ADAPTATIONS:
         if adaptation.name in wanted:
-            given = adaptation.apply(given)
-    return given
+            conversation = adaptation.apply(conversation)
+    return conversation
 
 
-# What follows is the study: conversations made of words that no template contains.
+# The probes: conversations made of words that no template contains.
 
 
-def _tool(name: str, parameters: Dict) -> Dict:
+def _tool(name: str, parameters: JsonObject) -> JsonObject:
     return {"type": "function", "function": {"name": name, "description": "About it.", "parameters": parameters}}
 
 
@@ -228,17 +228,17 @@ SPARSE = [
     _tool("gecko_tool", {"type": "object", "properties": {"one": {"type": ["string", "null"]}, "two": {"type": "object"}}}),
     _tool("otter_tool", {"type": "object"}),
 ]
-SYSTEM: Dict = {"role": "system", "content": "Ostrich rules."}
-USER: Dict = {"role": "user", "content": "Pelican asks."}
-AGAIN: Dict = {"role": "user", "content": "Walrus asks."}
-ANSWER: Dict = {"role": "assistant", "content": "Heron answers."}
+SYSTEM: JsonObject = {"role": "system", "content": "Ostrich rules."}
+USER: JsonObject = {"role": "user", "content": "Pelican asks."}
+AGAIN: JsonObject = {"role": "user", "content": "Walrus asks."}
+ANSWER: JsonObject = {"role": "assistant", "content": "Heron answers."}
 
 
-def _call(name: str, id: str, **arguments: str) -> Dict:
+def _call(name: str, id: str, **arguments: str) -> JsonObject:
     return {"type": "function", "id": id, "function": {"name": name, "arguments": arguments}}
 
 
-def _result(name: str, id: str, content: str) -> Dict:
+def _result(name: str, id: str, content: str) -> JsonObject:
     return {"role": "tool", "tool_call_id": id, "name": name, "content": content}
 
 
@@ -246,21 +246,21 @@ ZEBRA = _call("zebra_tool", "zebracall", zebra_key="badger")
 YAK = _call("yak_tool", "yakcall01", yak_key="lemur")
 ZEBRA_RESULT = _result("zebra_tool", "zebracall", "Marmot result.")
 YAK_RESULT = _result("yak_tool", "yakcall01", "Jackal result.")
-CALLING: Dict = {"role": "assistant", "content": None, "tool_calls": [ZEBRA]}
-CALLING_BOTH: Dict = {**CALLING, "tool_calls": [ZEBRA, YAK]}
+CALLING: JsonObject = {"role": "assistant", "content": None, "tool_calls": [ZEBRA]}
+CALLING_BOTH: JsonObject = {**CALLING, "tool_calls": [ZEBRA, YAK]}
 MISSPELLED = ("None", "{'zebra_key'", '\\"zebra_key', "{'type'", "{'name'", "{'function'")
 
 
 @dataclass(frozen=True, slots=True)
 class Probe:
-    """A conversation, and the words its text must contain."""
+    """A made-up conversation, and the words its rendered text must contain."""
 
-    messages: Sequence[Dict]
+    messages: Sequence[JsonObject]
     expected: tuple[str, ...]
-    tools: Sequence[Dict] = ()
+    tools: Sequence[JsonObject] = ()
 
     def score(self, text: str | None) -> int:
-        """0 if it does not render; the more of the words stand in the text, the more."""
+        """0 if it does not render; more for each expected word in the text, less for each misspelled one."""
         if text is None:
             return 0
         return 1 + sum(word in text for word in self.expected) - sum(word in text for word in MISSPELLED)
@@ -286,7 +286,7 @@ PROBES = (
 
 
 def probe_template(try_render: Callable[[TemplateInput], str | None]) -> TemplateTraits:
-    """Find the adaptations a template needs. `attempt` renders, or gives None where the template fails."""
+    """Find the adaptations a template needs. `try_render` renders a conversation, or returns None if the template fails."""
 
     def text(probe: Probe, names: Iterable[str]) -> str | None:
         return try_render(adapt(TemplateInput(list(probe.messages), list(probe.tools)), names))
@@ -297,7 +297,7 @@ def probe_template(try_render: Callable[[TemplateInput], str | None]) -> Templat
     chosen: tuple[str, ...] = ()
     best, most = score(chosen), sum(1 + len(probe.expected) for probe in PROBES)
     before = -1
-    while before < best:  # again after every gain: some help only once another is there
+    while before < best:  # again after every gain: some adaptations help only together with another
         before = best
         for name in (adaptation.name for adaptation in ADAPTATIONS if adaptation.name not in chosen):
             if best < most and (reached := score((*chosen, name))) > best:

@@ -1,8 +1,8 @@
-"""Request + chat template → Prompt.
+"""Making a prompt of a request with a chat template.
 
-Messages and tools are put into the words chat templates know (`role`, `tool_calls`, `reasoning_content`, …). What a template
-cannot show it is told in text: tools as instructions in the system message, calls as the format writes them, results as a
-message of the user's.
+Messages and tools are written as chat templates expect them (`role`, `tool_calls`, `reasoning_content`, …). What a template
+cannot show goes into the text of messages: tools as instructions in the system message, calls as the format writes them, results
+as a message of the user.
 """
 
 import json
@@ -12,15 +12,14 @@ from dataclasses import dataclass, replace
 from functools import cache
 from hashlib import sha256
 from itertools import pairwise
-from typing import Any, TypeAlias
+from typing import Any
 
 from callsmith.core.values import Call, Message, Output, Request, Schema, Tool
 from callsmith.formats.algebra import Format
+from callsmith.formats.prompt.adapt import JsonObject
 from callsmith.formats.prompt.escaping import Escaper, remove_breaks
 from callsmith.formats.prompt.template import Template
 from callsmith.formats.write import write
-
-Dict: TypeAlias = dict[str, Any]
 
 INSTRUCTIONS = """\
 You can call tools. To call one, write it in this form and then stop:
@@ -33,16 +32,16 @@ ONE_CALL = "Make one call at a time."
 MANY_CALLS = "Several calls may stand one after another."
 JSON_ONLY = "with {} only, without any other text."
 RESULT = "<tool_response>\n{}\n</tool_response>"
-SIMPLE_PATTERN = re.compile(r"(?P<letter>\[[^\]]+\])\{(?:\d+,)?(?P<count>\d+)\}")
-MAX_ID_ATTEMPTS = 100  # attempts at an id that no other has
+SIMPLE_PATTERN = re.compile(r"(?P<characters>\[[^\]]+\])\{(?:\d+,)?(?P<count>\d+)\}")
+MAX_ID_ATTEMPTS = 100  # to find an id that no other call has
 
 
 @dataclass(frozen=True, slots=True)
 class Prompt:
-    """What the engine continues. `opened` is the tail of `text` that begins the model's own turn (`<think>\\n`, `>>>`, …).
+    """The text an engine continues. `opened` is the end of `text` that begins the model's own turn (`<think>\\n`, `>>>`, …).
 
-    `cuts` are places in `text` that no token may reach across: there, letters that somebody wrote only look like a special token.
-    `session` names the conversation, where it is known, for an engine that remembers.
+    `cuts` are positions in `text` that no token may span: there, text of a message only looks like a special token.
+    `session` names the conversation, if it is known, for an engine that caches.
     """
 
     text: str
@@ -52,30 +51,30 @@ class Prompt:
 
     @property
     def pieces(self) -> list[str]:
-        """The text, cut up: what has to be tokenised piece by piece."""
+        """The text, split at the cuts: each piece has to be tokenized on its own."""
         return [self.text[start:end] for start, end in pairwise((0, *self.cuts, len(self.text)))]
 
 
 def prompt_for(
     request: Request, tools: Sequence[Tool], template: Template, format: Format, escaper: Escaper | None = None
 ) -> Prompt:
-    """The prompt of a request. `tools` are those its choice leaves: none, and the model is not told of any.
+    """The prompt of a request. `tools` are those that may be called, which the request's choice may have limited.
 
-    `letters` breaks the tokenizer's special tokens: where their text stands in what others wrote, it is cut.
+    `escaper` escapes the tokenizer's special tokens in messages and tools.
     """
-    manners, escaper = template.traits, escaper or Escaper()
+    traits, escaper = template.traits, escaper or Escaper()
     messages = tuple(escaper.escape_message(message, format.thinks) for message in request.messages)
     tools = escaper.escape_tools(tools)
-    if tools and not manners.tools:
+    if tools and not traits.tools:
         messages = _with_instructions(messages, _tool_instructions(request, tools, format))
     if request.output and request.output.schema is not None:
         messages = _with_instructions(messages, _output_instructions(request.output.schema, among_calls=bool(tools)))
-    if not manners.calls:
+    if not traits.calls:
         messages = tuple(_calls_as_text(message, format) for message in messages)
-    if not (manners.results and (manners.tools or manners.calls)):
+    if not (traits.results and (traits.tools or traits.calls)):
         messages = _results_as_text(messages)
     written = _template_messages(messages, format.ids)
-    shown = [_template_tool(tool) for tool in tools] if manners.tools else []
+    shown = [_template_tool(tool) for tool in tools] if traits.tools else []
     thinking = {} if request.thinking is None else {"enable_thinking": request.thinking, "thinking": request.thinking}
     marked, opened = template.render_prompt(written, shown, thinking)
     text, cuts = remove_breaks(marked)
@@ -83,25 +82,25 @@ def prompt_for(
 
 
 def fit_id(id: str, pattern: str) -> str:
-    """The id itself where it matches, else one that does: always the same for the same id.
+    """The id itself if it matches the pattern, else one that does: always the same for the same id.
 
-    The pattern is of the form `[charset]{n}` or `[charset]{m,n}`; under any other, and under none, an id stays as it is.
+    The pattern is of the form `[charset]{n}` or `[charset]{m,n}`; for any other, or none, the id is unchanged.
     """
     shape = SIMPLE_PATTERN.fullmatch(pattern)
     if shape is None or re.fullmatch(pattern, id):
         return id
-    letters = _matching_characters(shape["letter"])
+    characters = _matching_characters(shape["characters"])
     number = int.from_bytes(sha256(id.encode("utf-8", "surrogatepass")).digest())
     fitted = ""
     for _ in range(int(shape["count"])):
-        number, letter = divmod(number, len(letters))
-        fitted += letters[letter]
+        number, position = divmod(number, len(characters))
+        fitted += characters[position]
     return fitted
 
 
 @cache
 def _matching_characters(charset: str) -> str:
-    return "".join(letter for letter in map(chr, range(33, 127)) if re.fullmatch(charset, letter))
+    return "".join(character for character in map(chr, range(33, 127)) if re.fullmatch(charset, character))
 
 
 def _tool_instructions(request: Request, tools: Sequence[Tool], format: Format) -> str:
@@ -112,7 +111,7 @@ def _tool_instructions(request: Request, tools: Sequence[Tool], format: Format) 
 
 
 def _output_instructions(schema: Schema, *, among_calls: bool) -> str:
-    """What a model is told of the JSON that is wanted: no chat template has a place for it."""
+    """The instructions for structured output, for which no chat template has a place."""
     plain = schema == Output.json_object().schema
     lead = "Unless you call a tool, answer" if among_calls else "Answer"
     text = f"{lead} {JSON_ONLY.format('a JSON object' if plain else 'JSON that fits the schema below')}"
@@ -133,7 +132,7 @@ def _calls_as_text(message: Message, format: Format) -> Message:
 
 
 def _results_as_text(messages: Sequence[Message]) -> tuple[Message, ...]:
-    """Results as the user's words; those of one round in one message, for templates in which the roles take turns."""
+    """Turn results into messages of the user, one for each round, for templates that demand alternating roles."""
     shown: list[Message] = []
     for index, message in enumerate(messages):
         if message.role != "tool":
@@ -147,25 +146,25 @@ def _results_as_text(messages: Sequence[Message]) -> tuple[Message, ...]:
     return tuple(shown)
 
 
-def _template_messages(messages: Sequence[Message], pattern: str) -> list[Dict]:
+def _template_messages(messages: Sequence[Message], pattern: str) -> list[JsonObject]:
     ids = _fit_ids(messages, pattern)
     names = {call.id: call.name for message in messages for call in message.calls}
     return [_template_message(message, ids, names) for message in messages]
 
 
 def _fit_ids(messages: Sequence[Message], pattern: str) -> dict[str, str]:
-    """Every id of the conversation and what it is written as; two ids become one only where the pattern has hardly any left."""
+    """The fitted id for every id of the conversation; two ids become the same only if the pattern allows too few."""
     fitted: dict[str, str] = {}
     taken: set[str] = set()
     for id in dict.fromkeys(id for message in messages for id in (*(call.id for call in message.calls), message.call_id)):
-        ways = (fit_id(id + "'" * salt, pattern) for salt in range(MAX_ID_ATTEMPTS))
-        fitted[id] = next((way for way in ways if way == id or way not in taken), fit_id(id, pattern))
+        candidates = (fit_id(id + "'" * salt, pattern) for salt in range(MAX_ID_ATTEMPTS))
+        fitted[id] = next((one for one in candidates if one == id or one not in taken), fit_id(id, pattern))
         taken.add(fitted[id])
     return fitted
 
 
-def _template_message(message: Message, ids: Mapping[str, str], names: Mapping[str, str]) -> Dict:
-    written: Dict = {"role": message.role, "content": message.content}
+def _template_message(message: Message, ids: Mapping[str, str], names: Mapping[str, str]) -> JsonObject:
+    written: JsonObject = {"role": message.role, "content": message.content}
     if message.role == "tool":
         written |= {"tool_call_id": ids[message.call_id], "name": message.name or names.get(message.call_id, "")}
     if message.reasoning:
@@ -179,7 +178,7 @@ def _template_message(message: Message, ids: Mapping[str, str], names: Mapping[s
     return written
 
 
-def _template_tool(tool: Tool) -> Dict:
+def _template_tool(tool: Tool) -> JsonObject:
     function = {"name": tool.name, "description": tool.description, "parameters": tool.parameters}
     return {"type": "function", "function": function}
 

@@ -1,10 +1,10 @@
-"""`Template`: a model's own chat template, in a sandbox, with the conventions it was written for.
+"""Rendering a model's own chat template in a sandbox.
 
     template = Template(source, bos="<s>", now=datetime.now().strftime)
     template.render([{"role": "user", "content": "Hi"}], tools)
 
-A template is a Jinja program out of a model file: it gets no more than text to work on. What it says when it refuses a
-conversation (`raise_exception`) reaches the caller as a `UsageError`; when it is broken, as a `ModelError`.
+A template is a Jinja program out of a model file, so it may only work on text. If it refuses a conversation (`raise_exception`),
+its message is raised as a `UsageError`; if it fails, that is a `ModelError`.
 """
 
 import json
@@ -24,7 +24,7 @@ from callsmith.formats.prompt.adapt import TemplateInput, TemplateTraits, adapt,
 
 Sources: TypeAlias = str | Mapping[str, str] | Sequence[Mapping[str, str]]
 
-# For weights that carry no template: the shape most models without one of their own were tuned on.
+# For weights without a template: the one that most such models were trained on.
 CHATML = """\
 {%- for message in messages %}
     {{- '<|im_start|>' + message.role + '\\n' + (message.content or '') + '<|im_end|>\\n' }}
@@ -34,15 +34,15 @@ CHATML = """\
 {%- endif %}
 """
 
-# What a template can raise: it is a program, and the values it is given are not always what it expects.
+# What a template may raise: it is a program, and its input is not always what it expects.
 FAILURES = (jinja2.TemplateError, ArithmeticError, AttributeError, LookupError, TypeError, ValueError, RecursionError)
 
 
 class Template:
-    """A chat template, or a family of named ones: `tool_use` is taken when there are tools, else `default`.
+    """A chat template, or several by name: `tool_use` is used if there are tools, else `default`.
 
-    `now` formats the present time (`datetime.now().strftime`); without it `strftime_now` is undefined, and templates that
-    only like to know the date leave it out.
+    `now` formats the current time (`datetime.now().strftime`); without it `strftime_now` is undefined, and most templates leave
+    the date out.
     """
 
     def __init__(self, source: Sources, *, bos: str = "", eos: str = "", now: Callable[[str], str] | None = None) -> None:
@@ -53,7 +53,7 @@ class Template:
 
     @property
     def source(self) -> str:
-        """All the template's text."""
+        """The source of the template, or of all of them."""
         return "\n".join(self._sources.values())
 
     def render(
@@ -64,9 +64,9 @@ class Template:
         *,
         generate: bool = True,
     ) -> str:
-        """The text of a conversation, shaped as this template wants it. `generate` adds the beginning of the model's turn."""
-        given = _template_input(messages, tools, variables)
-        return self._render_or_raise(adapt(given, self.traits.adaptations), self._now, generate)
+        """Render a conversation, adapted to this template. `generate` adds the beginning of the model's turn."""
+        conversation = _template_input(messages, tools, variables)
+        return self._render_or_raise(adapt(conversation, self.traits.adaptations), self._now, generate)
 
     def render_prompt(
         self,
@@ -74,44 +74,44 @@ class Template:
         tools: Sequence[Mapping[str, Any]] = (),
         variables: Mapping[str, Any] | None = None,
     ) -> tuple[str, str]:
-        """The text of a conversation, and the tail of it that begins the model's turn ("" where the template writes none)."""
-        given = adapt(_template_input(messages, tools, variables), self.traits.adaptations)
-        now = cache(self._now) if self._now else None  # midnight must not fall between the two
-        text, closed = self._render_or_raise(given, now, True), self._render_or_raise(given, now, False)
+        """Render a conversation; also returns the end of the text that begins the model's turn ("" if there is none)."""
+        conversation = adapt(_template_input(messages, tools, variables), self.traits.adaptations)
+        now = cache(self._now) if self._now else None  # both renderings must have the same time
+        text, closed = self._render_or_raise(conversation, now, True), self._render_or_raise(conversation, now, False)
         return text, text[_shared_length(text, closed) :]
 
     @cached_property
     def traits(self) -> TemplateTraits:
-        """What the template shows and how it wants things shaped: found out once, by trying."""
+        """What the template shows and which adaptations it needs: found by probing, once."""
         return probe_template(self._try_render)
 
-    def _render_or_raise(self, given: TemplateInput, now: Callable[[str], str] | None, generate: bool) -> str:
+    def _render_or_raise(self, conversation: TemplateInput, now: Callable[[str], str] | None, generate: bool) -> str:
         try:
-            return self._render(given, now, generate)
+            return self._render(conversation, now, generate)
         except _Refused as error:
             raise UsageError(f"the model's chat template refuses the conversation: {error}", field="messages") from error
         except FAILURES as error:
             why = str(error) or type(error).__name__
             raise ModelError(f"the model's chat template fails: {why}", hint="Give the model another chat template.") from error
 
-    def _try_render(self, given: TemplateInput) -> str | None:
+    def _try_render(self, conversation: TemplateInput) -> str | None:
         try:
-            return self._render(given, self._now or fixed_date, True)
+            return self._render(conversation, self._now or fixed_date, True)
         except FAILURES:
             return None
 
-    def _render(self, given: TemplateInput, now: Callable[[str], str] | None, generate: bool) -> str:
-        name = "tool_use" if given.tools and "tool_use" in self._sources else "default"
+    def _render(self, conversation: TemplateInput, now: Callable[[str], str] | None, generate: bool) -> str:
+        name = "tool_use" if conversation.tools and "tool_use" in self._sources else "default"
         text = self._sources.get(name) or next(iter(self._sources.values()))
         clock = {"strftime_now": now, "datetime": now("%Y-%m-%d")} if now else {}
         tokens = {"bos_token": self._bos, "eos_token": self._eos}
-        lists = {"messages": _plain_copy(given.messages), "tools": _plain_copy(given.tools) or None}
+        lists = {"messages": _plain_copy(conversation.messages), "tools": _plain_copy(conversation.tools) or None}
         own = {"add_generation_prompt": generate, "raise_exception": _raise_exception}
-        return _compile(text).render({**clock, **tokens, **lists, **given.variables, **own})
+        return _compile(text).render({**clock, **tokens, **lists, **conversation.variables, **own})
 
 
 def fixed_date(form: str) -> str:
-    """A `now` that stands still: for renderings that nobody takes for today's."""
+    """A `now` that is always the same, for renderings that must not depend on the date."""
     return datetime(2025, 1, 1).strftime(form)
 
 
@@ -122,7 +122,7 @@ def _template_input(
 
 
 def _shared_length(text: str, closed: str) -> int:
-    """How much two renderings share. Where they part inside a marker, that is not shared: `<|` of `<|end|>` and `<|user|>`."""
+    """The length of the common start of two renderings, without the start of a marker: `<|` of `<|end|>` and `<|user|>`."""
     if text.startswith(closed):
         return len(closed)
     length = next((index for index, (one, other) in enumerate(zip(text, closed, strict=False)) if one != other), len(text))
@@ -131,7 +131,7 @@ def _shared_length(text: str, closed: str) -> int:
 
 
 def _by_name(source: Sources) -> Mapping[str, str]:
-    """Templates by name: of one text, of a mapping, or of a list of `{"name", "template"}`."""
+    """Templates by name, from one text, a mapping, or a list of `{"name", "template"}`."""
     if isinstance(source, str):
         return {"default": source}
     named = dict(source) if isinstance(source, Mapping) else {row["name"]: row["template"] for row in source}
@@ -141,7 +141,7 @@ def _by_name(source: Sources) -> Mapping[str, str]:
 
 
 def _plain_copy(value: Any) -> Any:
-    """The template's own copy, in plain dicts and lists."""
+    """A deep copy in plain dicts and lists, which the template may change."""
     if isinstance(value, Mapping):
         return {key: _plain_copy(inner) for key, inner in cast("Mapping[str, Any]", value).items()}
     if isinstance(value, list | tuple):
@@ -154,14 +154,14 @@ class _Refused(jinja2.TemplateError):
 
 
 class _Sandbox(ImmutableSandboxedEnvironment):
-    """Nothing can be changed but lists, which some templates keep a queue in; all that a template holds is its own copy."""
+    """A sandbox in which only lists can be changed, since some templates use one as a queue; all input is copied."""
 
     def is_safe_attribute(self, obj: Any, attr: str, value: Any) -> bool:
         return (type(obj) is list and attr in ("append", "pop")) or super().is_safe_attribute(obj, attr, value)
 
 
 class _Generation(Extension):
-    """`{% generation %}…{% endgeneration %}` marks the assistant's words for training; to us it is its body."""
+    """`{% generation %}…{% endgeneration %}`, which marks the assistant's text for training, renders as its body."""
 
     tags = {"generation"}  # noqa: RUF012 (jinja2 declares it so)
 
@@ -189,7 +189,7 @@ def _tojson(
 
 
 def _json_default(value: object) -> object:
-    """What `json.dumps` does not know: generators (out of `map`, `select`), mappings that are no dicts, undefined."""
+    """The default of `json.dumps`, for generators (of `map`, `select`), other mappings than dicts, and undefined."""
     if isinstance(value, jinja2.Undefined):
         return None
     if isinstance(value, Mapping):
