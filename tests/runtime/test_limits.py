@@ -1,7 +1,6 @@
 """Where a run ends early: budgets of tokens and time, calls that wait for a person, and how it is taken up again."""
 
 import asyncio
-import time
 from collections.abc import AsyncIterator
 
 import pytest
@@ -25,6 +24,7 @@ from callsmith.runtime.execute import Limits
 from callsmith.runtime.loop import LIMIT_TEXT, unanswered
 from callsmith.tools.functions import Functions, tool
 from callsmith.tools.wrap import Confirmed
+from tests.virtual_time import now, virtual_time
 
 from .fakes import ASKED, Handlers, Told, calls, ended, everything, finished, hello, says
 
@@ -90,15 +90,16 @@ async def test_an_answer_that_uses_up_the_tokens_is_still_an_answer():
     assert ended(await everything(Told(says("hi")), Functions(rate), limits=Limits(tokens=1))).reason == "stop"
 
 
+@virtual_time
 async def test_when_the_time_is_up_running_tools_are_stopped_and_every_call_is_answered():
     async def hang(call: Call) -> None:
         await asyncio.sleep(30)
 
-    began = time.monotonic()
+    began = now()
     model = Told(calls(Call("hello", {}, "a"), Call("hang", {}, "b")), says("never"))
     events = await everything(model, Handlers(hello=hello, hang=hang), limits=Limits(deadline=0.1))
     turn = ended(events)
-    assert time.monotonic() - began < 2
+    assert now() - began == pytest.approx(0.1)
     assert (turn.reason, len(model.asked)) == ("limit", 1)
     assert [(result.call_id, result.code) for result in finished(events)] == [("a", ""), ("b", "limit_reached")]
     assert [message.call_id for message in turn.messages[1:]] == ["a", "b"]
@@ -117,12 +118,13 @@ class Slow(Told):
 
 
 @pytest.mark.parametrize("made", [(), (RATING, PAYING)])
+@virtual_time
 async def test_when_the_time_is_up_a_model_in_the_middle_of_its_answer_is_stopped(made: tuple[Call, ...]):
-    began = time.monotonic()
+    began = now()
     model = Slow(calls(*made, text="well"))
     events = await everything(model, Functions(rate, pay), limits=Limits(deadline=0.1))
     turn = ended(events)
-    assert time.monotonic() - began < 2
+    assert now() - began == pytest.approx(0.1)
     assert turn.reason == "limit"
     assert turn.messages[0] == Message.assistant("well", calls=made)
     assert [result.code for result in finished(events)] == ["limit_reached"] * len(made)
@@ -175,6 +177,7 @@ async def test_a_no_is_told_to_the_model_and_the_run_goes_on():
     assert (ended(events).messages[-1].content, PAID) == ("a pity", [])
 
 
+@virtual_time
 async def test_the_time_a_person_takes_counts_towards_nothing():
     toolset = Confirmed(Functions(pay))
     limits = Limits(seconds=0.1, deadline=0.3)

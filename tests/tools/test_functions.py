@@ -4,7 +4,6 @@ import asyncio
 import functools
 import sys
 import threading
-import time
 from collections.abc import AsyncIterator, Iterator
 from contextvars import ContextVar
 from dataclasses import dataclass
@@ -291,7 +290,7 @@ async def test_many_hanging_functions_do_not_hold_up_the_next():
     gate = threading.Event()
 
     def hang() -> None:
-        gate.wait(5)
+        gate.wait(60)
 
     def quick() -> str:
         return "done"
@@ -299,9 +298,8 @@ async def test_many_hanging_functions_do_not_hold_up_the_next():
     hanging = [asyncio.create_task(call(hang)) for _ in range(40)]
     await asyncio.sleep(0)
     try:
-        began = time.monotonic()
         assert (await call(quick)).content == "done"
-        assert time.monotonic() - began < 2
+        assert not any(task.done() for task in hanging)
     finally:
         gate.set()
         await asyncio.gather(*hanging)

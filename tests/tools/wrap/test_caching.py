@@ -12,6 +12,7 @@ from callsmith.tools.functions import Functions, tool
 from callsmith.tools.wrap import Cached, Confirmed
 from tests.tools.contract import outcome
 from tests.tools.wrap.recording import NOBODY, TIMEOUT, Recording, failing, items
+from tests.virtual_time import virtual_time
 
 PURE = Tool("x", idempotent=True)
 ASK = Call("x", {"a": 1, "b": 2}, "c1")
@@ -66,6 +67,7 @@ async def test_another_schema_is_another_tool():
     assert len(inner.calls) == 2
 
 
+@virtual_time
 async def test_failures_and_what_is_too_old_or_too_much_are_not_kept():
     inner = Recording(PURE, run=failing(1, TIMEOUT))
     cached = Cached(inner, ttl=0.05, size=1)
@@ -90,6 +92,7 @@ async def test_what_the_tool_raises_all_who_asked_get_to_hear():
 
 
 @pytest.mark.req("R218")
+@virtual_time
 async def test_the_same_call_twice_at_once_runs_once_though_one_caller_leaves():
     go = asyncio.Event()
 
@@ -109,6 +112,7 @@ async def test_the_same_call_twice_at_once_runs_once_though_one_caller_leaves():
     assert len(inner.calls) == 1
 
 
+@virtual_time
 async def test_when_the_last_caller_leaves_the_call_is_given_up():
     inner = Recording(PURE, run=lambda _: asyncio.sleep(30))
     cached = Cached(inner)
@@ -120,6 +124,7 @@ async def test_when_the_last_caller_leaves_the_call_is_given_up():
     assert (len(inner.calls), inner.closed) == (1, 1)
 
 
+@virtual_time
 async def test_each_caller_is_told_that_the_tool_starts_and_one_who_left_cannot_stop_it_for_the_others():
     go, told, looked = asyncio.Event(), list[str](), list[bool]()
 
