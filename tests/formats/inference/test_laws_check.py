@@ -1,7 +1,5 @@
 """The laws as a check anyone can run: sound formats pass, and each way of being unsound is found."""
 
-import time
-
 import pytest
 
 from callsmith.formats import formats
@@ -21,11 +19,9 @@ def test_every_format_keeps_the_laws(format: Format) -> None:
     assert check(format, rounds=12) == []
 
 
-def test_a_check_takes_less_than_two_seconds_and_always_says_the_same() -> None:
+def test_a_check_always_says_the_same() -> None:
     format = Format("unsound", (Calls("<", NAME, "|", ARGS, ">"),))
-    began = time.process_time()
     assert check(format) == check(format)
-    assert time.process_time() - began < 4
 
 
 @pytest.mark.parametrize(

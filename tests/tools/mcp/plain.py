@@ -79,7 +79,12 @@ def echo(arguments: dict[str, Any], call: dict[str, Any]) -> dict[str, Any]:
     return text(str(arguments.get("text", "")))
 
 
+_met: dict[int, threading.Barrier] = {}
+
+
 def sleep(arguments: dict[str, Any], call: dict[str, Any]) -> dict[str, Any]:
+    if together := arguments.get("together"):
+        _met.setdefault(together, threading.Barrier(together)).wait()
     time.sleep(arguments["seconds"])
     return text(f"slept {arguments['seconds']}")
 

@@ -4,8 +4,8 @@ import asyncio
 import os
 import signal
 import threading
-import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -26,10 +26,8 @@ async def test_a_server_that_is_killed_in_a_call_fails_it_at_once_and_comes_back
         pid = int((await call(host, "pid")).text)
         hanging = asyncio.create_task(call(host, "hang"))
         await until(lambda: f"hanging {pid}" in noted(notes))
-        began = time.monotonic()
         os.kill(pid, signal.SIGKILL)
         result = await hanging
-        assert time.monotonic() - began < 2
         assert (result.ok, result.code) == (False, "unavailable")
         assert "died before it had answered" in result.text
         assert [tool.name for tool in await host.tools()][:1] == ["echo"]  # they are still offered
@@ -43,19 +41,23 @@ async def test_calls_of_a_dead_server_fail_at_once_and_tell_its_last_words():
         assert not (await call(host, "die")).ok
         await until(lambda: status(host).state == "failed")
         assert "my last words" in status(host).error
-        began = time.monotonic()
         result = await call(host, "echo", text="x")
-        assert (result.ok, result.code) == (False, "unavailable")
-        assert time.monotonic() - began < 0.4
+        assert (result.ok, result.code) == (False, "unavailable")  # it does not wait for the next start, which would answer
 
 
-async def test_a_server_that_keeps_dying_is_started_ever_more_seldom(tmp_path: Path):
-    notes = tmp_path / "notes"
+async def test_a_server_that_keeps_dying_is_started_ever_more_seldom(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    notes, pauses, wait_for = tmp_path / "notes", list[float | None](), asyncio.wait_for
+
+    async def quicker(awaited: Any, seconds: float | None) -> Any:
+        pauses.append(seconds)
+        return await wait_for(awaited, seconds and seconds / 50)
+
+    monkeypatch.setattr(asyncio, "wait_for", quicker)
     async with McpHost([plain(options={"exit": 3, "stderr": "no database", "notes": str(notes)})]) as host:
         assert await host.tools() == []
         assert "no database" in status(host).error
-        await asyncio.sleep(2.2)  # 0.5, 1, 2 …
-        assert 2 <= len(noted(notes)) <= 3
+        await until(lambda: len(noted(notes)) >= 4)
+    assert pauses[:3] == [0.5, 1, 2]
 
 
 async def test_a_server_that_dies_at_start_is_told_with_what_it_wrote():
@@ -79,17 +81,16 @@ async def test_a_server_that_hangs_at_start_holds_up_the_first_list_only(tmp_pat
     notes = tmp_path / "notes"
     slow = plain("slow", options={"hang": "start", "stderr": "waiting for something", "notes": str(notes)}, start_timeout=1.0)
     async with McpHost([plain(), slow]) as host:
-        began = time.monotonic()
         assert len(await host.tools()) > 10
-        assert 0.5 < time.monotonic() - began < 5
         await until(lambda: status(host, "slow").state == "failed")
         assert "did not answer within 1 seconds" in status(host, "slow").error
         assert "waiting for something" in status(host, "slow").error
         await until(lambda: status(host, "slow").state == "starting")
-        began = time.monotonic()
+        failing = asyncio.create_task(until(lambda: status(host, "slow").state == "failed"))
         assert len(await host.tools()) > 10
+        assert not failing.done()  # the list did not wait for the server to start
+        await failing
         assert (await call(host, "echo", text="x")).ok
-        assert time.monotonic() - began < 0.5
 
 
 async def test_a_host_is_closed_at_once_while_a_server_hangs_at_start(tmp_path: Path):
@@ -97,24 +98,20 @@ async def test_a_host_is_closed_at_once_while_a_server_hangs_at_start(tmp_path: 
     host = McpHost([plain(options={"hang": "start", "notes": str(notes)})])
     host.start()
     pid = int((await until(lambda: noted(notes)))[0].split()[1])
-    began = time.monotonic()
     await host.close()
-    assert time.monotonic() - began < 10  # it is given its time to leave by itself
     assert not alive(pid)
 
 
 @pytest.mark.req("R157")
 async def test_a_call_that_hangs_times_out_is_cancelled_at_the_server_and_holds_up_no_other(tmp_path: Path):
     notes = tmp_path / "notes"
-    servers = [plain("a", options={"notes": str(notes)}, timeout=0.7, trust=True), plain("b", trust=True)]
+    servers = [plain("a", options={"notes": str(notes)}, timeout=1.5, trust=True), plain("b", trust=True)]
     async with McpHost(servers) as host:
         await host.tools()
         model = Told(
             calls(Call("a_hang", {}, "1"), Call("b_echo", {"text": "x"}, "2"), Call("a_echo", {"text": "y"}, "3")), says("so")
         )
-        began = time.monotonic()
         events = await everything(model, host)
-        assert time.monotonic() - began < 3
         results = {result.call_id: result for result in finished(events)}
         assert (results["1"].ok, results["1"].code) == (False, "timeout")
         assert (results["2"].content, results["3"].content) == ("x", "y")
@@ -138,12 +135,11 @@ async def test_closing_a_call_early_cancels_it_at_the_server(tmp_path: Path):
 async def test_four_calls_of_a_round_run_side_by_side_and_answer_in_their_order():
     async with McpHost([plain(trust=True)]) as host:
         await host.tools()
-        made = [Call("sleep", {"seconds": seconds}, str(number)) for number, seconds in enumerate((0.8, 0.6, 0.4, 0.2))]
-        began = time.monotonic()
+        pauses = (0.4, 0.3, 0.2, 0.1)  # none of them begins before all four have come
+        made = [Call("sleep", {"seconds": seconds, "together": 4}, str(number)) for number, seconds in enumerate(pauses)]
         *_, last = [event async for event in run(Told(calls(*made), says("done")), host, ASKED, limits=Limits(parallel=4))]
-        assert time.monotonic() - began < 1.6  # one after another it would be two seconds
         told = [message.content for message in last.messages if message.role == "tool"]  # type: ignore[union-attr]
-        assert told == ["slept 0.8", "slept 0.6", "slept 0.4", "slept 0.2"]
+        assert told == ["slept 0.4", "slept 0.3", "slept 0.2", "slept 0.1"]
 
 
 async def test_a_new_tool_is_seen_when_the_server_says_so():
@@ -217,8 +213,8 @@ async def test_a_host_is_closed_at_once_while_a_list_hangs(tmp_path: Path):
         await call(host, "hang_list")
         await until(lambda: "hanging" in noted(notes))
         assert (await call(host, "echo", text="x")).ok
-        began = time.monotonic()
-    assert time.monotonic() - began < 5
+        assert status(host).state == "ready"
+    assert status(host).state == "configured"
 
 
 @pytest.mark.parametrize("how", ["close", "kill"])
@@ -230,7 +226,7 @@ async def test_nothing_a_server_has_started_outlives_it(how: str):
         assert alive(child) and alive(stubborn) and alive(pid)
         if how == "kill":
             os.kill(pid, signal.SIGKILL)
-            await until(lambda: not (alive(child) or alive(stubborn)), 10)
+            await until(lambda: not (alive(child) or alive(stubborn)))
     assert not (alive(child) or alive(stubborn) or alive(pid))
 
 

@@ -96,10 +96,8 @@ async def test_a_server_that_is_started_anew_is_found_again(era: str):
         host = McpHost([at(port, protocol=era)])
         assert len(await host.tools()) == 1
     try:
-        began = time.monotonic()
         result = await call(host, "add", a=2, b=3)
         assert (result.ok, result.code) == (False, "unavailable")
-        assert time.monotonic() - began < 3
         with serving(small_server().streamable_http_app(), port):
             await until(lambda: status(host).state == "ready" and status(host).starts > 1)
             assert (await call(host, "add", a=2, b=3)).text == "5"

@@ -8,7 +8,6 @@ import signal
 import socket
 import subprocess
 import sys
-import time
 from collections.abc import AsyncIterator
 from dataclasses import replace
 from pathlib import Path
@@ -132,9 +131,9 @@ async def test_four_long_operations_run_side_by_side(everything_server: ServerCo
     async with McpHost([replace(everything_server, trust=True)]) as host:
         await host.tools()
         made = [Call("trigger-long-running-operation", {"duration": 1, "steps": 2}, str(number)) for number in range(4)]
-        began = time.monotonic()
         events = await everything(Told(calls(*made), says("so")), host)
-        assert time.monotonic() - began < 2.5
+        steps = [event.call_id for event in events if isinstance(event, ToolProgress)]
+        assert {*steps[:4]} == {"0", "1", "2", "3"}  # each takes its first step before any takes its last
         assert [result.ok for result in finished(events)] == [True] * 4
 
 
@@ -145,7 +144,7 @@ async def test_a_real_server_that_is_killed_comes_back():
         await asyncio.sleep(0.5)
         (child,) = _children()
         os.kill(child, signal.SIGKILL)
-        async with asyncio.timeout(3):
+        async with asyncio.timeout(25):  # less than the operation takes
             assert (await hanging).code == "unavailable"
         await until(lambda: status(host, "everything").starts == 2 and status(host, "everything").state == "ready", 60)
         assert (await call(host, "get-sum", a=1, b=1)).ok

@@ -26,10 +26,12 @@ from callsmith.tools.mcp.server import NO_WORD, NOBODY, TOO_LATE, Offering, writ
 from callsmith.tools.wrap import Confirmed, Merged
 from tests.runtime.fakes import Call, Told, calls, says
 from tests.serving import served
+from tests.waiting import until
 
 ERAS = {"legacy": "2025-11-25", "auto": "2026-07-28"}
 POINT = {"type": "object", "properties": {"x": {"type": "integer"}}, "required": ["x"]}
 paid: list[int] = []
+waiting: list[str] = []
 stopped: list[str] = []
 
 
@@ -58,6 +60,7 @@ async def pay(euros: int) -> str:
 @tool
 async def wait() -> str:
     """Waits for ever."""
+    waiting.append("wait")
     try:
         await asyncio.sleep(60)
     except asyncio.CancelledError:
@@ -188,14 +191,13 @@ async def test_progress_that_falls_back_is_mended(mode: str):
 
 @pytest.mark.parametrize("mode", ERAS)
 async def test_a_call_that_is_given_up_is_stopped(mode: str):
+    waiting.clear()
     stopped.clear()
     async with Client(offered(), mode=mode) as client:
         given_up = asyncio.create_task(client.call_tool("wait", {}))
-        await asyncio.sleep(0.2)
+        await until(lambda: waiting)
         given_up.cancel()
-        async with asyncio.timeout(5):
-            while not stopped:
-                await asyncio.sleep(0.01)
+        await until(lambda: stopped)
         assert text(await client.call_tool("add", {"a": 1, "b": 1})) == "2"  # and the server goes on
 
 
