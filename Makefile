@@ -18,7 +18,7 @@ PYTEST := $(BIN)/python -m pytest
 SPREAD := -n $(JOBS) --dist worksteal
 
 .DEFAULT_GOAL := setup
-.PHONY: setup serve chat test test-slow test-thorough test-law4 test-dispatch test-fuzz test-choices test-tokenizer test-clients test-agents test-node \
+.PHONY: setup serve chat test test-slow test-thorough test-law4 test-dispatch test-fuzz test-choices test-tokenizer test-model test-clients test-agents test-node \
 	test-mcp test-mcp-conformance check format bench rivals requirements lock clean help
 
 setup: $(STAMP) ## create .venv and install everything that is pinned in requirements.lock
@@ -65,6 +65,9 @@ test-dispatch: $(STAMP) ## the same for the grammars of many tools
 
 test-fuzz: $(STAMP) ## read hundreds of thousands of broken answers
 	CALLSMITH_TESTS=thorough $(PYTEST) $(SPREAD) -m slow tests/formats/reader/test_fuzz.py $(ARGS)
+
+test-model: $(STAMP) ## ask a small model through every API
+	$(PYTEST) -m 'model and not slow and not node and not clients and not mcp' $(ARGS)
 
 test-tokenizer: $(STAMP) ## try the tokenizer of the larger model, which is fetched for it
 	$(PYTEST) -m slow tests/engines/llama/test_vocabulary.py tests/journeys/test_letters.py tests/models/weights/test_fetch.py $(ARGS)

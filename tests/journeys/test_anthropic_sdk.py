@@ -378,6 +378,7 @@ TIMERS = [timer("set_timer"), timer("stop_timer")]
 
 
 @pytest.mark.weights
+@pytest.mark.model
 async def test_a_real_model_keeps_to_every_tool_choice(small: LocalModel) -> None:
     async with served(create_app({"m": small})) as url:
         client = AsyncAnthropic(base_url=url, api_key="none", max_retries=0)
@@ -398,6 +399,7 @@ async def test_a_real_model_keeps_to_every_tool_choice(small: LocalModel) -> Non
 
 
 @pytest.mark.weights
+@pytest.mark.model
 async def test_a_real_model_counts_answers_in_a_schema_and_finds_its_prompt_in_the_cache(small: LocalModel) -> None:
     async with served(create_app({"m": small})) as url:
         client = AsyncAnthropic(base_url=url, api_key="none", max_retries=0)

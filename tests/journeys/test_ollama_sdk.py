@@ -200,6 +200,7 @@ async def test_a_slow_stream_is_kept_alive_with_empty_pieces():
 
 
 @pytest.mark.weights
+@pytest.mark.model
 async def test_a_real_model_answers_in_the_format_that_is_asked_for(small: LocalModel):
     answer = await client(small).chat("m", HI, format=SCHEMA, options={"num_predict": 200})
     value = json.loads(answer.message.content or "")
@@ -209,6 +210,7 @@ async def test_a_real_model_answers_in_the_format_that_is_asked_for(small: Local
 
 
 @pytest.mark.weights
+@pytest.mark.model
 async def test_a_real_model_calls_when_it_must(small: LocalModel):
     app = create_app({"m": small})
     tool = {"type": "function", "function": {"name": "look_up", "parameters": SCHEMA}}

@@ -245,6 +245,7 @@ async def test_a_conversation_goes_on_after_the_server_was_killed(tmp_path: Path
 
 
 @pytest.mark.weights
+@pytest.mark.model
 async def test_a_real_model_calls_when_it_must_and_goes_on_from_there(small: LocalModel) -> None:
     client = client_of(app_of(small))
     flat: Any = [{"type": "function", **tool["function"]} for tool in TIMER]

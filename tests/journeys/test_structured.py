@@ -163,6 +163,7 @@ async def test_an_answer_that_runs_out_of_room_is_closed_all_the_same(small: Loc
 
 
 @pytest.mark.weights
+@pytest.mark.model
 async def test_the_real_client_gets_what_it_asked_of_a_real_model(client: AsyncOpenAI):
     class Card(BaseModel):
         kind: Literal["person", "place"]
@@ -185,6 +186,7 @@ async def test_the_real_client_gets_what_it_asked_of_a_real_model(client: AsyncO
 
 
 @pytest.mark.weights
+@pytest.mark.model
 async def test_with_tools_a_real_model_calls_or_answers_and_both_are_valid(client: AsyncOpenAI):
     schema = {"type": "object", "properties": {"sure": {"type": "boolean"}}, "required": ["sure"]}
     wanted: Any = {"type": "json_schema", "json_schema": {"name": "sure", "schema": schema}}

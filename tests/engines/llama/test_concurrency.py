@@ -156,6 +156,7 @@ async def test_a_turn_paused_for_a_tool_keeps_all_it_has_and_pays_only_for_what_
     assert cost(second).cached < cost(second).prompt
 
 
+@pytest.mark.model
 async def test_a_session_is_remembered_after_other_conversations_have_filled_the_memory() -> None:
     model = open_small(context=448, live=2)
     request = about_weather("Oslo", "s1")
