@@ -11,9 +11,10 @@ A whole answer has all of them in a list: `{"callsmith": {"events": [{"event": "
 from dataclasses import dataclass
 from typing import Literal, TypeAlias, assert_never
 
-from callsmith.core.events import ConfirmationNeeded, Notice, ToolFinished, ToolProgress, ToolStarted
-from callsmith.core.values import Json
-from callsmith.wire.fields import Fields
+from callsmith.core.choice import policy_named
+from callsmith.core.events import ConfirmationNeeded, Notice, Report, ToolFinished, ToolProgress, ToolStarted, Unenforced
+from callsmith.core.values import ChoicePolicy, Json
+from callsmith.wire.fields import Fields, without_none
 
 ToolEvent: TypeAlias = ToolStarted | ToolProgress | ToolFinished | ConfirmationNeeded | Notice
 TOOL_EVENTS = (ToolStarted, ToolProgress, ToolFinished, ConfirmationNeeded, Notice)  # for isinstance
@@ -45,6 +46,12 @@ def read_extensions(body: Json) -> RequestExtensions:
     return RequestExtensions(mode, fields.flag("tool_events") or False, fields.text("session_id") or "", tools, wait)
 
 
+def read_policy(fields: Fields) -> ChoicePolicy | None:
+    """What becomes of a `tool_choice` that is "auto", where a request says so in `tool_choice_policy`."""
+    name = fields.text("tool_choice_policy")
+    return None if name is None else policy_named(name, fields.at("tool_choice_policy"))
+
+
 def write_extras(extras: RequestExtensions) -> dict[str, Json]:
     """The fields that `read_extras` reads back."""
     written: dict[str, Json] = {
@@ -54,7 +61,7 @@ def write_extras(extras: RequestExtensions) -> dict[str, Json]:
         "server_tools": None if extras.tools is None else list(extras.tools),
         "wait_for_approval": extras.wait or None,
     }
-    return {name: value for name, value in written.items() if value is not None}
+    return without_none(written)
 
 
 class Beside:
@@ -101,3 +108,23 @@ def write_tool_event(event: ToolEvent) -> dict[str, Json]:
             return {"event": "notice", "text": text}
         case _:
             assert_never(event)
+
+
+def write_report(report: Report) -> dict[str, Json]:
+    """The field to add; none where there is nothing to tell."""
+    if report == Report():
+        return {}
+    left = [{"tool": one.tool or None, "path": one.path, "keyword": one.keyword} for one in report.unenforced]
+    return {"callsmith": {"unenforced": left, "retries": report.retries}}
+
+
+def read_report(fields: Fields) -> Report | None:
+    """The report among these fields, if there is one."""
+    told = fields.object("callsmith")
+    if told is None:
+        return None
+    left = (
+        Unenforced(one.text("tool") or "", one.text("path") or "", one.text("keyword") or "")
+        for one in told.objects("unenforced")
+    )
+    return Report(tuple(left), told.integer("retries") or 0)

@@ -4,6 +4,7 @@
 UsageError: top_p: expected a number, got a string
 """
 
+import json
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, TypeVar, cast
 
@@ -26,6 +27,11 @@ _KINDS: dict[type, str] = {
 def kind(value: Json) -> str:
     """What a JSON value is, in words."""
     return next((words for known, words in _KINDS.items() if isinstance(value, known)), "something that is not JSON")
+
+
+def without_none(data: Mapping[str, Json]) -> dict[str, Json]:
+    """The fields that have a value: in a request, a field that is null might as well be absent."""
+    return {key: value for key, value in data.items() if value is not None}
 
 
 class Again(list[Json]):
@@ -57,6 +63,13 @@ class Fields:
     def wrong(self, key: str, why: str) -> UsageError:
         """The complaint about a field."""
         return UsageError(f"{self.at(key)}: {why}", field=self.at(key))
+
+    def refuse_unsupported(self, unsupported: Mapping[str, tuple[Json, ...]]) -> None:
+        """Complain about the first of these fields that asks for something; each comes with the values that ask for nothing."""
+        for name, neutral in unsupported.items():
+            value = self.get(name)
+            if value is not None and value not in neutral:
+                raise self.wrong(name, f"{json.dumps(value)[:80]} is not supported")
 
     def get(self, key: str) -> Json:
         return self.data.get(key)

@@ -29,7 +29,7 @@ TOY = '''
     from callsmith.server.http.dialects import Dialect
     from callsmith.server.http.streams import collect_items, unless_disconnected
     from callsmith.server.service import Service
-    from callsmith.wire.openai.common import Failure, write_error as openai_error
+    from callsmith.wire.errors import Failure, describe_error
 
 
     def write_failure(status: int, message: str) -> Failure:
@@ -37,8 +37,8 @@ TOY = '''
 
 
     def write_error(error: BaseException) -> Failure:
-        known = openai_error(error)
-        return write_failure(known.status, known.body["error"]["message"])
+        known = describe_error(error)
+        return write_failure(known.status, known.message)
 
 
     DIALECT = Dialect(

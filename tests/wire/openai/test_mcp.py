@@ -140,8 +140,9 @@ WAITS = "waiting: this call has not been run, for nobody has approved it yet"
 )
 def test_what_servers_did_is_read_as_calls_and_results(items: list[Any], messages: list[Message], words: Any):
     fields = [Fields(item, f"input.{index}") for index, item in enumerate(items)]
-    assert read_items(fields) == (Message.user("hi"), *messages)
-    assert plain_items(fields)[1] == words
+    plain, said = plain_items(fields)
+    assert read_items(plain) == (Message.user("hi"), *messages)
+    assert said == words
 
 
 def test_a_word_that_is_none_is_named():
@@ -220,5 +221,5 @@ def test_a_call_that_is_cut_off_is_incomplete():
     assert [one["type"] for one in sent[-2:]] == ["response.output_item.done", "response.incomplete"]
     (item,) = writer.response()["output"]
     assert (item["status"], item["arguments"]) == ("incomplete", '{"path": "a"}')
-    assert "not known what came of" in read_items([Fields(item)])[1].content
+    assert "not known what came of" in read_items(plain_items([Fields(item)])[0])[1].content
     assert writer.tell(ToolFinished(Result("c1", "files_read", "late"))) == []

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from starlette.requests import Request
 
 from callsmith.core.values import Json
+from callsmith.wire.errors import Failure
 from callsmith.wire.openai import common as openai
-from callsmith.wire.openai.common import Failure
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,7 @@ from callsmith.core.errors import CallsmithError, QueueFull
 from callsmith.server.http.dialects import dialect_of
 from callsmith.server.http.request_context import current_request
 from callsmith.server.http.streams import JsonResponse
-from callsmith.wire.openai.common import Failure
+from callsmith.wire.errors import Failure
 
 _log = logging.getLogger(__name__)
 

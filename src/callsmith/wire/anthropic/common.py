@@ -5,9 +5,8 @@ from datetime import UTC, datetime
 
 from callsmith.core.errors import UsageError
 from callsmith.core.values import Json, Usage
+from callsmith.wire.errors import Failure, describe_error
 from callsmith.wire.fields import Fields
-from callsmith.wire.openai import common as openai
-from callsmith.wire.openai.common import Failure
 
 _TYPES = {
     401: "authentication_error",
@@ -36,11 +35,11 @@ def write_failure(status: int, message: str, *, details: Json = None) -> Failure
 
 
 def write_error(error: BaseException) -> Failure:
-    """An exception as the client may see it: what the other dialects tell of it, in this one's words."""
-    told = openai.write_error(error)
+    """An exception as the client may see it."""
+    known = describe_error(error)
     threads = {"error_code": "thread_unsupported_request", "unsupported": ["thread"]}
     details = threads if isinstance(error, ThreadsUnsupported) else None
-    return write_failure(told.status, told.body["error"]["message"], details=details)
+    return write_failure(known.status, known.message, details=details)
 
 
 def write_model(name: str, created: int) -> dict[str, Json]:

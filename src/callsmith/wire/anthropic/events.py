@@ -48,9 +48,9 @@ from callsmith.wire.anthropic.common import read_usage, write_usage
 from callsmith.wire.anthropic.mcp import write_result, write_use
 from callsmith.wire.anthropic.messages import SIGNATURE
 from callsmith.wire.calls import CallAssembler, CallWriter, read_arguments
-from callsmith.wire.extensions import Beside, ToolEvent
+from callsmith.wire.errors import reported_error
+from callsmith.wire.extensions import Beside, ToolEvent, read_report, write_report
 from callsmith.wire.fields import Fields
-from callsmith.wire.report import read_report, write_report
 
 _REASONS: dict[StopReason, str] = {"length": "max_tokens", "calls": "tool_use"}
 _READ_REASONS: dict[str, StopReason] = {
@@ -289,8 +289,8 @@ class EventReader:
                 self._end(fields.object("delta"), read_report(fields))
             case "error":
                 error = fields.object("error")
-                message, named = (error.text("message"), error.text("type")) if error else (None, None)
-                raise ModelError(message or "the server reports an error", retryable=named in _RETRYABLE)
+                named = error.text("type") if error else None
+                raise ModelError(reported_error(fields.get("error")), retryable=named in _RETRYABLE)
             case _:
                 pass  # message_stop, ping, and whatever is added to them
         return []

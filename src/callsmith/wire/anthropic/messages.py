@@ -20,12 +20,13 @@ from dataclasses import dataclass, field
 
 from callsmith.core.errors import UsageError
 from callsmith.core.schema import check_schema
-from callsmith.core.values import Call, Choice, Json, Message, Mode, Output, Request, Sampling, Tool
+from callsmith.core.values import Call, Choice, Json, Message, Mode, Output, Request, Tool
 from callsmith.wire.anthropic.common import ThreadsUnsupported
 from callsmith.wire.anthropic.mcp import McpServer, read_servers, write_servers
-from callsmith.wire.fields import Fields, kind
+from callsmith.wire.extensions import read_policy
+from callsmith.wire.fields import Fields, kind, without_none
 from callsmith.wire.mcp_names import mcp_name
-from callsmith.wire.openai.chat import read_policy, refuse
+from callsmith.wire.sampling import read_sampling, write_sampling
 from callsmith.wire.tools import read_tools, write_tool
 
 SIGNATURE = "callsmith"  # of every thought we give: clients send a thought back only if it is signed
@@ -58,7 +59,7 @@ def read_request(body: Json, *, counting: bool = False) -> MessagesRequest:
     fields = Fields.of(body, "")
     if fields.get("thread") is not None:
         raise ThreadsUnsupported
-    refuse(fields, _NEUTRAL)
+    fields.refuse_unsupported(_NEUTRAL)
     tools, servers = fields.once("tools", _read_tools), read_servers(fields)
     choice, parallel = _read_choice(fields)
     if tools and not servers:
@@ -69,7 +70,7 @@ def read_request(body: Json, *, counting: bool = False) -> MessagesRequest:
         tools=tools,
         choice=choice,
         parallel=parallel,
-        sampling=_read_sampling(fields),
+        sampling=read_sampling(fields, "max_tokens", "stop_sequences", allows_minus_one=False),
         thinking=thinking,
         output=_read_output(fields),
         policy=read_policy(fields),
@@ -123,21 +124,6 @@ def _read_output(fields: Fields) -> Output | None:
     schema = format.needed_object("schema")
     check_schema(schema.data, schema.path)
     return Output(schema.data, strict=True)
-
-
-def _read_sampling(fields: Fields) -> Sampling:
-    stop = fields.texts("stop_sequences")
-    if "" in stop:
-        raise fields.wrong("stop_sequences", "an empty string would stop everything")
-    return Sampling(
-        temperature=fields.number("temperature"),
-        top_p=fields.number("top_p", most=1),
-        top_k=fields.integer("top_k", 0),
-        min_p=fields.number("min_p", most=1),
-        seed=fields.integer("seed"),
-        max_tokens=fields.integer("max_tokens", 1),
-        stop=stop,
-    )
 
 
 def _read_system(fields: Fields) -> tuple[Message, ...]:
@@ -269,31 +255,26 @@ def _read_text(block: Fields) -> str:
 
 def write_request(asked: MessagesRequest) -> dict[str, Json]:
     """The body that `read_request` reads back as the same request. How a tool is run does not travel."""
-    request, sampling = asked.request, asked.request.sampling
+    request = asked.request
     first, *others = request.messages or (Message.user(""),)
     apart = first.role == "system" and bool(first.content) and bool(others)
     tools = request.choice.among(request.tools) if _narrow(request.choice) else request.tools
     servers, toolsets = write_servers(asked.servers)
     body: dict[str, Json] = {
         "model": asked.model,
-        "max_tokens": MOST_TOKENS if sampling.max_tokens is None else sampling.max_tokens,
+        "max_tokens": MOST_TOKENS,
+        **without_none(write_sampling(request.sampling, "max_tokens", "stop_sequences")),
         "system": first.content if apart else None,
         "messages": _write_messages(others if apart else request.messages),
         "mcp_servers": servers or None,
         "tools": [*(write_tool(tool, _SCHEMA) for tool in tools), *toolsets] or None,
         "tool_choice": _write_choice(request) if tools or servers else None,
-        "temperature": sampling.temperature,
-        "top_p": sampling.top_p,
-        "top_k": sampling.top_k,
-        "min_p": sampling.min_p,
-        "seed": sampling.seed,
-        "stop_sequences": list(sampling.stop) or None,
         "thinking": _write_thinking(request.thinking, asked.thoughts),
         "output_config": _write_output(request.output),
         "tool_choice_policy": request.policy,
         "stream": asked.stream or None,
     }
-    return {key: value for key, value in body.items() if value is not None}
+    return without_none(body)
 
 
 def _narrow(choice: Choice) -> bool:

@@ -25,9 +25,10 @@ from callsmith.core.events import (
     Unreadable,
 )
 from callsmith.core.values import Call, Json, Usage
+from callsmith.wire.errors import reported_error
+from callsmith.wire.extensions import read_report, write_report
 from callsmith.wire.fields import Fields
 from callsmith.wire.ollama.requests import write_call
-from callsmith.wire.report import read_report, write_report
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,7 +148,7 @@ class LineReader:
         """The events of one line. An error sent in place of one is raised as a ModelError."""
         fields = Fields.of(line, "")
         if fields.get("error") is not None:
-            raise ModelError(fields.text("error") or "the server reports an error")
+            raise ModelError(reported_error(fields.get("error")))
         message = fields.needed_object("message")
         thought, text = message.text("thinking"), message.text("content")
         events: list[ModelEvent] = [Thought(thought)] if thought else []

@@ -16,17 +16,15 @@ from typing import cast
 from callsmith.core.schema import check_schema
 from callsmith.core.values import Call, Json, Message, Output, Request, Role, Sampling
 from callsmith.wire.calls import read_arguments
-from callsmith.wire.fields import Fields
-from callsmith.wire.openai import common as openai
+from callsmith.wire.errors import Failure, describe_error
+from callsmith.wire.extensions import read_policy
+from callsmith.wire.fields import Fields, without_none
 from callsmith.wire.openai.chat import (
     read_choice,
     read_functions,
-    read_policy,
-    read_sampling,
-    refuse,
     write_choice,
 )
-from callsmith.wire.openai.common import Failure
+from callsmith.wire.sampling import read_sampling, write_sampling
 from callsmith.wire.tools import write_tool
 
 # Fields that are not supported, each with the values that ask for nothing.
@@ -64,7 +62,7 @@ class OllamaRequest:
 def read_chat(body: Json) -> OllamaRequest:
     """The request to `/api/chat`; a UsageError names the field that is wrong."""
     fields = Fields.of(body, "")
-    refuse(fields, _NEUTRAL)
+    fields.refuse_unsupported(_NEUTRAL)
     request = replace(
         _read_request(fields, _read_messages(fields)),
         tools=read_functions(fields, "tools"),
@@ -80,7 +78,7 @@ def read_chat(body: Json) -> OllamaRequest:
 def read_generate(body: Json) -> OllamaRequest:
     """The request to `/api/generate`: one prompt, and what the system says before it."""
     fields = Fields.of(body, "")
-    refuse(fields, _NEUTRAL_PROMPT)
+    fields.refuse_unsupported(_NEUTRAL_PROMPT)
     system, prompt = fields.text("system"), fields.text("prompt")
     messages = ((Message.system(system),) if system else ()) + (Message.user(prompt),) if prompt else ()
     return _asked(fields, _read_request(fields, messages))
@@ -98,7 +96,7 @@ def _read_options(fields: Fields) -> Sampling:
     options = fields.object("options")
     if options is None:
         return Sampling()
-    refuse(options, _NEUTRAL_OPTIONS)
+    options.refuse_unsupported(_NEUTRAL_OPTIONS)
     if options.get("num_predict") == -2:  # until the context is full, which is as far as no limit goes
         options = Fields({**options.data, "num_predict": None}, options.path)
     return read_sampling(options, "num_predict")
@@ -140,7 +138,7 @@ def _read_message(fields: Fields, waiting: list[Call], number: int) -> Message:
     spelled = fields.needed_text("role")
     if spelled not in _ROLES:
         raise fields.wrong("role", f"{spelled!r} is none of {', '.join(_ROLES)}")
-    refuse(fields, {"images": ([],)})
+    fields.refuse_unsupported({"images": ([],)})
     message = Message(_ROLES[spelled], fields.text("content") or "")
     if message.role == "assistant":
         calls = (_read_call(one, f"call_{number}_{at}") for at, one in enumerate(fields.objects("tool_calls")))
@@ -170,16 +168,8 @@ def _read_call(fields: Fields, spare_id: str) -> Call:
 
 def write_chat(asked: OllamaRequest) -> dict[str, Json]:
     """The body that `read_chat` reads back as the same request. Choices of tools travel as in chat completions."""
-    request, sampling = asked.request, asked.request.sampling
-    options: dict[str, Json] = {
-        "temperature": sampling.temperature,
-        "top_k": sampling.top_k,
-        "top_p": sampling.top_p,
-        "min_p": sampling.min_p,
-        "seed": sampling.seed,
-        "num_predict": sampling.max_tokens,
-        "stop": list(sampling.stop) or None,
-    }
+    request = asked.request
+    options = without_none(write_sampling(request.sampling, "num_predict"))
     output = request.output
     format = None if output is None else "json" if output == Output.json_object() else output.schema
     body: dict[str, Json] = {
@@ -191,9 +181,9 @@ def write_chat(asked: OllamaRequest) -> dict[str, Json]:
         "tool_choice_policy": request.policy,
         "think": request.thinking,
         "format": format,
-        "options": {key: value for key, value in options.items() if value is not None} or None,
+        "options": options or None,
     }
-    return {**{key: value for key, value in body.items() if value is not None}, "stream": asked.stream}
+    return {**without_none(body), "stream": asked.stream}
 
 
 def _write_message(message: Message) -> dict[str, Json]:
@@ -233,9 +223,9 @@ def write_failure(status: int, message: str) -> Failure:
 
 
 def write_error(error: BaseException) -> Failure:
-    """An exception as the client may see it: what the other dialects tell of it, in this one's words."""
-    told = openai.write_error(error)
-    return write_failure(told.status, told.body["error"]["message"])
+    """An exception as the client may see it."""
+    known = describe_error(error)
+    return write_failure(known.status, known.message)
 
 
 def write_tag(about: About) -> dict[str, Json]:

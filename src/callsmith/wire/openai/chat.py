@@ -8,27 +8,24 @@ what would change the answer and is not supported is refused by name, never igno
 ("auto", "required_first_hop", "required_always") says what becomes of a `tool_choice` that is "auto".
 """
 
-import json
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import cast
 
-from callsmith.core.choice import policy_named
 from callsmith.core.values import (
     Call,
     Choice,
-    ChoicePolicy,
     Json,
     Message,
     Mode,
     Request,
     Role,
-    Sampling,
     Tool,
 )
 from callsmith.wire.calls import read_arguments
-from callsmith.wire.fields import Fields, kind
+from callsmith.wire.extensions import read_policy
+from callsmith.wire.fields import Fields, kind, without_none
 from callsmith.wire.openai.output import read_output, write_output
+from callsmith.wire.sampling import read_sampling, write_sampling
 from callsmith.wire.tools import read_tools, write_tool
 
 # Fields that are not supported, each with the values that ask for nothing.
@@ -77,7 +74,7 @@ class ChatRequest:
 def read_request(body: Json) -> ChatRequest:
     """The request in a decoded JSON body; a UsageError names the field that is wrong."""
     fields = Fields.of(body, "")
-    refuse(fields, _NEUTRAL)
+    fields.refuse_unsupported(_NEUTRAL)
     legacy = fields.get("functions") is not None and fields.get("tools") is None
     tools = read_functions(fields, "functions" if legacy else "tools")
     choice = read_choice(fields, "tool_choice" if fields.get("tool_choice") is not None else "function_call")
@@ -103,14 +100,6 @@ def read_request(body: Json) -> ChatRequest:
         legacy=legacy,
         n=_read_n(fields),
     )
-
-
-def refuse(fields: Fields, unsupported: Mapping[str, tuple[Json, ...]]) -> None:
-    """Complain about the first of these fields that asks for something."""
-    for name, neutral in unsupported.items():
-        value = fields.get(name)
-        if value is not None and value not in neutral:
-            raise fields.wrong(name, f"{json.dumps(value)[:80]} is not supported")
 
 
 def _read_n(fields: Fields) -> int:
@@ -149,12 +138,6 @@ def read_choice(fields: Fields, key: str) -> Choice:
     if named not in ("function", "tool"):
         raise choice.wrong("type", f"{named!r} is not supported")
     return Choice.only((choice.object("function") or choice).needed_text("name"))
-
-
-def read_policy(fields: Fields) -> ChoicePolicy | None:
-    """The policy a request asks for, if any."""
-    name = fields.text("tool_choice_policy")
-    return None if name is None else policy_named(name, fields.at("tool_choice_policy"))
 
 
 def _read_allowed(fields: Fields) -> Choice:
@@ -234,23 +217,6 @@ def _read_call(fields: Fields, call_id: str) -> Call:
     return Call(name, read_arguments(text) or {}, call_id, text)
 
 
-def read_sampling(fields: Fields, limit: str) -> Sampling:
-    """How tokens are to be chosen; `limit` is the field that says how many there may be."""
-    top_k = fields.integer("top_k", -1)
-    stop = fields.texts("stop")
-    if "" in stop:
-        raise fields.wrong("stop", "an empty string would stop everything")
-    return Sampling(
-        temperature=fields.number("temperature"),
-        top_p=fields.number("top_p", most=1),
-        top_k=None if top_k is None else max(top_k, 0),  # -1 and 0 both mean: all of them
-        min_p=fields.number("min_p", most=1),
-        seed=fields.integer("seed"),
-        max_tokens=None if fields.get(limit) == -1 else fields.integer(limit, 1),
-        stop=stop,
-    )
-
-
 def read_thinking(fields: Fields) -> bool | None:
     """Whether the model is to reason, where the request says."""
     options = fields.object("chat_template_kwargs")
@@ -267,7 +233,7 @@ def read_thinking(fields: Fields) -> bool | None:
 
 def write_request(chat: ChatRequest) -> dict[str, Json]:
     """The body that `read_request` reads back as the same request. How a tool is run does not travel."""
-    request, sampling = chat.request, chat.request.sampling
+    request = chat.request
     functions = [write_tool(tool, "parameters") for tool in request.tools]
     wrapped = [{"type": "function", "function": function} for function in functions]
     body: dict[str, Json] = {
@@ -277,13 +243,7 @@ def write_request(chat: ChatRequest) -> dict[str, Json]:
         "tools": None if chat.legacy else wrapped or None,
         "tool_choice": write_choice(request.choice),
         "parallel_tool_calls": None if chat.legacy else request.parallel,
-        "temperature": sampling.temperature,
-        "top_p": sampling.top_p,
-        "top_k": sampling.top_k,
-        "min_p": sampling.min_p,
-        "seed": sampling.seed,
-        "max_completion_tokens": sampling.max_tokens,
-        "stop": list(sampling.stop) or None,
+        **write_sampling(request.sampling, "max_completion_tokens"),
         "chat_template_kwargs": None if request.thinking is None else {"enable_thinking": request.thinking},
         **write_output(request.output),
         "tool_choice_policy": request.policy,
@@ -291,7 +251,7 @@ def write_request(chat: ChatRequest) -> dict[str, Json]:
         "stream": chat.stream or None,
         "stream_options": {"include_usage": True} if chat.include_usage else None,
     }
-    return {key: value for key, value in body.items() if value is not None}
+    return without_none(body)
 
 
 def write_choice(choice: Choice) -> Json:

@@ -29,9 +29,10 @@ from callsmith.core.events import (
 )
 from callsmith.core.values import Json, Usage
 from callsmith.wire.calls import CallAssembler, CallWriter
+from callsmith.wire.errors import reported_error
+from callsmith.wire.extensions import read_report, write_report
 from callsmith.wire.fields import Fields
 from callsmith.wire.openai.common import read_usage, write_usage
-from callsmith.wire.report import read_report, write_report
 
 _CHUNK = "chat.completion.chunk"
 _REASONS: dict[StopReason, str] = {"stop": "stop", "length": "length", "calls": "tool_calls"}
@@ -230,7 +231,7 @@ class EventReader:
         """The events of one chunk. An error sent in place of a chunk is raised as a ModelError."""
         fields = Fields.of(chunk, "")
         if fields.get("error") is not None:
-            raise ModelError(_message_of(fields))
+            raise ModelError(reported_error(fields.get("error")))
         usage = fields.object("usage")
         if usage is not None:
             self._usage = read_usage(usage)
@@ -278,8 +279,3 @@ class EventReader:
         if sent is not None:
             return self._numbers.setdefault(sent, count)
         return count if name or not count else count - 1
-
-
-def _message_of(fields: Fields) -> str:
-    error = fields.get("error")
-    return error if isinstance(error, str) else fields.needed_object("error").text("message") or "the server reports an error"

@@ -1,19 +1,11 @@
 """What the OpenAI dialects share: error bodies, the list of models, token counts."""
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 
-from callsmith.core.errors import LimitReached, ModelError, Rejected, TimedOut, Unavailable, UnknownName, UsageError
+from callsmith.core.errors import UsageError
 from callsmith.core.values import Json, Usage
+from callsmith.wire.errors import Failure, describe_error
 from callsmith.wire.fields import Fields
-
-
-@dataclass(frozen=True, slots=True)
-class Failure:
-    """An HTTP status and the body that explains it."""
-
-    status: int
-    body: dict[str, Json]
 
 
 class NotStored(UsageError):
@@ -32,32 +24,12 @@ def write_failure(status: int, message: str, *, param: str | None = None, code: 
 
 
 def write_error(error: BaseException) -> Failure:
-    """An exception as the client may see it. What is not meant for it is only named as an internal error."""
-    match error:
-        case UnknownName(kind="model"):
-            return write_failure(404, str(error), param="model", code="model_not_found")
-        case NotStored():
-            return _not_stored(error)
-        case UsageError():
-            return write_failure(400, str(error), param=error.field)
-        case LimitReached():
-            return write_failure(429, str(error), code=error.limit)
-        case Rejected():
-            return write_failure(429 if error.status == 429 else 502, error.message, code="upstream_error")
-        case TimedOut():
-            return write_failure(504, error.message, code="timeout")
-        case Unavailable():
-            return write_failure(503, error.message, code="model_unavailable")
-        case ModelError():
-            return write_failure(503 if error.retryable else 500, error.message, code="model_error")
-        case _:
-            return write_failure(500, "internal error; the server's log says more", code="internal_error")
-
-
-def _not_stored(error: NotStored) -> Failure:
-    if error.previous:
-        return write_failure(400, str(error), param=error.field, code="previous_response_not_found")
-    return write_failure(404, str(error))
+    """An exception as the client may see it."""
+    if isinstance(error, NotStored) and not error.previous:
+        return write_failure(404, str(error))
+    code = "previous_response_not_found" if isinstance(error, NotStored) else None
+    known = describe_error(error)
+    return write_failure(known.status, known.message, param=known.param, code=code or known.code)
 
 
 def write_model(name: str, created: int) -> dict[str, Json]:

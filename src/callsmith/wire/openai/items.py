@@ -16,7 +16,7 @@ from callsmith.core.values import Call, Json, Message, Role
 from callsmith.wire.calls import read_arguments
 from callsmith.wire.fields import Fields
 from callsmith.wire.openai.chat import read_content
-from callsmith.wire.openai.mcp import WITHOUT_STATUS, plain_items
+from callsmith.wire.openai.mcp import WITHOUT_STATUS
 
 _ROLES: dict[str, Role] = {"system": "system", "developer": "system", "user": "user", "assistant": "assistant"}
 
@@ -50,9 +50,9 @@ def flat_name(namespace: str | None, name: str) -> str:
 
 
 def read_items(items: Iterable[Fields]) -> tuple[Message, ...]:
-    """The messages these items make. What MCP servers did stands there as calls and their results (see `openai_mcp`)."""
+    """The messages these items make. Items of MCP servers have to be functions' calls and outputs before: see `plain_items`."""
     gathered = _Gathered()
-    for item in plain_items(list(items))[0]:
+    for item in items:
         gathered.add(item)
     return tuple(gathered.messages)
 

@@ -17,7 +17,7 @@ from typing import Any, Literal, TypeAlias, cast
 
 from callsmith.core.approval import Approved, Decision, Denied, Policy, Rule, Verdict
 from callsmith.core.values import Json, Result, Tool
-from callsmith.wire.fields import Fields
+from callsmith.wire.fields import Fields, without_none
 from callsmith.wire.mcp_names import MCP, mcp_name
 
 # What a request says to a server that is somewhere else. Those here have their secrets from the operator.
@@ -123,7 +123,7 @@ def write_server(server: McpServer) -> dict[str, Json]:
 
 def _write_filter(which: Filter) -> dict[str, Json]:
     written: dict[str, Json] = {"tool_names": None if which.names is None else list(which.names), "read_only": which.read_only}
-    return {key: value for key, value in written.items() if value is not None}
+    return without_none(written)
 
 
 def write_listed(tool: Tool) -> dict[str, Json]:

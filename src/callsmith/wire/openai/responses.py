@@ -14,9 +14,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from callsmith.core.values import Choice, Json, Message, Request, Tool
-from callsmith.wire.fields import Fields
-from callsmith.wire.mcp_names import MCP, mcp_name
-from callsmith.wire.openai.chat import read_choice, read_policy, read_sampling, read_thinking, refuse
+from callsmith.wire.extensions import read_policy
+from callsmith.wire.fields import Fields, without_none
+from callsmith.wire.mcp_names import MCP, mcp_name, split_mcp_name
+from callsmith.wire.openai.chat import read_choice, read_thinking
 from callsmith.wire.openai.items import flat_name, item_kind, read_items, write_items
 from callsmith.wire.openai.mcp import (
     McpServer,
@@ -27,6 +28,7 @@ from callsmith.wire.openai.mcp import (
     write_server,
 )
 from callsmith.wire.openai.output import read_text_output, write_text_output
+from callsmith.wire.sampling import read_sampling, write_sampling
 from callsmith.wire.tools import read_tools
 
 # Fields that are not supported, each with the values that ask for nothing.
@@ -107,7 +109,7 @@ def read_request(body: Json, earlier: Sequence[Json] = (), known: Mapping[str, J
     `earlier` are the items of the conversation it continues, `known` those it refers to, by id.
     """
     fields = Fields.of(body, "")
-    refuse(fields, _NEUTRAL)
+    fields.refuse_unsupported(_NEUTRAL)
     if _LOGPROBS in fields.texts("include"):
         raise fields.wrong("include", f"{_LOGPROBS!r} is not supported")
     tools, spaces = fields.once("tools", _read_tools)
@@ -117,11 +119,12 @@ def read_request(body: Json, earlier: Sequence[Json] = (), known: Mapping[str, J
         choice.among(tools)
     own = _own_items(fields)
     items = _all_items(own, earlier, known or {})
+    plain, words = plain_items(items)
     store = fields.flag("store")
     return ResponsesRequest(
         model=fields.needed_text("model"),
         request=Request(
-            messages=_read_messages(fields, items),
+            messages=_read_messages(fields, plain),
             tools=tools,
             choice=choice,
             parallel=fields.flag("parallel_tool_calls"),
@@ -136,7 +139,7 @@ def read_request(body: Json, earlier: Sequence[Json] = (), known: Mapping[str, J
         max_tool_calls=fields.integer("max_tool_calls", 0),
         spaces=spaces,
         servers=servers,
-        words=plain_items(items)[1],
+        words=words,
         listed=listed_servers(items),
         input=tuple(item.data for item in own),
         repeated=_repeated(fields),
@@ -226,20 +229,14 @@ def _repeated(fields: Fields) -> dict[str, Json]:
 
 def write_request(asked: ResponsesRequest) -> dict[str, Json]:
     """The body that `read_request` reads back as the same request. How a tool is run does not travel."""
-    request, sampling = asked.request, asked.request.sampling
+    request = asked.request
     body: dict[str, Json] = {
         "model": asked.model,
         "input": write_items(request.messages),
         "tools": [*(_write_tool(tool, asked.spaces) for tool in request.tools), *map(write_server, asked.servers)] or None,
         "tool_choice": _write_choice(request.choice),
         "parallel_tool_calls": request.parallel,
-        "temperature": sampling.temperature,
-        "top_p": sampling.top_p,
-        "top_k": sampling.top_k,
-        "min_p": sampling.min_p,
-        "seed": sampling.seed,
-        "max_output_tokens": sampling.max_tokens,
-        "stop": list(sampling.stop) or None,
+        **write_sampling(request.sampling, "max_output_tokens"),
         "reasoning": None if request.thinking is None else {"effort": "medium" if request.thinking else "none"},
         **write_text_output(request.output),
         "tool_choice_policy": request.policy,
@@ -248,7 +245,7 @@ def write_request(asked: ResponsesRequest) -> dict[str, Json]:
         "store": None if asked.store else False,
         "stream": asked.stream or None,
     }
-    return {key: value for key, value in body.items() if value is not None}
+    return without_none(body)
 
 
 def _write_tool(tool: Tool, spaces: Spaces) -> dict[str, Json]:
@@ -269,7 +266,7 @@ def _write_choice(choice: Choice) -> Json:
 
 
 def _write_named(name: str) -> dict[str, Any]:
-    label, slash, own = name.removeprefix(f"{MCP}:").partition("/")
-    if not slash or not name.startswith(f"{MCP}:"):
+    label, own = split_mcp_name(name)
+    if not label:
         return {"type": "function", "name": name}
     return {"type": MCP, "server_label": label, **({} if own == "*" else {"name": own})}

@@ -31,11 +31,12 @@ from callsmith.core.events import (
 )
 from callsmith.core.values import Json, Usage
 from callsmith.wire.calls import CallAssembler, CallWriter
+from callsmith.wire.errors import Failure, reported_error
+from callsmith.wire.extensions import read_report, write_report
 from callsmith.wire.fields import Fields
-from callsmith.wire.openai.common import Failure, read_usage
+from callsmith.wire.openai.common import read_usage
 from callsmith.wire.openai.items import SAID, SUMMARY, THOUGHT, Manner, flat_name, item_id, write_call_item
 from callsmith.wire.openai.responses import Spaces
-from callsmith.wire.report import read_report, write_report
 
 Sent: TypeAlias = dict[str, Json]  # an event of the stream
 Status: TypeAlias = Literal["in_progress", "completed", "incomplete", "failed", "cancelled"]
@@ -306,11 +307,11 @@ class EventReader:
             case "response.completed" | "response.incomplete":
                 return self._finished(fields.needed_object("response"))
             case "response.failed":
-                raise ModelError(_message_of(fields.needed_object("response").object("error")))
+                raise ModelError(reported_error(fields.needed_object("response").get("error")))
             case "error":
-                raise ModelError(_message_of(fields.object("error") or fields))
+                raise ModelError(reported_error(fields.get("error") or fields.data))
             case _ if fields.get("error") is not None:
-                raise ModelError(_message_of(fields.object("error")))
+                raise ModelError(reported_error(fields.get("error")))
             case _:
                 return []  # what the item's end says once more, and what other servers tell besides
 
@@ -347,7 +348,3 @@ class EventReader:
         if response.text("status") == "incomplete":
             self._reason = "length"
         return []
-
-
-def _message_of(error: Fields | None) -> str:
-    return (error.text("message") if error else None) or "the server reports an error"

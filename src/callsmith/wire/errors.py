@@ -1,0 +1,53 @@
+"""What goes wrong, before any dialect words it: the HTTP status, the message and a code for each exception."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import cast
+
+from callsmith.core.errors import LimitReached, ModelError, Rejected, TimedOut, Unavailable, UnknownName, UsageError
+from callsmith.core.values import Json
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """An HTTP status and the body that explains it."""
+
+    status: int
+    body: dict[str, Json]
+
+
+@dataclass(frozen=True, slots=True)
+class ErrorDescription:
+    """What a client may know of an exception. `param` is the field of the request that is wrong."""
+
+    status: int
+    message: str
+    param: str | None = None
+    code: str | None = None
+
+
+def describe_error(error: BaseException) -> ErrorDescription:
+    """The exception as a client may see it. What is not meant for clients is only called an internal error."""
+    match error:
+        case UnknownName(kind="model"):
+            return ErrorDescription(404, str(error), "model", "model_not_found")
+        case UsageError():
+            return ErrorDescription(400, str(error), error.field)
+        case LimitReached():
+            return ErrorDescription(429, str(error), code=error.limit)
+        case Rejected():
+            return ErrorDescription(429 if error.status == 429 else 502, error.message, code="upstream_error")
+        case TimedOut():
+            return ErrorDescription(504, error.message, code="timeout")
+        case Unavailable():
+            return ErrorDescription(503, error.message, code="model_unavailable")
+        case ModelError():
+            return ErrorDescription(503 if error.retryable else 500, error.message, code="model_error")
+        case _:
+            return ErrorDescription(500, "internal error; the server's log says more", code="internal_error")
+
+
+def reported_error(error: Json) -> str:
+    """The message in an error that another server has sent: a text, or an object with one."""
+    message: Json = cast(Mapping[str, Json], error).get("message") if isinstance(error, Mapping) else error
+    return message if isinstance(message, str) and message else "the server reports an error"
