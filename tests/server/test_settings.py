@@ -24,17 +24,17 @@ from callsmith.tools.wrap import Confirmed
 M21 = ["search_corpus", "list_corpora", "translate", "list_marketplace"]
 
 
-def of(text: str, folder: Path) -> Settings:
+def settings_of(text: str, folder: Path) -> Settings:
     file = folder / "callsmith.toml"
     file.write_text(text, "utf-8")
     return merge_settings(read_settings_file(file)).settings
 
 
-def said(name: str, value: Json) -> Settings:
+def with_setting(name: str, value: Json) -> Settings:
     return merge_settings(SettingsSource("--set", {name: value}, is_text=isinstance(value, str))).settings
 
 
-def test_nothing_said_is_the_standard():
+def test_without_any_source_all_settings_are_the_default():
     assert merge_settings().settings == Settings()
 
 
@@ -53,7 +53,7 @@ def test_the_servers_tools_can_be_switched_off():
     functions = Functions(lookup)
     assert Settings().llm.tools_enabled is True
     assert own_tools(functions, Settings().llm) is not None
-    assert own_tools(functions, said("llm.tools_enabled", False).llm) is None
+    assert own_tools(functions, with_setting("llm.tools_enabled", False).llm) is None
 
 
 @pytest.mark.req("R159")
@@ -67,22 +67,22 @@ def test_the_servers_tools_can_be_switched_off():
         ("tools_max_parallel", "parallel", 4, 1),
     ],
 )
-def test_limits_are_known_under_two_names(name: str, field: str, standard: float, other: float, tmp_path: Path):
+def test_limits_have_two_names(name: str, field: str, standard: float, other: float, tmp_path: Path):
     assert getattr(Settings().limits, field) == standard
-    assert getattr(of(f"[llm]\n{name} = {other}\n", tmp_path).limits, field) == other
-    assert getattr(of(f"[limits]\n{field} = {other}\n", tmp_path).limits, field) == other
+    assert getattr(settings_of(f"[llm]\n{name} = {other}\n", tmp_path).limits, field) == other
+    assert getattr(settings_of(f"[limits]\n{field} = {other}\n", tmp_path).limits, field) == other
     variable = {f"CALLSMITH_LLM__{name.upper()}": str(other)}
     assert getattr(merge_settings(read_environment(variable)).settings.limits, field) == other
 
 
 def test_the_same_limit_under_both_names_is_an_error(tmp_path: Path):
     with pytest.raises(UsageError, match="the same setting"):
-        of("[llm]\ntools_max_parallel = 1\n[limits]\nparallel = 2\n", tmp_path)
+        settings_of("[llm]\ntools_max_parallel = 1\n[limits]\nparallel = 2\n", tmp_path)
 
 
 @pytest.mark.req("R162")
 async def test_the_default_set_says_which_of_the_servers_tools_are_offered():
-    settings = said("llm.tools_default_set", ",".join(M21))
+    settings = with_setting("llm.tools_default_set", ",".join(M21))
     assert settings.llm.tools_default_set == tuple(M21)
     offered = own_tools(Listed(*M21, "drop_corpus"), settings.llm)
     assert offered is not None
@@ -96,13 +96,13 @@ async def test_the_default_set_says_which_of_the_servers_tools_are_offered():
 def test_side_effects_are_confirmed_unless_the_operator_says_otherwise():
     functions = Functions(lookup)
     assert isinstance(own_tools(functions, Settings().llm), Confirmed)
-    assert own_tools(functions, said("llm.tools_require_confirmation_for_side_effects", "false").llm) is functions
+    assert own_tools(functions, with_setting("llm.tools_require_confirmation_for_side_effects", "false").llm) is functions
     own = Confirmed(functions)
     assert own_tools(own, Settings().llm) is own
 
 
 @pytest.mark.parametrize(
-    ("text", "words"),
+    ("text", "message"),
     [
         ("[server]\nprot = 1", "did you mean 'server.port'"),
         ("[servr]\nport = 1", "did you mean 'server.port'"),
@@ -113,9 +113,9 @@ def test_side_effects_are_confirmed_unless_the_operator_says_otherwise():
         ("[server]\nrecorders = []", "unknown setting"),
     ],
 )
-def test_an_unknown_name_is_an_error_that_names_the_nearest(text: str, words: str, tmp_path: Path):
-    with pytest.raises(UnknownName, match=words) as caught:
-        of(text, tmp_path)
+def test_an_unknown_name_is_an_error_that_names_the_nearest(text: str, message: str, tmp_path: Path):
+    with pytest.raises(UnknownName, match=message) as caught:
+        settings_of(text, tmp_path)
     assert "callsmith.toml" in str(caught.value)
 
 
@@ -125,14 +125,14 @@ def test_an_unknown_variable_is_an_error_if_it_looks_like_a_setting():
 
 
 @pytest.mark.parametrize(
-    ("text", "words"),
+    ("text", "message"),
     [
-        ('[server]\nport = "x"', "server.port: expected a whole number"),
+        ('[server]\nport = "x"', "server.port: expected an integer"),
         ("[server]\nport = 70000", "from 0 to 65535"),
         ("[server]\nqueue = -1", "may not be negative"),
-        ("[server]\nport = true", "whole number"),
+        ("[server]\nport = true", "an integer"),
         ("[server]\nguards = 1", "true or false"),
-        ('[server]\ncors_origins = "x"', "a list of texts"),
+        ('[server]\ncors_origins = "x"', "a list of strings"),
         ('[llm]\ntool_mode = "both"', "none of standard, mixed"),
         ('[llm]\ntool_choice_policy = "x"', "none of auto"),
         ('[keys.bob]\nsha256 = "secret"', "keys.bob.sha256: expected the 64"),
@@ -140,9 +140,9 @@ def test_an_unknown_variable_is_an_error_if_it_looks_like_a_setting():
         ("[server", "callsmith.toml"),
     ],
 )
-def test_what_does_not_fit_is_told_with_its_place(text: str, words: str, tmp_path: Path):
-    with pytest.raises(UsageError, match=words):
-        of(text, tmp_path)
+def test_a_wrong_value_is_an_error_that_names_the_setting(text: str, message: str, tmp_path: Path):
+    with pytest.raises(UsageError, match=message):
+        settings_of(text, tmp_path)
 
 
 @pytest.mark.parametrize(
@@ -158,9 +158,9 @@ def test_what_does_not_fit_is_told_with_its_place(text: str, words: str, tmp_pat
         ("llm.context", "4096", 4096),
     ],
 )
-def test_text_is_read_as_what_the_setting_is(name: str, text: str, value: Json):
+def test_text_is_parsed_by_the_type_of_the_setting(name: str, text: str, value: Json):
     section, _, field = name.partition(".")
-    settings = said(name, text)
+    settings = with_setting(name, text)
     assert getattr(settings if section == "server" else getattr(settings, section), field) == value
 
 
@@ -169,7 +169,7 @@ def test_keys_come_from_the_environment_too():
     assert merge_settings(read_environment(variables)).settings.keys == {"bob": Key("a" * 64, ("qwen*",))}
 
 
-def test_what_is_printed_reads_back_and_hides_the_hashes(tmp_path: Path):
+def test_printed_settings_are_read_back_and_hide_the_hashes(tmp_path: Path):
     text = f'[server]\nhost = "::1"\n[limits]\ntokens = 5\n[keys.bob]\nsha256 = "{"a" * 64}"\ntools = ["x"]\n'
     (tmp_path / "c.toml").write_text(text, "utf-8")
     effective = merge_settings(read_settings_file(tmp_path / "c.toml"))
@@ -178,7 +178,7 @@ def test_what_is_printed_reads_back_and_hides_the_hashes(tmp_path: Path):
     table = tomllib.loads(printed)
     assert table["keys"]["bob"] == {"sha256": "(hidden)", "models": ["*"], "tools": ["x"]}
     del table["keys"]
-    again = of(printed[: printed.index("[keys.bob]")], tmp_path)
+    again = settings_of(printed[: printed.index("[keys.bob]")], tmp_path)
     assert (again.host, again.limits) == ("::1", Limits(tokens=5))
 
 

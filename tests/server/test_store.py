@@ -1,4 +1,4 @@
-"""The server's store: documents with versions, bounds, an audit, and what is left of it after a kill -9."""
+"""The server's store: documents with versions, limits, an audit log, and what survives a kill -9."""
 
 import asyncio
 import signal
@@ -48,6 +48,14 @@ async def test_what_is_put_is_found_under_its_kind_and_id_with_a_version():
     assert await store.get("a") == {}
 
 
+async def test_half_a_surrogate_pair_is_stored():
+    store, half = SqliteStore(), chr(0xD83D)
+    await store.put(Document("a", "1", {half: f"é {half}"}))
+    await store.append(half)
+    assert (await store.get("a", "1"))["1"].data == {half: f"é {half}"}
+    assert [entry.data for entry in await store.audit()] == [half]
+
+
 async def test_many_more_ids_than_a_statement_takes_are_found_and_deleted():
     store = SqliteStore()
     names = [f"{number:05}" for number in range(2000)]
@@ -57,7 +65,7 @@ async def test_many_more_ids_than_a_statement_takes_are_found_and_deleted():
     assert await store.list("a") == ()
 
 
-async def test_who_comes_too_late_puts_nothing():
+async def test_a_document_that_was_written_in_the_meantime_is_not_replaced():
     store = SqliteStore()
     await store.put(Document("a", "1", "first", version=0))
     with pytest.raises(Stale, match="a 1 is at version 1, not 0"):
@@ -66,7 +74,7 @@ async def test_who_comes_too_late_puts_nothing():
     assert [document.data for document in await store.list("a")] == ["third"]
 
 
-async def test_of_many_who_claim_the_same_version_one_wins(tmp_path: Path):
+async def test_of_many_writers_of_the_same_version_one_wins(tmp_path: Path):
     path = str(tmp_path / "store.db")
     stores = [SqliteStore(path), SqliteStore(path)]  # as two processes would have it
     await stores[0].put(Document("a", "1", -1))
@@ -78,14 +86,14 @@ async def test_of_many_who_claim_the_same_version_one_wins(tmp_path: Path):
         store.close()
 
 
-async def test_a_list_goes_on_behind_an_id():
+async def test_a_list_continues_after_an_id():
     store = SqliteStore()
     await store.put(*(Document("a", name, None) for name in "cabd"))
     assert [document.id for document in await store.list("a", limit=2)] == ["a", "b"]
     assert [document.id for document in await store.list("a", after="b")] == ["c", "d"]
 
 
-async def test_what_has_expired_is_not_found_and_is_then_forgotten():
+async def test_what_has_expired_is_not_found_and_is_then_deleted():
     clock = Clock()
     store = SqliteStore(limits=StoreLimits(documents=2, age=100), clock=clock)
     await store.put(Document("a", "short", 1, expires=1010), Document("a", "long", 2))
@@ -98,16 +106,16 @@ async def test_what_has_expired_is_not_found_and_is_then_forgotten():
     assert await store.delete("a", "short", "long") == 0
 
 
-async def test_of_too_many_the_oldest_of_that_kind_go():
+async def test_of_too_many_documents_the_oldest_of_that_kind_are_deleted():
     clock = Clock()
     store = SqliteStore(limits=StoreLimits(documents=3), clock=clock)
     await store.put(Document("other", "x", None))
     for number in range(20):
         clock.now += 1
         await store.put(Document("a", f"{number:02}", number))
-    kept = [document.id for document in await store.list("a")]
-    assert kept[-3:] == ["17", "18", "19"]
-    assert len(kept) <= 6  # it is looked after now and then, not at every write
+    stored = [document.id for document in await store.list("a")]
+    assert stored[-3:] == ["17", "18", "19"]
+    assert len(stored) <= 6  # it is pruned now and then, not at every write
     assert await store.get("other", "x")
 
 
@@ -124,7 +132,7 @@ async def test_the_audit_is_numbered_read_in_order_and_never_changed(tmp_path: P
         database.execute("UPDATE audit SET data = '{}'")
 
 
-async def test_of_too_long_an_audit_the_oldest_entries_go():
+async def test_of_too_long_an_audit_log_the_oldest_entries_are_deleted():
     store = SqliteStore(limits=StoreLimits(entries=3))
     for number in range(1, 11):
         await store.append(number)
@@ -141,7 +149,7 @@ async def test_it_is_there_after_the_store_was_closed(tmp_path: Path):
     assert (await SqliteStore(path).get("a", "1"))["1"].data == {"kept": True}
 
 
-async def test_after_a_kill_all_that_was_acknowledged_is_there_and_nothing_is_there_by_halves(tmp_path: Path):
+async def test_after_a_kill_all_that_was_acknowledged_is_there_and_nothing_is_half_written(tmp_path: Path):
     path = str(tmp_path / "store.db")
     with subprocess.Popen([sys.executable, "-c", PROGRAM, path], stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
@@ -162,7 +170,7 @@ async def test_after_a_kill_all_that_was_acknowledged_is_there_and_nothing_is_th
     store.close()
 
 
-async def test_a_disk_that_is_full_is_told_and_once_there_is_room_all_goes_on(tmp_path: Path):
+async def test_a_full_disk_is_an_error_and_the_store_works_again_once_there_is_room(tmp_path: Path):
     store, path = SqliteStore(str(tmp_path / "store.db")), tmp_path / "store.db"
     with sqlite3.connect(path) as database:  # SQLite itself ends a transaction for which there is no room
         database.execute("CREATE TRIGGER no BEFORE INSERT ON documents BEGIN SELECT RAISE(ROLLBACK, 'the disk is full'); END")
@@ -175,8 +183,8 @@ async def test_a_disk_that_is_full_is_told_and_once_there_is_room_all_goes_on(tm
     store.close()
 
 
-def test_a_place_that_cannot_be_written_is_told_at_once(tmp_path: Path):
-    with pytest.raises(Unavailable, match="cannot keep anything in"):
+def test_a_file_that_cannot_be_written_is_an_error_at_once(tmp_path: Path):
+    with pytest.raises(Unavailable, match="cannot open the store"):
         SqliteStore(str(tmp_path / "none" / "store.db"))
     (tmp_path / "no.db").write_text("this is no database, however long one looks at it" * 100)
     with pytest.raises(Unavailable, match="not a database"):
@@ -187,5 +195,5 @@ def test_a_file_of_another_layout_is_left_alone(tmp_path: Path):
     path = tmp_path / "store.db"
     with sqlite3.connect(path) as database:
         database.execute("PRAGMA user_version = 99")
-    with pytest.raises(Unavailable, match="its layout is 99"):
+    with pytest.raises(Unavailable, match="its layout is version 99"):
         SqliteStore(str(path))

@@ -1,4 +1,4 @@
-"""Approval: which calls run by themselves, which a person is asked about first, and what that person may say.
+"""Approval: which calls run without asking, which need a person's decision first, and what that decision can be.
 
 Policies are data and decide nothing by themselves: `tools.wrap.Confirmed` applies one, the loop pauses, and the answer comes back
 as a `Decision` in the next run's `Context`.
@@ -13,14 +13,14 @@ from callsmith.core.errors import CallsmithError
 from callsmith.core.events import ConfirmationNeeded
 from callsmith.core.values import Call, Json, Tool
 
-Verdict: TypeAlias = Literal["auto", "ask", "deny"]  # in the order of strictness
+Verdict: TypeAlias = Literal["auto", "ask", "deny"]  # from the least strict to the strictest
 
 _STRICTNESS: Mapping[Verdict, int] = {"auto": 0, "ask": 1, "deny": 2}
 
 
 @dataclass(frozen=True, slots=True)
 class Approved:
-    """The call may run: with other arguments if some are given, and without asking again in this conversation if remembered."""
+    """The call may run: with these arguments if some are given; if `remember`, the tool is not asked about again."""
 
     arguments: Mapping[str, Json] | None = None
     remember: bool = False
@@ -28,7 +28,7 @@ class Approved:
 
 @dataclass(frozen=True, slots=True)
 class Denied:
-    """The call may not run. The message is for the model."""
+    """The call may not run. `message` is shown to the model."""
 
     message: str = ""
 
@@ -38,7 +38,7 @@ Decision: TypeAlias = Approved | Denied
 
 @dataclass(frozen=True, slots=True)
 class Judgement:
-    """A verdict and, for the person who is asked, the reason."""
+    """A verdict, and the reason that is shown to the person who is asked."""
 
     verdict: Verdict
     reason: str = ""
@@ -49,15 +49,15 @@ class Judgement:
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """What happens to calls of these tools (shell patterns for name and source), with these side effects, with such arguments.
+    """The verdict on calls of these tools (shell patterns of name and source), with these side effects, with such arguments.
 
-    A tool that has another name here than at its source is meant by either.
+    A tool that has another name here than at its source matches by either name.
     """
 
     then: Verdict
     tools: str = "*"
     sources: str = "*"
-    side_effects: bool | None = None  # None: whether or not it has any
+    side_effects: bool | None = None  # None: with or without
     when: Callable[[Mapping[str, Json]], bool] | None = None
     reason: str = ""
 
@@ -72,22 +72,22 @@ class Rule:
 
 @dataclass(frozen=True, slots=True)
 class Policy:
-    """Rules, the first that applies counts; where none does, calls with side effects are asked about and others run."""
+    """Rules, of which the first that applies decides; where none does, calls with side effects are asked about and others run."""
 
     rules: tuple[Rule, ...] = ()
     side_effects: Verdict = "ask"
     otherwise: Verdict = "auto"
-    also: tuple["Policy", ...] = field(default=())  # further policies, which can only tighten
+    also: tuple["Policy", ...] = field(default=())  # further policies, which can only make it stricter
 
     def judge(self, tool: Tool, call: Call) -> Judgement:
-        """What is to happen to this call."""
+        """The verdict on this call."""
         judged = self._own(tool, call)
         for policy in self.also:
             judged = judged.stricter(policy.judge(tool, call))
         return judged
 
     def tightened(self, by: "Policy") -> "Policy":
-        """Both policies: of their verdicts the stricter counts."""
+        """Both policies combined: the stricter of their verdicts counts."""
         return Policy(self.rules, self.side_effects, self.otherwise, (*self.also, by))
 
     def _own(self, tool: Tool, call: Call) -> Judgement:

@@ -1,7 +1,7 @@
-"""The choice policy: what becomes of a choice that leaves it to the model.
+"""The choice policy: what an "auto" tool choice is turned into.
 
-Small models that may choose tend to talk instead of calling, or to call for ever. Requiring a call only until the first result is
-there breaks both habits. Messages are the only state: the first hop is the one before any result after the user's last words.
+Small models with a free choice tend to talk instead of calling, or to call for ever. Requiring a call only until there is a first
+result prevents both. Messages are the only state: the first hop is the one before any result since the user's last message.
 """
 
 from collections.abc import Sequence
@@ -10,19 +10,19 @@ from typing import get_args
 from callsmith.core.errors import UnknownName
 from callsmith.core.values import Choice, ChoicePolicy, Message, Request
 
-FIND = "find_tools"  # what looks for tools; a call of it is not yet the call that was demanded
+FIND = "find_tools"  # the tool that searches for tools; a call of it is not the required call
 POLICIES: dict[str, ChoicePolicy] = {name: name for name in get_args(ChoicePolicy)}
 
 
 def policy_named(name: str, field: str | None = None) -> ChoicePolicy:
-    """The policy of that name. `field` says where the name came from."""
+    """The choice policy of this name. `field` is where the name was given, for the error message."""
     if name not in POLICIES:
         raise UnknownName("choice policy", name, POLICIES, field=field)
     return POLICIES[name]
 
 
 def chosen(request: Request, policy: ChoicePolicy) -> Choice:
-    """The choice that holds for this request. A policy decides only where it is "auto" and there are tools."""
+    """The choice for this request. The policy decides only if the request's own choice is "auto" and there are tools."""
     if request.choice.mode != "auto" or not request.tools:
         return request.choice
     required = Choice("required", request.choice.names)
@@ -36,6 +36,6 @@ def chosen(request: Request, policy: ChoicePolicy) -> Choice:
 
 
 def on_first_hop(messages: Sequence[Message]) -> bool:
-    """Whether no tool has answered since the user last spoke, but for a search among tools."""
-    words = (message for message in reversed(messages) if message.role in ("user", "tool") and message.name != FIND)
-    return next((message.role for message in words), "user") == "user"
+    """Whether there is no result since the user's last message, apart from a search for tools."""
+    relevant = (message for message in reversed(messages) if message.role in ("user", "tool") and message.name != FIND)
+    return next((message.role for message in relevant), "user") == "user"

@@ -1,4 +1,4 @@
-"""Closing what one iterates over: a generation nobody reads must stop at once, not when the garbage collector comes by."""
+"""Closing async iterators at once: a generation that nobody reads must stop now, not at the next garbage collection."""
 
 from collections.abc import AsyncIterator
 from types import TracebackType

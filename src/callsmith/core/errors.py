@@ -1,4 +1,4 @@
-"""Errors, by who can do something about them.
+"""Errors, grouped by who can fix them.
 
     CallsmithError
     ├─ UsageError              the programmer (or API client) fixes it; raised when things are built, before any run
@@ -21,11 +21,11 @@ from difflib import get_close_matches
 
 
 class CallsmithError(Exception):
-    """The root: catching it catches everything callsmith raises on purpose."""
+    """The base class of all errors that callsmith raises on purpose."""
 
 
 class UsageError(CallsmithError):
-    """What was asked for makes no sense as asked. `field` names the culprit (`tools.0.name`) where there is one."""
+    """The program or request is wrong. `field` names the part that is (`tools.0.name`), where there is one."""
 
     def __init__(self, message: str, *, field: str | None = None) -> None:
         super().__init__(message)
@@ -43,7 +43,7 @@ class UnsupportedSchema(UsageError):
 
 
 class UnknownName(UsageError):
-    """A name that is not in the list it should come from."""
+    """A name that is not one of the known ones."""
 
     def __init__(self, kind: str, name: str, known: Iterable[str], *, field: str | None = None) -> None:
         self.kind = kind
@@ -55,7 +55,7 @@ class UnknownName(UsageError):
 
 
 class MissingExtra(UsageError):
-    """An optional part of callsmith that is not installed."""
+    """An optional dependency of callsmith is not installed."""
 
     def __init__(self, extra: str, what: str) -> None:
         super().__init__(f"{what} needs an optional part: pip install 'callsmith[{extra}]'")
@@ -63,7 +63,7 @@ class MissingExtra(UsageError):
 
 
 class ModelError(CallsmithError):
-    """The model or its engine could not do its work. `hint` says what the operator can do."""
+    """The model or its engine has failed. `hint` says what the operator can do."""
 
     def __init__(self, message: str, *, hint: str = "", retryable: bool = False) -> None:
         super().__init__(f"{message}\n{hint}" if hint else message)
@@ -73,7 +73,7 @@ class ModelError(CallsmithError):
 
 
 class Unavailable(ModelError):
-    """The engine, the library or the weights are not there or not in working order."""
+    """The engine, the library or the weights are missing or do not work."""
 
 
 class TimedOut(ModelError):
@@ -97,7 +97,7 @@ class LimitReached(CallsmithError):
 
 
 class QueueFull(LimitReached):
-    """So many answers are waited for that this one is not begun; `seconds` is about when there will be room."""
+    """The queue of requests is full; `seconds` is roughly when a retry may succeed."""
 
     def __init__(self, most: int, seconds: float = 1.0) -> None:
         super().__init__("queue_full", f"{most} answers are being given or waited for; try again later")

@@ -1,11 +1,11 @@
-"""What happens while a model answers (ModelEvent) and while tools run (RunEvent)."""
+"""Events: what happens while a model answers (ModelEvent) and while tools run (RunEvent)."""
 
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
 from callsmith.core.values import Call, Message, Result, Usage
 
-# "confirmation": some calls wait for a person's word; "limit": a budget of the run is spent.
+# "confirmation": some calls wait for a person's decision; "limit": a limit of the run is reached.
 StopReason: TypeAlias = Literal["stop", "length", "calls", "confirmation", "limit"]
 
 
@@ -25,7 +25,7 @@ class Thought:
 
 @dataclass(frozen=True, slots=True)
 class CallStarted:
-    """The model has named a tool. Calls of one answer are numbered from 0."""
+    """The model has begun a call and named the tool. Calls of one answer are numbered from 0."""
 
     index: int
     name: str
@@ -42,7 +42,7 @@ class CallArguments:
 
 @dataclass(frozen=True, slots=True)
 class CallReady:
-    """The call is complete. `repairs` names each leniency that was needed to read it."""
+    """The call is complete. `repairs` names each repair that was needed to read it."""
 
     index: int
     call: Call
@@ -51,7 +51,7 @@ class CallReady:
 
 @dataclass(frozen=True, slots=True)
 class Unreadable:
-    """Something that began like a call and is none: the raw text and the reason. `index` if a call had started."""
+    """Text that began like a call but could not be read as one, with the reason. `index` is given if a call had started."""
 
     text: str
     reason: str
@@ -60,7 +60,7 @@ class Unreadable:
 
 @dataclass(frozen=True, slots=True)
 class Unenforced:
-    """A keyword of a schema that no grammar enforced: it was validated afterwards. `tool` is empty for the output's schema."""
+    """A schema keyword that no grammar enforced and that was validated afterwards. `tool` is empty for the output's schema."""
 
     tool: str
     path: str
@@ -69,7 +69,7 @@ class Unenforced:
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """How far an answer was held to what was asked: what was only checked afterwards, and how often the model was asked again."""
+    """How an answer was constrained: what was validated only afterwards, and how many retries that took."""
 
     unenforced: tuple[Unenforced, ...] = ()
     retries: int = 0
@@ -100,7 +100,7 @@ class ToolStarted:
 
 @dataclass(frozen=True, slots=True)
 class ToolProgress:
-    """A running tool tells how far it is."""
+    """A running tool reports its progress."""
 
     call_id: str
     text: str = ""
@@ -110,22 +110,22 @@ class ToolProgress:
 
 @dataclass(frozen=True, slots=True)
 class ToolFinished:
-    """A tool has answered; every call gets exactly one."""
+    """A tool has returned its result; every call gets exactly one."""
 
     result: Result
 
 
 @dataclass(frozen=True, slots=True)
 class ConfirmationNeeded:
-    """A call waits for a person's word: it has not run. `id` is the same whenever this call is asked about again.
+    """A call waits for a person's decision and has not run. `id` is the same whenever this call is asked about again.
 
-    The turn then ends; it goes on when the conversation is run again with a decision on `call.id` in the context.
+    The turn then ends; it continues when the conversation is run again with a decision on `call.id` in the context.
     """
 
     id: str
     call: Call
     reason: str = ""
-    expires: float | None = None  # seconds since the epoch, from when on a yes comes too late
+    expires: float | None = None  # seconds since the epoch; an approval after that is too late
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,7 @@ from callsmith.core.values import Call, ChoicePolicy, Request, Result, Tool
 
 
 async def _at_once() -> None:
-    """Nobody has to be told."""
+    """Do nothing: nobody waits for the start of a tool."""
 
 
 def _never() -> bool:
@@ -19,14 +19,14 @@ def _never() -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Context:
-    """For whom a tool runs: handed through every wrapper to the tool itself.
+    """For whom and under which decisions a tool runs; passed through every wrapper to the tool itself.
 
     `subject` is the caller (results are never shared between callers), `depth` how many runs this one is nested in. `decisions`
-    are a person's answers by call id, `granted` the tools this conversation needs no further word for, `tighten` what the request
-    adds to the operator's policy.
+    are a person's decisions by call id, `granted` the tools that need no further approval in this conversation, `tighten` the
+    policy that the request adds to the operator's.
 
-    A toolset awaits `starting()` right before the tool runs: whoever watches then knows that it does before it does. A tool that
-    cannot be cancelled, because it runs in a thread, looks at `cancelled()` now and then: nobody waits for it any more.
+    A toolset awaits `starting()` right before the tool runs, so that the start can be written down first. A tool that cannot be
+    cancelled, because it runs in a thread, can poll `cancelled()`: once that is true, nobody waits for its result.
     """
 
     conversation: str = ""
@@ -40,7 +40,7 @@ class Context:
 
 
 class Model(Protocol):
-    """Answers a request, as events; the last one is `Stopped`."""
+    """Answers a request with a stream of events; the last one is `Stopped`."""
 
     def stream(self, request: Request) -> AsyncIterator[ModelEvent]: ...
 
@@ -90,7 +90,7 @@ def model_info(model: Model) -> ModelInfo:
 
 
 class Toolset(Protocol):
-    """Functions, an MCP server, a bus, or another toolset wrapped."""
+    """A source of tools that runs their calls: functions, an MCP server, a bus, or a wrapper around another toolset."""
 
     async def tools(self) -> Sequence[Tool]: ...
 

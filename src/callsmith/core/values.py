@@ -1,4 +1,4 @@
-"""The nouns: Tool, Call, Result, Message, Choice, Output, Sampling, Request, Usage. Frozen data, nothing more."""
+"""The values of the library, as frozen data: Tool, Call, Result, Message, Choice, Output, Sampling, Request, Usage."""
 
 import json
 import re
@@ -12,7 +12,7 @@ Json: TypeAlias = Any  # a JSON value: dict, list, str, int, float, bool or None
 Schema: TypeAlias = Mapping[str, Any]  # a JSON Schema document
 Role: TypeAlias = Literal["system", "user", "assistant", "tool"]
 Mode: TypeAlias = Literal["auto", "none", "required"]
-# What becomes of a choice that is "auto": it stays so, or a call is required until the first result is there, or always.
+# What an "auto" choice is turned into: nothing else, a required call until there is a first result, or a required call always.
 ChoicePolicy: TypeAlias = Literal["auto", "required_first_hop", "required_always"]
 
 TOOL_NAME = re.compile(r"[A-Za-z0-9_.:/-]{1,256}")
@@ -24,7 +24,7 @@ def _no_parameters() -> Schema:
 
 @dataclass(frozen=True, slots=True)
 class Tool:
-    """What can be called. The first five fields are what a model sees; the rest says how to run it and stays off the wire.
+    """A tool that can be called. A model sees the first five fields; the others say how to run it and are never sent.
 
     `source` is where it comes from, `original` its name there if it has another one here.
     """
@@ -47,7 +47,7 @@ class Tool:
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """A tool call. `text` is the arguments as JSON text, kept as it was read; `arguments` is the same, parsed."""
+    """A tool call. `text` is the arguments as the JSON text that was read; `arguments` is the same, parsed."""
 
     name: str
     arguments: Mapping[str, Json] = field(default_factory=dict[str, Json])
@@ -61,7 +61,7 @@ class Call:
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """What became of a call. `code` names the failure: bad_request, not_found, timeout, internal_error, …"""
+    """The result of a call. `code` names the kind of failure: bad_request, not_found, timeout, internal_error, …"""
 
     call_id: str
     name: str
@@ -105,7 +105,7 @@ class Message:
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """Whether tools are called, and which: `names` narrows the choice to some of them (empty: all)."""
+    """Whether tools may or must be called, and which: `names` limits the choice to some of them (empty: all)."""
 
     mode: Mode = "auto"
     names: tuple[str, ...] = ()
@@ -116,7 +116,7 @@ class Choice:
         return cls("required", names)
 
     def among(self, tools: Iterable[Tool]) -> tuple[Tool, ...]:
-        """The tools this choice leaves. A name that is not among them is an error."""
+        """Those of the tools that may be called. A name that is not among them is an error."""
         offered = {tool.name: tool for tool in tools}
         for name in self.names:
             if name not in offered:
@@ -127,14 +127,14 @@ class Choice:
             raise UsageError("a tool call is required, but there are no tools", field="tool_choice")
         if self.names:
             return tuple(offered[name] for name in self.names)
-        # The same object where it is the same: who knows it need not look into it again.
+        # The same object if nothing changes: caches that know it by identity find it again.
         return tools if isinstance(tools, tuple) and len(tools) == len(offered) else tuple(offered.values())
 
 
 @dataclass(frozen=True, slots=True)
 class Output:
-    """What an answer in text must be: JSON that fits a schema, one of some texts, a match of a regular expression, or a sentence
-    of a Lark grammar. Exactly one of them.
+    """What the text of an answer must be: JSON that fits a schema, one of several texts, a match of a regular expression, or text
+    that a Lark grammar accepts. Exactly one of them.
 
     `strict`: where part of a schema can only be checked afterwards, an answer that fails twice is an error and not an answer.
     """
@@ -160,7 +160,7 @@ class Output:
 
 @dataclass(frozen=True, slots=True)
 class Sampling:
-    """How tokens are chosen. None leaves the choice to the model's own settings."""
+    """How tokens are sampled. None: as the model's own settings say."""
 
     temperature: float | None = None
     top_p: float | None = None
@@ -173,10 +173,10 @@ class Sampling:
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """What a model is asked. `parallel`, `thinking` and `policy`: None leaves it to the model's own settings.
+    """What a model is asked. `parallel`, `thinking` and `policy`: None means as the model's own settings say.
 
-    `output` binds what is said, not what is called: where tools are offered, the answer is calls or the output. `session` names
-    the conversation this is a part of, so that what was computed for it can be kept.
+    `output` constrains the text, not the calls: where tools are offered, the answer is calls or the output. `session` names the
+    conversation this is a part of, so that its KV cache can be reused.
     """
 
     messages: tuple[Message, ...]
@@ -192,7 +192,7 @@ class Request:
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """Tokens spent. `cached` is a part of `prompt`, `reasoning` of `completion`."""
+    """Counts of tokens. `cached` is a part of `prompt`, `reasoning` of `completion`."""
 
     prompt: int = 0
     completion: int = 0

@@ -1,4 +1,4 @@
-"""How a server behaves, and where that is said: a TOML file, the environment, flags; each wins over the one before.
+"""The settings of a server: from a TOML file, the environment and flags, each of which wins over the one before.
 
     [server]
     port = 9000                              # or CALLSMITH_SERVER__PORT=9000
@@ -12,7 +12,7 @@
     [keys.alice]
     sha256 = "…"                             # `callsmith keys new alice` prints it
 
-Nothing is skipped: a name that is not known is an error that says which one was meant.
+No name is ignored: an unknown one is an error that says which one may have been meant.
 """
 
 import json
@@ -32,9 +32,9 @@ from callsmith.wire.extensions import ToolMode
 
 T = TypeVar("T")
 
-EVERYTHING = ("*",)  # patterns that leave nothing out
+EVERYTHING = ("*",)  # patterns that match every name
 ENVIRONMENT = "CALLSMITH_"
-_SEPARATOR = "__"  # variables without it are no settings: CALLSMITH_CACHE, CALLSMITH_DEBUG
+_SEPARATOR = "__"  # between section and name; variables without it are no settings: CALLSMITH_CACHE, CALLSMITH_DEBUG
 _KEY_NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
 _HASH = re.compile(r"[0-9a-f]{64}")
 
@@ -154,7 +154,7 @@ class Log:
 
 @dataclass(frozen=True, slots=True)
 class Key:
-    """A key that opens the server, known by its hash only, and the models and tools it opens: shell patterns of names."""
+    """A key of a caller, known by its hash only, and the models and tools it may use: shell patterns of names."""
 
     sha256: str
     models: tuple[str, ...] = EVERYTHING
@@ -167,24 +167,24 @@ class Key:
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """How the server behaves, whatever it serves. What stands here by itself stands under [server] in a file."""
+    """All settings of a server. Fields that are no section of their own are under [server] in a file."""
 
     host: str = flag("127.0.0.1", "--host", help="The address to listen on.")
     port: int = flag(8000, "--port", "-p", minimum=0, maximum=65535, help="The port to listen on; 0: any free one.")
     largest_body: int = 32 * 1024 * 1024  # bytes
-    keep_alive: float = 15.0  # seconds of silence after which a stream sends a comment
-    request_seconds: float | None = None  # from when on an answer is given up
+    keep_alive: float = 15.0  # seconds without an event after which a stream sends a comment
+    request_seconds: float | None = None  # deadline of an answer
     queue: int = flag(64, "--queue", minimum=1, help="Requests that may be answered or wait at a time; more are refused (429).")
-    cors_origins: tuple[str, ...] = ()  # web pages from where may be asked; "*": from anywhere
-    store: str | None = None  # a file for what must be remembered; without one it is forgotten with the process
-    approval_seconds: float = 24 * 60 * 60.0  # how long a call waits for a person's word
+    cors_origins: tuple[str, ...] = ()  # origins of web pages that may send requests; "*": any
+    store: str | None = None  # the file of the store; without one it is in memory
+    approval_seconds: float = 24 * 60 * 60.0  # how long a call waits for a person's decision
     guards: bool = flag(True, "--no-guards", help="Do not guard small models against loops and copied answers.")
     llm: Llm = Llm()
     mcp: Mcp = Mcp()
     limits: Limits = Limits()
     log: Log = Log()
     keys: Mapping[str, Key] = field(default_factory=dict[str, Key])
-    recorders: tuple[Recorder, ...] = ()  # who takes down turns besides the trace
+    recorders: tuple[Recorder, ...] = ()  # of turns, besides the trace
 
 
 _SECTIONS: Mapping[str, type] = {"server": Settings, "llm": Llm, "mcp": Mcp, "limits": Limits, "log": Log}
@@ -192,7 +192,7 @@ _NOT_IN_SERVER_SECTION = frozenset(
     {"llm", "mcp", "limits", "log", "keys", "recorders"}
 )  # those of Settings that [server] does not have
 
-# Names under which some limits are known elsewhere.
+# Other names of some limits.
 _ALIASES = {
     "llm.tools_max_iterations": "limits.iterations",
     "llm.tools_per_tool_timeout_seconds": "limits.seconds",
@@ -221,7 +221,7 @@ def setting_options() -> tuple[SettingOption, ...]:
 
 
 def _types() -> dict[str, Any]:
-    """Every setting's type, by its full name: `server.port`. Those of keys have * for the key's name."""
+    """The type of every setting by its full name, `server.port`. Settings of keys have * in place of the key's name."""
     found = {f"keys.*.{name}": hint for name, hint in get_type_hints(Key).items()}
     for section, kind in _SECTIONS.items():
         hints = get_type_hints(kind)
@@ -231,7 +231,7 @@ def _types() -> dict[str, Any]:
 
 @dataclass(frozen=True, slots=True)
 class SettingsSource:
-    """Values by the full names of settings, and where they were found. `text`: they were written as text, whatever their type."""
+    """Values by the full names of settings, and where they are from. `is_text`: they are strings, whatever their type."""
 
     origin: str
     values: Mapping[str, Json]
@@ -240,14 +240,14 @@ class SettingsSource:
 
 @dataclass(frozen=True, slots=True)
 class EffectiveSettings:
-    """The settings, and where each that is not the standard was found."""
+    """The settings that are in effect, and where each that is not the default comes from."""
 
     settings: Settings
     origins: Mapping[str, str]
 
 
 def read_settings_file(path: Path) -> SettingsSource:
-    """The settings in a TOML file."""
+    """Read the settings of a TOML file."""
     try:
         return SettingsSource(str(path), dict(_flatten(tomllib.loads(path.read_text("utf-8")))))
     except OSError as error:
@@ -257,14 +257,14 @@ def read_settings_file(path: Path) -> SettingsSource:
 
 
 def read_environment(environment: Mapping[str, str]) -> SettingsSource:
-    """The settings among these variables: `CALLSMITH_SERVER__PORT` is server.port."""
+    """Read the settings among environment variables: `CALLSMITH_SERVER__PORT` is server.port."""
     named = {name: value for name, value in environment.items() if name.startswith(ENVIRONMENT) and _SEPARATOR in name}
     values = {name.removeprefix(ENVIRONMENT).lower().replace(_SEPARATOR, "."): value for name, value in named.items()}
     return SettingsSource("the environment", values, is_text=True)
 
 
 def merge_settings(*sources: SettingsSource) -> EffectiveSettings:
-    """The settings that these sources come to; a later one wins over those before it."""
+    """Merge sources into settings; a later source wins over those before it."""
     types, values, origins = _types(), dict[str, Json](), dict[str, str]()
     for source in sources:
         for name, value in _without_aliases(source).items():
@@ -282,7 +282,7 @@ def merge_settings(*sources: SettingsSource) -> EffectiveSettings:
 
 
 def write_settings(effective: EffectiveSettings) -> str:
-    """The settings as a TOML file, with where each was found. Hashes of keys are not shown."""
+    """The text of a TOML file with all settings and where each comes from. Hashes of keys are hidden."""
     settings, lines = effective.settings, list[str]()
     for section in _SECTIONS:
         holder: Any = settings if section == "server" else getattr(settings, section)
@@ -313,7 +313,7 @@ def _flatten(table: Mapping[str, Json], before: str = "") -> Iterator[tuple[str,
 
 
 def _without_aliases(source: SettingsSource) -> dict[str, Json]:
-    """The values under the names we have for them."""
+    """The values of a source, with aliases replaced by the settings' own names."""
     for other, name in _ALIASES.items():
         if other in source.values and name in source.values:
             raise UsageError(f"{source.origin}: {other} and {name} are the same setting; give one of them", field=other)
@@ -321,14 +321,14 @@ def _without_aliases(source: SettingsSource) -> dict[str, Json]:
 
 
 def _with_wildcard(name: str) -> str:
-    """The name with * for that of a key."""
+    """The name of a setting, with * in place of a key's name."""
     first, _, rest = name.partition(".")
     which, _, part = rest.rpartition(".")
     return f"keys.*.{part}" if first == "keys" and _KEY_NAME.fullmatch(which) else name
 
 
 def _parse_text(value: Json, hint: Any) -> Json:
-    """A value that was written as text. Lists may be separated by commas; "none" unsets what need not be set."""
+    """Parse a value given as text. Items of lists may be separated by commas; "none" unsets an optional setting."""
     if not isinstance(value, str):
         return value
     if value.strip().lower() == "none" and NoneType in get_args(hint):
@@ -342,23 +342,23 @@ def _parse_text(value: Json, hint: Any) -> Json:
 
 
 def _check_type(value: Json, hint: Any) -> Json:
-    """The value, if it is of that type."""
+    """Return the value if it is of that type, or raise a ValueError."""
     choices = get_args(hint)
     if get_origin(hint) is tuple:
         if not isinstance(value, list | tuple) or not all(isinstance(one, str) for one in cast("list[Json]", value)):
-            raise ValueError("expected a list of texts")
+            raise ValueError("expected a list of strings")
         return tuple(cast("list[str]", value))
     if get_origin(hint) is Literal:
         if value not in choices:
             raise ValueError(f"{value!r} is none of {', '.join(choices)}")
         return value
-    if choices:  # something, or nothing
+    if choices:  # an optional setting
         return None if value is None else _check_type(value, next(one for one in choices if one is not NoneType))
     if hint is float and isinstance(value, int) and not isinstance(value, bool):
         value = float(value)
     if type(value) is not hint:
-        words = {bool: "true or false", int: "a whole number", float: "a number", str: "a text"}
-        raise ValueError(f"expected {words[hint]}, got {json.dumps(value, default=str)}")
+        expected = {bool: "true or false", int: "an integer", float: "a number", str: "a string"}[hint]
+        raise ValueError(f"expected {expected}, got {json.dumps(value, default=str)}")
     if hint in (int, float) and value < 0:
         raise ValueError(f"may not be negative, got {value}")
     return value

@@ -1,12 +1,11 @@
-"""What a server remembers: JSON documents by kind and id, and an audit that is only ever added to.
+"""The store of a server: JSON documents by kind and id, and an append-only audit log.
 
     store = SqliteStore("callsmith.db")
     await store.put(Document("response", "resp_1", {"status": "completed"}))
     found = await store.get("response", "resp_1")          # found["resp_1"].version == 1
 
-`Store` is the port; another store, shared by several machines, can stand where `SqliteStore` stands. Several processes of one
-machine may share a file. What was put is there after a kill -9; what was put with `durable`, and the audit, also after a loss of
-power.
+`Store` is the port; a store that several machines share can take the place of `SqliteStore`. Several processes of one machine may
+share a file. What was put survives a kill -9; what was put with `durable`, and the audit log, also a loss of power.
 """
 
 import asyncio
@@ -25,7 +24,7 @@ from callsmith.core.values import Json
 T = TypeVar("T")
 DAY = 24 * 60 * 60.0
 
-_LAYOUT_VERSION = 1  # of the tables; another one is refused
+_LAYOUT_VERSION = 1  # of the tables; a file with another one is refused
 _TABLES = """
     CREATE TABLE IF NOT EXISTS documents (
         kind TEXT NOT NULL, id TEXT NOT NULL, data TEXT NOT NULL, version INTEGER NOT NULL, written REAL NOT NULL, expires REAL,
@@ -34,16 +33,16 @@ _TABLES = """
     CREATE TABLE IF NOT EXISTS audit (number INTEGER PRIMARY KEY AUTOINCREMENT, at REAL NOT NULL, data TEXT NOT NULL);
     CREATE TRIGGER IF NOT EXISTS audit_stays BEFORE UPDATE ON audit BEGIN SELECT RAISE(ABORT, 'the audit is never changed'); END;
 """
-_MAX_IDS = 500  # in one statement; SQLite has a limit on them
-_WRITES_BETWEEN_PRUNINGS = 256  # writes
+_MAX_IDS = 500  # in one statement: SQLite limits them
+_WRITES_BETWEEN_PRUNINGS = 256
 
 
 @dataclass(frozen=True, slots=True)
 class Document:
     """A JSON document. `version` counts how often it was written.
 
-    In a `put` it is the version that is to be replaced: 0 for a document that must be new, None for whichever is there.
-    `expires`, in seconds since the epoch, is when it is forgotten.
+    In a `put` it is the version to replace: 0 for a document that must be new, None for any version.
+    `expires`, in seconds since the epoch, is when the document is deleted.
     """
 
     kind: str
@@ -55,7 +54,7 @@ class Document:
 
 @dataclass(frozen=True, slots=True)
 class AuditEntry:
-    """A line of the audit; `at` in seconds since the epoch."""
+    """An entry of the audit log; `at` is in seconds since the epoch."""
 
     number: int
     at: float
@@ -63,7 +62,7 @@ class AuditEntry:
 
 
 class Stale(CallsmithError):
-    """A document was written by somebody else in the meantime: nothing was put."""
+    """A document is not at the expected version, because it was written in the meantime; nothing was put."""
 
     def __init__(self, document: Document, found: int) -> None:
         super().__init__(f"{document.kind} {document.id} is at version {found}, not {document.version}")
@@ -71,36 +70,36 @@ class Stale(CallsmithError):
 
 
 class Store(Protocol):
-    """Where a server keeps what must outlive a request."""
+    """Stores what must outlive a request."""
 
     async def get(self, kind: str, *ids: str) -> dict[str, Document]:
-        """Those of the documents that there are."""
+        """The documents with these ids, as far as there are any."""
         ...
 
     async def put(self, *documents: Document, durable: bool = False) -> None:
-        """Write all of them or, if one is not at the version it claims (`Stale`), none."""
+        """Write all of the documents or, if one is not at the expected version (`Stale`), none."""
         ...
 
     async def delete(self, kind: str, *ids: str) -> int:
-        """Forget documents; how many there were."""
+        """Delete documents, and return how many there were."""
         ...
 
     async def list(self, kind: str, *, after: str = "", limit: int = 100) -> tuple[Document, ...]:
-        """Documents of a kind by id, those behind `after`."""
+        """Documents of a kind in the order of their ids, from the first one after `after`."""
         ...
 
     async def append(self, data: Json) -> int:
-        """Add to the audit; the number of the entry."""
+        """Add an entry to the audit log, and return its number."""
         ...
 
     async def audit(self, *, after: int = 0, limit: int = 100) -> tuple[AuditEntry, ...]:
-        """Entries of the audit in order, those behind `after`."""
+        """Entries of the audit log in order, from the first one after `after`."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class StoreLimits:
-    """How much is kept: so many documents of each kind, for so many seconds, and so many entries of the audit; the oldest go."""
+    """How much is stored: documents of each kind, their age in seconds, entries of the audit log. The oldest are deleted."""
 
     documents: int = 100_000
     age: float | None = 30 * DAY
@@ -111,7 +110,7 @@ DEFAULT_LIMITS = StoreLimits()
 
 
 class SqliteStore:
-    """A store in a SQLite file, or in memory. All work is done by one thread of its own."""
+    """A store in a SQLite file, or in memory. One worker thread does all the work."""
 
     def __init__(
         self, path: str = ":memory:", *, limits: StoreLimits = DEFAULT_LIMITS, clock: Callable[[], float] = time.time
@@ -124,10 +123,10 @@ class SqliteStore:
             self._connection = self._worker.submit(_open_database, path).result()
         except (sqlite3.Error, OSError) as error:
             self._worker.shutdown()
-            raise Unavailable(f"cannot keep anything in {path}: {error}", hint="Choose another file.") from error
+            raise Unavailable(f"cannot open the store {path}: {error}", hint="Choose another file.") from error
 
     def close(self) -> None:
-        """Finish what is under way and close the file. Nothing can be done with it afterwards."""
+        """Finish pending work and close the file. The store cannot be used afterwards."""
         self._worker.submit(self._connection.close)
         self._worker.shutdown()
 
@@ -144,7 +143,7 @@ class SqliteStore:
         return await self._do(lambda: self._select(kind, "id > ? ORDER BY id LIMIT ?", (after, limit)))
 
     async def put(self, *documents: Document, durable: bool = False) -> None:
-        texts = [json.dumps(document.data, ensure_ascii=False) for document in documents]
+        texts = [_encode(document.data) for document in documents]
 
         def work() -> None:
             with self._transaction(durable):
@@ -156,7 +155,7 @@ class SqliteStore:
 
     async def delete(self, kind: str, *ids: str) -> int:
         def work() -> int:
-            with self._transaction(durable=True):  # what somebody wants forgotten does not come back
+            with self._transaction(durable=True):  # deleted documents never come back
                 return sum(
                     self._connection.execute(f"DELETE FROM documents WHERE kind = ? AND {chosen}", (kind, *names)).rowcount
                     for chosen, names in _batches(ids)
@@ -165,7 +164,7 @@ class SqliteStore:
         return await self._do(work)
 
     async def append(self, data: Json) -> int:
-        text = json.dumps(data, ensure_ascii=False)
+        text = _encode(data)
 
         def work() -> int:
             with self._transaction(durable=True):
@@ -188,7 +187,7 @@ class SqliteStore:
         try:
             return await asyncio.get_running_loop().run_in_executor(self._worker, work)
         except sqlite3.Error as error:
-            raise Unavailable(f"the store cannot do its work: {error}", hint="Is the disk full?") from error
+            raise Unavailable(f"the store failed: {error}", hint="Is the disk full?") from error
 
     def _select(self, kind: str, condition: str, values: Sequence[str | int]) -> tuple[Document, ...]:
         rows = self._connection.execute(
@@ -199,7 +198,7 @@ class SqliteStore:
         return tuple(Document(kind, id, json.loads(data), version, expires) for id, data, version, expires in rows)
 
     def _oldest(self) -> float:
-        """What was written by then is forgotten."""
+        """The time before which documents are too old."""
         return -1.0 if self._limits.age is None else self._clock() - self._limits.age
 
     def _write(self, document: Document, text: str) -> None:
@@ -215,17 +214,17 @@ class SqliteStore:
 
     @contextmanager
     def _transaction(self, durable: bool) -> Generator[None, None, None]:
-        """All or nothing, on disk as surely as is asked for."""
+        """Run the block in a transaction; `durable`: it is on disk when the block ends."""
         self._connection.execute(f"PRAGMA synchronous = {'FULL' if durable else 'NORMAL'}")
         self._connection.execute("BEGIN IMMEDIATE")
         try:
             yield
             self._connection.execute("COMMIT")
         finally:
-            self._connection.rollback()  # what is still open; SQLite itself may have ended it
+            self._connection.rollback()  # if it is still open: SQLite may have ended it by itself
 
     def _prune(self, written: int) -> None:
-        """Now and then, forget what is too old or too much."""
+        """From time to time, delete what is too old or too much."""
         limits = self._limits
         self._writes += written
         if self._writes < min(_WRITES_BETWEEN_PRUNINGS, limits.documents, limits.entries):
@@ -248,7 +247,7 @@ def _open_database(path: str) -> sqlite3.Connection:
         connection.execute("PRAGMA journal_mode = WAL")
         (layout,) = connection.execute("PRAGMA user_version").fetchone()
         if layout not in (0, _LAYOUT_VERSION):
-            raise sqlite3.DatabaseError(f"its layout is {layout}, and only {_LAYOUT_VERSION} is known here")
+            raise sqlite3.DatabaseError(f"its layout is version {layout}, and only {_LAYOUT_VERSION} is known here")
         connection.executescript(_TABLES)
         connection.execute(f"PRAGMA user_version = {_LAYOUT_VERSION}")
     except sqlite3.Error:
@@ -257,7 +256,17 @@ def _open_database(path: str) -> sqlite3.Connection:
     return connection
 
 
+def _encode(data: Json) -> str:
+    """JSON text that SQLite takes: half a surrogate pair, which a model may write, is not valid UTF-8 and is escaped."""
+    text = json.dumps(data, ensure_ascii=False)
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return json.dumps(data)
+    return text
+
+
 def _batches(ids: Sequence[str]) -> list[tuple[str, tuple[str, ...]]]:
-    """Conditions that choose these documents, each with the ids it is about."""
+    """SQL conditions that select these ids in batches, each with its ids."""
     batches = [tuple(ids[start : start + _MAX_IDS]) for start in range(0, len(ids), _MAX_IDS)]
     return [(f"id IN ({', '.join('?' * len(names))})", names) for names in batches]
