@@ -1,4 +1,4 @@
-"""The real chat templates of the corpus, each made ready once."""
+"""The real chat templates of the corpus, each compiled once."""
 
 import os
 from functools import cache
@@ -10,17 +10,24 @@ from callsmith.formats.prompt.template import Template, fixed_date
 
 ROOT = Path(__file__).parents[2]
 CORPUS = Path(os.environ.get("CALLSMITH_CORPUS", ROOT.parent / "shared" / "data")) / "chat_templates"
+REAL = sorted(CORPUS.glob("*.jinja"))
 needs_corpus = pytest.mark.skipif(
-    not any(CORPUS.glob("*.jinja")), reason=f"no chat templates in {CORPUS}; set CALLSMITH_CORPUS to the folder above them"
+    not REAL, reason=f"no chat templates in {CORPUS}; set CALLSMITH_CORPUS to the folder above them"
 )
 
 
 def names() -> set[str]:
     """The names of all templates there are."""
-    return {path.stem for path in CORPUS.glob("*.jinja")}
+    return {path.stem for path in REAL}
 
 
 @cache
 def template(name: str) -> Template:
-    """One of them."""
+    """The template of this name."""
     return Template((CORPUS / f"{name}.jinja").read_text("utf-8"), now=fixed_date)
+
+
+@cache
+def real(path: Path) -> Template:
+    """The template of a file, with tokens for the beginning and the end of a text."""
+    return Template(path.read_text("utf-8"), bos="<s>", eos="</s>", now=fixed_date)

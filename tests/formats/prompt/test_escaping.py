@@ -1,4 +1,4 @@
-"""Breaking the text of special tokens, and finding the places again."""
+"""Escaping the text of special tokens, and the positions where no token may span."""
 
 import json
 
@@ -10,7 +10,7 @@ from callsmith.formats.prompt.escaping import BREAK, Escaper, remove_breaks
 from callsmith.formats.prompt.prompt import Prompt, prompt_for
 from callsmith.formats.prompt.template import CHATML, Template
 
-LETTERS = Escaper(frozenset({"<|im_end|>", "<think>", "</think>", "<", "ab", "ba"}))
+ESCAPER = Escaper(frozenset({"<|im_end|>", "<think>", "</think>", "<", "ab", "ba"}))
 
 
 @pytest.mark.parametrize(
@@ -24,16 +24,16 @@ LETTERS = Escaper(frozenset({"<|im_end|>", "<think>", "</think>", "<", "ab", "ba
     ],
 )
 def test_every_special_token_is_broken_and_nothing_else(text: str, pieces: list[str]) -> None:
-    shown, cuts = remove_breaks(LETTERS.escape_text(text))
+    shown, cuts = remove_breaks(ESCAPER.escape_text(text))
     assert shown == text
     assert Prompt(shown, cuts=cuts).pieces == pieces
 
 
 def test_no_piece_holds_a_special_token_whatever_the_text() -> None:
     for text in ("ab" * 7 + "ba<|im_end|>", "<think>ab</think>", "aabbaabb<|im_end|>a"):
-        pieces = Prompt(*_cut(LETTERS.escape_text(text))).pieces
+        pieces = Prompt(*_cut(ESCAPER.escape_text(text))).pieces
         assert "".join(pieces) == text
-        assert not any(special in piece for special in LETTERS.specials if len(special) > 1 for piece in pieces)
+        assert not any(special in piece for special in ESCAPER.specials if len(special) > 1 for piece in pieces)
 
 
 def _cut(marked: str) -> tuple[str, str, tuple[int, ...]]:
@@ -42,18 +42,18 @@ def _cut(marked: str) -> tuple[str, str, tuple[int, ...]]:
 
 
 def test_marks_are_found_also_where_a_template_writes_only_ascii() -> None:
-    assert remove_breaks(json.dumps(LETTERS.escape_text("a<think>"))) == ('"a<think>"', (3,))
+    assert remove_breaks(json.dumps(ESCAPER.escape_text("a<think>"))) == ('"a<think>"', (3,))
 
 
 def test_the_marks_of_reasoning_stay_in_what_the_model_itself_said() -> None:
     thinks = format_named("qwen3").thinks
-    said = LETTERS.escape_message(Message.assistant("<think>hm</think>ab"), thinks)
+    said = ESCAPER.escape_message(Message.assistant("<think>hm</think>ab"), thinks)
     assert said.content == f"<think>hm</think>a{BREAK}b"
-    assert LETTERS.escape_message(Message.user("<think>"), thinks).content == f"<{BREAK}think>"
+    assert ESCAPER.escape_message(Message.user("<think>"), thinks).content == f"<{BREAK}think>"
 
 
 def test_the_system_message_is_the_authors_own() -> None:
-    assert LETTERS.escape_message(Message.system("ab")).content == "ab"
+    assert ESCAPER.escape_message(Message.system("ab")).content == "ab"
 
 
 def test_all_that_others_wrote_is_cut_and_nothing_the_template_wrote() -> None:
@@ -73,9 +73,9 @@ def test_all_that_others_wrote_is_cut_and_nothing_the_template_wrote() -> None:
 
 
 def test_the_same_tools_are_gone_through_once_and_a_list_always() -> None:
-    letters, tools = Escaper(frozenset({"ab"})), [Tool("look", "ab")]
-    kept = tuple(tools)
-    assert letters.escape_tools(kept) is letters.escape_tools(kept)
-    assert letters.escape_tools(tools)[0].description == f"a{BREAK}b"
+    escaper, tools = Escaper(frozenset({"ab"})), [Tool("look", "ab")]
+    same = tuple(tools)
+    assert escaper.escape_tools(same) is escaper.escape_tools(same)
+    assert escaper.escape_tools(tools)[0].description == f"a{BREAK}b"
     tools[0] = Tool("look", "else")
-    assert letters.escape_tools(tools)[0].description == "else"
+    assert escaper.escape_tools(tools)[0].description == "else"

@@ -1,8 +1,6 @@
 """Prompts: what the template is told, what is told in text, ids, and the beginning of the model's turn."""
 
-import os
 from dataclasses import replace
-from functools import cache
 from pathlib import Path
 
 import pytest
@@ -11,13 +9,9 @@ from callsmith.core.values import Call, Choice, Message, Request, Result, Tool
 from callsmith.formats.families.generic import GENERIC_XML
 from callsmith.formats.families.mistral import MISTRAL
 from callsmith.formats.prompt.prompt import fit_id, prompt_for
-from callsmith.formats.prompt.template import CHATML, Template, fixed_date
+from callsmith.formats.prompt.template import CHATML, Template
 from callsmith.models.weights.catalogue import catalogue
-
-ROOT = Path(__file__).parents[3]
-CORPUS = Path(os.environ.get("CALLSMITH_CORPUS", ROOT.parent / "shared" / "data")) / "chat_templates"
-REAL = sorted(CORPUS.glob("*.jinja"))
-needs_corpus = pytest.mark.skipif(not REAL, reason=f"no chat templates in {CORPUS}; set CALLSMITH_CORPUS")
+from tests.formats.templates import CORPUS, REAL, needs_corpus, real
 
 WEATHER = Tool(
     "weather", "Weather of a city", {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}
@@ -127,11 +121,6 @@ def test_more_calls_than_there_are_ids_still_make_a_prompt() -> None:
     called = [word.rpartition("}c")[2] for word in words if "}c" in word]
     assert len(called) == 120
     assert len(set(called)) > 80
-
-
-@cache
-def real(path: Path) -> Template:
-    return Template(path.read_text(encoding="utf-8"), bos="<s>", eos="</s>", now=fixed_date)
 
 
 @needs_corpus

@@ -1,7 +1,5 @@
 """Chat templates: the sandbox and its conventions, the adaptations, and every real template of the corpus."""
 
-import os
-from functools import cache
 from pathlib import Path
 from types import MappingProxyType
 
@@ -10,11 +8,7 @@ import pytest
 from callsmith.core.errors import ModelError, UsageError
 from callsmith.formats.prompt.adapt import ADAPTATIONS, TemplateInput, adapt
 from callsmith.formats.prompt.template import CHATML, Template, fixed_date
-
-ROOT = Path(__file__).parents[3]
-CORPUS = Path(os.environ.get("CALLSMITH_CORPUS", ROOT.parent / "shared" / "data")) / "chat_templates"
-REAL = sorted(CORPUS.glob("*.jinja"))
-needs_corpus = pytest.mark.skipif(not REAL, reason=f"no chat templates in {CORPUS}; set CALLSMITH_CORPUS")
+from tests.formats.templates import CORPUS, REAL, needs_corpus, real
 
 USER = {"role": "user", "content": "Hi"}
 TOOL = {"type": "function", "function": {"name": "look", "description": "d", "parameters": {"type": "object", "properties": {}}}}
@@ -143,11 +137,6 @@ def test_no_adaptation_changes_a_plain_conversation_that_needs_none() -> None:
     assert adapt(given, names) == given
 
 
-@cache
-def real(path: Path) -> Template:
-    return Template(path.read_text(encoding="utf-8"), bos="<s>", eos="</s>", now=fixed_date)
-
-
 @needs_corpus
 @pytest.mark.parametrize("path", REAL, ids=lambda path: path.stem)
 def test_every_real_template_shows_a_conversation(path: Path) -> None:
@@ -181,7 +170,7 @@ def test_every_real_template_shows_a_conversation(path: Path) -> None:
 @pytest.mark.req("R44")
 def test_families_that_know_tools_are_shown_them_by_their_own_template(name: str, markers: list[str]) -> None:
     template = real(CORPUS / f"{name}.jinja")
-    assert template.manners.tools and template.manners.calls and template.manners.results
+    assert template.traits.tools and template.traits.calls and template.traits.results
     text = template.render([USER], [TOOL])
     assert '"look"' in text
     assert [marker for marker in markers if marker not in text] == []

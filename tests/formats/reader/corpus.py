@@ -107,7 +107,7 @@ class Case:
         return events + reader.close()
 
     def _differs_so_far(self) -> str:
-        """The same of a text that is only the first of a stream: what counts is what has been told of the calls by then."""
+        """The same of a text that is only the first of a stream: what counts are the events of the calls so far."""
         reader = Reader(self.format, self.tools, self.opened)
         events = reader.feed(self.row["output"])
         streamed = "".join(event.text for event in events if isinstance(event, CallArguments))

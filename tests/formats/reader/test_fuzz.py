@@ -28,8 +28,8 @@ WORDS = ["hello", "f(", "get_x", "é", "</", *"\"'{}[]()\\\n ,:<>|=1"]
 
 def markers_of(format: Format) -> list[str]:
     """Every marker, but the control tokens that are dropped: text around one may meet and make a marker that nobody wrote."""
-    turn = compile_markers(format, frozenset(), frozenset(tool.name for tool in TOOLS))
-    return [marker for marker in turn.text_stops.texts if marker not in turn.drop]
+    markers = compile_markers(format, frozenset(), frozenset(tool.name for tool in TOOLS))
+    return [marker for marker in markers.text_stops.texts if marker not in markers.drop]
 
 
 def nested_literals(nodes: Nodes | str) -> Iterator[str]:
@@ -46,7 +46,7 @@ def flat(nodes: Nodes) -> list[Node]:
 
 
 def own_words(format: Format, text: str) -> str:
-    """What of a text belongs to no literal of the format: that much must be told, in order."""
+    """What of a text belongs to no literal of the format: that much must be emitted, in order."""
     parts = [
         part.item + part.open + part.close if isinstance(part, Calls) else (*nodes_of(part.open), *nodes_of(part.close))
         for part in format.parts
@@ -63,9 +63,9 @@ def own_words(format: Format, text: str) -> str:
     return "".join(char for char, taken in zip(text, covered, strict=True) if not taken and not char.isspace())
 
 
-def is_told(words: str, told: str) -> bool:
-    """Whether the words stand in what was told, in order."""
-    rest = iter(told)
+def is_contained(words: str, emitted: str) -> bool:
+    """Whether the characters of the words stand in the emitted text, in order."""
+    rest = iter(emitted)
     return all(char in rest for char in words)
 
 
@@ -91,7 +91,7 @@ def inputs(format: Format, count: int):
 def test_nothing_a_model_writes_breaks_the_reader(format: Format):
     skips = any(
         SKIP in flat(part.item if isinstance(part, Calls) else nodes_of(part.open)) for part in format.parts
-    )  # header words that mean nothing are not told
+    )  # header words without meaning are not emitted
     slowest = 0.0
     for number, text in enumerate(inputs(format, INPUTS // len(formats()))):
         began = time.perf_counter()
@@ -99,6 +99,6 @@ def test_nothing_a_model_writes_breaks_the_reader(format: Format):
         slowest = max(slowest, time.perf_counter() - began)
         check_order(events)
         if not skips and not any(isinstance(event, CallStarted | CallArguments) for event in events):
-            told = "".join(event.text for event in events if isinstance(event, Text | Thought | Unreadable))
-            assert is_told(own_words(format, text), told), text
+            emitted = "".join(event.text for event in events if isinstance(event, Text | Thought | Unreadable))
+            assert is_contained(own_words(format, text), emitted), text
     assert slowest < 2.0
