@@ -206,7 +206,7 @@ async def test_where_the_model_may_choose_only_strict_tools_and_guarded_models_a
     for request, traits, attempts in (
         (free, {}, 1),
         (replace(free, tools=(replace(MOVE, strict=True), WEATHER)), {}, 2),
-        (free, {"guarded": True}, 2),
+        (free, {"auto_guarded": True}, 2),
     ):
         local, engine = model(f"Well. {move(1, 1)}", move(1, 2), **traits)
         answer = await events(local, request)
