@@ -102,5 +102,4 @@ def test_what_is_not_enforced_is_told_by_tool() -> None:
     unlike = tool({"type": "string", "not": {"const": "x"}}, "odd")
     left = grammars.unenforced(unlike)
     assert {(one.tool, one.keyword) for one in left} == {("odd", "not")}
-    assert grammars.unenforced(unlike) is left
     assert not any(grammars.unenforced(plain) for plain in many())

@@ -1,7 +1,12 @@
-"""What was made before and may be wanted again."""
+"""Caches of one kind: the values used last, by content (`LRU`) or by the identity of objects (`IdentityLRU`).
+
+A key must never stand for something else than it did when the value was stored. Content is safe: a text, a digest of a schema.
+An `id()` is safe only while its object lives, for afterwards another object may get the same number; so an `IdentityLRU` keeps
+the objects in the entry itself, and drops both together. It saves reading large values that come again as the same objects.
+"""
 
 from collections import OrderedDict
-from collections.abc import Hashable
+from collections.abc import Callable, Hashable, Iterable
 from threading import Lock
 from typing import Generic, TypeVar
 
@@ -9,32 +14,53 @@ Value = TypeVar("Value")
 
 
 class LRU(Generic[Value]):
-    """The latest values by key, at most so many of them, or of what they weigh. For any thread."""
+    """Values by key; when their weights exceed `capacity`, those used longest ago are evicted. Safe for threads."""
 
-    def __init__(self, most: int) -> None:
-        self._left = most
-        self._values: OrderedDict[Hashable, tuple[Value, int]] = OrderedDict()
+    def __init__(self, capacity: int) -> None:
+        self._free = capacity
+        self._entries: OrderedDict[Hashable, tuple[Value, int]] = OrderedDict()
         self._lock = Lock()
 
     def __len__(self) -> int:
-        return len(self._values)
+        return len(self._entries)
 
     def get(self, key: Hashable) -> Value | None:
-        """The value, if it is still here."""
+        """The value, if it is still there."""
         with self._lock:
-            if key not in self._values:
+            entry = self._entries.get(key)
+            if entry is None:
                 return None
-            self._values.move_to_end(key)
-            return self._values[key][0]
+            self._entries.move_to_end(key)
+            return entry[0]
 
     def put(self, key: Hashable, value: Value, weight: int = 1) -> Value:
-        """Keep it. If another thread was faster, its value is the one that counts."""
+        """Store the value. If another thread was faster, that one's value stays and is returned."""
         with self._lock:
-            if key not in self._values:
-                self._values[key] = value, weight
-                self._left -= weight
-            self._values.move_to_end(key)
-            value = self._values[key][0]
-            while self._left < 0:
-                self._left += self._values.popitem(last=False)[1][1]
+            if key not in self._entries:
+                self._entries[key] = value, weight
+                self._free -= weight
+            self._entries.move_to_end(key)
+            value = self._entries[key][0]
+            while self._free < 0:
+                self._free += self._entries.popitem(last=False)[1][1]
             return value
+
+
+class IdentityLRU(Generic[Value]):
+    """Values by the very objects they were made of, in their order, and by a hashable key besides. Safe for threads.
+
+    >>> cache = IdentityLRU[str](capacity=2)
+    >>> tools = [{"name": "add"}]
+    >>> cache.get_or_make(tools, lambda: "made once"), cache.get_or_make(tools, lambda: "made twice")
+    ('made once', 'made once')
+    """
+
+    def __init__(self, capacity: int) -> None:
+        self._entries: LRU[tuple[tuple[object, ...], Value]] = LRU(capacity)
+
+    def get_or_make(self, objects: Iterable[object], make: Callable[[], Value], key: Hashable = None) -> Value:
+        """The value for these objects; where there is none, what `make` returns is stored."""
+        objects = tuple(objects)
+        ids = (key, *map(id, objects))
+        entry = self._entries.get(ids) or self._entries.put(ids, (objects, make()))
+        return entry[1]

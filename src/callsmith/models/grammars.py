@@ -7,7 +7,7 @@ from typing import Any, Final, TypeAlias
 
 from callsmith.core.events import Unenforced
 from callsmith.core.values import Choice, Output, Tool
-from callsmith.engines.lru import LRU
+from callsmith.engines.lru import LRU, IdentityLRU
 from callsmith.formats.algebra import Format
 from callsmith.grammar.calls import grammar_for, unenforced
 from callsmith.grammar.nodes import Grammar
@@ -16,9 +16,8 @@ from callsmith.grammar.relay import Relay, relay_for
 Made: TypeAlias = Grammar | Relay | None
 Left: TypeAlias = tuple[Unenforced, ...]
 
-_SETS: Final = 64  # sets of tools whose grammars are kept
-_SEEN: Final = 256  # the same, known by the objects: that spares looking into them
-_TOOLS: Final = 4096
+_BY_CONTENT: Final = 64  # sets of tools whose grammars are cached
+_BY_OBJECTS: Final = 256  # the same sets as other objects
 
 
 class Grammars:
@@ -30,10 +29,8 @@ class Grammars:
     def __init__(self, format: Format, *, relays: bool = False) -> None:
         self._format = format
         self._relays = relays
-        self._same: LRU[tuple[object, Made]] = LRU(_SEEN)
-        self._seen: LRU[tuple[object, Made]] = LRU(_SEEN)
-        self._sets: LRU[tuple[Made]] = LRU(_SETS)
-        self._left: LRU[tuple[Left]] = LRU(_TOOLS)
+        self._by_objects: IdentityLRU[Made] = IdentityLRU(_BY_OBJECTS)
+        self._by_content: LRU[tuple[Made]] = LRU(_BY_CONTENT)
 
     def made(
         self,
@@ -46,11 +43,8 @@ class Grammars:
         output: Output | None = None,
     ) -> Made:
         """The grammar of an answer, or a relay; None where nothing is to be constrained."""
-        tools = tuple(tools)  # which a tuple is already: seen before, it is the same tools, however many there are
+        tools = tuple(tools)
         asked = (choice, parallel, opened, thinking)
-        whole = (asked, id(output), id(tools))
-        if known := self._same.get(whole):
-            return known[1]
 
         def make() -> Made:
             if self._relays and (output is None or choice.mode == "required"):
@@ -59,26 +53,20 @@ class Grammars:
                     return relay
             return grammar_for(self._format, tools, choice, parallel=parallel, opened=opened, thinking=thinking, output=output)
 
-        objects = (asked, id(output), *map(id, tools))
-        kept = (tools, output)  # as long as they are, their ids are theirs
-        known = self._seen.get(objects) or self._seen.put(objects, (kept, self._by_content(asked, tools, output, make)))
-        return self._same.put(whole, (kept, known[1]))[1]
+        def find() -> Made:  # requests often share their tools, but not the tuple
+            return self._by_objects.get_or_make((output, *tools), lambda: self._make_once(asked, tools, output, make), asked)
+
+        return self._by_objects.get_or_make((output, tools), find, asked)
 
     def unenforced(self, tool: Tool) -> Left:
         """What the grammar of this tool's calls leaves to be checked."""
-        mark = fingerprint((tool,))
-        if mark is None:
-            return self._left_by(tool)
-        return (self._left.get(mark) or self._left.put(mark, (self._left_by(tool),)))[0]
-
-    def _left_by(self, tool: Tool) -> Left:
         return tuple(Unenforced(tool.name, *one) for one in unenforced(self._format, tool))
 
-    def _by_content(self, asked: Hashable, tools: Sequence[Tool], output: Output | None, make: Callable[[], Made]) -> Made:
+    def _make_once(self, asked: Hashable, tools: Sequence[Tool], output: Output | None, make: Callable[[], Made]) -> Made:
         mark = fingerprint(tools, output)
         if mark is None:
             return make()
-        return (self._sets.get((asked, mark)) or self._sets.put((asked, mark), (make(),)))[0]
+        return (self._by_content.get((asked, mark)) or self._by_content.put((asked, mark), (make(),)))[0]
 
 
 def fingerprint(tools: Sequence[Tool], output: Output | None = None) -> bytes | None:

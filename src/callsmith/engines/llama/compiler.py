@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
 from threading import Lock
 from typing import Any, Final, TypeAlias
 
@@ -11,12 +12,12 @@ from callsmith.core.errors import UnsupportedSchema, UsageError
 from callsmith.engines.llama.gguf import Logits, Vocabulary
 from callsmith.engines.llama.matcher import Constraint
 from callsmith.engines.llama.relay import Course, Relayed, course_of, naming
-from callsmith.engines.lru import LRU
+from callsmith.engines.lru import LRU, IdentityLRU
 from callsmith.grammar.nodes import Grammar
 from callsmith.grammar.relay import Relay
 from callsmith.grammar.targets.lark import to_lark
 
-_KEPT: Final = 64  # compiled grammars, 30 to 300 KB each
+_CACHED: Final = 64  # compiled grammars, 30 to 300 KB each
 
 # A mask that runs out of fuel is not an error to llguidance: it allows the end of the answer and nothing else. So: plenty of it.
 _LIMITS: Final = llguidance.LLParserLimits(step_lexer_fuel=2_000_000, step_max_items=500_000, verbose_errors=False)
@@ -109,6 +110,15 @@ class Watch:
         return any(trigger in tail for trigger in self._triggers)
 
 
+@dataclass(slots=True)
+class _PreparedRelay:
+    """What is known of a relay. `course` is set once `is_ready`; `checked` are the tools whose calls compile."""
+
+    course: Course | None = None
+    is_ready: bool = False
+    checked: set[str] = field(default_factory=set[str])
+
+
 class Compiler:
     """Compiles grammars for one vocabulary, and keeps the latest ones. For any thread."""
 
@@ -116,10 +126,9 @@ class Compiler:
         self._vocabulary = vocabulary
         self._tokenizer: llguidance.LLTokenizer | None = None
         self._lock = Lock()  # a matcher is for one thread at a time, also to be copied
-        self._texts: LRU[llguidance.LLMatcher] = LRU(_KEPT)
-        self._grammars: LRU[tuple[Grammar, llguidance.LLMatcher]] = LRU(_KEPT)
-        self._courses: LRU[tuple[Relay, Course | None]] = LRU(_KEPT)
-        self._checked: LRU[tuple[Relay, set[str]]] = LRU(_KEPT)
+        self._compiled: LRU[llguidance.LLMatcher] = LRU(_CACHED)  # by text: tools that several sets share are compiled once
+        self._prepared: IdentityLRU[llguidance.LLMatcher] = IdentityLRU(_CACHED)  # by grammar: the text is not written again
+        self._relays: IdentityLRU[_PreparedRelay] = IdentityLRU(_CACHED)
 
     def start(self, grammar: Grammar | Relay) -> Held | Watch:
         """A constraint for this grammar, or where it has triggers a watch for them."""
@@ -133,15 +142,20 @@ class Compiler:
         """A constraint at the beginning of the grammar, or after its prefix where the prompt has written one already."""
         if isinstance(grammar, Grammar):
             return self._at(grammar)
-        known = self._courses.get(id(grammar)) or self._courses.put(id(grammar), (grammar, course_of(grammar, self._vocabulary)))
-        return Relayed(known[1], self._at, self._vocabulary) if known[1] else self._at(grammar.whole())
+        prepared = self._relay(grammar)
+        if not prepared.is_ready:
+            prepared.course, prepared.is_ready = course_of(grammar, self._vocabulary), True
+        return Relayed(prepared.course, self._at, self._vocabulary) if prepared.course else self._at(grammar.whole())
 
     def _at(self, grammar: Grammar) -> Constraint:
-        known = self._grammars.get(id(grammar)) or self._grammars.put(id(grammar), (grammar, self._prepared(grammar)))
+        matcher = self._prepared.get_or_make((grammar,), lambda: self._prepare(grammar))
         with self._lock:
-            return Constraint(known[1].deep_copy(), self._vocabulary.size)
+            return Constraint(matcher.deep_copy(), self._vocabulary.size)
 
-    def _prepared(self, grammar: Grammar) -> llguidance.LLMatcher:
+    def _relay(self, relay: Relay) -> "_PreparedRelay":
+        return self._relays.get_or_make((relay,), _PreparedRelay)
+
+    def _prepare(self, grammar: Grammar) -> llguidance.LLMatcher:
         matcher = self.compile(to_lark(grammar, self._vocabulary.specials))
         if not grammar.prefix:
             return matcher
@@ -153,21 +167,20 @@ class Compiler:
 
     def compile(self, lark: str) -> llguidance.LLMatcher:
         """The matcher for this text, to be copied and never used itself."""
-        return self._texts.get(lark) or self._texts.put(lark, self._compiled(lark))
+        return self._compiled.get(lark) or self._compiled.put(lark, self._compile(lark))
 
     def unchecked(self, relay: Relay) -> list[str]:
         """The tools of the relay that nobody has tried yet."""
-        known = self._checked.get(id(relay)) or self._checked.put(id(relay), (relay, set()))
-        return [name for name in relay.first if name not in known[1]]
+        checked = self._relay(relay).checked
+        return [name for name in relay.first if name not in checked]
 
     def check(self, relay: Relay, name: str) -> None:
         """Compile the call of one tool, only to see that it can be."""
         with naming(name):
-            self._compiled(to_lark(relay.alone(name), self._vocabulary.specials))
-        if known := self._checked.get(id(relay)):
-            known[1].add(name)
+            self._compile(to_lark(relay.alone(name), self._vocabulary.specials))
+        self._relay(relay).checked.add(name)
 
-    def _compiled(self, lark: str) -> llguidance.LLMatcher:
+    def _compile(self, lark: str) -> llguidance.LLMatcher:
         with self._lock:
             self._tokenizer = self._tokenizer or _tokenizer(self._vocabulary)
         grammar = llguidance.LLMatcher.grammar_from_lark(lark)
