@@ -156,9 +156,7 @@ async def test_a_run_pauses_for_a_persons_word_and_is_taken_up_with_it():
     assert unanswered(history) == (PAYING,)
 
     again = await everything(model, toolset, Request(history))  # without a decision it is asked again, and nothing else is
-    assert [event.id for event in again if isinstance(event, ConfirmationNeeded)] == [
-        event.id for event in paused if isinstance(event, ConfirmationNeeded)
-    ]
+    assert [event.call for event in again if isinstance(event, ConfirmationNeeded)] == [PAYING]
     assert (ended(again).reason, ended(again).messages, len(model.asked)) == ("confirmation", (), 1)
 
     events = await everything(model, toolset, Request(history), context=Context(decisions={"p1": Approved()}))

@@ -181,7 +181,7 @@ async def test_at_the_limit_pending_calls_are_answered_and_the_model_must_finish
     events = await everything(model, Handlers(hello=hello), limits=Limits(iterations=2))
     turn = ended(events)
     assert [request.choice.mode for request in model.asked] == ["auto", "auto", "auto", "none"]
-    assert [(message.call_id, message.content) for message in turn.messages[-3:-1]] == [("c1", LIMIT_TEXT), ("c2", LIMIT_TEXT)]
+    assert [(message.call_id, message.content) for message in turn.messages[-3:-1]] == [("c1_3", LIMIT_TEXT), ("c2", LIMIT_TEXT)]
     assert turn.messages[-1] == Message.assistant("finally")
     assert any(isinstance(event, Notice) for event in events)
     assert [result.code for result in finished(events)] == ["", "", "limit_reached", "limit_reached"]

@@ -17,7 +17,7 @@ from callsmith.core.values import Call, Choice, Message, Output, Request, Result
 from callsmith.server.approvals.approvals import APPROVAL_CODEC, PAUSED_RUN_CODEC, Approval, Approvals, PausedRun
 from callsmith.server.routes.responses.stored import EarlierItems, StoredResponses
 from callsmith.server.store import Document, SqliteStore
-from callsmith.server.tools.tool_selection import ToolOptions, ToolSource
+from callsmith.wire.extensions import ToolOptions, ToolSource
 from callsmith.wire.openai.responses import Needs
 
 FOLDER = Path(__file__).parent / "stored"
@@ -33,7 +33,7 @@ APPROVALS = [
     ),
     Approval(
         "approved", "run_1", ADD, "", "so", CREATED, EXPIRES, "approved",
-        decision=Approved({"a": 2}, True), changed=1001.25, question="q_1", version=1,
+        decision=Approved({"a": 2}, True), changed=1001.25, version=1,
     ),
     Approval(
         "done", "run_1", ADD, "", "so", CREATED, EXPIRES, "done",
@@ -76,7 +76,7 @@ REQUEST = Request(
     "s1",
 )
 OPTIONS = ToolOptions(
-    "mixed", "s1", (ToolSource("files", ("read_*",), POLICY, True), ToolSource("web")), response_id="resp_1", allowed=("a*",)
+    "mixed", sources=(ToolSource("files", ("read_*",), POLICY, True), ToolSource("web")), response_id="resp_1", allowed=("a*",)
 )
 RUNS = [
     PausedRun("run_1", "qwen", REQUEST, OPTIONS, SAVED, 2, version=1),
@@ -150,12 +150,11 @@ def test_an_approval_is_written_in_the_layout_of_version_1():
         "status": "approved",
         "decision": {"decision": "approved", "arguments": {"a": 2}, "remember": True},
         "changed": 1001.25,
-        "question": "q_1",
     }
 
 
 async def test_what_a_paused_run_was_told_about_earlier_calls_is_not_stored():
-    said = ToolOptions("mixed", decisions={"c1": Denied()}, approvals=("a1",), wait_for_approval=True, shows_tool_items=True)
+    said = ToolOptions("mixed", approvals=("a1",), wait_for_approval=True, shows_tool_items=True)
     run = PausedRun("run_1", "qwen", Request((Message.user("Hi"),)), said, SAVED, 2)
     approvals = Approvals(SqliteStore())
     await approvals.write(run)
@@ -167,7 +166,7 @@ async def test_what_a_paused_run_was_told_about_earlier_calls_is_not_stored():
     [
         ({"version": 2}, "version: 2 is not known here; this is written as version 1"),
         (
-            {"version": 1, "request": {"messages": []}, "wish": {}, "saved": {"id": 5}, "began": 0},
+            {"version": 1, "request": {"messages": []}, "options": {}, "saved": {"id": 5}, "began": 0},
             r"saved\.id: expected a string",
         ),
         ({**OLD["paused_run"]["run_2"], "conversation": {"version": 2, "id": "x"}}, "the document: not a document of version 0"),

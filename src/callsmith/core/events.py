@@ -5,7 +5,7 @@ from typing import Literal, TypeAlias
 
 from callsmith.core.values import Call, Message, Result, Usage
 
-# "confirmation": some calls wait for a person's decision; "limit": a limit of the run is reached.
+# "calls": the caller has calls to run; "confirmation": some wait for a person's decision; "limit": a limit of the run.
 StopReason: TypeAlias = Literal["stop", "length", "calls", "confirmation", "limit"]
 
 
@@ -117,7 +117,7 @@ class ToolFinished:
 
 @dataclass(frozen=True, slots=True)
 class ConfirmationNeeded:
-    """A call waits for a person's decision and has not run. `id` is the same whenever this call is asked about again.
+    """A call that needs a person's approval: it has not run. `id` names the question; a journal keeps it while the call waits.
 
     The turn then ends; it continues when the conversation is run again with a decision on `call.id` in the context.
     """
@@ -126,6 +126,13 @@ class ConfirmationNeeded:
     call: Call
     reason: str = ""
     expires: float | None = None  # seconds since the epoch; an approval after that is too late
+
+
+@dataclass(frozen=True, slots=True)
+class CallDeferred:
+    """A call that whoever asked runs itself. It has no result yet; the turn ends, and goes on when the result is there."""
+
+    call: Call
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,4 +151,7 @@ class TurnEnded:
     usage: Usage = Usage()
 
 
-RunEvent: TypeAlias = ModelEvent | ToolStarted | ToolProgress | ToolFinished | ConfirmationNeeded | Notice | TurnEnded
+# What a toolset reports of a call: progress, then exactly one of the others.
+CallEvent: TypeAlias = ToolProgress | ConfirmationNeeded | CallDeferred | Result
+ToolEvent: TypeAlias = ToolStarted | ToolProgress | ToolFinished | ConfirmationNeeded | CallDeferred | Notice
+RunEvent: TypeAlias = ModelEvent | ToolEvent | TurnEnded

@@ -5,8 +5,8 @@ from dataclasses import dataclass, field
 from typing import Protocol, runtime_checkable
 
 from callsmith.core.approval import Decision, Policy
-from callsmith.core.events import ConfirmationNeeded, ModelEvent, ToolProgress
-from callsmith.core.values import Call, ChoicePolicy, Request, Result, Tool
+from callsmith.core.events import CallEvent, ModelEvent
+from callsmith.core.values import Call, ChoicePolicy, Request, Tool
 
 
 async def _at_once() -> None:
@@ -94,6 +94,6 @@ class Toolset(Protocol):
 
     async def tools(self) -> Sequence[Tool]: ...
 
-    def call(self, call: Call, context: Context) -> AsyncIterator[ToolProgress | ConfirmationNeeded | Result]:
-        """Progress, then exactly one Result; or, for a call that may not run yet, one ConfirmationNeeded and no Result."""
+    def call(self, call: Call, context: Context) -> AsyncIterator[CallEvent]:
+        """Progress, then exactly one Result; for a call that does not run now, one ConfirmationNeeded or CallDeferred instead."""
         ...

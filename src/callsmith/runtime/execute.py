@@ -8,7 +8,7 @@ from typing import TypeAlias, assert_never
 
 from callsmith.core.closing import closing
 from callsmith.core.errors import LimitReached, UnsupportedSchema
-from callsmith.core.events import ConfirmationNeeded, Notice, ToolFinished, ToolProgress, ToolStarted
+from callsmith.core.events import CallDeferred, ConfirmationNeeded, Notice, ToolEvent, ToolFinished, ToolProgress, ToolStarted
 from callsmith.core.failures import failed, unknown_tool
 from callsmith.core.ports import Context, Toolset
 from callsmith.core.schema import validate
@@ -16,7 +16,7 @@ from callsmith.core.values import Call, Message, Result, Tool
 from callsmith.runtime.nesting import enter_tool
 from callsmith.runtime.results import result_message, tool_raised
 
-ToolEvent: TypeAlias = ToolStarted | ToolProgress | ToolFinished | ConfirmationNeeded | Notice
+Outcome: TypeAlias = Result | ConfirmationNeeded | CallDeferred
 
 _GRACE = 0.15  # seconds a tool that was told to stop may take to do so before it is left behind
 _UNREAD = 1000  # events nobody has taken yet, from which on progress is dropped; results never are
@@ -51,7 +51,7 @@ class _Attempt:
     place: int
     call: Call
     tool: Tool | None
-    outcome: Result | ConfirmationNeeded | None = None
+    outcome: Outcome | None = None
     message: Message | None = None
     given_up: bool = False
     task: "asyncio.Task[None] | None" = None
@@ -118,8 +118,13 @@ class Round:
 
     @property
     def waiting(self) -> list[ConfirmationNeeded]:
-        """The calls that wait for a person's word."""
+        """The calls that need a person's approval."""
         return [attempt.outcome for attempt in self._attempts if isinstance(attempt.outcome, ConfirmationNeeded)]
+
+    @property
+    def deferred(self) -> list[Call]:
+        """The calls that the caller runs itself."""
+        return [attempt.call for attempt in self._attempts if isinstance(attempt.outcome, CallDeferred)]
 
     async def run(self, context: Context, until: float | None = None) -> AsyncIterator[ToolEvent]:
         """What happens to all calls, as it happens. At `until`, in the loop's time, what is not done yet is given up."""
@@ -193,7 +198,7 @@ class Round:
                         case ToolProgress():
                             self._progress(attempt, replace(item, call_id=call.id))
                             await asyncio.sleep(0)  # a tool that never waits must not keep the others from their turn
-                        case ConfirmationNeeded():
+                        case ConfirmationNeeded() | CallDeferred():
                             return self._finish(attempt, replace(item, call=call))
                         case Result():
                             own = (item.call_id, item.name) == (call.id, call.name)
@@ -220,11 +225,11 @@ class Round:
         if attempt.outcome is None and self._inbox.qsize() < _UNREAD:
             self._inbox.put_nowait((progress, None))
 
-    def _finish(self, attempt: _Attempt, outcome: Result | ConfirmationNeeded) -> None:
+    def _finish(self, attempt: _Attempt, outcome: Outcome) -> None:
         self._settle(attempt, outcome)
         self._start()
 
-    def _settle(self, attempt: _Attempt, outcome: Result | ConfirmationNeeded) -> None:
+    def _settle(self, attempt: _Attempt, outcome: Outcome) -> None:
         """Give a call its one outcome; any later one is dropped."""
         if attempt.outcome is not None:
             return
@@ -244,8 +249,8 @@ class Round:
         for event in self._news(attempt, outcome, cut):
             self._inbox.put_nowait((event, None))
 
-    def _news(self, attempt: _Attempt, outcome: Result | ConfirmationNeeded, cut: int) -> list[ToolEvent]:
-        if isinstance(outcome, ConfirmationNeeded):
+    def _news(self, attempt: _Attempt, outcome: Outcome, cut: int) -> list[ToolEvent]:
+        if not isinstance(outcome, Result):
             return [outcome]
         # A toolset that does not say when a tool starts: where it answered well, it must have.
         began: list[ToolEvent] = [ToolStarted(attempt.call)] if outcome.ok and attempt.taken is None else []

@@ -47,8 +47,8 @@ async def run(
 
     The model is offered `request.tools`, or all the toolset has when there are none. After `limits.iterations` rounds of
     calls, further calls are answered with a limit and the model is asked a last time, without tools. When tokens or time are
-    spent, calls are answered alike and the run ends ("limit"); when a call waits for a person's word, it ends without an answer
-    to that call ("confirmation").
+    spent, calls are answered alike and the run ends ("limit"). Where a call needs a person's approval the run ends without its
+    result ("confirmation"), and where only the caller's own calls are left, with those ("calls").
     """
     context = entered(context, limits.depth)
     own = {tool.name: tool for tool in await toolset.tools()}
@@ -62,7 +62,7 @@ async def run(
             async with closing(turn.answer(calls, toolset, context)) as happenings:
                 async for happening in happenings:
                     yield happening
-        # Decisions are on the calls of the history. A later call may bear the same id, for ids are the model's to choose.
+        # Decisions are on calls of the history. One on an id that is not there yet must not approve a later call of that id.
         if context.decisions:
             context = replace(context, decisions={})
         if turn.reason is None:
@@ -107,16 +107,16 @@ class _RunState:
             if self._asked.choice.mode == "required" and any(call.name != FIND for call in calls):
                 self._asked = replace(self._asked, choice=after_a_call(self._asked.choice))
             self.added += work.messages
-            if work.waiting:
-                self.reason = "confirmation"
+            if work.waiting or work.deferred:
+                self.reason = "confirmation" if work.waiting else "calls"
             elif spent := self._spent(context):
                 self.reason = "limit"
                 yield Notice(spent)
 
     async def ask(self, model: Model, context: Context) -> AsyncIterator[RunEvent]:
         """Ask the model, and take down what it says."""
-        answer, distinct = AnswerBuilder(), UniqueCallIds()
         asked = replace(self._asked, messages=(*self._asked.messages, *self.added))
+        answer, distinct = AnswerBuilder(), UniqueCallIds(asked.messages)
         stream = model.stream(asked)
         async with closing(stream if self._until is None else _until(stream, self._until)) as events:
             async for said in events:
@@ -181,10 +181,10 @@ class AnswerBuilder:
 
 
 class UniqueCallIds:
-    """Gives every call of an answer an id of its own, where the model gave none or the same one twice."""
+    """Gives every call of a conversation an id of its own, where the model gave none or one that is taken."""
 
-    def __init__(self) -> None:
-        self._known: set[str] = set()
+    def __init__(self, history: Sequence[Message] = ()) -> None:
+        self._known = {call.id for message in history for call in message.calls}
         self._begun: dict[int, str] = {}
 
     def made(self, event: ModelEvent) -> ModelEvent:

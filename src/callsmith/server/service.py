@@ -7,36 +7,37 @@
 | no | yes | the server: the answer is one text |
 | yes, and asks for `mixed` | yes | each its own: the answer ends where the client has something to run |
 
-A request may want only some of the server's tools (`Wish.wanted`): then those are on, beside its own.
+A request may ask for only some of the server's tools (`ToolOptions.sources`): then those are on, beside its own.
 """
 
-from collections.abc import AsyncIterator, Iterable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from typing import cast
 
 from starlette.exceptions import HTTPException
 
 from callsmith.core.closing import closing
 from callsmith.core.errors import UnknownName
-from callsmith.core.events import ModelEvent
+from callsmith.core.events import ModelEvent, RunEvent, TurnEnded
 from callsmith.core.ports import Context, Model, Toolset, model_info
-from callsmith.core.values import Call, Request, Tool
+from callsmith.core.values import Request, Tool
 from callsmith.runtime.discovery.find_tools import Costs, lazily
 from callsmith.runtime.telemetry.trace import Several, Trace
-from callsmith.runtime.telemetry.turns import Asked, Recorder, watched
+from callsmith.runtime.telemetry.turns import Asked, Recorder, recording
+from callsmith.server.approvals.approval_run import ApprovalRun
 from callsmith.server.approvals.approvals import Approvals, PausedRun
-from callsmith.server.approvals.pausable_run import PausableRun, Work
-from callsmith.server.http.admission import AdmissionGate, within
+from callsmith.server.http.admission import AdmissionGate, Deadline
 from callsmith.server.http.keys import matches
 from callsmith.server.http.request_context import caller, current_request
 from callsmith.server.settings import EVERYTHING, Llm, Settings
 from callsmith.server.store import SqliteStore, Store
-from callsmith.server.tools.mixed import HiddenRounds, WithClientTools, setting_aside
-from callsmith.server.tools.one_answer import AnswerEvent, model_events, one_answer
-from callsmith.server.tools.tool_selection import DEFAULT_OPTIONS, NO_RULES, ToolOptions, ToolSource, added_policy, check_sources
+from callsmith.server.tools.mixed import HiddenRound, HiddenRounds
+from callsmith.server.tools.one_answer import AnswerEvent, OneAnswer
+from callsmith.server.tools.plan import ListedOnce, RunPlan, offered_tools
+from callsmith.server.tools.tool_selection import select_tools
 from callsmith.tools.mcp import McpHost
 from callsmith.tools.wrap import Confirmed, Filtered, Merged
-
-__all__ = ["DEFAULT_OPTIONS", "Service", "Settings", "ToolOptions", "ToolSource", "own_tools"]
+from callsmith.wire.extensions import DEFAULT_OPTIONS, TOOL_EVENTS, ToolOptions
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +59,10 @@ class Service:
         """The MCP servers that are configured, whether they run or not: label → url."""
         return self.mcp.addresses if self.mcp else {}
 
+    def for_request(self) -> "Service":
+        """The same service for one request, in which the tools are listed only once."""
+        return self if self.tools is None else replace(self, tools=ListedOnce(self.tools))
+
     def visible_models(self) -> list[str]:
         """The names of the models that are open to whoever asks."""
         exchange = current_request()
@@ -71,56 +76,104 @@ class Service:
             raise HTTPException(403, f"this key does not open the model {name!r}")
         return self.models[name]
 
-    def answer(self, model: Model, request: Request, wish: ToolOptions = DEFAULT_OPTIONS) -> AsyncIterator[ModelEvent]:
-        """The answer, as one model would give it: `happening` without what the tools did."""
-        return model_events(self.events(model, request, wish))
+    def answer(self, model: Model, request: Request, options: ToolOptions = DEFAULT_OPTIONS) -> AsyncIterator[ModelEvent]:
+        """The answer as one model would give it: `events` without what the tools did."""
+        return _model_events(self.events(model, request, options))
 
-    def events(self, model: Model, request: Request, wish: ToolOptions = DEFAULT_OPTIONS) -> AsyncIterator[AnswerEvent]:
-        """The answer and what the server's own tools did for it.
+    def events(self, model: Model, request: Request, options: ToolOptions = DEFAULT_OPTIONS) -> AsyncIterator[AnswerEvent]:
+        """The answer, and what the server's own tools did for it.
 
-        A run that waits for a person's word ends with a `ConfirmationNeeded`, unless the request wants to wait: what waits is in
-        the store, and `resumed` goes on with it.
+        A run that waits for a person ends with a `ConfirmationNeeded`, unless the request wants to wait: what waits is in the
+        store, and `resume` goes on with it.
         """
-        exchange = current_request()
-        request = replace(request, session=wish.session)
-        if self.runs_no_tools(request, wish):
-            asked = Asked(self._name(model), request.tools, request.choice, external=True)
-            return self._admitted(_direct(model, request, self._recorder(), asked))
-        subject, session = (exchange.subject, wish.session or exchange.id) if exchange else ("", wish.session)
-        work = Work(model, self._open_tools(wish), request, Context(conversation=session, subject=subject), wish)
-        return self._admitted(self._inside(work))
+        if self.runs_no_tools(request, options):
+            return self._pipeline(lambda: self._ask_model(model, request))
+        return self._pipeline(lambda: self._run_tools(model, request, options))
 
     def resume(self, paused: PausedRun) -> AsyncIterator[AnswerEvent]:
-        """What comes after a pause, now that a person has said something. Whoever calls this holds the run."""
-        saved, wish = paused.saved, replace(paused.wish, shows_tool_items=True)
-        request = replace(paused.request, messages=saved.messages, session=paused.wish.session)
-        context = Context(conversation=saved.id, subject=saved.subject)
-        work = Work(self.model(paused.model), self._open_tools(wish), request, context, wish)
-        return self._admitted(self._inside(work, paused))
+        """What comes after a pause, now that a person has decided. The caller has the lease on the run."""
+        options = replace(paused.options, shows_tool_items=True)
+        request = replace(paused.request, messages=paused.saved.messages)
+        return self._pipeline(lambda: self._run_tools(self.model(paused.model), request, options, paused))
+
+    async def _pipeline(self, prepare: "Callable[[], Awaitable[_Answering]]") -> AsyncIterator[AnswerEvent]:
+        """The way of every request: admitted, prepared, answered under a deadline, recorded, and shown as one answer."""
+        with self.gate.admit(self.settings.queue):
+            deadline = Deadline(self.settings.request_seconds)
+            answering = await deadline.wait_for(prepare())
+            with recording(self._recorder(), answering.asked) as turn:
+                async with closing(deadline.limit(answering.events)) as events:
+                    async for event in events:
+                        turn.see(event)
+                        for shown in answering.show(event):
+                            yield shown
+
+    async def _ask_model(self, model: Model, request: Request) -> "_Answering":
+        """Nothing runs here: the model is asked, and its calls go back to the client."""
+        request.choice.among(request.tools)
+        asked = Asked(self._name(model), request.tools, request.choice, external=True)
+        return _Answering(model.stream(request), asked, _unchanged)
+
+    async def _run_tools(
+        self, model: Model, request: Request, options: ToolOptions, paused: PausedRun | None = None
+    ) -> "_Answering":
+        """The server runs its own tools, and calls of the client's go back."""
+        client_tools, caller_id = request.tools, caller()
+        plan = await self._plan(model, request, options, paused)
+        answer = OneAnswer(shows_tool_items=options.shows_tool_items)
+        # The client does not see what runs here before its own calls come back: it is put back into what it sends next.
+        hides = bool(client_tools) and paused is None and not options.shows_tool_items
+        if hides:
+            plan = plan.restored(self.hidden_rounds.restore(caller_id, request.messages))
+
+        def show(event: RunEvent) -> Iterable[AnswerEvent]:
+            if hides and isinstance(event, TurnEnded) and answer.deferred:
+                hidden = HiddenRound(event.messages, tuple(answer.waiting), plan.context.conversation)
+                self.hidden_rounds.remember(caller_id, request.messages, answer.deferred, hidden)
+            return answer.add(event)
+
+        events = ApprovalRun(plan, self.approvals(), paused).events()
+        return _Answering(events, Asked(plan.model_name, plan.request.tools, request.choice), show)
+
+    async def _plan(self, model: Model, request: Request, options: ToolOptions, paused: PausedRun | None = None) -> RunPlan:
+        """Which tools the request gets, and for whom they run."""
+        listed, tighten = await select_tools(ListedOnce(self._open_tools(options)), options.sources, self.configured)
+        pinned, guards = [tool.name for tool in request.tools], None if self.settings.guards else ()
+        shown, own = await lazily(model, listed, self.costs, self.settings.llm.tools_budget, pinned=pinned, guards=guards)
+        if paused is None:
+            http = current_request()
+            conversation, subject = request.session or (http.id if http else ""), caller()
+        else:
+            conversation, subject = paused.saved.id, paused.saved.subject
+        return RunPlan(
+            self._name(model),
+            shown,
+            own,
+            replace(request, tools=offered_tools(await own.tools(), request.tools)),
+            Context(conversation=conversation, subject=subject, tighten=tighten),
+            options,
+            self.settings.limits,
+            request.tools,
+        )
 
     def approvals(self) -> Approvals:
         """The approvals of whoever asks."""
         return Approvals(self.store, caller(), self.settings.approval_seconds)
 
-    async def count(self, model: Model, request: Request, wish: ToolOptions = DEFAULT_OPTIONS) -> int | None:
+    async def count(self, model: Model, request: Request, options: ToolOptions = DEFAULT_OPTIONS) -> int | None:
         """How many tokens such a request is, with the tools the model would be shown first; None if the model cannot tell."""
+        if model_info(model).count is None:
+            return None
+        if not self.runs_no_tools(request, options):
+            plan = await self._plan(model, request, options)
+            model, request = plan.model, plan.request
         count = model_info(model).count
-        if count is None or self.runs_no_tools(request, wish):
-            return None if count is None else await count(request)
-        work = await _narrowed(Work(model, self._open_tools(wish), request, Context(), wish), self.configured)
-        shown, own = await self._lazily(work)
-        offered = await _offered(WithClientTools(own, request.tools) if request.tools else own, request.tools)
-        count = model_info(shown).count
-        return None if count is None else await count(replace(request, tools=offered))
+        return None if count is None else await count(request)
 
-    def runs_no_tools(self, request: Request, wish: ToolOptions) -> bool:
+    def runs_no_tools(self, request: Request, options: ToolOptions) -> bool:
         """Whether nothing runs here: there is only the model, and perhaps tools of the client's."""
-        mixed = bool(wish.sources) or (wish.mode or self.settings.llm.tool_mode) == "mixed"
-        return (self.tools is None and not wish.sources) or (bool(request.tools) and not mixed)
-
-    def _admitted(self, shown: AsyncIterator[AnswerEvent]) -> AsyncIterator[AnswerEvent]:
-        timed = shown if self.settings.request_seconds is None else within(shown, self.settings.request_seconds)
-        return self.gate.admit(timed, self.settings.queue)
+        mixed = bool(options.sources) or (options.mode or self.settings.llm.tool_mode) == "mixed"
+        return (self.tools is None and not options.sources) or (bool(request.tools) and not mixed)
 
     def _recorder(self) -> Recorder:
         exchange = current_request()
@@ -129,72 +182,16 @@ class Service:
     def _name(self, model: Model) -> str:
         return next((name for name, one in self.models.items() if one is model), "")
 
-    async def offered(self, wish: ToolOptions = DEFAULT_OPTIONS) -> tuple[Tool, ...]:
+    async def offered(self, options: ToolOptions = DEFAULT_OPTIONS) -> tuple[Tool, ...]:
         """Those of the server's own tools that such a request is offered."""
-        tools = await self._open_tools(wish).tools()
-        check_sources(wish.sources, tools, self.configured)
-        return tuple(tool for tool in tools if not wish.sources or any(one.covers(tool) for one in wish.sources))
+        selected, _ = await select_tools(self._open_tools(options), options.sources, self.configured)
+        return tuple(await selected.tools())
 
-    def _open_tools(self, wish: ToolOptions) -> Toolset:
+    def _open_tools(self, options: ToolOptions) -> Toolset:
         """The tools that are open to whoever asks."""
-        exchange, tools = current_request(), self.tools or Merged()
-        tools = Filtered(tools, allow=exchange.tools) if exchange and exchange.tools != EVERYTHING else tools
-        return tools if wish.allowed is None else Filtered(tools, allow=wish.allowed)
-
-    async def _inside(self, work: Work, paused: PausedRun | None = None) -> AsyncIterator[AnswerEvent]:
-        """A run here, of the server's tools and perhaps with the client's beside them."""
-        work = await _narrowed(work, self.configured)
-        request, clients, subject = work.request, work.request.tools, work.context.subject
-        model, own = await self._lazily(work)
-        tools, aside = WithClientTools(own, clients) if clients else own, list[Call]()
-        offered = await _offered(tools, clients)
-        history, context = request.messages, work.context
-        hides = (
-            bool(clients) and paused is None and not work.wish.shows_tool_items
-        )  # the client does not see what runs here meanwhile
-        if hides:
-            history, session = self.hidden_rounds.restored(subject, history)
-            context = replace(context, conversation=work.wish.session or session or context.conversation)
-        work = replace(
-            work,
-            model=model,
-            tools=tools,
-            request=replace(request, messages=history, tools=offered),
-            context=context,
-            name=self._name(work.model),
-            limits=self.settings.limits,
-            clients=frozenset(tool.name for tool in clients),
-            sources={tool.name: tool.source for tool in offered},
-        )
-        events = PausableRun(work, self.approvals(), paused).events()
-        if clients:
-            events = setting_aside(events, clients, aside)
-        if hides:
-            events = self.hidden_rounds.remembering(events, (subject, context.conversation), request.messages, aside)
-        asked = Asked(work.name, offered, request.choice)
-        async with closing(one_answer(watched(events, self._recorder(), asked), aside, told=work.wish.shows_tool_items)) as shown:
-            async for event in shown:
-                yield event
-
-    async def _lazily(self, work: Work) -> tuple[Model, Toolset]:
-        """The model with its guards, and the server's tools: where they are too many to be shown, the model finds them."""
-        budget, guards = self.settings.llm.tools_budget, None if self.settings.guards else ()
-        pinned = [tool.name for tool in work.request.tools]
-        return await lazily(work.model, work.tools, self.costs, budget, pinned=pinned, guards=guards)
-
-
-async def _narrowed(work: Work, configured: Iterable[str]) -> Work:
-    """The work with those tools that are wanted, and with the rules the request adds for them."""
-    wanted = work.wish.sources
-    if not wanted:
-        return work
-    tools = await work.tools.tools()
-    check_sources(wanted, tools, configured)
-    chosen: Toolset = Filtered(work.tools, allow=lambda tool: any(one.covers(tool) for one in wanted))
-    tighten = added_policy(wanted, tools)
-    if tighten is not None:
-        chosen = Confirmed(chosen, NO_RULES)  # the operator's own may stand under other names, or there is none
-    return replace(work, tools=chosen, context=replace(work.context, tighten=tighten))
+        http, tools = current_request(), self.tools or Merged()
+        tools = Filtered(tools, allow=http.tools) if http and http.tools != EVERYTHING else tools
+        return tools if options.allowed is None else Filtered(tools, allow=options.allowed)
 
 
 def own_tools(tools: Toolset | None, llm: Llm, mcp: McpHost | None = None) -> Toolset | None:
@@ -212,14 +209,22 @@ def own_tools(tools: Toolset | None, llm: Llm, mcp: McpHost | None = None) -> To
     return Filtered(tools, allow=llm.tools_default_set)
 
 
-async def _offered(tools: Toolset, clients: tuple[Tool, ...]) -> tuple[Tool, ...]:
-    """What the model is told of: the client's tools as the client describes them, and the server's."""
-    described = {tool.name: tool for tool in clients}
-    return tuple(described.get(tool.name, tool) for tool in await tools.tools())
+@dataclass(frozen=True, slots=True)
+class _Answering:
+    """An answer about to be given: its events, what is recorded of it, and what the client is shown of each event."""
+
+    events: AsyncIterator[RunEvent]
+    asked: Asked
+    show: Callable[[RunEvent], Iterable[AnswerEvent]]
 
 
-async def _direct(model: Model, request: Request, recorder: Recorder, asked: Asked) -> AsyncIterator[ModelEvent]:
-    request.choice.among(request.tools)
-    async with closing(watched(model.stream(request), recorder, asked)) as events:
+def _unchanged(event: RunEvent) -> Iterable[AnswerEvent]:
+    return (cast(ModelEvent, event),)  # a model's own events
+
+
+async def _model_events(events: AsyncIterator[AnswerEvent]) -> AsyncIterator[ModelEvent]:
+    """The answer without what the tools did."""
+    async with closing(events):
         async for event in events:
-            yield event
+            if not isinstance(event, TOOL_EVENTS):
+                yield event

@@ -28,11 +28,10 @@ from callsmith.core.errors import UnknownName, UsageError
 from callsmith.core.values import ChoicePolicy, Json
 from callsmith.runtime.execute import Limits
 from callsmith.runtime.telemetry.turns import Recorder
-from callsmith.wire.extensions import ToolMode
+from callsmith.wire.extensions import EVERYTHING, ToolMode
 
 T = TypeVar("T")
 
-EVERYTHING = ("*",)  # patterns that match every name
 ENVIRONMENT = "CALLSMITH_"
 _SEPARATOR = "__"  # between section and name; variables without it are no settings: CALLSMITH_CACHE, CALLSMITH_DEBUG
 _KEY_NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")

@@ -14,7 +14,7 @@ import sqlite3
 import time
 from collections.abc import Callable, Generator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from typing import Protocol, TypeVar
 
@@ -88,6 +88,10 @@ class Store(Protocol):
         """Documents of a kind in the order of their ids, from the first one after `after`."""
         ...
 
+    def watch(self, *ids: str) -> AbstractContextManager[asyncio.Event]:
+        """An event that is set when this process writes or deletes a document with one of these ids. Others are not noticed."""
+        ...
+
     async def append(self, data: Json) -> int:
         """Add an entry to the audit log, and return its number."""
         ...
@@ -109,6 +113,31 @@ class StoreLimits:
 DEFAULT_LIMITS = StoreLimits()
 
 
+class Watchers:
+    """Those who wait, in this process, for documents to change."""
+
+    def __init__(self) -> None:
+        self._waiting: dict[str, list[tuple[asyncio.AbstractEventLoop, asyncio.Event]]] = {}
+
+    @contextmanager
+    def watch(self, *ids: str) -> Generator[asyncio.Event, None, None]:
+        one = asyncio.get_running_loop(), asyncio.Event()
+        for id in ids:
+            self._waiting.setdefault(id, []).append(one)
+        try:
+            yield one[1]
+        finally:
+            for id in ids:
+                self._waiting[id].remove(one)
+                if not self._waiting[id]:
+                    del self._waiting[id]
+
+    def notify(self, *ids: str) -> None:
+        """Wake whoever watches one of these."""
+        for loop, event in [one for id in ids for one in self._waiting.get(id, ())]:
+            loop.call_soon_threadsafe(event.set)
+
+
 class SqliteStore:
     """A store in a SQLite file, or in memory. One worker thread does all the work."""
 
@@ -118,6 +147,8 @@ class SqliteStore:
         self._limits = limits
         self._clock = clock
         self._writes = 0
+        self._watchers = Watchers()
+        self.watch = self._watchers.watch
         self._worker = ThreadPoolExecutor(1, thread_name_prefix="callsmith-store")
         try:
             self._connection = self._worker.submit(_open_database, path).result()
@@ -152,6 +183,7 @@ class SqliteStore:
             self._prune(len(documents))
 
         await self._do(work)
+        self._watchers.notify(*(document.id for document in documents))
 
     async def delete(self, kind: str, *ids: str) -> int:
         def work() -> int:
@@ -161,7 +193,9 @@ class SqliteStore:
                     for chosen, names in _batches(ids)
                 )
 
-        return await self._do(work)
+        deleted = await self._do(work)
+        self._watchers.notify(*ids)
+        return deleted
 
     async def append(self, data: Json) -> int:
         text = _encode(data)

@@ -9,11 +9,13 @@ A whole answer has all of them in a list: `{"callsmith": {"events": [{"event": "
 """
 
 from dataclasses import dataclass
+from fnmatch import fnmatchcase
 from typing import Literal, TypeAlias, assert_never
 
+from callsmith.core.approval import Policy
 from callsmith.core.choice import policy_named
 from callsmith.core.events import ConfirmationNeeded, Notice, Report, ToolFinished, ToolProgress, ToolStarted, Unenforced
-from callsmith.core.values import ChoicePolicy, Json
+from callsmith.core.values import ChoicePolicy, Json, Tool
 from callsmith.wire.fields import Fields, without_none
 
 ToolEvent: TypeAlias = ToolStarted | ToolProgress | ToolFinished | ConfirmationNeeded | Notice
@@ -22,28 +24,68 @@ TOOL_EVENTS = (ToolStarted, ToolProgress, ToolFinished, ConfirmationNeeded, Noti
 ToolMode: TypeAlias = Literal["standard", "mixed"]
 
 
+EVERYTHING = ("*",)  # patterns that leave nothing out
+MCP = "mcp:"  # before the label of an MCP server, in the source of its tools
+
+
 @dataclass(frozen=True, slots=True)
-class RequestExtensions:
-    """What a request asks for besides what its dialect has words for. `tools` are patterns: of the server's tools those that are
-    wanted; None: all.
+class ToolSource:
+    """Some of the server's tools by where they come from: the source, or an MCP server's label; of these, patterns of names.
+
+    `policy` can only tighten the operator's. Its rules may name a tool as it is called at its source or as it is called here.
+    """
+
+    source: str
+    tools: tuple[str, ...] = EVERYTHING
+    policy: Policy | None = None
+    read_only: bool = False  # none with side effects
+
+    def covers(self, tool: Tool) -> bool:
+        named = any(is_named(tool, pattern) for pattern in self.tools)
+        return tool.source in (self.source, MCP + self.source) and named and not (self.read_only and tool.side_effects)
+
+
+def is_named(tool: Tool, pattern: str) -> bool:
+    """Whether a pattern means this tool, by its name here or at its source."""
+    return fnmatchcase(tool.name, pattern) or (tool.original != "" and fnmatchcase(tool.original, pattern))
+
+
+@dataclass(frozen=True, slots=True)
+class ToolOptions:
+    """How a request uses the server's own tools.
+
+    `allowed` are patterns of names: of the server's tools those that are offered (None: all). Where `sources` are given, only
+    tools from there are. `shows_events` asks for events of what tools do; `shows_tool_items` says that the dialect has items for
+    that anyway. With `wait_for_approval`, an answer stays open until a person has decided. `approvals` are the ids of stored
+    approvals on open calls, `response_id` is that of the response being made, where the dialect stores such.
     """
 
     mode: ToolMode | None = None
-    events: bool = False
-    session: str = ""
-    tools: tuple[str, ...] | None = None
-    wait: bool = False
+    allowed: tuple[str, ...] | None = None
+    sources: tuple[ToolSource, ...] = ()
+    shows_events: bool = False
+    shows_tool_items: bool = False
+    wait_for_approval: bool = False
+    approvals: tuple[str, ...] = ()
+    response_id: str = ""
 
 
-def read_extensions(body: Json) -> RequestExtensions:
-    """The extras among the fields of a request."""
+DEFAULT_OPTIONS = ToolOptions()
+
+
+def read_extensions(body: Json) -> tuple[ToolOptions, str]:
+    """Our own fields of a request: how it uses tools, and the id of the session it belongs to."""
     fields = Fields.of(body, "")
     mode = fields.text("tool_mode")
     if mode is not None and mode != "standard" and mode != "mixed":
         raise fields.wrong("tool_mode", f"{mode!r} is neither standard nor mixed")
-    tools = None if fields.get("server_tools") is None else fields.texts("server_tools")
-    wait = fields.flag("wait_for_approval") or False
-    return RequestExtensions(mode, fields.flag("tool_events") or False, fields.text("session_id") or "", tools, wait)
+    options = ToolOptions(
+        mode,
+        None if fields.get("server_tools") is None else fields.texts("server_tools"),
+        shows_events=fields.flag("tool_events") or False,
+        wait_for_approval=fields.flag("wait_for_approval") or False,
+    )
+    return options, fields.text("session_id") or ""
 
 
 def read_policy(fields: Fields) -> ChoicePolicy | None:
@@ -52,14 +94,14 @@ def read_policy(fields: Fields) -> ChoicePolicy | None:
     return None if name is None else policy_named(name, fields.at("tool_choice_policy"))
 
 
-def write_extras(extras: RequestExtensions) -> dict[str, Json]:
-    """The fields that `read_extras` reads back."""
+def write_extensions(options: ToolOptions, session: str = "") -> dict[str, Json]:
+    """The fields that `read_extensions` reads back."""
     written: dict[str, Json] = {
-        "tool_mode": extras.mode,
-        "tool_events": extras.events or None,
-        "session_id": extras.session or None,
-        "server_tools": None if extras.tools is None else list(extras.tools),
-        "wait_for_approval": extras.wait or None,
+        "tool_mode": options.mode,
+        "tool_events": options.shows_events or None,
+        "session_id": session or None,
+        "server_tools": None if options.allowed is None else list(options.allowed),
+        "wait_for_approval": options.wait_for_approval or None,
     }
     return without_none(written)
 

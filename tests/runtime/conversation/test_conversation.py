@@ -207,7 +207,7 @@ async def test_a_yes_that_comes_too_late_runs_nothing():
     assert (events[0].result.ok, events[0].result.code) == (False, "expired")
     assert (desk.done, conversation.pending) == ([], ())
     assert model.asked[-1].messages[-1].content.startswith("expired: ")
-    assert conversation._ledger.saved.granted == frozenset()
+    assert conversation._journal.saved.granted == frozenset()
 
 
 async def test_being_asked_again_gives_no_more_time():
@@ -311,7 +311,7 @@ async def test_a_call_that_cannot_even_be_offered_leaves_what_waits_as_it_is():
     conversation._settings["choice"] = Choice.only("nothing")
     with pytest.raises(UnknownName):
         await conversation.decide("c1", Approved())
-    assert [call.id for call in conversation._ledger.open_calls] == ["c1"]
+    assert [call.id for call in conversation._journal.open_calls] == ["c1"]
 
 
 async def test_a_long_result_is_cut_in_a_turn_that_was_cut_off_too():

@@ -124,7 +124,7 @@ async def test_a_decision_survives_a_restart(tmp_path: Path):
     path, desk = tmp_path / "talk.json", Desk()
     conversation = Conversation(Told(calls(ADA)), desk, journal=path)
     await conversation.send("Tell Ada.")
-    conversation._ledger.decide(conversation.pending[0], Approved({"to": "Eve"}))  # and here the lights go out
+    await conversation._journal.decide(conversation.pending[0], Approved({"to": "Eve"}))  # and here the lights go out
     again = Conversation.load(path, Told(says("Sent.")), desk)
     assert again.pending == ()
     assert (await again.resume()).text == "Sent."

@@ -160,7 +160,7 @@ async def test_a_call_that_waits_for_a_person_is_called_once_and_ends_in_the_tur
 async def test_an_id_that_comes_again_is_another_call():
     again = calls(Call("greet", {"to": "Ada"}, "c1"))
     turn = await traced(Told(again, again, says("done")), Handlers(GREET, greet=hello))
-    assert [(call.id, call.step, call.outcome) for call in turn.calls] == [("c1", 1, "ok"), ("c1", 2, "ok")]
+    assert [(call.id, call.step, call.outcome) for call in turn.calls] == [("c1", 1, "ok"), ("c1_2", 2, "ok")]
 
 
 async def test_a_run_that_is_left_is_recorded_as_cancelled_and_its_source_closed():

@@ -476,7 +476,7 @@ async def test_a_run_is_held_by_one_and_a_hold_that_nobody_keeps_up_lapses(monke
             assert (first, second, third, other) == (True, False, False, True)
     async with approvals.lease("r") as again:
         assert again
-    monkeypatch.setattr(kept.Approvals, "_keep_up", lambda *_: asyncio.sleep(60))
+    monkeypatch.setattr(kept.Approvals, "_renew", lambda *_: asyncio.sleep(60))
     async with approvals.lease("r"):
         await asyncio.sleep(0.4)
         async with approvals.lease("r") as taken:

@@ -9,10 +9,11 @@ from callsmith.core.approval import Policy, Rule
 from callsmith.core.errors import UsageError
 from callsmith.core.serialize import dump, load
 from callsmith.core.values import Call, Message, Request, Tool
-from callsmith.server.service import Service, ToolOptions, ToolSource
+from callsmith.server.service import Service
 from callsmith.server.settings import Settings
 from callsmith.tools.functions import Functions, tool
 from callsmith.tools.wrap import Confirmed, Merged, Renamed
+from callsmith.wire.extensions import ToolOptions, ToolSource
 from tests.server.sourced import Sourced
 from tests.server.told import Told, calls, says
 

@@ -11,7 +11,7 @@ from callsmith.core.events import ConfirmationNeeded
 from callsmith.core.ports import Context
 from callsmith.core.values import Call, Result, Tool
 from callsmith.tools.wrap import Confirmed
-from tests.tools.wrap.recording import NOBODY, Recording, items, result
+from tests.tools.wrap.recording import Recording, items, result
 
 ANY = {"type": "object", "properties": {"path": {"type": "string"}}, "required": ["path"]}
 TOOLS = (Tool("look", parameters=ANY), Tool("wipe", parameters=ANY, side_effects=True))
@@ -56,14 +56,11 @@ async def test_a_no_counts_also_where_nobody_had_to_ask(inner: Recording):
         assert (await result(Confirmed(inner), replace(WIPE, name=name), context)).code == "denied"
 
 
-async def test_the_question_has_the_same_id_whenever_it_is_asked_and_another_for_another_call(inner: Recording):
-    async def asked(call: Call, context: Context = NOBODY) -> str:
-        return (await items(Confirmed(inner), call, context))[0].id
-
-    assert await asked(WIPE) == await asked(Call("wipe", {"path": "/tmp"}, "c1", text='{ "path": "/tmp" }'))
-    others = [replace(WIPE, id="c2"), replace(WIPE, arguments={"path": "/"})]
-    ids = [await asked(WIPE), *[await asked(call) for call in others], await asked(WIPE, Context("other"))]
-    assert len(set(ids)) == 4
+async def test_nobody_can_work_out_the_id_of_a_question(inner: Recording):
+    toolset = Confirmed(inner)
+    ids = {(await items(toolset, WIPE))[0].id for _ in range(3)}
+    assert len(ids) == 3
+    assert all(len(id) == len("confirm_") + 24 for id in ids)
 
 
 async def test_a_question_may_expire(inner: Recording):

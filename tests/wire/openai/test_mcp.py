@@ -11,7 +11,7 @@ from callsmith.core.approval import Approved, Denied
 from callsmith.core.errors import UsageError
 from callsmith.core.events import ConfirmationNeeded, Stopped, Text, ToolFinished, ToolProgress, ToolStarted
 from callsmith.core.values import Call, Choice, Message, Request, Result, Tool
-from callsmith.wire.extensions import RequestExtensions, read_extensions, write_extras
+from callsmith.wire.extensions import ToolOptions, read_extensions, write_extensions
 from callsmith.wire.fields import Fields
 from callsmith.wire.openai.items import read_items
 from callsmith.wire.openai.mcp import Asking, Filter, McpServer, plain_items, read_server, write_server
@@ -71,7 +71,8 @@ def test_a_request_with_servers_is_written_and_read_back(choice: Choice):
 
 
 def test_the_wish_to_wait_is_written_and_read_back():
-    assert read_extensions(write_extras(RequestExtensions(wait=True))) == RequestExtensions(wait=True)
+    waiting = ToolOptions(wait_for_approval=True)
+    assert read_extensions(write_extensions(waiting)) == (waiting, "")
 
 
 # Items

@@ -6,6 +6,7 @@ from rich.console import Console
 
 from callsmith.core.events import (
     CallArguments,
+    CallDeferred,
     CallReady,
     CallStarted,
     ConfirmationNeeded,
@@ -58,7 +59,7 @@ class Transcript:
                 self._end_line()
             case TurnEnded():
                 self._end_line()
-            case ToolStarted() | ConfirmationNeeded():
+            case ToolStarted() | ConfirmationNeeded() | CallDeferred():
                 pass  # the call is on the screen already, and who is to be asked is asked when the turn has paused
             case _:
                 assert_never(event)

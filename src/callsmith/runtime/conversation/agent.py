@@ -15,7 +15,7 @@ from typing import Unpack
 
 from callsmith.core.approval import Approved, Decision, Denied
 from callsmith.core.closing import closing
-from callsmith.core.events import ConfirmationNeeded, RunEvent, ToolProgress, ToolStarted
+from callsmith.core.events import CallEvent, ConfirmationNeeded, RunEvent, ToolProgress, ToolStarted
 from callsmith.core.failures import failed, unknown_tool
 from callsmith.core.ports import Context, Model, Toolset
 from callsmith.core.values import Call, ChoicePolicy, Result, Tool
@@ -86,7 +86,7 @@ class _AsTool:
             )
         ]
 
-    async def call(self, call: Call, context: Context) -> AsyncIterator[ToolProgress | ConfirmationNeeded | Result]:
+    async def call(self, call: Call, context: Context) -> AsyncIterator[CallEvent]:
         if call.name != self._agent.name:
             yield unknown_tool(call, [self._agent.name])
             return

@@ -12,26 +12,25 @@ With a journal, the conversation is on disk after every step, and a program that
 import asyncio
 import os
 import time
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Generator, Iterable, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Generator, Iterable, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TypeAlias, TypedDict, Unpack, assert_never
+from typing import TypeAlias, TypedDict, Unpack
 from uuid import uuid4
 
 from callsmith.core.approval import Approved, Decision, Policy
-from callsmith.core.choice import on_first_hop
 from callsmith.core.closing import closing
 from callsmith.core.errors import UnknownName, UsageError
-from callsmith.core.events import ConfirmationNeeded, RunEvent, StopReason, ToolFinished, ToolProgress, ToolStarted, TurnEnded
-from callsmith.core.failures import failed
+from callsmith.core.events import ConfirmationNeeded, RunEvent, StopReason, ToolFinished, TurnEnded
 from callsmith.core.ports import Context, Model, Toolset
 from callsmith.core.serialize import Saved
 from callsmith.core.values import Call, Choice, ChoicePolicy, Message, Request, Result, Sampling, Tool, Usage
-from callsmith.runtime.conversation.journal import Journal, read_journal, write_journal
+from callsmith.runtime.conversation.journal import Journal, answer_interrupted, expired
+from callsmith.runtime.conversation.journal_file import FileStorage, read_journal, write_journal
+from callsmith.runtime.conversation.pausable_run import PausableRun
 from callsmith.runtime.execute import STANDARD_LIMITS, Limits
 from callsmith.runtime.guards.guards import guarded
-from callsmith.runtime.loop import after_a_call, run
 from callsmith.runtime.sync import collect
 
 File: TypeAlias = str | os.PathLike[str]
@@ -102,7 +101,7 @@ class Conversation:
         saved at every step.
         """
         kept = Path(path) if journal is not None and Path(journal).resolve() == Path(path).resolve() else _new(journal)
-        return cls._of(read_journal(Path(path)), model, tools, kept, settings)
+        return cls._of(answer_interrupted(read_journal(Path(path))), model, tools, kept, settings)
 
     @classmethod
     def _of(cls, saved: Saved, model: Model, tools: Toolset | None, journal: Path | None, settings: Settings) -> "Conversation":
@@ -116,33 +115,33 @@ class Conversation:
         self._tools = tools
         self._settings = settings
         self._limits = settings.get("limits", STANDARD_LIMITS)
-        self._ledger = Journal(saved, journal, self._limits)
+        self._journal = Journal(saved, None if journal is None else FileStorage(journal), self._limits)
         self._busy = False
 
     @property
     def id(self) -> str:
-        return self._ledger.saved.id
+        return self._journal.saved.id
 
     @property
     def messages(self) -> tuple[Message, ...]:
         """All that has been said, without the instructions."""
-        return self._ledger.saved.messages
+        return self._journal.saved.messages
 
     @property
     def pending(self) -> tuple[ConfirmationNeeded, ...]:
         """The calls that wait for a person's word."""
-        return self._ledger.pending
+        return self._journal.pending
 
     @property
     def calls(self) -> tuple[Call, ...]:
         """The calls that wait for the caller's results."""
-        return tuple(call for call in self._ledger.open_calls if call.name in self._external)
+        return tuple(call for call in self._journal.open_calls if call.name in self._external)
 
     @property
     def unfinished(self) -> bool:
         """Whether the model still owes an answer: the last turn waits, or was interrupted."""
         last = self.messages[-1:]
-        return bool(last) and (last[0].role in ("user", "tool") or bool(self._ledger.open_calls))
+        return bool(last) and (last[0].role in ("user", "tool") or bool(self._journal.open_calls))
 
     async def send(self, text: str) -> Reply:
         """Say something; the turn runs to its end, or to where somebody has to be asked."""
@@ -150,7 +149,7 @@ class Conversation:
 
     def send_sync(self, text: str) -> Reply:
         """`send`, in a program that has no event loop."""
-        return self._told(collect(self.stream(text))[-1])
+        return self._reply_of(collect(self.stream(text))[-1])
 
     async def resume(self, decisions: Mapping[str, Decision] = NO_DECISIONS) -> Reply:
         """Go on with a turn that waits or was interrupted, with a person's words by call id."""
@@ -179,12 +178,12 @@ class Conversation:
     def fork(self, *, journal: File | None = None) -> "Conversation":
         """Another conversation with the same past. Who has approved a call here has not approved it there."""
         with self._turn():
-            saved = replace(self._ledger.saved, id=uuid4().hex, decisions={})
+            saved = replace(self._journal.saved, id=uuid4().hex, decisions={})
             return self._of(saved, self._model, self._tools, _new(journal), self._settings)
 
     def save(self, path: File) -> None:
         """The conversation as one JSON file, written whole or not at all."""
-        write_journal(Path(path), self._ledger.saved)
+        write_journal(Path(path), self._journal.saved)
 
     @property
     def _external(self) -> dict[str, Tool]:
@@ -200,24 +199,24 @@ class Conversation:
         finally:
             self._busy = False
 
-    def _say(self, text: str) -> Sequence[RunEvent]:
-        if waiting := [call.name for call in self._ledger.open_calls]:
+    async def _say(self, text: str) -> Sequence[RunEvent]:
+        if waiting := [call.name for call in self._journal.open_calls]:
             raise UsageError(f"calls are waiting ({', '.join(waiting)}): decide, resume or submit_results comes first")
-        self._ledger.begin(Message.user(text))
+        await self._journal.begin(Message.user(text))
         return ()
 
-    def _answer(self, results: Iterable[Result]) -> Sequence[RunEvent]:
-        named = {call.id: call.name for call in self._ledger.open_calls}
+    async def _answer(self, results: Iterable[Result]) -> Sequence[RunEvent]:
+        named = {call.id: call.name for call in self._journal.open_calls}
         given = tuple(results)
         for result in given:
             if result.call_id not in named:
                 raise UnknownName("open call", result.call_id, named)
-        self._ledger.settle(*(replace(result, name=named[result.call_id]) for result in given))
-        self._ledger.begin()
+        await self._journal.settle(*(replace(result, name=named[result.call_id]) for result in given))
+        await self._journal.begin()
         return [ToolFinished(result) for result in given]
 
-    def _take_up(self, decisions: Mapping[str, Decision]) -> Sequence[RunEvent]:
-        """Enter a person's words. A yes that comes too late is answered at once."""
+    async def _take_up(self, decisions: Mapping[str, Decision]) -> Sequence[RunEvent]:
+        """Enter a person's decisions. An approval that comes too late is answered at once."""
         if not self.unfinished:
             raise UsageError("there is nothing to go on with: the last turn has ended")
         asked = {one.call.id: one for one in self.pending}
@@ -226,69 +225,49 @@ class Conversation:
                 raise UnknownName("call that waits for a decision", call_id, asked)
         late = {call_id for call_id, decision in decisions.items() if _too_late(asked[call_id], decision)}
         for call_id in decisions.keys() - late:
-            self._ledger.decide(asked[call_id], decisions[call_id])
+            await self._journal.decide(asked[call_id], decisions[call_id])
         answers = [expired(asked[call_id].call) for call_id in decisions if call_id in late]
-        self._ledger.settle(*answers)
-        self._ledger.begin()
+        await self._journal.settle(*answers)
+        await self._journal.begin()
         return [ToolFinished(result) for result in answers]
 
-    async def _go(self, begin: Callable[[], Sequence[RunEvent]]) -> AsyncGenerator[RunEvent, None]:
-        """A turn: begun, and run from the history as it stands; all that happens is entered before it is told."""
+    async def _go(self, begin: Callable[[], Awaitable[Sequence[RunEvent]]]) -> AsyncGenerator[RunEvent, None]:
+        """A turn: begun, and run from the history as it stands."""
         with self._turn():
-            for event in begin():
+            for event in await begin():
                 yield event
             ended = False
             try:
                 async with closing(self._events()) as events:
                     async for event in events:
-                        if self._is_ours(event):
-                            self._ledger.note(event)
-                            ended = isinstance(event, TurnEnded)
-                            yield self._seen(event)
+                        ended = isinstance(event, TurnEnded)
+                        yield event
             except (asyncio.CancelledError, GeneratorExit):
                 if not ended:
-                    self._ledger.cut_off()
+                    await self._journal.cut_off()
                 raise
             except BaseException:
-                self._ledger.take_back()
+                await self._journal.take_back()
                 raise
-
-    def _is_ours(self, event: RunEvent) -> bool:
-        """The loop asks about calls the caller runs itself; nobody else needs to know."""
-        match event:
-            case ToolStarted(call) | ConfirmationNeeded(call=call):
-                return call.name not in self._external
-            case _:
-                return True
-
-    def _seen(self, event: RunEvent) -> RunEvent:
-        waits_for_caller = isinstance(event, TurnEnded) and event.reason == "confirmation" and not self.pending
-        return replace(event, reason="calls") if waits_for_caller else event
 
     async def _reply(self, events: AsyncGenerator[RunEvent, None]) -> Reply:
         last: RunEvent | None = None
         async with closing(events):
             async for event in events:
                 last = event
-        return self._told(last)
+        return self._reply_of(last)
 
-    def _told(self, ended: RunEvent | None) -> Reply:
+    def _reply_of(self, ended: RunEvent | None) -> Reply:
         assert isinstance(ended, TurnEnded)  # a turn ends in nothing else
         text = next((message.content for message in reversed(ended.messages) if message.role == "assistant"), "")
         return Reply(text, ended.reason, self.calls, self.pending, ended.usage)
 
-    def _choice(self) -> Choice:
-        """A call that was demanded may have been made and answered before a pause."""
-        choice = self._settings.get("choice", Choice())
-        made = choice.mode == "required" and not on_first_hop(self.messages)
-        return after_a_call(choice) if made else choice
-
     def _events(self) -> AsyncIterator[RunEvent]:
-        saved, settings = self._ledger.saved, self._settings
-        told = (Message.system(saved.instructions),) if saved.instructions else ()
+        saved, settings = self._journal.saved, self._settings
+        preface = (Message.system(saved.instructions),) if saved.instructions else ()
         request = Request(
-            (*told, *saved.messages),
-            choice=self._choice(),
+            (),
+            choice=settings.get("choice", Choice()),
             sampling=settings.get("sampling", Sampling()),
             policy=settings.get("policy"),
             session=saved.id,
@@ -297,53 +276,10 @@ class Conversation:
             conversation=saved.id,
             subject=saved.subject,
             depth=settings.get("depth", 0),
-            decisions=_by_both_ids(saved),
-            granted=saved.granted,
             tighten=settings.get("tighten"),
         )
-        watched = _Watched(self._tools, self._external, self._ledger)
-        return run(self._guarded, watched, request, limits=self._limits, context=context)
-
-
-class _Watched:
-    """The conversation's tools. What must not run twice is entered before it runs, and every result as soon as it is there.
-
-    The caller's own tools are offered with the others; a call of one waits, like one a person is asked about.
-    """
-
-    def __init__(self, tools: Toolset | None, external: dict[str, Tool], ledger: Journal) -> None:
-        self._tools = tools
-        self._external = external
-        self._ledger = ledger
-        self._offered: Mapping[str, Tool] = external
-
-    async def tools(self) -> Sequence[Tool]:
-        own = () if self._tools is None else await self._tools.tools()
-        self._offered = {tool.name: tool for tool in own} | self._external
-        return tuple(self._offered.values())
-
-    async def call(self, call: Call, context: Context) -> AsyncIterator[ToolProgress | ConfirmationNeeded | Result]:
-        if self._tools is None or call.name in self._external:
-            yield ConfirmationNeeded(call.id, call)
-            return
-        if not self._may_repeat(call.name):
-            self._ledger.start(call)
-        async with closing(self._tools.call(call, context)) as items:
-            async for item in items:
-                match item:
-                    case Result():
-                        self._ledger.arrive(replace(item, call_id=call.id, name=call.name))
-                    case ConfirmationNeeded():
-                        self._ledger.postpone(replace(item, call=call))
-                    case ToolProgress():
-                        pass
-                    case _:
-                        assert_never(item)
-                yield item
-
-    def _may_repeat(self, name: str) -> bool:
-        tool = self._offered.get(name)
-        return tool is not None and (tool.idempotent or not tool.side_effects)
+        deferred = settings.get("external", ())
+        return PausableRun(self._guarded, self._tools, self._journal, deferred, self._limits, preface).events(request, context)
 
 
 def _new(journal: File | None) -> Path | None:
@@ -353,17 +289,5 @@ def _new(journal: File | None) -> Path | None:
     return None if journal is None else Path(journal)
 
 
-def _by_both_ids(saved: Saved) -> dict[str, Decision]:
-    """A person's words by the id of the call and by that of the question, which may be about a call inside that call."""
-    words = {one.id: saved.decisions[one.call.id] for one in saved.pending if one.call.id in saved.decisions}
-    return words | dict(saved.decisions)
-
-
 def _too_late(asked: ConfirmationNeeded, decision: Decision) -> bool:
     return isinstance(decision, Approved) and asked.expires is not None and time.time() >= asked.expires
-
-
-def expired(call: Call) -> Result:
-    """The result of a call that was approved too late."""
-    text = f"the approval of {call.name} came too late, and it was not run. Call it again if it is still wanted."
-    return failed(call, "expired", text)

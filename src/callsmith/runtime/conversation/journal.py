@@ -1,19 +1,18 @@
-"""The ledger of a conversation: what was said, what waits, what has begun. With a file, every step is on disk before the next.
+"""The journal of a conversation: its messages, and the calls that wait, have begun or were decided on.
 
-A call that must not run twice is entered as started before it runs. Whoever reads a ledger in which such a call has no result
-knows no more than that it may have happened: it is answered as interrupted, and not run again.
+It is the one state machine for pauses, for conversations in files and for runs on a server alike. Every step is written to its
+storage before the next. A call that must not run twice is entered as started before it runs: whoever finds one without a result
+knows no more than that it may have happened, answers it as interrupted, and does not run it again.
 """
 
-import json
-import os
+from collections.abc import Sequence
 from dataclasses import replace
-from pathlib import Path
-from typing import assert_never
+from typing import Protocol, assert_never
 
 from callsmith.core.approval import Approved, Decision
-from callsmith.core.errors import UsageError
 from callsmith.core.events import (
     CallArguments,
+    CallDeferred,
     CallReady,
     CallStarted,
     ConfirmationNeeded,
@@ -29,7 +28,7 @@ from callsmith.core.events import (
     Unreadable,
 )
 from callsmith.core.failures import failed
-from callsmith.core.serialize import Saved, read_conversation, write_conversation
+from callsmith.core.serialize import Saved
 from callsmith.core.values import Call, Message, Result
 from callsmith.runtime.conversation.history import answered, joined
 from callsmith.runtime.execute import STANDARD_LIMITS, Limits
@@ -37,14 +36,28 @@ from callsmith.runtime.loop import AnswerBuilder, unanswered
 from callsmith.runtime.results import result_message
 
 
+class JournalStorage(Protocol):
+    """Where a journal is written: memory, a file, a server's store."""
+
+    async def write(self, saved: Saved, *, starting: Call | None = None, results: Sequence[Result] = ()) -> None:
+        """Store the state. `starting` is a call about to run, which must survive a crash from here on; `results` are new."""
+        ...
+
+
+class MemoryStorage:
+    """Keeps nothing: the journal itself is all there is."""
+
+    async def write(self, saved: Saved, *, starting: Call | None = None, results: Sequence[Result] = ()) -> None:
+        pass
+
+
 class Journal:
     """The state of a conversation (`saved`) and the only place that changes it."""
 
-    def __init__(self, saved: Saved, path: Path | None = None, limits: Limits = STANDARD_LIMITS) -> None:
+    def __init__(self, saved: Saved, storage: JournalStorage | None = None, limits: Limits = STANDARD_LIMITS) -> None:
         self.saved = saved
-        self._path = path
+        self._storage = storage or MemoryStorage()
         self._limits = limits
-        self._written = ""
         self._before = self._base = saved.messages
         self._answer = AnswerBuilder()  # what the model is just saying
         self._said: Message | None = None  # its last answer: not part of the history before something is done about it
@@ -56,163 +69,155 @@ class Journal:
 
     @property
     def pending(self) -> tuple[ConfirmationNeeded, ...]:
-        """What a person has still to be asked about."""
+        """The calls on which a person has not decided yet."""
         return tuple(one for one in self.saved.pending if one.call.id not in self.saved.decisions)
 
-    def begin(self, said: Message | None = None) -> None:
-        """A turn begins: with what the user says, or where the last one stopped."""
+    @property
+    def decisions(self) -> dict[str, Decision]:
+        """Decisions by the id of the call, and by that of the question, which may be about a call made inside that call."""
+        decided = self.saved.decisions
+        return {one.id: decided[one.call.id] for one in self.saved.pending if one.call.id in decided} | dict(decided)
+
+    async def begin(self, said: Message | None = None) -> None:
+        """Begin a turn: with what the user says, or where the last one stopped."""
         self._before = self.saved.messages
         self._base = self._before if said is None else (*self._before, said)
         self._answer, self._said = AnswerBuilder(), None
         self.saved = replace(self.saved, messages=self._base)
-        self.keep()
+        await self._write()
 
-    def note(self, event: RunEvent) -> None:
-        """Enter what has happened."""
+    async def note(self, event: RunEvent) -> None:
+        """Enter what has happened in a run."""
         match event:
             case Stopped():
                 self._answer.add(event)
                 self._said, self._answer = self._answer.message(self._answer.calls), AnswerBuilder()
             case Text() | Thought() | CallStarted() | CallArguments() | CallReady() | Unreadable():
                 self._answer.add(event)
-            case ToolStarted():
-                self._accept()
-                self.keep()
+            case ToolStarted() | CallDeferred():
+                if self._accept():
+                    await self._write()
             case ToolFinished(result):
-                self.settle(result)
+                await self.settle(result)
             case ConfirmationNeeded():
-                self.postpone(event)
+                await self.postpone(event)
             case TurnEnded(messages):
                 self._said = None
                 self.saved = replace(self.saved, messages=joined(self._base, messages))
-                self.keep()
+                await self._write()
             case ToolProgress() | Notice():
                 pass
             case _:
                 assert_never(event)
 
-    def start(self, call: Call) -> None:
-        """A call that must not run twice is about to run."""
+    async def start(self, call: Call, *, repeatable: bool = False) -> None:
+        """A call is about to run; unless it is repeatable, it is never run again."""
         self._accept()
-        self.saved = replace(self.saved, started=self.saved.started | {call.id})
-        self.keep()
+        if not repeatable:
+            self.saved = replace(self.saved, started=self.saved.started | {call.id})
+        await self._write(starting=call)
 
-    def arrive(self, result: Result) -> None:
-        """A tool's result, straight from the tool; one that comes when the call has been given up counts no more."""
+    async def arrive(self, result: Result) -> None:
+        """Enter a result straight from its tool; one that comes after its call was given up is dropped."""
         if self._said is not None and any(call.id == result.call_id for call in self._said.calls):
             self._accept()
         if any(call.id == result.call_id for call in self.open_calls):
-            self.settle(result)
+            await self.settle(result)
 
-    def settle(self, *results: Result) -> None:
-        """Calls are answered."""
+    async def settle(self, *results: Result) -> None:
+        """Answer calls."""
         self._accept()
         messages = (result_message(result, self._limits.result_characters)[0] for result in results)
         self.saved = replace(self.saved, messages=answered(self.saved.messages, *messages))
-        self.keep()
+        await self._write(results=results)
 
-    def postpone(self, asked: ConfirmationNeeded) -> None:
-        """A call waits for a person's word. Being asked about again does not give it more time."""
+    async def postpone(self, asked: ConfirmationNeeded) -> ConfirmationNeeded:
+        """A call needs a person's decision. The question as it waits: asked again, it keeps its id and gets no more time."""
         self._accept()
-        if asked.id not in {one.id for one in self.saved.pending}:
+        waiting = next((one for one in self.pending if one.call.id == asked.call.id), None)
+        if waiting is None:
             others = (one for one in self.saved.pending if one.call.id != asked.call.id)
             self.saved = replace(self.saved, pending=(*others, asked))
         decisions = {call_id: one for call_id, one in self.saved.decisions.items() if call_id != asked.call.id}
-        self.saved = replace(self.saved, decisions=decisions, started=self.saved.started - {asked.call.id})
-        self.keep()
+        self.saved = replace(self.saved, decisions=decisions)
+        await self.defer(asked.call)
+        return waiting or asked
 
-    def decide(self, asked: ConfirmationNeeded, decision: Decision) -> None:
-        """A person has spoken."""
+    async def defer(self, call: Call) -> None:
+        """A call does not run now: it waits for a person, or for whoever runs it elsewhere."""
+        self._accept()
+        self.saved = replace(self.saved, started=self.saved.started - {call.id})
+        await self._write()
+
+    async def decide(self, asked: ConfirmationNeeded, decision: Decision) -> None:
+        """Enter a person's decision."""
         remembered = {asked.call.name} if isinstance(decision, Approved) and decision.remember else frozenset[str]()
         decisions = {**self.saved.decisions, asked.call.id: decision}
         self.saved = replace(self.saved, decisions=decisions, granted=self.saved.granted | remembered)
-        self.keep()
+        await self._write()
 
-    def cut_off(self) -> None:
+    async def grant(self, tools: frozenset[str]) -> None:
+        """Let these tools run without asking from now on."""
+        if not tools <= self.saved.granted:
+            self.saved = replace(self.saved, granted=self.saved.granted | tools)
+            await self._write()
+
+    async def cut_off(self) -> None:
         """The turn was stopped from outside: what was said stays, and no call is left without a result."""
         if self._said is None and any(self._answer.text):
             self._said = self._answer.message(())
         self._accept()
-        self.settle(*(cancelled(call, call.id in self.saved.started) for call in self.open_calls))
-        self.take_back()
+        await self.settle(*(cancelled(call, call.id in self.saved.started) for call in self.open_calls))
+        await self.take_back()
 
-    def take_back(self) -> None:
+    async def cancel_started(self) -> None:
+        """The turn was stopped and may be resumed: calls that have begun are answered, those that wait go on waiting."""
+        if begun := [call for call in self.open_calls if call.id in self.saved.started]:
+            await self.settle(*(cancelled(call, started=True) for call in begun))
+
+    async def take_back(self) -> None:
         """The turn has failed. If nothing has come of it, it is as if nothing had been said."""
         self._said = None
-        self.give_up_started()
+        await self.interrupt_started()
         if self.saved.messages == self._base:
             self.saved = replace(self.saved, messages=self._before)
-        self.keep()
+        await self._write()
 
-    def give_up_started(self) -> None:
-        """Answer calls that had begun and must not run twice."""
-        self.settle(*(interrupted(call) for call in self.open_calls if call.id in self.saved.started))
+    async def interrupt_started(self) -> tuple[Result, ...]:
+        """Answer calls that had begun when their program was stopped, and must not run twice."""
+        lost = tuple(interrupted(call) for call in self.open_calls if call.id in self.saved.started)
+        if lost:
+            await self.settle(*lost)
+        return lost
 
-    def keep(self) -> None:
-        """Write it down, if there is a file and anything new. What concerns calls that are answered is forgotten."""
-        waiting = {call.id for call in self.open_calls}
-        self.saved = replace(
-            self.saved,
-            pending=tuple(one for one in self.saved.pending if one.call.id in waiting),
-            decisions={call_id: one for call_id, one in self.saved.decisions.items() if call_id in waiting},
-            started=self.saved.started & waiting,
-        )
-        if self._path is not None:
-            text = _text(self.saved)
-            if text != self._written:
-                _replace_file(self._path, text)
-                self._written = text
+    async def _write(self, *, starting: Call | None = None, results: Sequence[Result] = ()) -> None:
+        self.saved = _about_open_calls(self.saved)
+        await self._storage.write(self.saved, starting=starting, results=results)
 
-    def _accept(self) -> None:
-        """The model's last answer is acted upon: from here on it is part of the history."""
-        if self._said is not None:
-            self.saved = replace(self.saved, messages=(*self.saved.messages, self._said))
-            self._said = None
+    def _accept(self) -> bool:
+        """Make the model's last answer a part of the history, now that it is acted upon; whether there was one."""
+        if self._said is None:
+            return False
+        self.saved = replace(self.saved, messages=(*self.saved.messages, self._said))
+        self._said = None
+        return True
 
 
-def read_journal(path: Path) -> Saved:
-    """The conversation of a file. Calls that had begun when it was left, and must not run twice, are answered as interrupted."""
-    try:
-        document = json.loads(path.read_bytes())
-    except OSError as error:
-        raise UsageError(f"cannot read {path}: {error.strerror or error}") from error
-    except (ValueError, RecursionError) as error:
-        raise UsageError(f"{path} is not JSON: {error}") from error
-    try:
-        ledger = Journal(read_conversation(document))
-    except UsageError as error:
-        raise UsageError(f"{path} is not a saved conversation: {error}", field=error.field) from error
-    ledger.give_up_started()
-    return ledger.saved
+def answer_interrupted(saved: Saved) -> Saved:
+    """The state found after a crash: calls that had begun, and must not run twice, are answered as interrupted."""
+    lost = (interrupted(call) for call in unanswered(saved.messages) if call.id in saved.started)
+    return _about_open_calls(replace(saved, messages=answered(saved.messages, *map(Message.tool, lost))))
 
 
-def write_journal(path: Path, saved: Saved) -> None:
-    """The conversation into a file, whole or not at all."""
-    _replace_file(path, _text(saved))
-
-
-def _text(saved: Saved) -> str:
-    return json.dumps(write_conversation(saved), indent=1) + "\n"  # ASCII: half a surrogate pair must not stop it
-
-
-def _replace_file(path: Path, text: str) -> None:
-    """A reader, or a crash, finds the old file or the new one. It is readable by its owner alone."""
-    target = path.resolve()
-    fresh = target.with_name(f".{target.name}.new")
-    try:
-        with os.fdopen(os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w", encoding="ascii") as file:
-            file.write(text)
-            file.flush()
-            os.fsync(file.fileno())
-        fresh.replace(target)
-        if os.name == "posix":  # the new name is on disk only when its folder is
-            folder = os.open(target.parent, os.O_RDONLY)
-            try:
-                os.fsync(folder)
-            finally:
-                os.close(folder)
-    except OSError as error:
-        raise UsageError(f"cannot write {path}: {error.strerror or error}") from error
+def _about_open_calls(saved: Saved) -> Saved:
+    """The state without what concerns calls that are answered."""
+    waiting = {call.id for call in unanswered(saved.messages)}
+    return replace(
+        saved,
+        pending=tuple(one for one in saved.pending if one.call.id in waiting),
+        decisions={call_id: one for call_id, one in saved.decisions.items() if call_id in waiting},
+        started=saved.started & waiting,
+    )
 
 
 def cancelled(call: Call, started: bool) -> Result:
@@ -230,3 +235,9 @@ def interrupted(call: Call) -> Result:
         "Ask the user, or find out, before calling it again."
     )
     return failed(call, "interrupted", text)
+
+
+def expired(call: Call) -> Result:
+    """The result of a call that was approved too late."""
+    text = f"the approval of {call.name} came too late, and it was not run. Call it again if it is still wanted."
+    return failed(call, "expired", text)

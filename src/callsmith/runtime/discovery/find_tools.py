@@ -20,7 +20,7 @@ from weakref import WeakKeyDictionary
 from callsmith.core.choice import FIND, chosen
 from callsmith.core.closing import closing
 from callsmith.core.errors import UsageError
-from callsmith.core.events import ConfirmationNeeded, ModelEvent, ToolProgress
+from callsmith.core.events import CallEvent, ModelEvent
 from callsmith.core.ports import Context, Model, ModelInfo, Toolset, model_info
 from callsmith.core.values import Call, Choice, Message, Request, Result, Tool
 from callsmith.runtime.discovery.search import search
@@ -122,7 +122,7 @@ class Finding:
         )
         return [Tool(FIND, words, _QUERY, idempotent=True, source="callsmith"), *tools]
 
-    async def call(self, call: Call, context: Context) -> AsyncIterator[ToolProgress | ConfirmationNeeded | Result]:
+    async def call(self, call: Call, context: Context) -> AsyncIterator[CallEvent]:
         if call.name == FIND:
             await context.starting()
             yield Result(call.id, call.name, found(call.arguments.get("query", ""), await self._toolset.tools()))

@@ -17,12 +17,14 @@ from difflib import get_close_matches
 from functools import lru_cache
 from hashlib import blake2b
 from operator import attrgetter
+from types import TracebackType
 from typing import Any, Literal, Protocol, TypeAlias, TypeVar, assert_never
 
 from callsmith.core.closing import closing
 from callsmith.core.errors import UnsupportedSchema
 from callsmith.core.events import (
     CallArguments,
+    CallDeferred,
     CallReady,
     CallStarted,
     ConfirmationNeeded,
@@ -147,24 +149,40 @@ async def watched(
 
     They are those of a run, or those of one answer (`asked.external`).
     """
-    watch, last = _Watch(asked, show_arguments), Stopped if asked.external else TurnEnded
-    ended, cut = False, None
-    try:
+    with recording(recorder, asked, show_arguments=show_arguments) as turn:
         async with closing(events):
             async for event in events:
-                if type(event) not in _PIECES or watch.first is None:
-                    watch.see(event)
-                    if isinstance(event, last):
-                        ended = True
-                        recorder.add(watch.turn(event.reason))
+                turn.see(event)
                 yield event
-    except BaseException as error:
-        cut = error
-        raise
-    finally:
-        if not ended:
-            failed = isinstance(cut, Exception)
-            recorder.add(watch.turn("error" if failed else "cancelled", type(cut).__name__ if failed else ""))
+
+
+class recording:
+    """Records a turn whose events are shown to it one by one: `with recording(trace, asked) as turn: turn.see(event)`.
+
+    The turn is recorded at its last event, or, if that has not come, when the block is left.
+    """
+
+    def __init__(self, recorder: Recorder, asked: Asked, *, show_arguments: bool = False) -> None:
+        self._recorder = recorder
+        self._watch = _Watch(asked, show_arguments)
+        self._last = Stopped if asked.external else TurnEnded
+        self._ended = False
+
+    def see(self, event: RunEvent) -> None:
+        """Note an event."""
+        if type(event) not in _PIECES or self._watch.first is None:
+            self._watch.see(event)
+            if isinstance(event, self._last):
+                self._ended = True
+                self._recorder.add(self._watch.turn(event.reason))
+
+    def __enter__(self) -> "recording":
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        if not self._ended:
+            failed = isinstance(error, Exception)
+            self._recorder.add(self._watch.turn("error" if failed else "cancelled", type(error).__name__ if failed else ""))
 
 
 class _Watch:
@@ -210,7 +228,7 @@ class _Watch:
                 made.at = made.started - self._began
             case ToolFinished(result):
                 self._finished(self._open.pop(result.call_id, None) or self._resumed(result.name, result.call_id), result)
-            case ConfirmationNeeded(call=call):
+            case ConfirmationNeeded(call=call) | CallDeferred(call):
                 (self._open.get(call.id) or self._resumed(call.name, call.id, call)).outcome = "waiting"
             case Notice(text):
                 self._noticed.append(text)

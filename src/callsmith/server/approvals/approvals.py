@@ -1,16 +1,16 @@
-"""Calls that wait for a person's word, in the store: what is asked, what was said, and the runs that go on from there.
+"""Approvals in the store: calls that wait for a person's decision, and the paused runs they belong to.
 
-An approval is a document of its own, and so is the run it belongs to: whoever finds them there can go on, in another process or
-after a restart. Documents are only replaced at the version they were read at, so that of two answers one counts. Who goes on with
-a run holds it for as long as that takes; the hold of a process that is gone lapses.
+An approval is a document of its own, and so is its run: any process can resume it, also after a restart. Documents are only
+replaced at the version they were read at, so that of two decisions one counts. Whoever resumes a run has a lease on it, renewed
+for as long as that takes; the lease of a process that is gone lapses.
 """
 
 import asyncio
 import time
-from collections.abc import AsyncGenerator, Iterable, Mapping
-from contextlib import asynccontextmanager, suppress
+from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Iterable, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass, replace
-from typing import Literal, TypeAlias, cast
+from typing import Literal, TypeAlias, TypeVar, cast
 from uuid import uuid4
 
 from callsmith.core.approval import Approved, Decision
@@ -18,14 +18,16 @@ from callsmith.core.errors import UsageError
 from callsmith.core.events import ConfirmationNeeded
 from callsmith.core.serialize import DocumentCodec, Saved, dump
 from callsmith.core.values import Call, Json, Message, Request, Result
-from callsmith.runtime.conversation.conversation import expired
+from callsmith.runtime.conversation.journal import expired
 from callsmith.server.approvals.old_documents import upgrade_approval, upgrade_grant, upgrade_paused_run
 from callsmith.server.store import Document, Stale, Store
-from callsmith.server.tools.tool_selection import ToolOptions
+from callsmith.wire.extensions import ToolOptions
 
-LEASE_SECONDS = 10.0  # seconds after which a hold lapses that nobody keeps up
-POLL_SECONDS = 0.1  # seconds between two looks at what is waited for
-_APPROVAL, _PAUSED, _HOLD, _GRANT = "approval", "paused_run", "held_run", "grant"
+T = TypeVar("T")
+
+LEASE_SECONDS = 10.0  # after which a lease lapses that nobody renews
+POLL_SECONDS = 1.0  # between two looks at what other processes may have changed
+_APPROVAL, _PAUSED, _LEASE, _GRANT = "approval", "paused_run", "held_run", "grant"
 _PAGE = 500
 
 # approved: not begun yet. denied, expired: never run. done: run, whatever came of it.
@@ -41,10 +43,10 @@ class AlreadyAnswered(UsageError):
 
 @dataclass(frozen=True, slots=True)
 class Approval:
-    """A call that waits for a person's word, or did. `run` is where it belongs; `touched` when it was decided or begun.
+    """A call that waits for a person's decision, or did. `run` is where it belongs; `changed` when it was decided or begun.
 
-    `question` is the id under which the tool asks, where the approval has another one. `asks` is what the server that runs the
-    call wants to know in the middle of it (a schema, or a page to visit); such an approval belongs to no run.
+    `asks` is what the server that runs the call wants to know in the middle of it (a schema, or a page to visit); such an
+    approval belongs to no run.
     """
 
     id: str
@@ -59,12 +61,12 @@ class Approval:
     decision: Decision | None = None
     result: Result | None = None
     changed: float = 0.0
-    question: str = ""
     asks: Mapping[str, Json] | None = None
     version: int = 0
 
     @property
-    def asked(self) -> ConfirmationNeeded:
+    def question(self) -> ConfirmationNeeded:
+        """What the person is asked."""
         return ConfirmationNeeded(self.id, self.call, self.reason, self.expires)
 
     def status_at(self, now: float) -> Status:
@@ -79,7 +81,7 @@ class PausedRun:
     id: str
     model: str
     request: Request
-    wish: ToolOptions
+    options: ToolOptions
     saved: Saved
     began: int
     version: int = 0
@@ -105,7 +107,7 @@ GRANT_CODEC = DocumentCodec(Grant, upgrades={0: upgrade_grant})
 
 @dataclass(frozen=True, slots=True)
 class Approvals:
-    """The approvals of one caller in a store. Nobody can as much as name those of another."""
+    """The approvals of one caller in a store. Those of another caller do not exist here."""
 
     store: Store
     subject: str = ""
@@ -138,11 +140,11 @@ class Approvals:
         return cast(Approval, kept)
 
     async def withdraw(self, id: str) -> None:
-        """Nobody wants to know any more."""
+        """Delete a question that nobody waits for any more."""
         await self.store.delete(self._kind(_APPROVAL), id)
 
     async def forget(self, run: str) -> None:
-        """A run is over."""
+        """Delete a run that is over."""
         await self.store.delete(self._kind(_PAUSED), run)
 
     async def drop(self, *ids: str) -> None:
@@ -152,7 +154,7 @@ class Approvals:
         await self.store.delete(self._kind(_APPROVAL), *found)
 
     async def decide(self, approval: Approval, decision: Decision) -> Approval:
-        """Enter a person's word; the first one counts. A yes that comes too late is none."""
+        """Enter a person's decision; the first one counts. An approval that comes too late expires instead."""
         now = time.time()
         if approval.status != "pending":
             raise AlreadyAnswered(approval)
@@ -191,14 +193,14 @@ class Approvals:
             }
         )
 
-    def asked(self, needed: ConfirmationNeeded, run: str, source: str, response: str) -> Approval:
-        """A question that is asked for the first time, on behalf of a run."""
+    def new(self, needed: ConfirmationNeeded, run: str, source: str, response: str) -> Approval:
+        """The approval for a question that a run asks for the first time."""
         now = time.time()
         expires = min(now + self.seconds, now + self.seconds if needed.expires is None else needed.expires)
         return Approval(needed.id, run, needed.call, source, needed.reason, now, expires, response=response)
 
     async def granted(self, conversation: str) -> frozenset[str]:
-        """The tools a conversation needs no further word for."""
+        """The tools a conversation may call without asking again."""
         found = await self.store.get(self._kind(_GRANT), conversation)
         return GRANT_CODEC.read(found[conversation].data).tools if conversation in found else frozenset()
 
@@ -207,13 +209,13 @@ class Approvals:
 
     @asynccontextmanager
     async def lease(self, run: str) -> AsyncGenerator[bool, None]:
-        """Whether the run is ours to go on with, until the block is left."""
-        hold = Document(self._kind(_HOLD), run, uuid4().hex)
-        version = await self._take(hold)
+        """Take the lease on a run for as long as the block lasts; whether it could be had."""
+        lease = Document(self._kind(_LEASE), run, uuid4().hex)
+        version = await self._take(lease)
         if not version:
             yield False
             return
-        beating = asyncio.create_task(self._keep_up(hold, version))
+        beating = asyncio.create_task(self._renew(lease, version))
         try:
             yield True
         finally:
@@ -222,24 +224,57 @@ class Approvals:
             with suppress(asyncio.CancelledError):
                 await beating
             if ours:
-                await self.store.delete(hold.kind, run)
+                await self.store.delete(lease.kind, run)
+
+    async def take_leases(self, ids: Collection[str], leases: AsyncExitStack, *, unless_running: bool = False) -> bool:
+        """Take the leases on the runs of these approvals, and wait for whoever has them: this is how every run is resumed.
+
+        With `unless_running`, waiting ends without them once somebody else runs one of the calls, or has run it.
+        """
+        taken = set[str]()
+
+        async def attempt() -> bool | None:
+            found = (await self.get(*ids)).values()
+            runs = {one.run for one in found}
+            for run in runs - taken:
+                if await leases.enter_async_context(self.lease(run)):
+                    taken.add(run)
+            if runs <= taken and runs == {one.run for one in (await self.get(*ids)).values()}:  # none has moved meanwhile
+                return True
+            return False if unless_running and any(one.result or one.status == "running" for one in found) else None
+
+        return await self.wait([*ids, *{one.run for one in (await self.get(*ids)).values()}], attempt)
+
+    async def wait(self, ids: Iterable[str], check: Callable[[], Awaitable[T | None]], *, look_at: float | None = None) -> T:
+        """What `check` finds, as soon as it is not None. It is called again whenever a document with one of these ids changes.
+
+        A change by this process wakes it at once; what other processes do is looked for every POLL_SECONDS, and at `look_at`.
+        """
+        with self.store.watch(*ids) as changed:
+            while True:
+                changed.clear()
+                if (found := await check()) is not None:
+                    return found
+                soon = POLL_SECONDS if look_at is None else max(0.0, min(POLL_SECONDS, look_at - time.time()))
+                with suppress(TimeoutError):
+                    await asyncio.wait_for(changed.wait(), soon if soon else POLL_SECONDS)
 
     async def is_abandoned(self, approval: Approval) -> bool:
-        """Whether it was answered long ago, nothing has come of it, and nobody is at it."""
+        """Whether it was decided long ago, nothing has come of it, and nobody has the lease on its run."""
         open = approval.decision is not None and approval.result is None and time.time() >= approval.changed + LEASE_SECONDS
         return open and not await self.is_leased(approval.run)
 
     async def is_leased(self, run: str) -> bool:
-        """Whether somebody is going on with a run."""
-        return bool(await self.store.get(self._kind(_HOLD), run))
+        """Whether somebody has the lease on a run."""
+        return bool(await self.store.get(self._kind(_LEASE), run))
 
-    async def _take(self, hold: Document) -> int:
-        """The version at which it is ours; 0 if somebody has it."""
-        fresh = replace(hold, expires=time.time() + LEASE_SECONDS)
+    async def _take(self, lease: Document) -> int:
+        """Take a lease: the version at which it is ours; 0 if somebody else has it."""
+        fresh = replace(lease, expires=time.time() + LEASE_SECONDS)
         try:
             await self.store.put(replace(fresh, version=0))
         except Stale as stale:
-            if await self.store.get(hold.kind, hold.id):
+            if await self.store.get(lease.kind, lease.id):
                 return 0
             with suppress(Stale):
                 await self.store.put(replace(fresh, version=stale.found))
@@ -247,11 +282,11 @@ class Approvals:
             return 0
         return 1
 
-    async def _keep_up(self, hold: Document, version: int) -> None:
+    async def _renew(self, lease: Document, version: int) -> None:
         with suppress(Stale):  # it has lapsed and is another's: what we write from now on is refused
             while True:
                 await asyncio.sleep(LEASE_SECONDS / 3)
-                await self.store.put(replace(hold, version=version, expires=time.time() + LEASE_SECONDS))
+                await self.store.put(replace(lease, version=version, expires=time.time() + LEASE_SECONDS))
                 version += 1
 
     def _document(self, one: Approval | PausedRun) -> Document:
@@ -288,10 +323,9 @@ def _read_approval(document: Document) -> Approval:
 
 
 def _write_paused(paused: PausedRun) -> Json:
-    """Its messages are those of the conversation; of the options, what is already answered does not count again later."""
-    wish = paused.wish
-    options = ToolOptions(wish.mode, wish.session, wish.sources, response_id=wish.response_id, allowed=wish.allowed)
-    return PAUSED_RUN_CODEC.write(replace(paused, request=replace(paused.request, messages=()), wish=options))
+    """Its messages are those of the conversation; decisions that were given with the request count only once."""
+    options = replace(paused.options, approvals=(), wait_for_approval=False, shows_events=False, shows_tool_items=False)
+    return PAUSED_RUN_CODEC.write(replace(paused, request=replace(paused.request, messages=()), options=options))
 
 
 def _read_paused(document: Document) -> PausedRun:

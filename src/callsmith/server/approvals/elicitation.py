@@ -1,4 +1,4 @@
-"""What MCP servers ask a person in the middle of a call: kept with the approvals, and answered there.
+"""Elicitation: what MCP servers ask a person in the middle of a call, stored beside the approvals and answered there.
 
 POST /v1/approvals/ask_1f…   {"approve": true, "arguments": {"color": "red"}}
 """
@@ -11,15 +11,15 @@ from uuid import uuid4
 
 from callsmith.core.approval import Approved, Denied
 from callsmith.core.values import Call
-from callsmith.server.approvals.approvals import POLL_SECONDS, Approval, Approvals
+from callsmith.server.approvals.approvals import Approval, Approvals
 from callsmith.server.store import Store
-from callsmith.server.tools.tool_selection import MCP
 from callsmith.tools.mcp.elicitation import Question, Reply
+from callsmith.wire.extensions import MCP
 
 
 @dataclass(frozen=True, slots=True)
 class Elicitations:
-    """Who asks on behalf of MCP servers. A question is open for so many seconds, and no longer than its call."""
+    """Asks on behalf of MCP servers. A question is open for so many seconds, and no longer than its call."""
 
     store: Store
     seconds: float
@@ -37,25 +37,21 @@ class Elicitations:
             now + self.seconds,
             asks={"schema": None if question.schema is None else dict(question.schema), "url": question.url or None},
         )
-        await approvals.write(asked)
-        try:
-            return await self._answer(approvals, asked)
-        except asyncio.CancelledError:
-            with suppress(asyncio.CancelledError):  # nobody waits for the answer any more
-                await approvals.withdraw(asked.id)
-            raise
 
-    async def _answer(self, approvals: Approvals, asked: Approval) -> Reply:
-        while time.time() < asked.expires:
-            await asyncio.sleep(POLL_SECONDS)
+        async def reply() -> Reply | None:
             found = (await approvals.get(asked.id)).get(asked.id)
-            if found is None:
-                break
-            match found.decision:
+            match found and found.decision:
                 case Approved(arguments):
                     return Reply("accept", arguments or {})
                 case Denied():
                     return Reply("decline")
                 case None:
-                    pass
-        return Reply("cancel")
+                    return None if found is not None and time.time() < asked.expires else Reply("cancel")
+
+        await approvals.write(asked)
+        try:
+            return await approvals.wait((asked.id,), reply, look_at=asked.expires)
+        except asyncio.CancelledError:
+            with suppress(asyncio.CancelledError):  # nobody waits for the answer any more
+                await approvals.withdraw(asked.id)
+            raise

@@ -4,8 +4,8 @@ from callsmith.core.values import Json
 
 
 def upgrade_approval(old: Json) -> Json:
-    """One field has another name."""
-    fields = {name: value for name, value in old.items() if name != "touched"}
+    """One field has another name, and one is gone: the approval's id is the only one of its question."""
+    fields = {name: value for name, value in old.items() if name not in ("touched", "question")}
     return {"version": 1, **fields, "changed": old["touched"]}
 
 
@@ -16,7 +16,6 @@ def upgrade_paused_run(old: Json) -> Json:
         raise ValueError("the version of its conversation is not known")
     options = {
         "mode": wish["mode"],
-        "session": wish["session"],
         "sources": [_source(one) for one in wish["wanted"]],
         "response_id": wish["response"],
         "allowed": wish["tools"],
@@ -24,8 +23,8 @@ def upgrade_paused_run(old: Json) -> Json:
     return {
         "version": 1,
         "model": old["model"],
-        "request": old["request"],
-        "wish": options,
+        "request": {**old["request"], "session": wish["session"]},
+        "options": options,
         "saved": conversation,
         "began": old["began"],
     }

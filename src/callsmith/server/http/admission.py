@@ -1,7 +1,8 @@
-"""How many answers at a time, and how long each may take."""
+"""Admission: how many answers at a time, and how long each may take."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Generator
+from contextlib import contextmanager
 from typing import TypeVar
 
 from callsmith.core.closing import closing
@@ -14,34 +15,56 @@ _LATEST_WEIGHT = 0.2  # how much the latest answer counts in what one takes on a
 
 
 class AdmissionGate:
-    """Counts who is inside, and refuses whoever comes when it is full."""
+    """Counts the answers being given or waited for, and refuses more than so many."""
 
     def __init__(self) -> None:
         self.active = 0
         self._average = 1.0  # seconds an answer takes
 
-    async def admit(self, items: AsyncIterator[T], most: int) -> AsyncIterator[T]:
-        """The items, unless there are too many who want theirs."""
-        async with closing(items):
-            if self.active >= most:
-                raise QueueFull(most, self._average)
-            clock = asyncio.get_running_loop().time
-            began = clock()
-            self.active += 1
-            try:
-                async for item in items:
+    @contextmanager
+    def admit(self, most: int) -> Generator[None, None, None]:
+        """Count one more answer while the block lasts; `QueueFull` if there are too many already."""
+        if self.active >= most:
+            raise QueueFull(most, self._average)
+        clock = asyncio.get_running_loop().time
+        began = clock()
+        self.active += 1
+        try:
+            yield
+        finally:
+            self.active -= 1
+            self._average += _LATEST_WEIGHT * (clock() - began - self._average)
+
+
+class Deadline:
+    """So many seconds from now, after which an answer that is not complete is an error; None: any number."""
+
+    def __init__(self, seconds: float | None) -> None:
+        self._seconds = seconds
+        self._until = None if seconds is None else asyncio.get_running_loop().time() + seconds
+
+    async def wait_for(self, work: Awaitable[T]) -> T:
+        """What the work comes to, if that is in time."""
+        scope = asyncio.timeout_at(self._until)
+        try:
+            async with scope:
+                return await work
+        except TimeoutError:
+            if not scope.expired():
+                raise
+            raise self._passed() from None
+
+    def limit(self, items: AsyncIterator[T]) -> AsyncIterator[T]:
+        """The items, as long as they come in time."""
+        return items if self._until is None else self._limited(items, self._until)
+
+    async def _limited(self, items: AsyncIterator[T], until: float) -> AsyncIterator[T]:
+        try:
+            async with closing(with_deadline(items, until)) as timed:
+                async for item in timed:
                     yield item
-            finally:
-                self.active -= 1
-                self._average += _LATEST_WEIGHT * (clock() - began - self._average)
+        except DeadlinePassed:
+            raise self._passed() from None
 
-
-async def within(items: AsyncIterator[T], seconds: float) -> AsyncIterator[T]:
-    """The items, if the last of them comes within so many seconds; else TimedOut is raised."""
-    deadline = asyncio.get_running_loop().time() + seconds
-    try:
-        async with closing(with_deadline(items, deadline)) as timed:
-            async for item in timed:
-                yield item
-    except DeadlinePassed:
-        raise TimedOut(f"there was no complete answer within {seconds:g} s") from None
+    def _passed(self) -> TimedOut:
+        return TimedOut(f"there was no complete answer within {self._seconds:g} s")

@@ -21,13 +21,11 @@ from callsmith.server.http.body_reader import BodyReader
 from callsmith.server.http.dialects import Dialect
 from callsmith.server.http.frames import CachedFrames, encode
 from callsmith.server.http.streams import EventStream, JsonResponse, collect_items, unless_disconnected
-from callsmith.server.service import Service, ToolOptions, ToolSource
+from callsmith.server.service import Service
 from callsmith.server.tools.one_answer import AnswerEvent
 from callsmith.server.tools.tool_selection import (
-    MCP,
     check_address,
     local_names,
-    options_of,
     original_name,
     source_label,
     with_local_names,
@@ -36,7 +34,7 @@ from callsmith.wire.anthropic.common import write_error, write_failure, write_mo
 from callsmith.wire.anthropic.events import EventWriter, Heading, write_response
 from callsmith.wire.anthropic.mcp import McpServer
 from callsmith.wire.anthropic.messages import MessagesRequest, read_request
-from callsmith.wire.extensions import read_extensions
+from callsmith.wire.extensions import MCP, ToolOptions, ToolSource, read_extensions
 from callsmith.wire.mcp_names import bare_name
 from callsmith.wire.sse import write_frame
 
@@ -54,29 +52,33 @@ def routes(service: Service) -> list[Route]:
     """The routes of this dialect."""
     bodies = BodyReader(service.settings.largest_body)
 
-    async def understood(request: Request, *, counting: bool = False) -> "_Understood":
+    async def understood(request: Request, service: Service, *, counting: bool = False) -> "_Understood":
         body = await bodies.read(request)
-        asked, wish = read_request(body, counting=counting), options_of(read_extensions(body))
+        asked = read_request(body, counting=counting)
+        options, session = read_extensions(body)
+        asked = replace(asked, request=replace(asked.request, session=session))
         called = {call.name for message in asked.request.messages for call in message.calls}
         if not asked.servers and all(bare_name(name) == name for name in called):
-            return _Understood(asked, wish, {})
+            return _Understood(asked, options, {})
         tools = [tool for tool in await service.offered() if tool.source.startswith(MCP)]
         addresses = {**{source_label(tool): "" for tool in tools}, **service.configured}
-        return _understood(asked, wish, tools, addresses)
+        return _understood(asked, options, tools, addresses)
 
     async def messages(request: Request) -> Response:
-        asked = await understood(request)
+        here = service.for_request()
+        asked = await understood(request, here)
         model, sampling = asked.body.model, asked.body.request.sampling
         heading = Heading(f"msg_{uuid4().hex}", model, asked.body.thoughts, sampling.stop, asked.shown)
-        happening = service.events(service.model(model), asked.body.request, asked.wish)
+        happening = here.events(here.model(model), asked.body.request, asked.options)
         events = _as_told(happening, service.settings.limits.result_characters)
         if asked.body.stream:
             return EventStream(_frames(events, heading), _failure_frame, keep_alive=service.settings.keep_alive)
         return JsonResponse(write_response(await unless_disconnected(request.receive, collect_items(events)), heading))
 
     async def count_tokens(request: Request) -> Response:
-        asked = await understood(request, counting=True)
-        counted = await service.count(service.model(asked.body.model), asked.body.request, asked.wish)
+        here = service.for_request()
+        asked = await understood(request, here, counting=True)
+        counted = await here.count(here.model(asked.body.model), asked.body.request, asked.options)
         if counted is None:
             failure = write_failure(404, f"the model {asked.body.model!r} cannot count tokens before it answers")
             return JsonResponse(failure.body, status_code=failure.status)
@@ -93,11 +95,11 @@ class _Understood:
     """A request with its tools' names as they are here, what it wants of the server's own, and the names these are shown by."""
 
     body: MessagesRequest
-    wish: ToolOptions
+    options: ToolOptions
     shown: Mapping[str, tuple[str, str]]
 
 
-def _understood(asked: MessagesRequest, wish: ToolOptions, tools: Sequence[Tool], addresses: Mapping[str, str]) -> _Understood:
+def _understood(asked: MessagesRequest, options: ToolOptions, tools: Sequence[Tool], addresses: Mapping[str, str]) -> _Understood:
     """The request, where there are these tools of MCP servers, and the servers have these addresses."""
     for server in asked.servers:
         _check(server, tools, addresses)
@@ -112,7 +114,7 @@ def _understood(asked: MessagesRequest, wish: ToolOptions, tools: Sequence[Tool]
         messages=tuple(with_local_names(message, names) for message in asked.request.messages),
         choice=Choice(asked.request.choice.mode, tuple(here.get(name, name) for name in asked.request.choice.names)),
     )
-    return _Understood(replace(asked, request=request), replace(wish, sources=wanted), shown)
+    return _Understood(replace(asked, request=request), replace(options, sources=wanted), shown)
 
 
 def _check(server: McpServer, tools: Iterable[Tool], addresses: Mapping[str, str]) -> None:

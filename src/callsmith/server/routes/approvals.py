@@ -1,16 +1,17 @@
-"""`/v1/approvals`: the calls that wait for a person's word, and where it is given.
+"""`/v1/approvals`: the calls that wait for a person's decision, and where it is made.
 
     GET  /v1/approvals?status=pending            (also: limit, after, order; status=all for all of them)
     GET  /v1/approvals/confirm_1f…
     POST /v1/approvals/confirm_1f…   {"approve": true, "arguments": {…}, "remember": true}
                                      {"approve": false, "reason": "Too expensive."}
 
-The word given, the run goes on: to its end, whether or not whoever gave it waits for that, and what the model then says stands
-under `answer`. Where somebody waits for the word in a stream, it goes on there and `answer` is null.
+Once it is decided the run is resumed, to its end, whether or not the client waits for that, and what the model then says stands
+under `answer`. Where a stream waits for the decision, the run goes on there and `answer` is null.
 """
 
 import asyncio
 from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack
 from typing import get_args
 
 from starlette.exceptions import HTTPException
@@ -23,7 +24,7 @@ from callsmith.core.closing import closing
 from callsmith.core.errors import CallsmithError
 from callsmith.core.events import CallReady, ConfirmationNeeded, Stopped, Text, Thought, Unreadable
 from callsmith.core.values import Json
-from callsmith.server.approvals.approvals import POLL_SECONDS, AlreadyAnswered, Approval, Approvals, Status, write_view
+from callsmith.server.approvals.approvals import AlreadyAnswered, Approval, Approvals, Status, write_view
 from callsmith.server.http.body_reader import BodyReader
 from callsmith.server.http.pagination import paginate
 from callsmith.server.http.streams import JsonResponse
@@ -48,7 +49,7 @@ def routes(service: Service) -> list[Route]:
 
 
 class _Endpoints:
-    """The endpoints, and the runs that go on."""
+    """The endpoints, and the runs that are being resumed."""
 
     def __init__(self, service: Service) -> None:
         self._service = service
@@ -78,29 +79,25 @@ class _Endpoints:
         decided = await _decide(approvals, found, decision)
         if not found.run:  # a question in the middle of a call: whoever asked it is waiting
             return _view(decided, answer=None)
-        going_on = asyncio.create_task(self._go_on(approvals, id))
-        self._running.add(going_on)
-        going_on.add_done_callback(self._running.discard)
-        said = await asyncio.shield(going_on)
-        return _view((await approvals.get(id))[id], answer=said)
+        resuming = asyncio.create_task(self._resume(approvals, id))
+        self._running.add(resuming)
+        resuming.add_done_callback(self._running.discard)
+        answer = await asyncio.shield(resuming)
+        return _view((await approvals.get(id))[id], answer=answer)
 
-    async def _go_on(self, approvals: Approvals, id: str) -> Json:
-        """What the model says now that it is decided; None where somebody else goes on with the run."""
-        while True:
-            found = (await approvals.get(id))[id]
-            async with approvals.lease(found.run) as held:
-                if held and (await approvals.get(id))[id].run == found.run:
-                    paused = await approvals.paused(found.run)
-                    if paused is None or all(one.id != id for one in paused.saved.pending):
-                        return None
-                    return await _said(self._service.resume(paused))
-            if found.result is not None or found.status == "running":
+    async def _resume(self, approvals: Approvals, id: str) -> Json:
+        """What the model says now that it is decided; None where somebody else resumes the run."""
+        async with AsyncExitStack() as leases:
+            if not await approvals.take_leases([id], leases, unless_running=True):
                 return None
-            await asyncio.sleep(POLL_SECONDS)
+            paused = await approvals.paused((await approvals.get(id))[id].run)
+            if paused is None or all(one.id != id for one in paused.saved.pending):
+                return None
+            return await _answer(self._service.resume(paused))
 
 
 async def _decide(approvals: Approvals, found: Approval, decision: Decision) -> Approval:
-    """Enter the decision. The same once more is welcome where whoever was to go on from the first is gone."""
+    """Enter the decision. The same once more is welcome where whoever was to resume from the first is gone."""
     if type(found.decision) is type(decision) and await approvals.is_abandoned(found):
         return found
     try:
@@ -109,7 +106,7 @@ async def _decide(approvals: Approvals, found: Approval, decision: Decision) -> 
         raise HTTPException(409, str(error)) from None
 
 
-async def _said(events: AsyncIterator[AnswerEvent]) -> Json:
+async def _answer(events: AsyncIterator[AnswerEvent]) -> Json:
     texts, thoughts, reason, usage = list[str](), list[str](), "stop", None
     calls, waiting = list[Json](), list[Json]()
     try:

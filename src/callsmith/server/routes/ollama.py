@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import AsyncIterator, Callable
+from dataclasses import replace
 from datetime import UTC, datetime
 from importlib.metadata import version
 
@@ -18,7 +19,6 @@ from callsmith.server.http.dialects import Dialect
 from callsmith.server.http.frames import CachedFrames, encode
 from callsmith.server.http.streams import EventStream, JsonResponse, collect_items, unless_disconnected
 from callsmith.server.service import Service
-from callsmith.server.tools.tool_selection import options_of
 from callsmith.wire.extensions import read_extensions
 from callsmith.wire.fields import Fields
 from callsmith.wire.ollama.events import Heading, LineWriter, write_loaded, write_response
@@ -94,7 +94,8 @@ class _Dialect:
         heading = Heading(asked.model, _now(), time.perf_counter_ns, chat)
         if not asked.request.messages:
             return JsonResponse(write_loaded(heading))
-        events = service.answer(model, asked.request, options_of(read_extensions(body)))
+        options, session = read_extensions(body)
+        events = service.answer(model, replace(asked.request, session=session), options)
         if asked.stream:
             alive, seconds = _line(heading.line()), service.settings.keep_alive
             return EventStream(_lines(events, heading), _failure_line, keep_alive=seconds, alive=alive, media_type=_LINES)

@@ -1,11 +1,11 @@
 """A run as one answer: what is said between the calls becomes one text, and what the tools did stands beside it."""
 
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from typing import TypeAlias, assert_never
 
-from callsmith.core.closing import closing
 from callsmith.core.events import (
     CallArguments,
+    CallDeferred,
     CallReady,
     CallStarted,
     ConfirmationNeeded,
@@ -24,7 +24,7 @@ from callsmith.core.events import (
     Unreadable,
 )
 from callsmith.core.values import Call
-from callsmith.wire.extensions import TOOL_EVENTS, ToolEvent
+from callsmith.wire.extensions import ToolEvent
 
 AnswerEvent: TypeAlias = ModelEvent | ToolEvent
 
@@ -34,57 +34,61 @@ _WAITS = "({} has not been run: it has to be confirmed first, {}. Approval: {}. 
 _ANSWER = '{"approve": true} or {"approve": false}'
 
 
-async def one_answer(
-    happening: AsyncIterator[RunEvent], aside: Sequence[Call] = (), *, told: bool = False
-) -> AsyncIterator[AnswerEvent]:
-    """A run as one answer. Calls that were put aside for the client stand at its end.
+class OneAnswer:
+    """Turns the events of a run into those of one answer. Calls the client has to run stand at its end (`deferred`).
 
-    A call that waits for a person's word is told in words, too, unless whoever asked is `told` otherwise: then every call is
-    told with its beginning, also one that is refused before it runs.
+    A call that needs approval is also announced in the text, unless the dialect has items for what tools do
+    (`shows_tool_items`): then every call is shown with its start, even one that is refused before it runs.
     """
-    made: dict[str, Call] = {}
-    said = ""  # the end of what was said before the tools ran: the next words must not stick to it
-    pause, report, matched = False, Report(), ""
-    async with closing(happening) as events:
-        async for event in events:
-            match event:
-                case Text(text) | Unreadable(text):
-                    if pause and said.strip() and not said.endswith("\n"):
-                        yield Text("\n\n")
-                    pause, said = False, text or said
-                    yield Text(text)
-                case Stopped():
-                    pause, report, matched = True, report + event.report, event.matched
-                case ConfirmationNeeded(id, call, reason):
-                    if not told:
-                        apart = "\n\n" if said.strip() else ""
-                        said = _WAITS.format(call.name, reason or "whatever it does", id, _ANSWER, id)
-                        yield Text(apart + said)
-                    yield event
-                case ToolStarted(call):
-                    made.pop(call.id, None)
-                    yield event
-                case ToolFinished(result):
-                    if told and result.call_id in made and result.code != "denied":
-                        yield ToolStarted(made.pop(result.call_id))
-                    yield event
-                case Thought() | ToolProgress() | Notice():
-                    yield event
-                case TurnEnded(_, reason, usage):
-                    for index, call in enumerate(aside):
-                        yield CallReady(index, call)
-                    yield Stopped("calls" if aside else _ONE_ANSWER.get(reason, reason), usage, report, matched)
-                case CallReady(call=call):
-                    made[call.id] = call
-                case CallStarted() | CallArguments():
-                    pass  # whoever asked sees what a tool did, if anything, and not how it was called for
-                case _:
-                    assert_never(event)
 
+    def __init__(self, *, shows_tool_items: bool = False) -> None:
+        self.deferred: list[Call] = []
+        self.waiting: list[str] = []  # the ids of approvals that are asked for
+        self._shows_tool_items = shows_tool_items
+        self._made: dict[str, Call] = {}
+        self._said = ""  # the end of what was said before the tools ran: the next words must not stick to it
+        self._pause = False
+        self._report, self._matched = Report(), ""
 
-async def model_events(shown: AsyncIterator[AnswerEvent]) -> AsyncIterator[ModelEvent]:
-    """The answer without what the tools did."""
-    async with closing(shown) as events:
-        async for event in events:
-            if not isinstance(event, TOOL_EVENTS):
+    def add(self, event: RunEvent) -> Iterator[AnswerEvent]:
+        """What is shown for this event."""
+        match event:
+            case Text(text) | Unreadable(text):
+                if self._pause and self._said.strip() and not self._said.endswith("\n"):
+                    yield Text("\n\n")
+                self._pause, self._said = False, text or self._said
+                yield Text(text)
+            case Stopped():
+                self._pause, self._report, self._matched = True, self._report + event.report, event.matched
+            case ConfirmationNeeded():
+                self.waiting.append(event.id)
+                if not self._shows_tool_items:
+                    yield Text(self._announcement(event))
                 yield event
+            case CallDeferred(call):
+                self.deferred.append(call)
+            case ToolStarted(call):
+                self._made.pop(call.id, None)
+                yield event
+            case ToolFinished(result):
+                if self._shows_tool_items and result.call_id in self._made and result.code != "denied":
+                    yield ToolStarted(self._made.pop(result.call_id))
+                yield event
+            case Thought() | ToolProgress() | Notice():
+                yield event
+            case TurnEnded(_, reason, usage):
+                for index, call in enumerate(self.deferred):
+                    yield CallReady(index, call)
+                ended = "calls" if self.deferred else _ONE_ANSWER.get(reason, reason)
+                yield Stopped(ended, usage, self._report, self._matched)
+            case CallReady(call=call):
+                self._made[call.id] = call
+            case CallStarted() | CallArguments():
+                pass  # the client sees what a tool did, if anything, and not how it was called for
+            case _:
+                assert_never(event)
+
+    def _announcement(self, asked: ConfirmationNeeded) -> str:
+        apart = "\n\n" if self._said.strip() else ""
+        self._said = _WAITS.format(asked.call.name, asked.reason or "whatever it does", asked.id, _ANSWER, asked.id)
+        return apart + self._said

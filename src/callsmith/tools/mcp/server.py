@@ -21,7 +21,7 @@ from uuid import uuid4
 from callsmith.core.approval import Approved, Decision, Denied
 from callsmith.core.closing import closing
 from callsmith.core.errors import MissingExtra
-from callsmith.core.events import ConfirmationNeeded, Notice, ToolFinished, ToolProgress, ToolStarted
+from callsmith.core.events import ConfirmationNeeded, ToolEvent, ToolFinished, ToolProgress
 from callsmith.core.failures import failed
 from callsmith.core.ports import Context, Toolset
 from callsmith.core.schema import validate
@@ -35,7 +35,6 @@ if TYPE_CHECKING:
 
     Asking: TypeAlias = ServerRequestContext[Any, Any]
 
-ToolEvent: TypeAlias = ToolStarted | ToolProgress | ToolFinished | ConfirmationNeeded | Notice
 # Runs one call of the toolset: checked, under deadlines, and answered whatever happens.
 Happening: TypeAlias = Callable[[Toolset, Call, Context], AsyncIterator[ToolEvent]]
 

@@ -1,10 +1,9 @@
 """Confirmed: calls that need it wait for a person's word."""
 
-import json
 import time
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import replace
-from hashlib import sha256
+from uuid import uuid4
 
 from callsmith.core.approval import Denied, Judgement, Policy
 from callsmith.core.closing import closing
@@ -56,7 +55,7 @@ class Confirmed(Wrapper):
             return failed(call, "denied", decision.message or "a person said no")
         if decision is None and judged.verdict == "ask" and tool.name not in context.granted:
             expires = None if self._expires is None else time.time() + self._expires
-            return ConfirmationNeeded(confirmation_id(call, context), call, judged.reason, expires)
+            return ConfirmationNeeded(f"confirm_{uuid4().hex[:24]}", call, judged.reason, expires)
         if decision is None or decision.arguments is None or decision.arguments == call.arguments:
             return call
         return self._edited(tool, Call(call.name, dict(decision.arguments), call.id), context)
@@ -71,12 +70,6 @@ class Confirmed(Wrapper):
     def _judged(self, tool: Tool, call: Call, context: Context) -> Judgement:
         policy = self._policy.tightened(context.tighten) if context.tighten else self._policy
         return policy.judge(tool, call)
-
-
-def confirmation_id(call: Call, context: Context) -> str:
-    """The same for the same call of the same conversation of the same caller, whenever it is asked about."""
-    what = json.dumps([context.subject, context.conversation, call.id, call.name, call.arguments], sort_keys=True)
-    return f"confirm_{sha256(what.encode()).hexdigest()[:24]}"
 
 
 def _told(result: Result, ran: Call) -> Result:

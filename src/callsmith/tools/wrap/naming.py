@@ -10,7 +10,7 @@ from typing import Literal, TypeAlias, assert_never
 
 from callsmith.core.closing import closing
 from callsmith.core.errors import UsageError
-from callsmith.core.events import ConfirmationNeeded, ToolProgress
+from callsmith.core.events import CallDeferred, ConfirmationNeeded, ToolProgress
 from callsmith.core.failures import unknown_tool
 from callsmith.core.ports import Context, Toolset
 from callsmith.core.values import Call, Result, Tool
@@ -54,7 +54,7 @@ class Routed:
                 match item:
                     case Result():
                         yield replace(item, name=call.name)
-                    case ConfirmationNeeded():
+                    case ConfirmationNeeded() | CallDeferred():
                         yield replace(item, call=replace(item.call, name=call.name))
                     case ToolProgress():
                         yield item

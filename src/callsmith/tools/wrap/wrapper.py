@@ -3,11 +3,11 @@
 from collections.abc import Sequence
 from typing import TypeAlias
 
-from callsmith.core.events import ConfirmationNeeded, ToolProgress
+from callsmith.core.events import CallEvent
 from callsmith.core.ports import Toolset
-from callsmith.core.values import Result, Tool
+from callsmith.core.values import Tool
 
-Item: TypeAlias = ToolProgress | ConfirmationNeeded | Result
+Item: TypeAlias = CallEvent
 
 
 class Wrapper:

@@ -11,29 +11,30 @@ from callsmith.core.errors import UsageError
 from callsmith.core.events import ModelEvent
 from callsmith.server.http.frames import encode
 from callsmith.server.http.streams import EventStream, JsonResponse, merge_streams, unless_disconnected
-from callsmith.server.service import Service, ToolOptions
+from callsmith.server.service import Service
+from callsmith.wire.extensions import ToolOptions
 from callsmith.wire.openai.chat import ChatRequest
 from callsmith.wire.openai.chat_events import ChoicesWriter, Heading, write_choices
 from callsmith.wire.openai.common import write_error
 from callsmith.wire.sse import DONE, write_frame
 
 
-async def several(service: Service, chat: ChatRequest, heading: Heading, wish: ToolOptions, request: Request) -> Response:
+async def several(service: Service, chat: ChatRequest, heading: Heading, options: ToolOptions, request: Request) -> Response:
     """The response to a request that wants more than one answer."""
-    answers = _answers(service, chat, wish)
+    answers = _answers(service, chat, options)
     if chat.stream:
         return EventStream(_frames(answers, heading), _failure_frame, keep_alive=service.settings.keep_alive)
     return JsonResponse(write_choices(await unless_disconnected(request.receive, _all(answers)), heading))
 
 
-def _answers(service: Service, chat: ChatRequest, wish: ToolOptions) -> list[AsyncIterator[ModelEvent]]:
+def _answers(service: Service, chat: ChatRequest, options: ToolOptions) -> list[AsyncIterator[ModelEvent]]:
     """Each with a seed of its own: the same one would make them the same."""
     model, request = service.model(chat.model), chat.request
-    if not service.runs_no_tools(request, wish):
+    if not service.runs_no_tools(request, options):
         raise UsageError("n: the server's own tools must not run twice, so there can be only 1 answer", field="n")
     seed = request.sampling.seed
     seeds = [None if seed is None else seed + number for number in range(chat.n)]
-    return [service.answer(model, replace(request, sampling=replace(request.sampling, seed=one)), wish) for one in seeds]
+    return [service.answer(model, replace(request, sampling=replace(request.sampling, seed=one)), options) for one in seeds]
 
 
 async def _frames(answers: Sequence[AsyncIterator[ModelEvent]], heading: Heading) -> AsyncIterator[bytes]:

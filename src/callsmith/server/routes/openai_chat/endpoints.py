@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import AsyncIterator, Iterable
+from dataclasses import replace
 from uuid import uuid4
 
 from starlette.requests import Request
@@ -18,7 +19,6 @@ from callsmith.server.http.streams import EventStream, JsonResponse, unless_disc
 from callsmith.server.routes.openai_chat.choices import several
 from callsmith.server.service import Service
 from callsmith.server.tools.one_answer import AnswerEvent
-from callsmith.server.tools.tool_selection import options_of
 from callsmith.wire.extensions import TOOL_EVENTS, Beside, read_extensions
 from callsmith.wire.openai.chat import read_request
 from callsmith.wire.openai.chat_events import ChunkWriter, Heading, write_response
@@ -39,12 +39,14 @@ def routes(service: Service) -> list[Route]:
 
     async def completions(request: Request) -> Response:
         body = await bodies.read(request)
-        chat, extras = read_request(body), read_extensions(body)
+        chat = read_request(body)
+        options, session = read_extensions(body)
+        asked = replace(chat.request, session=session)
         heading = Heading(f"chatcmpl-{uuid4().hex}", chat.model, int(time.time()), chat.include_usage, chat.legacy)
-        wish, beside = options_of(extras), Beside(extras.events)
+        beside = Beside(options.shows_events)
         if chat.n > 1:
-            return await several(service, chat, heading, wish, request)
-        events = service.events(service.model(chat.model), chat.request, wish)
+            return await several(service, replace(chat, request=asked), heading, options, request)
+        events = service.events(service.model(chat.model), asked, options)
         if chat.stream:
             return EventStream(_frames(events, heading, beside), _failure_frame, keep_alive=service.settings.keep_alive)
         said = await unless_disconnected(request.receive, _all(events, beside))

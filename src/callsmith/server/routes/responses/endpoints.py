@@ -21,10 +21,9 @@ from callsmith.server.http.streams import EventStream, JsonResponse, unless_disc
 from callsmith.server.routes.responses.answer import Answer
 from callsmith.server.routes.responses.mcp import answering, settled, spoken_of, wanted_of
 from callsmith.server.routes.responses.stored import EarlierItems, StoredResponses
-from callsmith.server.service import Service, ToolOptions
-from callsmith.server.tools.tool_selection import options_of
+from callsmith.server.service import Service
 from callsmith.tools.wrap import Limited
-from callsmith.wire.extensions import read_extensions
+from callsmith.wire.extensions import ToolOptions, read_extensions
 from callsmith.wire.openai.mcp_events import McpWriter
 from callsmith.wire.openai.responses import ResponsesRequest, read_needs, read_request
 from callsmith.wire.openai.responses_events import Heading
@@ -54,15 +53,15 @@ class _Dialect:
         self._running: dict[str, dict[str, Answer]] = defaultdict(dict)  # by who asked, and by their ids
 
     async def create(self, request: Request) -> Response:
-        asked, before, wish = await self._read(request)
-        answer = self._answer(asked, before, wish)
+        asked, before, options = await self._read(request)
+        answer = self._answer(asked, before, options)
         if asked.stream:
             return EventStream(answer.frames(), answer.failure, keep_alive=self._service.settings.keep_alive)
         return JsonResponse(await unless_disconnected(request.receive, answer.whole()))
 
     async def input_tokens(self, request: Request) -> Response:
-        asked, _, wish = await self._read(request)
-        counted = await self._service.count(self._service.model(asked.model), asked.request, wish)
+        asked, _, options = await self._read(request)
+        counted = await self._service.count(self._service.model(asked.model), asked.request, options)
         if counted is None:
             raise UsageError(f"the model {asked.model!r} cannot count tokens", field="model")
         return JsonResponse({"object": "response.input_tokens", "input_tokens": counted})
@@ -103,21 +102,20 @@ class _Dialect:
         if isinstance(body.get("input"), list):
             body["input"] = await settled(body["input"], approvals, spoken)
         asked = read_request(body, earlier, before.known)
-        return (
-            asked,
-            before,
-            replace(options_of(read_extensions(body)), sources=wanted_of(asked.servers), shows_tool_items=bool(asked.servers)),
-        )
+        options, session = read_extensions(body)
+        asked = replace(asked, request=replace(asked.request, session=session or before.conversation))
+        return asked, before, replace(options, sources=wanted_of(asked.servers), shows_tool_items=bool(asked.servers))
 
-    def _answer(self, asked: ResponsesRequest, before: EarlierItems, wish: ToolOptions) -> Answer:
-        service = self._service
+    def _answer(self, asked: ResponsesRequest, before: EarlierItems, options: ToolOptions) -> Answer:
+        service = self._service.for_request()
         if service.tools is not None and asked.max_tool_calls is not None:
             service = replace(service, tools=Limited(service.tools, budgets={"*": asked.max_tool_calls}))
         heading = Heading(f"resp_{uuid4().hex}", asked.model, int(time.time()), asked.repeated, asked.spaces)
         writer, kept = McpWriter(heading), self._kept()
-        wish = replace(wish, session=wish.session or before.conversation or heading.id, response_id=heading.id)
+        if not asked.request.session:  # the first response of a conversation names it
+            asked = replace(asked, request=replace(asked.request, session=heading.id))
         service.model(asked.model)
-        events = answering(service, asked, wish, writer, self._down)
+        events = answering(service, asked, replace(options, response_id=heading.id), writer, self._down)
 
         async def keep(response: Json) -> None:
             if asked.store:

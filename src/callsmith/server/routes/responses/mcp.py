@@ -4,7 +4,6 @@ An approval can be answered in a request or over `/v1/approvals`. Where it was a
 conversation what came of it.
 """
 
-import asyncio
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from contextlib import AsyncExitStack, suppress
 from dataclasses import replace
@@ -17,18 +16,17 @@ from callsmith.core.errors import UsageError
 from callsmith.core.values import Choice, Json, Message, Request, Result, Tool
 from callsmith.runtime.conversation.history import answered
 from callsmith.runtime.loop import unanswered
-from callsmith.server.approvals.approvals import POLL_SECONDS, AlreadyAnswered, Approval, Approvals
+from callsmith.server.approvals.approvals import AlreadyAnswered, Approval, Approvals
 from callsmith.server.service import Service
 from callsmith.server.settings import EVERYTHING
 from callsmith.server.tools.tool_selection import (
-    ToolOptions,
-    ToolSource,
     check_address,
     local_names,
     original_name,
     source_label,
     with_local_names,
 )
+from callsmith.wire.extensions import ToolOptions, ToolSource
 from callsmith.wire.openai.items import write_items
 from callsmith.wire.openai.mcp import WAITING, McpServer, write_mcp_call
 from callsmith.wire.openai.mcp_events import Listed, McpEvent, McpWriter
@@ -92,13 +90,13 @@ async def _went_on(approvals: Approvals, run: str) -> list[Json]:
 
 
 async def answering(
-    service: Service, asked: ResponsesRequest, wish: ToolOptions, writer: McpWriter, down: Callable[[], Mapping[str, str]]
+    service: Service, asked: ResponsesRequest, options: ToolOptions, writer: McpWriter, down: Callable[[], Mapping[str, str]]
 ) -> AsyncIterator[McpEvent]:
-    """An answer: what the wanted servers can do, or why they cannot, if that has not been told; then all that happens."""
-    tools = await _tools(service, asked.servers, wish)
+    """An answer: the tools of the servers it names, or why there are none, if that is news; then all that happens."""
+    tools = await _tools(service, asked.servers, options)
     approvals = service.approvals()
-    async with AsyncExitStack() as holding:
-        found = await _heard(approvals, asked, holding)
+    async with AsyncExitStack() as leases:
+        found = await _heard(approvals, asked, leases)
         request = _known_here(asked.request, tools, found)
         if asked.servers:
             writer.know({tool.name: (source_label(tool), original_name(tool)) for tool in tools})
@@ -107,24 +105,24 @@ async def answering(
             if server.label not in asked.listed:
                 own = tuple(tool for tool in tools if source_label(tool) == server.label)
                 yield Listed(server.label, own, "" if own else down().get(server.label, ""))
-        answers = service.events(service.model(asked.model), request, replace(wish, approvals=tuple(found)))
+        answers = service.events(service.model(asked.model), request, replace(options, approvals=tuple(found)))
         async with closing(answers) as events:
             async for event in events:
                 yield event
 
 
-async def _tools(service: Service, servers: Sequence[McpServer], wish: ToolOptions) -> tuple[Tool, ...]:
-    known = {source_label(tool) for tool in await service.offered(replace(wish, sources=()))} | service.configured.keys()
+async def _tools(service: Service, servers: Sequence[McpServer], options: ToolOptions) -> tuple[Tool, ...]:
+    known = {source_label(tool) for tool in await service.offered(replace(options, sources=()))} | service.configured.keys()
     for server in servers:
         if server.label not in known:
             there = ", ".join(sorted(known)) or "none"
             why = "; only those can be used, and server_url is not followed" if server.url else ""
             raise UsageError(f"tools: there is no MCP server {server.label!r} here; there are: {there}{why}", field="tools")
         check_address(server.label, server.url, service.configured, "tools")
-    return await service.offered(wish)
+    return await service.offered(options)
 
 
-async def _heard(approvals: Approvals, asked: ResponsesRequest, holding: AsyncExitStack) -> dict[str, Approval]:
+async def _heard(approvals: Approvals, asked: ResponsesRequest, leases: AsyncExitStack) -> dict[str, Approval]:
     """The approvals that are open, with the words of this request entered. Their runs are ours to go on with."""
     found = await approvals.get(*asked.words)
     for id, word in asked.words.items():
@@ -135,9 +133,8 @@ async def _heard(approvals: Approvals, asked: ResponsesRequest, holding: AsyncEx
         if found[id].status == "pending":
             with suppress(AlreadyAnswered):  # by somebody else, at the same time: theirs counts
                 await approvals.decide(found[id], word)
-    for run in {found[id].run for id, word in asked.words.items() if word is not None}:
-        while not await holding.enter_async_context(approvals.lease(run)):
-            await asyncio.sleep(POLL_SECONDS)
+    if decided := [id for id, word in asked.words.items() if word is not None]:
+        await approvals.take_leases(decided, leases)
     return await approvals.get(*asked.words)
 
 

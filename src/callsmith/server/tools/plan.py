@@ -1,0 +1,66 @@
+"""What a request comes down to where the server runs tools: worked out once, before the run begins."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from callsmith.core.ports import Context, Model, Toolset
+from callsmith.core.values import Request, Tool
+from callsmith.runtime.execute import STANDARD_LIMITS, Limits
+from callsmith.server.tools.mixed import HiddenRound
+from callsmith.wire.extensions import DEFAULT_OPTIONS, ToolOptions
+
+
+@dataclass(frozen=True, slots=True)
+class RunPlan:
+    """The model with its guards, the tools, the request with all the model is offered, and for whom it runs.
+
+    `client_tools` are the client's own, as it describes them: the server does not run their calls.
+    """
+
+    model_name: str
+    model: Model
+    tools: Toolset
+    request: Request
+    context: Context
+    options: ToolOptions = DEFAULT_OPTIONS
+    limits: Limits = STANDARD_LIMITS
+    client_tools: tuple[Tool, ...] = ()
+
+    def restored(self, hidden: HiddenRound) -> "RunPlan":
+        """The same with the rounds put back that the client does not know of."""
+        return replace(
+            self,
+            request=replace(self.request, messages=hidden.messages),
+            context=replace(self.context, conversation=self.request.session or hidden.conversation or self.context.conversation),
+            options=replace(self.options, approvals=(*self.options.approvals, *hidden.approvals)),
+        )
+
+    @property
+    def deferred(self) -> tuple[Tool, ...]:
+        """The client's tools as the run sees them: what their calls look like is the client's business and not checked here."""
+        return tuple(replace(tool, parameters={}) for tool in self.client_tools)
+
+    @property
+    def sources(self) -> Mapping[str, str]:
+        """Where each tool comes from."""
+        return {tool.name: tool.source for tool in self.request.tools}
+
+
+class ListedOnce:
+    """A toolset whose tools are listed once a request. Whatever stands inside still decides anew at every call."""
+
+    def __init__(self, toolset: Toolset) -> None:
+        self._toolset = toolset
+        self._tools: Sequence[Tool] | None = None
+        self.call = toolset.call
+
+    async def tools(self) -> Sequence[Tool]:
+        if self._tools is None:
+            self._tools = tuple(await self._toolset.tools())
+        return self._tools
+
+
+def offered_tools(own: Sequence[Tool], client_tools: Sequence[Tool]) -> tuple[Tool, ...]:
+    """What the model is shown: the client's tools, then the server's whose names the client does not use."""
+    names = {tool.name for tool in client_tools}
+    return (*client_tools, *(tool for tool in own if tool.name not in names))
