@@ -1,6 +1,7 @@
 """What all tests share: how many cases are generated, the order on several workers, and one model with real weights."""
 
 import asyncio
+import time
 from collections.abc import Iterator
 
 import pytest
@@ -22,6 +23,24 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         if isinstance(item, pytest.Function) and is_hypothesis_test(item.function):
             item.add_marker("generated")
     items.sort(key=lambda item: "small" not in getattr(item, "fixturenames", ()))
+
+
+class Clock:
+    """The wall clock, `time.time`, which goes on only when it is told to."""
+
+    def __init__(self) -> None:
+        self.now = time.time()
+
+    def advance(self, seconds: float) -> None:
+        self.now += seconds
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    """Stops the wall clock. Timers of the event loop go on."""
+    clock = Clock()
+    monkeypatch.setattr(time, "time", lambda: clock.now)
+    return clock
 
 
 @pytest.fixture(scope="session")

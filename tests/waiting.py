@@ -5,7 +5,7 @@ from collections.abc import Callable
 from typing import Any
 
 
-async def until(true: Callable[[], Any], seconds: float = 20) -> Any:
+async def until(true: Callable[[], Any], seconds: float = 60) -> Any:
     """Wait until something is so, and say what it is."""
     async with asyncio.timeout(seconds):
         while not (found := true()):

@@ -8,7 +8,7 @@ import random
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, lru_cache
 
 import llguidance
 import numpy as np
@@ -19,6 +19,7 @@ from callsmith.engines.llama.libllama import load
 from callsmith.engines.llama.relay import Relayed
 from callsmith.engines.port import Piece
 from callsmith.engines.text import Writer
+from callsmith.formats import format_named
 from callsmith.formats.algebra import Calls, Each, Format, Ident, Nested, Node, Notation, Opt, literals_of, nodes_of
 from callsmith.grammar.nodes import Grammar
 from callsmith.grammar.relay import Relay
@@ -39,6 +40,23 @@ def vocabulary(name: str = "smollm2-135m") -> Vocabulary:
     params.vocab_only = True
     model = c.llama_model_load_from_file(str(fetch(name)).encode(), params)
     return Vocabulary(load(), c.llama_model_get_vocab(model))
+
+
+@cache
+def _plain() -> tuple["Dressed", Compiler]:
+    tokens = Dressed(vocabulary(), ())
+    return tokens, Compiler(tokens)
+
+
+@lru_cache(maxsize=2)  # each takes 20 MB: tests run format by format, so that two are enough
+def _dressed(format: str) -> tuple["Dressed", Compiler]:
+    tokens = Dressed(vocabulary(), special_words(format_named(format)))
+    return tokens, Compiler(tokens)
+
+
+def compiler(dressed_for: str = "") -> tuple["Dressed", Compiler]:
+    """A tokenizer, by itself or with the special tokens of a format; and its compiler."""
+    return _dressed(dressed_for) if dressed_for else _plain()
 
 
 def letters(vocabulary: Vocabulary, text: str) -> list[int]:

@@ -32,7 +32,7 @@ from callsmith.grammar.nodes import Grammar
 from callsmith.models.weights.fetch import locate
 from tests.effort import tries
 from tests.formats.laws import calls_in, check_order, rounds
-from tests.grammar.sampling import Dressed, Sample, Sampler, letters, special_words, vocabulary
+from tests.grammar.sampling import Sample, Sampler, compiler, letters, vocabulary
 from tests.grammar.sampling import matcher as matcher_of
 from tests.work import count_calls
 
@@ -98,13 +98,6 @@ TOOLS = [
     Tool("parts", "", {"type": "object", "allOf": [obj({"a": STRING}, "a"), obj({"b": INTEGER}, "b")]}),
     Tool("undeclared", "", obj({"a": {"allOf": [{"enum": ["x", "y"]}]}}, "a", "b")),
 ]
-
-
-@cache
-def compiler(dressed_for: str = "") -> tuple[Any, Compiler]:
-    """A tokenizer, by itself or with the special tokens of a format; and its compiler."""
-    tokens: Any = Dressed(vocabulary(), special_words(format_named(dressed_for)) if dressed_for else ())
-    return tokens, Compiler(tokens)
 
 
 def stuck(grammar: Grammar | None, text: str, dressed_for: str = "") -> str | None:

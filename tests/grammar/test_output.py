@@ -2,7 +2,6 @@
 
 import json
 import re
-from functools import cache
 from typing import Any
 
 import pytest
@@ -22,7 +21,7 @@ from callsmith.formats.reader.reader import Reader
 from callsmith.grammar.calls import grammar_for, unenforced
 from callsmith.grammar.nodes import Grammar
 from callsmith.grammar.output import read_as
-from tests.grammar.sampling import Dressed, Sampler, special_words, vocabulary
+from tests.grammar.sampling import Sampler, compiler
 
 pytestmark = pytest.mark.weights
 
@@ -42,11 +41,9 @@ OUTPUTS = (Output(SCHEMA), Output.json_object(), Output(choices=CHOICES), Output
 TOOL = Tool("get_weather", "", {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]})
 
 
-@cache
 def dressed(format: Format, special: bool) -> tuple[Any, Compiler]:
     """A tokenizer for which the format's markers are special tokens, or one for which they are letters."""
-    tokens = Dressed(vocabulary(), special_words(format) if special else ())
-    return tokens, Compiler(tokens)
+    return compiler(format.name if special else "")
 
 
 def grammar_of(format: Format, output: Output, **options: Any) -> Grammar:
@@ -57,8 +54,8 @@ def grammar_of(format: Format, output: Output, **options: Any) -> Grammar:
 
 def drawn(format: Format, output: Output, seed: str, *, special: bool, tools: tuple[Tool, ...] = (), **options: Any):
     """Some answers, each as it is read."""
-    tokens, compiler = dressed(format, special)
-    sampler = Sampler(tokens, compiler, format, seed)
+    tokens, compiling = dressed(format, special)
+    sampler = Sampler(tokens, compiling, format, seed)
     grammar = grammar_of(format, output, tools=tools, **options)
     written = read_as(format if tools else format.without_calls(), output)
     for _ in range(3):

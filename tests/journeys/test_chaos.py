@@ -135,7 +135,7 @@ async def storm(port: int, requests: int, seed: int) -> None:
 
 
 async def settled(model: Counted) -> None:
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         while model.open:
             await asyncio.sleep(0.02)
 

@@ -21,6 +21,7 @@ from openai.types.responses.response_create_params import ResponseCreateParamsNo
 from callsmith.core.values import Call
 from callsmith.server.settings import Settings
 from callsmith.server.store import SqliteStore
+from tests.conftest import Clock
 from tests.journeys.disk import ALWAYS, ERASE, FILES, NEVER, NOW, READ, Disk, answered, app_of, client, kinds, word
 from tests.journeys.told import calling, client_of
 from tests.serving import ERASING, killed, served, served_apart
@@ -132,11 +133,11 @@ async def test_an_approval_nobody_asked_for_is_refused() -> None:
     assert disk.done == []
 
 
-async def test_an_approval_that_comes_too_late_is_a_call_that_failed() -> None:
+async def test_an_approval_that_comes_too_late_is_a_call_that_failed(clock: Clock) -> None:
     disk = Disk()
-    asking, _ = client(disk, calling(ERASE), "Too late.", settings=Settings(approval_seconds=0.05))
+    asking, _ = client(disk, calling(ERASE), "Too late.", settings=Settings(approval_seconds=60))
     first = await asking.responses.create(model="m", input="Erase a.", tools=[FILES])
-    await asyncio.sleep(0.1)
+    clock.advance(61)
     late: Any = [word(first.output[-1], True)]
     second = await asking.responses.create(model="m", input=late, tools=[FILES], previous_response_id=first.id)
     call: Any = second.output[0]
@@ -276,7 +277,7 @@ async def test_a_call_that_was_running_when_the_server_was_killed_is_not_run_aga
         again: Any = {"model": "m", "input": [word(first.output[-1], True)], "tools": [FILES]}
         again["previous_response_id"] = first.id
         going_on = asyncio.create_task(asking.responses.create(**again))
-        await until(erased.exists, seconds=20)
+        await until(erased.exists)
     with pytest.raises(openai.APIConnectionError):
         await going_on
     with killed(tmp_path, "I do not know.") as url:

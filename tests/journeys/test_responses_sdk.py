@@ -176,7 +176,7 @@ async def test_an_answer_can_be_cancelled_from_elsewhere() -> None:
                 if event.type == "response.created":
                     id = event.response.id
                 if event.type == "response.output_text.delta":
-                    cancelled = await asyncio.wait_for(client.responses.cancel(id), 5)
+                    cancelled = await asyncio.wait_for(client.responses.cancel(id), 25)
                     assert cancelled.status == "cancelled"
                 last = event
         assert last is not None

@@ -2,7 +2,6 @@
 
 import os
 import random
-import time
 from collections.abc import Iterator
 
 import pytest
@@ -92,13 +91,9 @@ def test_nothing_a_model_writes_breaks_the_reader(format: Format):
     skips = any(
         SKIP in flat(part.item if isinstance(part, Calls) else nodes_of(part.open)) for part in format.parts
     )  # header words without meaning are not emitted
-    slowest = 0.0
     for number, text in enumerate(inputs(format, INPUTS // len(formats()))):
-        began = time.perf_counter()
         events = read_in_chunks(format, text, (0, 1, 7)[number % 3], TOOLS)
-        slowest = max(slowest, time.perf_counter() - began)
         check_order(events)
         if not skips and not any(isinstance(event, CallStarted | CallArguments) for event in events):
             emitted = "".join(event.text for event in events if isinstance(event, Text | Thought | Unreadable))
             assert is_contained(own_words(format, text), emitted), text
-    assert slowest < 2.0

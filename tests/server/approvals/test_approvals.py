@@ -18,6 +18,7 @@ from callsmith.server.http.keys import new_key
 from callsmith.server.settings import Key, Settings
 from callsmith.server.store import SqliteStore
 from callsmith.tools.functions import Functions, tool
+from tests.conftest import Clock
 from tests.server.told import HI, WEATHER, Told, calls, http, listening, says
 from tests.serving import ERASING, killed
 from tests.waiting import until
@@ -197,11 +198,11 @@ async def test_a_call_that_is_made_again_with_the_same_id_is_asked_about_again()
     assert shop.paid == [("pay", 5), ("pay", 5)]
 
 
-async def test_a_yes_that_comes_too_late_runs_nothing():
+async def test_a_yes_that_comes_too_late_runs_nothing(clock: Clock):
     shop, model = Shop(), Told(calls(PAY), says("Never mind."))
-    async with http(create_app({"m": model}, tools=shop.tools, settings=Settings(approval_seconds=0.05))) as asking:
+    async with http(create_app({"m": model}, tools=shop.tools, settings=Settings(approval_seconds=60))) as asking:
         (id,) = await asked(asking)
-        await asyncio.sleep(0.1)
+        clock.advance(61)
         assert await listed(asking) == []
         assert [one["status"] for one in await listed(asking, status="expired")] == ["expired"]
         done = await answer(asking, id, approve=True)
@@ -272,10 +273,11 @@ async def test_a_client_that_leaves_does_not_stop_what_it_approved():
     shop, model = Shop(seconds=0.5), Told(calls(PAY), says("Done."))
     async with listening(model, tools=shop.tools) as url, httpx2.AsyncClient(base_url=url) as asking:
         (id,) = await asked(asking)
-        with pytest.raises(httpx2.ReadTimeout):
-            await asking.post(f"/v1/approvals/{id}", json={"approve": True}, timeout=0.2)
-        await until(lambda: len(model.asked) == 2, seconds=5)
-        await until(lambda: model.open == 0, seconds=5)
+        deciding = asyncio.create_task(asking.post(f"/v1/approvals/{id}", json={"approve": True}))
+        await until(lambda: shop.paid)
+        deciding.cancel()
+        await until(lambda: len(model.asked) == 2)
+        await until(lambda: model.open == 0)
         assert (await asking.get(f"/v1/approvals/{id}")).json()["result"]["content"] == "paid 5"
 
 
@@ -322,7 +324,7 @@ async def waiting_stream(
                 lines.append(line)
 
     reading = asyncio.create_task(read())
-    await until(lambda: any("confirm_" in line for line in lines), seconds=5)
+    await until(lambda: any("confirm_" in line for line in lines))
     return reading, lines
 
 
@@ -341,12 +343,12 @@ async def test_a_stream_that_waits_goes_on_when_the_word_comes(path: str, body: 
     async with listening(model, tools=shop.tools, settings=settings) as url, httpx2.AsyncClient(base_url=url) as asking:
         reading, lines = await waiting_stream(asking, path, body)
         seen = len(lines)
-        await until(lambda: len(lines) > seen + 3, seconds=5)  # it is kept alive
+        await until(lambda: len(lines) > seen + 3)  # it is kept alive
         assert not reading.done()
         (waiting,) = await listed(asking)
         done = await answer(asking, waiting["id"], approve=True)
         assert done["answer"] is None  # it is in the stream
-        await asyncio.wait_for(reading, 5)
+        await asyncio.wait_for(reading, 60)
         assert "All done." in "\n".join(lines[seen:])
         assert shop.paid == [("pay", 5)]
         assert (await asking.get(f"/v1/approvals/{waiting['id']}")).json()["status"] == "done"
@@ -363,7 +365,7 @@ async def test_the_word_may_be_given_to_another_process(tmp_path: Path):
         reading, lines = await waiting_stream(asking)
         (waiting,) = await listed(elsewhere)
         assert (await answer(elsewhere, waiting["id"], approve=True))["answer"] is None
-        await asyncio.wait_for(reading, 5)
+        await asyncio.wait_for(reading, 60)
     assert "All done." in "\n".join(lines)
     assert shop.paid == [("pay", 5)]
 
@@ -395,7 +397,7 @@ async def test_a_call_that_was_running_when_its_stream_was_left_is_not_run_again
         reading, _ = await waiting_stream(asking)
         (waiting,) = await listed(asking)
         await answer(asking, waiting["id"], approve=True)
-        await until(lambda: len(shop.paid) == 1, seconds=5)
+        await until(lambda: len(shop.paid) == 1)
         reading.cancel()
         await asyncio.wait({reading})
         for _ in range(100):
@@ -437,7 +439,7 @@ async def test_a_call_that_was_running_when_the_server_was_killed_is_not_run_aga
         asking = httpx2.AsyncClient(base_url=url, timeout=20)
         (id,) = await asked(asking)
         deciding = asyncio.create_task(asking.post(f"/v1/approvals/{id}", json={"approve": True}))
-        await until(erased.exists, seconds=20)
+        await until(erased.exists)
         assert (await asking.get(f"/v1/approvals/{id}")).json()["status"] == "running"
     with pytest.raises(httpx2.TransportError):
         await deciding
@@ -453,31 +455,41 @@ async def test_a_call_that_was_running_when_the_server_was_killed_is_not_run_aga
     assert erased.read_text() == "a\n"
 
 
-async def test_a_call_that_was_approved_but_not_begun_runs_when_it_is_approved_once_more(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(kept, "LEASE_SECONDS", 0.2)
+async def test_a_call_that_was_approved_but_not_begun_runs_when_it_is_approved_once_more(clock: Clock):
     shop, store = Shop(), SqliteStore()
     async with http(create_app({"m": Told(calls(PAY), says("Done."))}, tools=shop.tools, store=store)) as asking:
         (id,) = await asked(asking)
         approvals = kept.Approvals(store)
         await approvals.decide((await approvals.get(id))[id], Approved())  # and then the process was gone
         assert (await asking.post(f"/v1/approvals/{id}", json={"approve": True})).status_code == 409
-        await asyncio.sleep(0.25)
+        clock.advance(kept.LEASE_SECONDS)
         done = await answer(asking, id, approve=True)
     assert done["answer"]["text"] == "Done."
     assert len(shop.paid) == 1
 
 
-async def test_a_run_is_held_by_one_and_a_hold_that_nobody_keeps_up_lapses(monkeypatch: pytest.MonkeyPatch):
+async def test_a_run_is_held_by_one_and_a_hold_that_nobody_keeps_up_lapses(monkeypatch: pytest.MonkeyPatch, clock: Clock):
+    class Counting(SqliteStore):
+        puts = 0
+
+        async def put(self, *documents: Any, durable: bool = False) -> None:
+            await super().put(*documents, durable=durable)
+            self.puts += 1
+
     monkeypatch.setattr(kept, "LEASE_SECONDS", 0.3)
-    approvals = kept.Approvals(SqliteStore())
+    store = Counting(clock=lambda: clock.now)
+    approvals = kept.Approvals(store)
     async with approvals.lease("r") as first, approvals.lease("r") as second, approvals.lease("other") as other:
-        await asyncio.sleep(0.5)
+        clock.advance(0.2)
+        renewed = store.puts
+        await until(lambda: store.puts >= renewed + 4)  # both leases, after the clock went on
+        clock.advance(0.2)
         async with approvals.lease("r") as third:
             assert (first, second, third, other) == (True, False, False, True)
     async with approvals.lease("r") as again:
         assert again
     monkeypatch.setattr(kept.Approvals, "_renew", lambda *_: asyncio.sleep(60))
     async with approvals.lease("r"):
-        await asyncio.sleep(0.4)
+        clock.advance(0.4)
         async with approvals.lease("r") as taken:
             assert taken

@@ -130,7 +130,7 @@ async def test_when_the_queue_is_full_the_client_is_told_to_come_back(path: str)
     body = {**ASK, "max_tokens": 5}
     async with http(create_app({"m": model}, settings=Settings(queue=1))) as asking:
         first = asyncio.create_task(asking.post(path, json=body))
-        await until(lambda: model.open == 1, seconds=5)
+        await until(lambda: model.open == 1)
         second = await asking.post(path, json={**body, "stream": True})
         assert (await first).status_code == 200
         third = await asking.post(path, json=body)

@@ -275,9 +275,9 @@ async def test_a_client_that_goes_away_stops_the_generation_and_leaves_nothing(s
     async with listening(model, store=store) as url, httpx2.AsyncClient(base_url=url) as asking:
         body = {"model": "m", "input": "hi", "stream": stream}
         task = asyncio.create_task(asking.post("/v1/responses", json=body, timeout=30))
-        await until(lambda: model.open == 1, seconds=5)
+        await until(lambda: model.open == 1)
         task.cancel()
-        await until(lambda: model.open == 0, seconds=2)
+        await until(lambda: model.open == 0)
     assert await store.list("response") == ()
 
 

@@ -52,10 +52,10 @@ async def test_a_person_is_asked_and_what_they_leave_out_is_filled_in(modern: bo
 @eras
 async def test_a_call_that_waits_for_a_person_does_not_time_out(modern: bool):
     async def slow(question: Question) -> Reply:
-        await asyncio.sleep(1)
+        await asyncio.sleep(2)
         return Reply("accept", {"name": "Ada"})
 
-    server = plain(options={"modern": modern}, timeout=0.4)
+    server = plain(options={"modern": modern}, timeout=1.0)
     async with McpHost([server], answering=Answering(slow)) as host:
         await host.tools()
         events = await everything(Told(calls(Call("elicit", {}, "1")), says("so")), host)

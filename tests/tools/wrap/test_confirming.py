@@ -1,6 +1,5 @@
 """Confirmed: calls a person is asked about."""
 
-import time
 from dataclasses import replace
 from typing import Any
 
@@ -11,6 +10,7 @@ from callsmith.core.events import ConfirmationNeeded
 from callsmith.core.ports import Context
 from callsmith.core.values import Call, Result, Tool
 from callsmith.tools.wrap import Confirmed
+from tests.conftest import Clock
 from tests.tools.wrap.recording import Recording, items, result
 
 ANY = {"type": "object", "properties": {"path": {"type": "string"}}, "required": ["path"]}
@@ -63,9 +63,9 @@ async def test_nobody_can_work_out_the_id_of_a_question(inner: Recording):
     assert all(len(id) == len("confirm_") + 24 for id in ids)
 
 
-async def test_a_question_may_expire(inner: Recording):
+async def test_a_question_may_expire(inner: Recording, clock: Clock):
     (asked,) = await items(Confirmed(inner, expires=60), WIPE)
-    assert time.time() + 50 < asked.expires <= time.time() + 60
+    assert asked.expires == clock.now + 60
 
 
 async def test_what_is_granted_is_not_asked_about_again(inner: Recording):
