@@ -136,7 +136,7 @@ async def said(model: LocalModel, number: int, output: Output, max_tokens: int =
 @pytest.mark.req("R74")
 @pytest.mark.req("R76")
 async def test_answers_fit_a_nested_schema(small: LocalModel):
-    for text in await asyncio.gather(*(said(small, number, Output(PERSON)) for number in range(tries(3, 30)))):
+    for text in await asyncio.gather(*(said(small, number, Output(PERSON)) for number in range(tries(3, 15)))):
         assert validate(PERSON, json.loads(text)) == [], text
 
 
