@@ -307,10 +307,10 @@ def test_no_package_has_an_import_cycle_in_it():
         ),
         (
             {
-                "formats/reader/__init__.py": "from callsmith.formats.reader.turn import x",
-                "formats/reader/turn.py": "from callsmith.formats.reader import x",
+                "formats/reader/__init__.py": "from callsmith.formats.reader.markers import x",
+                "formats/reader/markers.py": "from callsmith.formats.reader import x",
             },
-            "formats/reader: __init__ <-> turn",
+            "formats/reader: __init__ <-> markers",
         ),
         (
             {

@@ -1,4 +1,4 @@
-"""Formats as TOML: what is written reads back the same, and what is wrong is told where it stands."""
+"""Formats as TOML: what is written reads back the same, and an error says where it stands."""
 
 import pytest
 
@@ -96,7 +96,7 @@ def test_a_table_of_values_sets_what_it_names() -> None:
         ('name = "x"\n[[parts]]\nkind = "thinks"\nopen = "<t>"', "part 1, close", "nodes are missing"),
     ],
 )
-def test_what_is_wrong_is_told_with_its_place(source: str, where: str, what: str) -> None:
+def test_an_error_says_what_is_wrong_and_where(source: str, where: str, what: str) -> None:
     with pytest.raises(UsageError) as caught:
         format_from_toml(source)
     assert where in str(caught.value)

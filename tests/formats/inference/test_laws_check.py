@@ -57,6 +57,6 @@ def test_a_reader_that_raises_is_found_with_the_text(monkeypatch: pytest.MonkeyP
     assert (breach.law, breach.what) == (laws.NO_RAISE, "LookupError: nobody thought of this")
 
 
-def test_of_each_law_the_shortest_text_is_told() -> None:
+def test_of_each_law_the_shortest_text_is_reported() -> None:
     found = check(Format("unsound", (Calls(NAME, "\n", ARGS),)))
     assert len({breach.law for breach in found}) == len(found)

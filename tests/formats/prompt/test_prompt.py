@@ -1,4 +1,4 @@
-"""Prompts: what the template is told, what is told in text, ids, and the beginning of the model's turn."""
+"""Prompts: what the template is given, what goes into the text of messages, ids, and the beginning of the model's turn."""
 
 from dataclasses import replace
 from pathlib import Path

@@ -53,7 +53,7 @@ def test_a_template_that_breaks_or_breaks_out_is_the_operators_affair(source: st
         Template(source).render([USER])
 
 
-def test_a_template_that_does_not_parse_is_told_at_once() -> None:
+def test_a_template_that_does_not_parse_is_refused_at_once() -> None:
     with pytest.raises(ModelError, match="not valid"):
         Template("{% if %}")
 
@@ -132,8 +132,8 @@ def test_a_template_that_wants_content_in_parts_gets_them() -> None:
 
 def test_no_adaptation_changes_a_plain_conversation_that_needs_none() -> None:
     given = TemplateInput([USER, {"role": "assistant", "content": "Hello"}, USER], [TOOL])
-    kept = {"content in parts", "bare tools", "schemas spelt out", "tools also as JSON text in `functions`"}
-    names = [one.name for one in ADAPTATIONS if one.name not in kept]
+    changing = {"content in parts", "bare tools", "schemas spelt out", "tools also as JSON text in `functions`"}
+    names = [one.name for one in ADAPTATIONS if one.name not in changing]
     assert adapt(given, names) == given
 
 

@@ -90,11 +90,11 @@ class Case:
         if self.row.get("scope") == "tools_only" or content is reasoning is None:
             return ""
         if self.row["source"] == "sglang" and reasoning is None:
-            told, wanted_text = (
+            text, wanted_text = (
                 got.reasoning.strip() + got.content.strip(),
                 (content or "").strip(),
             )  # it does not tell them apart
-            return "" if told == wanted_text else f"text {told!r} instead of {wanted_text!r}"
+            return "" if text == wanted_text else f"text {text!r} instead of {wanted_text!r}"
         if (got.content.strip(), got.reasoning.strip()) != ((content or "").strip(), (reasoning or "").strip()):
             return f"text {got.content!r}, thought {got.reasoning!r} instead of {content!r}, {reasoning!r}"
         return ""
@@ -111,10 +111,10 @@ class Case:
         reader = Reader(self.format, self.tools, self.opened)
         events = reader.feed(self.row["output"])
         streamed = "".join(event.text for event in events if isinstance(event, CallArguments))
-        told = [event.name for event in events if isinstance(event, CallStarted)], streamed.strip()
+        got = [event.name for event in events if isinstance(event, CallStarted)], streamed.strip()
         wanted = self.row["expected_calls"]
         expected = [call["name"] for call in wanted], "".join(call["arguments_raw"] for call in wanted).strip()
-        return "" if told == expected else f"so far {told} instead of {expected}"
+        return "" if got == expected else f"so far {got} instead of {expected}"
 
 
 def cases(folder: Path) -> Iterator[Case]:

@@ -1,4 +1,4 @@
-"""The chain over several formats, and the leniencies of the reader, each told by name."""
+"""Parsing text of an unknown format, and the repairs of the reader, each reported by name."""
 
 import pytest
 
@@ -186,15 +186,15 @@ def test_the_chain_ends_in_plain_calls_and_never_says_a_thought(text: str, clean
         ("other-name", "kimi-k2", '<|tool_call_begin|>0<|tool_call_argument_begin|>{"city": "Paris"}<|tool_call_end|>'),
     ],
 )
-def test_a_leniency_is_told_by_name_and_strict_allows_none(repair: str, format: str, text: str):
+def test_a_repair_is_reported_by_name_and_strict_allows_none(repair: str, format: str, text: str):
     parsed = parse(format_named(format), text, [WEATHER])
     assert calls(parsed) == PARIS
     assert repair in parsed.repairs
     strict = Reader(format_named(format), [WEATHER], strict=True)
     events = strict.feed(text) + strict.close()
     assert not [event for event in events if isinstance(event, CallReady)]
-    kept = "".join(event.text for event in events if isinstance(event, Unreadable | Text))
-    assert "Paris" in kept
+    emitted = "".join(event.text for event in events if isinstance(event, Unreadable | Text))
+    assert "Paris" in emitted
 
 
 def test_quotes_nobody_escaped_stay_in_the_string():
