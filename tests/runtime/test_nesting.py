@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from callsmith.core.approval import Approved, Policy
+from callsmith.core.approval import Approved, Policy, Rule
 from callsmith.core.events import ConfirmationNeeded, ToolFinished, TurnEnded
 from callsmith.core.ports import Context
 from callsmith.core.values import Call, Message, Request
@@ -147,3 +147,25 @@ async def test_a_run_in_a_thread_that_was_given_up_makes_no_further_call():
     assert result.code == "timeout"
     assert await asyncio.to_thread(over.wait, 3)
     assert made == ["slow"]
+
+
+@pytest.mark.req("R97")
+async def test_a_run_inside_a_tool_is_held_to_its_callers_rules_and_to_its_own():
+    inside: list[tuple[str, str]] = []
+
+    async def look() -> str:
+        return "seen"
+
+    async def rate() -> int:
+        return 7
+
+    async def agent() -> str:
+        inner = Told(calls(Call("look", {}, "a"), Call("rate", {}, "b"), Call("pay", {"euros": 9}, "c")), says("done"))
+        own = Context(tighten=Policy((Rule("deny", tools="rate"),), side_effects="auto"))
+        events = await everything(inner, Confirmed(Functions(look, rate, pay), Policy(side_effects="auto")), context=own)
+        inside.extend((result.name, result.code) for result in finished(events))
+        return "done"
+
+    callers = Context(tighten=Policy((Rule("deny", tools="pay"),)))
+    await everything(Told(calls(Call("agent", {}, "c1")), says("done")), Functions(agent), context=callers)
+    assert sorted(inside) == [("look", ""), ("pay", "denied"), ("rate", "denied")]
