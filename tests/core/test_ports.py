@@ -2,7 +2,7 @@
 
 from callsmith.core.ports import ModelInfo, model_info
 from callsmith.core.values import Message, Request
-from callsmith.runtime.discovery.find_tools import FIND, Costs, lazily
+from callsmith.runtime.discovery.find_tools import FIND, ToolCosts, limit_shown_tools
 from callsmith.runtime.guards.guards import guarded
 from tests.runtime.fakes import Handlers, Told, hello, says
 from tests.runtime.many import MANY
@@ -34,7 +34,7 @@ async def test_guards_pass_on_what_is_known_and_are_needed_no_more() -> None:
 
 async def test_tokens_are_counted_with_the_tools_that_are_shown() -> None:
     toolset = Handlers(*MANY, **{tool.name: hello for tool in MANY})
-    shown, found_in = await lazily(Described(says("")), toolset, Costs())
+    shown, found_in = await limit_shown_tools(Described(says("")), toolset, ToolCosts())
     request = Request((Message.user("go"),), tuple(await found_in.tools()))
     info = model_info(shown)
     assert FIND in {tool.name for tool in request.tools}

@@ -13,7 +13,7 @@ from callsmith.core.closing import closing
 from callsmith.core.events import Stopped, ToolFinished
 from callsmith.core.values import Choice, ChoicePolicy, Message, Request, Sampling
 from callsmith.models.local import LocalModel
-from callsmith.runtime.discovery.find_tools import FIND, Costs, lazily
+from callsmith.runtime.discovery.find_tools import FIND, ToolCosts, limit_shown_tools
 from callsmith.runtime.loop import run
 from tests.runtime.fakes import Handlers, hello
 from tests.runtime.many import MANY
@@ -38,7 +38,7 @@ def model() -> Iterator[LocalModel]:
 )
 async def test_the_prompt_is_small_and_the_tool_is_found(model: LocalModel, choice: Choice, policy: ChoicePolicy | None):
     toolset = Handlers(*MANY, **{tool.name: hello for tool in MANY})
-    narrow, lazy = await lazily(model, toolset, Costs())
+    narrow, lazy = await limit_shown_tools(model, toolset, ToolCosts())
     request = Request(QUESTION, choice=choice, sampling=Sampling(temperature=0.0, seed=1, max_tokens=60), policy=policy)
     prompts, called = list[int](), list[str]()
     async with closing(run(narrow, lazy, request)) as events:

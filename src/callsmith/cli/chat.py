@@ -76,7 +76,7 @@ def chat(
     from callsmith.cli.inputs.mcp_servers import opened_host, servers
     from callsmith.cli.inputs.toolsets import load_toolset
     from callsmith.cli.terminal.approvals import Approver
-    from callsmith.runtime.discovery.find_tools import Costs, lazily
+    from callsmith.runtime.discovery.find_tools import ToolCosts, limit_shown_tools
     from callsmith.runtime.telemetry.trace_file import TraceFile
     from callsmith.tools.functions import Functions
     from callsmith.tools.mcp.elicitation import Answering
@@ -98,7 +98,7 @@ def chat(
         stack.callback(lambda: runner.run(opened.close()))
         host = stack.enter_context(opened_host(asked, answering, runner))
         offered = Merged(("functions", toolset), ("mcp", Confirmed(host, host.policy))) if asked else toolset
-        shown = lazily(opened, offered, Costs(), llm.tools_budget, guards=None if given.guards else ())
+        shown = limit_shown_tools(opened, offered, ToolCosts(), llm.tools_budget, guards=None if given.guards else ())
         opening = Opening(*runner.run(shown), settings, save, recorder, alias_of(spec))
         talk = Talk(opening, console, approver, runner)
         talk.take_up()
@@ -145,12 +145,12 @@ class Opening:
 
     async def watched(self, events: "AsyncIterator[RunEvent]") -> "AsyncIterator[RunEvent]":
         """The events of a turn, which is recorded if that is wanted."""
-        from callsmith.runtime.telemetry.turns import Asked, watched
+        from callsmith.runtime.telemetry.turns import TurnInfo, record_turn
 
         if self.recorder is None:
             return events
-        asked = Asked(self.name, await self.toolset.tools(), self.settings.get("choice", Choice()))
-        return watched(events, self.recorder, asked)
+        asked = TurnInfo(self.name, await self.toolset.tools(), self.settings.get("choice", Choice()))
+        return record_turn(events, self.recorder, asked)
 
 
 @dataclass(slots=True)

@@ -79,11 +79,11 @@ async def happening(toolset: "Toolset", call: "Call", context: "Context") -> "As
     """What becomes of one call."""
     from callsmith.core.closing import closing
     from callsmith.runtime.execute import STANDARD_LIMITS, Round
-    from callsmith.runtime.nesting import entered
+    from callsmith.runtime.nesting import nested_context
 
     tools = {tool.name: tool for tool in await toolset.tools()}
     work = Round([call], tools, toolset, STANDARD_LIMITS)
-    async with closing(work.run(entered(context, STANDARD_LIMITS.depth))) as events:
+    async with closing(work.run(nested_context(context, STANDARD_LIMITS.depth))) as events:
         async for event in events:
             yield event
 

@@ -113,10 +113,10 @@ class _Costs:
 
 
 def _estimated(tools: list["Tool"]) -> _Costs:
-    from callsmith.runtime.discovery.find_tools import definition
-    from callsmith.runtime.telemetry.trace import about_tokens
+    from callsmith.runtime.discovery.find_tools import definition_text
+    from callsmith.runtime.telemetry.trace import estimate_tokens
 
-    each = {tool.name: about_tokens(len(definition(tool))) for tool in tools}
+    each = {tool.name: estimate_tokens(len(definition_text(tool))) for tool in tools}
     return _Costs(each, sum(each.values()))
 
 
@@ -127,15 +127,15 @@ def _counted(tools: list["Tool"], spec: str) -> _Costs:
     from callsmith.cli.terminal.fetching import ensure
     from callsmith.core.values import Tool
     from callsmith.models import open_model
-    from callsmith.runtime.discovery.find_tools import measured
+    from callsmith.runtime.discovery.find_tools import count_tokens
 
     async def count() -> _Costs:
         opened = open_model(spec)
         try:
             first = Tool("first", "Comes before it.")
-            alone = await measured(opened, [first])
-            each = {tool.name: await measured(opened, [first, tool]) - alone for tool in tools}
-            return _Costs(each, await measured(opened, tools), spec)
+            alone = await count_tokens(opened, [first])
+            each = {tool.name: await count_tokens(opened, [first, tool]) - alone for tool in tools}
+            return _Costs(each, await count_tokens(opened, tools), spec)
         finally:
             await opened.close()
 

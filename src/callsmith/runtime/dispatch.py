@@ -1,4 +1,4 @@
-"""Calls one by one, for programs that hold the conversation themselves: checked, confirmed and run as in a run.
+"""Dispatch of single calls, for programs that manage the conversation themselves: validated, confirmed and run as in a run.
 
 dispatcher = Dispatcher(Confirmed(Functions(send_money)))
 try:
@@ -17,11 +17,11 @@ from callsmith.core.ports import Context, Toolset
 from callsmith.core.values import Call, Json, Result, Tool
 from callsmith.runtime.execute import STANDARD_LIMITS, Limits, Round
 from callsmith.runtime.loop import NO_CONTEXT
-from callsmith.runtime.nesting import entered
+from callsmith.runtime.nesting import nested_context
 
 
 class Dispatcher:
-    """Runs calls of a toolset. Whatever goes wrong with a call is its result; only a call that must be confirmed first raises."""
+    """Runs single calls of a toolset. Failures are results; only a call that needs a person's approval raises."""
 
     def __init__(self, toolset: Toolset, *, limits: Limits = STANDARD_LIMITS, context: Context = NO_CONTEXT) -> None:
         self._toolset = toolset
@@ -29,21 +29,21 @@ class Dispatcher:
         self._context = context
 
     async def definitions(self) -> tuple[Tool, ...]:
-        """The tools there are."""
+        """The tools of the toolset."""
         return tuple(await self._toolset.tools())
 
     async def dispatch(self, call: Call) -> Result:
-        """Run a call. One that needs a person's word raises ConfirmationRequired and has not run."""
+        """Run a call. One that needs a person's approval raises ConfirmationRequired and has not run."""
         return await self._run(call, self._context)
 
     async def dispatch_confirmed(self, call: Call, arguments: Mapping[str, Json] | None = None) -> Result:
-        """Run a call a person has said yes to, with other arguments if they gave some. What is forbidden stays so."""
+        """Run a call that a person has approved, with the person's arguments if given. The policy may still deny it."""
         return await self._run(call, replace(self._context, decisions={call.id: Approved(arguments)}))
 
     async def _run(self, call: Call, context: Context) -> Result:
         tools = {tool.name: tool for tool in await self._toolset.tools()}
         work = Round([call], tools, self._toolset, self._limits)
-        async with closing(work.run(entered(context, self._limits.depth))) as events:
+        async with closing(work.run(nested_context(context, self._limits.depth))) as events:
             async for _ in events:
                 pass
         for needed in work.waiting:

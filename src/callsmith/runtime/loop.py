@@ -33,7 +33,7 @@ from callsmith.core.ports import Context, Model, Toolset
 from callsmith.core.values import Call, Choice, Message, Request, Result, Tool, Usage
 from callsmith.runtime.deadline import DeadlinePassed, with_deadline
 from callsmith.runtime.execute import STANDARD_LIMITS, Limits, Round
-from callsmith.runtime.nesting import entered
+from callsmith.runtime.nesting import nested_context
 
 NO_CONTEXT = Context()
 LIMIT_TEXT = "iteration limit reached; finalise your answer"
@@ -50,7 +50,7 @@ async def run(
     spent, calls are answered alike and the run ends ("limit"). Where a call needs a person's approval the run ends without its
     result ("confirmation"), and where only the caller's own calls are left, with those ("calls").
     """
-    context = entered(context, limits.depth)
+    context = nested_context(context, limits.depth)
     own = {tool.name: tool for tool in await toolset.tools()}
     offered = request.tools or tuple(own.values())
     request.choice.among(offered)

@@ -1,4 +1,4 @@
-"""The one sync door: everything inside is async, and this is how a plain program comes in."""
+"""`run_sync`: the async library for programs that have no event loop."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -16,18 +16,18 @@ T = TypeVar("T")
 
 
 def collect(events: AsyncIterator[T]) -> list[T]:
-    """All the events, in a program that has no event loop."""
+    """Run an async iterator to its end and return all items, in a program that has no event loop."""
     try:
         asyncio.get_running_loop()
     except RuntimeError:
         return asyncio.run(_all(events))
-    raise UsageError("an event loop is already running here: use `async for event in run(...)` instead of the sync door")
+    raise UsageError("an event loop is already running here: use `async for event in run(...)` instead")
 
 
 def run_sync(
     model: Model, toolset: Toolset, request: Request, *, limits: Limits = STANDARD_LIMITS, context: Context = NO_CONTEXT
 ) -> TurnEnded:
-    """`run`, to its end."""
+    """Run a conversation's turn to its end, as `run` does, and return the last event."""
     events: list[RunEvent] = collect(run(model, toolset, request, limits=limits, context=context))
     ended = events[-1]
     assert isinstance(ended, TurnEnded)  # run() ends in nothing else

@@ -21,9 +21,9 @@ from callsmith.core.errors import UnknownName
 from callsmith.core.events import ModelEvent, RunEvent, TurnEnded
 from callsmith.core.ports import Context, Model, Toolset, model_info
 from callsmith.core.values import Request, Tool
-from callsmith.runtime.discovery.find_tools import Costs, lazily
-from callsmith.runtime.telemetry.trace import Several, Trace
-from callsmith.runtime.telemetry.turns import Asked, Recorder, recording
+from callsmith.runtime.discovery.find_tools import ToolCosts, limit_shown_tools
+from callsmith.runtime.telemetry.trace import CombinedRecorder, Trace
+from callsmith.runtime.telemetry.turns import TurnInfo, Recorder, recording
 from callsmith.server.approvals.approval_run import ApprovalRun
 from callsmith.server.approvals.approvals import Approvals, PausedRun
 from callsmith.server.http.admission import AdmissionGate, Deadline
@@ -51,7 +51,7 @@ class Service:
     store: Store = field(default_factory=SqliteStore)
     gate: AdmissionGate = field(default_factory=AdmissionGate)
     hidden_rounds: HiddenRounds = field(default_factory=HiddenRounds)
-    costs: Costs = field(default_factory=Costs)
+    costs: ToolCosts = field(default_factory=ToolCosts)
     mcp: McpHost | None = None
 
     @property
@@ -111,7 +111,7 @@ class Service:
     async def _ask_model(self, model: Model, request: Request) -> "_Answering":
         """Nothing runs here: the model is asked, and its calls go back to the client."""
         request.choice.among(request.tools)
-        asked = Asked(self._name(model), request.tools, request.choice, external=True)
+        asked = TurnInfo(self._name(model), request.tools, request.choice, external=True)
         return _Answering(model.stream(request), asked, _unchanged)
 
     async def _run_tools(
@@ -133,13 +133,13 @@ class Service:
             return answer.add(event)
 
         events = ApprovalRun(plan, self.approvals(), paused).events()
-        return _Answering(events, Asked(plan.model_name, plan.request.tools, request.choice), show)
+        return _Answering(events, TurnInfo(plan.model_name, plan.request.tools, request.choice), show)
 
     async def _plan(self, model: Model, request: Request, options: ToolOptions, paused: PausedRun | None = None) -> RunPlan:
         """Which tools the request gets, and for whom they run."""
         listed, tighten = await select_tools(ListedOnce(self._open_tools(options)), options.sources, self.configured)
         pinned, guards = [tool.name for tool in request.tools], None if self.settings.guards else ()
-        shown, own = await lazily(model, listed, self.costs, self.settings.llm.tools_budget, pinned=pinned, guards=guards)
+        shown, own = await limit_shown_tools(model, listed, self.costs, self.settings.llm.tools_budget, pinned=pinned, guards=guards)
         if paused is None:
             http = current_request()
             conversation, subject = request.session or (http.id if http else ""), caller()
@@ -177,7 +177,7 @@ class Service:
 
     def _recorder(self) -> Recorder:
         exchange = current_request()
-        return Several(self.trace, *self.settings.recorders, *([exchange] if exchange else []))
+        return CombinedRecorder(self.trace, *self.settings.recorders, *([exchange] if exchange else []))
 
     def _name(self, model: Model) -> str:
         return next((name for name, one in self.models.items() if one is model), "")
@@ -214,7 +214,7 @@ class _Answering:
     """An answer about to be given: its events, what is recorded of it, and what the client is shown of each event."""
 
     events: AsyncIterator[RunEvent]
-    asked: Asked
+    asked: TurnInfo
     show: Callable[[RunEvent], Iterable[AnswerEvent]]
 
 

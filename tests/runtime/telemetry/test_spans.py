@@ -11,7 +11,7 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 from callsmith.core.values import Call
 from callsmith.runtime.loop import run
 from callsmith.runtime.telemetry.spans import Spans
-from callsmith.runtime.telemetry.turns import Asked, watched
+from callsmith.runtime.telemetry.turns import TurnInfo, record_turn
 from callsmith.tools.functions import Functions
 from tests.runtime.fakes import ASKED, Told, calls, says
 from tests.runtime.telemetry.traced import GREET, SECRET, given
@@ -28,7 +28,7 @@ async def spanned(recorder: Spans, exporter: InMemorySpanExporter, *, show: bool
     toolset = Functions(greet, fall)
     made = calls(Call("greet", {"to": SECRET}, "c1"), Call("fall", {}, "c2"))
     events = run(Told(made, says(SECRET)), toolset, ASKED)
-    async for _ in watched(events, recorder, Asked("parrot", await toolset.tools()), show_arguments=show):
+    async for _ in record_turn(events, recorder, TurnInfo("parrot", await toolset.tools()), show_arguments=show):
         pass
     return exporter.get_finished_spans()
 
@@ -71,7 +71,7 @@ async def test_spans_show_arguments_only_where_that_is_asked_for(spans: tuple[Sp
 async def test_an_answer_whose_calls_go_back_is_a_chat_without_tools_run(spans: tuple[Spans, InMemorySpanExporter]):
     recorder, exporter = spans
     made = calls(Call("greet", {"to": "Ada"}, "c1"))
-    async for _ in watched(given(*made), recorder, Asked("parrot", [GREET], external=True)):
+    async for _ in record_turn(given(*made), recorder, TurnInfo("parrot", [GREET], external=True)):
         pass
     (chat,) = exporter.get_finished_spans()
     assert (chat.name, chat.attributes["gen_ai.operation.name"]) == ("chat parrot", "chat")

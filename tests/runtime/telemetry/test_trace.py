@@ -9,9 +9,9 @@ import pytest
 from callsmith.core.errors import Unavailable
 from callsmith.core.values import Call, Usage
 from callsmith.runtime.loop import run
-from callsmith.runtime.telemetry.trace import OTHERS, Counters, Several, Trace
+from callsmith.runtime.telemetry.trace import OTHERS, CombinedRecorder, Counters, Trace
 from callsmith.runtime.telemetry.trace_file import TraceFile, read_trace
-from callsmith.runtime.telemetry.turns import UNKNOWN, Asked, CallRecord, TurnRecord, watched
+from callsmith.runtime.telemetry.turns import UNKNOWN, CallRecord, TurnInfo, TurnRecord, record_turn
 from tests.runtime.fakes import ASKED, Handlers, Told, calls, hello, says
 from tests.runtime.telemetry.traced import GREET, SECRET, WAVE
 from tests.work import count_calls
@@ -89,11 +89,11 @@ def test_recording_a_turn_is_little_work_however_many_there_are():
 @pytest.mark.req("R221")
 async def test_what_is_written_to_a_file_is_read_back_the_same(tmp_path: Path):
     path, trace = tmp_path / "trace.jsonl", Trace()
-    recorder = Several(trace, TraceFile(path), TraceFile(path))  # as two programs would
+    recorder = CombinedRecorder(trace, TraceFile(path), TraceFile(path))  # as two programs would
     toolset = Handlers(GREET, WAVE, greet=hello)
     for _ in range(2):
         told = Told(calls(Call("greet", {"to": SECRET}, "c1"), Call("greeet", {}, "c2")), says(SECRET))
-        async for _ in watched(run(told, toolset, ASKED), recorder, Asked("parrot", await toolset.tools())):
+        async for _ in record_turn(run(told, toolset, ASKED), recorder, TurnInfo("parrot", await toolset.tools())):
             pass
     text = path.read_text("utf-8")
     assert SECRET not in text

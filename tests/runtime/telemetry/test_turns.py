@@ -28,7 +28,7 @@ from callsmith.runtime.conversation.conversation import Conversation
 from callsmith.runtime.execute import Limits
 from callsmith.runtime.loop import run
 from callsmith.runtime.telemetry.trace import Trace
-from callsmith.runtime.telemetry.turns import MADE_UP, UNKNOWN, Asked, watched
+from callsmith.runtime.telemetry.turns import MADE_UP, UNKNOWN, TurnInfo, record_turn
 from callsmith.tools.wrap import Confirmed, Timed
 from tests.runtime.fakes import ASKED, Handlers, Told, calls, hello, says
 from tests.runtime.telemetry.traced import GREET, SECRET, WAVE, answered, broken, given, traced
@@ -145,10 +145,10 @@ async def test_a_call_that_waits_for_a_person_is_called_once_and_ends_in_the_tur
     send = replace(GREET, side_effects=True)
     toolset, trace = Confirmed(Handlers(send, greet=hello)), Trace()
     conversation = Conversation(Told(calls(Call("greet", {"to": "Ada"}, "c1")), says("done")), toolset)
-    asked = Asked("parrot", await toolset.tools())
-    async for _ in watched(conversation.stream("go"), trace, asked):
+    asked = TurnInfo("parrot", await toolset.tools())
+    async for _ in record_turn(conversation.stream("go"), trace, asked):
         pass
-    async for _ in watched(conversation.stream_resume({"c1": word}), trace, asked):
+    async for _ in record_turn(conversation.stream_resume({"c1": word}), trace, asked):
         pass
     first, second = trace.turns()
     assert (first.reason, first.calls[0].outcome, first.calls[0].resumed) == ("confirmation", "waiting", False)
@@ -165,7 +165,7 @@ async def test_an_id_that_comes_again_is_another_call():
 
 async def test_a_run_that_is_left_is_recorded_as_cancelled_and_its_source_closed():
     model, trace = Told(calls(Call("greet", {"to": "Ada"}, "c1"))), Trace()
-    events = watched(run(model, Handlers(GREET, greet=hello), ASKED), trace, Asked("parrot", [GREET]))
+    events = record_turn(run(model, Handlers(GREET, greet=hello), ASKED), trace, TurnInfo("parrot", [GREET]))
     async with closing(events):
         async for event in events:
             if isinstance(event, CallReady):
@@ -177,7 +177,7 @@ async def test_a_run_that_is_left_is_recorded_as_cancelled_and_its_source_closed
 async def test_a_failure_is_recorded_by_its_kind_alone_and_goes_on_to_whoever_asked():
     trace = Trace()
     with pytest.raises(ModelError):
-        async for _ in watched(given(Text("hm"), ModelError(SECRET)), trace, Asked("parrot", external=True)):
+        async for _ in record_turn(given(Text("hm"), ModelError(SECRET)), trace, TurnInfo("parrot", external=True)):
             pass
     (turn,) = trace.turns()
     assert (turn.reason, turn.error) == ("error", "ModelError")
@@ -186,7 +186,7 @@ async def test_a_failure_is_recorded_by_its_kind_alone_and_goes_on_to_whoever_as
 
 async def test_a_turn_is_recorded_before_its_last_event_is_seen_and_only_once():
     trace = Trace()
-    events = watched(given(Text("hi"), TurnEnded((), "stop")), trace, Asked("parrot"))
+    events = record_turn(given(Text("hi"), TurnEnded((), "stop")), trace, TurnInfo("parrot"))
     async with closing(events):
         async for event in events:
             if isinstance(event, TurnEnded):
@@ -200,7 +200,7 @@ async def test_watching_changes_no_event():
         Text("hi"), CallStarted(0, "x"), ToolStarted(Call("x", {}, "c9")), ToolFinished(Result("c9", "x", {"a": 1})),
         ToolFinished(Result("c8", "y", object())), Notice("n"), Stopped("stop"), TurnEnded((), "stop"),
     ]  # fmt: skip
-    assert [event async for event in watched(given(*happening), Trace(), Asked("parrot"))] == happening
+    assert [event async for event in record_turn(given(*happening), Trace(), TurnInfo("parrot"))] == happening
 
 
 async def test_of_a_great_many_tools_only_some_names_are_kept():
@@ -215,11 +215,11 @@ def test_watching_a_turn_is_little_work_beside_the_models():
         CallStarted(0, "greet", "c1"), CallReady(0, call), Stopped("calls"), ToolStarted(call),
         ToolFinished(Result("c1", "greet", "hello Ada")), *words, Stopped("stop"), TurnEnded((), "stop"),
     ]  # fmt: skip
-    trace, asked = Trace(), Asked("parrot", [GREET, WAVE])
+    trace, asked = Trace(), TurnInfo("parrot", [GREET, WAVE])
 
     async def turn(watch: bool) -> None:
         events = given(*happening)
-        async for _ in watched(events, trace, asked) if watch else events:
+        async for _ in record_turn(events, trace, asked) if watch else events:
             pass
 
     seen, unseen = (count_calls(lambda watch=watch: asyncio.run(turn(watch))) for watch in (True, False))
@@ -246,7 +246,7 @@ async def test_nothing_that_was_said_is_kept():
 async def test_a_code_that_is_a_sentence_is_not_kept():
     finished = ToolFinished(Result("c1", "greet", "", ok=False, code=f"the reason is {SECRET}"))
     trace = Trace()
-    async for _ in watched(given(finished, TurnEnded((), "stop")), trace, Asked("parrot", [GREET])):
+    async for _ in record_turn(given(finished, TurnEnded((), "stop")), trace, TurnInfo("parrot", [GREET])):
         pass
     assert (trace.turns()[0].calls[0].outcome, trace.turns()[0].calls[0].code) == ("failed", "")
 

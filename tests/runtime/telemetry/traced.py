@@ -7,7 +7,7 @@ from callsmith.core.events import ModelEvent
 from callsmith.core.values import Call, Request, Tool
 from callsmith.runtime.loop import run
 from callsmith.runtime.telemetry.trace import Trace
-from callsmith.runtime.telemetry.turns import Asked, TurnRecord, watched
+from callsmith.runtime.telemetry.turns import TurnInfo, TurnRecord, record_turn
 from tests.runtime.fakes import ASKED, Told
 
 SECRET = "hunter2-Ada-Lovelace"
@@ -22,8 +22,8 @@ async def broken(call: Call) -> str:
 async def traced(model: Told, toolset: Any, request: Request = ASKED, *, show: bool = False, **options: Any) -> TurnRecord:
     """What is recorded of a run."""
     trace = Trace()
-    asked = Asked("parrot", await toolset.tools(), request.choice)
-    async for _ in watched(run(model, toolset, request, **options), trace, asked, show_arguments=show):
+    asked = TurnInfo("parrot", await toolset.tools(), request.choice)
+    async for _ in record_turn(run(model, toolset, request, **options), trace, asked, show_arguments=show):
         pass
     (turn,) = trace.turns()
     return turn
@@ -32,7 +32,7 @@ async def traced(model: Told, toolset: Any, request: Request = ASKED, *, show: b
 async def answered(events: Sequence[ModelEvent], *tools: Tool) -> TurnRecord:
     """What is recorded of an answer whose calls go back to whoever asked."""
     trace = Trace()
-    async for _ in watched(given(*events), trace, Asked("parrot", tools, external=True)):
+    async for _ in record_turn(given(*events), trace, TurnInfo("parrot", tools, external=True)):
         pass
     (turn,) = trace.turns()
     return turn

@@ -1,10 +1,9 @@
-"""Many tools: those whose definitions would swallow the context are found when they are needed.
+"""Tool search: where the definitions of all tools would take too much of the context, the model searches for the ones it needs.
 
-    model, toolset = await lazily(model, toolset, Costs())
+    model, toolset = await limit_shown_tools(model, toolset, ToolCosts())
 
-Where all definitions fit the budget, no tool is hidden. Otherwise the model is shown `find_tools` and, of the others,
-those it has found or called: what that is stands in the messages, and nothing else is remembered. The toolset still has all its
-tools, so that a call of one that is not shown runs like any other.
+Where all definitions fit the budget, no tool is hidden. Otherwise the model is shown `find_tools` and those tools it has found or
+called, as the messages show; there is no other state. The toolset still has all its tools: a call of a hidden one runs like any.
 """
 
 import json
@@ -25,15 +24,16 @@ from callsmith.core.ports import Context, Model, ModelInfo, Toolset, model_info
 from callsmith.core.values import Call, Choice, Message, Request, Result, Tool
 from callsmith.runtime.discovery.search import search
 from callsmith.runtime.guards.guards import guarded
-from callsmith.runtime.telemetry.trace import about_tokens
+from callsmith.runtime.telemetry.trace import estimate_tokens
 
-Price: TypeAlias = Callable[[Sequence[Tool]], Awaitable[Mapping[str, int]]]  # tools → the cost of each in tokens, by its name
+# Tools → the cost of each in tokens, by its name.
+CostFunction: TypeAlias = Callable[[Sequence[Tool]], Awaitable[Mapping[str, int]]]
 
 STANDARD_BUDGET = 4_000  # tokens, where nothing is known of the model's context
 _SHARE = 4  # of its context a quarter
 _LONGEST_LINE = 160  # characters of a description
-_MOST_SOURCES = 12  # that are told by name
-_MOST_KNOWN = 64  # sets of tools whose costs are remembered
+_MOST_SOURCES = 12  # that are listed by name
+_MOST_KNOWN = 64  # sets of tools whose costs are cached
 _FOUND = re.compile(r"^- (\S+):(?: |$)", re.MULTILINE)
 _QUERY = {
     "type": "object",
@@ -43,15 +43,15 @@ _QUERY = {
 
 
 def standard_budget(model: Model) -> int:
-    """How many tokens the definitions of tools may take where nobody says."""
+    """How many tokens the definitions of tools may take by default."""
     context = model_info(model).context
     return context // _SHARE if context else STANDARD_BUDGET
 
 
-class Costs:
-    """What it costs models to be shown tools, in tokens: measured where the model can count, else estimated by characters.
+class ToolCosts:
+    """The tokens that the definitions of tools take: counted where the model can count, else estimated from characters.
 
-    A set is measured as a whole, and once for a model; each of its tools has a share by its length.
+    A set is counted as a whole, once for each model; its tools share the count by their lengths.
     """
 
     def __init__(self) -> None:
@@ -59,26 +59,26 @@ class Costs:
 
     async def of(self, model: Model, tools: Sequence[Tool]) -> Mapping[str, int]:
         """The cost of each of these tools, by its name."""
-        texts = {tool.name: definition(tool) for tool in tools}
+        texts = {tool.name: definition_text(tool) for tool in tools}
         if model_info(model).count is None or not tools:
-            return {name: about_tokens(len(text)) for name, text in texts.items()}
+            return {name: estimate_tokens(len(text)) for name, text in texts.items()}
         known, key = self._known.setdefault(model, OrderedDict()), sha256("\n".join(texts.values()).encode("utf-8", "replace"))
         whole = known.get(key.hexdigest())
         if whole is None:
-            whole = known[key.hexdigest()] = await measured(model, tools)
+            whole = known[key.hexdigest()] = await count_tokens(model, tools)
             if len(known) > _MOST_KNOWN:
                 known.popitem(last=False)
         length = sum(map(len, texts.values()))
         return {name: -(-whole * len(text) // length) for name, text in texts.items()}
 
 
-def definition(tool: Tool) -> str:
-    """A tool as a model is shown it, more or less: templates differ."""
+def definition_text(tool: Tool) -> str:
+    """A tool's definition as text, about as a model is shown it: templates differ."""
     shown = {"name": tool.name, "description": tool.description, "parameters": tool.parameters}
     return json.dumps(shown, ensure_ascii=False, default=dict)
 
 
-async def measured(model: Model, tools: Sequence[Tool]) -> int:
+async def count_tokens(model: Model, tools: Sequence[Tool]) -> int:
     """How many tokens longer a prompt is with these tools, for a model that can count."""
     count = model_info(model).count
     if count is None:
@@ -87,59 +87,59 @@ async def measured(model: Model, tools: Sequence[Tool]) -> int:
     return max(0, await count(replace(bare, tools=tuple(tools))) - await count(bare))
 
 
-async def lazily(
+async def limit_shown_tools(
     model: Model,
     toolset: Toolset,
-    costs: Costs,
+    costs: ToolCosts,
     budget: int | None = None,
     *,
     pinned: Collection[str] = (),
     guards: Iterable[str] | None = None,
 ) -> tuple[Model, Toolset]:
-    """The model with its guards and the toolset, so that no more definitions are shown than fit the budget.
+    """The model with its guards and the toolset, wrapped so that no more definitions are shown than fit the budget.
 
-    A budget of 0 shows all there are, None is the standard one. `pinned` are the names of tools that are always shown. Whoever
-    brings a `find_tools` of his own is left alone.
+    A budget of 0 shows all, None is the standard one. `pinned` are the names of tools that are always shown. Nothing is wrapped
+    where the caller has a tool named `find_tools` of its own.
     """
     safe, budget = guarded(model, guards), standard_budget(model) if budget is None else budget
     tools = await toolset.tools() if budget else ()
     if sum((await costs.of(model, tools)).values()) <= budget or FIND in {*pinned, *(tool.name for tool in tools)}:
         return safe, toolset
-    return Narrowed(safe, partial(costs.of, model), budget, pinned=pinned), Finding(toolset)
+    return BudgetedModel(safe, partial(costs.of, model), budget, pinned=pinned), SearchableToolset(toolset)
 
 
-class Finding:
-    """A toolset and, beside its tools, one that finds them."""
+class SearchableToolset:
+    """A toolset with `find_tools` beside its tools."""
 
     def __init__(self, toolset: Toolset) -> None:
         self._toolset = toolset
 
     async def tools(self) -> Sequence[Tool]:
         tools = await self._toolset.tools()
-        words = (
+        description = (
             f"Finds tools for a task. There are {len(tools)} tools that are not shown ({_sources(tools)}): "
             "say what has to be done, and those that are found can be called."
         )
-        return [Tool(FIND, words, _QUERY, idempotent=True, source="callsmith"), *tools]
+        return [Tool(FIND, description, _QUERY, idempotent=True, source="callsmith"), *tools]
 
     async def call(self, call: Call, context: Context) -> AsyncIterator[CallEvent]:
         if call.name == FIND:
             await context.starting()
-            yield Result(call.id, call.name, found(call.arguments.get("query", ""), await self._toolset.tools()))
+            yield Result(call.id, call.name, search_answer(call.arguments.get("query", ""), await self._toolset.tools()))
             return
         async with closing(self._toolset.call(call, context)) as items:
             async for item in items:
                 yield item
 
 
-class Narrowed:
-    """A model that is shown `find_tools`, the pinned tools and, within the budget, those found or called last.
+class BudgetedModel:
+    """A model that is shown `find_tools`, the pinned tools and, within the budget, the tools found or called last.
 
-    The last one found or called is shown even where it does not fit. While a call is demanded, a search that has found something
-    is not repeated: what it found has to be called.
+    The last one found or called is shown even where it does not fit. While a call is required, a search that has found something
+    is not repeated: one of the tools it found has to be called.
     """
 
-    def __init__(self, model: Model, price: Price, budget: int, *, pinned: Collection[str] = ()) -> None:
+    def __init__(self, model: Model, price: CostFunction, budget: int, *, pinned: Collection[str] = ()) -> None:
         self._model = model
         self._price = price
         self._budget = budget
@@ -153,17 +153,17 @@ class Narrowed:
             return info
 
         async def count_narrowed(request: Request) -> int:
-            return await count(await self.narrowed(request))
+            return await count(await self.shown_request(request))
 
         return replace(info, count=count_narrowed)
 
     async def stream(self, request: Request) -> AsyncIterator[ModelEvent]:
-        async with closing(self._model.stream(await self.narrowed(request))) as events:
+        async with closing(self._model.stream(await self.shown_request(request))) as events:
             async for event in events:
                 yield event
 
-    async def narrowed(self, request: Request) -> Request:
-        """The request as the model sees it."""
+    async def shown_request(self, request: Request) -> Request:
+        """The request with only the tools that are shown to the model."""
         finder = next((tool for tool in request.tools if tool.name == FIND), None)
         if finder is None or FIND in request.choice.names:
             return request
@@ -173,7 +173,7 @@ class Narrowed:
             return replace(request, tools=tuple(tool for tool in request.tools if tool is not finder))
         mentioned = [name for name in _mentioned(request.messages) if name in costs]
         shown = self._fitting(dict.fromkeys(reversed(mentioned)), costs)
-        # In the order in which they were first met: what comes next then leaves the beginning of the prompt as it was.
+        # In the order of their first mention: the next one then leaves the beginning of the prompt, and its KV cache, as it was.
         by_name = {tool.name: tool for tool in offered}
         names = dict.fromkeys([tool.name for tool in offered if tool.name in self._pinned] + mentioned)
         tools = [by_name[name] for name in names if name in shown or name in self._pinned]
@@ -191,8 +191,8 @@ class Narrowed:
         return fitting
 
 
-def found(query: str, tools: Sequence[Tool]) -> str:
-    """What `find_tools` answers. `Narrowed` reads the names off it."""
+def search_answer(query: str, tools: Sequence[Tool]) -> str:
+    """The result of `find_tools`. `BudgetedModel` reads the names from it."""
     fitting = search(query, tools)
     if not fitting:
         return f"No tool fits {query!r}. There are {len(tools)} tools ({_sources(tools)}). Try other words."

@@ -1,4 +1,4 @@
-"""A search among tools: BM25 over the words of their names, descriptions and parameters.
+"""Search for tools: BM25 over the words of their names, descriptions and parameters.
 
 >>> [tool.name for tool in search("mail somebody", [Tool("send_email", "Sends mails."), Tool("add", "Adds numbers.")])]
 ['send_email']
@@ -14,20 +14,20 @@ from typing import Any, cast
 
 from callsmith.core.values import Tool
 
-MOST = 5  # tools that one search gives
-_WORTH = 0.3  # of the best score, what a tool must have beside it
+MOST = 5  # tools that one search returns
+_MIN_SHARE = 0.3  # of the best score, which a tool must reach to be listed
 _SATURATION, _LENGTH = 1.2, 0.5  # BM25's k1 and b; descriptions are short, so length counts for little
 _NAME, _DESCRIPTION, _PARAMETER, _DETAIL = 3.0, 1.0, 1.0, 0.5  # what a word weighs, by where it stands
 
 # Acronyms, words of camelCase and snake_case, numbers; signs of scripts that have no spaces, one by one.
 _WORD = re.compile(r"[\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af]|[A-Z]+(?![a-z])|[A-Z]?[^\W\d_A-Z\u3040-\u30ff\u3400-\u9fff]+|\d+")
-_SAYING_NOTHING = """a about an and any are as at be by can do does for from has have how i if in into is it its me my need of on
+_STOP_WORDS = """a about an and any are as at be by can do does for from has have how i if in into is it its me my need of on
 or please that the their them then there this to tool tools use using want what when where which with you your"""
-_COMMON = frozenset(_SAYING_NOTHING.split())
+_COMMON = frozenset(_STOP_WORDS.split())
 
 
 def search(query: str, tools: Sequence[Tool], most: int = MOST) -> list[Tool]:
-    """The tools that fit the query best, the best first; none that has no word of it."""
+    """The tools that match the query best, the best first; only tools that have a word of it."""
     if not tools:
         return []
     documents = [_weights(tool) for tool in tools]
@@ -45,12 +45,12 @@ def search(query: str, tools: Sequence[Tool], most: int = MOST) -> list[Tool]:
         if score > 0:
             scored.append((-score, place))
     scored.sort()
-    return [tools[place] for score, place in scored[:most] if score <= scored[0][0] * _WORTH]
+    return [tools[place] for score, place in scored[:most] if score <= scored[0][0] * _MIN_SHARE]
 
 
 @lru_cache(8192)  # a search reads the same texts as the one before
 def words(text: str) -> tuple[str, ...]:
-    """The words of a text, without their endings and without those that say nothing.
+    """The words of a text, stemmed and without stop words.
 
     >>> words("createdIssues in_my HTTPServer")
     ('creat', 'issu', 'http', 'serv')
@@ -59,7 +59,7 @@ def words(text: str) -> tuple[str, ...]:
 
 
 def _stem(word: str) -> str:
-    """Roughly what is common to the forms of an English word. It need not be a word, only the same one every time."""
+    """A rough stem of an English word: the same for its forms, and not necessarily a word itself."""
     word = re.sub(r"(?<=..)(ies|ications?)$", "y", word)
     for ending in ("ions", "ion", "ings", "ing", "ers", "er", "ors", "or", "ed", "es", "s", "e"):
         if word.endswith(ending) and len(word) - len(ending) >= 3 and not word.endswith("ss"):
@@ -69,7 +69,7 @@ def _stem(word: str) -> str:
 
 
 def _known(term: str, spread: Mapping[str, int]) -> dict[str, float]:
-    """The words of the tools that are meant: the term itself, else longer and similar ones, which count half."""
+    """The words of the tools that match a term: the term itself, else longer and similar ones, which count half."""
     if term in spread:
         return {term: 1.0}
     longer = [word for word in spread if (term in word if len(term) > 3 else len(term) > 2 and word.startswith(term))]
@@ -77,7 +77,7 @@ def _known(term: str, spread: Mapping[str, int]) -> dict[str, float]:
 
 
 def _weights(tool: Tool) -> Counter[str]:
-    """How much of each word a tool has."""
+    """The weight of each word of a tool."""
     weights: Counter[str] = Counter()
     for weight, text in ((_NAME, tool.name), (_DESCRIPTION, tool.description), *_parameters(tool.parameters)):
         for word in words(text):

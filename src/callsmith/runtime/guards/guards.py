@@ -1,11 +1,11 @@
-"""Guards: the safety net for small models, which call again and again, copy what they were shown, and forget to answer.
+"""Guards for small models, which repeat calls, copy their prompt instead of answering, or answer nothing.
 
     model = guarded(model)                          # the guards this model is known to need
     model = guarded(model, ["repeats", "answers"])  # or these
 
-A guard is a Model around a Model. It keeps nothing: the request shows all that happened since the user last spoke. What it has to
-say stands in the request the model sees and never in the conversation: a hint behind the latest result or, where the model had
-better not see how it got there (it would go on like that), the question anew, with all results told behind it.
+A guard is a Model around a Model. It has no state: the request shows all calls since the last message of the user. A hint stands
+only in the request the model sees, never in the conversation: behind the latest result or, where the model would repeat the calls
+it sees, behind the user's question, with all results listed and the calls left out.
 """
 
 import json
@@ -20,12 +20,12 @@ from callsmith.core.errors import UnknownName
 from callsmith.core.events import CallArguments, CallReady, CallStarted, ModelEvent, Stopped, Text, Unreadable
 from callsmith.core.ports import Model, ModelInfo, model_info
 from callsmith.core.values import Choice, Message, Request
-from callsmith.runtime.guards.loop_detectors import Advice, Turn, budgets, cycles, echoes, missing, repeats
+from callsmith.runtime.guards.loop_detectors import Advice, RecentCalls, budgets, cycles, echoes, missing, repeats
 
 ANSWER = "Now answer the previous request in one short sentence."
 
-Adviser: TypeAlias = Callable[[Turn], Advice | None]
-ADVISERS: Mapping[str, Adviser] = {
+Detector: TypeAlias = Callable[[RecentCalls], Advice | None]
+DETECTORS: Mapping[str, Detector] = {
     "repeats": repeats,
     "cycles": cycles,
     "echoes": echoes,
@@ -35,23 +35,23 @@ ADVISERS: Mapping[str, Adviser] = {
 
 
 def guarded(model: Model, guards: Iterable[str] | None = None) -> Model:
-    """The model with these guards; where none are named, with those it is known to need."""
+    """The model with these guards; without names, with the guards it is known to need."""
     if guards is None:
         guards = model_info(model).guards
     names = [name for given in guards for name in (default_guards() if given == "small" else (given,))]
     for name in names:
-        if name not in (*ADVISERS, *WRAPPERS):
-            raise UnknownName("guard", name, ["small", *ADVISERS, *WRAPPERS])
+        if name not in (*DETECTORS, *WRAPPERS):
+            raise UnknownName("guard", name, ["small", *DETECTORS, *WRAPPERS])
     if "results-as-user" in names:
         model = ResultsAsUser(model)
-    if advisers := [ADVISERS[name] for name in ADVISERS if name in names]:
-        model = Advised(model, *advisers)
-    return Answering(model) if "answers" in names else model
+    if detectors := [DETECTORS[name] for name in DETECTORS if name in names]:
+        model = LoopGuard(model, *detectors)
+    return AnswerGuard(model) if "answers" in names else model
 
 
 def default_guards() -> tuple[str, ...]:
-    """What "small" stands for: the guards every small model can do with."""
-    return (*ADVISERS, "answers")
+    """The guards that "small" stands for: those every small model needs."""
+    return (*DETECTORS, "answers")
 
 
 class _Guard:
@@ -65,23 +65,23 @@ class _Guard:
         return replace(model_info(self._model), guards=())
 
 
-class Advised(_Guard):
-    """Tells the model what it seems not to see; where that does not help, takes the tools away so that it answers."""
+class LoopGuard(_Guard):
+    """Gives the model the detectors' hints; where those do not help, takes its tools away so that it answers."""
 
-    def __init__(self, model: Model, *advisers: Adviser) -> None:
+    def __init__(self, model: Model, *detectors: Detector) -> None:
         super().__init__(model)
-        self._advisers = advisers
+        self._detectors = detectors
 
     async def stream(self, request: Request) -> AsyncIterator[ModelEvent]:
-        turn = Turn.of(request)
-        advice = [given for adviser in self._advisers if (given := adviser(turn))] if turn.rounds else []
+        recent = RecentCalls.of(request)
+        advice = [given for detector in self._detectors if (given := detector(recent))] if recent.rounds else []
         hint = " ".join(dict.fromkeys(one.hint for one in advice if one.hint))
         if request.choice.mode != "auto" or not advice:
             events = self._model.stream(request)
-        elif any(one.stop for one in advice) or not (left := _left(request, advice)):
-            events = _without_calls(self._model, _anew(request, hint))
+        elif any(one.stop for one in advice) or not (left := _callable_tools(request, advice)):
+            events = _without_calls(self._model, _question_with_results(request, hint))
         else:
-            asked = _anew(request, hint) if any(one.anew for one in advice) else _hinted(request, hint)
+            asked = _question_with_results(request, hint) if any(one.hide_calls for one in advice) else _with_hint(request, hint)
             names = () if len(left) == len(request.tools) else left
             events = self._model.stream(replace(asked, choice=Choice("auto", names)))
         async with closing(events):
@@ -89,21 +89,21 @@ class Advised(_Guard):
                 yield event
 
 
-class Answering(_Guard):
-    """Asks once more where the answer is nothing, or only the JSON of the latest results or of a call.
+class AnswerGuard(_Guard):
+    """Asks once more where the answer is empty, or only the JSON of the latest results or of a call.
 
-    Text is held back only as long as it may yet turn out to be such a copy.
+    Text is buffered only as long as it can still turn out to be such a copy.
     """
 
     async def stream(self, request: Request) -> AsyncIterator[ModelEvent]:
-        copies = frozenset[str]() if request.output else _copies(Turn.of(request))  # where JSON is wanted, it is an answer
-        held: list[Text] = []
-        said = ""  # without its white space; all of it is in `held`
+        copies = frozenset[str]() if request.output else _copies(RecentCalls.of(request))  # where JSON is wanted, it is an answer
+        buffered: list[Text] = []
+        said = ""  # without its white space; all of it is in `buffered`
         async with closing(self._model.stream(request)) as events:
             async for event in events:
                 if copies and isinstance(event, Text):
-                    said += _squeezed(event.text)
-                    held.append(event)
+                    said += _without_spaces(event.text)
+                    buffered.append(event)
                     if any(copy.startswith(said) for copy in copies):
                         continue
                 if isinstance(event, Stopped) and event.reason == "stop" and said in copies:
@@ -111,21 +111,21 @@ class Answering(_Guard):
                     break
                 if isinstance(event, Text | CallStarted | CallReady | Unreadable | Stopped):
                     copies = frozenset[str]()  # an answer of some kind
-                    for text in held:
+                    for text in buffered:
                         if text is not event:
                             yield text
-                    held = []
+                    buffered = []
                 yield event
             else:
                 return
-        again = _without_calls(self._model, _anew(request))
+        again = _without_calls(self._model, _question_with_results(request))
         async with closing(again):
             async for later in again:
                 yield replace(later, usage=spent + later.usage) if isinstance(later, Stopped) else later
 
 
 class ResultsAsUser(_Guard):
-    """Tells results as a user would: for models whose templates know no others, or who do not heed them."""
+    """Shows results as messages of the user: for models whose templates have no results, or that ignore them."""
 
     async def stream(self, request: Request) -> AsyncIterator[ModelEvent]:
         messages: list[Message] = []
@@ -144,7 +144,7 @@ WRAPPERS = ("answers", "results-as-user")
 
 
 async def _without_calls(model: Model, request: Request) -> AsyncIterator[ModelEvent]:
-    """An answer in words. A model that calls all the same is not heard."""
+    """The model's answer without calls; calls it makes nevertheless are dropped."""
     async with closing(model.stream(replace(request, choice=Choice("none")))) as events:
         async for event in events:
             if isinstance(event, Stopped) and event.reason == "calls":
@@ -153,25 +153,25 @@ async def _without_calls(model: Model, request: Request) -> AsyncIterator[ModelE
                 yield event
 
 
-def _left(request: Request, advice: Iterable[Advice]) -> tuple[str, ...]:
+def _callable_tools(request: Request, advice: Iterable[Advice]) -> tuple[str, ...]:
     """The tools that may still be called."""
-    spent = {one.spent for one in advice}
+    spent = {one.exhausted_tool for one in advice}
     offered = request.choice.names or tuple(tool.name for tool in request.tools)
     return tuple(name for name in offered if name not in spent)
 
 
-def _hinted(request: Request, hint: str) -> Request:
-    """Behind the latest result: there every template takes it, and no message of a role the model does not expect comes in."""
+def _with_hint(request: Request, hint: str) -> Request:
+    """The request with a hint behind the latest result: every template renders it there, and no unexpected role is needed."""
     *before, last = request.messages
     return replace(request, messages=(*before, replace(last, content=f"{last.content}\n({hint})")))
 
 
-def _anew(request: Request, hint: str = "") -> Request:
-    """The user's question with all results behind it, and nothing of the calls: a small model that sees calls writes calls."""
+def _question_with_results(request: Request, hint: str = "") -> Request:
+    """The user's question with all results behind it and without the calls: a small model that sees calls writes calls."""
     at = max((place for place, message in enumerate(request.messages) if message.role == "user"), default=None)
     if at is None:
-        return _hinted(request, hint or ANSWER)
-    steps = {step.mark: step for step in Turn.of(request).steps}.values()
+        return _with_hint(request, hint or ANSWER)
+    steps = {step.fingerprint: step for step in RecentCalls.of(request).calls}.values()
     times = Counter(step.call.name for step in steps)
     told = [f"{step.call.name}{f' {step.call.text}' * (times[step.call.name] > 1)} -> {step.result}" for step in steps]
     asked = request.messages[at]
@@ -183,16 +183,14 @@ def _results(told: Iterable[str], hint: str = "") -> str:
     return f"(system: tool results — {'; '.join(told)}. {hint and hint + ' '}{ANSWER})"
 
 
-def _copies(turn: Turn) -> frozenset[str]:
-    """What an answer would be that tells nothing: the JSON of the latest results or of a call made before, fenced or not, or no
-    text at all.
-    """
-    results = [_squeezed(step.result) for step in turn.rounds[-1]] if turn.rounds else []
-    calls = [_squeezed(json.dumps({"name": step.call.name, "arguments": step.call.arguments})) for step in turn.steps]
+def _copies(recent: RecentCalls) -> frozenset[str]:
+    """The answers that say nothing: the JSON of the latest results or of an earlier call, fenced or not, and the empty text."""
+    results = [_without_spaces(step.result) for step in recent.rounds[-1]] if recent.rounds else []
+    calls = [_without_spaces(json.dumps({"name": step.call.name, "arguments": step.call.arguments})) for step in recent.calls]
     copies = [text for text in (*results, *calls) if text[:1] in ("{", "[")]
     fenced = [f"```{mark}{text}```" for text in copies for mark in ("", "json")]
-    return frozenset({"", *copies, *fenced}) if turn.rounds else frozenset()
+    return frozenset({"", *copies, *fenced}) if recent.rounds else frozenset()
 
 
-def _squeezed(text: str) -> str:
+def _without_spaces(text: str) -> str:
     return "".join(text.split())

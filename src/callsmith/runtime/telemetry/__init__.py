@@ -1,1 +1,1 @@
-"""Telemetry: what became of each turn, as counters, files and spans."""
+"""Telemetry: a record of each turn, as counters, files and spans."""

@@ -1,4 +1,4 @@
-"""How tools are selected: which are never called, which are called wrongly, and which are taken for one another."""
+"""A report on tool selection: tools that are never called, tools that are called wrongly, and tools that are confused."""
 
 from collections import Counter
 from collections.abc import Iterable, Iterator
@@ -8,20 +8,20 @@ from typing import Literal, TypeAlias
 from callsmith.runtime.telemetry.trace import Counters, ToolCounts
 from callsmith.runtime.telemetry.turns import INVALID, Outcome, TurnRecord
 
-OFTEN = 0.2  # of a tool's calls, from which share on invalid ones are too many
-FEWEST = 3  # calls, before that is said of a tool
+OFTEN = 0.2  # the share of invalid calls from which on a tool is reported
+FEWEST = 3  # calls a tool must have to be reported
 
 Why: TypeAlias = Literal["instead", "name"]
 
-_FRUITLESS = INVALID | frozenset[Outcome]({"failed", "timeout", "declined"})
+_UNSUCCESSFUL = INVALID | frozenset[Outcome]({"failed", "timeout", "declined"})
 
 
 @dataclass(frozen=True, slots=True)
 class Confusion:
-    """One tool taken for another, so many times.
+    """One tool called instead of another, and how often.
 
-    "instead": `tool` was called in vain, and in the next step `other`, but not `tool` again. "name": `tool` is a name that does
-    not exist, and `other` one that is much like it.
+    "instead": a call of `tool` failed, and in the next step `other` was called, but not `tool`. "name": `tool` is a name that
+    does not exist, and `other` a similar one that does.
     """
 
     tool: str
@@ -32,7 +32,7 @@ class Confusion:
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """What turns say about the choice of tools."""
+    """The report on the turns."""
 
     turns: int
     tools: dict[str, ToolCounts]
@@ -42,12 +42,12 @@ class Selection:
 
 
 def report(turns: Iterable[TurnRecord]) -> Selection:
-    """What these turns say."""
+    """Make the report on these turns."""
     counters, mixed, number = Counters(), Counter[tuple[str, str, Why]](), 0
     for turn in turns:
         number += 1
         counters.add(turn)
-        mixed.update(_mixed_up(turn))
+        mixed.update(_confusions(turn))
     tools = dict(sorted(counters.tools.items()))
     return Selection(
         number,
@@ -58,8 +58,8 @@ def report(turns: Iterable[TurnRecord]) -> Selection:
     )
 
 
-def _mixed_up(turn: TurnRecord) -> Iterator[tuple[str, str, Why]]:
-    """Each confusion of a turn."""
+def _confusions(turn: TurnRecord) -> Iterator[tuple[str, str, Why]]:
+    """The confusions of one turn."""
     steps: dict[int, list[str]] = {}
     for call in turn.calls:
         steps.setdefault(call.step, []).append(call.tool)
@@ -67,6 +67,6 @@ def _mixed_up(turn: TurnRecord) -> Iterator[tuple[str, str, Why]]:
         then = steps.get(call.step + 1, ())
         if call.meant:
             yield call.tool, call.meant, "name"
-        elif call.outcome in _FRUITLESS and call.tool not in then:
+        elif call.outcome in _UNSUCCESSFUL and call.tool not in then:
             for other in dict.fromkeys(then):
                 yield call.tool, other, "instead"

@@ -1,9 +1,9 @@
-"""OpenTelemetry: a recorder that makes a span of every turn and, inside it, one of every call that was answered here.
+"""OpenTelemetry: a recorder that makes a span of every turn and, inside it, one of every call that was run here.
 
-    recorder = Several(Trace(), Spans())
+    recorder = CombinedRecorder(Trace(), Spans())
 
-Spans are made when the turn is over, with the times it had. They go to the provider the process is set up with, or to one given
-here, and stand inside the span that is current then.
+Spans are made when the turn is over, with its recorded times. They go to the process's own tracer provider, or to one given here
+(`span_export.tracer_provider`), and are children of the span that is current then.
 """
 
 from importlib.metadata import version
@@ -32,11 +32,11 @@ ERROR = "error.type"
 CHOICE, OFFER, ANSWERS = "callsmith.tool_choice", "callsmith.offer", "callsmith.answers"
 OUTCOME, REPAIRS = "callsmith.call.outcome", "callsmith.call.repairs"
 
-_ELSEWHERE: frozenset[Outcome] = frozenset({"passed_on", "ignored", "waiting"})  # nothing was done about the call here
+_ELSEWHERE: frozenset[Outcome] = frozenset({"passed_on", "ignored", "waiting"})  # the call was not run here
 
 
 class Spans:
-    """Makes spans of turns."""
+    """A recorder that makes spans of turns."""
 
     def __init__(self, provider: "TracerProvider | None" = None) -> None:
         try:
@@ -97,8 +97,8 @@ def _of_call(call: CallRecord) -> dict[str, "AttributeValue"]:
         OUTCOME: call.outcome,
         REPAIRS: call.repairs,
     }
-    told = {CALL_ID: call.id, ARGUMENTS: call.arguments, RESULT: call.result}
-    attributes |= {name: value for name, value in told.items() if value}
+    optional = {CALL_ID: call.id, ARGUMENTS: call.arguments, RESULT: call.result}
+    attributes |= {name: value for name, value in optional.items() if value}
     if call.outcome != "ok":
         attributes[ERROR] = call.code or call.outcome
     return attributes

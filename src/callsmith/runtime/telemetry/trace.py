@@ -1,4 +1,4 @@
-"""The trace: the latest turns, and what they and all before them come to. It never grows beyond its bounds."""
+"""The trace: a ring buffer of the latest turns, and counters of all turns. Both are bounded."""
 
 from bisect import bisect_left
 from collections import Counter, deque
@@ -9,26 +9,26 @@ from threading import Lock
 from callsmith.core.values import Usage
 from callsmith.runtime.telemetry.turns import INVALID, CallRecord, Ending, Outcome, Recorder, TurnRecord
 
-CHARACTERS_A_TOKEN = 4  # about: no tokenizer is asked
-BOUNDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0)  # seconds
-OTHERS = "(others)"  # stands for all tools beyond those that are counted by name
+CHARACTERS_PER_TOKEN = 4  # an average: no tokenizer is used
+BUCKETS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0)  # seconds
+OTHERS = "(others)"  # stands for all tools beyond _MOST_TOOLS
 _MOST_TOOLS = 1_000  # counted by name: clients may bring tools of any number of names
 
 
-def about_tokens(characters: int) -> int:
-    """How many tokens so much text takes: an estimate."""
-    return -(-characters // CHARACTERS_A_TOKEN)
+def estimate_tokens(characters: int) -> int:
+    """Estimate the tokens of a text from its length."""
+    return -(-characters // CHARACTERS_PER_TOKEN)
 
 
 @dataclass(slots=True)
 class Histogram:
-    """How many values lay below each bound; the last count is of those above all."""
+    """A histogram: the values up to each bound of BUCKETS, and in the last count those above all bounds."""
 
-    counts: list[int] = field(default_factory=lambda: [0] * (len(BOUNDS) + 1))
+    counts: list[int] = field(default_factory=lambda: [0] * (len(BUCKETS) + 1))
     total: float = 0.0
 
     def add(self, value: float) -> None:
-        self.counts[bisect_left(BOUNDS, value)] += 1
+        self.counts[bisect_left(BUCKETS, value)] += 1
         self.total += value
 
     def copy(self) -> "Histogram":
@@ -37,9 +37,9 @@ class Histogram:
 
 @dataclass(slots=True)
 class ToolCounts:
-    """What became of one tool. `called` counts each call once; one that waited for a person has two outcomes, that and its end.
+    """Counters of one tool. `called` counts each call once; a call that waited for a person's decision has two outcomes.
 
-    `tokens` is an estimate of what arguments and results take up.
+    `tokens` is an estimate for arguments and results.
     """
 
     offered: int = 0
@@ -72,7 +72,7 @@ class ToolCounts:
         self.outcomes[call.outcome] += 1
         if call.seconds is not None:
             self.seconds.add(call.seconds)
-        self.tokens += about_tokens(call.arguments_size * (not call.resumed) + call.result_size)
+        self.tokens += estimate_tokens(call.arguments_size * (not call.resumed) + call.result_size)
 
     def copy(self) -> "ToolCounts":
         outcomes = self.outcomes.copy()
@@ -81,7 +81,7 @@ class ToolCounts:
 
 @dataclass(slots=True)
 class ModelCounts:
-    """What became of the turns of one model."""
+    """Counters of the turns of one model."""
 
     reasons: Counter[Ending] = field(default_factory=Counter[Ending])
     usage: Usage = Usage()
@@ -106,7 +106,7 @@ class ModelCounts:
 
 @dataclass(slots=True)
 class Counters:
-    """Sums over turns, by tool and by model. They only ever grow."""
+    """Counters over turns, by tool and by model. They only grow."""
 
     tools: dict[str, ToolCounts] = field(default_factory=dict[str, ToolCounts])
     models: dict[str, ModelCounts] = field(default_factory=dict[str, ModelCounts])
@@ -115,7 +115,7 @@ class Counters:
         for name in turn.offered:
             self._tool(name).offered += 1
         for call in turn.calls:
-            # A slip of the pen counts as a wrong call of the tool that was meant, and not as a tool of its own.
+            # A misspelled name counts as an invalid call of the tool that was meant, and not as a tool of its own.
             self._tool(call.meant or call.tool).add(call)
         counts = self.models.get(turn.model)
         if counts is None:
@@ -135,7 +135,7 @@ class Counters:
 
 
 class Trace:
-    """A recorder that keeps the latest turns, and counts all of them. Any thread may add and read."""
+    """A recorder that stores the latest turns and counts all of them. It is thread-safe."""
 
     def __init__(self, size: int = 10_000) -> None:
         self._lock = Lock()
@@ -153,13 +153,13 @@ class Trace:
             return tuple(self._turns)
 
     def counters(self) -> Counters:
-        """What all turns come to, also those that are not kept any more."""
+        """The counters of all turns, also of those that are no longer stored."""
         with self._lock:
             return self._counters.copy()
 
 
-class Several:
-    """Recorders as one."""
+class CombinedRecorder:
+    """Several recorders as one."""
 
     def __init__(self, *recorders: Recorder) -> None:
         self._recorders = recorders

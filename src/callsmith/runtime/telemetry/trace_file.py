@@ -1,4 +1,4 @@
-"""The trace as a file: one turn a line, as JSON, for a report on many runs of a program."""
+"""The trace as a file: one turn a line, as JSON, for `callsmith tools report`."""
 
 import json
 import logging
@@ -16,7 +16,7 @@ _LOG = logging.getLogger(__name__)
 
 
 class TraceFile:
-    """A recorder that appends to a file. Programs may share one: each line is written at once, behind whatever is there.
+    """A recorder that appends to a file. Several processes may share the file: each line is one write.
 
     When the file cannot be written any more, that is logged once and turns are no longer recorded.
     """

@@ -1,12 +1,12 @@
-"""Telemetry: what became of a turn, read off its events by whoever watches.
+"""Records of turns, made from the events of a run or an answer.
 
     trace = Trace()
-    async for event in watched(run(model, toolset, request), trace, Asked("qwen", tools)):
+    async for event in record_turn(run(model, toolset, request), trace, TurnInfo("qwen", tools)):
         ...
     trace.turns()[-1].calls
 
-Nothing that was said is kept. Of arguments and results there are sizes and the names of declared parameters, of a name or a key
-the model made up nothing; unless arguments are to be shown.
+Texts are not recorded. Of arguments and results only their sizes and the names of declared parameters are; names and keys that
+the model made up are not, unless `show_arguments` is set.
 """
 
 import re
@@ -45,8 +45,8 @@ from callsmith.core.values import TOOL_NAME, Call, Choice, Json, Mode, Result, T
 
 E = TypeVar("E", bound=RunEvent)
 
-# What became of a call. "invalid": its arguments do not fit; "unknown": there is no such tool; "declined": a person or a policy
-# said no; "refused": a limit was reached; "passed_on": whoever asked runs it; "ignored": calls were not wanted any more.
+# The outcome of a call. "invalid": its arguments do not fit; "unknown": there is no such tool; "declined": a person or a policy
+# denied it; "refused": a limit was reached; "passed_on": the client runs it; "ignored": calls were not allowed any more.
 Outcome: TypeAlias = Literal[
     "ok", "failed", "timeout", "invalid", "unknown", "unreadable", "declined", "refused",
     "waiting", "passed_on", "ignored", "cancelled",
@@ -54,7 +54,7 @@ Outcome: TypeAlias = Literal[
 Ending: TypeAlias = StopReason | Literal["cancelled", "error"]
 
 INVALID: frozenset[Outcome] = frozenset({"invalid", "unknown", "unreadable"})
-UNKNOWN = "(unknown)"  # stands for a name the model made up: no tool can be called so
+UNKNOWN = "(unknown)"  # stands for a name the model made up: no tool can have this name
 MADE_UP = "?"  # stands for a key that the tool does not declare
 
 _BY_CODE: Mapping[str, Outcome] = {
@@ -67,19 +67,19 @@ _BY_CODE: Mapping[str, Outcome] = {
     "cancelled": "cancelled",
     "interrupted": "cancelled",
 }
-_PLAIN = re.compile(r"[A-Za-z0-9_.:-]{1,64}")  # an id or a code that is one
-_PIECES = frozenset({Text, Thought, CallArguments})  # there are many of them, and they tell nothing
-_MOST_OFFERED = 128  # names kept of a turn: clients may bring any number of tools
-_ALIKE = 0.7  # from how alike on a made-up name is taken for a slip of the pen
+_PLAIN = re.compile(r"[A-Za-z0-9_.:-]{1,64}")  # an id or a code that can be recorded
+_PIECES = frozenset({Text, Thought, CallArguments})  # frequent events that add nothing to the record
+_MOST_OFFERED = 128  # names recorded of a turn: clients may bring any number of tools
+_ALIKE = 0.7  # the similarity from which on a made-up name counts as a misspelled one
 
 
 @dataclass(frozen=True, slots=True)
 class CallRecord:
-    """A call and what became of it. Sizes are in characters, times in seconds.
+    """The record of a call. Sizes are in characters, times in seconds.
 
     `at` is when its tool began to run, or else when it was made, since the turn began; `seconds` how long the tool ran. `step`
-    numbers the answer it stands in. `resumed`: it was made in an earlier turn, and answered in this one (step 0). `meant` is the
-    tool whose name the model seems to have missed. `arguments` and `result` are None unless they are to be shown.
+    is the number of the answer it stands in. `resumed`: it was made in an earlier turn and answered in this one (step 0). `meant`
+    is the tool whose name the model seems to have misspelled. `arguments` and `result` are None unless `show_arguments` is set.
     """
 
     tool: str
@@ -101,10 +101,10 @@ class CallRecord:
 
 @dataclass(frozen=True, slots=True)
 class TurnRecord:
-    """One turn: what was offered, what was called, and how it ended.
+    """The record of a turn: the tools offered, the calls made, and how it ended.
 
-    `when` is in seconds since the epoch, `first` after how many of them the first event came. `offer` is a hash of all the
-    tools' definitions, `notices` counts what a person was told; `noticed` are the words, where arguments are shown.
+    `when` is in seconds since the epoch, `first` the seconds until the first event. `offer` is a hash of all the tools'
+    definitions, `notices` the number of notices for a person; `noticed` are their texts, where `show_arguments` is set.
     """
 
     when: float
@@ -127,8 +127,8 @@ class TurnRecord:
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
-    """What events do not tell: which model was asked, with which tools. `external`: its calls go back to whoever asked."""
+class TurnInfo:
+    """What the events of a turn do not say: the model and the tools. `external`: its calls go back to the client."""
 
     model: str
     tools: Sequence[Tool] = ()
@@ -137,19 +137,16 @@ class Asked:
 
 
 class Recorder(Protocol):
-    """Takes down turns. It is quick, and raises nothing: an answer is not to fail because of it."""
+    """Receives the records of turns. `add` must be fast and must not raise: it runs inside the answer."""
 
     def add(self, turn: TurnRecord) -> None: ...
 
 
-async def watched(
-    events: AsyncIterator[E], recorder: Recorder, asked: Asked, *, show_arguments: bool = False
+async def record_turn(
+    events: AsyncIterator[E], recorder: Recorder, info: TurnInfo, *, show_arguments: bool = False
 ) -> AsyncIterator[E]:
-    """The same events; when the last one comes, or none will come any more, the turn is recorded.
-
-    They are those of a run, or those of one answer (`asked.external`).
-    """
-    with recording(recorder, asked, show_arguments=show_arguments) as turn:
+    """Pass on the events of a run, or of one answer (`info.external`), and record the turn at its end, however it ends."""
+    with recording(recorder, info, show_arguments=show_arguments) as turn:
         async with closing(events):
             async for event in events:
                 turn.see(event)
@@ -157,24 +154,24 @@ async def watched(
 
 
 class recording:
-    """Records a turn whose events are shown to it one by one: `with recording(trace, asked) as turn: turn.see(event)`.
+    """Records a turn whose events are passed to it one by one: `with recording(trace, info) as turn: turn.see(event)`.
 
-    The turn is recorded at its last event, or, if that has not come, when the block is left.
+    The turn is recorded at its last event or, if that has not come, when the block is left.
     """
 
-    def __init__(self, recorder: Recorder, asked: Asked, *, show_arguments: bool = False) -> None:
+    def __init__(self, recorder: Recorder, info: TurnInfo, *, show_arguments: bool = False) -> None:
         self._recorder = recorder
-        self._watch = _Watch(asked, show_arguments)
-        self._last = Stopped if asked.external else TurnEnded
+        self._watcher = _TurnWatcher(info, show_arguments)
+        self._last = Stopped if info.external else TurnEnded
         self._ended = False
 
     def see(self, event: RunEvent) -> None:
         """Note an event."""
-        if type(event) not in _PIECES or self._watch.first is None:
-            self._watch.see(event)
+        if type(event) not in _PIECES or self._watcher.first is None:
+            self._watcher.observe(event)
             if isinstance(event, self._last):
                 self._ended = True
-                self._recorder.add(self._watch.turn(event.reason))
+                self._recorder.add(self._watcher.record(event.reason))
 
     def __enter__(self) -> "recording":
         return self
@@ -182,26 +179,26 @@ class recording:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         if not self._ended:
             failed = isinstance(error, Exception)
-            self._recorder.add(self._watch.turn("error" if failed else "cancelled", type(error).__name__ if failed else ""))
+            self._recorder.add(self._watcher.record("error" if failed else "cancelled", type(error).__name__ if failed else ""))
 
 
-class _Watch:
-    """A turn under way."""
+class _TurnWatcher:
+    """Collects the record of a turn while its events pass."""
 
-    def __init__(self, asked: Asked, show: bool) -> None:
-        self._asked = asked
-        self._tools = {tool.name: tool for tool in asked.tools}
+    def __init__(self, info: TurnInfo, show: bool) -> None:
+        self._info = info
+        self._tools = {tool.name: tool for tool in info.tools}
         self._show = show
         self._when, self._began = time.time(), time.perf_counter()
         self.first: float | None = None
-        self._calls: list[_Made] = []
-        self._open: dict[str, _Made] = {}  # by call id; an id may come again once its call is answered
+        self._calls: list[_CallInProgress] = []
+        self._open: dict[str, _CallInProgress] = {}  # by call id; an id may come again once its call is answered
         self._named: dict[int, str] = {}  # the calls of this answer that have begun
         self._usage = Usage()
         self._answers = self._retries = self._unreadable = 0
         self._noticed: list[str] = []
 
-    def see(self, event: RunEvent) -> None:
+    def observe(self, event: RunEvent) -> None:
         if self.first is None:
             self.first = time.perf_counter() - self._began
         match event:
@@ -235,17 +232,17 @@ class _Watch:
             case _:
                 assert_never(event)
 
-    def turn(self, reason: Ending, error: str = "") -> TurnRecord:
-        """What it has come to."""
-        asked, otherwise = self._asked, _unanswered(reason)
-        names = () if asked.choice.mode == "none" else asked.choice.names or self._tools
+    def record(self, reason: Ending, error: str = "") -> TurnRecord:
+        """The record of the turn, now that it has ended."""
+        info, otherwise = self._info, _default_outcome(reason)
+        names = () if info.choice.mode == "none" else info.choice.names or self._tools
         return TurnRecord(
             self._when,
-            asked.model,
+            info.model,
             tuple(names)[:_MOST_OFFERED],
-            _digest(_Same(asked.tools)),
-            asked.choice.mode,
-            asked.external,
+            _digest(_ToolIdentities(info.tools)),
+            info.choice.mode,
+            info.external,
             tuple(made.record(otherwise) for made in self._calls),
             self._usage,
             self.first,
@@ -262,20 +259,20 @@ class _Watch:
     def _ready(self, call: Call, repairs: tuple[str, ...]) -> None:
         made = self._open[call.id] = self._begin(call.name, call.id)
         made.repairs = repairs
-        made.takes(call, self._tools.get(call.name), self._show)
-        if self._asked.external and made.outcome is None:  # nobody else will look
-            made.outcome = "passed_on" if _fits(self._tools[call.name], call) else "invalid"
+        made.note_arguments(call, self._tools.get(call.name), self._show)
+        if self._info.external and made.outcome is None:  # nobody else validates it here
+            made.outcome = "passed_on" if _is_valid(self._tools[call.name], call) else "invalid"
 
-    def _resumed(self, name: str, id: str, call: Call | None = None) -> "_Made":
-        """A call out of the history: it stands before the first answer of this turn."""
+    def _resumed(self, name: str, id: str, call: Call | None = None) -> "_CallInProgress":
+        """Add a call from the history: it was made before the first answer of this turn."""
         made = self._open[id] = self._begin(name, id)
         made.resumed, made.step = True, self._answers
         if call is not None:
-            made.takes(call, self._tools.get(name), self._show)
+            made.note_arguments(call, self._tools.get(name), self._show)
         return made
 
-    def _begin(self, name: str, id: str) -> "_Made":
-        made = _Made(name, id if _PLAIN.fullmatch(id) else "", self._answers + 1, time.perf_counter() - self._began)
+    def _begin(self, name: str, id: str) -> "_CallInProgress":
+        made = _CallInProgress(name, id if _PLAIN.fullmatch(id) else "", self._answers + 1, time.perf_counter() - self._began)
         if name not in self._tools:
             made.outcome = "unknown"
             made.meant = next(iter(get_close_matches(name[:256], self._tools, 1, _ALIKE)), "")
@@ -283,7 +280,7 @@ class _Watch:
         self._calls.append(made)
         return made
 
-    def _finished(self, made: "_Made", result: Result) -> None:
+    def _finished(self, made: "_CallInProgress", result: Result) -> None:
         if made.started is not None:
             made.seconds = time.perf_counter() - made.started
         if made.outcome != "unknown":
@@ -296,8 +293,8 @@ class _Watch:
 
 
 @dataclass(slots=True)
-class _Made:
-    """A call on its way to its record."""
+class _CallInProgress:
+    """What is known of a call so far; `record` makes the record."""
 
     tool: str
     id: str
@@ -316,8 +313,8 @@ class _Made:
     arguments: str | None = None
     result: str | None = None
 
-    def takes(self, call: Call, tool: Tool | None, show: bool) -> None:
-        """Note its arguments; a key is told only where the tool declares it, for any other is the model's own words."""
+    def note_arguments(self, call: Call, tool: Tool | None, show: bool) -> None:
+        """Note its arguments; a key is recorded only where the tool declares it, since others are the model's own text."""
         known: Any = tool.parameters.get("properties") if tool else None
         self.keys = tuple([key if known and key in known else MADE_UP for key in call.arguments])
         self.arguments_size = len(call.text)
@@ -332,8 +329,8 @@ class _Made:
 _RECORDED = attrgetter(*(one.name for one in fields(CallRecord)))
 
 
-def _unanswered(reason: Ending) -> Outcome:
-    """What became of a call that nobody said anything about."""
+def _default_outcome(reason: Ending) -> Outcome:
+    """The outcome of a call that no event has settled."""
     match reason:
         case "cancelled" | "error":
             return "cancelled"
@@ -345,39 +342,39 @@ def _unanswered(reason: Ending) -> Outcome:
             assert_never(reason)
 
 
-def _fits(tool: Tool, call: Call) -> bool:
+def _is_valid(tool: Tool, call: Call) -> bool:
     try:
         return not validate(tool.parameters, call.arguments)
     except UnsupportedSchema:
-        return True  # nobody can say
+        return True  # it cannot be checked
 
 
 def _text(result: Result) -> str:
-    """The result as a model reads it. One that came from a caller may be anything."""
+    """The result's text; empty where it cannot be written, as a caller's own may be anything."""
     try:
         return result.text
     except (TypeError, ValueError, RecursionError):
         return ""
 
 
-class _Same:
-    """Tools that are the very same objects. A toolset offers them again and again; so do clients, and the server knows them."""
+class _ToolIdentities:
+    """A cache key for tools: equal for the very same objects, which toolsets and the server pass again and again."""
 
     __slots__ = ("ids", "tools")
 
     def __init__(self, tools: Iterable[Tool]) -> None:
-        self.tools = tuple(tools)  # while they are held, nothing else can have their ids
+        self.tools = tuple(tools)  # as long as they are referenced, no other object can have their ids
         self.ids = tuple(map(id, self.tools))
 
     def __hash__(self) -> int:
         return hash(self.ids)
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, _Same) and self.ids == other.ids
+        return isinstance(other, _ToolIdentities) and self.ids == other.ids
 
 
 @lru_cache(maxsize=16)
-def _digest(same: _Same) -> str:
-    """The same for the same definitions in the same order: that is what a model sees."""
+def _digest(same: _ToolIdentities) -> str:
+    """A hash of the definitions in their order."""
     shown: list[Json] = [(tool.name, tool.description, tool.parameters) for tool in same.tools]
     return blake2b(repr(shown).encode("utf-8", "replace"), digest_size=8).hexdigest() if shown else ""

@@ -11,7 +11,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from callsmith.runtime.telemetry.trace import BOUNDS, Counters, Histogram
+from callsmith.runtime.telemetry.trace import BUCKETS, Counters, Histogram
 from callsmith.server.service import Service
 
 
@@ -84,5 +84,5 @@ def _of_tools(counters: Counters) -> Iterator[Metric]:
 
 
 def _buckets(histogram: Histogram) -> list[tuple[str, float]]:
-    bounds = [*map(str, BOUNDS), "+Inf"]
+    bounds = [*map(str, BUCKETS), "+Inf"]
     return list(zip(bounds, map(float, accumulate(histogram.counts)), strict=True))
