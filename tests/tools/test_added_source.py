@@ -41,7 +41,7 @@ TOY = '''
 
         async def call(self, call: Call, context: Context) -> AsyncIterator[ToolProgress | Result]:
             if call.name != LOOKUP.name:
-                yield Result(call.id, call.name, f"there is no tool {call.name!r}", ok=False, code="not_found")
+                yield Result(call.id, call.name, f"there is no tool {call.name!r}", ok=False, code="bad_request")
                 return
             await context.starting()
             yield ToolProgress(call.id, "turning pages")

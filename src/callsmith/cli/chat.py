@@ -79,7 +79,7 @@ def chat(
     from callsmith.runtime.discovery.find_tools import ToolCosts, limit_shown_tools
     from callsmith.runtime.telemetry.trace_file import TraceFile
     from callsmith.tools.functions import Functions
-    from callsmith.tools.mcp.elicitation import Answering
+    from callsmith.tools.mcp.elicitation import ClientFeatures
     from callsmith.tools.wrap import Confirmed, Merged
 
     given = settings_of(context)
@@ -93,10 +93,10 @@ def chat(
     spec, opened = _open(llm)
     console = Console(highlight=False)
     approver = Approver(console, yes)
-    answering = Answering(approver.answer, opened)
+    features = ClientFeatures(approver.answer, opened)
     with asyncio.Runner() as runner, ExitStack() as stack:
         stack.callback(lambda: runner.run(opened.close()))
-        host = stack.enter_context(opened_host(asked, answering, runner))
+        host = stack.enter_context(opened_host(asked, features, runner))
         offered = Merged(("functions", toolset), ("mcp", Confirmed(host, host.policy))) if asked else toolset
         shown = limit_shown_tools(opened, offered, ToolCosts(), llm.tools_budget, guards=None if given.guards else ())
         opening = Opening(*runner.run(shown), settings, save, recorder, alias_of(spec))

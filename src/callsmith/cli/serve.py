@@ -82,7 +82,7 @@ def _serve(settings: "Settings") -> None:
     from callsmith.server.approvals.elicitation import Elicitations
     from callsmith.server.http.shutdown import GracefulShutdown
     from callsmith.server.store import SqliteStore
-    from callsmith.tools.mcp.elicitation import Answering
+    from callsmith.tools.mcp.elicitation import ClientFeatures
 
     llm = settings.llm
     toolset = load_toolset(llm.tools) if llm.tools else None
@@ -99,8 +99,8 @@ def _serve(settings: "Settings") -> None:
             alias = llm.name or alias_of(spec)
             banner = _banner(url_of(settings.host, listener.getsockname()[1]), alias, served.info)
             with closing(SqliteStore(settings.store or ":memory:")) as store:
-                answering = Answering(Elicitations(store, settings.approval_seconds).ask, served)
-                host = host_of(asked, answering, mcp.tool_refresh_seconds) if asked else None
+                features = ClientFeatures(Elicitations(store, settings.approval_seconds).ask, served)
+                host = host_of(asked, features, mcp.tool_refresh_seconds) if asked else None
                 app = create_app({alias: served}, tools=toolset, settings=settings, store=store, mcp=host)
                 _run(GracefulShutdown(app), served, listener, banner, settings)
         finally:

@@ -57,7 +57,7 @@ class Service:
     @property
     def configured(self) -> Mapping[str, str]:
         """The MCP servers that are configured, whether they run or not: label → url."""
-        return self.mcp.addresses if self.mcp else {}
+        return self.mcp.urls if self.mcp else {}
 
     def for_request(self) -> "Service":
         """The same service for one request, in which the tools are listed only once."""

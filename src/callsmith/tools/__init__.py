@@ -1,1 +1,1 @@
-"""Toolsets: where tools come from and what they are wrapped in."""
+"""Toolsets: Python functions, MCP servers, and wrappers around toolsets."""

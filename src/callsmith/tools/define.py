@@ -8,7 +8,7 @@
         .build()
     )
 
-The schema helpers are sugar for JSON Schema; any schema, or any Python type, will do in their place.
+The schema helpers return JSON Schema; any other schema, or a Python type, can be given instead.
 """
 
 from collections.abc import Iterable, Mapping
@@ -59,16 +59,16 @@ def _typed(kind: str, description: str, keywords: Mapping[str, Json]) -> Schema:
 
 @dataclass(frozen=True, slots=True)
 class Definition:
-    """A tool in the making; every step gives a new one. `build` ends it."""
+    """A tool that is being defined. Every method returns a new definition; `build` returns the tool."""
 
     name: str
-    words: str = ""
+    summary: str = ""
     properties: Mapping[str, Schema] = field(default_factory=dict[str, Schema])
-    needed: tuple[str, ...] = ()
+    required_names: tuple[str, ...] = ()
     options: Mapping[str, Any] = field(default_factory=dict[str, Any])
 
     def description(self, text: str) -> "Definition":
-        return replace(self, words=text)
+        return replace(self, summary=text)
 
     def parameter(
         self, name: str, schema: Schema | type | Any = str, description: str = "", *, required: bool = True
@@ -79,8 +79,8 @@ class Definition:
         shape: dict[str, Json] = dict(cast(Schema, schema)) if isinstance(schema, Mapping) else schema_of(schema)
         if description:
             shape["description"] = description
-        needed = (*self.needed, name) if required else self.needed
-        return replace(self, properties={**self.properties, name: shape}, needed=needed)
+        needed = (*self.required_names, name) if required else self.required_names
+        return replace(self, properties={**self.properties, name: shape}, required_names=needed)
 
     def required(self, names: Iterable[str]) -> "Definition":
         """Exactly these parameters are required."""
@@ -88,7 +88,7 @@ class Definition:
         unknown = [name for name in wanted if name not in self.properties]
         if unknown:
             raise UsageError(f"tool {self.name!r} requires {unknown[0]!r}, which is not among its parameters")
-        return replace(self, needed=wanted)
+        return replace(self, required_names=wanted)
 
     def option(self, **options: Any) -> "Definition":
         """Set further fields of the Tool: `side_effects=True`, `timeout=5`, …"""
@@ -97,17 +97,17 @@ class Definition:
     def build(self) -> Tool:
         properties = {name: dict(schema) for name, schema in self.properties.items()}
         parameters: dict[str, Json] = {"type": "object", "properties": properties}
-        if self.needed:
-            parameters["required"] = list(self.needed)
+        if self.required_names:
+            parameters["required"] = list(self.required_names)
         definitions: dict[str, Json] = {}
         for schema in properties.values():  # a type's own definitions are referred to from the root: "#/$defs/…"
             definitions |= schema.pop("$defs", {})
         if definitions:
             parameters["$defs"] = definitions
         check_schema(parameters, f"{self.name}.parameters")
-        return Tool(self.name, self.words, parameters, **self.options)
+        return Tool(self.name, self.summary, parameters, **self.options)
 
 
 def define(name: str) -> Definition:
-    """Begin a tool."""
+    """Start the definition of a tool."""
     return Definition(name)

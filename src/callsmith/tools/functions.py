@@ -35,12 +35,12 @@ from callsmith.core.values import Call, Json, Result, Tool
 F = TypeVar("F", bound=Callable[..., Any])
 T = TypeVar("T")
 
-MARK = "__callsmith_tool__"  # what @tool leaves on a function
+MARK = "__callsmith_tool__"  # the attribute that @tool sets on a function
 
 
 @dataclass(frozen=True, slots=True)
-class Options:
-    """What `@tool` says beyond the signature and the docstring."""
+class ToolDeclaration:
+    """The options of `@tool`: what the signature and the docstring do not say."""
 
     name: str = ""
     description: str = ""
@@ -56,10 +56,10 @@ def tool(
     *, name: str = "", description: str = "", side_effects: bool = False, idempotent: bool = False, timeout: float | None = None
 ) -> Callable[[F], F]: ...
 def tool(function: Any = None, /, **options: Any) -> Any:
-    """Mark a function as a tool. It stays the function it was; `Functions` reads the mark."""
+    """Mark a function as a tool. The function itself is unchanged; `Functions` reads the mark."""
 
     def mark(marked: Any) -> Any:
-        setattr(marked, MARK, Options(**options))
+        setattr(marked, MARK, ToolDeclaration(**options))
         return marked
 
     return mark if function is None else mark(function)
@@ -75,9 +75,9 @@ class Function:
 
     @classmethod
     def of(cls, function: Callable[..., Any], declared: Tool | None = None) -> "Function":
-        """Read a function; `declared` is what the model is shown instead, when the tool was defined by hand."""
-        options: Options = getattr(function, MARK, Options())
-        summary, descriptions = _documented(function)
+        """Make a tool of a function; `declared` is the definition shown to the model instead, if it was written by hand."""
+        options: ToolDeclaration = getattr(function, MARK, ToolDeclaration())
+        summary, descriptions = _read_docstring(function)
         signature = Signature(function, descriptions=descriptions, injected=Context)
         name = options.name or getattr(function, "__name__", "")
         return cls(
@@ -135,7 +135,7 @@ class Functions:
 
 
 def _result(call: Call, value: Any) -> Result:
-    """A function that returns a Result has decided for itself whether it went well."""
+    """The value as a result. A function may return a Result of its own, for example a failure."""
     if isinstance(value, Result):
         return replace(value, call_id=call.id, name=call.name)
     return Result(call.id, call.name, _as_json(value))
@@ -150,11 +150,11 @@ def _as_json(value: Any) -> Json:
 
 
 async def _values(function: Callable[..., Any], bound: Bound) -> AsyncGenerator[tuple[Any, bool], None]:
-    """What the function gives, each with whether it is its last word."""
+    """The values of the function, each with whether it is the last one: the result."""
     target = _unwrapped(function)
     if inspect.isasyncgenfunction(target) or inspect.isgeneratorfunction(target):
         produced = function(*bound.positional, **bound.named)
-        items = produced if inspect.isasyncgenfunction(target) else _in_threads(produced)
+        items = produced if inspect.isasyncgenfunction(target) else _iterate_in_threads(produced)
         value: Any = None
         async with aclosing(items):
             async for item in items:
@@ -169,7 +169,7 @@ async def _values(function: Callable[..., Any], bound: Bound) -> AsyncGenerator[
     elif inspect.iscoroutinefunction(target):
         yield await function(*bound.positional, **bound.named), True
     else:
-        value = await _in_thread(lambda: function(*bound.positional, **bound.named))
+        value = await _run_in_thread(lambda: function(*bound.positional, **bound.named))
         yield (await value if inspect.isawaitable(value) else value), True
 
 
@@ -179,8 +179,8 @@ def _unwrapped(function: Any) -> Any:
     return function if inspect.isroutine(function) or inspect.isclass(function) else type(function).__call__
 
 
-async def _in_threads(items: Generator[Any, None, Any]) -> AsyncGenerator[Any, None]:
-    """A sync generator, each step in a thread; what it returns, if anything, is its last value."""
+async def _iterate_in_threads(items: Generator[Any, None, Any]) -> AsyncGenerator[Any, None]:
+    """A sync generator with each step in a thread; its return value, if any, comes last."""
     end = object()
     returned: Any = None
 
@@ -192,20 +192,20 @@ async def _in_threads(items: Generator[Any, None, Any]) -> AsyncGenerator[Any, N
             returned = stop.value
             return end
 
-    while (item := await _in_thread(step)) is not end:
+    while (item := await _run_in_thread(step)) is not end:
         yield item
     if returned is not None:
         yield returned
 
 
-async def _in_thread(work: Callable[[], T]) -> T:
-    """Run in a daemon thread of its own: a function that hangs holds up neither the other tools nor the end of the program."""
+async def _run_in_thread(work: Callable[[], T]) -> T:
+    """Run in a daemon thread of its own: a function that hangs blocks neither the other tools nor the end of the program."""
     loop = asyncio.get_running_loop()
     future: asyncio.Future[T] = loop.create_future()
     variables = contextvars.copy_context()
 
     def settle(value: T | None, error: BaseException | None) -> None:
-        if future.done():  # nobody waits any more
+        if future.done():  # the caller has given up
             return
         if error is None:
             future.set_result(cast(T, value))
@@ -217,18 +217,18 @@ async def _in_thread(work: Callable[[], T]) -> T:
         error: BaseException | None = None
         try:
             value = variables.run(work)
-        except BaseException as raised:  # carried over to the waiting side; what means something to an event loop is disguised
+        except BaseException as raised:  # raised where it is awaited; as a RuntimeError where the event loop would misread it
             odd = isinstance(raised, StopIteration) or not isinstance(raised, Exception)
             error = RuntimeError(f"{type(raised).__name__}: {raised}") if odd else raised
-        with suppress(RuntimeError):  # the loop is closed: the program has gone on without us
+        with suppress(RuntimeError):  # the event loop is closed already
             loop.call_soon_threadsafe(settle, value, error)
 
     threading.Thread(target=body, name="callsmith-tool", daemon=True).start()
     return await future
 
 
-def _documented(function: Callable[..., Any]) -> tuple[str, dict[str, str]]:
-    """The docstring's own words, and its words on each parameter (google, numpy and sphinx styles)."""
+def _read_docstring(function: Callable[..., Any]) -> tuple[str, dict[str, str]]:
+    """The docstring's text, and its description of each parameter (google, numpy and sphinx styles)."""
     text = inspect.getdoc(function)
     if not text or not (inspect.isroutine(function) or inspect.isclass(function)):
         return "", {}
@@ -237,11 +237,11 @@ def _documented(function: Callable[..., Any]) -> tuple[str, dict[str, str]]:
     # Sections that name no types make griffe warn; here the types come from the annotations.
     quiet: Any = {style: {"warnings": False} for style in ("google", "numpy", "sphinx")}
     sections = griffe.Docstring(text).parse("auto", per_style_options=quiet)
-    words: list[str] = []
+    texts: list[str] = []
     descriptions: dict[str, str] = {}
     for section in sections:
         if isinstance(section, griffe.DocstringSectionText):
-            words.append(section.value)
+            texts.append(section.value)
         elif isinstance(section, griffe.DocstringSectionParameters):
             descriptions |= {one.name.lstrip("*"): " ".join(one.description.split()) for one in section.value}
-    return "\n\n".join(words).strip(), descriptions
+    return "\n\n".join(texts).strip(), descriptions

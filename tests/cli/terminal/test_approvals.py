@@ -9,7 +9,7 @@ import pytest
 from rich.console import Console
 
 from callsmith.cli.terminal.approvals import Approver
-from callsmith.tools.mcp.elicitation import Question
+from callsmith.tools.mcp.elicitation import ElicitationRequest
 
 
 async def test_two_servers_that_ask_at_once_do_not_get_each_others_answers(monkeypatch: pytest.MonkeyPatch):
@@ -25,5 +25,5 @@ async def test_two_servers_that_ask_at_once_do_not_get_each_others_answers(monke
     monkeypatch.setattr("sys.stdin.isatty", lambda: True, raising=False)
     schema: Any = {"type": "object", "properties": {"who": {"type": "string"}}}
     approver = Approver(Console(file=terminal, highlight=False))
-    replies = await asyncio.gather(*(approver.answer(Question(name, "Who?", schema)) for name in ("one", "two")))
+    replies = await asyncio.gather(*(approver.answer(ElicitationRequest(name, "Who?", schema)) for name in ("one", "two")))
     assert [reply.content for reply in replies] == [{"who": "one"}, {"who": "two"}]

@@ -14,7 +14,7 @@ from callsmith.server.app import create_app
 from callsmith.server.approvals.elicitation import Elicitations
 from callsmith.server.store import SqliteStore
 from callsmith.tools.mcp import McpHost
-from callsmith.tools.mcp.elicitation import Answering
+from callsmith.tools.mcp.elicitation import ClientFeatures
 from tests.server.told import HI, Told, calls, http, says
 from tests.tools.mcp.trying import call, plain
 
@@ -40,7 +40,7 @@ async def test_what_a_server_wants_to_know_is_answered_over_http(word: dict[str,
     store = SqliteStore()
     model = Told(calls(Call("elicit", {}, "1")), says("So."))
     config = plain(approval=(("*", "auto"),))
-    async with McpHost([config], answering=Answering(Elicitations(store, 60).ask)) as host:
+    async with McpHost([config], features=ClientFeatures(Elicitations(store, 60).ask)) as host:
         asking = http(create_app({"m": model}, store=store, mcp=host))
         answering = asyncio.create_task(asking.post("/v1/chat/completions", json=CHAT, timeout=60))
         question = await pending(asking)
@@ -54,7 +54,7 @@ async def test_what_a_server_wants_to_know_is_answered_over_http(word: dict[str,
 
 async def test_a_question_nobody_waits_for_any_more_is_withdrawn() -> None:
     store = SqliteStore()
-    async with McpHost([plain()], answering=Answering(Elicitations(store, 60).ask)) as host:
+    async with McpHost([plain()], features=ClientFeatures(Elicitations(store, 60).ask)) as host:
         asking = http(create_app({"m": Told()}, store=store, mcp=host))
 
         async def made() -> None:
@@ -71,5 +71,5 @@ async def test_a_question_nobody_waits_for_any_more_is_withdrawn() -> None:
 
 async def test_a_question_nobody_answers_is_given_up() -> None:
     store = SqliteStore()
-    async with McpHost([plain()], answering=Answering(Elicitations(store, 0.3).ask)) as host:
+    async with McpHost([plain()], features=ClientFeatures(Elicitations(store, 0.3).ask)) as host:
         assert '"action": "cancel"' in (await call(host, "elicit")).text

@@ -124,7 +124,7 @@ async def test_without_a_browser_it_is_told_that_one_is_needed(tmp_path: Path):
     with serving(Authority().app()) as port:
         async with McpHost([at(port, oauth=OAuth())], auth=Login(tmp_path)) as host:
             assert await host.tools() == []
-            assert "somebody has to log in with a browser" in status(host).error
+            assert "a person has to log in with a browser" in status(host).error
 
 
 async def test_a_program_logs_in_with_its_own_credentials(tmp_path: Path):

@@ -10,7 +10,7 @@ from callsmith.core.approval import Verdict
 from callsmith.core.errors import UsageError
 from callsmith.core.values import Call, Tool
 from callsmith.tools.mcp import McpHost, ServerConfig, load_servers, read_servers
-from callsmith.tools.mcp.config import LOGIN, OAuth
+from callsmith.tools.mcp.config import LOGIN_SECONDS, OAuth
 
 
 def one(environment: dict[str, str] | None = None, **entry: Any) -> ServerConfig:
@@ -128,9 +128,9 @@ def test_oauth_is_read_and_its_secrets_are_not_shown():
 
 
 def test_a_person_who_logs_in_is_given_time_to():
-    assert one(url="https://x").patience == 30
-    assert one(url="https://x", oauth=True, start_timeout=5).patience == 5 + LOGIN
-    assert one(url="https://x", oauth={"grant": "client_credentials"}).patience == 30
+    assert one(url="https://x").total_start_timeout == 30
+    assert one(url="https://x", oauth=True, start_timeout=5).total_start_timeout == 5 + LOGIN_SECONDS
+    assert one(url="https://x", oauth={"grant": "client_credentials"}).total_start_timeout == 30
 
 
 def test_keys_that_only_other_hosts_understand_are_skipped():

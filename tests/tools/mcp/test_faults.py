@@ -29,7 +29,7 @@ async def test_a_server_that_is_killed_in_a_call_fails_it_at_once_and_comes_back
         os.kill(pid, signal.SIGKILL)
         result = await hanging
         assert (result.ok, result.code) == (False, "unavailable")
-        assert "died before it had answered" in result.text
+        assert "ended before it had answered" in result.text
         assert [tool.name for tool in await host.tools()][:1] == ["echo"]  # they are still offered
         await until(lambda: status(host).state == "ready" and status(host).starts == 2)
         assert (await call(host, "echo", text="again")).content == "again"

@@ -140,7 +140,7 @@ async def test_headers_are_sent():
 @pytest.mark.parametrize(
     ("config", "words"),
     [
-        ({}, 'it wants a login (401)\nWrite "oauth": true into its configuration'),
+        ({}, 'it requires a login (401)\nWrite "oauth": true into its configuration'),
         ({"headers": {"authorization": "Bearer old"}}, "it does not accept the Authorization header"),
         ({"transport": "sse"}, 'Write "oauth": true'),
     ],
@@ -160,4 +160,4 @@ async def test_oauth_without_anybody_to_log_in_is_told():
 
     async with McpHost([at(1, oauth=OAuth())]) as host:
         assert await host.tools() == []
-        assert "nobody to log in" in status(host).error
+        assert "no login is configured" in status(host).error

@@ -18,8 +18,8 @@ from callsmith.core.approval import Policy
 from callsmith.core.events import ConfirmationNeeded, ToolProgress
 from callsmith.core.ports import Context
 from callsmith.core.values import Call
-from callsmith.tools.mcp import McpHost, Question, ServerConfig
-from callsmith.tools.mcp.elicitation import Answering, Reply
+from callsmith.tools.mcp import ElicitationRequest, McpHost, ServerConfig
+from callsmith.tools.mcp.elicitation import ClientFeatures, ElicitationReply
 from callsmith.tools.wrap.confirming import Confirmed
 from tests.runtime.fakes import Told, calls, everything, finished, says
 from tests.tools.mcp.trying import call, called, status
@@ -102,15 +102,15 @@ def _answers(port: int) -> bool:
 
 
 async def test_the_server_that_has_everything_is_used(everything_server: ServerConfig):
-    asked: list[Question] = []
+    asked: list[ElicitationRequest] = []
 
-    async def person(question: Question) -> Reply:
+    async def person(question: ElicitationRequest) -> ElicitationReply:
         asked.append(question)
-        return Reply("accept", {"name": "Ada"})
+        return ElicitationReply("accept", {"name": "Ada"})
 
-    answering = Answering(person, Told(says("a sampled text")))
+    features = ClientFeatures(person, Told(says("a sampled text")))
     trusted = [replace(everything_server, sampling=True, trust=True)]
-    async with McpHost(trusted, answering=answering) as host:
+    async with McpHost(trusted, features=features) as host:
         names = {tool.name for tool in await host.tools()}
         assert "simulate-research-query" not in names
         assert any("as a task" in notice for notice in status(host, "everything").notices)

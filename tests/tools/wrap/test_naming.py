@@ -8,7 +8,7 @@ from callsmith.core.errors import UsageError
 from callsmith.core.events import ConfirmationNeeded
 from callsmith.core.ports import Context
 from callsmith.core.values import Call, Tool
-from callsmith.tools.wrap import Confirmed, Filtered, Merged, Renamed, fitting
+from callsmith.tools.wrap import Confirmed, Filtered, Merged, Renamed, api_name
 from tests.tools.wrap.recording import Recording, items, names, result
 
 
@@ -78,7 +78,7 @@ async def test_names_that_would_become_the_same_are_told_apart_whatever_their_or
     assert sorted(first) == sorted(second)
     assert len(set(first)) == 3
     assert "a_b" in first
-    assert all(fitting(name) == name for name in first)
+    assert all(api_name(name) == name for name in first)
 
 
 async def test_a_rule_of_ones_own_renames_and_a_table_that_collides_is_an_error():

@@ -14,11 +14,11 @@ import typer
 from callsmith.core.errors import UsageError
 from callsmith.tools.mcp import McpHost
 from callsmith.tools.mcp.config import ServerConfig, load_servers
-from callsmith.tools.mcp.host import NOBODY
+from callsmith.tools.mcp.host import NO_FEATURES
 from callsmith.tools.mcp.supervisor import STANDARD_REFRESH
 
 if TYPE_CHECKING:
-    from callsmith.tools.mcp.elicitation import Answering
+    from callsmith.tools.mcp.elicitation import ClientFeatures
 
 ONE = "mcp"  # what the server of --mcp-command is called
 
@@ -31,15 +31,17 @@ def servers(config: Path | str | None, command: str | None, args: Sequence[str])
     return (*found, ServerConfig(ONE, command, tuple(args))) if command else found
 
 
-def host_of(servers: Sequence[ServerConfig], answering: "Answering" = NOBODY, refresh: float = STANDARD_REFRESH) -> McpHost:
+def host_of(
+    servers: Sequence[ServerConfig], features: "ClientFeatures" = NO_FEATURES, refresh: float = STANDARD_REFRESH
+) -> McpHost:
     """A host of these servers. Who has to log in somewhere is shown the page."""
     logging.getLogger("mcp").setLevel(logging.CRITICAL)  # what fails is told by us, without a traceback
     if not any(server.oauth for server in servers):
-        return McpHost(servers, answering=answering, refresh=refresh)
+        return McpHost(servers, features=features, refresh=refresh)
     from callsmith.models.plugins import config_folder
     from callsmith.tools.mcp.auth import Login
 
-    return McpHost(servers, answering=answering, refresh=refresh, auth=Login(config_folder() / "mcp", _show))
+    return McpHost(servers, features=features, refresh=refresh, auth=Login(config_folder() / "mcp", _show))
 
 
 async def _show(server: str, url: str) -> None:
@@ -49,10 +51,10 @@ async def _show(server: str, url: str) -> None:
 
 @contextmanager
 def opened_host(
-    servers: Sequence[ServerConfig], answering: "Answering", runner: asyncio.Runner
+    servers: Sequence[ServerConfig], features: "ClientFeatures", runner: asyncio.Runner
 ) -> Generator[McpHost, None, None]:
     """A host of these servers, for as long as the block takes."""
-    host = host_of(servers, answering)
+    host = host_of(servers, features)
     runner.run(host.__aenter__())
     try:
         yield host

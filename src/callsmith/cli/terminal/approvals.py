@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, cast
 from callsmith.core.approval import Approved, Decision, Denied
 from callsmith.core.events import ConfirmationNeeded
 from callsmith.core.values import Json
-from callsmith.tools.mcp.elicitation import Question, Reply
+from callsmith.tools.mcp.elicitation import ElicitationReply, ElicitationRequest
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -45,21 +45,21 @@ class Approver:
         with self._lock:
             return {asked.call.id: self._decide(asked) for asked in pending}
 
-    async def answer(self, question: Question) -> Reply:
+    async def answer(self, question: ElicitationRequest) -> ElicitationReply:
         """What the user says to a server that asks something in the middle of a call."""
 
-        def alone() -> Reply:
+        def alone() -> ElicitationReply:
             with self._lock:
                 return self._answer(question)
 
         return await asyncio.to_thread(alone)
 
-    def _answer(self, question: Question) -> Reply:
+    def _answer(self, question: ElicitationRequest) -> ElicitationReply:
         told = f"? {question.server} asks: {question.message}"
         self.console.out(_plain(f"{told} ({question.url})" if question.url else told), style="yellow", highlight=False)
         if not sys.stdin.isatty():
             self.console.out(HINT, style="yellow", highlight=False)
-            return Reply("decline")
+            return ElicitationReply("decline")
         fields = cast("Mapping[str, Mapping[str, Json]]", (question.schema or {}).get("properties") or {})
         given: dict[str, Json] = {}
         try:
@@ -68,10 +68,10 @@ class Approver:
                 if typed := input(f"  {words} [{json.dumps(wanted.get('default', ''))}]: ").strip():
                     given[name] = _typed(typed, wanted)
             agreed = input("  Send it? y(es), n(o): ").strip().lower() in ("y", "yes")
-            return Reply("accept", given) if agreed else Reply("decline")
+            return ElicitationReply("accept", given) if agreed else ElicitationReply("decline")
         except (EOFError, KeyboardInterrupt):
             self.console.out("")
-            return Reply("cancel")
+            return ElicitationReply("cancel")
 
     def _decide(self, asked: ConfirmationNeeded) -> Decision:
         arguments = json.dumps(asked.call.arguments, ensure_ascii=False)

@@ -13,7 +13,7 @@ from callsmith.core.approval import Approved, Denied
 from callsmith.core.values import Call
 from callsmith.server.approvals.approvals import Approval, Approvals
 from callsmith.server.store import Store
-from callsmith.tools.mcp.elicitation import Question, Reply
+from callsmith.tools.mcp.elicitation import ElicitationRequest, ElicitationReply
 from callsmith.wire.extensions import MCP
 
 
@@ -24,7 +24,7 @@ class Elicitations:
     store: Store
     seconds: float
 
-    async def ask(self, question: Question) -> Reply:
+    async def ask(self, question: ElicitationRequest) -> ElicitationReply:
         """The answer, once somebody has given it."""
         approvals, now = Approvals(self.store, question.subject, self.seconds), time.time()
         asked = Approval(
@@ -38,15 +38,15 @@ class Elicitations:
             asks={"schema": None if question.schema is None else dict(question.schema), "url": question.url or None},
         )
 
-        async def reply() -> Reply | None:
+        async def reply() -> ElicitationReply | None:
             found = (await approvals.get(asked.id)).get(asked.id)
             match found and found.decision:
                 case Approved(arguments):
-                    return Reply("accept", arguments or {})
+                    return ElicitationReply("accept", arguments or {})
                 case Denied():
-                    return Reply("decline")
+                    return ElicitationReply("decline")
                 case None:
-                    return None if found is not None and time.time() < asked.expires else Reply("cancel")
+                    return None if found is not None and time.time() < asked.expires else ElicitationReply("cancel")
 
         await approvals.write(asked)
         try:

@@ -1,9 +1,9 @@
-"""Logging in to MCP servers that want it, as their configuration says.
+"""OAuth for MCP servers that require a login.
 
     McpHost(servers, auth=Login(folder, show=open_in_browser))
 
-A login by hand happens once: what comes of it is kept in the folder, and renewed from there. One that has failed is not tried
-again by itself, so that nobody is asked over and over.
+A person logs in once: the tokens are stored in the folder and refreshed from there. A login that has failed is not tried again in
+the same process, so that nobody is asked over and over.
 """
 
 import logging
@@ -25,25 +25,25 @@ from mcp.shared.auth import AuthorizationCodeResult, OAuthClientInformationFull,
 from pydantic import AnyUrl
 
 from callsmith.core.errors import Unavailable, UsageError
-from callsmith.tools.mcp.config import LOGIN, ClientAuth, OAuth, ServerConfig
+from callsmith.tools.mcp.config import LOGIN_SECONDS, ClientAuth, OAuth, ServerConfig
 from callsmith.tools.mcp.loopback import HOST, PATH, Loopback, free_port
 from callsmith.tools.mcp.tokens import TokenFile
 
-Show: TypeAlias = Callable[[str, str], Awaitable[None]]
+ShowPage: TypeAlias = Callable[[str, str], Awaitable[None]]
 
 _METHODS: Mapping[ClientAuth, Literal["client_secret_basic", "client_secret_post"]] = {
     "basic": "client_secret_basic",
     "post": "client_secret_post",
 }
-_OFTEN, _WHILE = 3, 600.0  # pages that are shown within so many seconds
+_MOST_PAGES, _PAGES_SECONDS = 3, 600.0  # logins that are shown within so many seconds
 
 _log = logging.getLogger(__name__)
 
 
 class Login:
-    """How to log in to each server. `show(server, url)` has a person open a page; without it only programs can log in."""
+    """Makes the authentication of each server. `show(server, url)` asks a person to open a page."""
 
-    def __init__(self, folder: Path, show: Show | None = None, *, seconds: float = LOGIN) -> None:
+    def __init__(self, folder: Path, show: ShowPage | None = None, *, seconds: float = LOGIN_SECONDS) -> None:
         self._folder = folder
         self._show = show
         self._seconds = seconds
@@ -56,25 +56,25 @@ class Login:
             return None
         path = self._folder / f"{config.name}.json"
         if oauth.grant == "client_credentials":
-            return _by_credentials(config, oauth, TokenFile(path, config.url))
-        return _ByHand(self, config, oauth, TokenFile(path, config.url, _configured(oauth)))
+            return _client_credentials(config, oauth, TokenFile(path, config.url))
+        return _BrowserLogin(self, config, oauth, TokenFile(path, config.url, _configured(oauth)))
 
-    async def begin(self, server: str, url: str) -> None:
-        """Have somebody open the page, unless that has been of no use before."""
+    async def show_page(self, server: str, url: str) -> None:
+        """Ask a person to open the login page, unless a login has failed before."""
         if self._show is None:
-            raise OAuthFlowError("somebody has to log in with a browser, and there is nobody to do it")
+            raise OAuthFlowError("a person has to log in with a browser, and nobody can be asked")
         if server in self._failed:
             raise OAuthFlowError(f"{self._failed[server]}; start again to try it again")
         now = time.monotonic()
-        self._shown[server] = [when for when in self._shown.get(server, ()) if now - when < _WHILE]
-        if len(self._shown[server]) >= _OFTEN:
-            raise OAuthFlowError(f"it wants another login after {_OFTEN} in a row")
+        self._shown[server] = [when for when in self._shown.get(server, ()) if now - when < _PAGES_SECONDS]
+        if len(self._shown[server]) >= _MOST_PAGES:
+            raise OAuthFlowError(f"it wants another login after {_MOST_PAGES} in a row")
         self._shown[server].append(now)
-        self._failed[server] = "the login came to nothing"
+        self._failed[server] = "the login was not completed"
         await self._show(server, url)
 
-    async def end(self, server: str, loopback: Loopback) -> AuthorizationCodeResult:
-        """What the browser comes back with."""
+    async def wait_for_code(self, server: str, loopback: Loopback) -> AuthorizationCodeResult:
+        """Wait for the authorization code that the browser is redirected with."""
         try:
             found = await loopback.answer(self._seconds)
         except TimeoutError:
@@ -85,50 +85,50 @@ class Login:
             raise OAuthFlowError(self._failed[server])
         return AuthorizationCodeResult(code=found["code"], state=found.get("state"), iss=found.get("iss"))
 
-    def done(self, server: str) -> None:
-        """The login was of use."""
+    def succeeded(self, server: str) -> None:
+        """The login has succeeded."""
         self._failed.pop(server, None)
 
 
-class _ByHand(OAuthClientProvider):
-    """A login by hand that is still good after a restart: a token that has run out is renewed before anybody is asked."""
+class _BrowserLogin(OAuthClientProvider):
+    """A login with a browser that survives a restart: an expired token is refreshed before a person is asked."""
 
-    def __init__(self, login: Login, config: ServerConfig, oauth: OAuth, kept: TokenFile) -> None:
-        port = oauth.redirect_port or _port_of(kept.registered()) or free_port()
+    def __init__(self, login: Login, config: ServerConfig, oauth: OAuth, tokens: TokenFile) -> None:
+        port = oauth.redirect_port or _port_of(tokens.registered()) or free_port()
         back = AnyUrl(f"http://{HOST}:{port}{PATH}")
         about = OAuthClientMetadata(client_name="callsmith", redirect_uris=[back], scope=oauth.scope or None)
-        super().__init__(config.url, about, kept, self._begin, self._end, oauth.metadata_url or None)
+        super().__init__(config.url, about, tokens, self._begin, self._end, oauth.metadata_url or None)
         self._login = login
         self._server = config.name
-        self._kept = kept
+        self._tokens = tokens
         self._loopback = Loopback(port)
 
     async def _begin(self, url: str) -> None:
         await self._loopback.open(parse_qs(urlsplit(url).query)["state"][0])
         try:
-            await self._login.begin(self._server, url)
+            await self._login.show_page(self._server, url)
         except BaseException:
             self._loopback.close()
             raise
 
     async def _end(self) -> AuthorizationCodeResult:
         try:
-            return await self._login.end(self._server, self._loopback)
+            return await self._login.wait_for_code(self._server, self._loopback)
         finally:
             self._loopback.close()
 
     async def _initialize(self) -> None:
         await super()._initialize()
-        self._kept.restore(self.context)
+        self._tokens.restore(self.context)
 
     async def _handle_token_response(self, response: httpx2.Response) -> None:
         await super()._handle_token_response(response)
-        self._kept.found(self.context)
-        self._login.done(self._server)
+        self._tokens.found(self.context)
+        self._login.succeeded(self._server)
 
 
 class WithoutLogin(httpx2.Auth):
-    """For servers that need no login: says what to write down when one does."""
+    """The authentication of servers without a login; a server that requires one gets an error that says how to configure it."""
 
     def __init__(self, config: ServerConfig) -> None:
         self._config = config
@@ -140,13 +140,13 @@ class WithoutLogin(httpx2.Auth):
         if any(name.lower() == "authorization" for name in self._config.headers):
             raise Unavailable("it does not accept the Authorization header it is given (401)", hint="Is the token still good?")
         raise Unavailable(
-            "it wants a login (401)",
+            "it requires a login (401)",
             hint='Write "oauth": true into its configuration, or "headers": {"Authorization": "Bearer ${TOKEN}"}.',
         )
 
 
 def _configured(oauth: OAuth) -> OAuthClientInformationFull | None:
-    """As whom the server's authority knows us, where that was agreed beforehand."""
+    """Our client registration, where the configuration has one."""
     if not oauth.client_id:
         return None
     return OAuthClientInformationFull(
@@ -158,25 +158,25 @@ def _configured(oauth: OAuth) -> OAuthClientInformationFull | None:
 
 
 def _port_of(client: OAuthClientInformationFull | None) -> int | None:
-    """The port that was registered."""
+    """The port of the registered redirect address."""
     return urlsplit(str(client.redirect_uris[0])).port if client and client.redirect_uris else None
 
 
-def _by_credentials(config: ServerConfig, oauth: OAuth, kept: TokenFile) -> httpx2.Auth:
+def _client_credentials(config: ServerConfig, oauth: OAuth, tokens: TokenFile) -> httpx2.Auth:
     if not oauth.client_id or not (oauth.client_secret or oauth.private_key):
         raise UsageError(
             f"MCP server {config.name}: client_credentials need a client_id, and a client_secret or a private_key",
             field=f"mcpServers.{config.name}.oauth",
         )
     if not oauth.issuer:
-        _log.warning("MCP server %s itself says who its credentials are shown to; oauth.issuer would say who may", config.name)
+        _log.warning("MCP server %s chooses the authority that gets its credentials; oauth.issuer restricts it", config.name)
     scope, issuer = oauth.scope or None, oauth.issuer or None
-    with warnings.catch_warnings(action="ignore"):  # told above
+    with warnings.catch_warnings(action="ignore"):  # logged above
         if not oauth.private_key:
             method = _METHODS[oauth.client_auth]
-            return ClientCredentialsOAuthProvider(config.url, kept, oauth.client_id, oauth.client_secret, method, scope, issuer)
+            return ClientCredentialsOAuthProvider(config.url, tokens, oauth.client_id, oauth.client_secret, method, scope, issuer)
         signed = SignedJWTParameters(
             issuer=oauth.client_id, subject=oauth.client_id, signing_key=oauth.private_key, signing_algorithm=oauth.algorithm
         )
         asserted = signed.create_assertion_provider()
-        return PrivateKeyJWTOAuthProvider(config.url, kept, oauth.client_id, asserted, scope, issuer)
+        return PrivateKeyJWTOAuthProvider(config.url, tokens, oauth.client_id, asserted, scope, issuer)

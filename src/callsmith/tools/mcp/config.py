@@ -1,11 +1,11 @@
-"""Which MCP servers there are, as everyone writes it down.
+"""The configuration of MCP servers, in the `mcpServers` form that other hosts use too.
 
     {"mcpServers": {
         "files": {"command": "npx", "args": ["-y", "@modelcontextprotocol/server-filesystem", "/tmp"], "trust": true},
         "issues": {"url": "https://example.org/mcp", "headers": {"Authorization": "Bearer ${ISSUES_TOKEN}"}, "approval": "ask"}}}
 
-The same in TOML has tables `[mcpServers.files]`. `${NAME}` is the environment's NAME, `${NAME:-other}` has something to fall back
-on. Keys that only other hosts understand are skipped; one that is nearly one of ours is an error.
+In TOML the tables are `[mcpServers.files]`. `${NAME}` is the environment variable NAME, `${NAME:-other}` has a default. Keys that
+only other hosts know are skipped; one that looks like a misspelled key of ours is an error.
 """
 
 import difflib
@@ -28,7 +28,7 @@ ClientAuth: TypeAlias = Literal["basic", "post"]  # whether the secret is sent a
 
 STANDARD_TIMEOUT = 30.0  # seconds
 STANDARD_START = 30.0
-LOGIN = 300.0  # that a person may take to log in
+LOGIN_SECONDS = 300.0  # a person may take to log in
 SECTIONS = ("mcpServers", "mcp_servers", "servers")
 _VARIABLE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)(?::-([^}]*))?\}")
 _PROTOCOL = re.compile(r"auto|legacy|\d{4}-\d\d-\d\d")
@@ -49,10 +49,10 @@ _VERDICTS: tuple[Verdict, ...] = get_args(Verdict)
 
 @dataclass(frozen=True, slots=True)
 class OAuth:
-    """How to get a token for a server that wants one: a person logs in with a browser, or a program with its own credentials.
+    """How to get a token for a server that requires one: a person logs in with a browser, or a program with its credentials.
 
-    `private_key` (PEM) signs instead of a secret. `issuer` is who gave out the credentials, and the only one they are shown to.
-    What is left out is found out from the server.
+    `private_key` (PEM) signs instead of a secret. `issuer` is the authority that issued the credentials; they go to no other.
+    Fields left out are discovered from the server.
     """
 
     client_id: str = ""
@@ -63,8 +63,8 @@ class OAuth:
     algorithm: str = "ES256"
     client_auth: ClientAuth = "basic"
     issuer: str = ""
-    metadata_url: str = ""  # of a document that describes us, for those that take one instead of a registration
-    redirect_port: int = 0  # where a browser comes back to; 0 is any
+    metadata_url: str = ""  # of our client metadata document, for servers that accept one instead of a registration
+    redirect_port: int = 0  # that the browser is redirected to; 0 is any
 
 
 _OAUTH_KEYS = frozenset(one.name for one in fields(OAuth))
@@ -74,8 +74,8 @@ _OAUTH_KEYS = frozenset(one.name for one in fields(OAuth))
 class ServerConfig:
     """One server: how it is reached, how far it is trusted, and which of its tools are used.
 
-    `trust`: what the server says of its own tools (that one only reads) is believed. `approval` is what happens to calls of
-    tools, by patterns of their names; the first that fits counts. `allow` and `deny` are patterns too.
+    `trust`: the server's own hints about its tools (that one is read-only) are believed. `approval` are verdicts by patterns of
+    tool names; the first that matches counts. `allow` and `deny` are patterns too.
     """
 
     name: str
@@ -94,7 +94,7 @@ class ServerConfig:
     prefix: Prefix = "auto"
     timeout: float = STANDARD_TIMEOUT  # for a call
     start_timeout: float = STANDARD_START
-    sampling: bool = False  # whether it may have our model write something
+    sampling: bool = False  # whether it may use our model (sampling)
     protocol: str = "auto"  # or "legacy", or a version
 
     def __post_init__(self) -> None:
@@ -111,20 +111,20 @@ class ServerConfig:
             )
 
     @property
-    def patience(self) -> float:
-        """How many seconds a start may take."""
+    def total_start_timeout(self) -> float:
+        """How many seconds a start may take, with the login of a person."""
         by_hand = self.oauth is not None and self.oauth.grant == "authorization_code"
-        return self.start_timeout + (LOGIN if by_hand else 0.0)
+        return self.start_timeout + (LOGIN_SECONDS if by_hand else 0.0)
 
     @property
     def source(self) -> str:
-        """What stands in `Tool.source`."""
+        """The server's tools have this as their `Tool.source`."""
         return f"mcp:{self.name}"
 
     @property
     def rules(self) -> tuple[Rule, ...]:
         """The approval policy as rules."""
-        reason = f"that is how {self.name} is configured"
+        reason = f"the configuration of {self.name} says so"
         return tuple(Rule(then, tools=tools, sources=self.source, reason=reason) for tools, then in self.approval)
 
 
@@ -145,17 +145,17 @@ def load_servers(path: Path, environment: Mapping[str, str]) -> tuple[ServerConf
 
 
 def read_servers(document: Json, environment: Mapping[str, str] | None = None) -> tuple[ServerConfig, ...]:
-    """The servers of a configuration; those that are disabled are left out."""
+    """The servers of a configuration, without those that are disabled."""
     whole = _table(document, "the configuration")
     section = next((name for name in SECTIONS if name in whole), None)
     if section is None:
         raise UsageError('no "mcpServers" in the configuration', field="mcpServers")
     entries = _table(whole[section], section)
-    read = [_Entry(name, _table(entry, f"{section}.{name}"), environment or {}) for name, entry in entries.items()]
+    read = [_EntryReader(name, _table(entry, f"{section}.{name}"), environment or {}) for name, entry in entries.items()]
     return tuple(one.server() for one in read if not one.get("disabled", bool, False) and one.get("enabled", bool, True))
 
 
-class _Entry:
+class _EntryReader:
     """An entry of a configuration, read key by key."""
 
     def __init__(self, name: str, data: Mapping[str, Json], environment: Mapping[str, str]) -> None:
@@ -164,7 +164,7 @@ class _Entry:
         self._environment = environment
 
     def server(self) -> ServerConfig:
-        self._spelled(_KEYS)
+        self._check_keys(_KEYS)
         url = self._text("url") or self._text("httpUrl") or self._text("serverUrl")
         return ServerConfig(
             name=self._name,
@@ -187,44 +187,44 @@ class _Entry:
             protocol=self._text("protocol") or "auto",
         )
 
-    def _spelled(self, known: frozenset[str]) -> None:
+    def _check_keys(self, known: frozenset[str]) -> None:
         for key in self._data.keys() - known:
             if meant := difflib.get_close_matches(key, known, 1, 0.8):
-                raise self._wrong(key, f"did you mean {meant[0]}?")
+                raise self._error(key, f"did you mean {meant[0]}?")
 
     def get(self, key: str, kind: type[Any], standard: Any) -> Any:
         value = self._data.get(key)
         if value is None:
             return standard
         if not isinstance(value, kind) or (isinstance(value, bool) and kind is not bool):
-            raise self._wrong(key, f"expected {_KINDS[kind]}, found {value!r}")
+            raise self._error(key, f"expected {_KINDS[kind]}, found {value!r}")
         return value
 
     def _text(self, key: str) -> str:
-        return self._filled(key, self.get(key, str, ""))
+        return self._expand(key, self.get(key, str, ""))
 
     def _texts(self, key: str) -> tuple[str, ...]:
         values: list[Json] = self.get(key, list, [])
-        return tuple(self._filled(key, self._string(key, value)) for value in values)
+        return tuple(self._expand(key, self._string(key, value)) for value in values)
 
     def _named_texts(self, key: str) -> dict[str, str]:
         table: Mapping[str, Json] = self.get(key, dict, {})
-        return {name: self._filled(key, self._string(key, value)) for name, value in table.items()}
+        return {name: self._expand(key, self._string(key, value)) for name, value in table.items()}
 
     def _string(self, key: str, value: Json) -> str:
         if isinstance(value, bool) or not isinstance(value, str | int | float):
-            raise self._wrong(key, f"expected text, found {value!r}")
+            raise self._error(key, f"expected text, found {value!r}")
         return str(value)
 
-    def _filled(self, key: str, text: str) -> str:
-        """The text with the environment's values in it."""
+    def _expand(self, key: str, text: str) -> str:
+        """The text with environment variables expanded."""
 
         def value(found: re.Match[str]) -> str:
             name, otherwise = found.groups()
             if name in self._environment:
                 return self._environment[name]
             if otherwise is None:
-                raise self._wrong(key, f"there is no environment variable {name}")
+                raise self._error(key, f"there is no environment variable {name}")
             return otherwise
 
         return _VARIABLE.sub(value, text)
@@ -234,19 +234,19 @@ class _Entry:
         if value is None:
             return standard
         if isinstance(value, bool) or not isinstance(value, int | float) or value <= 0:
-            raise self._wrong(key, f"expected a number of seconds, found {value!r}")
+            raise self._error(key, f"expected a number of seconds, found {value!r}")
         return float(value)
 
     def _one_of(self, key: str, kind: Any, standard: str) -> Any:
         value, allowed = self.get(key, str, standard), get_args(kind)
         if value not in allowed:
-            raise self._wrong(key, f"expected one of {', '.join(allowed)}, found {value!r}")
+            raise self._error(key, f"expected one of {', '.join(allowed)}, found {value!r}")
         return value
 
     def _transport(self) -> Transport:
         spelled = self._text("type") or self._text("transport") or "http"
         if spelled not in _TRANSPORTS:
-            raise self._wrong("type", f"expected one of {', '.join(_TRANSPORTS)}, found {spelled!r}")
+            raise self._error("type", f"expected one of {', '.join(_TRANSPORTS)}, found {spelled!r}")
         return _TRANSPORTS[spelled]
 
     def _oauth(self) -> OAuth | None:
@@ -254,8 +254,8 @@ class _Entry:
             return None
         if self._data["oauth"] is True:
             return OAuth()
-        inner = _Entry(self._name, _table(self._data["oauth"], f"mcpServers.{self._name}.oauth"), self._environment)
-        inner._spelled(_OAUTH_KEYS)
+        inner = _EntryReader(self._name, _table(self._data["oauth"], f"mcpServers.{self._name}.oauth"), self._environment)
+        inner._check_keys(_OAUTH_KEYS)
         return OAuth(
             client_id=inner._text("client_id"),
             client_secret=inner._text("client_secret"),
@@ -270,7 +270,7 @@ class _Entry:
         )
 
     def _approval(self) -> tuple[tuple[str, Verdict], ...]:
-        """What is to happen by patterns of names; lists of tools that other hosts run without asking come first."""
+        """The verdicts by patterns of names; the lists of tools that other hosts run without asking come first."""
         names = self._texts("autoApprove") + self._texts("alwaysAllow")
         free: list[tuple[str, Verdict]] = [(name, "auto") for name in names]
         value = self._data.get("approval")
@@ -279,11 +279,11 @@ class _Entry:
         named = {"*": value} if isinstance(value, str) else _table(value, f"mcpServers.{self._name}.approval")
         for pattern, verdict in named.items():
             if verdict not in _VERDICTS:
-                raise self._wrong("approval", f"expected one of {', '.join(_VERDICTS)} for {pattern!r}, found {verdict!r}")
+                raise self._error("approval", f"expected one of {', '.join(_VERDICTS)} for {pattern!r}, found {verdict!r}")
             free.append((pattern, verdict))
         return tuple(free)
 
-    def _wrong(self, key: str, why: str) -> UsageError:
+    def _error(self, key: str, why: str) -> UsageError:
         return UsageError(f"MCP server {self._name}: {key}: {why}", field=f"mcpServers.{self._name}.{key}")
 
 

@@ -1,10 +1,10 @@
 """One open connection to an MCP server: a process of ours, or something behind a URL.
 
-    async with connected(config, answering, heard) as link:
-        tools, notices = await link.tools()
-        result = await link.call(Call("read", {"path": "a.txt"}), told)
+    async with connect(config, features, stderr_lines) as connection:
+        tools, notices = await connection.tools()
+        result = await connection.call(Call("read", {"path": "a.txt"}), on_progress)
 
-The task that opens a connection also closes it; any task may use it in between.
+The task that opens a connection must also close it; any task may use it in between.
 """
 
 import asyncio
@@ -21,7 +21,7 @@ from callsmith.core.events import ToolProgress
 from callsmith.core.values import Call
 from callsmith.tools.mcp.config import ServerConfig
 from callsmith.tools.mcp.content import without_malformed
-from callsmith.tools.mcp.elicitation import Answering, Question, elicited, sampled
+from callsmith.tools.mcp.elicitation import ClientFeatures, ElicitationRequest, elicit, sample
 from callsmith.tools.mcp.process import process_streams
 
 if TYPE_CHECKING:
@@ -33,27 +33,27 @@ if TYPE_CHECKING:
 
 Auth = Callable[[ServerConfig], "httpx2.Auth | None"]
 T = TypeVar("T")
-Told = Callable[[ToolProgress], None]
+OnProgress = Callable[[ToolProgress], None]
 
-MOST_PAGES = 1_000  # of a list of tools: one that goes round in circles ends
-_TICK = 5.0  # seconds between signs of life while somebody is asked
+MOST_PAGES = 1_000  # of a list of tools: a list whose cursors go in circles ends
+_TICK = 5.0  # seconds between progress reports while a person is asked
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class _Running:
-    """A call under way. What it belongs to is told here: ids are unique in one conversation only."""
+class _RunningCall:
+    """A call that is running. It is identified by the object: call ids are unique in one conversation only."""
 
     call: Call
-    told: Told
+    on_progress: OnProgress
     subject: str
     over: asyncio.Event = field(default_factory=asyncio.Event)
 
 
-class Link:
-    """An open connection. `ended` is set when it has broken, `changed` when the server says that its tools have."""
+class Connection:
+    """An open connection. `ended` is set when it is broken, `changed` when the server reports that its tools have changed."""
 
     def __init__(
-        self, client: "Client", ended: asyncio.Event, changed: asyncio.Event, running: set[_Running], notices: list[str]
+        self, client: "Client", ended: asyncio.Event, changed: asyncio.Event, running: set[_RunningCall], notices: list[str]
     ) -> None:
         self._client = client
         self._running = running
@@ -67,12 +67,12 @@ class Link:
 
     @property
     def server(self) -> str:
-        """What the server calls itself."""
+        """The server's own name and version."""
         info = self._client.server_info
         return f"{info.name} {info.version}" if info else ""
 
     async def tools(self) -> "tuple[list[types.Tool], list[str]]":
-        """All pages of its list, and what in it is no tool."""
+        """All pages of the server's list of tools, and notices of entries that are not valid tools."""
         self._notices.clear()
         found: list[types.Tool] = []
         cursor: str | None = None
@@ -84,11 +84,11 @@ class Link:
             cursor = page.next_cursor
         return found, list(dict.fromkeys(self._notices))
 
-    async def call(self, call: Call, told: Told, subject: str = "") -> "types.CallToolResult":
+    async def call(self, call: Call, on_progress: OnProgress, subject: str = "") -> "types.CallToolResult":
         async def progressed(progress: float, total: float | None, message: str | None) -> None:
-            told(ToolProgress(call.id, message or "", progress, total))
+            on_progress(ToolProgress(call.id, message or "", progress, total))
 
-        running = _Running(call, told, subject)
+        running = _RunningCall(call, on_progress, subject)
         self._running.add(running)
         current = _CURRENT.set(running)
         try:
@@ -99,7 +99,7 @@ class Link:
             running.over.set()
 
     async def watch(self) -> None:
-        """Have the server tell when its tools change. Servers of the older protocol do so without being asked."""
+        """Subscribe to changes of the server's tools. Servers of the older protocol report them without a subscription."""
         from mcp import MCPError
         from mcp.client.subscriptions import ListenNotSupportedError, SubscriptionLost
 
@@ -112,19 +112,19 @@ class Link:
                     self.changed.set()
 
 
-_CURRENT: ContextVar[_Running | None] = ContextVar("callsmith_mcp_call", default=None)
+_CURRENT: ContextVar[_RunningCall | None] = ContextVar("callsmith_mcp_call", default=None)
 
 
 @asynccontextmanager
-async def connected(
-    config: ServerConfig, answering: Answering, heard: MutableSequence[str], auth: Auth | None = None
-) -> AsyncGenerator[Link, None]:
-    """A connection to the server. `heard` is what a process of ours writes to stderr."""
-    await asyncio.to_thread(__import__, "mcp")  # takes seconds, during which others want to go on
+async def connect(
+    config: ServerConfig, features: ClientFeatures, stderr_lines: MutableSequence[str], auth: Auth | None = None
+) -> AsyncGenerator[Connection, None]:
+    """Open a connection to the server. `stderr_lines` receives what a local server process writes to stderr."""
+    await asyncio.to_thread(__import__, "mcp")  # takes seconds and must not block the event loop
     import mcp_types as types
     from mcp import Client
 
-    ended, changed, running, notices = asyncio.Event(), asyncio.Event(), set[_Running](), list[str]()
+    ended, changed, running, notices = asyncio.Event(), asyncio.Event(), set[_RunningCall](), list[str]()
 
     async def notified(message: Any) -> None:
         if isinstance(message, types.ToolListChangedNotification):
@@ -137,54 +137,54 @@ async def connected(
             notices.extend(left_out)
 
     client = Client(
-        _watched(config, auth, heard, ended, see),
+        _observed_streams(config, auth, stderr_lines, ended, see),
         mode=_mode(config.protocol),
         message_handler=notified,
         client_info=types.Implementation(name="callsmith", version=version("callsmith")),
-        **_callbacks(config, answering, running),
+        **_callbacks(config, features, running),
     )
     async with client:
-        yield Link(client, ended, changed, running, notices)
+        yield Connection(client, ended, changed, running, notices)
 
 
 def _mode(protocol: str) -> str:
-    """What the SDK calls it: versions before this one differ from it, but not in how one connects."""
+    """The SDK's name of the protocol mode: all versions before 2026-07-28 connect in the same way."""
     return "legacy" if protocol[:1].isdigit() and protocol < "2026-07-28" else protocol
 
 
-def _callbacks(config: ServerConfig, answering: Answering, running: set[_Running]) -> dict[str, Any]:
-    """What the server may ask back; what it may not is not offered to it either."""
+def _callbacks(config: ServerConfig, features: ClientFeatures, running: set[_RunningCall]) -> dict[str, Any]:
+    """The callbacks for requests of the server; features we do not have are not announced to it."""
     import mcp_types as types
 
-    ask, model = answering.ask, answering.model
+    ask, model = features.ask, features.model
     callbacks: dict[str, Any] = {}
     if ask is not None:
 
-        async def elicit(_: "ClientRequestContext", params: "types.ElicitRequestParams") -> Any:
+        async def on_elicit(_: "ClientRequestContext", params: "types.ElicitRequestParams") -> Any:
             by_url = isinstance(params, types.ElicitRequestURLParams)
             schema = None if by_url else dict(params.requested_schema)
             url = params.url if by_url else ""
-            async with _alive(config, running, "waits for an answer") as meant:
+            async with _keep_alive(config, running, "waits for an answer") as meant:
                 if len({one.subject for one in meant}) > 1:
-                    return types.ElicitResult(action="cancel")  # it is not known who is asked
+                    return types.ElicitResult(action="cancel")  # it is unclear whose call the request belongs to
                 call = meant[0].call if len(meant) == 1 else None
                 subject = meant[0].subject if meant else ""
-                question = Question(config.name, params.message, schema, url, call, subject)
-                return await _while_wanted(meant, elicited(ask, question)) or types.ElicitResult(action="cancel")
+                question = ElicitationRequest(config.name, params.message, schema, url, call, subject)
+                return await _unless_abandoned(meant, elicit(ask, question)) or types.ElicitResult(action="cancel")
 
-        callbacks["elicitation_callback"] = elicit
+        callbacks["elicitation_callback"] = on_elicit
     if model is not None and config.sampling:
 
-        async def sample(_: "ClientRequestContext", params: "types.CreateMessageRequestParams") -> Any:
-            async with _alive(config, running, "has the model write something"):
-                return await sampled(model, params)
+        async def on_sample(_: "ClientRequestContext", params: "types.CreateMessageRequestParams") -> Any:
+            async with _keep_alive(config, running, "has the model write something"):
+                return await sample(model, params)
 
-        callbacks["sampling_callback"] = sample
+        callbacks["sampling_callback"] = on_sample
     return callbacks
 
 
-async def _while_wanted(calls: list[_Running], work: Coroutine[Any, Any, T]) -> T | None:
-    """What comes of the work; None where all the calls it was for have ended before."""
+async def _unless_abandoned(calls: list[_RunningCall], work: Coroutine[Any, Any, T]) -> T | None:
+    """The result of the work; None if all the calls it was for have ended before."""
     working = asyncio.create_task(work)
     over = asyncio.gather(*(one.over.wait() for one in calls)) if calls else asyncio.get_running_loop().create_future()
     try:
@@ -197,33 +197,33 @@ async def _while_wanted(calls: list[_Running], work: Coroutine[Any, Any, T]) -> 
 
 
 @asynccontextmanager
-async def _alive(config: ServerConfig, running: set[_Running], what: str) -> AsyncGenerator[list[_Running], None]:
-    """The calls that a question may belong to, which are not given up while that is answered."""
+async def _keep_alive(config: ServerConfig, running: set[_RunningCall], what: str) -> AsyncGenerator[list[_RunningCall], None]:
+    """The calls that a server's request may belong to; progress is reported so that they do not time out meanwhile."""
     current = _CURRENT.get()
-    meant = [current] if current else list(running)  # the older protocol does not say
+    meant = [current] if current else list(running)  # the older protocol does not say which
 
-    async def tell() -> None:
+    async def report() -> None:
         while True:
             for one in meant:
-                one.told(ToolProgress(one.call.id, f"{config.name} {what}"))
+                one.on_progress(ToolProgress(one.call.id, f"{config.name} {what}"))
             await asyncio.sleep(min(_TICK, config.timeout / 3))
 
-    telling = asyncio.create_task(tell())
+    reporting = asyncio.create_task(report())
     try:
         yield meant
     finally:
-        telling.cancel()
-        await asyncio.gather(telling, return_exceptions=True)
+        reporting.cancel()
+        await asyncio.gather(reporting, return_exceptions=True)
 
 
 @asynccontextmanager
-async def _watched(
-    config: ServerConfig, auth: Auth | None, heard: MutableSequence[str], ended: asyncio.Event, see: Callable[[Any], None]
+async def _observed_streams(
+    config: ServerConfig, auth: Auth | None, stderr_lines: MutableSequence[str], ended: asyncio.Event, see: Callable[[Any], None]
 ) -> "AsyncGenerator[TransportStreams, None]":
-    """The streams to a server. What it says is seen before the SDK reads it; when that has ended, somebody is told."""
-    streams = process_streams(config, heard) if config.transport == "stdio" else _http_streams(config, auth, ended)
+    """The streams to a server. `see` gets each message before the SDK reads it; `ended` is set when there are no more."""
+    streams = process_streams(config, stderr_lines) if config.transport == "stdio" else _http_streams(config, auth, ended)
     async with streams as (read, write):
-        yield _Read(read, ended, see), write
+        yield _ObservedStream(read, ended, see), write
 
 
 @asynccontextmanager
@@ -237,7 +237,7 @@ async def _http_streams(
     from callsmith.tools.mcp.auth import WithoutLogin
 
     if config.oauth and auth is None:
-        raise Unavailable("it wants a login, and there is nobody to log in", hint="Give the host auth=Login(…).")
+        raise Unavailable("it wants a login, and no login is configured", hint="Give the host auth=Login(…).")
     shown = (auth(config) if auth else None) or WithoutLogin(config)
     if config.transport == "sse":
         async with sse_client(config.url, headers=dict(config.headers), auth=shown) as streams:
@@ -246,7 +246,7 @@ async def _http_streams(
 
     async def look(response: "httpx2.Response") -> None:
         if response.status_code == 404 and "mcp-session-id" in response.request.headers:
-            ended.set()  # it has been started anew and knows nothing of us
+            ended.set()  # it was restarted and has lost our session
 
     async with create_mcp_http_client(headers=dict(config.headers), auth=shown) as http:
         http.event_hooks = {"response": [look]}
@@ -254,8 +254,8 @@ async def _http_streams(
             yield streams
 
 
-class _Read:
-    """A stream that is read: what comes is shown to `see`, and `ended` says when there is no more."""
+class _ObservedStream:
+    """A stream whose messages are passed to `see`; `ended` is set when there are no more."""
 
     def __init__(self, stream: Any, ended: asyncio.Event, see: Callable[[Any], None]) -> None:
         self._stream = stream
@@ -263,7 +263,7 @@ class _Read:
         self._see = see
 
     async def receive(self) -> Any:
-        return await self._seen(self._stream.receive())
+        return await self._observe(self._stream.receive())
 
     async def aclose(self) -> None:
         await self._stream.aclose()
@@ -272,9 +272,9 @@ class _Read:
         return self
 
     async def __anext__(self) -> Any:
-        return await self._seen(anext(self._stream))
+        return await self._observe(anext(self._stream))
 
-    async def _seen(self, coming: Awaitable[Any]) -> Any:
+    async def _observe(self, coming: Awaitable[Any]) -> Any:
         try:
             message = await coming
             self._see(message)
@@ -294,5 +294,5 @@ class _Read:
 
     @property
     def last_context(self) -> Any:
-        """Whose words were read last; the SDK looks for it."""
+        """The context of the last message; the SDK reads it."""
         return getattr(self._stream, "last_context", None)

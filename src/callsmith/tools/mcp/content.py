@@ -1,4 +1,4 @@
-"""What a server says, as our values: its tools, and what became of a call."""
+"""MCP types as our values: tools and results."""
 
 from typing import TYPE_CHECKING, Any, assert_never, cast
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 def without_malformed(listed: dict[str, Any], version: str) -> tuple[dict[str, Any], list[str]]:
-    """A page of a list without what is no tool, and why that is none: the SDK takes all of a page or nothing."""
+    """A page of a tool list without the malformed tools, and notices about those: the SDK would reject the whole page."""
     from mcp_types.methods import parse_server_result
     from pydantic import ValidationError
 
@@ -24,11 +24,11 @@ def without_malformed(listed: dict[str, Any], version: str) -> tuple[dict[str, A
             return f"{'.'.join(map(str, first['loc'][2:]))}: {first['msg']}"
         return ""
 
-    if wrong() or not wrong(*listed["tools"]):  # not for its tools' sake, or not at all
+    if wrong() or not wrong(*listed["tools"]):  # the error is not in the tools, or there is none
         return listed, []
-    told = [(tool, wrong(tool)) for tool in listed["tools"]]
-    notices = [f"{_name(tool)} cannot be offered: {why}" for tool, why in told if why]
-    return {**listed, "tools": [tool for tool, why in told if not why]}, notices
+    checked = [(tool, wrong(tool)) for tool in listed["tools"]]
+    notices = [f"{_name(tool)} cannot be offered: {why}" for tool, why in checked if why]
+    return {**listed, "tools": [tool for tool, why in checked if not why]}, notices
 
 
 def _name(tool: Any) -> str:
@@ -57,7 +57,7 @@ def read_tool(listed: "types.Tool", config: ServerConfig) -> Tool | str:
 
 
 def _has_side_effects(hints: "types.ToolAnnotations | None", trusted: bool) -> bool:
-    """Hints are taken from a server that is trusted; of another, every tool may do anything."""
+    """Hints of a trusted server are believed; every tool of another may have side effects."""
     if not trusted:
         return True
     if hints is None or (hints.read_only_hint is None and hints.destructive_hint is None):
@@ -70,22 +70,22 @@ def _is_idempotent(hints: "types.ToolAnnotations | None") -> bool:
 
 
 def read_result(call: Call, answered: "types.CallToolResult") -> Result:
-    """What a model reads of it: the text, or else the structured content."""
+    """The result for the model: the text, or else the structured content."""
     content = _content(answered)
     if answered.is_error:
-        return Result(call.id, call.name, content or "the tool failed and did not say why", ok=False, code="tool_error")
+        return Result(call.id, call.name, content or "the tool failed without a message", ok=False, code="tool_error")
     return Result(call.id, call.name, content)
 
 
 def _content(answered: "types.CallToolResult") -> Json:
-    words = [_words(block) for block in answered.content]
-    if answered.structured_content is not None and not any(words):
+    texts = [_block_text(block) for block in answered.content]
+    if answered.structured_content is not None and not any(texts):
         return answered.structured_content
-    return "\n".join(words)
+    return "\n".join(texts)
 
 
-def _words(block: "types.ContentBlock") -> str:
-    """A block in words: what is no text is described."""
+def _block_text(block: "types.ContentBlock") -> str:
+    """A block as text; images, audio and files are described."""
     import mcp_types as types
 
     match block:

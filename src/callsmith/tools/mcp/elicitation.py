@@ -1,6 +1,6 @@
-"""What a server asks back while it runs a call: a person for an answer (elicitation), our model for a text (sampling).
+"""Requests of MCP servers during a call: elicitation asks a person for input, sampling asks our model for a text.
 
-Both are refused unless somebody is there to answer them.
+Both are refused unless `ClientFeatures` has something to answer them with.
 """
 
 import logging
@@ -18,17 +18,17 @@ from callsmith.core.values import Call, Json, Message, Request, Sampling, Schema
 if TYPE_CHECKING:
     import mcp_types as types
 
-MOST_TOKENS = 2_000  # that a server may have written for it at a time
-MOST_TRIES = 3  # that a person has to give an answer which fits
+MOST_TOKENS = 2_000  # that a server may ask our model for at a time
+MOST_TRIES = 3  # of a person to give an answer that fits the schema
 
 _log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
-class Question:
-    """What a server wants to know from a person: something that fits a schema, or that a page is visited.
+class ElicitationRequest:
+    """A server's request for input from a person: an answer that fits a schema, or a visit to a page.
 
-    `call` is the call it is about, and `subject` for whom it runs, where that is known.
+    `call` is the call it belongs to and `subject` the caller, where they are known.
     """
 
     server: str
@@ -40,26 +40,26 @@ class Question:
 
 
 @dataclass(frozen=True, slots=True)
-class Reply:
-    """A person's answer. What it leaves out is what the schema suggests."""
+class ElicitationReply:
+    """A person's answer. For fields it leaves out the schema's defaults are sent."""
 
     action: Literal["accept", "decline", "cancel"]
     content: Mapping[str, Json] = field(default_factory=dict[str, Json])
 
 
-Ask: TypeAlias = Callable[[Question], Awaitable[Reply]]
+Ask: TypeAlias = Callable[[ElicitationRequest], Awaitable[ElicitationReply]]
 
 
 @dataclass(frozen=True, slots=True)
-class Answering:
-    """Who answers: `ask` puts a question to a person, `model` writes texts."""
+class ClientFeatures:
+    """What servers may request of us: `ask` asks a person (elicitation), `model` writes texts (sampling)."""
 
     ask: Ask | None = None
     model: Model | None = None
 
 
-async def elicited(ask: Ask, question: Question) -> "types.ElicitResult | types.ErrorData":
-    """A person's answer, as a server wants it. One that does not fit is asked for again, and never sent."""
+async def elicit(ask: Ask, question: ElicitationRequest) -> "types.ElicitResult | types.ErrorData":
+    """Ask a person and return the answer in MCP's form. An answer that does not fit the schema is asked for again, never sent."""
     import mcp_types as types
 
     schema, asked = question.schema or {}, question
@@ -68,17 +68,17 @@ async def elicited(ask: Ask, question: Question) -> "types.ElicitResult | types.
             reply = await ask(asked)
             if reply.action != "accept" or question.url:
                 return types.ElicitResult(action=reply.action)
-            content: Any = {**_suggested(schema), **reply.content}
+            content: Any = {**_defaults(schema), **reply.content}
             if not (complaints := _complaints(schema, content)):
                 return types.ElicitResult(action="accept", content=content)
             asked = replace(question, message=f"{question.message} (The answer did not fit: {'; '.join(complaints)})")
-    except Exception as error:  # it fails the call, and must not take the connection with it
-        _log.warning("MCP server %s wanted to know something, and nobody could be asked: %r", question.server, error)
+    except Exception as error:  # it must not break the connection
+        _log.warning("MCP server %s asked for input, and no person could be asked: %r", question.server, error)
         return types.ErrorData(code=types.INTERNAL_ERROR, message="nobody could be asked")
     return types.ElicitResult(action="cancel")
 
 
-def _suggested(schema: Schema) -> dict[str, Json]:
+def _defaults(schema: Schema) -> dict[str, Json]:
     properties = cast("Mapping[str, Mapping[str, Json]]", schema.get("properties") or {})
     return {name: one["default"] for name, one in properties.items() if "default" in one}
 
@@ -87,21 +87,21 @@ def _complaints(schema: Schema, content: Mapping[str, Json]) -> list[str]:
     try:
         return [str(one) for one in validate(schema, content)]
     except UnsupportedSchema:
-        return []  # nobody but the server can say
+        return []  # only the server can check it
 
 
-async def sampled(model: Model, params: "types.CreateMessageRequestParams") -> "types.CreateMessageResult | types.ErrorData":
-    """What our model writes for a server. Its tools are not offered: who runs them would be unclear."""
+async def sample(model: Model, params: "types.CreateMessageRequestParams") -> "types.CreateMessageResult | types.ErrorData":
+    """Have our model write a text for a server. Requests with tools are refused: it would be unclear who runs them."""
     import mcp_types as types
 
     if params.tools:
         return types.ErrorData(code=types.INVALID_PARAMS, message="sampling with tools is not supported")
-    said = [Message.system(params.system_prompt)] if params.system_prompt else []
+    messages = [Message.system(params.system_prompt)] if params.system_prompt else []
     for message in params.messages:
-        words = [block.text for block in message.content_as_list if isinstance(block, types.TextContent)]
-        if len(words) < len(message.content_as_list):
+        texts = [block.text for block in message.content_as_list if isinstance(block, types.TextContent)]
+        if len(texts) < len(message.content_as_list):
             return types.ErrorData(code=types.INVALID_PARAMS, message="only text can be sampled from")
-        said.append(Message(message.role, "\n".join(words)))
+        messages.append(Message(message.role, "\n".join(texts)))
     wanted = Sampling(
         temperature=params.temperature,
         max_tokens=min(params.max_tokens, MOST_TOKENS),
@@ -109,7 +109,7 @@ async def sampled(model: Model, params: "types.CreateMessageRequestParams") -> "
     )
     text, reason = "", "stop"
     try:
-        async with closing(model.stream(Request(tuple(said), sampling=wanted))) as events:
+        async with closing(model.stream(Request(tuple(messages), sampling=wanted))) as events:
             async for event in events:
                 match event:
                     case Text():
@@ -120,8 +120,8 @@ async def sampled(model: Model, params: "types.CreateMessageRequestParams") -> "
                         pass
     except CallsmithError as error:
         return types.ErrorData(code=types.INTERNAL_ERROR, message=str(error))
-    except Exception as error:  # as with a person
-        _log.warning("a server had our model write something, which failed: %r", error)
+    except Exception as error:  # it must not break the connection
+        _log.warning("sampling for an MCP server failed: %r", error)
         return types.ErrorData(code=types.INTERNAL_ERROR, message="the model failed")
     return types.CreateMessageResult(
         role="assistant",

@@ -1,4 +1,4 @@
-"""McpHost: the tools of several MCP servers as one toolset.
+"""McpHost: a toolset of the tools of several MCP servers.
 
 async with McpHost(load_servers(Path("mcp.json"), os.environ)) as host:
     for status in host.status():
@@ -18,51 +18,51 @@ from callsmith.core.ports import Context
 from callsmith.core.values import Call, Tool
 from callsmith.tools.mcp.config import ServerConfig
 from callsmith.tools.mcp.connection import Auth
-from callsmith.tools.mcp.elicitation import Answering
-from callsmith.tools.mcp.supervisor import STANDARD_REFRESH, Status, Supervised
-from callsmith.tools.wrap.naming import Route, Routed, fitting
+from callsmith.tools.mcp.elicitation import ClientFeatures
+from callsmith.tools.mcp.supervisor import STANDARD_REFRESH, ServerSupervisor, Status
+from callsmith.tools.wrap.naming import Route, Routed, api_name
 from callsmith.tools.wrap.wrapper import Item
 
-NOBODY = Answering()
+NO_FEATURES = ClientFeatures()
 
 
 class McpHost(Routed):
-    """A toolset over MCP servers. They are started all at once when one is first needed, or by `start`.
+    """A toolset over MCP servers. All are started when one is first needed, or by `start`.
 
-    Names are made to fit every API. A server that is down takes none of the others with it.
+    Names are changed to those every API accepts. A server that is down does not affect the others.
     """
 
     def __init__(
         self,
         servers: Iterable[ServerConfig],
         *,
-        answering: Answering = NOBODY,
+        features: ClientFeatures = NO_FEATURES,
         refresh: float = STANDARD_REFRESH,
         auth: Auth | None = None,
     ) -> None:
-        self._servers: dict[str, Supervised] = {}
+        self._servers: dict[str, ServerSupervisor] = {}
         for one in servers:
             if find_spec("mcp") is None:
                 raise MissingExtra("mcp", "MCP servers")
             if one.name in self._servers:
                 raise UsageError(f"two MCP servers are called {one.name!r}", field="mcpServers")
-            self._servers[one.name] = Supervised(one, answering, refresh=refresh, auth=auth)
+            self._servers[one.name] = ServerSupervisor(one, features, refresh=refresh, auth=auth)
         self._hidden: tuple[tuple[str, str], ...] = ()
-        # A name that was given out stays good, even when another server that has the same tool comes up later.
-        self._given: dict[str, Route] = {}
+        # A name stays valid even when a server that has the same tool comes up later.
+        self._known_routes: dict[str, Route] = {}
 
     @property
     def policy(self) -> Policy:
-        """What the configuration says of approval, for `Confirmed`; where it says nothing, side effects are asked about."""
+        """The approval policy of the configuration, for `Confirmed`; by default calls with side effects need an approval."""
         return Policy(tuple(rule for server in self._servers.values() for rule in server.config.rules))
 
     @property
-    def addresses(self) -> Mapping[str, str]:
-        """The URLs of the servers by their names; empty for those that are programs here."""
+    def urls(self) -> Mapping[str, str]:
+        """The URLs of the servers by their names; empty for local processes."""
         return {name: server.config.url for name, server in self._servers.items()}
 
     def start(self) -> None:
-        """Begin to start all servers; nothing is waited for."""
+        """Start all servers, without waiting for them."""
         for server in self._servers.values():
             server.start()
 
@@ -78,7 +78,7 @@ class McpHost(Routed):
         await self.close()
 
     def status(self) -> tuple[Status, ...]:
-        """How each server is."""
+        """The state of each server."""
         hidden = self._hidden
         return tuple(
             replace(server.status, notices=(*server.status.notices, *(why for where, why in hidden if where == name)))
@@ -86,24 +86,24 @@ class McpHost(Routed):
         )
 
     async def tools(self) -> Sequence[Tool]:
-        """The tools of all servers. Who starts for the first time is waited for."""
-        current = await self._named()
+        """The tools of all servers. A server's first start is waited for."""
+        current = await self._update_routes()
         return [tool for tool in await super().tools() if tool.name in current]
 
     async def call(self, call: Call, context: Context) -> AsyncIterator[Item]:
-        if call.name not in self._given:
-            await self._named()
+        if call.name not in self._known_routes:
+            await self._update_routes()
         async with closing(super().call(call, context)) as items:
             async for item in items:
                 yield item
 
     async def _routes(self) -> Mapping[str, Route]:
-        return self._given
+        return self._known_routes
 
-    async def _named(self) -> Mapping[str, Route]:
+    async def _update_routes(self) -> Mapping[str, Route]:
         servers = self._servers.values()
         await asyncio.gather(*(server.tools() for server in servers))
-        found = [(server, tool) for server in servers for tool in server.known]
+        found = [(server, tool) for server in servers for tool in server.last_tools]
         names = _names([(server.config, tool) for server, tool in found])
         routes: dict[str, Route] = {}
         hidden: list[tuple[str, str]] = []
@@ -113,15 +113,15 @@ class McpHost(Routed):
             else:
                 routes[name] = Route(server, tool)
         self._hidden = tuple(hidden)
-        self._given |= routes
+        self._known_routes |= routes
         return routes
 
 
 def _names(tools: Sequence[tuple[ServerConfig, Tool]]) -> list[str]:
-    """What the tools are called here: with the server's name in front where that is wanted, or needed to tell them apart."""
-    counts = Counter(fitting(tool.name) for _, tool in tools)
+    """The tools' names here: with the server's name as a prefix where that is configured, or needed to tell them apart."""
+    counts = Counter(api_name(tool.name) for _, tool in tools)
     names: list[str] = []
     for config, tool in tools:
-        alone = config.prefix == "never" or (config.prefix == "auto" and counts[fitting(tool.name)] == 1)
-        names.append(fitting(tool.name if alone else f"{config.name}_{tool.name}"))
+        alone = config.prefix == "never" or (config.prefix == "auto" and counts[api_name(tool.name)] == 1)
+        names.append(api_name(tool.name if alone else f"{config.name}_{tool.name}"))
     return names

@@ -1,4 +1,4 @@
-"""Where a browser comes back to after a login: a small listener on this machine, open for as long as that takes."""
+"""The loopback redirect of an OAuth login: a small HTTP listener on this machine, open for as long as the login takes."""
 
 import asyncio
 import socket
@@ -17,7 +17,7 @@ def free_port() -> int:
 
 
 class Loopback:
-    """Listens on a port for the one visit that brings the answer, and knows it by its state."""
+    """Listens on a port for the one redirect that carries the authorization code, recognised by its state."""
 
     def __init__(self, port: int) -> None:
         self._port = port
@@ -32,7 +32,7 @@ class Loopback:
         self._server = await asyncio.start_server(self._visited, HOST, self._port)
 
     async def answer(self, seconds: float) -> dict[str, str]:
-        """What the browser brought."""
+        """The parameters of the redirect."""
         assert self._answer is not None, "open() comes first"
         async with asyncio.timeout(seconds):
             return await self._answer
@@ -57,7 +57,7 @@ class Loopback:
             writer.write(_page(found) if ours else b"HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\nConnection: close\r\n\r\n")
             await writer.drain()
         except (OSError, ValueError, TimeoutError):
-            pass  # whoever that was
+            pass  # not our browser
         finally:
             writer.close()
 

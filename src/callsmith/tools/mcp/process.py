@@ -1,4 +1,4 @@
-"""A server as a process of ours: started, listened to, and ended with everything it has started itself."""
+"""An MCP server as a child process: it is ended together with all processes it has started."""
 
 import asyncio
 import os
@@ -22,12 +22,12 @@ _LEAVE = 6.0  # seconds within which the SDK has ended a server, if nothing come
 _LOOK = 0.25  # seconds between looks whether it lives
 _LEADERLESS = 1.0  # seconds within which the first line of stderr comes
 _PID = "callsmith-pid "
-_LAUNCH = f'echo "{_PID}$$" >&2; exec "$0" "$@"'  # the first line says who leads the group of processes
+_LAUNCH = f'echo "{_PID}$$" >&2; exec "$0" "$@"'  # the first line is the process id of the group's leader
 
 
 @asynccontextmanager
-async def process_streams(config: ServerConfig, heard: MutableSequence[str]) -> "AsyncGenerator[TransportStreams, None]":
-    """The server as a process of ours; `heard` is what it writes to stderr. Nothing it has started outlives the connection."""
+async def process_streams(config: ServerConfig, stderr_lines: MutableSequence[str]) -> "AsyncGenerator[TransportStreams, None]":
+    """Start the server as a process; `stderr_lines` receives its stderr. None of its processes outlives the connection."""
     from mcp import StdioServerParameters
     from mcp.client.stdio import stdio_client
 
@@ -43,14 +43,14 @@ async def process_streams(config: ServerConfig, heard: MutableSequence[str]) -> 
     parameters = StdioServerParameters(
         command=command, args=args, env=dict(config.env), cwd=config.cwd, encoding_error_handler="replace"
     )
-    with _Stderr(heard) as stderr, ExitStack() as timers:
+    with _Stderr(stderr_lines) as stderr, ExitStack() as timers:
         try:
             async with stdio_client(parameters, errlog=stderr.file) as streams:
                 watching = asyncio.create_task(_end_with_leader(stderr))
                 try:
                     yield streams
                 finally:
-                    # A task that is cancelled while it takes leave may wait for ever; a timer cannot be cancelled with it.
+                    # A task that is cancelled while it closes may wait for ever; a timer is not cancelled with it.
                     timers.callback(asyncio.get_running_loop().call_later(_LEAVE, stderr.kill).cancel)
                     watching.cancel()
                     await asyncio.gather(watching, return_exceptions=True)
@@ -59,7 +59,7 @@ async def process_streams(config: ServerConfig, heard: MutableSequence[str]) -> 
 
 
 async def _end_with_leader(stderr: "_Stderr") -> None:
-    """When the server itself has died, end what it has started: that would hold its pipes open, and nobody would notice."""
+    """When the server itself has ended, end the processes it has started: they would hold its pipes open."""
     leader = await stderr.leader()
     while leader is not None and _runs(leader):
         await asyncio.sleep(_LOOK)
@@ -72,7 +72,7 @@ def _runs(pid: int) -> bool:
     except ProcessLookupError:
         return False
     except PermissionError:
-        pass  # it runs as somebody else
+        pass  # it runs as another user
     return True
 
 
@@ -96,10 +96,10 @@ async def _end_group(leader: int | None) -> None:
 
 
 class _Stderr:
-    """What a server writes to stderr: line by line, and in the first line who leads its processes."""
+    """Reads a server's stderr line by line; the first line is the process id of the group's leader."""
 
-    def __init__(self, heard: MutableSequence[str]) -> None:
-        self._heard = heard
+    def __init__(self, stderr_lines: MutableSequence[str]) -> None:
+        self._lines = stderr_lines
         self._leader: int | None = None
         self._known = threading.Event()
 
@@ -112,10 +112,10 @@ class _Stderr:
 
     def __exit__(self, *_: object) -> None:
         self.file.close()
-        self._thread.join(0.2)  # for its last words; whoever has left the group may hold it open for ever
+        self._thread.join(0.2)  # for the last lines; a process that has left the group may hold it open for ever
 
     async def leader(self) -> int | None:
-        """Who leads the processes. It is known almost at once, but a server may be ended sooner than that."""
+        """The process id of the group's leader. It is known almost at once, but a server may end even sooner."""
         loop = asyncio.get_running_loop()
         until = loop.time() + _LEADERLESS
         while sys.platform != "win32" and not self._known.is_set() and loop.time() < until:
@@ -123,7 +123,7 @@ class _Stderr:
         return self._leader
 
     def kill(self) -> None:
-        """End all its processes, and wait for nothing."""
+        """End all processes of the group at once, without waiting."""
         if self._leader is not None and sys.platform != "win32":
             with suppress(ProcessLookupError, PermissionError):
                 os.killpg(self._leader, signal.SIGKILL)
@@ -135,11 +135,11 @@ class _Stderr:
                     self._leader = int(line.removeprefix(_PID))
                     self._known.set()
                 else:
-                    self._heard.append(line.rstrip()[:500])
+                    self._lines.append(line.rstrip()[:500])
         self._known.set()
 
 
-def first_of(error: BaseException) -> BaseException:
-    """Of errors in groups the first that says something."""
+def first_error(error: BaseException) -> BaseException:
+    """The first error of a group of errors, however deeply nested."""
     inner = cast("Sequence[BaseException]", getattr(error, "exceptions", ()))
-    return first_of(inner[0]) if inner else error
+    return first_error(inner[0]) if inner else error

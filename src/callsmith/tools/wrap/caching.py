@@ -1,4 +1,4 @@
-"""Cached: what was asked before, by the same caller, is not asked again."""
+"""Cached: a toolset that caches results by caller, tool and arguments."""
 
 import asyncio
 import json
@@ -16,28 +16,28 @@ from callsmith.tools.wrap.wrapper import Item, Wrapper
 
 Key: TypeAlias = tuple[str, str, str, str]
 
-_BEGUN = ToolProgress("")  # tells those who watch that the tool starts
+_STARTED = ToolProgress("")  # tells the subscribers that the tool starts
 
 
 @dataclass(frozen=True, slots=True)
-class _Kept:
+class _CacheEntry:
     result: Result
     since: float
 
 
 class Cached(Wrapper):
-    """Keeps results of idempotent tools without side effects for `ttl` seconds, at most `size` of them.
+    """Caches results of idempotent tools without side effects for `ttl` seconds, at most `size` of them (LRU).
 
-    Callers never see each other's: results are kept by subject and, where there is none, by conversation. The same call made
-    twice at once runs once. Failures are not kept. A hit shows as progress, "from the cache".
+    Callers never see each other's: results are cached by subject and, where there is none, by conversation. The same call made
+    twice at once runs once. Failures are not cached. A hit is reported as progress, "from the cache".
     """
 
     def __init__(self, toolset: Toolset, ttl: float = 300.0, size: int = 256) -> None:
         super().__init__(toolset)
         self._ttl = ttl
         self._size = size
-        self._kept: OrderedDict[Key, _Kept] = OrderedDict()
-        self._flights: dict[Key, _Flight] = {}
+        self._entries: OrderedDict[Key, _CacheEntry] = OrderedDict()
+        self._in_flight: dict[Key, _SharedCall] = {}
 
     async def call(self, call: Call, context: Context) -> AsyncIterator[Item]:
         tool = await self._tool(call.name)
@@ -51,90 +51,90 @@ class Cached(Wrapper):
 
     async def _shared(self, key: Key, call: Call, context: Context) -> AsyncIterator[Item]:
         now = asyncio.get_running_loop().time()
-        kept = self._kept.get(key)
-        if kept is not None and now - kept.since < self._ttl:
-            self._kept.move_to_end(key)
+        entry = self._entries.get(key)
+        if entry is not None and now - entry.since < self._ttl:
+            self._entries.move_to_end(key)
             await context.starting()
-            yield ToolProgress(call.id, f"from the cache, {now - kept.since:.0f} s old")
-            yield replace(kept.result, call_id=call.id)
+            yield ToolProgress(call.id, f"from the cache, {now - entry.since:.0f} s old")
+            yield replace(entry.result, call_id=call.id)
             return
-        flight = self._flights.get(key) or self._start(key, call, context)
-        async with closing(flight.watch(context)) as items:
+        shared = self._in_flight.get(key) or self._start(key, call, context)
+        async with closing(shared.subscribe(context)) as items:
             async for item in items:
                 if not isinstance(item, ConfirmationNeeded):
                     yield replace(item, call_id=call.id)
                     continue
-                async with closing(self._toolset.call(call, context)) as own:  # a person is asked about each call by itself
+                async with closing(self._toolset.call(call, context)) as own:  # each call needs an approval of its own
                     async for answer in own:
                         yield answer
 
-    def _start(self, key: Key, call: Call, context: Context) -> "_Flight":
-        def keep(result: Result) -> None:
-            self._kept[key] = _Kept(result, asyncio.get_running_loop().time())
-            self._kept.move_to_end(key)
-            while len(self._kept) > self._size:
-                self._kept.popitem(last=False)
+    def _start(self, key: Key, call: Call, context: Context) -> "_SharedCall":
+        def store(result: Result) -> None:
+            self._entries[key] = _CacheEntry(result, asyncio.get_running_loop().time())
+            self._entries.move_to_end(key)
+            while len(self._entries) > self._size:
+                self._entries.popitem(last=False)
 
-        self._flights[key] = flight = _Flight(keep, lambda: self._flights.pop(key, None))
-        flight.start(self._toolset, call, context)
-        return flight
+        self._in_flight[key] = shared = _SharedCall(store, lambda: self._in_flight.pop(key, None))
+        shared.start(self._toolset, call, context)
+        return shared
 
 
-class _Flight:
-    """A call under way, watched by all who made it. It is given up when the last of them has gone, and not before."""
+class _SharedCall:
+    """A call that runs once for several callers. It is cancelled when the last of them stops waiting, and not before."""
 
     _task: asyncio.Task[None]
 
-    def __init__(self, keep: Callable[[Result], None], forget: Callable[[], object]) -> None:
-        self._keep = keep
+    def __init__(self, store: Callable[[Result], None], forget: Callable[[], object]) -> None:
+        self._store = store
         self._forget = forget
-        self._begun = False
-        self._inboxes: list[asyncio.Queue[Item | None]] = []
+        self._has_started = False
+        self._subscribers: list[asyncio.Queue[Item | None]] = []
 
     def start(self, toolset: Toolset, call: Call, context: Context) -> None:
-        # Whoever called first may leave: the tool hears from the flight, not from him, whether anybody still waits.
-        shared = replace(context, starting=self._begin, cancelled=lambda: not self._inboxes)
-        self._task = asyncio.create_task(self._fly(toolset.call(call, shared)))
+        # The first caller may stop waiting: whether the call is cancelled depends on all subscribers, not on the first.
+        shared = replace(context, starting=self._announce_start, cancelled=lambda: not self._subscribers)
+        self._task = asyncio.create_task(self._run(toolset.call(call, shared)))
 
-    async def watch(self, context: Context) -> AsyncIterator[Item]:
-        """What comes from now on, and the result."""
+    async def subscribe(self, context: Context) -> AsyncIterator[Item]:
+        """The items from now on, and the result."""
         inbox: asyncio.Queue[Item | None] = asyncio.Queue()
-        self._inboxes.append(inbox)
+        self._subscribers.append(inbox)
         try:
-            if self._begun:
+            if self._has_started:
                 await context.starting()
             while (item := await inbox.get()) is not None:
-                if item is _BEGUN:
+                if item is _STARTED:
                     await context.starting()
                 else:
                     yield item
             await asyncio.wait({self._task})
             self._task.result()  # raises what the tool has raised
         finally:
-            self._inboxes.remove(inbox)
-            if not self._inboxes and not self._task.done():
-                self._forget()  # at once: nobody may join what is being given up
+            self._subscribers.remove(inbox)
+            if not self._subscribers and not self._task.done():
+                self._forget()  # at once: no further caller may join a call that is being cancelled
                 self._task.cancel()
                 await asyncio.wait({self._task})
 
-    async def _begin(self) -> None:
-        self._begun = True
-        self._tell(_BEGUN)
+    async def _announce_start(self) -> None:
+        self._has_started = True
+        self._publish(_STARTED)
 
-    async def _fly(self, items: AsyncIterator[Item]) -> None:
+    async def _run(self, items: AsyncIterator[Item]) -> None:
         try:
             async with closing(items) as arriving:
                 async for item in arriving:
                     if isinstance(item, Result) and item.ok:
-                        self._keep(item)
-                    self._tell(item)
+                        self._store(item)
+                    self._publish(item)
         finally:
-            if self._inboxes:  # else it was given up, and forgotten then
+            if self._subscribers:  # else it was cancelled, and removed then
                 self._forget()
-            self._tell(None)
+            self._publish(None)
 
-    def _tell(self, item: Item | None) -> None:
-        for inbox in self._inboxes:
+    def _publish(self, item: Item | None) -> None:
+        for inbox in self._subscribers:
             inbox.put_nowait(item)
 
 

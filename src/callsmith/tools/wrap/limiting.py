@@ -1,4 +1,4 @@
-"""How long, how often and how many at a time: Timed, Retried, Limited."""
+"""Timeouts, retries and rate limits: Timed, Retried, Limited."""
 
 import asyncio
 from collections import Counter, OrderedDict, deque
@@ -15,11 +15,11 @@ from callsmith.core.ports import Context, Toolset
 from callsmith.core.values import Call, Result
 from callsmith.tools.wrap.wrapper import Item, Wrapper
 
-_MOST_CONVERSATIONS = 10_000  # whose budgets are remembered
+_MOST_CONVERSATIONS = 10_000  # whose budgets are stored
 
 
 class Timed(Wrapper):
-    """A call that is not done in time is stopped and answered with a timeout."""
+    """Stops a call that takes longer than `seconds` and answers it with a timeout."""
 
     def __init__(self, toolset: Toolset, seconds: float) -> None:
         super().__init__(toolset)
@@ -29,7 +29,7 @@ class Timed(Wrapper):
         clock, left = asyncio.get_running_loop().time, self._seconds
         async with closing(self._toolset.call(call, context)) as items:
             while True:
-                # Only while the tool works: a reader who takes his time between two items is not the tool's fault.
+                # Only the tool's own time counts, not the time the reader takes between two items.
                 began, timeout = clock(), asyncio.timeout(left)
                 try:
                     async with timeout:
@@ -46,9 +46,9 @@ class Timed(Wrapper):
 
 
 class Retried(Wrapper):
-    """Calls that failed for a passing reason (an exception, a timeout) are tried again, if a second time does no harm.
+    """Retries calls of idempotent tools that raised an exception or timed out.
 
-    Only idempotent tools are; `backoff` seconds lie before the second try, twice as many before the third.
+    The second attempt comes after `backoff` seconds, the third after twice as many, and so on.
     """
 
     def __init__(self, toolset: Toolset, attempts: int = 3, backoff: float = 0.5) -> None:
@@ -80,15 +80,16 @@ class Retried(Wrapper):
 
 @dataclass(frozen=True, slots=True)
 class Rate:
-    """So many calls in so many seconds."""
+    """A rate limit: `calls` in any `seconds`."""
 
     calls: int
     seconds: float
 
 
 class Limited(Wrapper):
-    """At most `parallel` calls at a time (others wait), `rate` calls in a span of time and, for each conversation, so many calls
-    of the tools a pattern of `budgets` names (others are refused, and told why).
+    """Limits calls: `parallel` at a time (others wait), `rate`, and in each conversation `budgets` of calls by pattern of name.
+
+    Calls over the rate or the budget are refused, with the reason.
     """
 
     def __init__(
@@ -101,24 +102,24 @@ class Limited(Wrapper):
         self._recent: deque[float] = deque()
         self._spent: OrderedDict[tuple[str, str], Counter[str]] = OrderedDict()
         # A semaphore belongs to the event loop it was first waited on in.
-        self._gates: WeakKeyDictionary[asyncio.AbstractEventLoop, asyncio.Semaphore] = WeakKeyDictionary()
+        self._semaphores: WeakKeyDictionary[asyncio.AbstractEventLoop, asyncio.Semaphore] = WeakKeyDictionary()
 
     async def call(self, call: Call, context: Context) -> AsyncIterator[Item]:
-        why = self._overspent(call, context) or self._too_often()
+        why = self._budget_exceeded(call, context) or self._rate_exceeded()
         if why:
             yield failed(call, "limit_reached", why)
             return
-        self._spent[context.subject, context.conversation].update(self._meant(call))
-        async with self._gate(), closing(self._toolset.call(call, context)) as items:
+        self._spent[context.subject, context.conversation].update(self._matching_budgets(call))
+        async with self._parallel_slot(), closing(self._toolset.call(call, context)) as items:
             async for item in items:
                 yield item
 
-    def _gate(self) -> "asyncio.Semaphore | nullcontext[None]":
+    def _parallel_slot(self) -> "asyncio.Semaphore | nullcontext[None]":
         if self._parallel is None:
             return nullcontext()
-        return self._gates.setdefault(asyncio.get_running_loop(), asyncio.Semaphore(self._parallel))
+        return self._semaphores.setdefault(asyncio.get_running_loop(), asyncio.Semaphore(self._parallel))
 
-    def _too_often(self) -> str:
+    def _rate_exceeded(self) -> str:
         if self._rate is None:
             return ""
         now = asyncio.get_running_loop().time()
@@ -130,17 +131,17 @@ class Limited(Wrapper):
         self._recent.append(now)
         return ""
 
-    def _overspent(self, call: Call, context: Context) -> str:
+    def _budget_exceeded(self, call: Call, context: Context) -> str:
         whose = (context.subject, context.conversation)
         spent = self._spent.setdefault(whose, Counter())
         self._spent.move_to_end(whose)
         if len(self._spent) > _MOST_CONVERSATIONS:
             self._spent.popitem(last=False)
-        for pattern in self._meant(call):
+        for pattern in self._matching_budgets(call):
             if spent[pattern] >= self._budgets[pattern]:
                 return f"the {self._budgets[pattern]} calls this conversation has for {pattern} are spent"
         return ""
 
-    def _meant(self, call: Call) -> list[str]:
-        """The patterns whose budgets the call is paid from."""
+    def _matching_budgets(self, call: Call) -> list[str]:
+        """The patterns of the budgets that the call counts against."""
         return [pattern for pattern in self._budgets if fnmatchcase(call.name, pattern)]

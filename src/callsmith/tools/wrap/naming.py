@@ -1,4 +1,4 @@
-"""Which tools there are, and under which names: Merged, Renamed, Filtered."""
+"""Merged, Renamed and Filtered toolsets: which tools are shown, and under which names."""
 
 import re
 from collections import Counter
@@ -17,7 +17,7 @@ from callsmith.core.values import Call, Result, Tool
 from callsmith.tools.wrap.wrapper import Item
 
 Prefix: TypeAlias = Literal["auto", "always", "never"]
-Which: TypeAlias = str | Iterable[str] | Callable[[Tool], bool]  # shell patterns of names, or whatever can be said of a tool
+ToolFilter: TypeAlias = str | Iterable[str] | Callable[[Tool], bool]  # shell patterns of names, or a predicate
 
 LONGEST_NAME = 64  # what the strictest of the APIs allow
 _UNFIT = re.compile(r"[^A-Za-z0-9_-]+")
@@ -25,20 +25,20 @@ _UNFIT = re.compile(r"[^A-Za-z0-9_-]+")
 
 @dataclass(frozen=True, slots=True)
 class Route:
-    """Where calls of a tool go. `tool` is as seen from inside."""
+    """The toolset that runs a tool, and the tool with its name in that toolset."""
 
     toolset: Toolset
     tool: Tool
 
 
 class Routed:
-    """A toolset that shows tools of others under names of its own. Calls go in under the inner name and come out under ours."""
+    """A toolset that shows the tools of others under names of its own, and translates the names in calls and results."""
 
     async def _routes(self) -> Mapping[str, Route]:
         raise NotImplementedError
 
     async def tools(self) -> Sequence[Tool]:
-        return [_shown(route.tool, name) for name, route in (await self._routes()).items()]
+        return [_renamed(route.tool, name) for name, route in (await self._routes()).items()]
 
     async def call(self, call: Call, context: Context) -> AsyncIterator[Item]:
         routes = await self._routes()
@@ -46,7 +46,7 @@ class Routed:
             yield unknown_tool(call, routes)
             return
         route = routes[call.name]
-        # What was granted is a name on the outside: inside, the same word may be another tool.
+        # Grants are for outer names: inside, the same name may be another tool.
         granted = frozenset({route.tool.name} if call.name in context.granted else ())
         inner = replace(call, name=route.tool.name)
         async with closing(route.toolset.call(inner, replace(context, granted=granted))) as items:
@@ -63,7 +63,7 @@ class Routed:
 
 
 class Merged(Routed):
-    """Several toolsets as one. A toolset may have a name, `("files", toolset)`; without one its tools' source stands in.
+    """Several toolsets as one. A toolset may have a name, `("files", toolset)`; without one the tools' source is used.
 
     `prefix` says when a tool is called `files_read` instead of `read`: "auto" where two tools have the same name, "always", or
     "never". A collision that remains is an error.
@@ -88,16 +88,16 @@ class Merged(Routed):
 
 
 class Renamed(Routed):
-    """Tools under other names: by a table, or by a rule for all of them.
+    """Tools under other names: by a table, or by a function for all of them.
 
-    The standard rule turns dotted and long names into what every API takes. Where a rule gives two tools the same name, those it
-    changed get a mark made from their own; a table that does so is an error.
+    The standard function turns dotted and long names into names that every API accepts. Where a function gives two tools the same
+    name, a hash of the original name is appended to those it changed; a table that does so is an error.
     """
 
     def __init__(self, toolset: Toolset, names: Mapping[str, str] | Callable[[str], str] | None = None) -> None:
         self._toolset = toolset
         self._table = {} if names is None or callable(names) else dict(names)
-        self._rule = names if callable(names) else fitting if names is None else None
+        self._rule = names if callable(names) else api_name if names is None else None
 
     async def _routes(self) -> Mapping[str, Route]:
         tools, rule = await self._toolset.tools(), self._rule
@@ -107,7 +107,7 @@ class Renamed(Routed):
         for tool in tools:
             name = given[tool.name]
             if rule and counts[name] > 1 and name != tool.name:
-                name = _marked(name, tool.name)
+                name = _with_hash(name, tool.name)
             if name in routes:
                 raise UsageError(f"two tools would be called {name!r}")
             routes[name] = Route(self._toolset, tool)
@@ -115,38 +115,39 @@ class Renamed(Routed):
 
 
 class Filtered(Routed):
-    """Some of the tools: those allowed and not denied. The others do not exist."""
+    """The tools that are allowed and not denied. To callers the others do not exist."""
 
-    def __init__(self, toolset: Toolset, *, allow: Which = "*", deny: Which = ()) -> None:
+    def __init__(self, toolset: Toolset, *, allow: ToolFilter = "*", deny: ToolFilter = ()) -> None:
         self._toolset = toolset
-        self._allow, self._deny = test_of(allow), test_of(deny)
+        self._allow, self._deny = make_filter(allow), make_filter(deny)
 
     async def _routes(self) -> Mapping[str, Route]:
         tools = await self._toolset.tools()
         return {tool.name: Route(self._toolset, tool) for tool in tools if self._allow(tool) and not self._deny(tool)}
 
 
-def fitting(name: str) -> str:
-    """The name, as `[A-Za-z0-9_-]{1,64}`.
+def api_name(name: str) -> str:
+    """The name in the form that every API accepts: `[A-Za-z0-9_-]{1,64}`.
 
-    >>> fitting("rag.query")
+    >>> api_name("rag.query")
     'rag_query'
     """
     fit = _UNFIT.sub("_", name)
-    return fit if len(fit) <= LONGEST_NAME else _marked(fit, name)
+    return fit if len(fit) <= LONGEST_NAME else _with_hash(fit, name)
 
 
-def _shown(tool: Tool, name: str) -> Tool:
-    """The tool under a name of ours. What it is called where it comes from is the innermost name."""
+def _renamed(tool: Tool, name: str) -> Tool:
+    """The tool under another name. `original` stays the name at its source."""
     return tool if tool.name == name else replace(tool, name=name, original=tool.original or tool.name)
 
 
-def _marked(name: str, original: str) -> str:
+def _with_hash(name: str, original: str) -> str:
     mark = f"_{sha256(original.encode()).hexdigest()[:8]}"
     return name[: LONGEST_NAME - len(mark)] + mark
 
 
-def test_of(which: Which) -> Callable[[Tool], bool]:
+def make_filter(which: ToolFilter) -> Callable[[Tool], bool]:
+    """A predicate on tools, from patterns of names or a predicate."""
     if callable(which):
         return which
     patterns = (which,) if isinstance(which, str) else tuple(which)

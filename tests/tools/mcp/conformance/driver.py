@@ -23,7 +23,7 @@ from callsmith.tools.mcp import McpHost, ServerConfig
 from callsmith.tools.mcp.auth import Login
 from callsmith.tools.mcp.config import OAuth
 from callsmith.tools.mcp.connection import Auth
-from callsmith.tools.mcp.elicitation import Answering, Question, Reply
+from callsmith.tools.mcp.elicitation import ClientFeatures, ElicitationReply, ElicitationRequest
 from callsmith.tools.mcp.tokens import TokenFile
 
 SCENARIO = os.environ.get("MCP_CONFORMANCE_SCENARIO", "")
@@ -37,7 +37,7 @@ async def main(url: str) -> int:
     server = ServerConfig("server", url=url, protocol=era, oauth=oauth() if SCENARIO.startswith("auth/") else None)
     with tempfile.TemporaryDirectory() as folder:
         login = await by_employer(url, Path(folder)) if "idp_id_token" in GIVEN else Login(Path(folder), visit)
-        async with McpHost([server], answering=Answering(agree), auth=login) as host:
+        async with McpHost([server], features=ClientFeatures(agree), auth=login) as host:
             tools = await host.tools()
             (status,) = host.status()
             print(status)
@@ -106,8 +106,8 @@ async def visit(server: str, url: str) -> None:
         await browser.get(back)
 
 
-async def agree(question: Question) -> Reply:
-    return Reply("accept")
+async def agree(question: ElicitationRequest) -> ElicitationReply:
+    return ElicitationReply("accept")
 
 
 def wanted(tools: Any) -> list[Call]:
