@@ -23,7 +23,7 @@ from callsmith.core.ports import Context, Model, Toolset, model_info
 from callsmith.core.values import Request, Tool
 from callsmith.runtime.discovery.find_tools import ToolCosts, limit_shown_tools
 from callsmith.runtime.telemetry.trace import CombinedRecorder, Trace
-from callsmith.runtime.telemetry.turns import TurnInfo, Recorder, recording
+from callsmith.runtime.telemetry.turns import Recorder, TurnInfo, recording
 from callsmith.server.approvals.approval_run import ApprovalRun
 from callsmith.server.approvals.approvals import Approvals, PausedRun
 from callsmith.server.http.admission import AdmissionGate, Deadline
@@ -139,7 +139,9 @@ class Service:
         """Which tools the request gets, and for whom they run."""
         listed, tighten = await select_tools(ListedOnce(self._open_tools(options)), options.sources, self.configured)
         pinned, guards = [tool.name for tool in request.tools], None if self.settings.guards else ()
-        shown, own = await limit_shown_tools(model, listed, self.costs, self.settings.llm.tools_budget, pinned=pinned, guards=guards)
+        shown, own = await limit_shown_tools(
+            model, listed, self.costs, self.settings.llm.tools_budget, pinned=pinned, guards=guards
+        )
         if paused is None:
             http = current_request()
             conversation, subject = request.session or (http.id if http else ""), caller()

@@ -13,7 +13,7 @@ from callsmith.core.approval import Approved, Denied
 from callsmith.core.values import Call
 from callsmith.server.approvals.approvals import Approval, Approvals
 from callsmith.server.store import Store
-from callsmith.tools.mcp.elicitation import ElicitationRequest, ElicitationReply
+from callsmith.tools.mcp.elicitation import ElicitationReply, ElicitationRequest
 from callsmith.wire.extensions import MCP
 
 
