@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from callsmith.runtime.telemetry.turns import Recorder
     from callsmith.server.settings import Llm
 
-MOST_UNSEEN = 25  # confirmations that a turn may want where no person gives them
+MOST_UNSEEN = 25  # approvals in one turn where no person gives them
 HELP = "/reset forgets the conversation, /save FILE keeps it, /tools lists the tools, /quit ends (or Ctrl-D)."
 
 
@@ -124,7 +124,7 @@ def _open(llm: "Llm") -> "tuple[str, OpenedModel]":
 
 @dataclass(frozen=True, slots=True)
 class Opening:
-    """How conversations begin here."""
+    """What every conversation of this command is started with."""
 
     model: "Model"
     toolset: "Toolset"
@@ -134,7 +134,7 @@ class Opening:
     name: str
 
     def conversation(self, *, anew: bool) -> "Conversation":
-        """The one of the file, if there is such a file and nobody wants another."""
+        """The saved conversation, if there is one and no new one is asked for."""
         from callsmith.runtime.conversation.conversation import Conversation
 
         if self.save is not None and self.save.exists():
@@ -144,7 +144,7 @@ class Opening:
         return Conversation(self.model, self.toolset, journal=self.save, **self.settings)
 
     async def watched(self, events: "AsyncIterator[RunEvent]") -> "AsyncIterator[RunEvent]":
-        """The events of a turn, which is recorded if that is wanted."""
+        """The events of a turn; with --trace the turn is recorded."""
         from callsmith.runtime.telemetry.turns import TurnInfo, record_turn
 
         if self.recorder is None:
@@ -155,7 +155,7 @@ class Opening:
 
 @dataclass(slots=True)
 class Talk:
-    """A conversation on a console. Whoever has to be asked is asked between the steps of a turn."""
+    """A conversation in a terminal. The user is asked for approvals between the steps of a turn."""
 
     opening: Opening
     console: "Console"
@@ -167,19 +167,19 @@ class Talk:
         self.conversation = self.opening.conversation(anew=False)
 
     def say(self, text: str) -> None:
-        """One turn: what the user says, and all that happens until the model has answered."""
+        """Run one turn: the user's message, and everything until the model has answered."""
         self._show(self.conversation.stream(text))
         self._ask()
 
     def take_up(self) -> None:
-        """Go on with a turn that was left unfinished."""
+        """Resume a turn that was left unfinished."""
         self._ask()
         if self.conversation.unfinished:
             self._show(self.conversation.stream_resume())
             self._ask()
 
     def obey(self, line: str) -> None:
-        """A line that begins with a slash."""
+        """Run a command: a line that begins with a slash."""
         command, _, rest = line.partition(" ")
         match command:
             case "/reset":
@@ -195,7 +195,7 @@ class Talk:
                 self.console.out(HELP)
 
     def _ask(self) -> None:
-        """Ask until nothing waits. Each word begins the rounds of calls anew: where nobody sees it, that comes to an end too."""
+        """Ask for decisions until no call waits. Where no person is there to see it, the number of approvals is limited."""
         words = 0
         while pending := self.conversation.pending:
             words += 1
@@ -217,7 +217,7 @@ class Talk:
 
 
 def _converse(talk: Talk, spec: str) -> None:
-    """Turn after turn. What goes wrong in one is told, and the next may be tried."""
+    """Run turn after turn. An error in one is printed, and the next may be tried."""
     if sys.stdin.isatty():
         talk.console.out(f"{spec}. {HELP}", style="dim")
     for line in _lines():
@@ -235,7 +235,7 @@ def _converse(talk: Talk, spec: str) -> None:
 
 
 def _lines() -> Iterator[str]:
-    """What the user says: typed at a prompt, or line by line out of a pipe."""
+    """The user's lines: typed at a prompt, or read from a pipe."""
     if not sys.stdin.isatty():
         yield from filter(None, map(str.strip, sys.stdin))
         return

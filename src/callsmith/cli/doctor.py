@@ -1,4 +1,4 @@
-"""`callsmith doctor`: whether everything is there that a server needs, and what to do about what is not."""
+"""`callsmith doctor`: checks the installation, and says how to fix what is missing."""
 
 import json
 import sys
@@ -32,7 +32,7 @@ COLOURS = {"ok": "green", "warn": "yellow", "fail": "red"}
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """What was looked at, how it is, and what to do about it."""
+    """The outcome of one check, and how to fix it."""
 
     verdict: Verdict
     what: str
@@ -51,7 +51,7 @@ def doctor(
     config: ConfigOption = None,
     url: Annotated[str | None, typer.Option("--url", help="A server that should be running.", show_default=False)] = None,
 ) -> None:
-    """Look whether everything is in order: one line each, and what to do. Exit code 1 if something is not."""
+    """Check the installation: one line for each check, with a fix for what is wrong. Exit code 1 if something is."""
     failed = False
     for finding in _findings(settings_of(context).llm.model, config, url):
         failed = failed or finding.verdict == "fail"
@@ -96,7 +96,7 @@ def _version(package: str) -> str | None:
 
 
 def _attempt(what: str, look: Callable[[], str | Finding]) -> Finding:
-    """What a look at something finds: well, or what its error says."""
+    """Run one check; an error it raises becomes its outcome."""
     try:
         found = look()
         return found if isinstance(found, Finding) else Finding("ok", what, found)
@@ -176,7 +176,7 @@ def _memory(size: int) -> Finding:
 
 
 def free_memory() -> int | None:
-    """Bytes this process can still have; None where the system does not say."""
+    """Bytes of memory available to this process; None where the system does not say."""
     try:
         lines = Path("/proc/meminfo").read_text("ascii").splitlines()
         free = next(int(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable:"))

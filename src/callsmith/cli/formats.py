@@ -69,7 +69,7 @@ def detect_format(
 
 
 def _name_for(save: Path | None) -> str:
-    """What a format that is kept in a file is called."""
+    """The name of a format that is saved in a file."""
     return save.stem.lower().replace("_", "-").replace(" ", "-") if save else "inferred"
 
 
@@ -123,7 +123,7 @@ def check_format(
 
 
 def _without_grammar(format: "Format") -> Iterator[str]:
-    """What goes wrong when grammars are made of a format."""
+    """The errors that occur when grammars are made of a format."""
     from callsmith.core.values import Choice, Tool
     from callsmith.formats.inference.laws import FAILURES
     from callsmith.grammar.calls import grammar_for

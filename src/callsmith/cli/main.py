@@ -1,4 +1,4 @@
-"""`callsmith`: the commands, and how what goes wrong is told."""
+"""`callsmith`: the commands, and how their errors are reported."""
 
 from typing import Annotated, Any
 
@@ -22,7 +22,7 @@ INTERRUPTED = 130  # what shells report for a command that Ctrl-C ended
 
 
 class Commands(TyperGroup):
-    """The commands. What callsmith raises on purpose is told in a line or two, without a traceback."""
+    """The commands. Errors of callsmith's own are printed in a line or two, without a traceback."""
 
     def invoke(self, ctx: Any) -> Any:
         try:

@@ -63,7 +63,7 @@ def mcp(
 
 @contextmanager
 def _diverted() -> Generator[None, None, None]:
-    """What is printed in here, also by child processes, goes to standard error: on the other line nothing but the protocol is."""
+    """Redirect standard output to standard error, also of child processes: on stdio only the protocol may be written."""
     sys.stdout.flush()
     line = os.dup(1)
     os.dup2(2, 1)
@@ -76,7 +76,7 @@ def _diverted() -> Generator[None, None, None]:
 
 
 async def happening(toolset: "Toolset", call: "Call", context: "Context") -> "AsyncIterator[ToolEvent]":
-    """What becomes of one call."""
+    """Run one call; its events."""
     from callsmith.core.closing import closing
     from callsmith.runtime.execute import STANDARD_LIMITS, Round
     from callsmith.runtime.nesting import nested_context

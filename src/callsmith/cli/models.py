@@ -41,9 +41,9 @@ def list_models(
 @models_app.command("fetch")
 def fetch_model(
     name: Annotated[str, typer.Argument(help="A name of the catalogue, or org/repo/file.gguf on a hub.")],
-    force: Annotated[bool, typer.Option("--force", help="Bring them anew, even if they are there.")] = False,
+    force: Annotated[bool, typer.Option("--force", help="Fetch them again, even if they are there.")] = False,
 ) -> None:
-    """Bring a model's weights. What breaks off goes on where it stopped."""
+    """Fetch a model's weights. An interrupted download is resumed."""
     from callsmith.cli.terminal import fetching
     from callsmith.models.weights.fetch import installed
 

@@ -126,7 +126,7 @@ def recorders(log: "Log") -> "Generator[tuple[Recorder, ...], None, None]":
 
 
 def opened(spec: str, settings: "Settings") -> "OpenedModel":
-    """The model as the settings want it."""
+    """Open the model with the options of the settings."""
     from callsmith.models import Options, open_model
 
     llm = settings.llm
@@ -148,7 +148,7 @@ def opened(spec: str, settings: "Settings") -> "OpenedModel":
 
 
 def is_loopback(host: str) -> bool:
-    """Whether only this machine can reach that address."""
+    """Whether only this machine can reach the address."""
     try:
         return ip_address(host.strip("[]")).is_loopback
     except ValueError:
@@ -163,7 +163,7 @@ def _run(app: "GracefulShutdown", served: "OpenedModel", listener: socket.socket
     from callsmith.server.http.logs import set_up_logging
 
     class Server(uvicorn.Server):
-        """Says when it is there, and ends answers in good order."""
+        """A server that prints the banner when it listens, and lets running answers end at shutdown."""
 
         async def startup(self, sockets: list[socket.socket] | None = None) -> None:
             await super().startup(sockets)
@@ -192,7 +192,7 @@ def _run(app: "GracefulShutdown", served: "OpenedModel", listener: socket.socket
 
 
 def bound(host: str, port: int) -> socket.socket:
-    """The address, taken before anything slow is done; nobody can connect yet."""
+    """Bind the address before anything slow is done; nobody can connect yet."""
     try:
         family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0]
         listener = socket.socket(family, kind, protocol)
@@ -210,7 +210,7 @@ def bound(host: str, port: int) -> socket.socket:
 
 
 def url_of(host: str, port: int) -> str:
-    """Where a server is found that listens there."""
+    """The URL of a server that listens there."""
     return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
 
 
@@ -221,5 +221,5 @@ def _banner(url: str, name: str, info: "ModelInfo") -> str:
 
 
 def _terminated(*_: object) -> NoReturn:
-    """The server has shut down and passes the signal on: that is the end, and a good one."""
+    """The server has shut down and re-raises the signal: exit with success."""
     raise SystemExit(0)

@@ -44,7 +44,7 @@ def list_tools(
     from callsmith.cli.inputs.mcp_servers import host_of, servers
     from callsmith.cli.inputs.toolsets import load_toolset
 
-    logging.getLogger("callsmith.tools.mcp").setLevel(logging.ERROR)  # how the servers are is told below
+    logging.getLogger("callsmith.tools.mcp").setLevel(logging.ERROR)  # the state of the servers is printed below
 
     settings = settings_of(context)
     tools, mcp = settings.llm.tools, settings.mcp
@@ -95,7 +95,7 @@ def _short(text: str) -> str:
 
 
 def _print_status(status: "Status") -> None:
-    """How an MCP server is; on stderr, as it is no tool."""
+    """Print the state of an MCP server to stderr."""
     who = f" ({status.server}, protocol {status.protocol})" if status.protocol else ""
     failed = status.state == "failed"
     typer.secho(f"{status.name}: {status.state}{who}", err=True, fg="red" if failed else None)
@@ -105,7 +105,7 @@ def _print_status(status: "Status") -> None:
 
 @dataclass(frozen=True, slots=True)
 class _Costs:
-    """What tools cost in tokens: each by its name, and all. `by` is the model that has counted them, if one has."""
+    """The tokens of tools: each by its name, and all. `by` is the model whose tokenizer counted them, if one did."""
 
     each: dict[str, int]
     whole: int
@@ -121,7 +121,7 @@ def _estimated(tools: list["Tool"]) -> _Costs:
 
 
 def _counted(tools: list["Tool"], spec: str) -> _Costs:
-    """Each is counted behind another, so that what frames them all is nobody's cost."""
+    """Count each tool's tokens beside another tool, so that the frame around all tools is not counted."""
     import asyncio
 
     from callsmith.cli.terminal.fetching import ensure

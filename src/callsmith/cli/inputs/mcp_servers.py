@@ -1,4 +1,4 @@
-"""`--mcp-config` and `--mcp-command`: the MCP servers that are meant."""
+"""The MCP servers of `--mcp-config` and `--mcp-command`."""
 
 import asyncio
 import logging
@@ -20,11 +20,11 @@ from callsmith.tools.mcp.supervisor import STANDARD_REFRESH
 if TYPE_CHECKING:
     from callsmith.tools.mcp.elicitation import ClientFeatures
 
-ONE = "mcp"  # what the server of --mcp-command is called
+ONE = "mcp"  # the name of the server of --mcp-command
 
 
 def servers(config: Path | str | None, command: str | None, args: Sequence[str]) -> tuple[ServerConfig, ...]:
-    """The servers of a file, and the one of a command."""
+    """The servers of a configuration file, and the one of a command."""
     if args and not command:
         raise UsageError("--mcp-args are the arguments of --mcp-command, which is missing", field="mcp.args")
     found = load_servers(Path(config), os.environ) if config else ()
@@ -34,8 +34,8 @@ def servers(config: Path | str | None, command: str | None, args: Sequence[str])
 def host_of(
     servers: Sequence[ServerConfig], features: "ClientFeatures" = NO_FEATURES, refresh: float = STANDARD_REFRESH
 ) -> McpHost:
-    """A host of these servers. Who has to log in somewhere is shown the page."""
-    logging.getLogger("mcp").setLevel(logging.CRITICAL)  # what fails is told by us, without a traceback
+    """A host of these servers. Where a login is required, the user is shown its page."""
+    logging.getLogger("mcp").setLevel(logging.CRITICAL)  # we report failures ourselves, without a traceback
     if not any(server.oauth for server in servers):
         return McpHost(servers, features=features, refresh=refresh)
     from callsmith.models.plugins import config_folder
@@ -53,7 +53,7 @@ async def _show(server: str, url: str) -> None:
 def opened_host(
     servers: Sequence[ServerConfig], features: "ClientFeatures", runner: asyncio.Runner
 ) -> Generator[McpHost, None, None]:
-    """A host of these servers, for as long as the block takes."""
+    """A host of these servers that is closed at the end of the block."""
     host = host_of(servers, features)
     runner.run(host.__aenter__())
     try:

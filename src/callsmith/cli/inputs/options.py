@@ -30,7 +30,7 @@ SetOption: TypeAlias = Annotated[
 
 
 def require_server() -> None:
-    """Complain if the server's part of callsmith is not installed."""
+    """Raise MissingExtra if the packages of the server are not installed."""
     if not all(map(find_spec, ("uvicorn", "starlette", "msgspec", "prometheus_client"))):
         raise MissingExtra("server", "the server")
 
@@ -44,7 +44,7 @@ def pairs(texts: list[str]) -> dict[str, str]:
 
 
 def named_format(name: str | None, file: Path | None) -> str | None:
-    """The name of the format to use. One in a file of the user's own is made known first."""
+    """The name of the format to use. One in a file of the user's own is registered first."""
     if file is None:
         return name
     from callsmith.models.plugins import register_file

@@ -1,4 +1,4 @@
-"""Tools out of a JSON file, in whichever of the usual shapes they come."""
+"""Tools from a JSON file, in any of the usual forms."""
 
 import json
 from collections.abc import Iterable

@@ -1,4 +1,4 @@
-"""`--tools`: a toolset out of a name on the command line.
+"""`--tools`: loads the toolset that a name on the command line stands for.
 
 demo                 the demonstration tools
 mytools              every function in mytools that is marked with @tool
@@ -18,7 +18,7 @@ from callsmith.tools.functions import MARK, Functions
 
 
 def load_toolset(spec: str) -> Toolset:
-    """The toolset that is meant."""
+    """Load the toolset that the name stands for."""
     if spec == "demo":
         from callsmith.cli.inputs import demo_tools as demo
 

@@ -29,7 +29,7 @@ NO_ANSWER = "the user did not answer"
 
 @dataclass(frozen=True, slots=True)
 class Approver:
-    """Asks the user, call by call. Where there is no terminal the answer is no, unless it was given beforehand."""
+    """Asks the user to approve calls. Without a terminal calls are denied, unless --yes was given."""
 
     console: "Console"
     yes: bool = False
@@ -37,16 +37,16 @@ class Approver:
 
     @property
     def attended(self) -> bool:
-        """Whether there is somebody who sees the questions."""
+        """Whether a person is at the terminal and is asked."""
         return not self.yes and sys.stdin.isatty()
 
     def decide(self, pending: Iterable[ConfirmationNeeded]) -> dict[str, Decision]:
-        """The user's words, by call id."""
+        """The user's decisions, by call id."""
         with self._lock:
             return {asked.call.id: self._decide(asked) for asked in pending}
 
     async def answer(self, question: ElicitationRequest) -> ElicitationReply:
-        """What the user says to a server that asks something in the middle of a call."""
+        """The user's reply to an MCP server that asks for input during a call."""
 
         def alone() -> ElicitationReply:
             with self._lock:
@@ -105,7 +105,7 @@ class Approver:
                     pass
 
     def _edit(self, typed: str, arguments: Mapping[str, Json]) -> Mapping[str, Json] | None:
-        """Other arguments: from behind the word, from the user's editor, or from the next line. None: not to be had."""
+        """The user's arguments: typed behind the letter, in an editor, or on the next line. None if they are not valid."""
         text = typed.strip()
         try:
             if not text and (editor := os.environ.get("VISUAL") or os.environ.get("EDITOR")):
@@ -126,7 +126,7 @@ class Approver:
 
 
 def _typed(text: str, schema: Mapping[str, Json]) -> Json:
-    """What was typed, as the kind of value that is wanted; what does not fit is asked for again."""
+    """The typed text as a value of the schema's type; one that does not fit is asked for again."""
     if schema.get("type") == "string":
         return text
     try:
@@ -136,12 +136,12 @@ def _typed(text: str, schema: Mapping[str, Json]) -> Json:
 
 
 def _plain(text: str) -> str:
-    """Text in which nothing can hide: a terminal obeys some characters instead of showing them."""
+    """Text with control characters escaped, so that a terminal shows them instead of obeying them."""
     return "".join(char if char.isprintable() else f"\\u{ord(char):04x}" for char in text)
 
 
 def _edited(editor: str, text: str) -> str:
-    """The text, after the user has had it in an editor."""
+    """The text as the user has edited it."""
     with TemporaryDirectory() as folder:
         path = Path(folder) / "arguments.json"
         path.write_text(text, "utf-8")

@@ -1,4 +1,4 @@
-"""Bringing weights, with a progress bar."""
+"""Fetching weights, with a progress bar."""
 
 from pathlib import Path
 
@@ -8,7 +8,7 @@ from callsmith.core.errors import Unavailable, UnknownName
 
 
 def ensure(spec: str) -> None:
-    """Bring the weights of a catalogue name or a hub file, unless they are there."""
+    """Fetch the weights of a catalogue name or a hub file, unless they are there."""
     from callsmith.models.weights.catalogue import catalogue
     from callsmith.models.weights.fetch import locate
     from callsmith.models.weights.hub import parse
@@ -22,7 +22,7 @@ def ensure(spec: str) -> None:
 
 
 def fetch(spec: str, *, force: bool = False) -> Path:
-    """Bring weights, telling how large they are, where they go, and how far it is."""
+    """Fetch weights, printing their size, their place and the progress."""
     from rich.console import Console
     from rich.progress import BarColumn, DownloadColumn, Progress, TimeRemainingColumn, TransferSpeedColumn
 
@@ -47,5 +47,5 @@ def fetch(spec: str, *, force: bool = False) -> Path:
 
 
 def size(count: int) -> str:
-    """Bytes, for people."""
+    """A number of bytes as MB or GB."""
     return f"{count / 1e9:.1f} GB" if count >= 1e9 else f"{count / 1e6:.0f} MB"

@@ -1,4 +1,4 @@
-"""What happens in a run, written to a terminal as it happens."""
+"""The events of a run, written to a terminal as they come."""
 
 from typing import assert_never
 
