@@ -1,4 +1,4 @@
-"""Bodies in. Clients send the same tools with every request: those are known by their bytes, and are not read again."""
+"""Reading request bodies. Clients send the same tools with every request: parsed tools are cached by their bytes."""
 
 from typing import Final
 
@@ -11,21 +11,21 @@ from callsmith.core.values import Json
 from callsmith.wire.fields import Again
 
 _REPEATED_FIELDS: Final = frozenset({"tools", "functions"})
-_MAX_CACHED_BYTES: Final = 512 * 1024  # bytes of tools that are kept: some 1,000 tools
-_MAX_CACHED_SETS: Final = 16  # sets of tools
+_MAX_CACHED_BYTES: Final = 512 * 1024  # of one set of tools: some 1,000 tools
+_MAX_CACHED_SETS: Final = 16
 _array = msgspec.json.Decoder(list[Json])
 _parts = msgspec.json.Decoder(dict[str, msgspec.Raw])
 
 
 class BodyReader:
-    """Reads the bodies of a dialect. 413 if one is larger than `largest` bytes, 400 if it is no JSON."""
+    """Reads request bodies as JSON. Status 413 if one is larger than `largest` bytes, 400 if it is not JSON."""
 
     def __init__(self, largest: int) -> None:
         self._largest = largest
         self._known: list[tuple[bytes, Again]] = []  # the latest last
 
     async def read(self, request: Request) -> Json:
-        """The body of this request."""
+        """Read the body of a request."""
         body = bytearray()
         announced = request.headers.get("content-length", "")
         if announced.isdecimal() and int(announced) > self._largest:
@@ -40,24 +40,24 @@ class BodyReader:
             raise UsageError(f"the body is not valid JSON: {error}") from None
 
     def decode(self, body: bytes | bytearray) -> Json:
-        """The JSON. Tools that came before are the same object as before."""
+        """Decode a body. Tools whose bytes are cached give the same object as before."""
         try:
             parts = _parts.decode(body)
             return {key: self._tools(raw) if key in _REPEATED_FIELDS else msgspec.json.decode(raw) for key, raw in parts.items()}
         except ValueError:
-            return msgspec.json.decode(body)  # no object; or it says where in the whole body the mistake is
+            return msgspec.json.decode(body)  # not an object; or the error names the place in the whole body
 
     def _tools(self, raw: msgspec.Raw) -> Json:
-        told = bytes(raw)
+        encoded = bytes(raw)
         for known in self._known:
-            if known[0] == told:  # lengths are compared first
+            if known[0] == encoded:  # lengths are compared first
                 self._known.remove(known)
                 self._known.append(known)
                 return known[1]
-        if not told.startswith(b"[") or len(told) > _MAX_CACHED_BYTES:
-            return msgspec.json.decode(told)
-        again = Again(_array.decode(told))
-        self._known = [*self._known[1 - _MAX_CACHED_SETS :], (told, again)]
+        if not encoded.startswith(b"[") or len(encoded) > _MAX_CACHED_BYTES:
+            return msgspec.json.decode(encoded)
+        again = Again(_array.decode(encoded))
+        self._known = [*self._known[1 - _MAX_CACHED_SETS :], (encoded, again)]
         return again
 
     def _too_large(self) -> HTTPException:

@@ -1,4 +1,4 @@
-"""What goes wrong, told in the words of whoever asked, with the request's id."""
+"""Error responses in the dialect of the client, with the id of the request."""
 
 import logging
 from math import ceil
@@ -17,7 +17,7 @@ _log = logging.getLogger(__name__)
 
 
 async def on_error(request: Request, error: Exception) -> Response:
-    """What was raised; what nobody foresaw is logged, and only named to the client."""
+    """The response to an exception; an unexpected one is logged, and the client sees only its kind."""
     if not isinstance(error, CallsmithError):
         _log.error("a request failed", exc_info=error)
     response = _response(dialect_of(request).write_error(error))
@@ -27,20 +27,20 @@ async def on_error(request: Request, error: Exception) -> Response:
 
 
 async def on_http_error(request: Request, error: Exception) -> Response:
-    """A request that leads nowhere, or is not let in."""
+    """The response to a request with an unknown path or method, or without access."""
     assert isinstance(error, HTTPException)  # registered for nothing else
-    words = {404: f"unknown path: {request.url.path}", 405: f"{request.method} is not possible on {request.url.path}"}
-    response = _response(dialect_of(request).write_failure(error.status_code, words.get(error.status_code, error.detail)))
+    messages = {404: f"unknown path: {request.url.path}", 405: f"{request.method} is not possible on {request.url.path}"}
+    response = _response(dialect_of(request).write_failure(error.status_code, messages.get(error.status_code, error.detail)))
     response.headers.update(error.headers or {})
     return response
 
 
 async def on_disconnect(_: Request, __: Exception) -> Response:
-    """The client has left."""
+    """The response when the client has disconnected."""
     return Response(status_code=499)  # nobody reads it; 499 is what proxies log for this
 
 
 def _response(failure: Failure) -> Response:
-    exchange = current_request()
-    body = {**failure.body, "request_id": exchange.id} if exchange else failure.body
+    context = current_request()
+    body = {**failure.body, "request_id": context.id} if context else failure.body
     return JsonResponse(body, status_code=failure.status)

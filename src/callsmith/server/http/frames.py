@@ -1,4 +1,4 @@
-"""Events as bytes. Most are words, and one after another those differ in nothing else."""
+"""Encoding events as frames. Most are pieces of text, and successive ones differ in nothing but the text."""
 
 from collections.abc import Callable
 from typing import Generic, TypeVar
@@ -14,9 +14,9 @@ encode = msgspec.json.Encoder().encode
 
 
 class CachedFrames(Generic[E]):
-    """What `write` makes of events, all of one event in one piece. What stands around words is written once.
+    """Encodes events with `write`, and caches the bytes around the text of successive `Text` events.
 
-    `write` may not mind being shown a text that is not sent, between two others.
+    To find them, `write` is also called with a text that is not sent; this must not change what it writes later.
     """
 
     def __init__(self, write: Callable[[E | Text], bytes]) -> None:
@@ -24,12 +24,12 @@ class CachedFrames(Generic[E]):
         self._around: tuple[bytes, bytes] | None = None
 
     def encode_event(self, event: E) -> bytes:
-        """The bytes of the event; none, if nothing is sent for it."""
-        words = event.text if type(event) is Text else ""
-        if words and self._around:
-            return self._around[0] + encode(words) + self._around[1]
+        """The bytes of an event, all in one piece; empty if nothing is sent for it."""
+        text = event.text if type(event) is Text else ""
+        if text and self._around:
+            return self._around[0] + encode(text) + self._around[1]
         written = self._write(event)
-        self._around = self._frame_around_text() if words and written else None
+        self._around = self._frame_around_text() if text and written else None
         return written
 
     def _frame_around_text(self) -> tuple[bytes, bytes]:

@@ -1,6 +1,6 @@
-"""Keys: who may ask. A server knows them by their hashes only; `Authorization: Bearer` and `x-api-key` both carry one.
+"""API keys of callers. A server knows only their hashes; a key is sent as `Authorization: Bearer` or as `x-api-key`.
 
-A key is 32 random bytes, so that a plain hash is as good as any: there is nothing to guess.
+A key is 32 random bytes: it cannot be guessed, so a plain hash is enough.
 """
 
 import secrets
@@ -17,11 +17,11 @@ from callsmith.server.http.errors import on_http_error
 from callsmith.server.http.request_context import current_request
 from callsmith.server.settings import Key
 
-OPEN_PATHS = frozenset({"/health", "/ready"})  # whoever watches over the server needs no key, and is told less without one
+OPEN_PATHS = frozenset({"/health", "/ready"})  # monitoring needs no key, but is shown less without one
 
 
 def new_key() -> tuple[str, str]:
-    """A key, and the hash it is known by."""
+    """Make a key; returns it and its hash."""
     key = f"sk-callsmith-{secrets.token_urlsafe(32)}"
     return key, hash_key(key)
 
@@ -31,7 +31,7 @@ def hash_key(key: str) -> str:
 
 
 def find_key(presented: str, keys: Mapping[str, Key]) -> str | None:
-    """The name of this key. All are compared, each in constant time: how long it takes tells nothing."""
+    """The name of a key. All keys are compared, each in constant time, so that the duration reveals nothing."""
     digest, name = hash_key(presented), None
     for candidate, key in keys.items():
         if compare_digest(digest, key.sha256):
@@ -44,14 +44,14 @@ def matches(name: str, patterns: tuple[str, ...]) -> bool:
 
 
 class KeyMiddleware:
-    """An application that answers only those who have a key, and notes in the exchange who it is."""
+    """Middleware that refuses requests without a valid key, and enters the caller in the request context."""
 
     def __init__(self, app: ASGIApp, keys: Mapping[str, Key]) -> None:
         self._app = app
         self._keys = keys
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] == "websocket":  # nothing here speaks it, and nothing should without a key
+        if scope["type"] == "websocket":  # not supported, and must not get around the keys
             await send({"type": "websocket.close", "code": 1008})
             return
         why = self._refusal(Request(scope)) if scope["type"] == "http" else ""
@@ -63,16 +63,16 @@ class KeyMiddleware:
             await self._app(scope, receive, send)
 
     def _refusal(self, request: Request) -> str:
-        """Why this request is not let in; empty if it is."""
+        """Why this request is refused; empty if it is not."""
         presented = _key_in_headers(request)
         if not presented:
             return "a key is needed: send it as Authorization: Bearer or as x-api-key"
         name = find_key(presented, self._keys)
         if name is None:
             return "this key is not known here"
-        exchange = current_request()
-        assert exchange is not None  # Exchanging is around this
-        exchange.subject, exchange.models, exchange.tools = name, self._keys[name].models, self._keys[name].tools
+        context = current_request()
+        assert context is not None  # RequestContextMiddleware is around this
+        context.subject, context.models, context.tools = name, self._keys[name].models, self._keys[name].tools
         return ""
 
 

@@ -1,4 +1,4 @@
-"""Logs as lines, for people or as JSON. Every line of a request bears its id."""
+"""Logging in lines of text or JSON. Every line of a request has its id."""
 
 import json
 import logging
@@ -24,8 +24,8 @@ class LineFormatter(logging.Formatter):
             "message": record.getMessage(),
             **getattr(record, "fields", {}),
         }
-        if exchange := current_request():
-            fields["request_id"] = exchange.id
+        if context := current_request():
+            fields["request_id"] = context.id
         if record.exc_info:
             fields["exception"] = self.formatException(record.exc_info)
         if self._as_json:
@@ -37,12 +37,12 @@ class LineFormatter(logging.Formatter):
 
 
 def _plain(text: str) -> str:
-    """Text that stays on its line, and is seen to end."""
+    """Quote text with spaces or line breaks, so that it stays on its line."""
     return text if text.isprintable() and " " not in text else json.dumps(text)
 
 
 def set_up_logging(log: Log) -> None:
-    """Log to standard error: warnings, and requests if they are wanted."""
+    """Log to standard error: warnings, and every request if the settings say so."""
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(LineFormatter(as_json=log.format == "json"))
     root = logging.getLogger()

@@ -1,4 +1,4 @@
-"""Lists that are told page by page, as OpenAI's API does it: `limit`, `order`, and `after` which item."""
+"""Pagination of lists as in OpenAI's API, by the query parameters `limit`, `order` and `after` (an id)."""
 
 from collections.abc import Sequence
 
@@ -9,7 +9,7 @@ from callsmith.core.values import Json
 
 
 def paginate(items: Sequence[Json], request: Request) -> dict[str, Json]:
-    """A part of a list, which is given oldest first, as the request wants it: newest first, if it does not say."""
+    """The requested page of a list that is given oldest first. Pages are newest first unless the request says otherwise."""
     query = request.query_params
     limit = query.get("limit", "20")
     if not limit.isdecimal() or len(limit) > 3 or not 1 <= int(limit) <= 100:

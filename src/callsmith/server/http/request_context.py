@@ -1,7 +1,7 @@
-"""An exchange: one request and what became of it. Whatever works on the request can see it: `current()`.
+"""The request context: the id of a request, its caller, and what its answers have cost; `current_request()` returns it.
 
-It bears the request's id (`x-request-id`, the caller's own or a new one), who asks, and what the answers have cost. At its end
-stands a line in the access log, with nothing of what was said.
+The id is the caller's own `x-request-id` or a new one. At the end of a request a line is written to the access log, with nothing
+of the content.
 """
 
 import logging
@@ -26,12 +26,12 @@ ACCESS = logging.getLogger("callsmith.access")
 ErrorHandler: TypeAlias = Callable[[Request, Exception], Awaitable[Response]]
 
 _VALID_ID = re.compile(r"[A-Za-z0-9_.:-]{1,128}")
-_current: ContextVar["RequestContext | None"] = ContextVar("callsmith_exchange", default=None)
+_current: ContextVar["RequestContext | None"] = ContextVar("callsmith_request", default=None)
 
 
 @dataclass(slots=True)
 class RequestContext:
-    """One request: its id, whose it is, and which models and tools are open to them. A recorder: it adds up what turns cost."""
+    """One request: its id, its caller, and the models and tools the caller may use. As a recorder it adds up what turns cost."""
 
     id: str
     subject: str = ""
@@ -48,20 +48,20 @@ class RequestContext:
 
 
 def current_request() -> RequestContext | None:
-    """The exchange that is under way; None where nobody has asked over HTTP."""
+    """The context of the request that is being answered; None outside of HTTP."""
     return _current.get()
 
 
 def caller() -> str:
-    """Who asks; empty where nobody needs a key."""
-    exchange = current_request()
-    return exchange.subject if exchange else ""
+    """The name of the caller's key; empty where no key is needed."""
+    context = current_request()
+    return context.subject if context else ""
 
 
 class RequestContextMiddleware:
-    """An application whose every request is an exchange. Its id is in the response, and who asked and at what cost in the log.
+    """Middleware that gives every request a context, returns its id in the response, and logs caller and cost.
 
-    What nobody foresaw ends here: `failed` makes the response of it.
+    Unexpected exceptions end here: `failed` makes the response of one.
     """
 
     def __init__(self, app: ASGIApp, failed: ErrorHandler, *, access: bool = False) -> None:
@@ -74,17 +74,17 @@ class RequestContextMiddleware:
             await self._app(scope, receive, send)
             return
         given = Request(scope).headers.get(HEADER, "")
-        exchange = RequestContext(given if _VALID_ID.fullmatch(given) else f"req_{uuid4().hex}")
+        context = RequestContext(given if _VALID_ID.fullmatch(given) else f"req_{uuid4().hex}")
         status, began = 0, time.perf_counter()
 
         async def sending(message: Message) -> None:
             nonlocal status
             if message["type"] == "http.response.start":
                 status = message["status"]
-                message = {**message, "headers": [*message.get("headers", ()), (HEADER.encode(), exchange.id.encode())]}
+                message = {**message, "headers": [*message.get("headers", ()), (HEADER.encode(), context.id.encode())]}
             await send(message)
 
-        token = _current.set(exchange)
+        token = _current.set(context)
         try:
             await self._app(scope, receive, sending)
         except Exception as error:
@@ -93,20 +93,20 @@ class RequestContextMiddleware:
             await (await self._failed(Request(scope), error))(scope, receive, sending)
         finally:
             if self._access:
-                ACCESS.info("request", extra={"fields": _log_fields(scope, status, time.perf_counter() - began, exchange)})
+                ACCESS.info("request", extra={"fields": _log_fields(scope, status, time.perf_counter() - began, context)})
             _current.reset(token)
 
 
-def _log_fields(scope: Scope, status: int, seconds: float, exchange: RequestContext) -> dict[str, Json]:
-    told: dict[str, Json] = {
+def _log_fields(scope: Scope, status: int, seconds: float, context: RequestContext) -> dict[str, Json]:
+    fields: dict[str, Json] = {
         "method": scope["method"],
         "path": scope["path"],
-        "status": status or 499,  # no response: the client went before it began
+        "status": status or 499,  # no response: the client disconnected before it began
         "seconds": round(seconds, 4),
         "client": scope["client"][0] if scope.get("client") else "",
-        "subject": exchange.subject,
-        "model": exchange.model,
+        "subject": context.subject,
+        "model": context.model,
     }
-    if exchange.model:
-        told |= {"prompt_tokens": exchange.usage.prompt, "completion_tokens": exchange.usage.completion, "calls": exchange.calls}
-    return {name: value for name, value in told.items() if value != ""}
+    if context.model:
+        fields |= {"prompt_tokens": context.usage.prompt, "completion_tokens": context.usage.completion, "calls": context.calls}
+    return {name: value for name, value in fields.items() if value != ""}

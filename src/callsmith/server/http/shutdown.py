@@ -1,4 +1,4 @@
-"""Ending a server in good order: what is still being answered is told so, in a response that is whole."""
+"""Graceful shutdown: requests that are still being answered get a complete last response."""
 
 import asyncio
 
@@ -11,16 +11,16 @@ from callsmith.core.values import Json
 from callsmith.server.http.dialects import dialect_of
 from callsmith.wire.sse import write_frame
 
-DISCONNECTED = 499  # what the application answers when it takes its client for gone
-DRAINING = "callsmith.draining"  # in a request's scope: the server takes no further work
+DISCONNECTED = 499  # the status with which the application answers a client that has disconnected
+DRAINING = "callsmith.draining"  # in a request's scope: whether the server is shutting down
 
 
 class GracefulShutdown:
-    """An ASGI application that can be told to stop.
+    """An ASGI application around another one that can be shut down.
 
-    From `leave` on it says that it is not ready for more. From `stop` on the application within finds its clients gone, and gives
-    up its work as it does for any client that leaves. The clients, who are still there, get a last frame in a stream that has
-    begun, and a 503 otherwise, in their own dialect.
+    From `drain` on it reports that it is not ready for more. From `stop` on the application inside is told that its clients have
+    disconnected, and cancels its work as it does for any such client. The clients, which are still connected, get an error in
+    their own dialect: a last frame in a stream that has begun, and a 503 otherwise.
     """
 
     def __init__(self, app: ASGIApp) -> None:
@@ -29,7 +29,7 @@ class GracefulShutdown:
         self._stop = asyncio.Event()
 
     def drain(self) -> None:
-        """Take no further work."""
+        """Report from now on that the server is not ready."""
         self._leaving = True
 
     def stop(self) -> None:
@@ -42,13 +42,13 @@ class GracefulShutdown:
             await self._app(scope, receive, send)
             return
         scope = {**scope, DRAINING: self._leaving}
-        exchange = _StoppableRequest(scope, receive, send, self._stop)
-        await self._app(scope, exchange.receive, exchange.send)
-        await exchange.finish()
+        request = _StoppableRequest(scope, receive, send, self._stop)
+        await self._app(scope, request.receive, request.send)
+        await request.finish()
 
 
 class _StoppableRequest:
-    """One request and its response."""
+    """One request and its response, which can be cut off by `stop`."""
 
     def __init__(self, scope: Scope, receive: Receive, send: Send, stop: asyncio.Event) -> None:
         self._scope = scope
@@ -61,7 +61,7 @@ class _StoppableRequest:
         self._refused = False
 
     async def receive(self) -> Message:
-        """What the client sends; that it is gone, once we are to stop."""
+        """The next message of the client, or a disconnect once the server stops."""
         arriving, stopping = asyncio.ensure_future(self._receive()), asyncio.ensure_future(self._stop.wait())
         try:
             await asyncio.wait({arriving, stopping}, return_when=asyncio.FIRST_COMPLETED)
@@ -81,7 +81,7 @@ class _StoppableRequest:
         await self._send(message)
 
     async def finish(self) -> None:
-        """Say the last word, if we were told to stop before the application could."""
+        """Send the last frame or response, if the server stopped before the application had ended its own."""
         if not self._stop.is_set() or self._ended:
             return
         failure = dialect_of(Request(self._scope)).write_error(Unavailable("the server is shutting down", retryable=True))
@@ -91,8 +91,8 @@ class _StoppableRequest:
             await self._send({"type": "http.response.start", "status": failure.status, "headers": headers})
         await self._send({"type": "http.response.body", "body": self._last(body, failure.body) if self._begun else body})
 
-    def _last(self, body: bytes, told: dict[str, Json]) -> bytes:
-        """The last words of a stream. Where a dialect's events have names, they are also in their bodies."""
+    def _last(self, body: bytes, content: dict[str, Json]) -> bytes:
+        """The last frame of a stream. Where a dialect's events have names, these are also in their bodies."""
         if self._kind.startswith(b"text/event-stream"):
-            return write_frame(body, str(told.get("type", "")).encode())
+            return write_frame(body, str(content.get("type", "")).encode())
         return body + b"\n"

@@ -1,4 +1,4 @@
-"""Between HTTP and the dialects: JSON and event streams out, and noticing that a client has gone."""
+"""JSON responses and event streams, and cancelling the work when a client disconnects."""
 
 import asyncio
 import logging
@@ -21,7 +21,7 @@ _log = logging.getLogger(__name__)
 
 
 class JsonResponse(Response):
-    """JSON, written by msgspec."""
+    """A JSON response, encoded by msgspec."""
 
     media_type = "application/json"
 
@@ -30,7 +30,7 @@ class JsonResponse(Response):
 
 
 async def unless_disconnected(receive: Receive, work: Coroutine[Any, Any, T]) -> T:
-    """Do the work; if the client goes away meanwhile, cancel it and raise ClientDisconnect."""
+    """Do the work; if the client disconnects meanwhile, cancel it and raise ClientDisconnect."""
     working, leaving = asyncio.create_task(work), asyncio.create_task(_wait_for_disconnect(receive))
     try:
         await asyncio.wait({working, leaving}, return_when=asyncio.FIRST_COMPLETED)
@@ -42,10 +42,10 @@ async def unless_disconnected(receive: Receive, work: Coroutine[Any, Any, T]) ->
 
 
 class EventStream(Response):
-    """Frames as a `text/event-stream`, or as another type. `alive` is a frame that only says that the stream still lives.
+    """A response of frames, as a `text/event-stream` or another type. `alive` is the frame that is sent as a keep-alive.
 
     The response begins with the first frame or the first keep-alive: what fails before that is an ordinary error response, what
-    fails afterwards is told in a last frame, written by `failure`. A client that goes away ends the work at once.
+    fails afterwards is reported in a last frame, written by `failure`. A client that disconnects ends the work at once.
     """
 
     media_type = "text/event-stream"
@@ -110,15 +110,15 @@ class EventStream(Response):
 
 
 async def collect_items(items: AsyncIterator[T]) -> list[T]:
-    """All of them."""
+    """All items of an async iterator, which is closed afterwards."""
     async with closing(items):
         return [item async for item in items]
 
 
 async def merge_streams(streams: Sequence[AsyncIterator[T]]) -> AsyncIterator[tuple[int, T]]:
-    """What comes from several streams at once, each item with the number of its stream. The first failure ends all of them."""
+    """The items of several concurrent streams as they arrive, each with the number of its stream. The first failure ends all."""
     coming: asyncio.Queue[tuple[int, T] | asyncio.Task[None]] = asyncio.Queue()
-    taken = asyncio.Semaphore(0)  # nobody is more than one item ahead of who reads
+    taken = asyncio.Semaphore(0)  # no stream is more than one item ahead of the reader
 
     async def pump(number: int, stream: AsyncIterator[T]) -> None:
         async with closing(stream) as items:
@@ -145,14 +145,14 @@ async def _wait_for_disconnect(receive: Receive) -> None:
 
 
 async def _cancel_all(*tasks: asyncio.Task[Any]) -> None:
-    """Cancel what still runs and wait until it has cleaned up behind itself."""
+    """Cancel the tasks that still run, and wait until they have ended."""
     running = [task for task in tasks if not task.done()]
     for task in running:
         task.cancel()
     if running:
         await asyncio.wait(running)
     for task in tasks:
-        _error_of(task)  # looked at, so that asyncio does not report it as forgotten
+        _error_of(task)  # retrieved, so that asyncio does not warn about it
 
 
 def _error_of(task: asyncio.Task[Any]) -> BaseException | None:
