@@ -301,3 +301,24 @@ def test_the_loop_knows_no_backend():
         for value in vars(sys.modules[name]).values():
             module = getattr(value, "__module__", None) or ""
             assert not module.startswith("callsmith.") or module.split(".")[1] in ("core", "runtime")
+
+
+@virtual_time
+async def test_what_a_tool_answers_after_it_was_given_up_is_not_heard():
+    async def stubborn(call: Call) -> str:
+        try:
+            await asyncio.sleep(30)
+        except asyncio.CancelledError:
+            await asyncio.sleep(0.05)
+        return "late"
+
+    async def slow(call: Call) -> str:
+        await asyncio.sleep(0.3)  # the round goes on until the late answer has come
+        return "in time"
+
+    model = Told(calls(Call("stubborn", {}, "c1"), Call("slow", {}, "c2")), says("done"))
+    toolset = Handlers(Tool("stubborn", timeout=0.05), Tool("slow"), stubborn=stubborn, slow=slow)
+    events = await everything(model, toolset)
+    assert [(result.call_id, result.code) for result in finished(events)] == [("c1", "timeout"), ("c2", "")]
+    assert [message.call_id for message in model.asked[1].messages if message.role == "tool"] == ["c1", "c2"]
+    assert "late" not in str(events)

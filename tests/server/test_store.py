@@ -5,7 +5,9 @@ import signal
 import sqlite3
 import subprocess
 import sys
+from collections.abc import Awaitable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -197,3 +199,27 @@ def test_a_file_of_another_layout_is_left_alone(tmp_path: Path):
         database.execute("PRAGMA user_version = 99")
     with pytest.raises(Unavailable, match="its layout is version 99"):
         SqliteStore(str(path))
+
+
+async def test_what_must_not_be_lost_is_on_disk_before_it_is_acknowledged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    statements: list[str] = []
+    connect = sqlite3.connect
+
+    def traced(*args: Any, **options: Any) -> sqlite3.Connection:
+        connection = connect(*args, **options)
+        connection.set_trace_callback(statements.append)
+        return connection
+
+    monkeypatch.setattr(sqlite3, "connect", traced)
+    store = SqliteStore(str(tmp_path / "store.db"))
+
+    async def written(work: Awaitable[object]) -> bool:
+        statements.clear()
+        await work
+        return any("synchronous = FULL" in one for one in statements)
+
+    assert await written(store.put(Document("a", "1", "x"), durable=True))
+    assert not await written(store.put(Document("a", "2", "x")))
+    assert await written(store.append({"event": "decided"}))
+    assert await written(store.delete("a", "1"))
+    store.close()

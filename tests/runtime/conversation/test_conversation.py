@@ -210,6 +210,14 @@ async def test_a_yes_that_comes_too_late_runs_nothing():
     assert conversation._journal.saved.granted == frozenset()
 
 
+async def test_a_no_that_comes_too_late_is_a_no_all_the_same():
+    desk = Desk(expires=time.time() - 1)
+    conversation = Conversation(Told(calls(ADA), says("Not sent.")), desk)
+    await conversation.send("Tell Ada.")
+    await conversation.decide("c1", Denied("not now"))
+    assert (tool_texts(conversation), desk.done) == ([("c1", "denied: not now")], [])
+
+
 async def test_being_asked_again_gives_no_more_time():
     desk = Desk(expires=1000.0)
     conversation = Conversation(Told(calls(ADA, BOB), says("Sent.")), desk)

@@ -1,8 +1,12 @@
 """Conversations that are kept: saving and resuming, and no call with side effects run twice."""
 
 import asyncio
+import errno
 import json
+import os
+import stat
 from collections.abc import AsyncIterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +18,7 @@ from callsmith.core.events import Stopped, Text, ToolProgress, ToolStarted
 from callsmith.core.ports import Context
 from callsmith.core.values import Call, Message, Result, Tool
 from callsmith.runtime.conversation.conversation import Conversation
+from callsmith.runtime.execute import Limits
 from tests.runtime.desk import ADA, BOB, SEE, SEND, Desk, Free, Stuck, Told, tool_texts
 from tests.runtime.fakes import calls, says
 from tests.waiting import until
@@ -181,3 +186,78 @@ async def test_a_call_that_was_running_when_the_journal_failed_is_not_run_again(
     assert (await conversation.resume()).text == "Hm."
     assert desk.done == ["send Ada", "look"]
     assert tool_texts(conversation)[0][1].startswith("interrupted: ")
+
+
+async def test_a_call_is_in_the_journal_also_where_its_toolset_does_not_say_that_it_starts(tmp_path: Path):
+    path = tmp_path / "talk.json"
+    seen: list[list[str]] = []
+
+    class Silent(Free):
+        async def call(self, call: Call, context: Context) -> AsyncIterator[ToolProgress | Result]:
+            seen.append(json.loads(path.read_text()).get("started", []))
+            yield Result(call.id, call.name, "done")
+
+    await Conversation(Told(calls(ADA, SEE), says("Sent.")), Silent(), journal=path).send("Tell Ada.")
+    assert seen[0] == ["c1"]
+
+
+async def test_what_a_tool_answers_after_its_turn_has_ended_changes_nothing(tmp_path: Path):
+    late = asyncio.Event()
+
+    class Stubborn(Free):
+        async def call(self, call: Call, context: Context) -> AsyncIterator[ToolProgress | Result]:
+            clock = asyncio.get_running_loop().time
+            over = clock() + 0.4
+            while clock() < over:
+                with suppress(asyncio.CancelledError):
+                    await asyncio.sleep(0.05)
+            late.set()
+            yield Result(call.id, call.name, "late")
+
+    path = tmp_path / "talk.json"
+    conversation = Conversation(Told(calls(SEE), says("Well.")), Stubborn(), journal=path, limits=Limits(seconds=0.05))
+    await conversation.send("Look.")
+    ended, kept = conversation.messages, path.read_bytes()
+    await asyncio.wait_for(late.wait(), 5)
+    await asyncio.sleep(0.05)
+    assert (conversation.messages, path.read_bytes()) == (ended, kept)
+    assert tool_texts(conversation)[0][1].startswith("timeout: ")
+
+
+async def test_a_fork_has_not_approved_what_was_approved_and_not_yet_run(tmp_path: Path):
+    path, desk = tmp_path / "talk.json", Desk()
+    first = Conversation(Told(calls(ADA)), desk, journal=path)
+    await first.send("Tell Ada.")
+    first._journal.decide(first.pending[0], Approved())  # and here the lights go out
+    loaded = Conversation.load(path, Told(), desk)
+    fork = loaded.fork()
+    assert (loaded.pending, [asked.call for asked in fork.pending]) == ((), [ADA])
+    assert (await fork.resume()).reason == "confirmation"
+    assert desk.done == []
+
+
+async def test_a_step_is_on_disk_with_its_name_before_the_next(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    path = tmp_path / "talk.json"
+    synced: list[tuple[str, bool]] = []
+    sync = os.fsync
+
+    def fsync(file: int) -> None:
+        kind = "folder" if stat.S_ISDIR(os.fstat(file).st_mode) else "file"
+        synced.append((kind, path.exists()))
+        sync(file)
+
+    monkeypatch.setattr(os, "fsync", fsync)
+    Conversation(Told(), messages=[Message.user("Hi")]).save(path)
+    assert synced == [("file", False), ("folder", True)]  # first what is in it, then where it is
+
+
+async def test_a_disk_that_fails_leaves_the_step_before(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    def fsync(file: int) -> None:
+        raise OSError(errno.EIO, "the disk is broken")
+
+    path = tmp_path / "talk.json"
+    Conversation(Told(), messages=[Message.user("Hi")]).save(path)
+    monkeypatch.setattr(os, "fsync", fsync)
+    with pytest.raises(UsageError, match="the disk is broken"):
+        Conversation(Told(), messages=[Message.user("Hi"), Message.assistant("Ho")]).save(path)
+    assert Conversation.load(path, Told()).messages == (Message.user("Hi"),)

@@ -1,6 +1,8 @@
 """Calls that wait for a person's word: kept, listed, answered over HTTP, gone on with, and never run twice."""
 
 import asyncio
+import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,13 +13,15 @@ from starlette.applications import Starlette
 from callsmith.core.approval import Approved
 from callsmith.core.errors import Unavailable
 from callsmith.core.events import Text
+from callsmith.core.ports import Context
 from callsmith.core.values import Call, Message
 from callsmith.server.app import create_app
 from callsmith.server.approvals import approvals as kept
 from callsmith.server.http.keys import new_key
 from callsmith.server.settings import Key, Settings
-from callsmith.server.store import SqliteStore
+from callsmith.server.store import Document, SqliteStore, Stale
 from callsmith.tools.functions import Functions, tool
+from callsmith.tools.wrap import Confirmed
 from tests.conftest import Clock
 from tests.server.told import HI, WEATHER, Told, calls, http, listening, says
 from tests.serving import ERASING, killed
@@ -199,8 +203,9 @@ async def test_a_call_that_is_made_again_with_the_same_id_is_asked_about_again()
 
 
 async def test_a_yes_that_comes_too_late_runs_nothing(clock: Clock):
-    shop, model = Shop(), Told(calls(PAY), says("Never mind."))
-    async with http(create_app({"m": model}, tools=shop.tools, settings=Settings(approval_seconds=60))) as asking:
+    shop, model, store = Shop(), Told(calls(PAY), says("Never mind.")), SqliteStore()
+    settings = Settings(approval_seconds=60)
+    async with http(create_app({"m": model}, tools=shop.tools, settings=settings, store=store)) as asking:
         (id,) = await asked(asking)
         clock.advance(61)
         assert await listed(asking) == []
@@ -209,6 +214,58 @@ async def test_a_yes_that_comes_too_late_runs_nothing(clock: Clock):
     assert (done["status"], done["result"]["code"], done["answer"]["text"]) == ("expired", "expired", "Never mind.")
     assert told(model)[0].startswith("expired: the approval of pay came too late")
     assert shop.paid == []
+    assert [(one.data["event"], one.data["status"]) for one in await store.audit()] == [("expired", "expired")]
+
+
+async def test_a_no_that_comes_too_late_is_a_no_all_the_same(clock: Clock):
+    shop, model = Shop(), Told(calls(PAY), says("Fine."))
+    async with http(create_app({"m": model}, tools=shop.tools, settings=Settings(approval_seconds=60))) as asking:
+        (id,) = await asked(asking)
+        clock.advance(61)
+        done = await answer(asking, id, approve=False, reason="too expensive")
+    assert (done["status"], done["answer"]["text"], told(model)) == ("denied", "Fine.", ["denied: too expensive"])
+    assert shop.paid == []
+
+
+async def test_a_question_stands_no_longer_than_its_toolset_says():
+    shop = Shop()
+    async with http(create_app({"m": Told(calls(PAY))}, tools=Confirmed(shop.tools, expires=60))) as asking:
+        await asked(asking)
+        (waiting,) = await listed(asking)
+    assert 0 < waiting["expires_at"] - waiting["created_at"] <= 60
+
+
+async def test_after_an_approval_a_tool_still_runs_for_the_caller_who_asked():
+    @tool(side_effects=True)
+    async def who(context: Context) -> str:
+        return f"for {context.subject}"
+
+    key, digest = new_key()
+    model = Told(calls(Call("who", {}, "w1")), says("Done."))
+    async with http(create_app({"m": model}, tools=Functions(who), settings=Settings(keys={"alice": Key(digest)}))) as asking:
+        asking.headers["authorization"] = f"Bearer {key}"
+        (id,) = await asked(asking)
+        await answer(asking, id, approve=True)
+    assert told(model) == ["for alice"]
+
+
+async def test_that_a_call_runs_is_on_disk_before_it_does():
+    class Watched(SqliteStore):
+        async def put(self, *documents: Document, durable: bool = False) -> None:
+            await super().put(*documents, durable=durable)
+            written.extend((document.data["status"], durable) for document in documents if "status" in document.data)
+
+    @tool(side_effects=True)
+    async def pay(euros: int) -> str:
+        seen.extend(written)
+        return "paid"
+
+    written: list[tuple[str, bool]] = []
+    seen: list[tuple[str, bool]] = []
+    async with http(create_app({"m": Told(calls(PAY), says("Done."))}, tools=Functions(pay), store=Watched())) as asking:
+        (id,) = await asked(asking)
+        await answer(asking, id, approve=True)
+    assert seen == [("approved", True), ("running", True)]  # what is pending is the standard, and not written
 
 
 async def test_nor_is_a_call_demanded_again_that_nobody_approved_in_time():
@@ -493,3 +550,27 @@ async def test_a_run_is_held_by_one_and_a_hold_that_nobody_keeps_up_lapses(monke
         clock.advance(0.4)
         async with approvals.lease("r") as taken:
             assert taken
+
+
+async def test_whoever_lost_a_run_to_another_does_not_take_it_away_from_them(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(kept, "LEASE_SECONDS", 0.3)
+    store = SqliteStore()
+    approvals = kept.Approvals(store)
+    async with approvals.lease("r"):
+        (hold,) = await store.list("held_run")
+        await store.put(replace(hold, data="another's", version=None, expires=time.time() + 60))
+        await asyncio.sleep(0.25)  # until the next time it would have been kept up
+    assert [one.data for one in await store.list("held_run")] == ["another's"]
+
+
+async def test_whoever_lost_a_run_to_another_writes_nothing_more_of_it():
+    store = SqliteStore()
+    approvals = kept.Approvals(store)
+    async with http(create_app({"m": Told(calls(PAY))}, tools=Shop().tools, store=store)) as asking:
+        await asked(asking)
+    (document,) = await store.list("paused_run")
+    paused = await approvals.paused(document.id)
+    assert paused is not None
+    await approvals.write(paused)
+    with pytest.raises(Stale):
+        await approvals.write(paused)  # as it was before

@@ -156,3 +156,17 @@ async def test_watchers_need_no_key_and_are_told_less_without_one():
         assert (await asking.get("/health", headers=bearer(ALICE))).json()["models"] == {"m": "ready"}
         assert (await asking.get("/metrics")).status_code == 401
         assert (await asking.get("/metrics", headers=bearer(ALICE))).status_code == 200
+
+
+async def test_a_websocket_is_closed_where_keys_are_needed():
+    sent: list[Any] = []
+
+    async def send(message: Any) -> None:
+        sent.append(message)
+
+    async def receive() -> Any:
+        return {"type": "websocket.connect"}
+
+    scope = {"type": "websocket", "path": "/v1/chat/completions", "headers": [], "query_string": b""}
+    await create_app({"m": Told(says("a"))}, settings=SETTINGS)(scope, receive, send)
+    assert sent == [{"type": "websocket.close", "code": 1008}]
