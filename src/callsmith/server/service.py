@@ -64,12 +64,12 @@ class Service:
         return self if self.tools is None else replace(self, tools=ListedOnce(self.tools))
 
     def visible_models(self) -> list[str]:
-        """The names of the models that are open to whoever asks."""
+        """The names of the models that the caller may use."""
         exchange = current_request()
         return [name for name in self.models if exchange is None or matches(name, exchange.models)]
 
     def model(self, name: str) -> Model:
-        """The model of that name, if it is open to whoever asks."""
+        """The model of that name, if the caller may use it."""
         if name not in self.models:
             raise UnknownName("model", name, self.visible_models(), field="model")
         if name not in self.visible_models():
@@ -84,7 +84,7 @@ class Service:
         """The answer, and what the server's own tools did for it.
 
         A run that waits for a person ends with a `ConfirmationNeeded`, unless the request wants to wait: what waits is in the
-        store, and `resume` goes on with it.
+        store, and `resume` continues it.
         """
         if self.runs_no_tools(request, options):
             return self._pipeline(lambda: self._ask_model(model, request))
@@ -159,7 +159,7 @@ class Service:
         )
 
     def approvals(self) -> Approvals:
-        """The approvals of whoever asks."""
+        """The approvals of the caller."""
         return Approvals(self.store, caller(), self.settings.approval_seconds)
 
     async def count(self, model: Model, request: Request, options: ToolOptions = DEFAULT_OPTIONS) -> int | None:
@@ -190,7 +190,7 @@ class Service:
         return tuple(await selected.tools())
 
     def _open_tools(self, options: ToolOptions) -> Toolset:
-        """The tools that are open to whoever asks."""
+        """The server's tools that the caller may use."""
         http, tools = current_request(), self.tools or Merged()
         tools = Filtered(tools, allow=http.tools) if http and http.tools != EVERYTHING else tools
         return tools if options.allowed is None else Filtered(tools, allow=options.allowed)

@@ -136,8 +136,8 @@ class Approvals:
         return tuple(replace(one, version=one.version + 1) for one in documents)
 
     async def write_one(self, approval: Approval) -> Approval:
-        (kept,) = await self.write(approval, durable=True)
-        return cast(Approval, kept)
+        (written,) = await self.write(approval, durable=True)
+        return cast(Approval, written)
 
     async def withdraw(self, id: str) -> None:
         """Delete a question that nobody waits for any more."""
@@ -161,15 +161,15 @@ class Approvals:
         if isinstance(decision, Approved) and now >= approval.expires:
             return await self.expire(approval)
         status: Status = "approved" if isinstance(decision, Approved) else "denied"
-        kept = await self._settle(replace(approval, status=status, decision=decision, changed=now))
-        await self.audit("decided", kept)
-        return kept
+        written = await self._settle(replace(approval, status=status, decision=decision, changed=now))
+        await self.audit("decided", written)
+        return written
 
     async def expire(self, approval: Approval) -> Approval:
         """Nobody has answered in time."""
-        kept = await self._settle(replace(approval, status="expired", result=expired(approval.call), changed=time.time()))
-        await self.audit("expired", kept)
-        return kept
+        written = await self._settle(replace(approval, status="expired", result=expired(approval.call), changed=time.time()))
+        await self.audit("expired", written)
+        return written
 
     async def _settle(self, approval: Approval) -> Approval:
         try:
@@ -299,7 +299,7 @@ class Approvals:
 
 
 def write_view(approval: Approval) -> dict[str, Json]:
-    """An approval as whoever has to answer it sees it."""
+    """An approval as the person who decides sees it."""
     result = approval.result and {"ok": approval.result.ok, "content": approval.result.text, "code": approval.result.code or None}
     return {
         "id": approval.id,

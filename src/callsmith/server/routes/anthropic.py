@@ -1,6 +1,6 @@
 """`POST /v1/messages` and `/v1/messages/count_tokens`: Anthropic's dialect. Any `anthropic-version` and any beta is welcome.
 
-Its MCP connector reaches the MCP servers that are configured here, by their names, and no others. What their tools did is told in
+Its MCP connector reaches the MCP servers that are configured here, by name, and no others. What their tools did is shown in
 the answer, with the names they have there; a history that tells of them is read with the names they have here.
 """
 
@@ -52,25 +52,25 @@ def routes(service: Service) -> list[Route]:
     """The routes of this dialect."""
     bodies = BodyReader(service.settings.largest_body)
 
-    async def understood(request: Request, service: Service, *, counting: bool = False) -> "_Understood":
+    async def understood(request: Request, service: Service, *, counting: bool = False) -> "_LocalRequest":
         body = await bodies.read(request)
         asked = read_request(body, counting=counting)
         options, session = read_extensions(body)
         asked = replace(asked, request=replace(asked.request, session=session))
         called = {call.name for message in asked.request.messages for call in message.calls}
         if not asked.servers and all(bare_name(name) == name for name in called):
-            return _Understood(asked, options, {})
+            return _LocalRequest(asked, options, {})
         tools = [tool for tool in await service.offered() if tool.source.startswith(MCP)]
         addresses = {**{source_label(tool): "" for tool in tools}, **service.configured}
-        return _understood(asked, options, tools, addresses)
+        return _local_request(asked, options, tools, addresses)
 
     async def messages(request: Request) -> Response:
         here = service.for_request()
         asked = await understood(request, here)
         model, sampling = asked.body.model, asked.body.request.sampling
         heading = Heading(f"msg_{uuid4().hex}", model, asked.body.thoughts, sampling.stop, asked.shown)
-        happening = here.events(here.model(model), asked.body.request, asked.options)
-        events = _as_told(happening, service.settings.limits.result_characters)
+        answer = here.events(here.model(model), asked.body.request, asked.options)
+        events = _as_model_reads(answer, service.settings.limits.result_characters)
         if asked.body.stream:
             return EventStream(_frames(events, heading), _failure_frame, keep_alive=service.settings.keep_alive)
         return JsonResponse(write_response(await unless_disconnected(request.receive, collect_items(events)), heading))
@@ -91,7 +91,7 @@ def routes(service: Service) -> list[Route]:
 
 
 @dataclass(frozen=True, slots=True)
-class _Understood:
+class _LocalRequest:
     """A request with its tools' names as they are here, what it wants of the server's own, and the names these are shown by."""
 
     body: MessagesRequest
@@ -99,7 +99,9 @@ class _Understood:
     shown: Mapping[str, tuple[str, str]]
 
 
-def _understood(asked: MessagesRequest, options: ToolOptions, tools: Sequence[Tool], addresses: Mapping[str, str]) -> _Understood:
+def _local_request(
+    asked: MessagesRequest, options: ToolOptions, tools: Sequence[Tool], addresses: Mapping[str, str]
+) -> _LocalRequest:
     """The request, where there are these tools of MCP servers, and the servers have these addresses."""
     for server in asked.servers:
         _check(server, tools, addresses)
@@ -114,7 +116,7 @@ def _understood(asked: MessagesRequest, options: ToolOptions, tools: Sequence[To
         messages=tuple(with_local_names(message, names) for message in asked.request.messages),
         choice=Choice(asked.request.choice.mode, tuple(here.get(name, name) for name in asked.request.choice.names)),
     )
-    return _Understood(replace(asked, request=request), replace(options, sources=wanted), shown)
+    return _LocalRequest(replace(asked, request=request), replace(options, sources=wanted), shown)
 
 
 def _check(server: McpServer, tools: Iterable[Tool], addresses: Mapping[str, str]) -> None:
@@ -131,9 +133,9 @@ def _wants(server: McpServer, tool: Tool) -> bool:
     return source_label(tool) == server.name and server.allows(original_name(tool))
 
 
-async def _as_told(happening: AsyncIterator[AnswerEvent], most: int) -> AsyncIterator[AnswerEvent]:
+async def _as_model_reads(answer: AsyncIterator[AnswerEvent], most: int) -> AsyncIterator[AnswerEvent]:
     """What happens, with results as the model has read them: they come back with the history."""
-    async with closing(happening) as events:
+    async with closing(answer) as events:
         async for event in events:
             if isinstance(event, ToolFinished):
                 yield ToolFinished(replace(event.result, content=result_message(event.result, most)[0].content))

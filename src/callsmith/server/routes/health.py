@@ -1,4 +1,4 @@
-"""For whoever watches over the server: `/health` and `/ready`."""
+"""`/health` and `/ready`, for monitoring."""
 
 import asyncio
 from collections import Counter
@@ -30,8 +30,8 @@ def routes(service: Service) -> list[Route]:
         status = "ok" if well and all(one.state != "failed" for one in servers) else "degraded"
         if service.settings.keys and not caller():
             return JsonResponse({"status": status})
-        told: dict[str, Json] = {"status": status, "models": models, "tools": tools, "answering": service.gate.active}
-        return JsonResponse({**told, "mcp": {one.name: _told(one) for one in servers}} if service.mcp else told)
+        body: dict[str, Json] = {"status": status, "models": models, "tools": tools, "answering": service.gate.active}
+        return JsonResponse({**body, "mcp": {one.name: _status_body(one) for one in servers}} if service.mcp else body)
 
     async def ready(request: Request) -> Response:
         if request.scope.get(DRAINING):
@@ -44,7 +44,7 @@ def routes(service: Service) -> list[Route]:
     return [Route("/health", health), Route("/ready", ready)]
 
 
-def _told(status: Status) -> dict[str, Json]:
+def _status_body(status: Status) -> dict[str, Json]:
     """How an MCP server is, without what is empty."""
     return {name: value for name, value in asdict(status).items() if name != "name" and value not in ("", ())}
 

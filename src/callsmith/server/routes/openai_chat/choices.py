@@ -19,7 +19,9 @@ from callsmith.wire.openai.common import write_error
 from callsmith.wire.sse import DONE, write_frame
 
 
-async def several(service: Service, chat: ChatRequest, heading: Heading, options: ToolOptions, request: Request) -> Response:
+async def answer_choices(
+    service: Service, chat: ChatRequest, heading: Heading, options: ToolOptions, request: Request
+) -> Response:
     """The response to a request that wants more than one answer."""
     answers = _answers(service, chat, options)
     if chat.stream:

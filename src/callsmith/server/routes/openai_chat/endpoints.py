@@ -16,7 +16,7 @@ from callsmith.server.http.body_reader import BodyReader
 from callsmith.server.http.dialects import dialect_of
 from callsmith.server.http.frames import CachedFrames, encode
 from callsmith.server.http.streams import EventStream, JsonResponse, unless_disconnected
-from callsmith.server.routes.openai_chat.choices import several
+from callsmith.server.routes.openai_chat.choices import answer_choices
 from callsmith.server.service import Service
 from callsmith.server.tools.one_answer import AnswerEvent
 from callsmith.wire.extensions import TOOL_EVENTS, Beside, read_extensions
@@ -45,7 +45,7 @@ def routes(service: Service) -> list[Route]:
         heading = Heading(f"chatcmpl-{uuid4().hex}", chat.model, int(time.time()), chat.include_usage, chat.legacy)
         beside = Beside(options.shows_events)
         if chat.n > 1:
-            return await several(service, replace(chat, request=asked), heading, options, request)
+            return await answer_choices(service, replace(chat, request=asked), heading, options, request)
         events = service.events(service.model(chat.model), asked, options)
         if chat.stream:
             return EventStream(_frames(events, heading, beside), _failure_frame, keep_alive=service.settings.keep_alive)

@@ -1,4 +1,4 @@
-"""A response while it is given: it is stored before its end is told, can be stopped from outside, and costs little a word."""
+"""A response being given: it is stored before its end is sent, can be cancelled from outside, and costs little per token."""
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Generator
@@ -65,11 +65,11 @@ class Answer:
             try:
                 async with closing(self._events):
                     while (event := await self._next()) is not None:
-                        told = frames.of(event)
+                        frame_bytes = frames.of(event)
                         if self.writer.ended:
-                            ending += told
-                        elif told:
-                            yield told
+                            ending += frame_bytes
+                        elif frame_bytes:
+                            yield frame_bytes
                 ending += frames.write(self._end())
                 await self._keep(self.writer.response())
             except CallsmithError as error:
@@ -123,11 +123,11 @@ def _but_last(frames: bytes) -> bytes:
 
 
 class _Frames:
-    """What is sent, as bytes. Most of it is words, and once a message has begun they differ in nothing but a number."""
+    """Encodes what is sent. Most of it is text deltas, and within a message those differ only in a number and the text."""
 
     def __init__(self, writer: McpWriter) -> None:
         self._writer = writer
-        self._around: tuple[bytes, bytes, bytes] | None = None  # before and behind the number, and behind the words
+        self._around: tuple[bytes, bytes, bytes] | None = None  # before and behind the number, and behind the text
 
     def of(self, event: McpEvent) -> bytes:
         """The frames of an event, in one piece."""
@@ -142,8 +142,8 @@ class _Frames:
         return b"".join(write_frame(encode(one), one["type"].encode()) for one in sent)
 
     def _cut(self, delta: Sent) -> tuple[bytes, bytes, bytes]:
-        words = uuid4().hex
-        frame = self.write([{**delta, "sequence_number": _NUMBER, "delta": words}])
+        mark = uuid4().hex
+        frame = self.write([{**delta, "sequence_number": _NUMBER, "delta": mark}])
         before, _, rest = frame.partition(b"%d" % _NUMBER)
-        between, _, behind = rest.partition(encode(words))
+        between, _, behind = rest.partition(encode(mark))
         return before, between, behind

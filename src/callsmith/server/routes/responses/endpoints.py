@@ -19,7 +19,7 @@ from callsmith.server.http.pagination import paginate
 from callsmith.server.http.request_context import caller
 from callsmith.server.http.streams import EventStream, JsonResponse, unless_disconnected
 from callsmith.server.routes.responses.answer import Answer
-from callsmith.server.routes.responses.mcp import answering, settled, spoken_of, wanted_of
+from callsmith.server.routes.responses.mcp import answer_events, decided_in, sources_of, with_outcomes
 from callsmith.server.routes.responses.stored import EarlierItems, StoredResponses
 from callsmith.server.service import Service
 from callsmith.tools.wrap import Limited
@@ -97,14 +97,14 @@ class _Dialect:
     async def _read(self, request: Request) -> tuple[ResponsesRequest, EarlierItems, ToolOptions]:
         body = await self._bodies.read(request)
         before, approvals = await self._kept().before(read_needs(body)), self._service.approvals()
-        spoken = spoken_of(body)
-        earlier = await settled(list(before.earlier.values()), approvals, spoken)
+        decided = decided_in(body)
+        earlier = await with_outcomes(list(before.earlier.values()), approvals, decided)
         if isinstance(body.get("input"), list):
-            body["input"] = await settled(body["input"], approvals, spoken)
+            body["input"] = await with_outcomes(body["input"], approvals, decided)
         asked = read_request(body, earlier, before.known)
         options, session = read_extensions(body)
         asked = replace(asked, request=replace(asked.request, session=session or before.conversation))
-        return asked, before, replace(options, sources=wanted_of(asked.servers), shows_tool_items=bool(asked.servers))
+        return asked, before, replace(options, sources=sources_of(asked.servers), shows_tool_items=bool(asked.servers))
 
     def _answer(self, asked: ResponsesRequest, before: EarlierItems, options: ToolOptions) -> Answer:
         service = self._service.for_request()
@@ -115,7 +115,7 @@ class _Dialect:
         if not asked.request.session:  # the first response of a conversation names it
             asked = replace(asked, request=replace(asked.request, session=heading.id))
         service.model(asked.model)
-        events = answering(service, asked, replace(options, response_id=heading.id), writer, self._down)
+        events = answer_events(service, asked, replace(options, response_id=heading.id), writer, self._down)
 
         async def keep(response: Json) -> None:
             if asked.store:

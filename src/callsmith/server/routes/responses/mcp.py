@@ -33,7 +33,7 @@ from callsmith.wire.openai.mcp_events import Listed, McpEvent, McpWriter
 from callsmith.wire.openai.responses import ResponsesRequest
 
 
-def wanted_of(servers: Iterable[McpServer]) -> tuple[ToolSource, ...]:
+def sources_of(servers: Iterable[McpServer]) -> tuple[ToolSource, ...]:
     """The tools a request wants by naming these servers."""
     return tuple(
         ToolSource(
@@ -43,16 +43,16 @@ def wanted_of(servers: Iterable[McpServer]) -> tuple[ToolSource, ...]:
     )
 
 
-def spoken_of(body: Json) -> frozenset[str]:
+def decided_in(body: Json) -> frozenset[str]:
     """The approvals a request itself answers."""
     given: Json = body.get("input")
     items = cast("list[Json]", given) if isinstance(given, list) else []
     return frozenset(_texts(items, "mcp_approval_response", "approval_request_id"))
 
 
-async def settled(items: Sequence[Json], approvals: Approvals, spoken: frozenset[str]) -> list[Json]:
+async def with_outcomes(items: Sequence[Json], approvals: Approvals, decided: frozenset[str]) -> list[Json]:
     """The items with what became of approvals that were answered elsewhere."""
-    called = spoken.union(_texts(items, "mcp_call", "approval_request_id"))
+    called = decided.union(_texts(items, "mcp_call", "approval_request_id"))
     asked = _texts(items, "mcp_approval_request", "id")
     known = await approvals.get(*(id for id in asked if id not in called)) if asked else {}
     last = {approval.run: id for id, approval in known.items()}
@@ -63,7 +63,7 @@ async def settled(items: Sequence[Json], approvals: Approvals, spoken: frozenset
         if approval is not None and approval.result is not None:
             found.append(_outcome(item, approval, approval.result))
             if last[approval.run] == approval.id:
-                found += await _went_on(approvals, approval.run)
+                found += await _items_since(approvals, approval.run)
     return found
 
 
@@ -75,13 +75,13 @@ def _texts(items: Sequence[Json], kind: str, key: str) -> list[str]:
 
 def _outcome(item: Mapping[str, Json], approval: Approval, result: Result) -> Json:
     if isinstance(approval.decision, Denied):
-        word = {"approve": False, "reason": approval.decision.message or None}
-        return {"type": "mcp_approval_response", "approval_request_id": approval.id, **word}
+        decision = {"approve": False, "reason": approval.decision.message or None}
+        return {"type": "mcp_approval_response", "approval_request_id": approval.id, **decision}
     about = {key: item.get(key) for key in ("server_label", "name", "arguments")}
     return {"id": f"mcp_{approval.id}", "approval_request_id": approval.id, **about, **write_mcp_call(result)}
 
 
-async def _went_on(approvals: Approvals, run: str) -> list[Json]:
+async def _items_since(approvals: Approvals, run: str) -> list[Json]:
     """What the model said and did after the approvals of a run were answered, as items."""
     paused = await approvals.paused(run)
     since = tuple(dropwhile(lambda message: message.role == "tool", paused.since)) if paused else ()
@@ -89,15 +89,15 @@ async def _went_on(approvals: Approvals, run: str) -> list[Json]:
     return write_items(answered(since, *waiting))
 
 
-async def answering(
+async def answer_events(
     service: Service, asked: ResponsesRequest, options: ToolOptions, writer: McpWriter, down: Callable[[], Mapping[str, str]]
 ) -> AsyncIterator[McpEvent]:
     """An answer: the tools of the servers it names, or why there are none, if that is news; then all that happens."""
     tools = await _tools(service, asked.servers, options)
     approvals = service.approvals()
     async with AsyncExitStack() as leases:
-        found = await _heard(approvals, asked, leases)
-        request = _known_here(asked.request, tools, found)
+        found = await _enter_decisions(approvals, asked, leases)
+        request = _with_local_names(asked.request, tools, found)
         if asked.servers:
             writer.know({tool.name: (source_label(tool), original_name(tool)) for tool in tools})
             writer.asked({id: approval.call for id, approval in found.items()})
@@ -122,23 +122,23 @@ async def _tools(service: Service, servers: Sequence[McpServer], options: ToolOp
     return await service.offered(options)
 
 
-async def _heard(approvals: Approvals, asked: ResponsesRequest, leases: AsyncExitStack) -> dict[str, Approval]:
-    """The approvals that are open, with the words of this request entered. Their runs are ours to go on with."""
+async def _enter_decisions(approvals: Approvals, asked: ResponsesRequest, leases: AsyncExitStack) -> dict[str, Approval]:
+    """Enter the decisions of this request and take the leases on their runs; the approvals it is about."""
     found = await approvals.get(*asked.words)
-    for id, word in asked.words.items():
-        if word is None:
+    for id, decision in asked.words.items():
+        if decision is None:
             continue
         if id not in found:
             raise UsageError(f"input: there is no approval {id!r} to be answered", field="input")
         if found[id].status == "pending":
             with suppress(AlreadyAnswered):  # by somebody else, at the same time: theirs counts
-                await approvals.decide(found[id], word)
-    if decided := [id for id, word in asked.words.items() if word is not None]:
+                await approvals.decide(found[id], decision)
+    if decided := [id for id, decision in asked.words.items() if decision is not None]:
         await approvals.take_leases(decided, leases)
     return await approvals.get(*asked.words)
 
 
-def _known_here(request: Request, tools: Iterable[Tool], found: Mapping[str, Approval]) -> Request:
+def _with_local_names(request: Request, tools: Iterable[Tool], found: Mapping[str, Approval]) -> Request:
     """The request with tools called as they are here, and with the calls that wait as they were made."""
     names = local_names(tools)
     waiting = {id: approval.call for id, approval in found.items()}
@@ -147,10 +147,10 @@ def _known_here(request: Request, tools: Iterable[Tool], found: Mapping[str, App
     for message in request.messages:
         here = with_local_names(message, names)
         messages.append(replace(here, calls=tuple(waiting.get(call.id, call) for call in here.calls)))
-    return replace(request, messages=tuple(messages), choice=_chosen(request.choice, names))
+    return replace(request, messages=tuple(messages), choice=_local_choice(request.choice, names))
 
 
-def _chosen(choice: Choice, names: Mapping[str, str]) -> Choice:
+def _local_choice(choice: Choice, names: Mapping[str, str]) -> Choice:
     chosen: list[str] = []
     for name in choice.names:
         whole = [shown for known, shown in names.items() if name.endswith("/*") and known.startswith(name[:-1])]
