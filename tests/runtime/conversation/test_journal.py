@@ -228,7 +228,7 @@ async def test_a_fork_has_not_approved_what_was_approved_and_not_yet_run(tmp_pat
     path, desk = tmp_path / "talk.json", Desk()
     first = Conversation(Told(calls(ADA)), desk, journal=path)
     await first.send("Tell Ada.")
-    first._journal.decide(first.pending[0], Approved())  # and here the lights go out
+    await first._journal.decide(first.pending[0], Approved())  # and here the lights go out
     loaded = Conversation.load(path, Told(), desk)
     fork = loaded.fork()
     assert (loaded.pending, [asked.call for asked in fork.pending]) == ((), [ADA])
