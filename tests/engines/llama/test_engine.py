@@ -180,7 +180,7 @@ def test_special_tokens_are_the_same_to_the_grammar_engine_and_to_ours(shared: L
     tokenizer = compiler._tokenizer
     assert tokenizer is not None
     marked = {token for token in range(shared._vocabulary.size) if tokenizer.is_special_token(token)}
-    assert marked == set(shared._vocabulary.special) == set(shared.specials.values())
+    assert marked == set(shared._vocabulary.special) == set(shared.info.specials.values())
 
 
 def test_compiled_grammars_are_kept_but_not_for_ever(shared: LlamaEngine) -> None:
@@ -251,7 +251,7 @@ async def test_a_seeded_answer_does_not_depend_on_what_was_asked_before(file: Pa
 
 async def test_a_prompt_too_long_is_refused_with_the_numbers(file: Path) -> None:
     engine = llama.open(str(file), context=256, threads=THREADS)
-    with pytest.raises(UsageError, match=rf"{engine.count(LONG.text)} tokens > 256 that the context holds") as refused:
+    with pytest.raises(UsageError, match=rf"{await engine.count(LONG.text)} tokens > 256 that the context holds") as refused:
         await say(engine, LONG)
     assert refused.value.field == "messages"
     assert (await say(engine, SEA))[0]
