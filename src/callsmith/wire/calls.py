@@ -33,6 +33,7 @@ class CallWriter(ABC):
     def __init__(self) -> None:
         self._characters: dict[int, int] = {}  # calls that have not ended: how much of their arguments has been sent
         self._ended_calls: set[int] = set()
+        self._used_ids: set[str] = set()
 
     def write_call(self, event: CallEvent) -> list[dict[str, Json]]:
         """What is sent for this event."""
@@ -56,6 +57,12 @@ class CallWriter(ABC):
                 if index in self._characters:
                     return self._close_call(index, text)
                 return [] if index in self._ended_calls else self._write_text(text)
+
+    def _unique_id(self, id: str, otherwise: str) -> str:
+        """The id, or the other one where it is empty or taken: clients tell the calls of an answer apart by their ids."""
+        unique = otherwise if not id or id in self._used_ids else id
+        self._used_ids.add(unique)
+        return unique
 
     def _close_call(self, index: int, unreadable: str | None = None) -> list[dict[str, Json]]:
         if index in self._ended_calls:

@@ -87,7 +87,6 @@ class EventWriter(CallWriter):
         self._speaking = ""  # the kind of the text block that is open, always the latest of the blocks
         self._named: dict[int, tuple[str, str]] = {}  # names and ids of calls that have no block yet, by index
         self._call_blocks: dict[int, int] = {}  # the blocks of calls that have not ended, by index
-        self._ran_ids: set[str] = set()  # on the wire
         self._running: dict[str, str] = {}  # the ids on the wire of what runs here, by its own
         self._behind = False  # what comes next stands right behind a result
         self._beside = Beside(wanted=False)
@@ -171,7 +170,7 @@ class EventWriter(CallWriter):
 
     def _start_block(self, index: int) -> list[dict[str, Json]]:
         name, id = self._named.pop(index)
-        id = self._fresh(id, f"toolu_{self._heading.id}_{index}")
+        id = self._unique_id(id, f"toolu_{self._heading.id}_{index}")
         events = [*self._hush(), self._start({"type": "tool_use", "id": id, "name": name, "input": {}})]
         self._call_blocks[index] = self._blocks - 1
         return events
@@ -184,8 +183,7 @@ class EventWriter(CallWriter):
         """A call that begins to run here. Its arguments are there already."""
         if call.name not in self._heading.shown:
             return []
-        id = self._running[call.id] = self._fresh(call.id, f"mcptoolu_{self._heading.id}_{self._blocks}")
-        self._ran_ids.add(id)
+        id = self._running[call.id] = self._unique_id(call.id, f"mcptoolu_{self._heading.id}_{self._blocks}")
         started = [*self._hush(), self._start(write_use(id, *self._heading.shown[call.name]))]
         return [*started, _delta(self._blocks - 1, "input_json_delta", "partial_json", call.text), _stop(self._blocks - 1)]
 
@@ -195,10 +193,6 @@ class EventWriter(CallWriter):
         self._behind = True
         block = write_result(self._running.pop(result.call_id), result)
         return [*self._hush(), self._start(block), _stop(self._blocks - 1)]
-
-    def _fresh(self, id: str, otherwise: str) -> str:
-        """An id no call that ran here has: a run may give one twice, in different rounds."""
-        return otherwise if not id or id in self._ran_ids else id
 
     def _finish(self, event: Stopped) -> list[dict[str, Json]]:
         if self._ended:

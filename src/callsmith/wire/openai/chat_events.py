@@ -94,7 +94,7 @@ class ChunkWriter(CallWriter):
 
     def _start_call(self, index: int, name: str, id: str) -> list[dict[str, Json]]:
         number = self._numbers[index] = len(self._numbers)
-        identity = {"id": id or f"call_{self._heading.id}_{self._choice}_{number}", "type": "function"}
+        identity = {"id": self._unique_id(id, f"call_{self._heading.id}_{self._choice}_{number}"), "type": "function"}
         return self._call_chunks({"index": number, **identity, "function": {"name": name, "arguments": ""}})
 
     def _write_arguments(self, index: int, text: str) -> list[dict[str, Json]]:

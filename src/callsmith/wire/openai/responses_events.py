@@ -92,7 +92,6 @@ class EventWriter(CallWriter):
         self._output: list[dict[str, Json]] = []
         self._said: _Open | None = None  # the message or the reasoning being written
         self._open_calls: dict[int, _Open] = {}
-        self._call_ids: set[str] = set()
         self._status: Status = "in_progress"
         self._end: dict[str, Json] = {}
 
@@ -199,8 +198,9 @@ class EventWriter(CallWriter):
 
     def _start_call(self, index: int, name: str, id: str) -> list[Sent]:
         sent = self._end_said("completed")
+        otherwise = f"{id or 'call'}_{self._heading.key}_{len(self._used_ids)}"
         space, own = self._heading.spaces.get(name, ("", name))
-        item = write_call_item(own, self._fresh(id), "")
+        item = write_call_item(own, self._unique_id(id, otherwise), "")
         self._open_calls[index] = self._add({**item, "namespace": space} if space else item)
         return [*sent, self._added(self._open_calls[index])]
 
@@ -232,14 +232,6 @@ class EventWriter(CallWriter):
             sent += self._call_done(call, "incomplete")
         self._status = status
         return [*sent, self._event(_LAST.get(status, f"response.{status}"), response=self.response())]
-
-    def _fresh(self, call_id: str) -> str:
-        """An id no other call of this response has: clients tell calls apart by it."""
-        number = len(self._call_ids)
-        if not call_id or call_id in self._call_ids:
-            call_id = f"{call_id or 'call'}_{self._heading.key}_{number}"
-        self._call_ids.add(call_id)
-        return call_id
 
     def _add(self, item: Mapping[str, Json], manner: Manner = SAID) -> _Open:
         place = len(self._output)
