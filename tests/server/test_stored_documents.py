@@ -18,7 +18,7 @@ from callsmith.server.approvals.approvals import APPROVAL_CODEC, PAUSED_RUN_CODE
 from callsmith.server.routes.responses.stored import EarlierItems, StoredResponses
 from callsmith.server.store import Document, SqliteStore
 from callsmith.wire.extensions import ToolOptions, ToolSource
-from callsmith.wire.openai.responses import Needs
+from callsmith.wire.openai.responses import StoredReferences
 
 FOLDER = Path(__file__).parent / "stored"
 OLD: dict[str, dict[str, Any]] = json.loads((FOLDER / "without_version.json").read_text("utf-8"))
@@ -120,7 +120,7 @@ async def test_responses_without_a_version_are_read():
         "output": [items["msg_1"]],
     }
     assert await responses.input_items("resp_1") == [{"id": "msg_0"}, items["msg_1_i0"]]
-    before = await responses.before(Needs(previous="resp_1"))
+    before = await responses.before(StoredReferences(previous="resp_1"))
     assert list(before.earlier) == ["msg_0", "msg_1_i0", "msg_1"] and before.conversation == "resp_0"
     assert await responses.forget("resp_1") == ["msg_1"]
 

@@ -1,6 +1,7 @@
 """What the laws of the dialects are tried on: bodies that may be anything, tools, samplings, and answers, event by event."""
 
 import itertools
+from dataclasses import replace
 from typing import Any
 
 from hypothesis import strategies as st
@@ -70,12 +71,15 @@ def choices(tools: tuple[Tool, ...]) -> st.SearchStrategy[Choice]:
 
 @st.composite
 def said(draw: st.DrawFn) -> list[ModelEvent]:
-    """What comes before the end of an answer."""
+    """What comes before the end of an answer. Its calls have different ids."""
     events: list[ModelEvent] = []
+    ids: set[str] = set()
     number = 0
     for kind in draw(st.lists(st.sampled_from(["text", "thought", "call"]), max_size=5)):
         if kind == "call":
             call = draw(CALLS)
+            call = replace(call, id=f"{call.id}-{number}") if call.id in ids else call
+            ids.add(call.id)
             cuts = draw(st.lists(st.integers(0, 50), max_size=3))
             events.append(CallStarted(number, call.name, call.id))
             events += [CallArguments(number, piece) for piece in _pieces(call.text, cuts)]

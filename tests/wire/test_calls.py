@@ -105,7 +105,7 @@ def test_no_two_calls_of_an_answer_have_the_same_id(calls_in: Callable[[Sequence
 
 
 def test_an_id_that_a_run_uses_again_in_a_later_round_is_another_one_on_the_wire():
-    heading = anthropic.Heading("msg_1", "m", shown={"add": ("sums", "add")})
+    heading = anthropic.Heading("msg_1", "m", mcp_tools={"add": ("sums", "add")})
     rounds = [(Call("add", {"a": number}, "c1"), Result("c1", "add", f"{number}")) for number in range(3)]
     ran = [event for call, result in rounds for event in (ToolStarted(call), ToolFinished(result), Text("so"))]
     message = anthropic.write_response([*ran, CallReady(0, Call("pay", {}, "c1")), Stopped("calls")], heading)

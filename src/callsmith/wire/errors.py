@@ -1,4 +1,4 @@
-"""What goes wrong, before any dialect words it: the HTTP status, the message and a code for each exception."""
+"""Exceptions as clients may see them, before a dialect writes them: an HTTP status, a message and a code."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass

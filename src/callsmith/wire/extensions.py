@@ -1,7 +1,7 @@
-"""What a request can ask of the server's own tools, in any dialect, and what it is told of them in chat completions.
+"""Fields of our own that extend the dialects: options for the server's tools in requests, events and reports in answers.
 
     {"tool_mode": "mixed", "tool_events": true, "session_id": "s1", "server_tools": ["read_*"]}       in a request
-    {"wait_for_approval": true}                            a stream is to stay open while a call waits for a person's word
+    {"wait_for_approval": true}                            a stream stays open while a call waits for approval
     {"callsmith": {"event": "tool_started", "id": "c1", "name": "add", "arguments": {"a": 1}}}        in a chunk
     {"callsmith": {"approvals": [{"id": "confirm_…", "name": "pay", "arguments": {…}}]}}              where an answer ends
 
@@ -78,7 +78,7 @@ def read_extensions(body: Json) -> tuple[ToolOptions, str]:
     fields = Fields.of(body, "")
     mode = fields.text("tool_mode")
     if mode is not None and mode != "standard" and mode != "mixed":
-        raise fields.wrong("tool_mode", f"{mode!r} is neither standard nor mixed")
+        raise fields.error("tool_mode", f"{mode!r} is neither standard nor mixed")
     options = ToolOptions(
         mode,
         None if fields.get("server_tools") is None else fields.texts("server_tools"),
@@ -106,8 +106,8 @@ def write_extensions(options: ToolOptions, session: str = "") -> dict[str, Json]
     return without_none(written)
 
 
-class Beside:
-    """What is told beside an answer: calls that wait for a person's word always, the rest to whoever wants events."""
+class AnswerExtensions:
+    """Collects the `callsmith` object of an answer: calls that wait for approval, and events if they are wanted."""
 
     def __init__(self, wanted: bool) -> None:
         self._wanted = wanted
@@ -115,17 +115,17 @@ class Beside:
         self._approvals: list[dict[str, Json]] = []
 
     def add(self, event: ToolEvent) -> dict[str, Json] | None:
-        """What is told of this event at once, if anything."""
-        told = write_tool_event(event)
+        """The object to send for this event at once, if any."""
+        written = write_tool_event(event)
         if isinstance(event, ConfirmationNeeded):
-            self._approvals.append({key: value for key, value in told.items() if key != "event"})
+            self._approvals.append({key: value for key, value in written.items() if key != "event"})
         if not self._wanted:
             return None
-        self._events.append(told)
-        return told
+        self._events.append(written)
+        return written
 
     def end(self, body: dict[str, Json], *, whole: bool) -> dict[str, Json]:
-        """The last chunk or the whole answer, with what belongs there."""
+        """The body of the last chunk or of the whole answer, with this added."""
         added: dict[str, Json] = {"approvals": self._approvals} if self._approvals else {}
         if whole and self._events:
             added["events"] = self._events
@@ -133,7 +133,7 @@ class Beside:
 
 
 def write_tool_event(event: ToolEvent) -> dict[str, Json]:
-    """What a tool did, or waits for."""
+    """The object for an event of a tool."""
     match event:
         case ToolStarted(call):
             return {"event": "tool_started", "id": call.id, "name": call.name, "arguments": dict(call.arguments)}
@@ -141,8 +141,8 @@ def write_tool_event(event: ToolEvent) -> dict[str, Json]:
             return {"event": "tool_progress", "id": id, "text": text, "current": current, "total": total}
         case ToolFinished(result):
             code = {"code": result.code} if result.code else {}
-            told = {"id": result.call_id, "name": result.name, "ok": result.ok, "content": result.text}
-            return {"event": "tool_finished", **told, **code}
+            outcome = {"id": result.call_id, "name": result.name, "ok": result.ok, "content": result.text}
+            return {"event": "tool_finished", **outcome, **code}
         case ConfirmationNeeded(id, call, reason, expires):
             asked = {"name": call.name, "arguments": dict(call.arguments), "call_id": call.id, "reason": reason}
             return {"event": "confirmation_needed", "id": id, **asked, "expires": expires}
@@ -153,7 +153,7 @@ def write_tool_event(event: ToolEvent) -> dict[str, Json]:
 
 
 def write_report(report: Report) -> dict[str, Json]:
-    """The field to add; none where there is nothing to tell."""
+    """How far an answer was held to its schemas, as a field to add; none where there is nothing to report."""
     if report == Report():
         return {}
     left = [{"tool": one.tool or None, "path": one.path, "keyword": one.keyword} for one in report.unenforced]
@@ -162,11 +162,11 @@ def write_report(report: Report) -> dict[str, Json]:
 
 def read_report(fields: Fields) -> Report | None:
     """The report among these fields, if there is one."""
-    told = fields.object("callsmith")
-    if told is None:
+    extension = fields.object("callsmith")
+    if extension is None:
         return None
     left = (
         Unenforced(one.text("tool") or "", one.text("path") or "", one.text("keyword") or "")
-        for one in told.objects("unenforced")
+        for one in extension.objects("unenforced")
     )
-    return Report(tuple(left), told.integer("retries") or 0)
+    return Report(tuple(left), extension.integer("retries") or 0)

@@ -25,8 +25,8 @@ _KINDS: dict[type, str] = {
 
 
 def kind(value: Json) -> str:
-    """What a JSON value is, in words."""
-    return next((words for known, words in _KINDS.items() if isinstance(value, known)), "something that is not JSON")
+    """The kind of a JSON value, for an error message: "an object"."""
+    return next((name for known, name in _KINDS.items() if isinstance(value, known)), "something that is not JSON")
 
 
 def without_none(data: Mapping[str, Json]) -> dict[str, Json]:
@@ -34,16 +34,16 @@ def without_none(data: Mapping[str, Json]) -> dict[str, Json]:
     return {key: value for key, value in data.items() if value is not None}
 
 
-class Again(list[Json]):
-    """An array that may come again, in another body. Nobody changes it; what is made of it is kept with it."""
+class ReusedArray(list[Json]):
+    """An array that several request bodies share. Nobody changes it; what was parsed from it is cached with it."""
 
     def __init__(self, items: Iterable[Json]) -> None:
         super().__init__(items)
-        self.made: dict[object, Any] = {}
+        self.cache: dict[object, Any] = {}
 
 
 class Fields:
-    """A JSON object being read. `None` comes back for what is absent or null; every complaint names its field."""
+    """A JSON object being read. `None` comes back for what is absent or null; every error names its field."""
 
     def __init__(self, data: Mapping[str, Json], path: str = "") -> None:
         self.data = data
@@ -51,7 +51,7 @@ class Fields:
 
     @classmethod
     def of(cls, value: Json, path: str) -> "Fields":
-        """The object at this path, or a complaint that it is none."""
+        """The object at this path, or an error that it is none."""
         if not isinstance(value, Mapping):
             raise UsageError(f"{path or 'the body'}: expected an object, got {kind(value)}", field=path or None)
         return cls(cast(Mapping[str, Json], value), path)
@@ -60,8 +60,8 @@ class Fields:
         """The path of a field in here."""
         return f"{self.path}.{key}" if self.path else key
 
-    def wrong(self, key: str, why: str) -> UsageError:
-        """The complaint about a field."""
+    def error(self, key: str, why: str) -> UsageError:
+        """The error about a field."""
         return UsageError(f"{self.at(key)}: {why}", field=self.at(key))
 
     def refuse_unsupported(self, unsupported: Mapping[str, tuple[Json, ...]]) -> None:
@@ -69,7 +69,7 @@ class Fields:
         for name, neutral in unsupported.items():
             value = self.get(name)
             if value is not None and value not in neutral:
-                raise self.wrong(name, f"{json.dumps(value)[:80]} is not supported")
+                raise self.error(name, f"{json.dumps(value)[:80]} is not supported")
 
     def get(self, key: str) -> Json:
         return self.data.get(key)
@@ -77,10 +77,10 @@ class Fields:
     def text(self, key: str) -> str | None:
         return self._typed(key, str, "a string")
 
-    def needed_text(self, key: str) -> str:
+    def required_text(self, key: str) -> str:
         value = self.text(key)
         if not value:
-            raise self.wrong(key, "is required and may not be empty")
+            raise self.error(key, "is required and may not be empty")
         return value
 
     def flag(self, key: str) -> bool | None:
@@ -91,9 +91,9 @@ class Fields:
         if isinstance(value, float) and value.is_integer():
             value = int(value)
         if value is not None and (isinstance(value, bool) or not isinstance(value, int)):
-            raise self.wrong(key, f"expected an integer, got {kind(value)}")
+            raise self.error(key, f"expected an integer, got {kind(value)}")
         if value is not None and least is not None and value < least:
-            raise self.wrong(key, f"must be at least {least}, got {value}")
+            raise self.error(key, f"must be at least {least}, got {value}")
         return value
 
     def number(self, key: str, most: float = 1e308) -> float | None:
@@ -102,17 +102,17 @@ class Fields:
         if value is None:
             return None
         if isinstance(value, bool) or not isinstance(value, int | float):
-            raise self.wrong(key, f"expected a number, got {kind(value)}")
+            raise self.error(key, f"expected a number, got {kind(value)}")
         if not 0 <= value <= most:
             bounds = "at least 0" if value < 0 else f"at most {most:g}"
-            raise self.wrong(key, f"must be {bounds}, got {value}")
+            raise self.error(key, f"must be {bounds}, got {value}")
         return float(value)
 
     def object(self, key: str) -> "Fields | None":
         value = self.get(key)
         return None if value is None else Fields.of(value, self.at(key))
 
-    def needed_object(self, key: str) -> "Fields":
+    def required_object(self, key: str) -> "Fields":
         return Fields.of(self.get(key), self.at(key))
 
     def array(self, key: str) -> list[Json] | None:
@@ -123,14 +123,14 @@ class Fields:
         for index, value in enumerate(self.array(key) or ()):
             yield Fields.of(value, f"{self.at(key)}.{index}")
 
-    def once(self, key: str, make: "Callable[[Fields, str], T]") -> T:
-        """What is made of a field; made already, if it came before."""
+    def cached(self, key: str, make: "Callable[[Fields, str], T]") -> T:
+        """What `make` parses from a field; from the cache, where the same array came before."""
         value = self.get(key)
-        if not isinstance(value, Again):
+        if not isinstance(value, ReusedArray):
             return make(self, key)
-        if make not in value.made:
-            value.made[make] = make(self, key)
-        return value.made[make]
+        if make not in value.cache:
+            value.cache[make] = make(self, key)
+        return value.cache[make]
 
     def texts(self, key: str) -> tuple[str, ...]:
         """The strings of an array; one string alone counts as an array of one."""
@@ -139,11 +139,11 @@ class Fields:
             return (value,)
         for index, one in enumerate(self.array(key) or ()):
             if not isinstance(one, str):
-                raise self.wrong(f"{key}.{index}", f"expected a string, got {kind(one)}")
+                raise self.error(f"{key}.{index}", f"expected a string, got {kind(one)}")
         return tuple(value or ())
 
-    def _typed(self, key: str, wanted: type[T], words: str) -> T | None:
+    def _typed(self, key: str, wanted: type[T], name: str) -> T | None:
         value = self.get(key)
         if value is not None and not isinstance(value, wanted):
-            raise self.wrong(key, f"expected {words}, got {kind(value)}")
+            raise self.error(key, f"expected {name}, got {kind(value)}")
         return value

@@ -13,7 +13,7 @@ def read_sampling(fields: Fields, limit: str, stop: str = "stop", *, allows_minu
     unlimited = allows_minus_one and fields.get(limit) == -1
     stops = fields.texts(stop)
     if "" in stops:
-        raise fields.wrong(stop, "an empty string would stop everything")
+        raise fields.error(stop, "an empty string would stop everything")
     return Sampling(
         temperature=fields.number("temperature"),
         top_p=fields.number("top_p", most=1),

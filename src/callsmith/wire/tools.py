@@ -12,18 +12,18 @@ def read_tools(entries: Iterable[Fields], schema: str) -> tuple[Tool, ...]:
     """The tools in these objects; `schema` is the key under which the parameters stand."""
     tools: dict[str, Tool] = {}
     for entry in entries:
-        name = entry.needed_text("name")
+        name = entry.required_text("name")
         if not TOOL_NAME.fullmatch(name):
-            raise entry.wrong("name", f"{name!r} must be 1 to 256 letters, digits, '_', '-', '.', ':' or '/'")
+            raise entry.error("name", f"{name!r} must be 1 to 256 letters, digits, '_', '-', '.', ':' or '/'")
         if name in tools:
-            raise entry.wrong("name", f"two tools are called {name!r}")
+            raise entry.error("name", f"two tools are called {name!r}")
         tool = Tool(name, entry.text("description") or "", strict=entry.flag("strict") or False)
         tools[name] = replace(tool, parameters=_read_parameters(entry, schema) or tool.parameters)
     return tuple(tools.values())
 
 
 def write_tool(tool: Tool, schema: str) -> dict[str, Json]:
-    """The object that `read_tools` reads back: what a model is told of a tool."""
+    """The object that `read_tools` reads back: what a model is shown of a tool."""
     written: dict[str, Json] = {"name": tool.name, schema: dict(tool.parameters)}
     if tool.description:
         written["description"] = tool.description
@@ -39,5 +39,5 @@ def _read_parameters(fields: Fields, key: str) -> Schema | None:
     check_schema(parameters.data, parameters.path)
     types = parameters.get("type")
     if types is not None and types != "object" and not (isinstance(types, list) and "object" in types):
-        raise parameters.wrong("type", f"a tool takes an object, not {types!r}")
+        raise parameters.error("type", f"a tool takes an object, not {types!r}")
     return parameters.data

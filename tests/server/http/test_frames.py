@@ -54,7 +54,7 @@ SEEN = ToolFinished(Result("call_1", "look", "seen"))
 RAN = [Text("a"), ToolStarted(CALL), SEEN, Text("\n"), Text("\nb"), Text("\nc"), Stopped("stop")]
 HEADINGS: dict[str, Callable[[], Any]] = {
     "chat": lambda: openai_chat_events.ChunkWriter(openai_chat_events.Heading("id", "m", 1)),
-    "messages": lambda: anthropic_events.EventWriter(anthropic_events.Heading("id", "m", shown={"look": ("eyes", "look")})),
+    "messages": lambda: anthropic_events.EventWriter(anthropic_events.Heading("id", "m", mcp_tools={"look": ("eyes", "look")})),
     "Ollama": lambda: ollama_events.LineWriter(ollama_events.Heading("m", "now", lambda: 1, chat=True)),
 }
 
@@ -84,7 +84,7 @@ async def test_a_response_is_streamed_as_its_writer_would_write_it() -> None:
             yield event
 
     plain, reader = writer(), FrameReader()
-    expected = [encode(one).decode() for event in EVENTS for one in plain.tell(event)]
+    expected = [encode(one).decode() for event in EVENTS for one in plain.write(event)]
     answer = Answer(told(), writer(), keep, {})
     got = [frame.data async for piece in answer.frames() for frame in reader.feed(piece)]
     assert got == expected

@@ -148,7 +148,7 @@ def test_every_reason_to_stop_is_told(stopped: Stopped, stops: tuple[str, ...], 
 
 
 def test_thoughts_that_were_not_wanted_are_not_shown():
-    message = write_response([Thought("hm"), Text("so"), Stopped("stop")], Heading("i", "m", thoughts=False))
+    message = write_response([Thought("hm"), Text("so"), Stopped("stop")], Heading("i", "m", shows_thoughts=False))
     assert message["content"] == [text("so")]
 
 

@@ -48,7 +48,7 @@ from tests.wire.blocks import (
 from tests.wire.drawn import ARGUMENTS, WORDS
 
 FAR = mcp_name("files", "read")
-RUNNING = Heading("msg_1", "m", shown={"files_read": ("files", "read"), "now": ("clock", "now")})
+RUNNING = Heading("msg_1", "m", mcp_tools={"files_read": ("files", "read"), "now": ("clock", "now")})
 
 # Requests
 
@@ -120,7 +120,7 @@ def test_what_ran_on_the_server_is_read_as_calls_with_their_results_in_the_calls
 def test_a_turn_that_ends_with_what_ran_on_the_server_is_gone_on_with():
     asked = read(messages=[*HI, said("assistant", far_use("c1"), far_result("c1", "3"))])
     assert [message.role for message in asked.request.messages] == ["user", "assistant", "tool"]
-    with pytest.raises(UsageError, match="going on"):
+    with pytest.raises(UsageError, match="continuing it"):
         read(messages=[*HI, said("assistant", far_use("c1"))])
 
 
@@ -208,7 +208,7 @@ def test_what_ran_on_the_server_comes_back_as_the_conversation_it_was(ran: tuple
     messages, events = ran
     content = json.loads(json.dumps(write_response(events, RUNNING)["content"]))
     read = heard({"role": "assistant", "content": content})
-    names = {mcp_name(*there): here for here, there in RUNNING.shown.items()}
+    names = {mcp_name(*there): here for here, there in RUNNING.mcp_tools.items()}
     ids = {call.id: call.id for message in read for call in message.calls}
     assert len(ids) == sum(len(message.calls) for message in read)  # no id twice, whatever the run's were
     assert [unnumbered(message, names) for message in read] == [unnumbered(message, {}) for message in messages]

@@ -12,7 +12,7 @@ from callsmith.core.errors import LimitReached, ModelError, Rejected, TimedOut, 
 from callsmith.core.values import Call, Choice, Message, Output, Request, Sampling, Tool
 from callsmith.wire.anthropic.common import ThreadsUnsupported, write_error, write_failure
 from callsmith.wire.anthropic.mcp import McpServer
-from callsmith.wire.anthropic.messages import MOST_TOKENS, SIGNATURE, MessagesRequest, read_request, write_request
+from callsmith.wire.anthropic.messages import DEFAULT_MAX_TOKENS, SIGNATURE, MessagesRequest, read_request, write_request
 from tests.effort import tries
 from tests.wire.blocks import ADD, FILES, HI, SUB, TOOLSET, far_result, far_use, heard, read, result, said, text, use
 from tests.wire.drawn import CALLS, NAMES, SCHEMAS, TOOLSETS, WORDS, bodies, odd, samplings
@@ -112,7 +112,7 @@ def test_every_choice_is_understood(spelling: Any, choice: Choice, parallel: boo
 )
 def test_every_way_to_ask_for_thinking_is_understood(spelling: Any, thinking: bool | None, thoughts: bool):
     asked = read(thinking=spelling)
-    assert (asked.request.thinking, asked.thoughts) == (thinking, thoughts)
+    assert (asked.request.thinking, asked.shows_thoughts) == (thinking, thoughts)
 
 
 def test_an_output_is_read_in_its_present_and_its_older_place():
@@ -308,7 +308,7 @@ def test_a_request_survives_the_way_there_and_back(asked: MessagesRequest):
 def test_what_this_api_cannot_do_without_or_cannot_say_is_written_as_near_as_can_be():
     tools = (Tool("add"), Tool("sub"), Tool("now"))
     body = write_request(MessagesRequest("m", Request((Message.user("hi"),), tools, Choice("auto", ("add", "sub")))))
-    assert body["max_tokens"] == MOST_TOKENS
+    assert body["max_tokens"] == DEFAULT_MAX_TOKENS
     assert [tool["name"] for tool in body["tools"]] == ["add", "sub"]
     with pytest.raises(UsageError, match="schema only"):
         write_request(MessagesRequest("m", Request((Message.user("hi"),), output=Output(choices=("a",)))))

@@ -14,19 +14,19 @@ from callsmith.core.values import Call, Choice, Message, Request, Result, Tool
 from callsmith.wire.extensions import ToolOptions, read_extensions, write_extensions
 from callsmith.wire.fields import Fields
 from callsmith.wire.openai.items import read_items
-from callsmith.wire.openai.mcp import Asking, Filter, McpServer, plain_items, read_server, write_server
-from callsmith.wire.openai.mcp_events import Listed, McpEvent, McpReader, McpWriter
+from callsmith.wire.openai.mcp import ApprovalFilters, McpServer, ToolFilter, plain_items, read_server, write_server
+from callsmith.wire.openai.mcp_events import ListedTools, McpEvent, McpReader, McpWriter
 from callsmith.wire.openai.responses import ResponsesRequest, read_request, write_request
 from callsmith.wire.openai.responses_events import Heading
 
 SERVERS = [
     McpServer("files"),
-    McpServer("files", Filter(("read", "list"))),
-    McpServer("files", Filter(read_only=True), "always"),
+    McpServer("files", ToolFilter(("read", "list"))),
+    McpServer("files", ToolFilter(read_only=True), "always"),
     McpServer("files", approval="never"),
-    McpServer("files", Filter(()), Asking(Filter(("erase",)), Filter(read_only=True))),
-    McpServer("files", approval=Asking(never=Filter(("read",), True))),
-    McpServer("files", approval=Asking(Filter())),
+    McpServer("files", ToolFilter(()), ApprovalFilters(ToolFilter(("erase",)), ToolFilter(read_only=True))),
+    McpServer("files", approval=ApprovalFilters(never=ToolFilter(("read",), True))),
+    McpServer("files", approval=ApprovalFilters(ToolFilter())),
 ]
 
 
@@ -37,7 +37,7 @@ def test_what_is_wanted_of_a_server_is_written_and_read_back(server: McpServer):
 
 def test_names_may_stand_in_a_list():
     entry = {"type": "mcp", "server_label": "files", "allowed_tools": ["read"]}
-    assert read_server(Fields(entry)).allowed == Filter(("read",))
+    assert read_server(Fields(entry)).allowed == ToolFilter(("read",))
     assert read_server(Fields({**entry, "server_url": "https://example.org"})).url == "https://example.org"
 
 
@@ -65,7 +65,7 @@ def test_what_is_wrong_is_named(entry: Any, field: str):
 def test_a_request_with_servers_is_written_and_read_back(choice: Choice):
     request = Request((Message.user("hi"),), (Tool("add"),), choice)
     asked = ResponsesRequest(
-        "m", request, servers=(McpServer("files", Filter(("read",)), "always"), McpServer("web", url="mcp:web"))
+        "m", request, servers=(McpServer("files", ToolFilter(("read",)), "always"), McpServer("web", url="mcp:web"))
     )
     assert read_request(json.loads(json.dumps(write_request(asked)))) == asked
 
@@ -160,17 +160,17 @@ SHOWN = {"files_read": ("files", "read"), "files_erase": ("files", "erase")}
 
 def sent_for(events: list[McpEvent], asked: dict[str, Call] | None = None) -> tuple[list[Any], Any]:
     writer = McpWriter(Heading("resp_1", "m", 5, {"parallel_tool_calls": True, "tool_choice": "auto", "tools": []}))
-    writer.know(SHOWN)
-    writer.asked(asked or {})
-    sent = [one for event in events for one in writer.tell(event)]
+    writer.set_tools(SHOWN)
+    writer.set_approvals(asked or {})
+    sent = [one for event in events for one in writer.write(event)]
     return [*sent, *writer.close()], writer.response()
 
 
 def test_events_are_written_and_read_back_and_are_what_the_client_knows():
     read, erase = Call("files_read", {"path": "a"}, "c1"), Call("files_erase", {"path": "b"}, "c2")
     events: list[McpEvent] = [
-        Listed("files", TOOLS),
-        Listed("web", (), "it is down"),
+        ListedTools("files", TOOLS),
+        ListedTools("web", (), "it is down"),
         Text("so"),
         ToolStarted(read),
         ToolProgress("c1", "half"),
@@ -186,11 +186,11 @@ def test_events_are_written_and_read_back_and_are_what_the_client_knows():
         validate_type(type_=ResponseStreamEvent, value=one)
     validate_type(type_=Response, value=response)
     reader = McpReader()
-    back = [event for one in json.loads(json.dumps(sent)) for event in reader.tell(one)] + reader.close()
+    back = [event for one in json.loads(json.dumps(sent)) for event in reader.read(one)] + reader.close()
     first, second = (item["id"] for item in response["output"] if item["type"] == "mcp_call")
     assert back == [
-        Listed("files", TOOLS),
-        Listed("web", (), "it is down"),
+        ListedTools("files", TOOLS),
+        ListedTools("web", (), "it is down"),
         Text("so"),
         ToolStarted(Call("mcp:files/read", {"path": "a"}, first)),
         ToolFinished(Result(first, "mcp:files/read", "text")),
@@ -216,11 +216,11 @@ def test_a_call_that_was_asked_about_names_its_approval_and_says_what_was_asked(
 
 def test_a_call_that_is_cut_off_is_incomplete():
     writer = McpWriter(Heading("resp_1", "m", 5))
-    writer.know(SHOWN)
-    sent = writer.tell(ToolStarted(Call("files_read", {"path": "a"}, "c1")))
+    writer.set_tools(SHOWN)
+    sent = writer.write(ToolStarted(Call("files_read", {"path": "a"}, "c1")))
     sent += writer.cancel()
     assert [one["type"] for one in sent[-2:]] == ["response.output_item.done", "response.incomplete"]
     (item,) = writer.response()["output"]
     assert (item["status"], item["arguments"]) == ("incomplete", '{"path": "a"}')
     assert "not known what came of" in read_items(plain_items([Fields(item)])[0])[1].content
-    assert writer.tell(ToolFinished(Result("c1", "files_read", "late"))) == []
+    assert writer.write(ToolFinished(Result("c1", "files_read", "late"))) == []

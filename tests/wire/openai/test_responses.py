@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from callsmith.core.errors import UsageError
 from callsmith.core.values import Call, Choice, Message, Output, Request, Tool
 from callsmith.wire.openai.common import write_error
-from callsmith.wire.openai.responses import Needs, ResponsesRequest, read_needs, read_request, write_request
+from callsmith.wire.openai.responses import ResponsesRequest, StoredReferences, read_references, read_request, write_request
 from tests.effort import tries
 from tests.wire.drawn import CALLS, NAMES, TOOLSETS, WORDS, bodies, choices, samplings
 
@@ -118,7 +118,7 @@ def test_unknown_kinds_of_tools_are_skipped_and_namespaces_are_flattened():
     space = {"type": "namespace", "name": "crm", "description": "", "tools": [SUB, {"type": "custom", "name": "x"}]}
     asked = read(tools=[ADD, space, {"type": "web_search"}, {"type": "custom", "name": "patch"}, {"type": "shell"}])
     assert asked.request.tools == (Tool("add", "Add.", {"type": "object"}, strict=True), Tool("crm__sub"))
-    assert asked.spaces == {"crm__sub": ("crm", "sub")}
+    assert asked.namespaces == {"crm__sub": ("crm", "sub")}
     assert [tool["type"] for tool in asked.repeated["tools"]] == ["function", "namespace"]
     (message,) = messages(call("1", "sub", namespace="crm"))
     assert message.calls[0].name == "crm__sub"
@@ -165,7 +165,7 @@ def test_the_output_is_read_from_the_texts_format():
 def test_what_a_request_leans_on_is_told_before_it_is_read():
     items = [{"type": "item_reference", "id": "a"}, {"id": "b"}, {"role": "user", "content": "hi", "id": "c"}]
     body = {"model": "m", "previous_response_id": "resp_0", "input": items}
-    assert read_needs(body) == Needs("resp_0", ("a", "b"))
+    assert read_references(body) == StoredReferences("resp_0", ("a", "b"))
     known = {"a": {"role": "user", "content": "A"}, "b": {"role": "assistant", "content": "B"}}
     assert [message.content for message in read_request(body, known=known).request.messages] == ["A", "B", "hi"]
 
@@ -241,7 +241,7 @@ KNOWN = "input tools tool_choice text reasoning include previous_response_id ins
 def test_no_body_whatever_makes_reading_fail_otherwise_than_by_a_usage_error(body: Any):
     for attempt in (body, {"model": "m", "input": "hi", **body} if isinstance(body, dict) else body):
         with contextlib.suppress(UsageError):
-            read_needs(attempt)
+            read_references(attempt)
             read_request(attempt)
 
 

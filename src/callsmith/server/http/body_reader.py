@@ -8,7 +8,7 @@ from starlette.requests import Request
 
 from callsmith.core.errors import UsageError
 from callsmith.core.values import Json
-from callsmith.wire.fields import Again
+from callsmith.wire.fields import ReusedArray
 
 _REPEATED_FIELDS: Final = frozenset({"tools", "functions"})
 _MAX_CACHED_BYTES: Final = 512 * 1024  # of one set of tools: some 1,000 tools
@@ -22,7 +22,7 @@ class BodyReader:
 
     def __init__(self, largest: int) -> None:
         self._largest = largest
-        self._known: list[tuple[bytes, Again]] = []  # the latest last
+        self._known: list[tuple[bytes, ReusedArray]] = []  # the latest last
 
     async def read(self, request: Request) -> Json:
         """Read the body of a request."""
@@ -56,7 +56,7 @@ class BodyReader:
                 return known[1]
         if not encoded.startswith(b"[") or len(encoded) > _MAX_CACHED_BYTES:
             return msgspec.json.decode(encoded)
-        again = Again(_array.decode(encoded))
+        again = ReusedArray(_array.decode(encoded))
         self._known = [*self._known[1 - _MAX_CACHED_SETS :], (encoded, again)]
         return again
 

@@ -59,7 +59,7 @@ class _Endpoints:
     async def list(self, request: Request) -> Response:
         wanted = request.query_params.get("status", "pending")
         if wanted not in _STATUSES:
-            raise Fields({}).wrong("status", f"{wanted!r} is none of {', '.join(_STATUSES)}")
+            raise Fields({}).error("status", f"{wanted!r} is none of {', '.join(_STATUSES)}")
         views = [write_view(one) for one in await self._service.approvals().all()]
         return JsonResponse(paginate([view for view in views if wanted in (view["status"], "all")], request))
 
@@ -140,7 +140,7 @@ async def _answer(events: AsyncIterator[AnswerEvent]) -> Json:
 def _read_decision(fields: Fields) -> Decision:
     approve, arguments = fields.flag("approve"), fields.object("arguments")
     if approve is None:
-        raise fields.wrong("approve", "is required: true or false")
+        raise fields.error("approve", "is required: true or false")
     if approve:
         return Approved(None if arguments is None else arguments.data, fields.flag("remember") or False)
     return Denied(fields.text("reason") or "")

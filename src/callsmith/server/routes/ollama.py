@@ -23,7 +23,7 @@ from callsmith.wire.extensions import read_extensions
 from callsmith.wire.fields import Fields
 from callsmith.wire.ollama.events import Heading, LineWriter, write_loaded, write_response
 from callsmith.wire.ollama.requests import (
-    About,
+    ModelSummary,
     OllamaRequest,
     read_chat,
     read_generate,
@@ -77,7 +77,7 @@ class _Dialect:
 
     async def show(self, request: Request) -> Response:
         fields = Fields.of(await self._bodies.read(request), "")
-        named = fields.text("model") or fields.text("name") or fields.needed_text("model")  # `name` is what it was called once
+        named = fields.text("model") or fields.text("name") or fields.required_text("model")  # `name` is what it was called once
         return JsonResponse(write_show(self._about(self._known(named))))
 
     async def version(self, _: Request) -> Response:
@@ -106,9 +106,9 @@ class _Dialect:
         plain = name.removesuffix(_LATEST)
         return plain if name not in self._service.models and plain in self._service.models else name
 
-    def _about(self, name: str) -> About:
+    def _about(self, name: str) -> ModelSummary:
         info = model_info(self._service.model(name))
-        return About(name, self._began, info.format, info.template, info.thinks, info.context)
+        return ModelSummary(name, self._began, info.format, info.template, info.thinks, info.context)
 
 
 async def _lines(events: AsyncIterator[ModelEvent], heading: Heading) -> AsyncIterator[bytes]:

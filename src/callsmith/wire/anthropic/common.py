@@ -21,10 +21,10 @@ _STATUSES = {503: 529}  # where this API has a number of its own
 
 
 class ThreadsUnsupported(UsageError):
-    """A request that wants its history kept here. The body that says so makes clients send all of it again, without `thread`."""
+    """A request wants its history stored here. On this error, clients send the whole history again, without `thread`."""
 
     def __init__(self) -> None:
-        super().__init__("thread: conversations are not kept here; send the whole history without it", field="thread")
+        super().__init__("thread: conversations are not stored here; send the whole history without it", field="thread")
 
 
 def write_failure(status: int, message: str, *, details: Json = None) -> Failure:
@@ -54,7 +54,7 @@ def write_models(names: Iterable[str], created: int) -> dict[str, Json]:
 
 
 def write_usage(usage: Usage) -> dict[str, Json]:
-    """Here what came from the cache is no part of the input, but beside it."""
+    """Token counts; in this API, tokens from the cache are not part of the input tokens."""
     return {
         "input_tokens": usage.prompt - usage.cached,
         "cache_creation_input_tokens": 0,

@@ -11,12 +11,12 @@ Blocks are numbered from 0 without gaps. What the prompt has cost is known at th
 `message_start`. A call begins on the wire with its arguments and not before: one that is cut off at its name would look like a
 call without any. How far an answer was held to its schemas (`report`) stands beside the reason it stopped.
 
-What tools of MCP servers did stands between the words, as `mcp_tool_use` when one begins to run and `mcp_tool_result` when it has
-answered; calls that never ran are not shown. This API has no word for a call that waits for a person: the answer says so in its
-text and in `callsmith.approvals`, and ends with `end_turn`. `pause_turn` would be the word for a turn that is not over, but
+What tools of MCP servers did stands between the blocks of text: `mcp_tool_use` when one begins to run, `mcp_tool_result` when
+it has answered; calls that never ran are not shown. This API has nothing for a call that waits for approval: the answer says
+so in its text and in `callsmith.approvals`, and ends with `end_turn`. `pause_turn` would mean a turn that is not over, but
 clients send such a turn back at once (the SDK's tool runner does, without limit), and nobody will have answered by then.
 
-Not covered: interleaved calls are passed on interleaved; the reasons of repairs do not travel; `EventReader` hears only the words
+Not covered: interleaved calls are passed on interleaved; the reasons of repairs do not travel; `EventReader` reads only the text
 of an answer in which tools of MCP servers ran.
 """
 
@@ -49,7 +49,7 @@ from callsmith.wire.anthropic.mcp import write_result, write_use
 from callsmith.wire.anthropic.messages import SIGNATURE
 from callsmith.wire.calls import CallAssembler, CallWriter, read_arguments
 from callsmith.wire.errors import reported_error
-from callsmith.wire.extensions import Beside, ToolEvent, read_report, write_report
+from callsmith.wire.extensions import AnswerExtensions, ToolEvent, read_report, write_report
 from callsmith.wire.fields import Fields
 
 _REASONS: dict[StopReason, str] = {"length": "max_tokens", "calls": "tool_use"}
@@ -63,16 +63,16 @@ _RETRYABLE = ("overloaded_error", "rate_limit_error", "timeout_error")
 
 @dataclass(frozen=True, slots=True)
 class Heading:
-    """What an answer says of itself, and what was asked of it: to show its thoughts, and to stop at these strings.
+    """What is known of an answer beforehand: its id and model, whether it shows thoughts, and the strings that stop it.
 
     `shown` are the tools whose calls are shown where they run here: the MCP server each is of, and its name there.
     """
 
     id: str
     model: str
-    thoughts: bool = True
+    shows_thoughts: bool = True
     stops: tuple[str, ...] = ()
-    shown: Mapping[str, tuple[str, str]] = field(default_factory=dict[str, tuple[str, str]])
+    mcp_tools: Mapping[str, tuple[str, str]] = field(default_factory=dict[str, tuple[str, str]])
 
 
 class EventWriter(CallWriter):
@@ -84,12 +84,12 @@ class EventWriter(CallWriter):
         self._begun = False
         self._ended = False
         self._blocks = 0
-        self._speaking = ""  # the kind of the text block that is open, always the latest of the blocks
+        self._open_kind = ""  # the kind of the text block that is open, always the latest of the blocks
         self._named: dict[int, tuple[str, str]] = {}  # names and ids of calls that have no block yet, by index
         self._call_blocks: dict[int, int] = {}  # the blocks of calls that have not ended, by index
         self._running: dict[str, str] = {}  # the ids on the wire of what runs here, by its own
-        self._behind = False  # what comes next stands right behind a result
-        self._beside = Beside(wanted=False)
+        self._follows_result = False  # whether the latest block is the result of a call
+        self._extensions = AnswerExtensions(wanted=False)
 
     def write(self, event: ModelEvent | ToolEvent) -> list[dict[str, Json]]:
         """What this event makes, the first time opened by the empty message."""
@@ -97,19 +97,19 @@ class EventWriter(CallWriter):
         self._begun = True
         match event:
             case Text(text):
-                return opening + self._speak("text", text)
+                return opening + self._write_piece("text", text)
             case Thought(text):
-                return opening + (self._speak("thinking", text) if self._heading.thoughts else [])
+                return opening + (self._write_piece("thinking", text) if self._heading.shows_thoughts else [])
             case CallArguments() | CallStarted() | CallReady() | Unreadable():
                 return opening + self.write_call(event)
             case Stopped():
                 return opening + self._finish(event)
             case ToolStarted(call):
-                return opening + self._run(call)
+                return opening + self._write_mcp_use(call)
             case ToolFinished(result):
-                return opening + self._ran(result)
+                return opening + self._write_mcp_result(result)
             case ConfirmationNeeded():
-                self._beside.add(event)
+                self._extensions.add(event)
                 return opening
             case ToolProgress() | Notice():
                 return opening
@@ -132,25 +132,25 @@ class EventWriter(CallWriter):
             "usage": write_usage(Usage()),
         }
 
-    def _speak(self, kind: str, text: str) -> list[dict[str, Json]]:
-        if kind == "text" and self._behind:
+    def _write_piece(self, kind: str, text: str) -> list[dict[str, Json]]:
+        if kind == "text" and self._follows_result:
             text = text.lstrip("\n")  # a block of its own is apart from what was said before
         if not text:
             return []
-        self._behind = self._behind and kind != "text"
+        self._follows_result = self._follows_result and kind != "text"
         started: list[dict[str, Json]] = []
-        if self._speaking != kind:
+        if self._open_kind != kind:
             empty = {"type": kind, kind: ""} | ({"signature": ""} if kind == "thinking" else {})
-            started = [*self._hush(), self._start(empty)]
-            self._speaking = kind
+            started = [*self._end_text(), self._start(empty)]
+            self._open_kind = kind
         return [*started, _delta(self._blocks - 1, f"{kind}_delta", kind, text)]
 
-    def _hush(self) -> list[dict[str, Json]]:
+    def _end_text(self) -> list[dict[str, Json]]:
         """The end of the text block that is open."""
-        if not self._speaking:
+        if not self._open_kind:
             return []
-        signed = [_delta(self._blocks - 1, "signature_delta", "signature", SIGNATURE)] if self._speaking == "thinking" else []
-        self._speaking = ""
+        signed = [_delta(self._blocks - 1, "signature_delta", "signature", SIGNATURE)] if self._open_kind == "thinking" else []
+        self._open_kind = ""
         return [*signed, _stop(self._blocks - 1)]
 
     def _start(self, block: dict[str, Json]) -> dict[str, Json]:
@@ -158,7 +158,7 @@ class EventWriter(CallWriter):
         return {"type": "content_block_start", "index": self._blocks - 1, "content_block": block}
 
     def _write_text(self, text: str) -> list[dict[str, Json]]:
-        return self._speak("text", text)
+        return self._write_piece("text", text)
 
     def _start_call(self, index: int, name: str, id: str) -> list[dict[str, Json]]:
         self._named[index] = name, id
@@ -171,7 +171,7 @@ class EventWriter(CallWriter):
     def _start_block(self, index: int) -> list[dict[str, Json]]:
         name, id = self._named.pop(index)
         id = self._unique_id(id, f"toolu_{self._heading.id}_{index}")
-        events = [*self._hush(), self._start({"type": "tool_use", "id": id, "name": name, "input": {}})]
+        events = [*self._end_text(), self._start({"type": "tool_use", "id": id, "name": name, "input": {}})]
         self._call_blocks[index] = self._blocks - 1
         return events
 
@@ -179,20 +179,20 @@ class EventWriter(CallWriter):
         block = self._call_blocks.pop(index, None)
         return [_stop(block)] if block is not None else self._write_text(unreadable or "")
 
-    def _run(self, call: Call) -> list[dict[str, Json]]:
+    def _write_mcp_use(self, call: Call) -> list[dict[str, Json]]:
         """A call that begins to run here. Its arguments are there already."""
-        if call.name not in self._heading.shown:
+        if call.name not in self._heading.mcp_tools:
             return []
         id = self._running[call.id] = self._unique_id(call.id, f"mcptoolu_{self._heading.id}_{self._blocks}")
-        started = [*self._hush(), self._start(write_use(id, *self._heading.shown[call.name]))]
+        started = [*self._end_text(), self._start(write_use(id, *self._heading.mcp_tools[call.name]))]
         return [*started, _delta(self._blocks - 1, "input_json_delta", "partial_json", call.text), _stop(self._blocks - 1)]
 
-    def _ran(self, result: Result) -> list[dict[str, Json]]:
+    def _write_mcp_result(self, result: Result) -> list[dict[str, Json]]:
         if result.call_id not in self._running:
             return []
-        self._behind = True
+        self._follows_result = True
         block = write_result(self._running.pop(result.call_id), result)
-        return [*self._hush(), self._start(block), _stop(self._blocks - 1)]
+        return [*self._end_text(), self._start(block), _stop(self._blocks - 1)]
 
     def _finish(self, event: Stopped) -> list[dict[str, Json]]:
         if self._ended:
@@ -201,9 +201,9 @@ class EventWriter(CallWriter):
         matched = event.matched if event.reason == "stop" and event.matched in self._heading.stops else None
         reason = "stop_sequence" if matched else _REASONS.get(event.reason, "end_turn")
         return [
-            *self._hush(),
+            *self._end_text(),
             *(_stop(block) for _, block in sorted(self._call_blocks.items())),
-            self._beside.end(
+            self._extensions.end(
                 {
                     "type": "message_delta",
                     "delta": {"stop_reason": reason, "stop_sequence": matched},
@@ -266,16 +266,16 @@ class EventReader:
         self._stopped = Stopped("stop")
 
     def feed(self, event: Json) -> list[ModelEvent]:
-        """What one event says. An error sent in the middle is raised as a ModelError."""
+        """The events of one. An error sent in the middle is raised as a ModelError."""
         fields = Fields.of(event, "")
         match fields.text("type"):
             case "message_start":
                 message = fields.object("message")
                 self._count(message.object("usage") if message else None)
             case "content_block_start":
-                return self._start(fields.integer("index") or 0, fields.needed_object("content_block"))
+                return self._start(fields.integer("index") or 0, fields.required_object("content_block"))
             case "content_block_delta":
-                return self._read_delta(fields.integer("index") or 0, fields.needed_object("delta"))
+                return self._read_delta(fields.integer("index") or 0, fields.required_object("delta"))
             case "content_block_stop":
                 return self._calls.end(fields.integer("index") or 0)
             case "message_delta":
@@ -299,7 +299,7 @@ class EventReader:
     def _start(self, number: int, block: Fields) -> list[ModelEvent]:
         if block.text("type") != "tool_use":
             return _said(block.text("text"), block.text("thinking"))
-        started = self._calls.start(number, block.needed_text("name"), block.text("id") or "")
+        started = self._calls.start(number, block.required_text("name"), block.text("id") or "")
         whole = block.get("input")  # empty, as a rule; some send all of it here
         return [*started, *self._calls.add(number, json.dumps(whole, ensure_ascii=False))] if whole else started
 

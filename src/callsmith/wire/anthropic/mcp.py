@@ -1,4 +1,4 @@
-"""MCP servers in a request of `POST /v1/messages`, and the blocks that tell of their calls.
+"""MCP servers in a request of `POST /v1/messages`, and the blocks for their calls.
 
     {"mcp_servers": [{"type": "url", "name": "files", "url": "mcp:files"}],
      "tools": [{"type": "mcp_toolset", "mcp_server_name": "files", "default_config": {"enabled": false},
@@ -8,7 +8,7 @@
 
 A toolset may stand alone: servers are known here by their names. Understood, too: the older `tool_configuration`, and a pinned
 list of tools, of which only the names count. Nothing comes of `defer_loading`: where tools are too many the model finds them
-anyway. Tokens are refused: a call would run with another right than whoever sent one believes.
+anyway. Tokens are refused: a call would run with other rights than the sender of a token believes.
 """
 
 from collections.abc import Iterable, Mapping
@@ -24,7 +24,7 @@ MCP_TOOLSET = "mcp_toolset"
 class McpServer:
     """A server whose tools are wanted: all that are `listed`, if any are, as far as `configs` or else `enabled` says so.
 
-    Tools have the names they have there. `at` is where the request says all this.
+    Tools have the names they have there. `at` is the path of these fields in the request.
     """
 
     name: str
@@ -43,30 +43,30 @@ def read_servers(fields: Fields) -> tuple[McpServer, ...]:
     toolsets: dict[str, Fields] = {}
     for entry in fields.objects("tools"):
         if entry.get("type") == MCP_TOOLSET:
-            name = entry.needed_text("mcp_server_name")
+            name = entry.required_text("mcp_server_name")
             if name in toolsets:
-                raise entry.wrong("mcp_server_name", f"there is another toolset of {name!r}")
+                raise entry.error("mcp_server_name", f"there is another toolset of {name!r}")
             toolsets[name] = entry
     servers: dict[str, McpServer] = {}
     for entry in fields.objects("mcp_servers"):
         server = _read_server(entry, toolsets)
         if server.name in servers:
-            raise entry.wrong("name", f"another server is called {server.name!r}")
+            raise entry.error("name", f"another server is called {server.name!r}")
         servers[server.name] = server
     alone = (_with_toolset(name, "", entry) for name, entry in toolsets.items() if name not in servers)
     return (*servers.values(), *alone)
 
 
 def _read_server(entry: Fields, toolsets: Mapping[str, Fields]) -> McpServer:
-    kind = entry.needed_text("type")
+    kind = entry.required_text("type")
     if kind != "url":
-        raise entry.wrong("type", f"{kind!r} is not supported, only url")
+        raise entry.error("type", f"{kind!r} is not supported, only url")
     if entry.get("authorization_token") is not None:
-        raise entry.wrong("authorization_token", "a server is reached with the rights its configuration here gives; send none")
-    name, url, older = entry.needed_text("name"), entry.text("url") or "", entry.object("tool_configuration")
+        raise entry.error("authorization_token", "a server is reached with the rights its configuration here gives; send none")
+    name, url, older = entry.required_text("name"), entry.text("url") or "", entry.object("tool_configuration")
     if name in toolsets:
         if older is not None:
-            raise entry.wrong("tool_configuration", f"which tools are used is said in the mcp_toolset of {name!r}")
+            raise entry.error("tool_configuration", f"which tools are used is said in the mcp_toolset of {name!r}")
         return _with_toolset(name, url, toolsets[name], entry.path)
     enabled = older.flag("enabled") if older else None
     listed = None if older is None or older.get("allowed_tools") is None else older.texts("allowed_tools")
@@ -77,7 +77,7 @@ def _with_toolset(name: str, url: str, toolset: Fields, at: str = "") -> McpServ
     standard, configs = toolset.object("default_config"), toolset.object("configs")
     enabled = standard.flag("enabled") if standard else None
     each = {} if configs is None else {tool: _enabled(configs, tool) for tool in configs.data}
-    listed = None if toolset.get("tools") is None else tuple(tool.needed_text("name") for tool in toolset.objects("tools"))
+    listed = None if toolset.get("tools") is None else tuple(tool.required_text("name") for tool in toolset.objects("tools"))
     said = {tool: flag for tool, flag in each.items() if flag is not None}
     return McpServer(name, url, enabled is not False, said, listed, at or toolset.path)
 

@@ -1,4 +1,4 @@
-"""The request of `POST /v1/messages`, both ways. What is answered stands in `anthropic_events`.
+"""The request of `POST /v1/messages`, both ways. Answers: `anthropic/events.py`.
 
     {"model": "qwen", "max_tokens": 1024, "system": "Be brief.", "messages": [{"role": "user", "content": "Hi"}],
      "tools": [{"name": "add", "input_schema": {…}}], "tool_choice": {"type": "auto"}}
@@ -6,10 +6,10 @@
 Lenient: unknown fields and the vendor's own kinds of tools are skipped, null is absence. Not lenient: what would change the
 answer and is not supported is refused by name, never ignored. Three things are tolerated though nothing comes of them, because
 clients always send them: a budget for thinking, an effort, and context management. Fields of our own: `min_p`, `seed` and
-`tool_choice_policy`, as in chat completions, and those that `tool_events` reads.
+`tool_choice_policy`, as in chat completions, and those that `extensions` reads.
 
-What this API cannot say is not written: the name of a user, whether an output is strict (it always is), a choice among some of
-the tools (only those are offered then). What it cannot do without is written: `MOST_TOKENS`, where a request sets no limit.
+What this API has no field for is not written: the name of a user, whether an output is strict (it always is), a choice among
+some of the tools (only those are offered then). `DEFAULT_MAX_TOKENS` is written where a request sets no limit: it has to.
 
 A call of an MCP server's tool comes back with its result inside the assistant's message: it is read as a call, by its `mcp_name`,
 and a tool's message behind it. Calls of one round that ran one after the other are read as rounds of their own.
@@ -30,7 +30,7 @@ from callsmith.wire.sampling import read_sampling, write_sampling
 from callsmith.wire.tools import read_tools, write_tool
 
 SIGNATURE = "callsmith"  # of every thought we give: clients send a thought back only if it is signed
-MOST_TOKENS = 8192
+DEFAULT_MAX_TOKENS = 8192
 
 # Fields that are not supported, each with the values that ask for nothing.
 _NEUTRAL: dict[str, tuple[Json, ...]] = {"container": ()}
@@ -50,7 +50,7 @@ class MessagesRequest:
     model: str
     request: Request
     stream: bool = False
-    thoughts: bool = True
+    shows_thoughts: bool = True
     servers: tuple[McpServer, ...] = ()
 
 
@@ -60,7 +60,7 @@ def read_request(body: Json, *, counting: bool = False) -> MessagesRequest:
     if fields.get("thread") is not None:
         raise ThreadsUnsupported
     fields.refuse_unsupported(_NEUTRAL)
-    tools, servers = fields.once("tools", _read_tools), read_servers(fields)
+    tools, servers = fields.cached("tools", _read_tools), read_servers(fields)
     choice, parallel = _read_choice(fields)
     if tools and not servers:
         choice.among(tools)
@@ -76,10 +76,10 @@ def read_request(body: Json, *, counting: bool = False) -> MessagesRequest:
         policy=read_policy(fields),
     )
     if not counting and request.sampling.max_tokens is None:
-        raise fields.wrong("max_tokens", "is required")
+        raise fields.error("max_tokens", "is required")
     if not counting and request.messages[-1].role == "assistant":
-        raise fields.wrong("messages", "the last one is the assistant's, and going on with its words is not supported")
-    return MessagesRequest(fields.needed_text("model"), request, fields.flag("stream") or False, thoughts, servers)
+        raise fields.error("messages", "the last one is the assistant's, and continuing it is not supported")
+    return MessagesRequest(fields.required_text("model"), request, fields.flag("stream") or False, thoughts, servers)
 
 
 def _read_tools(fields: Fields, key: str) -> tuple[Tool, ...]:
@@ -93,11 +93,11 @@ def _read_choice(fields: Fields) -> tuple[Choice, bool | None]:
         return Choice(), None
     single = choice.flag("disable_parallel_tool_use")
     parallel = None if single is None else not single
-    named = choice.needed_text("type")
+    named = choice.required_text("type")
     if named == "tool":
-        return Choice.only(choice.needed_text("name")), parallel
+        return Choice.only(choice.required_text("name")), parallel
     if named not in _MODES:
-        raise choice.wrong("type", f"{named!r} is none of {', '.join(_MODES)}, tool")
+        raise choice.error("type", f"{named!r} is none of {', '.join(_MODES)}, tool")
     return Choice(_MODES[named]), parallel
 
 
@@ -105,9 +105,9 @@ def _read_thinking(fields: Fields) -> tuple[bool | None, bool]:
     thinking = fields.object("thinking")
     if thinking is None:
         return None, True
-    named = thinking.needed_text("type")
+    named = thinking.required_text("type")
     if named not in _THINKING:
-        raise thinking.wrong("type", f"{named!r} is none of {', '.join(_THINKING)}")
+        raise thinking.error("type", f"{named!r} is none of {', '.join(_THINKING)}")
     return _THINKING[named], thinking.text("display") != "omitted"
 
 
@@ -115,13 +115,13 @@ def _read_output(fields: Fields) -> Output | None:
     config = fields.object("output_config")
     format, older = config.object("format") if config else None, fields.object("output_format")
     if format is not None and older is not None:
-        raise fields.wrong("output_format", "an answer can be constrained once, and output_config.format does so already")
+        raise fields.error("output_format", "an answer can be constrained once, and output_config.format does so already")
     format = format or older
     if format is None:
         return None
-    if format.needed_text("type") != "json_schema":
-        raise format.wrong("type", f"{format.get('type')!r} is not supported, only json_schema")
-    schema = format.needed_object("schema")
+    if format.required_text("type") != "json_schema":
+        raise format.error("type", f"{format.get('type')!r} is not supported, only json_schema")
+    schema = format.required_object("schema")
     check_schema(schema.data, schema.path)
     return Output(schema.data, strict=True)
 
@@ -136,11 +136,11 @@ def _read_system(fields: Fields) -> tuple[Message, ...]:
 
 def _read_messages(fields: Fields) -> list[Message]:
     if not fields.array("messages"):
-        raise fields.wrong("messages", "at least one message is required")
+        raise fields.error("messages", "at least one message is required")
     called: dict[str, str] = {}  # call id → tool name: a template may need the name, which results leave out
     messages: list[Message] = []
     for entry in fields.objects("messages"):
-        match entry.needed_text("role"):
+        match entry.required_text("role"):
             case "user":
                 messages += _read_user(entry, called)
             case "assistant":
@@ -150,7 +150,7 @@ def _read_messages(fields: Fields) -> list[Message]:
             case "system":
                 messages.append(Message.system(_joined(entry)))
             case other:
-                raise entry.wrong("role", f"{other!r} is none of user, assistant, system")
+                raise entry.error("role", f"{other!r} is none of user, assistant, system")
     return messages
 
 
@@ -160,7 +160,7 @@ def _read_user(fields: Fields, called: dict[str, str]) -> list[Message]:
     texts: list[str] = []
     for block in _blocks(fields, "content"):
         if block.text("type") == "tool_result":
-            call_id = block.needed_text("tool_use_id")
+            call_id = block.required_text("tool_use_id")
             results.append(Message("tool", _read_result(block), call_id=call_id, name=called.get(call_id, "")))
         else:
             texts.append(_read_text(block))
@@ -176,19 +176,19 @@ def _read_result(fields: Fields) -> str:
 def _read_assistant(fields: Fields) -> list[Message]:
     """An answer; with what ran on the server in between it is several, each with its results."""
     messages: list[Message] = []
-    part = _Part()
+    part = _Round()
     for block in _blocks(fields, "content"):
         kind = block.text("type")
         if part.results and kind != "mcp_tool_result" and (kind != "mcp_tool_use" or not part.waiting):
             messages += part.messages()
-            part = _Part()
+            part = _Round()
         part.add(block)
     return messages + part.messages()
 
 
 @dataclass(slots=True)
-class _Part:
-    """What the model said at a time: words, calls, and what the server's own calls among them came to."""
+class _Round:
+    """One round of the model: text, calls, and the results of those calls that ran on the server."""
 
     said: list[str] = field(default_factory=list[str])
     thought: list[str] = field(default_factory=list[str])
@@ -203,15 +203,15 @@ class _Part:
             case "redacted_thinking" | "mcp_tool_listing":
                 pass  # nobody but its author can read the one, and the other is known here
             case "tool_use":
-                self.calls.append(_read_call(block, block.needed_text("name")))
+                self.calls.append(_read_call(block, block.required_text("name")))
             case "mcp_tool_use":
-                call = _read_call(block, mcp_name(block.needed_text("server_name"), block.needed_text("name")))
+                call = _read_call(block, mcp_name(block.required_text("server_name"), block.required_text("name")))
                 self.calls.append(call)
                 self.waiting[call.id] = call.name
             case "mcp_tool_result":
-                id = block.needed_text("tool_use_id")
+                id = block.required_text("tool_use_id")
                 if id not in self.waiting:
-                    raise block.wrong("tool_use_id", f"there is no mcp_tool_use {id!r} before it that waits for a result")
+                    raise block.error("tool_use_id", f"there is no mcp_tool_use {id!r} before it that waits for a result")
                 text = _joined(block) or ("Error" if block.flag("is_error") else "")
                 self.results.append(Message("tool", text, call_id=id, name=self.waiting.pop(id)))
             case _:
@@ -235,7 +235,7 @@ def _blocks(fields: Fields, key: str) -> Iterator[Fields]:
     if isinstance(value, str):
         return iter([Fields({"type": "text", "text": value}, fields.at(key))])
     if value is not None and not isinstance(value, list):
-        raise fields.wrong(key, f"expected a string or an array of blocks, got {kind(value)}")
+        raise fields.error(key, f"expected a string or an array of blocks, got {kind(value)}")
     return fields.objects(key)
 
 
@@ -244,13 +244,13 @@ def _joined(fields: Fields) -> str:
 
 
 def _read_text(block: Fields) -> str:
-    match block.needed_text("type"):
+    match block.required_text("type"):
         case "text":
             return block.text("text") or ""
         case "tool_reference":
-            return block.needed_text("tool_name")  # what a search for tools has found; here they are all known anyway
+            return block.required_text("tool_name")  # what a search for tools has found; here they are all known anyway
         case other:
-            raise block.wrong("type", f"blocks of type {other!r} are not supported here")
+            raise block.error("type", f"blocks of type {other!r} are not supported here")
 
 
 def write_request(asked: MessagesRequest) -> dict[str, Json]:
@@ -258,18 +258,18 @@ def write_request(asked: MessagesRequest) -> dict[str, Json]:
     request = asked.request
     first, *others = request.messages or (Message.user(""),)
     apart = first.role == "system" and bool(first.content) and bool(others)
-    tools = request.choice.among(request.tools) if _narrow(request.choice) else request.tools
+    tools = request.choice.among(request.tools) if _is_subset(request.choice) else request.tools
     servers, toolsets = write_servers(asked.servers)
     body: dict[str, Json] = {
         "model": asked.model,
-        "max_tokens": MOST_TOKENS,
+        "max_tokens": DEFAULT_MAX_TOKENS,
         **without_none(write_sampling(request.sampling, "max_tokens", "stop_sequences")),
         "system": first.content if apart else None,
         "messages": _write_messages(others if apart else request.messages),
         "mcp_servers": servers or None,
         "tools": [*(write_tool(tool, _SCHEMA) for tool in tools), *toolsets] or None,
         "tool_choice": _write_choice(request) if tools or servers else None,
-        "thinking": _write_thinking(request.thinking, asked.thoughts),
+        "thinking": _write_thinking(request.thinking, asked.shows_thoughts),
         "output_config": _write_output(request.output),
         "tool_choice_policy": request.policy,
         "stream": asked.stream or None,
@@ -277,8 +277,8 @@ def write_request(asked: MessagesRequest) -> dict[str, Json]:
     return without_none(body)
 
 
-def _narrow(choice: Choice) -> bool:
-    """Whether a choice is one among some of the tools."""
+def _is_subset(choice: Choice) -> bool:
+    """Whether a choice allows only some of the tools."""
     return choice.mode != "none" and len(choice.names) > (choice.mode == "required")
 
 

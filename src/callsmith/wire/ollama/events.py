@@ -41,7 +41,7 @@ class Heading:
     chat: bool = True
 
     def line(self, content: str = "", *, done: bool = False, **fields: Json) -> dict[str, Json]:
-        """One line that says this."""
+        """One line of the answer."""
         said = {"message": {"role": "assistant", "content": content, **fields}} if self.chat else {"response": content, **fields}
         return {"model": self.model, "created_at": self.created_at, **said, "done": done}
 
@@ -110,15 +110,15 @@ def write_response(events: Iterable[ModelEvent], heading: Heading) -> dict[str, 
     for event in events:
         lines += writer.write(event)
     lines += writer.close()
-    merged = _Merged()
+    merged = _MergedAnswer()
     for line in lines:
         merged.add(line["message"] if heading.chat else line)
     return {**lines[-1], **merged.fields(heading)}
 
 
 @dataclass(slots=True)
-class _Merged:
-    """What was said in several lines."""
+class _MergedAnswer:
+    """The content of several lines, put together."""
 
     content: list[str] = field(default_factory=list[str])
     thinking: list[str] = field(default_factory=list[str])
@@ -149,7 +149,7 @@ class LineReader:
         fields = Fields.of(line, "")
         if fields.get("error") is not None:
             raise ModelError(reported_error(fields.get("error")))
-        message = fields.needed_object("message")
+        message = fields.required_object("message")
         thought, text = message.text("thinking"), message.text("content")
         events: list[ModelEvent] = [Thought(thought)] if thought else []
         events += [Text(text)] if text else []
@@ -166,8 +166,8 @@ class LineReader:
         return [Stopped(reason, self._usage, self._report)]
 
     def _read_call(self, fields: Fields) -> list[ModelEvent]:
-        function, number = fields.needed_object("function"), self._calls
+        function, number = fields.required_object("function"), self._calls
         arguments = function.object("arguments")
-        call = Call(function.needed_text("name"), dict(arguments.data) if arguments else {}, fields.text("id") or "")
+        call = Call(function.required_text("name"), dict(arguments.data) if arguments else {}, fields.text("id") or "")
         self._calls += 1
         return [CallStarted(number, call.name, call.id), CallArguments(number, call.text), CallReady(number, call)]

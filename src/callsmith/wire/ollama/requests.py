@@ -1,8 +1,8 @@
-"""The requests of `POST /api/chat` and `/api/generate`, and what Ollama's dialect says of models and errors.
+"""The requests of `POST /api/chat` and `/api/generate`, and how Ollama's dialect writes models and errors.
 
     {"model": "qwen", "messages": [{"role": "user", "content": "Hi"}], "tools": […], "format": {…}, "options": {"num_predict": 9}}
 
-Answers stand in `ollama_events`. As everywhere: unknown fields are skipped, and what would change the answer and is not supported
+Answers: `ollama/events.py`. As everywhere: unknown fields are skipped, and what would change the answer and is not supported
 is refused by name. Calls have no ids in this dialect, so they get some here, and a result belongs to the first call of its
 `tool_name` that still waits for one. Besides what Ollama knows: `tool_choice` (in any spelling of chat completions),
 `parallel_tool_calls` and `tool_choice_policy`.
@@ -76,7 +76,7 @@ def read_chat(body: Json) -> OllamaRequest:
 
 
 def read_generate(body: Json) -> OllamaRequest:
-    """The request to `/api/generate`: one prompt, and what the system says before it."""
+    """The request to `/api/generate`: one prompt, with a system message before it."""
     fields = Fields.of(body, "")
     fields.refuse_unsupported(_NEUTRAL_PROMPT)
     system, prompt = fields.text("system"), fields.text("prompt")
@@ -85,7 +85,7 @@ def read_generate(body: Json) -> OllamaRequest:
 
 
 def _asked(fields: Fields, request: Request) -> OllamaRequest:
-    return OllamaRequest(fields.needed_text("model"), request, fields.flag("stream") is not False)
+    return OllamaRequest(fields.required_text("model"), request, fields.flag("stream") is not False)
 
 
 def _read_request(fields: Fields, messages: tuple[Message, ...]) -> Request:
@@ -106,7 +106,7 @@ def _read_think(fields: Fields) -> bool | None:
     value = fields.get("think")
     if isinstance(value, str):
         if value not in _LEVELS:
-            raise fields.wrong("think", f"{value!r} is neither a boolean nor one of {', '.join(_LEVELS)}")
+            raise fields.error("think", f"{value!r} is neither a boolean nor one of {', '.join(_LEVELS)}")
         return True
     return fields.flag("think")
 
@@ -118,7 +118,7 @@ def _read_format(fields: Fields) -> Output | None:
     if value == "json":
         return Output.json_object()
     if not isinstance(value, Mapping):
-        raise fields.wrong("format", "is neither 'json' nor a JSON Schema")
+        raise fields.error("format", "is neither 'json' nor a JSON Schema")
     schema = cast(Mapping[str, Json], value)
     check_schema(schema, fields.at("format"))
     return Output(schema)
@@ -135,9 +135,9 @@ def _read_messages(fields: Fields) -> tuple[Message, ...]:
 
 
 def _read_message(fields: Fields, waiting: list[Call], number: int) -> Message:
-    spelled = fields.needed_text("role")
+    spelled = fields.required_text("role")
     if spelled not in _ROLES:
-        raise fields.wrong("role", f"{spelled!r} is none of {', '.join(_ROLES)}")
+        raise fields.error("role", f"{spelled!r} is none of {', '.join(_ROLES)}")
     fields.refuse_unsupported({"images": ([],)})
     message = Message(_ROLES[spelled], fields.text("content") or "")
     if message.role == "assistant":
@@ -158,12 +158,12 @@ def _answers(call: Call, name: str, call_id: str) -> bool:
 
 
 def _read_call(fields: Fields, spare_id: str) -> Call:
-    function = fields.needed_object("function")
+    function = fields.required_object("function")
     value = function.get("arguments")
     arguments: Json = read_arguments(value) if isinstance(value, str) else value
     if arguments is not None and not isinstance(arguments, dict):
-        raise function.wrong("arguments", "expected an object")
-    return Call(function.needed_text("name"), cast(dict[str, Json], arguments or {}), fields.text("id") or spare_id)
+        raise function.error("arguments", "expected an object")
+    return Call(function.required_text("name"), cast(dict[str, Json], arguments or {}), fields.text("id") or spare_id)
 
 
 def write_chat(asked: OllamaRequest) -> dict[str, Json]:
@@ -202,11 +202,11 @@ def write_call(call: Call, number: int) -> dict[str, Json]:
     return {"id": call.id, "function": {"index": number, "name": call.name, "arguments": dict(call.arguments)}}
 
 
-# What is said of models and errors
+# Models and errors
 
 
 @dataclass(frozen=True, slots=True)
-class About:
+class ModelSummary:
     """What is known of a model; `moment` is since when it is served."""
 
     name: str
@@ -228,7 +228,7 @@ def write_error(error: BaseException) -> Failure:
     return write_failure(known.status, known.message)
 
 
-def write_tag(about: About) -> dict[str, Json]:
+def write_tag(about: ModelSummary) -> dict[str, Json]:
     """A model in the list of models. Its digest is one of its name: clients only want to tell models apart by it."""
     return {
         "name": about.name,
@@ -240,14 +240,14 @@ def write_tag(about: About) -> dict[str, Json]:
     }
 
 
-def write_running(about: About) -> dict[str, Json]:
+def write_running(about: ModelSummary) -> dict[str, Json]:
     """A model in the list of those that are loaded, as all are for as long as the server runs."""
     running = {**write_tag(about), "expires_at": "9999-12-31T23:59:59Z", "size_vram": 0, "context_length": about.context or 0}
     del running["modified_at"]
     return running
 
 
-def write_show(about: About) -> dict[str, Json]:
+def write_show(about: ModelSummary) -> dict[str, Json]:
     """All that is known of a model."""
     family = about.family or "unknown"
     length = {} if about.context is None else {f"{family}.context_length": about.context}
@@ -262,7 +262,7 @@ def write_show(about: About) -> dict[str, Json]:
     }
 
 
-def _write_details(about: About) -> dict[str, Json]:
+def _write_details(about: ModelSummary) -> dict[str, Json]:
     return {
         "parent_model": "",
         "format": "",

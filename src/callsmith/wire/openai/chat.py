@@ -1,4 +1,4 @@
-"""The request of `POST /v1/chat/completions`, both ways. What is answered stands in `openai_chat_events`.
+"""The request of `POST /v1/chat/completions`, both ways. Answers: `openai/chat_events.py`.
 
     {"model": "qwen", "messages": [{"role": "user", "content": "Hi"}],
      "tools": [{"type": "function", "function": {"name": "add", "parameters": {…}}}], "tool_choice": "auto"}
@@ -45,7 +45,7 @@ _NEUTRAL: dict[str, tuple[Json, ...]] = {
     "web_search_options": (),
 }
 
-MOST_CHOICES = 16  # answers to one request
+MAX_CHOICES = 16  # answers to one request
 
 _ROLES: dict[str, Role] = {
     "system": "system",
@@ -84,7 +84,7 @@ def read_request(body: Json) -> ChatRequest:
     parallel = fields.flag("parallel_tool_calls")
     limit = "max_tokens" if fields.get("max_completion_tokens") is None else "max_completion_tokens"
     return ChatRequest(
-        model=fields.needed_text("model"),
+        model=fields.required_text("model"),
         request=Request(
             messages=_read_messages(fields),
             tools=tools,
@@ -104,14 +104,14 @@ def read_request(body: Json) -> ChatRequest:
 
 def _read_n(fields: Fields) -> int:
     n = fields.integer("n", 1) or 1
-    if n > MOST_CHOICES:
-        raise fields.wrong("n", f"must be at most {MOST_CHOICES}, got {n}")
+    if n > MAX_CHOICES:
+        raise fields.error("n", f"must be at most {MAX_CHOICES}, got {n}")
     return n
 
 
 def read_functions(fields: Fields, key: str) -> tuple[Tool, ...]:
     """The tools that are functions, wrapped or flat."""
-    return fields.once(key, _read_functions)
+    return fields.cached(key, _read_functions)
 
 
 def _read_functions(fields: Fields, key: str) -> tuple[Tool, ...]:
@@ -127,7 +127,7 @@ def read_choice(fields: Fields, key: str) -> Choice:
         return Choice()
     if isinstance(value, str):
         if value not in _MODES:
-            raise fields.wrong(key, f"{value!r} is none of {', '.join(_MODES)} or an object that names a function")
+            raise fields.error(key, f"{value!r} is none of {', '.join(_MODES)} or an object that names a function")
         return Choice(_MODES[value])
     choice = Fields.of(value, fields.at(key))
     named = choice.text("type") or "function"
@@ -136,23 +136,23 @@ def read_choice(fields: Fields, key: str) -> Choice:
     if named == "allowed_tools":
         return _read_allowed(choice.object("allowed_tools") or choice)
     if named not in ("function", "tool"):
-        raise choice.wrong("type", f"{named!r} is not supported")
-    return Choice.only((choice.object("function") or choice).needed_text("name"))
+        raise choice.error("type", f"{named!r} is not supported")
+    return Choice.only((choice.object("function") or choice).required_text("name"))
 
 
 def _read_allowed(fields: Fields) -> Choice:
     mode = fields.text("mode") or "auto"
     if mode not in _MODES:
-        raise fields.wrong("mode", f"{mode!r} is neither auto nor required")
-    names = [(entry.object("function") or entry).needed_text("name") for entry in fields.objects("tools")]
+        raise fields.error("mode", f"{mode!r} is neither auto nor required")
+    names = [(entry.object("function") or entry).required_text("name") for entry in fields.objects("tools")]
     if not names:
-        raise fields.wrong("tools", "no tool is allowed; ask for tool_choice none instead")
+        raise fields.error("tools", "no tool is allowed; ask for tool_choice none instead")
     return Choice(_MODES[mode], tuple(names))
 
 
 def _read_messages(fields: Fields) -> tuple[Message, ...]:
     if not fields.array("messages"):
-        raise fields.wrong("messages", "at least one message is required")
+        raise fields.error("messages", "at least one message is required")
     called: dict[str, str] = {}  # call id → tool name: a template may need the name, which tool messages leave out
     messages: list[Message] = []
     for index, entry in enumerate(fields.objects("messages")):
@@ -162,17 +162,17 @@ def _read_messages(fields: Fields) -> tuple[Message, ...]:
 
 
 def _read_message(fields: Fields, called: dict[str, str], spare_id: str) -> Message:
-    spelled = fields.needed_text("role")
+    spelled = fields.required_text("role")
     if spelled not in _ROLES:
-        raise fields.wrong("role", f"{spelled!r} is none of {', '.join(_ROLES)}")
+        raise fields.error("role", f"{spelled!r} is none of {', '.join(_ROLES)}")
     name = fields.text("name") or ""
     message = Message(_ROLES[spelled], read_content(fields), name=name)
     if spelled == "function":
         # The deprecated form has no ids: the answer belongs to the latest call of that name.
         latest = [call_id for call_id, called_name in called.items() if called_name == name]
-        return replace(message, call_id=latest[-1] if latest else "", name=fields.needed_text("name"))
+        return replace(message, call_id=latest[-1] if latest else "", name=fields.required_text("name"))
     if message.role == "tool":
-        call_id = fields.needed_text("tool_call_id")
+        call_id = fields.required_text("tool_call_id")
         return replace(message, call_id=call_id, name=name or called.get(call_id, ""))
     if message.role == "assistant":
         calls = [_read_call(entry, entry.text("id") or "") for entry in fields.objects("tool_calls")]
@@ -184,12 +184,12 @@ def _read_message(fields: Fields, called: dict[str, str], spare_id: str) -> Mess
 
 
 def read_content(fields: Fields, key: str = "content") -> str:
-    """What is said: a text, or parts of text."""
+    """The content of a message: a text, or parts of text."""
     content = fields.get(key)
     if content is None or isinstance(content, str):
         return content or ""
     if not isinstance(content, list):
-        raise fields.wrong(key, f"expected a string or an array of parts, got {kind(content)}")
+        raise fields.error(key, f"expected a string or an array of parts, got {kind(content)}")
     texts: list[str] = []
     for index, part in enumerate(cast(list[Json], content)):
         if isinstance(part, str):
@@ -202,15 +202,15 @@ def read_content(fields: Fields, key: str = "content") -> str:
             case "refusal":
                 texts.append(inner.text("refusal") or "")
             case other:
-                raise inner.wrong("type", f"parts of type {other!r} are not supported, only text")
+                raise inner.error("type", f"parts of type {other!r} are not supported, only text")
     return "\n".join(texts)
 
 
 def _read_call(fields: Fields, call_id: str) -> Call:
     if (fields.text("type") or "function") != "function":
-        raise fields.wrong("type", f"calls of type {fields.text('type')!r} are not supported")
+        raise fields.error("type", f"calls of type {fields.text('type')!r} are not supported")
     inner = fields.object("function") or fields
-    name, value = inner.needed_text("name"), inner.get("arguments")
+    name, value = inner.required_text("name"), inner.get("arguments")
     if isinstance(value, dict):
         return Call(name, cast(dict[str, Json], value), call_id)
     text = inner.text("arguments") or ""
@@ -222,7 +222,7 @@ def read_thinking(fields: Fields) -> bool | None:
     options = fields.object("chat_template_kwargs")
     for key in options.data if options else ():
         if key not in ("enable_thinking", "thinking"):
-            raise fields.wrong(f"chat_template_kwargs.{key}", "is not supported")
+            raise fields.error(f"chat_template_kwargs.{key}", "is not supported")
     asked = (options.flag("enable_thinking"), options.flag("thinking")) if options else ()
     for flag in asked:
         if flag is not None:

@@ -6,7 +6,7 @@
     {"delta": {}, "finish_reason": "tool_calls"}
 
 Clients concatenate: an id or a name is sent once, indexes begin at 0 without gaps, calls come one after the other.
-How far an answer was held to its schemas (`report`) stands beside the choice that ends it.
+The report on how far an answer was held to its schemas stands beside the choice that ends it.
 Not covered: interleaved calls are passed on interleaved; the reasons of repairs do not travel.
 """
 
@@ -81,7 +81,7 @@ class ChunkWriter(CallWriter):
                 assert_never(event)
 
     def pause(self) -> list[dict[str, Json]]:
-        """Chunks of which the last says nothing, for what stands beside the answer."""
+        """Chunks of which the last is empty: a field of our own can be added to it."""
         return [*self._opening(), self._chunk({})]
 
     def close(self) -> list[dict[str, Json]]:
@@ -137,7 +137,7 @@ class ChoicesWriter:
     def write(self, choice: int, event: ModelEvent) -> list[dict[str, Json]]:
         """The chunks this event makes."""
         if isinstance(event, Stopped):
-            self._usage = _together(self._usage, event.usage)
+            self._usage = _sum_usage(self._usage, event.usage)
         return self._writers[choice].write(event)
 
     def close(self) -> list[dict[str, Json]]:
@@ -156,17 +156,17 @@ def write_choices(answers: Iterable[Iterable[ModelEvent]], heading: Heading) -> 
     choices: list[dict[str, Json]] = []
     usage, report = Usage(), Report()
     for number, events in enumerate(answers):
-        writer, merged = ChunkWriter(heading, number), _Merged()
+        writer, merged = ChunkWriter(heading, number), _MergedMessage()
         for event in events:
             if isinstance(event, Stopped):
-                usage, report = _together(usage, event.usage), report + event.report
+                usage, report = _sum_usage(usage, event.usage), report + event.report
             merged.add(writer.write(event))
         merged.add(writer.close())
         choices.append({"index": number, "message": merged.message(), "logprobs": None, "finish_reason": merged.reason})
     return {**heading.around("chat.completion", choices), "usage": write_usage(usage), **write_report(report)}
 
 
-def _together(one: Usage, other: Usage) -> Usage:
+def _sum_usage(one: Usage, other: Usage) -> Usage:
     """What answers to one request have cost: they share their prompt."""
     return replace(one + other, prompt=max(one.prompt, other.prompt), cached=max(one.cached, other.cached))
 
@@ -176,7 +176,7 @@ def _usage_chunk(heading: Heading, usage: Usage) -> dict[str, Json]:
 
 
 @dataclass(slots=True)
-class _Merged:
+class _MergedMessage:
     """A message put together from our own deltas."""
 
     texts: dict[str, list[str]] = field(default_factory=lambda: {"content": [], "reasoning_content": []})

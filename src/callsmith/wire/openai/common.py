@@ -50,12 +50,12 @@ def write_usage(usage: Usage) -> dict[str, Json]:
     }
 
 
-def read_usage(fields: Fields, given: str = "prompt", made: str = "completion") -> Usage:
-    """Token counts; what was given and what was made have other names in other dialects."""
-    details, made_details = fields.object(f"{given}_tokens_details"), fields.object(f"{made}_tokens_details")
+def read_usage(fields: Fields, input: str = "prompt", output: str = "completion") -> Usage:
+    """Token counts; `input` and `output` are the names they have in the dialect."""
+    details, output_details = fields.object(f"{input}_tokens_details"), fields.object(f"{output}_tokens_details")
     return Usage(
-        fields.integer(f"{given}_tokens") or 0,
-        fields.integer(f"{made}_tokens") or 0,
+        fields.integer(f"{input}_tokens") or 0,
+        fields.integer(f"{output}_tokens") or 0,
         (details.integer("cached_tokens") or 0) if details else 0,
-        (made_details.integer("reasoning_tokens") or 0) if made_details else 0,
+        (output_details.integer("reasoning_tokens") or 0) if output_details else 0,
     )

@@ -1,4 +1,4 @@
-"""The items of `/v1/responses`, in which a conversation is told, and the messages they make.
+"""The items of a conversation in `/v1/responses`, and the messages they make.
 
     {"type": "message", "role": "user", "content": [{"type": "input_text", "text": "Hi"}]}
     {"type": "reasoning", "summary": [], "content": [{"type": "reasoning_text", "text": "Hm."}]}
@@ -21,7 +21,7 @@ from callsmith.wire.openai.mcp import WITHOUT_STATUS
 _ROLES: dict[str, Role] = {"system": "system", "developer": "system", "user": "user", "assistant": "assistant"}
 
 # What other servers' own tools leave behind: nothing a model here could make use of.
-_OF_OTHERS = frozenset({"compaction", "file_search_call", "tool_search_call", "web_search_call"})
+_FROM_VENDOR_TOOLS = frozenset({"compaction", "file_search_call", "tool_search_call", "web_search_call"})
 
 _PREFIXES = {
     "message": "msg",
@@ -50,15 +50,15 @@ def flat_name(namespace: str | None, name: str) -> str:
 
 
 def read_items(items: Iterable[Fields]) -> tuple[Message, ...]:
-    """The messages these items make. Items of MCP servers have to be functions' calls and outputs before: see `plain_items`."""
-    gathered = _Gathered()
+    """The messages these items make. For items of MCP servers, see `plain_items`."""
+    builder = _MessageBuilder()
     for item in items:
-        gathered.add(item)
-    return tuple(gathered.messages)
+        builder.add(item)
+    return tuple(builder.messages)
 
 
-class _Gathered:
-    """Messages put together. `_open`: the last one is an answer to which further items may belong."""
+class _MessageBuilder:
+    """Puts messages together from items. `_open`: the last message is an answer to which further items may belong."""
 
     def __init__(self) -> None:
         self.messages: list[Message] = []
@@ -70,37 +70,37 @@ class _Gathered:
             case "message":
                 self._message(item)
             case "reasoning":
-                self._answered(Message.assistant(reasoning=_read_reasoning(item)))
+                self._add_to_answer(Message.assistant(reasoning=_read_reasoning(item)))
             case "function_call":
                 call = _read_call(item)
                 self._called[call.id] = call.name
-                self._answered(Message.assistant(calls=[call]))
+                self._add_to_answer(Message.assistant(calls=[call]))
             case "function_call_output":
-                call_id = item.needed_text("call_id")
+                call_id = item.required_text("call_id")
                 message = Message("tool", read_content(item, "output"), call_id=call_id, name=self._called.get(call_id, ""))
-                self._tell(message)
+                self._append(message)
             case "item_reference":
-                raise item.wrong("id", f"no item {item.text('id')!r} is stored here")
-            case kind if kind in _OF_OTHERS:
+                raise item.error("id", f"no item {item.text('id')!r} is stored here")
+            case kind if kind in _FROM_VENDOR_TOOLS:
                 pass
             case kind:
-                raise item.wrong("type", f"items of type {kind!r} are not supported")
+                raise item.error("type", f"items of type {kind!r} are not supported")
 
     def _message(self, item: Fields) -> None:
-        spelled = item.needed_text("role")
+        spelled = item.required_text("role")
         if spelled not in _ROLES:
-            raise item.wrong("role", f"{spelled!r} is none of {', '.join(_ROLES)}")
+            raise item.error("role", f"{spelled!r} is none of {', '.join(_ROLES)}")
         message = Message(_ROLES[spelled], read_content(item))
         if message.role == "assistant":
-            self._answered(message)
+            self._add_to_answer(message)
         else:
-            self._tell(message)
+            self._append(message)
 
-    def _tell(self, message: Message) -> None:
+    def _append(self, message: Message) -> None:
         self.messages.append(message)
         self._open = False
 
-    def _answered(self, part: Message) -> None:
+    def _add_to_answer(self, part: Message) -> None:
         """A part of an answer. It belongs to the one before it, unless that has been completed by what was said."""
         last = self.messages[-1] if self._open else None
         if last is None or (last.content and not last.calls and not part.calls):
@@ -121,9 +121,9 @@ def _read_reasoning(item: Fields) -> str:
 
 
 def _read_call(item: Fields) -> Call:
-    call_id = item.text("call_id") or item.needed_text("id")
+    call_id = item.text("call_id") or item.required_text("id")
     text = item.text("arguments") or ""
-    return Call(flat_name(item.text("namespace"), item.needed_text("name")), read_arguments(text) or {}, call_id, text)
+    return Call(flat_name(item.text("namespace"), item.required_text("name")), read_arguments(text) or {}, call_id, text)
 
 
 def write_items(messages: Iterable[Message]) -> list[Json]:
@@ -154,43 +154,43 @@ def write_summary_part(text: str) -> dict[str, Json]:
 
 
 @dataclass(frozen=True, slots=True)
-class Manner:
-    """How something said is told: the item it makes, where its only part stands there, the events of the part and of its text."""
+class TextKind:
+    """A kind of text in an answer: the item it makes, the key of its only part there, and the names of its events."""
 
     item: Mapping[str, Json]
-    place: Literal["content", "summary"]
-    part: Callable[[str], dict[str, Json]]
-    parts: str
-    texts: str
-    also: Mapping[str, Json] = field(default_factory=dict[str, Json])
+    key: Literal["content", "summary"]
+    write_part: Callable[[str], dict[str, Json]]
+    part_event: str
+    text_event: str
+    more: Mapping[str, Json] = field(default_factory=dict[str, Json])
 
     @property
-    def first(self) -> dict[str, Json]:
+    def part_index(self) -> dict[str, Json]:
         """Which part it is."""
-        return {f"{self.place}_index": 0}
+        return {f"{self.key}_index": 0}
 
 
-SAID = Manner(
+MESSAGE_TEXT = TextKind(
     item={"type": "message", "role": "assistant", "content": []},
-    place="content",
-    part=write_text_part,
-    parts="response.content_part",
-    texts="response.output_text",
-    also={"logprobs": []},
+    key="content",
+    write_part=write_text_part,
+    part_event="response.content_part",
+    text_event="response.output_text",
+    more={"logprobs": []},
 )
-THOUGHT = Manner(
+REASONING_TEXT = TextKind(
     item={"type": "reasoning", "summary": [], "content": []},
-    place="content",
-    part=write_reasoning_part,
-    parts="response.content_part",
-    texts="response.reasoning_text",
+    key="content",
+    write_part=write_reasoning_part,
+    part_event="response.content_part",
+    text_event="response.reasoning_text",
 )
-SUMMARY = Manner(
+REASONING_SUMMARY = TextKind(
     item={"type": "reasoning", "summary": []},
-    place="summary",
-    part=write_summary_part,
-    parts="response.reasoning_summary_part",
-    texts="response.reasoning_summary_text",
+    key="summary",
+    write_part=write_summary_part,
+    part_event="response.reasoning_summary_part",
+    text_event="response.reasoning_summary_text",
 )
 
 
@@ -199,7 +199,7 @@ def write_call_item(name: str, call_id: str, arguments: str) -> dict[str, Json]:
 
 
 def stored_item(item: Mapping[str, Json], id: str) -> dict[str, Json]:
-    """An item of a request as it is kept and listed: with an id, a type and a status, and what is said in parts."""
+    """An item of a request as it is stored and listed: with an id, a type, a status, and its text in parts."""
     kind = item_kind(Fields(item))
     stored: dict[str, Json] = {**item, "id": id, "type": kind}
     if kind not in WITHOUT_STATUS:

@@ -1,4 +1,4 @@
-"""MCP servers in `/v1/responses`: which of them a request wants, and the items in which their calls and approvals are told.
+"""MCP servers in `/v1/responses`: which of them a request wants, and the items for their calls and approvals.
 
     {"type": "mcp", "server_label": "files", "allowed_tools": ["read"], "require_approval": {"never": {"tool_names": ["read"]}}}
 
@@ -7,7 +7,7 @@
     {"type": "mcp_call", "id": "mcp_1", "server_label": "files", "name": "read", "arguments": "{}", "output": "…",
      "error": null, "approval_request_id": "confirm_1", "status": "completed"}
 
-Elsewhere every call is asked about unless `require_approval` says otherwise. Here a request that does not say leaves it to the
+At OpenAI every call needs approval unless `require_approval` says otherwise. Here a request without it leaves that to the
 operator's policy, which it can tighten and never loosen: "never" adds nothing.
 """
 
@@ -20,10 +20,10 @@ from callsmith.core.values import Json, Result, Tool
 from callsmith.wire.fields import Fields, without_none
 from callsmith.wire.mcp_names import MCP, mcp_name
 
-# What a request says to a server that is somewhere else. Those here have their secrets from the operator.
+# Fields for a server that is reached from elsewhere. Those here have their secrets from the operator.
 _ELSEWHERE = ("connector_id", "tunnel_id", "headers", "authorization")
-_MADE = frozenset({"reasoning", "function_call", "mcp_call", "mcp_approval_request"})  # by a model
-_NOT_SAID = frozenset({"function_call", "function_call_output"}) | {
+_BY_MODEL = frozenset({"reasoning", "function_call", "mcp_call", "mcp_approval_request"})  # by a model
+_NOT_TEXT = frozenset({"function_call", "function_call_output"}) | {
     f"mcp_{kind}" for kind in ("approval_request", "approval_response", "call", "list_tools")
 }
 WITHOUT_STATUS = frozenset({"mcp_approval_request", "mcp_approval_response", "mcp_list_tools"})
@@ -32,7 +32,7 @@ _LOST = "interrupted: it is not known what came of this call"
 
 
 @dataclass(frozen=True, slots=True)
-class Filter:
+class ToolFilter:
     """Some tools of a server: by their names there, and by whether they only read. None: it does not matter."""
 
     names: tuple[str, ...] | None = None
@@ -40,11 +40,11 @@ class Filter:
 
 
 @dataclass(frozen=True, slots=True)
-class Asking:
-    """Which calls are asked about, and which are not."""
+class ApprovalFilters:
+    """Which tools always need approval, and which never."""
 
-    always: Filter | None = None
-    never: Filter | None = None
+    always: ToolFilter | None = None
+    never: ToolFilter | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,8 +52,8 @@ class McpServer:
     """A server a request wants to be used, by its label; `url` is where the request thinks it is."""
 
     label: str
-    allowed: Filter = Filter()
-    approval: Literal["always", "never"] | Asking | None = None
+    allowed: ToolFilter = ToolFilter()
+    approval: Literal["always", "never"] | ApprovalFilters | None = None
     url: str = ""
 
     @property
@@ -64,13 +64,13 @@ class McpServer:
                 return None
             case "always":
                 return Policy((), "ask", "ask")
-            case Asking(always, never):
+            case ApprovalFilters(always, never):
                 # Where only exceptions are named, the rest is asked about.
                 rest: Verdict = "ask" if never and not always else "auto"
                 return Policy((*_rules("ask", always), *_rules("auto", never)), rest, rest)
 
 
-def _rules(then: Verdict, which: Filter | None) -> list[Rule]:
+def _rules(then: Verdict, which: ToolFilter | None) -> list[Rule]:
     if which is None:
         return []
     acts = None if which.read_only is None else not which.read_only
@@ -82,36 +82,36 @@ def read_server(entry: Fields) -> McpServer:
     named = entry.get("allowed_tools")
     allowed = _read_filter(entry.object("allowed_tools")) if isinstance(named, Mapping) else None
     if allowed is None:
-        allowed = Filter(None if named is None else entry.texts("allowed_tools"))
+        allowed = ToolFilter(None if named is None else entry.texts("allowed_tools"))
     for key in _ELSEWHERE:
         if entry.get(key):
-            raise entry.wrong(key, "is set by the operator: only MCP servers that are configured here are used, by their label")
-    return McpServer(entry.needed_text("server_label"), allowed, _read_approval(entry), entry.text("server_url") or "")
+            raise entry.error(key, "is set by the operator: only MCP servers that are configured here are used, by their label")
+    return McpServer(entry.required_text("server_label"), allowed, _read_approval(entry), entry.text("server_url") or "")
 
 
-def _read_approval(entry: Fields) -> Literal["always", "never"] | Asking | None:
+def _read_approval(entry: Fields) -> Literal["always", "never"] | ApprovalFilters | None:
     said = entry.get("require_approval")
     if said is None or said == "always" or said == "never":
         return said
     if not isinstance(said, Mapping):
-        raise entry.wrong("require_approval", "expected always, never, or an object with these")
-    fields = entry.needed_object("require_approval")
-    return Asking(_read_filter(fields.object("always")), _read_filter(fields.object("never")))
+        raise entry.error("require_approval", "expected always, never, or an object with these")
+    fields = entry.required_object("require_approval")
+    return ApprovalFilters(_read_filter(fields.object("always")), _read_filter(fields.object("never")))
 
 
-def _read_filter(fields: Fields | None) -> Filter | None:
+def _read_filter(fields: Fields | None) -> ToolFilter | None:
     if fields is None:
         return None
     names = None if fields.get("tool_names") is None else fields.texts("tool_names")
-    return Filter(names, fields.flag("read_only"))
+    return ToolFilter(names, fields.flag("read_only"))
 
 
 def write_server(server: McpServer) -> dict[str, Json]:
     """The entry that `read_server` reads back."""
     entry: dict[str, Json] = {"type": MCP, "server_label": server.label}
-    if server.allowed != Filter():
+    if server.allowed != ToolFilter():
         entry["allowed_tools"] = _write_filter(server.allowed)
-    if isinstance(server.approval, Asking):
+    if isinstance(server.approval, ApprovalFilters):
         said = {"always": server.approval.always, "never": server.approval.never}
         entry["require_approval"] = {key: _write_filter(one) for key, one in said.items() if one is not None}
     elif server.approval is not None:
@@ -121,7 +121,7 @@ def write_server(server: McpServer) -> dict[str, Json]:
     return entry
 
 
-def _write_filter(which: Filter) -> dict[str, Json]:
+def _write_filter(which: ToolFilter) -> dict[str, Json]:
     written: dict[str, Json] = {"tool_names": None if which.names is None else list(which.names), "read_only": which.read_only}
     return without_none(written)
 
@@ -137,84 +137,84 @@ def write_listed(tool: Tool) -> dict[str, Json]:
 
 
 def write_mcp_call(result: Result) -> dict[str, Json]:
-    """What a call came to, in the fields of its item."""
+    """The result of a call, as fields of its item."""
     error = {"type": "mcp_tool_execution_error", "content": [{"type": "text", "text": result.text}]}
-    told: dict[str, Json] = {"output": result.text, "error": None} if result.ok else {"output": None, "error": error}
-    return {"type": "mcp_call", "status": "completed" if result.ok else "failed", **told}
+    outcome: dict[str, Json] = {"output": result.text, "error": None} if result.ok else {"output": None, "error": error}
+    return {"type": "mcp_call", "status": "completed" if result.ok else "failed", **outcome}
 
 
-# Items to those of functions
+# MCP items to items of functions
 
-Words: TypeAlias = dict[str, Decision | None]  # what was said about calls that have not run, by approval
+Decisions: TypeAlias = dict[str, Decision | None]  # on calls that have not run, by approval; None: not decided yet
 
 
-def plain_items(items: Sequence[Fields]) -> tuple[list[Fields], Words]:
-    """The items with functions' calls and outputs in place of MCP's, and the approvals that are still open with what was said.
+def plain_items(items: Sequence[Fields]) -> tuple[list[Fields], Decisions]:
+    """The items with functions' calls and outputs in place of MCP's, and the open approvals with what was decided.
 
-    Calls that have not run stand at the end, named by their approvals. One that nobody has answered and after which somebody
-    went on talking is answered in that sense.
+    Calls that have not run stand at the end, named by their approvals. One that nobody has answered, although the
+    conversation went on, gets an answer that says so.
     """
-    reading = _Reading(items)
-    plain, waiting, words = list[Fields](), list[Fields](), Words()
+    history = _ApprovalHistory(items)
+    plain, waiting, decisions = list[Fields](), list[Fields](), Decisions()
     for index, item in enumerate(items):
         match item.text("type"):
             case "mcp_call":
-                plain += _called(item, item.text("approval_request_id") or item.needed_text("id"), _output(item))
+                plain += _answered_call(item, item.text("approval_request_id") or item.required_text("id"), _output(item))
             case "mcp_approval_request":
-                id = item.needed_text("id")
-                answer = reading.answer(id, index)
+                id = item.required_text("id")
+                answer = history.result(id, index)
                 if answer is None:
-                    words[id] = reading.word(id)
+                    decisions[id] = history.decision(id)
                     waiting.append(_call(item, id))
                 elif answer:
-                    plain += _called(item, id, answer)
+                    plain += _answered_call(item, id, answer)
             case "mcp_approval_response" | "mcp_list_tools":
                 pass
             case _:
                 plain.append(item)
-    return [*plain, *waiting], words
+    return [*plain, *waiting], decisions
 
 
-class _Reading:
-    """What became of each approval, by what else was said."""
+class _ApprovalHistory:
+    """What became of each approval, by the items of the conversation."""
 
     def __init__(self, items: Sequence[Fields]) -> None:
         numbered = [(index, item.text("type"), item) for index, item in enumerate(items)]
         self._called = {item.text("approval_request_id") for _, kind, item in numbered if kind == "mcp_call"}
-        words = ((index, item) for index, kind, item in numbered if kind == "mcp_approval_response")
-        self._words = {item.needed_text("approval_request_id"): (index, item) for index, item in words}
-        self._asked = {item.text("id"): index for index, kind, item in numbered if kind == "mcp_approval_request"}
-        made = (index for index, kind, item in numbered if kind in _MADE or item.get("role") == "assistant")
-        self._made = max(made, default=-1)
-        self._told = max((index for index, kind, _ in numbered if kind not in _NOT_SAID), default=-1)
+        responses = ((index, item) for index, kind, item in numbered if kind == "mcp_approval_response")
+        self._responses = {item.required_text("approval_request_id"): (index, item) for index, item in responses}
+        self._requested = {item.text("id"): index for index, kind, item in numbered if kind == "mcp_approval_request"}
+        made = (index for index, kind, item in numbered if kind in _BY_MODEL or item.get("role") == "assistant")
+        self._last_output = max(made, default=-1)
+        self._last_input = max((index for index, kind, _ in numbered if kind not in _NOT_TEXT), default=-1)
 
-    def answer(self, id: str, index: int) -> str | None:
-        """What the call was answered, where it stands here; empty where it is told elsewhere, None if it is still open."""
-        if id in self._called or self._asked[id] != index:
+    def result(self, id: str, index: int) -> str | None:
+        """The result of the call; empty where it stands in another item, None while it is open."""
+        if id in self._called or self._requested[id] != index:
             return ""
-        if id not in self._words:
-            return WAITING if self._told > index else None
-        said, item = self._words[id]
-        denied = item.flag("approve") is False and said < self._made  # a model has gone on from there
+        if id not in self._responses:
+            return WAITING if self._last_input > index else None
+        said, item = self._responses[id]
+        denied = item.flag("approve") is False and said < self._last_output  # a model has gone on from there
         return f"denied: {item.text('reason') or 'a person said no'}" if denied else None
 
-    def word(self, id: str) -> Decision | None:
-        if id not in self._words:
+    def decision(self, id: str) -> Decision | None:
+        if id not in self._responses:
             return None
-        item = self._words[id][1]
+        item = self._responses[id][1]
         approve = item.flag("approve")
         if approve is None:
-            raise item.wrong("approve", "is required: true or false")
+            raise item.error("approve", "is required: true or false")
         return Approved() if approve else Denied(item.text("reason") or "")
 
 
 def _call(item: Fields, id: str) -> Fields:
-    name = mcp_name(item.needed_text("server_label"), item.needed_text("name"))
+    name = mcp_name(item.required_text("server_label"), item.required_text("name"))
     call = {"type": "function_call", "call_id": id, "name": name, "arguments": item.text("arguments") or ""}
     return Fields(call, item.path)
 
 
-def _called(item: Fields, id: str, output: str) -> list[Fields]:
+def _answered_call(item: Fields, id: str, output: str) -> list[Fields]:
     return [_call(item, id), Fields({"type": "function_call_output", "call_id": id, "output": output}, item.path)]
 
 
@@ -226,13 +226,13 @@ def _output(item: Fields) -> str:
 
 
 def error_text(error: Json) -> str:
-    """What an error of a call says, in whichever of its shapes."""
+    """The message in the error of a call: a text, or an object in one of several shapes."""
     if isinstance(error, str):
         return error
     if not isinstance(error, Mapping):
         return ""
-    told = cast("Mapping[str, Any]", error)
-    content: Any = told.get("content") or told.get("message") or ""
+    known = cast("Mapping[str, Any]", error)
+    content: Any = known.get("content") or known.get("message") or ""
     if isinstance(content, str):
         return content
     parts = cast("Iterable[Any]", content if isinstance(content, list) else [content])

@@ -1,4 +1,4 @@
-"""What MCP servers do in an answer of `/v1/responses`: happenings to items and their events, and back.
+"""What MCP servers do in an answer of `/v1/responses`: tool events to items and their events, and back.
 
 response.output_item.added · response.mcp_list_tools.in_progress · .completed · response.output_item.done
 response.output_item.added · response.mcp_call.in_progress · response.mcp_call_arguments.delta · .done
@@ -17,25 +17,25 @@ from callsmith.wire.extensions import TOOL_EVENTS, ToolEvent
 from callsmith.wire.fields import Fields
 from callsmith.wire.mcp_names import mcp_name
 from callsmith.wire.openai.mcp import error_text, write_listed, write_mcp_call
-from callsmith.wire.openai.responses_events import EventReader, EventWriter, Heading, Sent, Status
+from callsmith.wire.openai.responses_events import EventReader, EventWriter, Heading, Status, StreamEvent
 
 
 @dataclass(frozen=True, slots=True)
-class Listed:
-    """The tools of a server, told to whoever wants it used; or the reason why there are none."""
+class ListedTools:
+    """The tools of a server that a request wants to use, or the reason why there are none."""
 
     label: str
     tools: tuple[Tool, ...]
     error: str = ""
 
 
-McpEvent: TypeAlias = ModelEvent | ToolEvent | Listed
+McpEvent: TypeAlias = ModelEvent | ToolEvent | ListedTools
 
 
 class McpWriter(EventWriter):
-    """Events to the stream's, those of MCP servers' tools too. Of other tools of the server nothing is told.
+    """Events to the stream's, those of MCP servers' tools too. Other tools of the server are not shown.
 
-    A call that a person has denied makes no item: that was said already, and it has not been made.
+    A call that a person has denied makes no item: the decision is an item already, and the call has not run.
     """
 
     def __init__(self, heading: Heading) -> None:
@@ -49,24 +49,24 @@ class McpWriter(EventWriter):
     def id(self) -> str:
         return self._heading.id
 
-    def know(self, tools: Mapping[str, tuple[str, str]]) -> None:
-        """The servers' tools by the name they have here: the label of their server, and their name there."""
+    def set_tools(self, tools: Mapping[str, tuple[str, str]]) -> None:
+        """Sets the servers' tools, by the name they have here: the label of their server, and their name there."""
         self._tools = tools
 
-    def asked(self, approvals: Mapping[str, Call]) -> None:
-        """The calls that were asked about in an earlier response, by their approvals."""
+    def set_approvals(self, approvals: Mapping[str, Call]) -> None:
+        """Sets the calls that waited for approval in an earlier response, by the ids of their approvals."""
         self._approvals |= {call.id: id for id, call in approvals.items()}
         self._asked |= {call.id: call for call in approvals.values()}
 
-    def tell(self, event: McpEvent) -> list[Sent]:
+    def write(self, event: McpEvent) -> list[StreamEvent]:
         """What is sent for this event."""
-        if isinstance(event, Listed):
+        if isinstance(event, ListedTools):
             return [] if self.ended else [*self._opening(), *self._list(event)]
         if not isinstance(event, TOOL_EVENTS):
-            return self.write(event)
-        return [] if self.ended else [*self._opening(), *self._happen(event)]
+            return super().write(event)
+        return [] if self.ended else [*self._opening(), *self._write_tool_event(event)]
 
-    def _happen(self, event: ToolEvent) -> list[Sent]:
+    def _write_tool_event(self, event: ToolEvent) -> list[StreamEvent]:
         match event:
             case ToolStarted(call) if call.name in self._tools:
                 return self._begin(call)
@@ -79,16 +79,16 @@ class McpWriter(EventWriter):
             case _:
                 return []
 
-    def _list(self, listed: Listed) -> list[Sent]:
+    def _list(self, listed: ListedTools) -> list[StreamEvent]:
         empty: dict[str, Json] = {"type": "mcp_list_tools", "server_label": listed.label, "tools": [], "error": None}
         place, item, sent = self._place(empty)
         at = {"item_id": item["id"], "output_index": place}
         end = "failed" if listed.error else "completed"
         steps = [self._event(f"response.mcp_list_tools.{step}", **at) for step in ("in_progress", end)]
-        told = {"tools": [write_listed(tool) for tool in listed.tools], "error": listed.error or None}
-        return [*sent, *steps, self._whole(place, {**item, **told})]
+        result = {"tools": [write_listed(tool) for tool in listed.tools], "error": listed.error or None}
+        return [*sent, *steps, self._whole(place, {**item, **result})]
 
-    def _begin(self, call: Call) -> list[Sent]:
+    def _begin(self, call: Call) -> list[StreamEvent]:
         approval = self._approvals.get(call.id)
         about = {**self._named(call), "arguments": ""}
         made: dict[str, Json] = {"type": "mcp_call", "status": "in_progress", "approval_request_id": approval, **about}
@@ -102,7 +102,7 @@ class McpWriter(EventWriter):
             self._event("response.mcp_call_arguments.done", **at, arguments=call.text),
         ]
 
-    def _end_mcp(self, result: Result) -> list[Sent]:
+    def _end_mcp(self, result: Result) -> list[StreamEvent]:
         if result.code == "denied" and result.call_id in self._approvals:
             return []
         # It may have come to nothing before it ran.
@@ -113,7 +113,7 @@ class McpWriter(EventWriter):
         step = self._event(f"response.mcp_call.{done['status']}", item_id=item["id"], output_index=place)
         return [*begun, step, self._whole(place, done)]
 
-    def _finish(self, status: Status, said: Status) -> list[Sent]:
+    def _finish(self, status: Status, said: Status) -> list[StreamEvent]:
         left = [self._whole(place, {**item, "status": "incomplete"}) for place, item in self._running.values()]
         self._running.clear()
         return [*left, *super()._finish(status, said)]
@@ -122,15 +122,15 @@ class McpWriter(EventWriter):
         label, name = self._tools[call.name]
         return {"server_label": label, "name": name, "arguments": call.text}
 
-    def _place(self, item: Mapping[str, Json]) -> tuple[int, dict[str, Json], list[Sent]]:
+    def _place(self, item: Mapping[str, Json]) -> tuple[int, dict[str, Json], list[StreamEvent]]:
         """Add an item: its place, the item with its id, and what is sent."""
-        sent = self._end_said("completed")
+        sent = self._end_text("completed")
         one = self._add(item)
         if "status" not in item:
             del one.item["status"]
         return one.place, dict(one.item), [*sent, self._added(one)]
 
-    def _whole(self, place: int, item: dict[str, Json]) -> Sent:
+    def _whole(self, place: int, item: dict[str, Json]) -> StreamEvent:
         self._output[place] = item
         return self._event("response.output_item.done", output_index=place, item=item)
 
@@ -138,7 +138,7 @@ class McpWriter(EventWriter):
 class McpReader(EventReader):
     """The stream's events to ours, with what MCP servers did. Tools go by `mcp_name`, calls by their approval if there is one."""
 
-    def tell(self, sent: Json) -> list[McpEvent]:
+    def read(self, sent: Json) -> list[McpEvent]:
         """The events of one."""
         fields = Fields.of(sent, "")
         item = fields.object("item")
@@ -151,35 +151,35 @@ class McpReader(EventReader):
             case "mcp_call":
                 return _read_call(item)
             case "mcp_approval_request":
-                id = item.needed_text("id")
+                id = item.required_text("id")
                 return [ConfirmationNeeded(id, _call(item, id))]
             case "mcp_list_tools":
                 tools = (
                     Tool(
-                        one.needed_text("name"),
+                        one.required_text("name"),
                         one.text("description") or "",
-                        one.needed_object("input_schema").data,
+                        one.required_object("input_schema").data,
                         side_effects=not (one.object("annotations") or Fields({})).flag("read_only"),
                     )
                     for one in item.objects("tools")
                 )
-                return [Listed(item.needed_text("server_label"), tuple(tools), item.text("error") or "")]
+                return [ListedTools(item.required_text("server_label"), tuple(tools), item.text("error") or "")]
             case _:
                 return []
 
 
 def _call(item: Fields, id: str) -> Call:
     text = item.text("arguments") or "{}"
-    name = mcp_name(item.needed_text("server_label"), item.needed_text("name"))
+    name = mcp_name(item.required_text("server_label"), item.required_text("name"))
     return Call(name, read_arguments(text) or {}, id, text)
 
 
 def _read_call(item: Fields) -> list[McpEvent]:
-    call = _call(item, item.text("approval_request_id") or item.needed_text("id"))
+    call = _call(item, item.text("approval_request_id") or item.required_text("id"))
     output = item.text("output")
     if output is not None:
         return [ToolStarted(call), ToolFinished(Result(call.id, call.name, output))]
-    told = error_text(item.get("error"))
-    code, _, _ = told.partition(":")
-    failed = [ToolFinished(Result(call.id, call.name, told, ok=False, code=code))] if told else []
+    error = error_text(item.get("error"))
+    code, _, _ = error.partition(":")
+    failed = [ToolFinished(Result(call.id, call.name, error, ok=False, code=code))] if error else []
     return [ToolStarted(call), *failed]

@@ -52,7 +52,7 @@ def write_text_output(output: Output | None) -> dict[str, Json]:
 
 
 def _text_format(fields: Fields, key: str) -> Output | None:
-    text = fields.needed_object(key)
+    text = fields.required_object(key)
     format = text.object("format")
     if format is None:
         return None
@@ -67,23 +67,23 @@ def _only(fields: Fields, sources: Mapping[str, _Source]) -> Output | None:
         output = None if fields.get(key) is None else read(fields, key)
         if output is not None:
             for other in found:
-                raise fields.wrong(key, f"an answer can be constrained once, and {fields.at(other)} does so already")
+                raise fields.error(key, f"an answer can be constrained once, and {fields.at(other)} does so already")
             found[key] = output
     return next(iter(found.values()), None)
 
 
 def _response_format(fields: Fields, key: str) -> Output | None:
-    format = fields.needed_object(key)
-    match format.needed_text("type"):
+    format = fields.required_object(key)
+    match format.required_text("type"):
         case "text":
             return None
         case "json_object":
             return _schema(format, "schema") if format.get("schema") is not None else Output.json_object()
         case "json_schema":
-            wanted = format.needed_object("json_schema")
+            wanted = format.required_object("json_schema")
             return _schema(wanted, "schema", strict=wanted.flag("strict") or False)
         case other:
-            raise format.wrong("type", f"{other!r} is none of text, json_object, json_schema")
+            raise format.error("type", f"{other!r} is none of text, json_object, json_schema")
 
 
 def _schema(fields: Fields, key: str, *, strict: bool = False) -> Output:
@@ -92,7 +92,7 @@ def _schema(fields: Fields, key: str, *, strict: bool = False) -> Output:
         try:
             value = json.loads(value)
         except (ValueError, RecursionError):
-            raise fields.wrong(key, "is no JSON") from None
+            raise fields.error(key, "is no JSON") from None
     schema = Fields.of(value, fields.at(key)).data
     check_schema(schema, fields.at(key))
     return Output(schema, strict=strict)
@@ -101,16 +101,16 @@ def _schema(fields: Fields, key: str, *, strict: bool = False) -> Output:
 def _choices(fields: Fields, key: str) -> Output:
     choices = fields.texts(key)
     if not choices or "" in choices:
-        raise fields.wrong(key, "needs at least one text, and none that is empty")
+        raise fields.error(key, "needs at least one text, and none that is empty")
     return Output(choices=choices)
 
 
 def _pattern(fields: Fields, key: str) -> Output:
-    return Output(pattern=fields.needed_text(key))
+    return Output(pattern=fields.required_text(key))
 
 
 def _grammar(fields: Fields, key: str) -> Output:
-    return Output(grammar=fields.needed_text(key))
+    return Output(grammar=fields.required_text(key))
 
 
 def _any_object(fields: Fields, key: str) -> Output | None:
@@ -118,10 +118,10 @@ def _any_object(fields: Fields, key: str) -> Output | None:
 
 
 def _structured_outputs(fields: Fields, key: str) -> Output | None:
-    inner = fields.needed_object(key)
+    inner = fields.required_object(key)
     for name, value in inner.data.items():
         if name not in _STRUCTURED and not name.startswith(_HARMLESS) and value is not None:
-            raise inner.wrong(name, "is not supported")
+            raise inner.error(name, "is not supported")
     return _only(inner, _STRUCTURED)
 
 

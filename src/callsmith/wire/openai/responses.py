@@ -1,12 +1,12 @@
-"""The request of `POST /v1/responses`, both ways. What is answered stands in `openai_responses_events`.
+"""The request of `POST /v1/responses`, both ways. Answers: `openai/responses_events.py`.
 
     {"model": "qwen", "instructions": "Be brief.", "input": "Hi", "previous_response_id": "resp_1",
      "tools": [{"type": "function", "name": "add", "parameters": {…}}], "tool_choice": "auto"}
 
-A request may lean on what is stored: `read_needs` says on what, `read_request` is given it. As lenient and as strict as for chat
-completions: unknown fields and tools are skipped, what would change the answer and is not supported is refused by name. `top_k`,
-`min_p`, `seed`, `stop`, `structured_outputs` and `tool_choice_policy` are understood as they are there. Of MCP servers those can
-be used that are configured where this is served (`openai_mcp`).
+A request may refer to what is stored: `read_references` finds the references, `read_request` is given what they mean. As
+lenient and as strict as for chat completions: unknown fields and tools are skipped, what would change the answer and is not
+supported is refused by name. `top_k`, `min_p`, `seed`, `stop`, `structured_outputs` and `tool_choice_policy` are understood as
+they are there. Of MCP servers those can be used that are configured where this is served (`openai/mcp.py`).
 """
 
 from collections.abc import Mapping, Sequence
@@ -20,8 +20,8 @@ from callsmith.wire.mcp_names import MCP, mcp_name, split_mcp_name
 from callsmith.wire.openai.chat import read_choice, read_thinking
 from callsmith.wire.openai.items import flat_name, item_kind, read_items, write_items
 from callsmith.wire.openai.mcp import (
+    Decisions,
     McpServer,
-    Words,
     listed_servers,
     plain_items,
     read_server,
@@ -63,12 +63,12 @@ _REPEATED: Mapping[str, Json] = {
     "user": None,
 }
 
-Spaces = Mapping[str, tuple[str, str]]  # a tool's flat name → the namespace it stands in, and its name there
+Namespaces = Mapping[str, tuple[str, str]]  # a tool's flat name → the namespace it stands in, and its name there
 
 
 @dataclass(frozen=True, slots=True)
-class Needs:
-    """What a request leans on: a response before it, and items it only names."""
+class StoredReferences:
+    """What a request refers to: an earlier response, and items given only by their ids."""
 
     previous: str = ""
     items: tuple[str, ...] = ()
@@ -78,8 +78,8 @@ class Needs:
 class ResponsesRequest:
     """What was asked, of which model, and how the answer is wanted.
 
-    `input` are the items the request itself brought, `repeated` what its response says of the request. `servers` are the MCP
-    servers it wants, `listed` those whose tools the conversation knows, `words` what it says about calls that wait for approval.
+    `input` are the items the request itself brought, `repeated` the fields that its response repeats. `servers` are the MCP
+    servers it wants, `listed` those whose tools the conversation knows, `decisions` its answers on calls that wait.
     """
 
     model: str
@@ -88,19 +88,19 @@ class ResponsesRequest:
     store: bool = True
     previous: str = ""
     max_tool_calls: int | None = None
-    spaces: Spaces = field(default_factory=dict[str, tuple[str, str]])
+    namespaces: Namespaces = field(default_factory=dict[str, tuple[str, str]])
     servers: tuple[McpServer, ...] = ()
-    words: Words = field(default_factory=Words, compare=False)
+    decisions: Decisions = field(default_factory=Decisions, compare=False)
     listed: frozenset[str] = field(default=frozenset(), compare=False)
     input: tuple[Mapping[str, Json], ...] = field(default=(), compare=False)
     repeated: Mapping[str, Json] = field(default_factory=dict[str, Json], compare=False)
 
 
-def read_needs(body: Json) -> Needs:
+def read_references(body: Json) -> StoredReferences:
     """What has to be looked up before this body can be read."""
     fields = Fields.of(body, "")
-    named = (item.needed_text("id") for item in _own_items(fields) if _refers(item))
-    return Needs(fields.text("previous_response_id") or "", tuple(named))
+    named = (item.required_text("id") for item in _own_items(fields) if _refers(item))
+    return StoredReferences(fields.text("previous_response_id") or "", tuple(named))
 
 
 def read_request(body: Json, earlier: Sequence[Json] = (), known: Mapping[str, Json] | None = None) -> ResponsesRequest:
@@ -111,18 +111,18 @@ def read_request(body: Json, earlier: Sequence[Json] = (), known: Mapping[str, J
     fields = Fields.of(body, "")
     fields.refuse_unsupported(_NEUTRAL)
     if _LOGPROBS in fields.texts("include"):
-        raise fields.wrong("include", f"{_LOGPROBS!r} is not supported")
-    tools, spaces = fields.once("tools", _read_tools)
-    servers = tuple(read_server(entry) for entry in _kept_tools(fields) if _kind(entry) == MCP)
+        raise fields.error("include", f"{_LOGPROBS!r} is not supported")
+    tools, spaces = fields.cached("tools", _read_tools)
+    servers = tuple(read_server(entry) for entry in _known_tools(fields) if _kind(entry) == MCP)
     choice = _read_choice(fields)
     if tools and not servers:
         choice.among(tools)
     own = _own_items(fields)
     items = _all_items(own, earlier, known or {})
-    plain, words = plain_items(items)
+    plain, decisions = plain_items(items)
     store = fields.flag("store")
     return ResponsesRequest(
-        model=fields.needed_text("model"),
+        model=fields.required_text("model"),
         request=Request(
             messages=_read_messages(fields, plain),
             tools=tools,
@@ -137,9 +137,9 @@ def read_request(body: Json, earlier: Sequence[Json] = (), known: Mapping[str, J
         store=True if store is None else store,
         previous=fields.text("previous_response_id") or "",
         max_tool_calls=fields.integer("max_tool_calls", 0),
-        spaces=spaces,
+        namespaces=spaces,
         servers=servers,
-        words=words,
+        decisions=decisions,
         listed=listed_servers(items),
         input=tuple(item.data for item in own),
         repeated=_repeated(fields),
@@ -162,7 +162,7 @@ def _all_items(own: Sequence[Fields], earlier: Sequence[Json], known: Mapping[st
 def _read_messages(fields: Fields, items: Sequence[Fields]) -> tuple[Message, ...]:
     messages = read_items(items)
     if not messages:
-        raise fields.wrong("input", "at least one item is required")
+        raise fields.error("input", "at least one item is required")
     instructions = fields.text("instructions")
     return (Message.system(instructions), *messages) if instructions else messages
 
@@ -171,25 +171,25 @@ def _refers(item: Fields) -> bool:
     return item_kind(item) == "item_reference"
 
 
-def _read_tools(fields: Fields, _: str) -> tuple[tuple[Tool, ...], Spaces]:
+def _read_tools(fields: Fields, _: str) -> tuple[tuple[Tool, ...], Namespaces]:
     entries: list[Fields] = []
     spaces: dict[str, tuple[str, str]] = {}
-    for entry in _kept_tools(fields):
+    for entry in _known_tools(fields):
         if _kind(entry) == MCP:
             continue
         if _kind(entry) == "function":
             entries.append(entry.object("function") or entry)
             continue
-        space = entry.needed_text("name")
+        space = entry.required_text("name")
         for inner in entry.objects("tools"):
             if _kind(inner) == "function":
-                name = inner.needed_text("name")
+                name = inner.required_text("name")
                 spaces[flat_name(space, name)] = (space, name)
                 entries.append(Fields({**inner.data, "name": flat_name(space, name)}, inner.path))
     return read_tools(entries, "parameters"), spaces
 
 
-def _kept_tools(fields: Fields) -> list[Fields]:
+def _known_tools(fields: Fields) -> list[Fields]:
     # The other kinds only their own vendor runs: web_search, file_search, …
     return [entry for entry in fields.objects("tools") if _kind(entry) in ("function", "namespace", MCP)]
 
@@ -199,12 +199,12 @@ def _kind(entry: Fields) -> str:
 
 
 def _read_choice(fields: Fields) -> Choice:
-    """The choice. A server's tools are called by names that do not say what they are called here (`mcp_name`)."""
+    """The choice. Tools of MCP servers are chosen by their `mcp_name`, since their names here are not known."""
     said = fields.get("tool_choice")
-    if not isinstance(said, Mapping) or fields.needed_object("tool_choice").get("type") != MCP:
+    if not isinstance(said, Mapping) or fields.required_object("tool_choice").get("type") != MCP:
         return read_choice(fields, "tool_choice")
-    named = fields.needed_object("tool_choice")
-    return Choice.only(mcp_name(named.needed_text("server_label"), named.text("name") or "*"))
+    named = fields.required_object("tool_choice")
+    return Choice.only(mcp_name(named.required_text("server_label"), named.text("name") or "*"))
 
 
 def _read_thinking(fields: Fields) -> bool | None:
@@ -221,7 +221,7 @@ def _repeated(fields: Fields) -> dict[str, Json]:
         "background": False,
         "reasoning": {key: reasoning.get(key) if reasoning else None for key in ("effort", "summary")},
         "service_tier": "default",
-        "tools": [dict(entry.data) for entry in _kept_tools(fields)],
+        "tools": [dict(entry.data) for entry in _known_tools(fields)],
         "top_logprobs": 0,
         "truncation": "disabled",  # also where "auto" was asked for: what does not fit is an error, nothing is dropped
     }
@@ -233,7 +233,7 @@ def write_request(asked: ResponsesRequest) -> dict[str, Json]:
     body: dict[str, Json] = {
         "model": asked.model,
         "input": write_items(request.messages),
-        "tools": [*(_write_tool(tool, asked.spaces) for tool in request.tools), *map(write_server, asked.servers)] or None,
+        "tools": [*(_write_tool(tool, asked.namespaces) for tool in request.tools), *map(write_server, asked.servers)] or None,
         "tool_choice": _write_choice(request.choice),
         "parallel_tool_calls": request.parallel,
         **write_sampling(request.sampling, "max_output_tokens"),
@@ -248,7 +248,7 @@ def write_request(asked: ResponsesRequest) -> dict[str, Json]:
     return without_none(body)
 
 
-def _write_tool(tool: Tool, spaces: Spaces) -> dict[str, Json]:
+def _write_tool(tool: Tool, spaces: Namespaces) -> dict[str, Json]:
     space, name = spaces.get(tool.name, ("", tool.name))
     function: dict[str, Json] = {"type": "function", "name": name, "parameters": dict(tool.parameters), "strict": tool.strict}
     if tool.description:

@@ -7,9 +7,9 @@
         · response.output_item.done
     response.completed
 
-Clients hold servers to it: an item keeps its id and its place, whatever is added is done, nothing is told of an item before it is
+Clients hold servers to it: an item keeps its id and its place, whatever is added is done, no event is about an item before it is
 added, and events are numbered without gaps. The whole response is the one in the last event. Thoughts are
-`response.reasoning_text`; whoever asks for a summary of them (`reasoning.summary`) reads nothing else, and gets them all as one.
+`response.reasoning_text`; a client that asks for a summary (`reasoning.summary`) reads only that, and gets all of them in it.
 """
 
 from collections.abc import Iterable, Mapping
@@ -35,10 +35,18 @@ from callsmith.wire.errors import Failure, reported_error
 from callsmith.wire.extensions import read_report, write_report
 from callsmith.wire.fields import Fields
 from callsmith.wire.openai.common import read_usage
-from callsmith.wire.openai.items import SAID, SUMMARY, THOUGHT, Manner, flat_name, item_id, write_call_item
-from callsmith.wire.openai.responses import Spaces
+from callsmith.wire.openai.items import (
+    MESSAGE_TEXT,
+    REASONING_SUMMARY,
+    REASONING_TEXT,
+    TextKind,
+    flat_name,
+    item_id,
+    write_call_item,
+)
+from callsmith.wire.openai.responses import Namespaces
 
-Sent: TypeAlias = dict[str, Json]  # an event of the stream
+StreamEvent: TypeAlias = dict[str, Json]  # an event of the stream
 Status: TypeAlias = Literal["in_progress", "completed", "incomplete", "failed", "cancelled"]
 
 # There is no event for an answer that was cancelled: it is one that is not complete, and its status says why.
@@ -48,13 +56,13 @@ _ERROR_CODES = {400: "invalid_prompt", 429: "rate_limit_exceeded"}
 
 @dataclass(frozen=True, slots=True)
 class Heading:
-    """What a response says besides its answer; `repeated` is what it says of its request."""
+    """What a response holds besides its answer; `repeated` are the fields of its request that it repeats."""
 
     id: str
     model: str
     created: int
     repeated: Mapping[str, Json] = field(default_factory=dict[str, Json])
-    spaces: Spaces = field(default_factory=dict[str, tuple[str, str]])
+    namespaces: Namespaces = field(default_factory=dict[str, tuple[str, str]])
 
     @property
     def key(self) -> str:
@@ -62,19 +70,19 @@ class Heading:
         return self.id.removeprefix("resp_")
 
     @property
-    def summary(self) -> bool:
+    def wants_summary(self) -> bool:
         """Whether a summary of the thoughts was asked for."""
         reasoning: Json = self.repeated.get("reasoning") or {}
         return reasoning.get("summary") in ("auto", "concise", "detailed")
 
 
 @dataclass(slots=True)
-class _Open:
-    """An item on its way out: its place, what it is, and the text so far; of something said, in which manner."""
+class _OpenItem:
+    """An item on its way out: its place, what it is, and the text so far; and the kind of the text."""
 
     place: int
     item: dict[str, Json]
-    manner: Manner = SAID
+    kind: TextKind = MESSAGE_TEXT
     pieces: list[str] = field(default_factory=list[str])
 
     @property
@@ -90,8 +98,8 @@ class EventWriter(CallWriter):
         self._heading = heading
         self._sent = 0
         self._output: list[dict[str, Json]] = []
-        self._said: _Open | None = None  # the message or the reasoning being written
-        self._open_calls: dict[int, _Open] = {}
+        self._open_text: _OpenItem | None = None  # the message or the reasoning being written
+        self._open_calls: dict[int, _OpenItem] = {}
         self._status: Status = "in_progress"
         self._end: dict[str, Json] = {}
 
@@ -103,26 +111,26 @@ class EventWriter(CallWriter):
     def ended(self) -> bool:
         return self._status != "in_progress"
 
-    def write(self, event: ModelEvent) -> list[Sent]:
+    def write(self, event: ModelEvent) -> list[StreamEvent]:
         """What is sent for this event."""
         if self.ended:
             return []
         return [*self._opening(), *self._write(event)]
 
-    def go_on(self, text: str) -> int | None:
-        """Take more of the message that is being written, for whoever knows its last delta: the next one has this number and
-        this text, and nothing else differs. None if it is no such delta: then `write` it."""
-        if not text or self._said is None or self._said.manner is not SAID:
+    def continue_text(self, text: str) -> int | None:
+        """Add text to the message that is being written, without making its event: that is the last delta with this sequence
+        number and this text. None if there is no such delta before it: then `write` it."""
+        if not text or self._open_text is None or self._open_text.kind is not MESSAGE_TEXT:
             return None
-        self._said.pieces.append(text)
+        self._open_text.pieces.append(text)
         self._sent += 1
         return self._sent - 1
 
-    def close(self) -> list[Sent]:
+    def close(self) -> list[StreamEvent]:
         """The end, if the events had none."""
         return self.write(Stopped("stop"))
 
-    def fail(self, failure: Failure) -> list[Sent]:
+    def fail(self, failure: Failure) -> list[StreamEvent]:
         """The end of an answer that failed; in place of another end, which has not been sent."""
         if self.ended:
             self._sent -= 1
@@ -130,7 +138,7 @@ class EventWriter(CallWriter):
         self._end = {"error": {"code": code, "message": failure.body["error"]["message"]}}
         return [*self._opening(), *self._finish("failed", "incomplete")]
 
-    def cancel(self) -> list[Sent]:
+    def cancel(self) -> list[StreamEvent]:
         """The end of an answer somebody has stopped."""
         return [] if self.ended else [*self._opening(), *self._finish("cancelled", "incomplete")]
 
@@ -150,12 +158,12 @@ class EventWriter(CallWriter):
             **self._end,
         }
 
-    def _write(self, event: ModelEvent) -> Iterable[Sent]:
+    def _write(self, event: ModelEvent) -> Iterable[StreamEvent]:
         match event:
             case Text(text):
                 return self._write_text(text)
             case Thought(text):
-                return self._say(SUMMARY if self._heading.summary else THOUGHT, text)
+                return self._write_piece(REASONING_SUMMARY if self._heading.wants_summary else REASONING_TEXT, text)
             case CallArguments() | CallStarted() | CallReady() | Unreadable():
                 return self.write_call(event)
             case Stopped():
@@ -163,61 +171,63 @@ class EventWriter(CallWriter):
             case _:
                 assert_never(event)
 
-    def _opening(self) -> list[Sent]:
+    def _opening(self) -> list[StreamEvent]:
         if self.begun:
             return []
         return [self._event(f"response.{kind}", response=self.response()) for kind in ("created", "in_progress")]
 
-    def _say(self, manner: Manner, text: str) -> list[Sent]:
+    def _write_piece(self, kind: TextKind, text: str) -> list[StreamEvent]:
         if not text:
             return []
-        sent: list[Sent] = []
-        if self._said is None or self._said.manner is not manner:
-            sent += self._end_said("completed")
-            self._said = self._add(manner.item, manner)
-            sent.append(self._added(self._said))
-            sent.append(self._event(f"{manner.parts}.added", **self._said.at, **manner.first, part=manner.part("")))
-        self._said.pieces.append(text)
-        sent.append(self._event(f"{manner.texts}.delta", **self._said.at, **manner.first, delta=text, **manner.also))
+        sent: list[StreamEvent] = []
+        if self._open_text is None or self._open_text.kind is not kind:
+            sent += self._end_text("completed")
+            self._open_text = self._add(kind.item, kind)
+            sent.append(self._added(self._open_text))
+            sent.append(
+                self._event(f"{kind.part_event}.added", **self._open_text.at, **kind.part_index, part=kind.write_part(""))
+            )
+        self._open_text.pieces.append(text)
+        sent.append(self._event(f"{kind.text_event}.delta", **self._open_text.at, **kind.part_index, delta=text, **kind.more))
         return sent
 
-    def _end_said(self, status: Status) -> list[Sent]:
-        said, self._said = self._said, None
+    def _end_text(self, status: Status) -> list[StreamEvent]:
+        said, self._open_text = self._open_text, None
         if said is None:
             return []
-        manner, text = said.manner, "".join(said.pieces)
-        part = manner.part(text)
+        kind, text = said.kind, "".join(said.pieces)
+        part = kind.write_part(text)
         return [
-            self._event(f"{manner.texts}.done", **said.at, **manner.first, text=text, **manner.also),
-            self._event(f"{manner.parts}.done", **said.at, **manner.first, part=part),
-            self._done(said, status, **{manner.place: [part]}),
+            self._event(f"{kind.text_event}.done", **said.at, **kind.part_index, text=text, **kind.more),
+            self._event(f"{kind.part_event}.done", **said.at, **kind.part_index, part=part),
+            self._done(said, status, **{kind.key: [part]}),
         ]
 
-    def _write_text(self, text: str) -> list[Sent]:
-        return self._say(SAID, text)
+    def _write_text(self, text: str) -> list[StreamEvent]:
+        return self._write_piece(MESSAGE_TEXT, text)
 
-    def _start_call(self, index: int, name: str, id: str) -> list[Sent]:
-        sent = self._end_said("completed")
+    def _start_call(self, index: int, name: str, id: str) -> list[StreamEvent]:
+        sent = self._end_text("completed")
         otherwise = f"{id or 'call'}_{self._heading.key}_{len(self._used_ids)}"
-        space, own = self._heading.spaces.get(name, ("", name))
+        space, own = self._heading.namespaces.get(name, ("", name))
         item = write_call_item(own, self._unique_id(id, otherwise), "")
         self._open_calls[index] = self._add({**item, "namespace": space} if space else item)
         return [*sent, self._added(self._open_calls[index])]
 
-    def _write_arguments(self, index: int, text: str) -> list[Sent]:
+    def _write_arguments(self, index: int, text: str) -> list[StreamEvent]:
         call = self._open_calls[index]
         call.pieces.append(text)
         return [self._event("response.function_call_arguments.delta", **call.at, delta=text)]
 
-    def _end_call(self, index: int, unreadable: str | None) -> list[Sent]:
+    def _end_call(self, index: int, unreadable: str | None) -> list[StreamEvent]:
         return self._call_done(self._open_calls.pop(index), "completed" if unreadable is None else "incomplete")
 
-    def _call_done(self, call: _Open, status: Status) -> list[Sent]:
+    def _call_done(self, call: _OpenItem, status: Status) -> list[StreamEvent]:
         text, name = "".join(call.pieces), call.item["name"]
         done = self._event("response.function_call_arguments.done", **call.at, name=name, arguments=text)
         return [done, self._done(call, status, arguments=text)]
 
-    def _stop(self, event: Stopped) -> list[Sent]:
+    def _stop(self, event: Stopped) -> list[StreamEvent]:
         cut = event.reason == "length"
         self._end = {
             "incomplete_details": {"reason": "max_output_tokens"} if cut else None,
@@ -226,27 +236,27 @@ class EventWriter(CallWriter):
         }
         return self._finish("incomplete", "incomplete") if cut else self._finish("completed", "completed")
 
-    def _finish(self, status: Status, said: Status) -> list[Sent]:
-        sent = self._end_said(said)
+    def _finish(self, status: Status, said: Status) -> list[StreamEvent]:
+        sent = self._end_text(said)
         for call in self._open_calls.values():
             sent += self._call_done(call, "incomplete")
         self._status = status
         return [*sent, self._event(_LAST.get(status, f"response.{status}"), response=self.response())]
 
-    def _add(self, item: Mapping[str, Json], manner: Manner = SAID) -> _Open:
+    def _add(self, item: Mapping[str, Json], kind: TextKind = MESSAGE_TEXT) -> _OpenItem:
         place = len(self._output)
         self._output.append({"id": item_id(item["type"], self._heading.key, place), **item, "status": "in_progress"})
-        return _Open(place, self._output[place], manner)
+        return _OpenItem(place, self._output[place], kind)
 
-    def _added(self, one: _Open) -> Sent:
+    def _added(self, one: _OpenItem) -> StreamEvent:
         return self._event("response.output_item.added", output_index=one.place, item=one.item)
 
-    def _done(self, one: _Open, status: Status, **fields: Json) -> Sent:
+    def _done(self, one: _OpenItem, status: Status, **fields: Json) -> StreamEvent:
         # A new item, for the old one may not have been sent yet.
         one.item = self._output[one.place] = {**one.item, **fields, "status": status}
         return self._event("response.output_item.done", output_index=one.place, item=one.item)
 
-    def _event(self, type: str, **fields: Json) -> Sent:
+    def _event(self, type: str, **fields: Json) -> StreamEvent:
         self._sent += 1
         return {"type": type, "sequence_number": self._sent - 1, **fields}
 
@@ -276,7 +286,7 @@ class EventReader:
     def __init__(self) -> None:
         self._calls = CallAssembler()  # by the places of their items
         self._added_items: set[int] = set()  # their places
-        self._spoken: set[int] = set()  # the places of those whose text has come in pieces
+        self._streamed: set[int] = set()  # the places of those whose text has come in pieces
         self._reason: StopReason | None = None
         self._usage = Usage()
         self._report = Report()
@@ -287,25 +297,25 @@ class EventReader:
         place = fields.integer("output_index") or 0
         match fields.text("type"):
             case "response.output_item.added":
-                return self._added(place, fields.needed_object("item"))
+                return self._added(place, fields.required_object("item"))
             case "response.output_text.delta" | "response.refusal.delta":
-                return self._said(Text, place, fields.text("delta") or "")
+                return self._text(Text, place, fields.text("delta") or "")
             case "response.reasoning_text.delta" | "response.reasoning_summary_text.delta":
-                return self._said(Thought, place, fields.text("delta") or "")
+                return self._text(Thought, place, fields.text("delta") or "")
             case "response.function_call_arguments.delta":
                 return self._calls.add(place, fields.text("delta") or "")
             case "response.output_item.done":
-                return self._done(place, fields.needed_object("item"))
+                return self._done(place, fields.required_object("item"))
             case "response.completed" | "response.incomplete":
-                return self._finished(fields.needed_object("response"))
+                return self._finished(fields.required_object("response"))
             case "response.failed":
-                raise ModelError(reported_error(fields.needed_object("response").get("error")))
+                raise ModelError(reported_error(fields.required_object("response").get("error")))
             case "error":
                 raise ModelError(reported_error(fields.get("error") or fields.data))
             case _ if fields.get("error") is not None:
                 raise ModelError(reported_error(fields.get("error")))
             case _:
-                return []  # what the item's end says once more, and what other servers tell besides
+                return []  # what the end of the item repeats, and events of other servers
 
     def close(self) -> list[ModelEvent]:
         reason = self._reason or ("calls" if self._calls.count else "stop")
@@ -315,11 +325,11 @@ class EventReader:
         self._added_items.add(place)
         if item.text("type") != "function_call":
             return []
-        name, id = flat_name(item.text("namespace"), item.needed_text("name")), item.text("call_id") or ""
+        name, id = flat_name(item.text("namespace"), item.required_text("name")), item.text("call_id") or ""
         return self._calls.start(place, name, id)
 
-    def _said(self, made: type[Text] | type[Thought], place: int, text: str) -> list[ModelEvent]:
-        self._spoken.add(place)
+    def _text(self, made: type[Text] | type[Thought], place: int, text: str) -> list[ModelEvent]:
+        self._streamed.add(place)
         return [made(text)] if text else []
 
     def _done(self, place: int, item: Fields) -> list[ModelEvent]:
@@ -328,10 +338,10 @@ class EventReader:
         kind = item.text("type")
         if kind == "function_call":
             return [*begun, *self._calls.end(place, item.text("arguments") or "")]
-        if place in self._spoken or kind not in ("message", "reasoning"):
+        if place in self._streamed or kind not in ("message", "reasoning"):
             return []
         text = "".join(part.text("text") or "" for part in item.objects("content" if item.get("content") else "summary"))
-        return self._said(Thought if kind == "reasoning" else Text, place, text)
+        return self._text(Thought if kind == "reasoning" else Text, place, text)
 
     def _finished(self, response: Fields) -> list[ModelEvent]:
         usage = response.object("usage")

@@ -19,7 +19,7 @@ from callsmith.server.http.streams import EventStream, JsonResponse, unless_disc
 from callsmith.server.routes.openai_chat.choices import answer_choices
 from callsmith.server.service import Service
 from callsmith.server.tools.one_answer import AnswerEvent
-from callsmith.wire.extensions import TOOL_EVENTS, Beside, read_extensions
+from callsmith.wire.extensions import TOOL_EVENTS, AnswerExtensions, read_extensions
 from callsmith.wire.openai.chat import read_request
 from callsmith.wire.openai.chat_events import ChunkWriter, Heading, write_response
 from callsmith.wire.openai.common import write_error, write_failure
@@ -43,7 +43,7 @@ def routes(service: Service) -> list[Route]:
         options, session = read_extensions(body)
         asked = replace(chat.request, session=session)
         heading = Heading(f"chatcmpl-{uuid4().hex}", chat.model, int(time.time()), chat.include_usage, chat.legacy)
-        beside = Beside(options.shows_events)
+        beside = AnswerExtensions(options.shows_events)
         if chat.n > 1:
             return await answer_choices(service, replace(chat, request=asked), heading, options, request)
         events = service.events(service.model(chat.model), asked, options)
@@ -72,7 +72,7 @@ def routes(service: Service) -> list[Route]:
     ]
 
 
-async def _frames(events: AsyncIterator[AnswerEvent], heading: Heading, beside: Beside) -> AsyncIterator[bytes]:
+async def _frames(events: AsyncIterator[AnswerEvent], heading: Heading, beside: AnswerExtensions) -> AsyncIterator[bytes]:
     writer = ChunkWriter(heading)
     frames = CachedFrames[AnswerEvent](lambda event: _written(_chunks(event, writer, beside)))
     async with closing(events) as items:
@@ -86,7 +86,7 @@ def _written(chunks: Iterable[Json]) -> bytes:
     return b"".join(write_frame(encode(chunk)) for chunk in chunks)
 
 
-def _chunks(event: AnswerEvent, writer: ChunkWriter, beside: Beside) -> list[dict[str, Json]]:
+def _chunks(event: AnswerEvent, writer: ChunkWriter, beside: AnswerExtensions) -> list[dict[str, Json]]:
     if isinstance(event, TOOL_EVENTS):
         told = beside.add(event)
         if told is None:
@@ -99,7 +99,7 @@ def _chunks(event: AnswerEvent, writer: ChunkWriter, beside: Beside) -> list[dic
     return chunks
 
 
-async def _all(events: AsyncIterator[AnswerEvent], beside: Beside) -> list[ModelEvent]:
+async def _all(events: AsyncIterator[AnswerEvent], beside: AnswerExtensions) -> list[ModelEvent]:
     said: list[ModelEvent] = []
     async with closing(events) as items:
         async for event in items:

@@ -13,7 +13,7 @@ from callsmith.core.values import Json
 from callsmith.server.http.frames import encode
 from callsmith.wire.openai.common import write_error
 from callsmith.wire.openai.mcp_events import McpEvent, McpWriter
-from callsmith.wire.openai.responses_events import Sent
+from callsmith.wire.openai.responses_events import StreamEvent
 from callsmith.wire.sse import write_frame
 
 _SETTLING = 5.0  # seconds a stopped answer gets to end
@@ -53,7 +53,7 @@ class Answer:
         with self._given():
             async with closing(self._events):
                 while (event := await self._next()) is not None:
-                    self.writer.tell(event)
+                    self.writer.write(event)
             self._end()
             await self._keep(self.writer.response())
         return self.writer.response()
@@ -84,7 +84,7 @@ class Answer:
         """The last frames of a stream that broke down."""
         return _Frames(self.writer).write(self.writer.fail(write_error(error)))
 
-    def _end(self) -> list[Sent]:
+    def _end(self) -> list[StreamEvent]:
         """What an answer still lacks whose events are over."""
         if self.writer.ended:
             return []
@@ -131,17 +131,17 @@ class _Frames:
 
     def of(self, event: McpEvent) -> bytes:
         """The frames of an event, in one piece."""
-        if type(event) is Text and self._around and (number := self._writer.go_on(event.text)) is not None:
+        if type(event) is Text and self._around and (number := self._writer.continue_text(event.text)) is not None:
             return b"%b%d%b%b%b" % (self._around[0], number, self._around[1], encode(event.text), self._around[2])
-        sent = self._writer.tell(event)
+        sent = self._writer.write(event)
         self._around = self._cut(sent[-1]) if type(event) is Text and sent else None
         return self.write(sent)
 
-    def write(self, sent: list[Sent]) -> bytes:
+    def write(self, sent: list[StreamEvent]) -> bytes:
         """These frames."""
         return b"".join(write_frame(encode(one), one["type"].encode()) for one in sent)
 
-    def _cut(self, delta: Sent) -> tuple[bytes, bytes, bytes]:
+    def _cut(self, delta: StreamEvent) -> tuple[bytes, bytes, bytes]:
         mark = uuid4().hex
         frame = self.write([{**delta, "sequence_number": _NUMBER, "delta": mark}])
         before, _, rest = frame.partition(b"%d" % _NUMBER)

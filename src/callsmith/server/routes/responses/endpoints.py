@@ -25,7 +25,7 @@ from callsmith.server.service import Service
 from callsmith.tools.wrap import Limited
 from callsmith.wire.extensions import ToolOptions, read_extensions
 from callsmith.wire.openai.mcp_events import McpWriter
-from callsmith.wire.openai.responses import ResponsesRequest, read_needs, read_request
+from callsmith.wire.openai.responses import ResponsesRequest, read_references, read_request
 from callsmith.wire.openai.responses_events import Heading
 
 PATH = "/v1/responses"
@@ -96,7 +96,7 @@ class _Dialect:
 
     async def _read(self, request: Request) -> tuple[ResponsesRequest, EarlierItems, ToolOptions]:
         body = await self._bodies.read(request)
-        before, approvals = await self._kept().before(read_needs(body)), self._service.approvals()
+        before, approvals = await self._kept().before(read_references(body)), self._service.approvals()
         decided = decided_in(body)
         earlier = await with_outcomes(list(before.earlier.values()), approvals, decided)
         if isinstance(body.get("input"), list):
@@ -110,7 +110,7 @@ class _Dialect:
         service = self._service.for_request()
         if service.tools is not None and asked.max_tool_calls is not None:
             service = replace(service, tools=Limited(service.tools, budgets={"*": asked.max_tool_calls}))
-        heading = Heading(f"resp_{uuid4().hex}", asked.model, int(time.time()), asked.repeated, asked.spaces)
+        heading = Heading(f"resp_{uuid4().hex}", asked.model, int(time.time()), asked.repeated, asked.namespaces)
         writer, kept = McpWriter(heading), self._kept()
         if not asked.request.session:  # the first response of a conversation names it
             asked = replace(asked, request=replace(asked.request, session=heading.id))

@@ -29,7 +29,7 @@ from callsmith.server.tools.tool_selection import (
 from callsmith.wire.extensions import ToolOptions, ToolSource
 from callsmith.wire.openai.items import write_items
 from callsmith.wire.openai.mcp import WAITING, McpServer, write_mcp_call
-from callsmith.wire.openai.mcp_events import Listed, McpEvent, McpWriter
+from callsmith.wire.openai.mcp_events import ListedTools, McpEvent, McpWriter
 from callsmith.wire.openai.responses import ResponsesRequest
 
 
@@ -99,12 +99,12 @@ async def answer_events(
         found = await _enter_decisions(approvals, asked, leases)
         request = _with_local_names(asked.request, tools, found)
         if asked.servers:
-            writer.know({tool.name: (source_label(tool), original_name(tool)) for tool in tools})
-            writer.asked({id: approval.call for id, approval in found.items()})
+            writer.set_tools({tool.name: (source_label(tool), original_name(tool)) for tool in tools})
+            writer.set_approvals({id: approval.call for id, approval in found.items()})
         for server in asked.servers:
             if server.label not in asked.listed:
                 own = tuple(tool for tool in tools if source_label(tool) == server.label)
-                yield Listed(server.label, own, "" if own else down().get(server.label, ""))
+                yield ListedTools(server.label, own, "" if own else down().get(server.label, ""))
         answers = service.events(service.model(asked.model), request, replace(options, approvals=tuple(found)))
         async with closing(answers) as events:
             async for event in events:
@@ -124,8 +124,8 @@ async def _tools(service: Service, servers: Sequence[McpServer], options: ToolOp
 
 async def _enter_decisions(approvals: Approvals, asked: ResponsesRequest, leases: AsyncExitStack) -> dict[str, Approval]:
     """Enter the decisions of this request and take the leases on their runs; the approvals it is about."""
-    found = await approvals.get(*asked.words)
-    for id, decision in asked.words.items():
+    found = await approvals.get(*asked.decisions)
+    for id, decision in asked.decisions.items():
         if decision is None:
             continue
         if id not in found:
@@ -133,9 +133,9 @@ async def _enter_decisions(approvals: Approvals, asked: ResponsesRequest, leases
         if found[id].status == "pending":
             with suppress(AlreadyAnswered):  # by somebody else, at the same time: theirs counts
                 await approvals.decide(found[id], decision)
-    if decided := [id for id, decision in asked.words.items() if decision is not None]:
+    if decided := [id for id, decision in asked.decisions.items() if decision is not None]:
         await approvals.take_leases(decided, leases)
-    return await approvals.get(*asked.words)
+    return await approvals.get(*asked.decisions)
 
 
 def _with_local_names(request: Request, tools: Iterable[Tool], found: Mapping[str, Approval]) -> Request:

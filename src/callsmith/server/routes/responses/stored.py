@@ -13,7 +13,7 @@ from callsmith.server.store import Document, Store
 from callsmith.wire.fields import Fields
 from callsmith.wire.openai.common import NotStored
 from callsmith.wire.openai.items import item_id, item_kind, stored_item
-from callsmith.wire.openai.responses import Needs
+from callsmith.wire.openai.responses import StoredReferences
 
 _RESPONSE, _ITEM = "response", "response_item"
 
@@ -55,7 +55,7 @@ class StoredResponses:
     store: Store
     subject: str = ""
 
-    async def before(self, needs: Needs) -> EarlierItems:
+    async def before(self, needs: StoredReferences) -> EarlierItems:
         """What is needed to read a request."""
         earlier: dict[str, Json] = {}
         conversation = ""
