@@ -15,7 +15,7 @@ from benchmarks.rivals import Rival, rivals
 from benchmarks.table import goal, show
 from callsmith.core.errors import UsageError
 from callsmith.core.values import Call, Choice, Message, Request, Sampling, Tool
-from callsmith.engines.llama.compiler import Compiler, Held
+from callsmith.engines.llama.compiler import ActiveConstraint, Compiler
 from callsmith.engines.llama.gguf import Vocabulary
 from callsmith.engines.llama.matcher import Constraint
 from callsmith.engines.llama.sequence import DEFAULTS, Sampler
@@ -74,7 +74,7 @@ class Ours:
         self.compiler.compile('start: "a"')  # the tokenizer is made once for all grammars
         self._noise, self._sampler = np.random.default_rng(1), Sampler(with_defaults(Sampling(seed=1), DEFAULTS))
 
-    def start(self, tools: Sequence[Tool], grammars: Grammars | None = None) -> Held:
+    def start(self, tools: Sequence[Tool], grammars: Grammars | None = None) -> ActiveConstraint:
         """From the tools to where a mask can be asked for."""
         made = (grammars or Grammars(self.format, relays=True)).made(tools, Choice("required"), parallel=False)
         assert made is not None
@@ -105,7 +105,7 @@ class Ours:
             again.append(timed(lambda tools=read: self.start(tools, grammars))[1] * 1000)
         return median(again[1:]), median(reading[1:])
 
-    def _through_name(self, constraint: Held, tool: Tool) -> None:
+    def _through_name(self, constraint: ActiveConstraint, tool: Tool) -> None:
         """Write the call up to its arguments: what a relay has to make for it is made there."""
         text = write(self.format, [Call(tool.name, {"a": 1}, "aaaaaaaaa")])
         for token in self.vocabulary.tokenize(text[: text.rindex(tool.name) + len(tool.name) + 1]):
@@ -140,13 +140,13 @@ class Ours:
         first = (total, median(everywhere), quantiles(everywhere, n=100)[98], median(masks), quantiles(masks, n=100)[98])
         return (*first, median(ruled), median(chosen), quantiles(chosen, n=100)[98], 100 * forced / total)
 
-    def _mask(self, constraint: Held) -> float:
+    def _mask(self, constraint: ActiveConstraint) -> float:
         """µs for the whole mask."""
         stage = constraint if isinstance(constraint, Constraint) else constraint._stage
         stage._masked = False
         return timed(stage._fill)[1] * 1000
 
-    def _place(self, constraint: Held, token: int) -> tuple[float, float, float]:
+    def _place(self, constraint: ActiveConstraint, token: int) -> tuple[float, float, float]:
         """µs for the whole mask, for ruling out what it does not allow, and for choosing a token without either."""
         logits = self._noise.standard_normal(self.vocabulary.size, np.float32)
         logits[token] = 12

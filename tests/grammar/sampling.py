@@ -13,10 +13,10 @@ from functools import cache, lru_cache
 import llguidance
 import numpy as np
 
-from callsmith.engines.llama.compiler import Compiler, Held
+from callsmith.engines.llama.compiler import ActiveConstraint, Compiler
 from callsmith.engines.llama.gguf import Vocabulary
 from callsmith.engines.llama.libllama import load
-from callsmith.engines.llama.relay import Relayed
+from callsmith.engines.llama.relay import RelayConstraint
 from callsmith.engines.port import Piece
 from callsmith.engines.text import Writer
 from callsmith.formats import format_named
@@ -70,9 +70,9 @@ def letters(vocabulary: Vocabulary, text: str) -> list[int]:
     return [token for part in parts for token in vocabulary.tokenize(part)]
 
 
-def matcher(constraint: Held) -> llguidance.LLMatcher:
+def matcher(constraint: ActiveConstraint) -> llguidance.LLMatcher:
     """The matcher at work, of the present stretch if it is a relay."""
-    return (constraint._stage if isinstance(constraint, Relayed) else constraint)._matcher
+    return (constraint._stage if isinstance(constraint, RelayConstraint) else constraint)._matcher
 
 
 class Dressed(Vocabulary):
@@ -177,7 +177,7 @@ class Sampler:
                     tokens.append(token)
         return self._said(tokens, whole=constraint.ended)
 
-    def _chosen(self, constraint: Held, length: int) -> int:
+    def _chosen(self, constraint: ActiveConstraint, length: int) -> int:
         logits = np.roll(self.noise, self.chance.randrange(len(self.noise)))
         if length > LONG:
             logits += self.closing
@@ -187,7 +187,7 @@ class Sampler:
             return self.vocabulary.eos
         return best
 
-    def _tempted(self, constraint: Held, length: int) -> list[int]:
+    def _tempted(self, constraint: ActiveConstraint, length: int) -> list[int]:
         """A marker, or as much of it as may stand here; nothing where there is little room anyway."""
         if self.chance.random() > (0.95 if length > LONG else 0.4):
             return []

@@ -14,8 +14,8 @@ import numpy as np
 from callsmith.core.errors import UnsupportedSchema
 from callsmith.core.events import Text, Thought
 from callsmith.core.values import Call, Choice, Tool
-from callsmith.engines.llama.compiler import Compiler, Watch
-from callsmith.engines.llama.relay import Relayed
+from callsmith.engines.llama.compiler import Compiler, TriggeredConstraint
+from callsmith.engines.llama.relay import RelayConstraint
 from callsmith.formats import format_named, formats
 from callsmith.formats.algebra import Format
 from callsmith.formats.write import write
@@ -53,7 +53,7 @@ def stuck(made: Relay, text: str, dressed_for: str = "") -> str | None:
     tokens, compiling = compiler(dressed_for)
     wanted = tokens.tokenize(text) if dressed_for else letters(tokens.base, text)
     constraint = compiling.begin(made)
-    assert isinstance(constraint, Relayed)
+    assert isinstance(constraint, RelayConstraint)
     for at, token in enumerate(wanted):
         if not constraint.admits(token):
             return b"".join(tokens.says[token] for token in wanted[at:]).decode("utf-8", "replace")[:80]
@@ -184,14 +184,14 @@ def test_a_model_may_think_before_it_calls(dressed: bool) -> None:
 # -- where a call may come
 
 
-def watch(format: Format, dressed_for: str = "") -> tuple[Any, Watch]:
+def watch(format: Format, dressed_for: str = "") -> tuple[Any, TriggeredConstraint]:
     tokens, compiling = compiler(dressed_for)
     started = compiling.start(relay(format, choice=Choice()))
-    assert isinstance(started, Watch)
+    assert isinstance(started, TriggeredConstraint)
     return tokens, started
 
 
-def say(started: Watch, tokens: list[int]) -> int:
+def say(started: TriggeredConstraint, tokens: list[int]) -> int:
     """How many of the tokens are taken."""
     for at, token in enumerate(tokens):
         if not started.admits(token) or (started.held and not started.held.among(np.array([token]))[0] and not started._taken):
@@ -235,8 +235,8 @@ def test_few_tools_need_no_relay() -> None:
 
 def test_where_nothing_tells_another_call_from_the_end_one_grammar_holds_all() -> None:
     olmo, (_, compiling) = format_named("olmo3"), compiler()
-    assert not isinstance(compiling.begin(relay(olmo)), Relayed)
-    assert isinstance(compiling.begin(relay(olmo, parallel=False)), Relayed)
+    assert not isinstance(compiling.begin(relay(olmo)), RelayConstraint)
+    assert isinstance(compiling.begin(relay(olmo, parallel=False)), RelayConstraint)
 
 
 @pytest.mark.parametrize(

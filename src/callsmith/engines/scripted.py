@@ -1,7 +1,7 @@
-"""An engine that says what it is told: for tests, documentation and demonstrations.
+"""An engine that replies from a script: for tests, documentation and demonstrations.
 
 `scripted:Hello!` says Hello! to every prompt; `scripted:replies.jsonl` reads its replies from a file, one JSON string a line,
-and begins anew after the last. It remembers what it was asked and pays no heed to the grammar.
+and starts over after the last. It records its requests and ignores the grammar.
 """
 
 import asyncio
@@ -20,12 +20,12 @@ from callsmith.formats.prompt.prompt import Prompt
 from callsmith.grammar.nodes import Grammar
 from callsmith.grammar.relay import Relay
 
-Reply: TypeAlias = str | CallsmithError | tuple[Piece, ...]  # a text, a failure, or the very pieces
+Reply: TypeAlias = str | CallsmithError | tuple[Piece, ...]  # a text, an error to raise, or the exact pieces
 
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """What the engine was asked to continue."""
+    """A recorded request."""
 
     prompt: Prompt
     sampling: Sampling

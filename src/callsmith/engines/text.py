@@ -1,4 +1,4 @@
-"""From tokens to text: whole characters only, and nothing of a stop string."""
+"""From tokens to text: whole characters only, and no part of a stop string."""
 
 import codecs
 from collections.abc import Iterable
@@ -7,7 +7,7 @@ from callsmith.engines.port import Piece
 
 
 class StopScanner:
-    """Lets text through up to the first stop string; holds back what may yet become one.
+    """Passes text on up to the first stop string; withholds text that may become one.
 
     >>> scanner = StopScanner(["END"])
     >>> scanner.feed(Piece("one E")), scanner.feed(Piece("ND two")), scanner.found
@@ -21,11 +21,11 @@ class StopScanner:
 
     @property
     def found(self) -> bool:
-        """Whether a stop string has come."""
+        """Whether a stop string was found."""
         return bool(self.matched)
 
     def feed(self, piece: Piece) -> list[Piece]:
-        """What can be said now."""
+        """The text that can be passed on now."""
         if self.found or not piece.text:
             return []
         if not self._stops:
@@ -41,7 +41,7 @@ class StopScanner:
         return said
 
     def close(self) -> list[Piece]:
-        """The end has come: what was held back is no stop string."""
+        """The withheld text at the end of the answer: it is no stop string."""
         held, self._held = self._held, []
         return held
 
@@ -51,7 +51,7 @@ class StopScanner:
         return max(begun, default=0)
 
     def _release(self, size: int) -> list[Piece]:
-        """Take the first `size` characters out of what is held. A special token is one: it comes whole or stays."""
+        """Remove the first `size` characters from the withheld text. A special token is released whole or not at all."""
         said: list[Piece] = []
         while size and self._held:
             piece = self._held[0]
@@ -68,7 +68,7 @@ class StopScanner:
 
 
 class Writer:
-    """Puts together what tokens say: a character may span tokens, and a token may hold several."""
+    """Decodes the bytes of tokens as UTF-8: a character may span tokens, and a token may hold several."""
 
     def __init__(self, stops: Iterable[str] = ()) -> None:
         self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
@@ -76,7 +76,7 @@ class Writer:
 
     @property
     def stopped(self) -> str:
-        """The stop string that has been written, after which nothing more comes out; empty before."""
+        """The stop string that was found, after which nothing more is passed on; empty before."""
         return self._scanner.matched
 
     def write(self, data: bytes) -> list[Piece]:
@@ -88,7 +88,7 @@ class Writer:
         return [*self._cut(), *self._scanner.feed(Piece(text, special=True))]
 
     def close(self) -> list[Piece]:
-        """The end: what was still held back."""
+        """The text that was still withheld."""
         return [*self._cut(), *self._scanner.close()]
 
     def _cut(self) -> list[Piece]:

@@ -11,7 +11,7 @@ pytest.importorskip("numpy")
 import numpy as np
 
 from callsmith.core.errors import ModelError
-from callsmith.engines.llama.batch import BESIDE, Batch
+from callsmith.engines.llama.batch import PREFILL_CHUNK, Batch
 from callsmith.engines.llama.gguf import Logits, new_flag
 from callsmith.engines.llama.kv_cache import Cache
 from callsmith.engines.port import Finished, Piece
@@ -99,7 +99,7 @@ class Asked:
         self.ended: list[Finished | BaseException | None] = []
 
     @property
-    def given_up(self) -> bool:
+    def is_cancelled(self) -> bool:
         return self.flag[0] == b"1"
 
     def begin(self) -> Said:
@@ -171,7 +171,7 @@ def test_a_long_prompt_does_not_stall_who_speaks() -> None:
         before = len(speaking.told)
         batch.step()
         assert len(speaking.told) == before + 1
-        assert len(batch.decoder.batches[-1]) <= BESIDE + 1  # type: ignore[attr-defined]
+        assert len(batch.decoder.batches[-1]) <= PREFILL_CHUNK + 1  # type: ignore[attr-defined]
     finish(batch)
     assert speaking.whole
     assert long.whole
@@ -355,7 +355,7 @@ def test_a_decode_that_is_interrupted_leaves_no_trace() -> None:
     batch._admit()
     job.flag[0] = b"1"
     batch._prepare(batch.live[0])
-    batch._decode(batch._shares())
+    batch._decode(batch._token_shares())
     assert decoder.held[0] == []
     job.flag[0] = b"0"
     finish(batch)
@@ -405,4 +405,4 @@ def test_who_goes_at_random_harms_nobody(seed: int) -> None:
         assert batch.cache.free >= 0
     for job in jobs:
         assert len(job.ended) == 1
-        assert job.whole or job.given_up
+        assert job.whole or job.is_cancelled

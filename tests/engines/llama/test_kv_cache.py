@@ -97,7 +97,7 @@ def test_shared_cells_count_once(cache: Filled) -> None:
 def test_the_longest_unused_goes_first_when_cells_are_needed(cache: Filled) -> None:
     old, new = cache.answer(1, 2, 3, 4), cache.answer(5, 6, 7, 8)
     cache.answer(1, 2, 3, 4, 5)  # continues the old one
-    assert cache.make_room(12)
+    assert cache.evict_until_free(12)
     assert new.tokens == []
     assert old.tokens == [1, 2, 3, 4, 5]
 
@@ -105,7 +105,7 @@ def test_the_longest_unused_goes_first_when_cells_are_needed(cache: Filled) -> N
 def test_live_sequences_are_never_dropped_for_room(cache: Filled) -> None:
     live = cache.take([1, 2, 3])
     cache.decode(live, [1, 2, 3])
-    assert not cache.make_room(18)
+    assert not cache.evict_until_free(18)
     assert live.tokens == [1, 2, 3]
 
 
@@ -151,16 +151,16 @@ def test_what_belongs_to_a_session_goes_last(cache: Filled) -> None:
     known = cache.answer(1, 1, 1, session="s")
     cache.answer(2, 2), cache.answer(3, 3), cache.answer(4, 4)
     assert known.tokens == [1, 1, 1]
-    cache.make_room(17)
+    cache.evict_until_free(17)
     assert known.tokens == [1, 1, 1]
-    assert cache.make_room(18)
+    assert cache.evict_until_free(18)
     assert known.tokens == []
 
 
 def test_only_where_a_session_got_to_is_kept_for_it(cache: Filled) -> None:
     first = cache.answer(1, 2, 3, 4, session="s")
     second = cache.answer(1, 2, 9, 9, session="s")
-    cache.make_room(16)
+    cache.evict_until_free(16)
     assert (first.tokens, second.tokens) == ([], [1, 2, 9, 9])
 
 
@@ -201,20 +201,20 @@ def test_the_same_text_in_other_tokens_is_known_again(held: list[int], wanted: l
 
 def test_a_prompt_is_retold_in_the_tokens_in_which_it_is_held(cache: Filled) -> None:
     cache.answer(1, 2, 3, 6)
-    assert cache.retold([4, 5, 6, 7, 7], WORDS.__getitem__) == [1, 2, 3, 6, 7, 7]
-    assert cache.retold([7, 4, 5], WORDS.__getitem__) == [7, 4, 5]
+    assert cache.with_cached_tokens([4, 5, 6, 7, 7], WORDS.__getitem__) == [1, 2, 3, 6, 7, 7]
+    assert cache.with_cached_tokens([7, 4, 5], WORDS.__getitem__) == [7, 4, 5]
     cache.answer(4, 5, 6, 7)  # as the tokenizer has it is as good
-    assert cache.retold([4, 5, 6, 7, 7], WORDS.__getitem__) == [4, 5, 6, 7, 7]
+    assert cache.with_cached_tokens([4, 5, 6, 7, 7], WORDS.__getitem__) == [4, 5, 6, 7, 7]
 
 
 def test_what_was_said_in_the_end_can_be_decoded_later_while_there_is_room(cache: Filled) -> None:
     slot = cache.take([1, 2])
     cache.decode(slot, [1, 2])
     cache.park(slot, [3, 4])
-    assert cache.unsettled() is slot
+    assert cache.pending_tail() is slot
     cache.take([1, 2, 5])  # it goes on otherwise
-    assert cache.unsettled() is None
+    assert cache.pending_tail() is None
     cache.decode(other := cache.take([9]), range(30, 46))
     cache.park(other, [5, 6, 7])
     assert cache.free < 3
-    assert cache.unsettled() is None
+    assert cache.pending_tail() is None

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from callsmith.core.values import Choice, Tool
-from callsmith.engines.llama.compiler import Compiler, Watch
+from callsmith.engines.llama.compiler import Compiler, TriggeredConstraint
 from callsmith.engines.llama.gguf import Vocabulary
 from callsmith.formats import format_named
 from callsmith.grammar.calls import grammar_for
@@ -25,21 +25,21 @@ def vocabulary() -> Vocabulary:
     return open_vocabulary()
 
 
-def watch(vocabulary: Vocabulary, format: str = "generic-xml") -> Watch:
+def watch(vocabulary: Vocabulary, format: str = "generic-xml") -> TriggeredConstraint:
     grammar = grammar_for(format_named(format), [MAIL], Choice("auto"))
     assert grammar is not None and grammar.triggers
     started = Compiler(vocabulary).start(grammar)
-    assert isinstance(started, Watch)
+    assert isinstance(started, TriggeredConstraint)
     return started
 
 
-def say(watch: Watch, vocabulary: Vocabulary, text: str) -> None:
+def say(watch: TriggeredConstraint, vocabulary: Vocabulary, text: str) -> None:
     for token in vocabulary.tokenize(text):
         assert watch.admits(token)
         watch.consume(token)
 
 
-def allowed(watch: Watch, vocabulary: Vocabulary) -> list[str]:
+def allowed(watch: TriggeredConstraint, vocabulary: Vocabulary) -> list[str]:
     logits = np.zeros(vocabulary.size, np.float32)
     watch.restrict(logits)
     return [vocabulary.text(int(token)) for token in np.flatnonzero(logits > -1)]

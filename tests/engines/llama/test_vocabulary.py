@@ -7,7 +7,7 @@ import pytest
 pytest.importorskip("xllamacpp")
 
 from callsmith.engines.llama.gguf import Vocabulary
-from callsmith.engines.llama.token_cache import LONG, Seams
+from callsmith.engines.llama.token_cache import LONG, SafeCuts
 from callsmith.engines.lru import LRU
 from callsmith.formats.prompt.prompt import Prompt
 from tests.grammar.sampling import vocabulary
@@ -45,7 +45,7 @@ def test_the_tokens_of_the_pieces_are_those_of_the_whole(name: str) -> None:
         whole = list(tokens._tokens(text.encode()))
         assert tokens.tokenize(text) == whole
         assert tokens.tokenize(text) == whole, "the second time"
-        cuts += len(list(tokens._seams.pieces(text.encode()))) - 1
+        cuts += len(list(tokens._safe_cuts.pieces(text.encode()))) - 1
     assert cuts > 300
 
 
@@ -74,7 +74,7 @@ TEXT = b"a" * LONG
 
 
 def pieces(specials: list[bytes], data: bytes, eaters: list[bytes] | None = None) -> list[bytes]:
-    return list(Seams(specials, eaters or []).pieces(data))
+    return list(SafeCuts(specials, eaters or []).pieces(data))
 
 
 def test_a_long_text_is_cut_before_special_tokens() -> None:

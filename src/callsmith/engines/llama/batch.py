@@ -1,11 +1,12 @@
-"""Many answers at once: all that are live go forward in one decode per step, each with its own grammar and sampler.
+"""Continuous batching: chunked prefill beside decoding; the newest request is preempted when KV cells run out.
 
-Who comes is admitted in the order of coming, as soon as there is room. A step takes the next tokens of all who speak, and of the
-prompts that are still to be read only so many that those who speak do not stall. Answers that begin alike read their common
-beginning once. When the cells run out, parked sequences go first; then the youngest answer waits and is read again later.
+All live requests take part in one decode per step, each with its own grammar and sampler. Requests are admitted first come, first
+served, as soon as enough cells are free. A step takes the next tokens of all requests that are decoding, and a chunk of the
+prompts that are in prefill, small enough not to stall the others. A prefix that several prompts share is prefilled once. When the
+KV cells run out, finished sequences are evicted first; then the newest request is preempted and prefilled again later.
 
-The end of a call is often forced, and so is never decoded for the answer's sake. That is done when nobody wants anything, for the
-turn that follows when the tool has run.
+The tail of a call is often forced by the grammar, and nothing of the answer depends on decoding it. It is decoded when the engine
+is idle, so that the turn after the tool result finds it in the KV cache.
 """
 
 from collections import deque
@@ -19,21 +20,21 @@ from callsmith.engines.llama.gguf import Flag, Logits, new_flag
 from callsmith.engines.llama.kv_cache import Cache, Memory, Slot, shared
 from callsmith.engines.port import Finished, Piece
 
-BESIDE: Final = 64  # tokens of prompts a step takes while others speak: they wait no longer than for this
-_MARGIN: Final = 256  # cells that must be free for an answer to begin
-_WORTH: Final = 32  # tokens in common that are worth waiting for
+PREFILL_CHUNK: Final = 64  # prompt tokens a step takes while other requests are decoding: it bounds their delay
+_MIN_FREE_CELLS: Final = 256  # KV cells that must be free for a request to be admitted
+_MIN_SHARED_PREFIX: Final = 32  # tokens; a shared prefix at least this long is worth waiting for
 
 
 class Decoder(Memory, Protocol):
-    """A context: its memory, and the computing."""
+    """A context: its KV memory, and the decoding."""
 
     def decode(self, rows: Iterable[tuple[int, int, int, bool]]) -> bool: ...
     def logits(self, row: int) -> Logits: ...
     def interrupt_by(self, flag: Flag) -> None: ...
 
 
-class Spoken(Protocol):
-    """An answer in the making; `pending` is what has to be decoded before its next choice."""
+class Generation(Protocol):
+    """An answer being generated; `pending` are the tokens to decode before the next one is sampled."""
 
     pending: list[int]
     finished: Literal["stop", "length"] | None
@@ -47,10 +48,10 @@ class Spoken(Protocol):
 
 
 class Job(Protocol):
-    """An answer somebody waits for. Whatever its methods raise is the end of this answer, and of no other.
+    """A request to the engine. An exception in one of its methods ends this request and no other.
 
-    `session`: the conversation it belongs to, or empty. `exact`: the same every time, if nobody else is live. `flag` is set when
-    nobody waits any more.
+    `session` is the conversation it belongs to, or empty. `exact`: with a seed the answer is the same every time, if no other
+    request is live. `flag` is set when the request is cancelled.
     """
 
     tokens: list[int]
@@ -62,34 +63,34 @@ class Job(Protocol):
     @property
     def exact(self) -> bool: ...
     @property
-    def given_up(self) -> bool: ...
+    def is_cancelled(self) -> bool: ...
     @property
     def ready(self) -> bool:
-        """Whether `begin` will not keep anybody waiting."""
+        """Whether the grammar is compiled, so that `begin` does not block."""
         ...
 
-    def begin(self) -> Spoken: ...
+    def begin(self) -> Generation: ...
     def choosing(self) -> None:
-        """The first token is about to be chosen."""
+        """Called before the first token is sampled."""
         ...
 
     def post(self, pieces: list[Piece]) -> None: ...
     def end(self, end: Finished | BaseException | None) -> None:
-        """None: it was given up."""
+        """Finish the request; None: it was cancelled."""
         ...
 
 
 @dataclass(slots=True, eq=False)
-class Member:
-    """One answer among the others. `rest` is what has to be decoded before its next choice."""
+class BatchEntry:
+    """A request in the batch. `rest` are the tokens to decode before its next one is sampled."""
 
     job: Job
     rest: list[int]
     slot: Slot | None = None
-    said: Spoken | None = None
-    speaking: bool = False  # the prompt is read
+    said: Generation | None = None
+    is_decoding: bool = False  # prefill is done
     cached: int | None = None
-    after: "tuple[Member, int] | None" = None  # waits until that one has read so many tokens that are its own as well
+    after: "tuple[BatchEntry, int] | None" = None  # waits until that request has prefilled so many tokens that both share
 
     @property
     def usage(self) -> Usage:
@@ -98,212 +99,212 @@ class Member:
 
 @dataclass(slots=True)
 class Batch:
-    """The answers that are live, and those that wait for it. `settles`: whether ends are decoded when there is nothing to do."""
+    """The live requests and those waiting for admission. `settles`: whether forced tails are decoded when the engine is idle."""
 
     decoder: Decoder
     cache: Cache
     most: int
     settles: bool = True
-    live: list[Member] = field(default_factory=list[Member])  # in the order of coming
-    waiting: deque[Member] = field(default_factory=deque[Member])
-    steps: int = 0  # decodes for answers
-    stop: Flag = field(default_factory=new_flag)  # set: whatever is being decoded ends at once
-    wanted: Flag = field(default_factory=new_flag)  # set: somebody comes, and there is something better to do than to settle
+    live: list[BatchEntry] = field(default_factory=list[BatchEntry])  # in the order of arrival
+    waiting: deque[BatchEntry] = field(default_factory=deque[BatchEntry])
+    steps: int = 0  # decode calls for requests
+    stop: Flag = field(default_factory=new_flag)  # set: the current decode is aborted
+    wanted: Flag = field(default_factory=new_flag)  # set: a request has arrived, and idle work is aborted
 
     @property
     def size(self) -> int:
-        """How many answers are not finished."""
+        """How many requests are not finished."""
         return len(self.live) + len(self.waiting)
 
     @property
     def busy(self) -> bool:
-        """Whether there is anything to do."""
-        return bool(self.size or (self.settles and self.cache.unsettled()))
+        """Whether there is anything to decode."""
+        return bool(self.size or (self.settles and self.cache.pending_tail()))
 
     def add(self, job: Job) -> None:
-        """Somebody asks."""
-        self.waiting.append(Member(job, list(job.tokens)))
+        """Add a request; it waits for admission."""
+        self.waiting.append(BatchEntry(job, list(job.tokens)))
 
     def step(self) -> bool:
-        """One decode, and a token for all who speak. False if there is nothing to decode: all wait for their grammars."""
-        self._part_with_given_up()
+        """Run one decode, and sample a token for every request that is decoding. False: all wait for their grammars."""
+        self._drop_cancelled()
         if not self.size:
-            return self._settle()
+            return self._decode_tail()
         self._admit()
-        for member in [*self.live]:
-            self._prepare(member)
-        shares = self._shares()
-        while shares and not self.cache.make_room(sum(shares.values())):
-            self._set_back(self.live[-1])
-            shares = self._shares()
+        for entry in [*self.live]:
+            self._prepare(entry)
+        shares = self._token_shares()
+        while shares and not self.cache.evict_until_free(sum(shares.values())):
+            self._preempt(self.live[-1])
+            shares = self._token_shares()
         if not shares:
             return False
         self._decode(shares)
         return True
 
     def fail(self, error: BaseException) -> None:
-        """End all there is."""
-        for member in [*self.live, *self.waiting]:
-            member.job.end(error)
-            if member.slot:
-                self.cache.drop(member.slot)
+        """Fail all requests."""
+        for entry in [*self.live, *self.waiting]:
+            entry.job.end(error)
+            if entry.slot:
+                self.cache.drop(entry.slot)
         self.live.clear()
         self.waiting.clear()
 
-    # -- who takes part
+    # -- admission
 
-    def _part_with_given_up(self) -> None:
-        for member in [member for member in self.live if member.job.given_up]:
-            self._end(member, None)
-        for member in [member for member in self.waiting if member.job.given_up]:
-            self.waiting.remove(member)
-            member.job.end(None)
+    def _drop_cancelled(self) -> None:
+        for entry in [entry for entry in self.live if entry.job.is_cancelled]:
+            self._finish(entry, None)
+        for entry in [entry for entry in self.waiting if entry.job.is_cancelled]:
+            self.waiting.remove(entry)
+            entry.job.end(None)
 
     def _admit(self) -> None:
         while self.waiting and len(self.live) < self.most:
-            member = self.waiting[0]
-            member.after = self._forerunner(member)
-            if self.live and not self.cache.fits(member.rest, self._besides(member)):
+            entry = self.waiting[0]
+            entry.after = self._prefix_source(entry)
+            if self.live and not self.cache.fits(entry.rest, self._cells_needed(entry)):
                 return
             self.live.append(self.waiting.popleft())
-            if not member.after:
-                self._take_slot(member)
+            if not entry.after:
+                self._take_slot(entry)
 
-    def _besides(self, member: Member) -> int:
-        """The cells that are needed besides those for what this one has to read, so that it is worth beginning."""
-        done = member.said.size if member.said else 0
+    def _cells_needed(self, entry: BatchEntry) -> int:
+        """The KV cells that admitting this request needs besides those of its own prompt."""
+        done = entry.said.size if entry.said else 0
         coming = sum(len(other.rest) - (other.after[1] if other.after else 0) for other in self.live)
-        spared = member.after[1] - len(_slot_of(member.after[0]).tokens) if member.after else 0
-        return min(_MARGIN, member.job.room - done) + coming - spared
+        spared = entry.after[1] - len(_slot_of(entry.after[0]).tokens) if entry.after else 0
+        return min(_MIN_FREE_CELLS, entry.job.room - done) + coming - spared
 
-    def _take_slot(self, member: Member) -> None:
-        exact = member.job.exact and len(self.live) == 1
-        slot = member.slot = self.cache.take(member.rest, exact=exact, session=member.job.session)
-        member.cached = len(slot.tokens) if member.cached is None else member.cached
-        del member.rest[: len(slot.tokens)]
+    def _take_slot(self, entry: BatchEntry) -> None:
+        exact = entry.job.exact and len(self.live) == 1
+        slot = entry.slot = self.cache.take(entry.rest, exact=exact, session=entry.job.session)
+        entry.cached = len(slot.tokens) if entry.cached is None else entry.cached
+        del entry.rest[: len(slot.tokens)]
 
-    def _forerunner(self, member: Member) -> "tuple[Member, int] | None":
-        """Somebody who is reading what this one would have to read as well."""
+    def _prefix_source(self, entry: BatchEntry) -> "tuple[BatchEntry, int] | None":
+        """A request in prefill whose prompt shares a long prefix with this one."""
         best = None
-        most = _WORTH - 1
+        most = _MIN_SHARED_PREFIX - 1
         for other in self.live:
-            if other is member or other.speaking or other.after or other.slot is None:
+            if other is entry or other.is_decoding or other.after or other.slot is None:
                 continue
-            common = shared([*other.slot.tokens, *other.rest], member.rest, len(member.rest) - 1)
+            common = shared([*other.slot.tokens, *other.rest], entry.rest, len(entry.rest) - 1)
             if common > max(most, len(other.slot.tokens)):
                 best, most = (other, common), common
         return best
 
-    def _prepare(self, member: Member) -> None:
-        """Give it a slot as soon as there is no more to take over, and let it begin as soon as its grammar is there."""
-        if member.after:
-            other, common = member.after
-            if other.slot and not other.speaking and len(other.slot.tokens) < common:
+    def _prepare(self, entry: BatchEntry) -> None:
+        """Give it a slot once the shared prefix is prefilled, and begin generating once its grammar is compiled."""
+        if entry.after:
+            other, common = entry.after
+            if other.slot and not other.is_decoding and len(other.slot.tokens) < common:
                 return
-            member.after = None
-            self._take_slot(member)
+            entry.after = None
+            self._take_slot(entry)
         try:
-            if member.said is None and member.job.ready:
-                member.said = member.job.begin()
-                self._tell(member, member.said.begin())
-        except Exception as error:  # as a grammar that does not compile: whatever it is, one waits for it, and the others go on
-            self._end(member, error)
+            if entry.said is None and entry.job.ready:
+                entry.said = entry.job.begin()
+                self._emit(entry, entry.said.begin())
+        except Exception as error:  # as a grammar that does not compile: it fails this request, and the others go on
+            self._finish(entry, error)
 
-    def _set_back(self, member: Member) -> None:
-        """There is no room for it any more: it waits, and what it has is read again when there is."""
-        if member.slot:
-            member.rest[:0] = member.slot.tokens
-            self.cache.drop(member.slot)
-        member.slot, member.after, member.speaking = None, None, False
-        self.live.remove(member)
-        self.waiting.appendleft(member)
+    def _preempt(self, entry: BatchEntry) -> None:
+        """Preempt the request: free its cells; it waits, and is prefilled again once there are enough."""
+        if entry.slot:
+            entry.rest[:0] = entry.slot.tokens
+            self.cache.drop(entry.slot)
+        entry.slot, entry.after, entry.is_decoding = None, None, False
+        self.live.remove(entry)
+        self.waiting.appendleft(entry)
 
     # -- a step
 
-    def _shares(self) -> dict[Member, int]:
-        """How many tokens of each are decoded next. Of the prompts, the short ones are not held up by the long ones."""
-        able = [member for member in self.live if member.slot and member.rest]
-        speaking = [member for member in able if member.speaking]
-        shares = {member: min(len(member.rest), self.decoder.slice // len(speaking)) for member in speaking}
-        left = min(self.decoder.slice - sum(shares.values()), BESIDE if speaking else self.decoder.slice)
-        reading = sorted((member for member in able if not member.speaking), key=lambda member: len(member.rest))
-        for place, member in enumerate(reading):
-            share = left // (len(reading) - place)
-            if member.said is None and len(member.rest) <= share:
-                share = 0  # its last part is decoded together with what the grammar forces
-            if share := min(len(member.rest), share):
-                shares[member] = share
+    def _token_shares(self) -> dict[BatchEntry, int]:
+        """How many tokens of each request go into the next decode. Short prompts are not delayed by long ones."""
+        able = [entry for entry in self.live if entry.slot and entry.rest]
+        decoding = [entry for entry in able if entry.is_decoding]
+        shares = {entry: min(len(entry.rest), self.decoder.slice // len(decoding)) for entry in decoding}
+        left = min(self.decoder.slice - sum(shares.values()), PREFILL_CHUNK if decoding else self.decoder.slice)
+        prefilling = sorted((entry for entry in able if not entry.is_decoding), key=lambda entry: len(entry.rest))
+        for place, entry in enumerate(prefilling):
+            share = left // (len(prefilling) - place)
+            if entry.said is None and len(entry.rest) <= share:
+                share = 0  # the last chunk is decoded together with the tokens that the grammar forces
+            if share := min(len(entry.rest), share):
+                shares[entry] = share
                 left -= share
         return shares
 
-    def _decode(self, shares: dict[Member, int]) -> None:
+    def _decode(self, shares: dict[BatchEntry, int]) -> None:
         rows: list[tuple[int, int, int, bool]] = []
-        chosen: list[tuple[Member, int]] = []
-        for member, share in shares.items():
-            slot = _slot_of(member)
-            whole = share == len(member.rest)
-            for place, token in enumerate(member.rest[:share], start=len(slot.tokens)):
+        chosen: list[tuple[BatchEntry, int]] = []
+        for entry, share in shares.items():
+            slot = _slot_of(entry)
+            whole = share == len(entry.rest)
+            for place, token in enumerate(entry.rest[:share], start=len(slot.tokens)):
                 rows.append((token, place, slot.number, False))
             if whole:
                 rows[-1] = (*rows[-1][:3], True)
-                chosen.append((member, len(rows) - 1))
-        # One alone is interrupted when it is given up; of several, the others would suffer.
+                chosen.append((entry, len(rows) - 1))
+        # A decode for one request alone is aborted when that is cancelled; with several, the others would lose their work.
         self.decoder.interrupt_by(self.live[0].job.flag if len(self.live) == 1 else self.stop)
         try:
             done = self.decoder.decode(rows)
         except ModelError as error:
-            self._undo(shares, error)
+            self._handle_failed_decode(shares, error)
             return
         self.steps += 1
         if not done:
-            self._restore(shares)
+            self._roll_back(shares)
             return
-        for member, share in shares.items():
-            self.cache.grow(_slot_of(member), member.rest[:share])
-            del member.rest[:share]
-        for member, row in chosen:
-            self._choose(member, row)
+        for entry, share in shares.items():
+            self.cache.grow(_slot_of(entry), entry.rest[:share])
+            del entry.rest[:share]
+        for entry, row in chosen:
+            self._sample(entry, row)
 
-    def _choose(self, member: Member, row: int) -> None:
-        said = member.said
-        assert said is not None  # else its last part would not have been decoded
+    def _sample(self, entry: BatchEntry, row: int) -> None:
+        said = entry.said
+        assert said is not None  # else its last chunk would not have been decoded
         try:
-            if not member.speaking:
-                member.job.choosing()
-            member.speaking = True
-            self._tell(member, said.advance(self.decoder.logits(row)))
-        except Exception as error:  # its grammar's or its sampler's: the others go on
-            self._end(member, error)
+            if not entry.is_decoding:
+                entry.job.choosing()
+            entry.is_decoding = True
+            self._emit(entry, said.advance(self.decoder.logits(row)))
+        except Exception as error:  # of its grammar or its sampler: the other requests go on
+            self._finish(entry, error)
 
-    def _tell(self, member: Member, pieces: list[Piece]) -> None:
-        said, usage = member.said, member.usage
+    def _emit(self, entry: BatchEntry, pieces: list[Piece]) -> None:
+        said, usage = entry.said, entry.usage
         assert said is not None
-        member.job.post([Piece(piece.text, piece.special, usage) for piece in pieces])
-        member.rest += said.pending
+        entry.job.post([Piece(piece.text, piece.special, usage) for piece in pieces])
+        entry.rest += said.pending
         if said.finished:
-            self._end(member, Finished(said.finished, usage, said.matched))
+            self._finish(entry, Finished(said.finished, usage, said.matched))
 
-    def _restore(self, shares: Iterable[Member]) -> None:
-        """As before the decode."""
-        for member in shares:
-            slot = _slot_of(member)
+    def _roll_back(self, shares: Iterable[BatchEntry]) -> None:
+        """Undo a decode that was aborted."""
+        for entry in shares:
+            slot = _slot_of(entry)
             held = [*slot.tokens]
             self.cache.restore(slot)
-            member.rest[:0] = held[len(slot.tokens) :]
+            entry.rest[:0] = held[len(slot.tokens) :]
 
-    def _undo(self, shares: Iterable[Member], error: ModelError) -> None:
-        """The decode failed: for want of room, perhaps, and then there may be more of it; else all it was for are over."""
+    def _handle_failed_decode(self, shares: Iterable[BatchEntry], error: ModelError) -> None:
+        """A decode failed: where cells may be short, evict and preempt to try again; else fail the requests in it."""
         if error.retryable and len(self.live) > 1:
-            self._restore(shares)
-            self.cache.make_room(self.decoder.size)
-            self._set_back(self.live[-1])
+            self._roll_back(shares)
+            self.cache.evict_until_free(self.decoder.size)
+            self._preempt(self.live[-1])
             return
-        for member in [*shares]:
-            self._end(member, error)
+        for entry in [*shares]:
+            self._finish(entry, error)
 
-    def _settle(self) -> bool:
-        """Decode what a parked answer has said in the end, as far as one step goes."""
-        slot = self.cache.unsettled() if self.settles else None
+    def _decode_tail(self) -> bool:
+        """Decode the forced tail of a finished sequence, at most one slice of it."""
+        slot = self.cache.pending_tail() if self.settles else None
         if slot is None:
             return False
         tail, slot.tail = slot.tail[: self.decoder.slice], []
@@ -318,20 +319,20 @@ class Batch:
             self.cache.grow(slot, tail)
         else:
             self.cache.restore(slot)
-            slot.tail = tail  # there may be time for it later
+            slot.tail = tail  # tried again when the engine is idle
         return True
 
-    def _end(self, member: Member, end: Finished | BaseException | None) -> None:
-        self.live.remove(member)
-        if member.slot:
+    def _finish(self, entry: BatchEntry, end: Finished | BaseException | None) -> None:
+        self.live.remove(entry)
+        if entry.slot:
             if isinstance(end, ModelError):
-                self.cache.drop(member.slot)  # nothing is taken for granted
+                self.cache.drop(entry.slot)  # its cells are in an unknown state
             else:
-                self.cache.park(member.slot, member.rest if member.speaking else [])
-            member.slot = None
-        member.job.end(end)
+                self.cache.park(entry.slot, entry.rest if entry.is_decoding else [])
+            entry.slot = None
+        entry.job.end(end)
 
 
-def _slot_of(member: Member) -> Slot:
-    assert member.slot is not None
-    return member.slot
+def _slot_of(entry: BatchEntry) -> Slot:
+    assert entry.slot is not None
+    return entry.slot

@@ -1,4 +1,4 @@
-"""Grammars at work: which tokens may come next, by llguidance."""
+"""Compiles grammars for one vocabulary, by llguidance, and starts constraints from them."""
 
 import re
 from collections.abc import Callable, Iterable
@@ -11,7 +11,7 @@ import llguidance
 from callsmith.core.errors import UnsupportedSchema, UsageError
 from callsmith.engines.llama.gguf import Logits, Vocabulary
 from callsmith.engines.llama.matcher import Constraint
-from callsmith.engines.llama.relay import Course, Relayed, course_of, naming
+from callsmith.engines.llama.relay import RelayConstraint, RelayPlan, naming, plan_relay
 from callsmith.engines.lru import LRU, IdentityLRU
 from callsmith.grammar.nodes import Grammar
 from callsmith.grammar.relay import Relay
@@ -22,14 +22,14 @@ _CACHED: Final = 64  # compiled grammars, 30 to 300 KB each
 # A mask that runs out of fuel is not an error to llguidance: it allows the end of the answer and nothing else. So: plenty of it.
 _LIMITS: Final = llguidance.LLParserLimits(step_lexer_fuel=2_000_000, step_max_items=500_000, verbose_errors=False)
 
-# Tokens that may all stand in a string, if any text may, are not tried one by one. These are the kinds llguidance has for JSON,
+# Tokens that are all allowed inside a string are not tested one by one. These are the kinds llguidance has for JSON,
 # and within them nearly all tokens that also fit between single quotes and between tags. Kinds that overlap would cost more.
 _TEXT: Final = r'[^"\\\x00-\x1F\x7F]'
 _PLAIN: Final = _TEXT.replace('"', "\"'<>")
 _SLICES: Final = [r"[\x20\x0A\x0D\x09]+", f"{_PLAIN}{{1,10}}", f"{_PLAIN}{{1,30}}", f"{_TEXT}{{1,30}}", f"{_TEXT}+"]
 
 _SCHEMA_FAULT: Final = re.compile(r"failed to compile JSON schema: (.*?)(?:\n +\d+ \||\Z)", re.DOTALL)
-# How llguidance speaks of the keyword at fault. Words that are also English ("not", "items") count only where they are quoted.
+# How llguidance names the keyword at fault. Words that are also English ("not", "items") count only where they are quoted.
 _KEYWORDS: Final = (
     (re.compile(r'Unimplemented keys: \["([^"]+)"'), None),
     (re.compile(r"regex parse error"), "pattern"),
@@ -41,22 +41,22 @@ _KEYWORDS: Final = (
 )
 
 
-Held: TypeAlias = Constraint | Relayed
+ActiveConstraint: TypeAlias = Constraint | RelayConstraint
 
 
-class Watch:
-    """A constraint that begins where the answer writes a trigger of its grammar. Until then nothing is ruled out, or costs."""
+class TriggeredConstraint:
+    """A constraint that starts where the answer writes a trigger of its grammar. Until then it masks nothing."""
 
-    def __init__(self, begin: Callable[[], Held], triggers: Iterable[bytes], vocabulary: Vocabulary) -> None:
+    def __init__(self, begin: Callable[[], ActiveConstraint], triggers: Iterable[bytes], vocabulary: Vocabulary) -> None:
         self._begin = begin
         self._triggers = tuple(triggers)
         self._longest = max(len(trigger) for trigger in self._triggers)
         self._vocabulary = vocabulary
         self._tokens: list[int] = []
         self._tail = b""
-        self._ready: Held | None = None  # begun, once a trigger has been written
-        self._taken = False  # it has taken in the token that is still to be consumed
-        self._lost = False  # what was written before the trigger is not of the grammar: it can hold nothing to it
+        self._ready: ActiveConstraint | None = None  # set once a trigger has been written
+        self._taken = False  # it has already consumed the token that `consume` will be called with
+        self._lost = False  # the text before the trigger does not fit the grammar: nothing can be constrained
 
     @property
     def ended(self) -> bool:
@@ -65,11 +65,11 @@ class Watch:
 
     @property
     def may_end(self) -> bool:
-        """What has been said is a whole answer."""
+        """The text so far is a complete answer."""
         return self._ready is None or self._ready.may_end
 
     def admits(self, token: int) -> bool:
-        """Whether the answer may go on with this token, which may be the one that writes a trigger and then too much."""
+        """Whether the answer may continue with this token, which may complete a trigger and write too much."""
         if self._ready or self._lost or not self._triggered(token):
             return True
         constraint = self._begin()
@@ -82,17 +82,17 @@ class Watch:
         return True
 
     @property
-    def held(self) -> Held | None:
-        """The constraint, if it holds already."""
+    def held(self) -> ActiveConstraint | None:
+        """The constraint in force, once a trigger has been written."""
         return self._ready
 
     def restrict(self, logits: Logits) -> None:
-        """Rule out what the grammar does not allow here, if it holds already."""
+        """Mask the logits of tokens the grammar does not allow here, once a trigger has been written."""
         if self._ready:
             self._ready.restrict(logits)
 
     def consume(self, token: int) -> None:
-        """The answer goes on with this token, which was admitted."""
+        """Advance by this token, which was admitted."""
         if self._ready is None:
             self._tokens.append(token)
             self._tail = (self._tail + self._vocabulary.marked(token))[-self._longest :]
@@ -112,40 +112,40 @@ class Watch:
 
 @dataclass(slots=True)
 class _PreparedRelay:
-    """What is known of a relay. `course` is set once `is_ready`; `checked` are the tools whose calls compile."""
+    """What is known of a relay. `plan` is set once `is_ready`; `checked` are the tools whose calls compile."""
 
-    course: Course | None = None
+    plan: RelayPlan | None = None
     is_ready: bool = False
     checked: set[str] = field(default_factory=set[str])
 
 
 class Compiler:
-    """Compiles grammars for one vocabulary, and keeps the latest ones. For any thread."""
+    """Compiles grammars for one vocabulary and caches the latest ones. Safe for threads."""
 
     def __init__(self, vocabulary: Vocabulary) -> None:
         self._vocabulary = vocabulary
         self._tokenizer: llguidance.LLTokenizer | None = None
-        self._lock = Lock()  # a matcher is for one thread at a time, also to be copied
+        self._lock = Lock()  # a matcher is not thread-safe, not even for copying
         self._compiled: LRU[llguidance.LLMatcher] = LRU(_CACHED)  # by text: tools that several sets share are compiled once
         self._prepared: IdentityLRU[llguidance.LLMatcher] = IdentityLRU(_CACHED)  # by grammar: the text is not written again
         self._relays: IdentityLRU[_PreparedRelay] = IdentityLRU(_CACHED)
 
-    def start(self, grammar: Grammar | Relay) -> Held | Watch:
-        """A constraint for this grammar, or where it has triggers a watch for them."""
-        begun = self.begin(grammar)  # also where it is only watched for: what is wrong with a grammar is told before the answer
+    def start(self, grammar: Grammar | Relay) -> ActiveConstraint | TriggeredConstraint:
+        """A constraint for this grammar; where it has triggers, one that waits for them."""
+        begun = self.begin(grammar)  # also where it waits for a trigger: errors in a grammar are raised before the answer begins
         if not grammar.triggers:
             return begun
         triggers = (self._vocabulary.marked_text(trigger) for trigger in grammar.triggers)
-        return Watch(lambda: self.begin(grammar), triggers, self._vocabulary)
+        return TriggeredConstraint(lambda: self.begin(grammar), triggers, self._vocabulary)
 
-    def begin(self, grammar: Grammar | Relay) -> Held:
-        """A constraint at the beginning of the grammar, or after its prefix where the prompt has written one already."""
+    def begin(self, grammar: Grammar | Relay) -> ActiveConstraint:
+        """A constraint at the start of the grammar, or behind the prefix that the prompt has already written."""
         if isinstance(grammar, Grammar):
             return self._at(grammar)
         prepared = self._relay(grammar)
         if not prepared.is_ready:
-            prepared.course, prepared.is_ready = course_of(grammar, self._vocabulary), True
-        return Relayed(prepared.course, self._at, self._vocabulary) if prepared.course else self._at(grammar.whole())
+            prepared.plan, prepared.is_ready = plan_relay(grammar, self._vocabulary), True
+        return RelayConstraint(prepared.plan, self._at, self._vocabulary) if prepared.plan else self._at(grammar.whole())
 
     def _at(self, grammar: Grammar) -> Constraint:
         matcher = self._prepared.get_or_make((grammar,), lambda: self._prepare(grammar))
@@ -166,16 +166,16 @@ class Compiler:
         return matcher
 
     def compile(self, lark: str) -> llguidance.LLMatcher:
-        """The matcher for this text, to be copied and never used itself."""
+        """The matcher for this Lark text; copy it, never use it itself."""
         return self._compiled.get(lark) or self._compiled.put(lark, self._compile(lark))
 
     def unchecked(self, relay: Relay) -> list[str]:
-        """The tools of the relay that nobody has tried yet."""
+        """The tools of the relay whose calls have not been compiled yet."""
         checked = self._relay(relay).checked
         return [name for name in relay.first if name not in checked]
 
     def check(self, relay: Relay, name: str) -> None:
-        """Compile the call of one tool, only to see that it can be."""
+        """Compile the call of one tool, to find out whether its schema can be."""
         with naming(name):
             self._compile(to_lark(relay.alone(name), self._vocabulary.specials))
         self._relay(relay).checked.add(name)
@@ -191,7 +191,7 @@ class Compiler:
 
 
 def _tokenizer(vocabulary: Vocabulary) -> llguidance.LLTokenizer:
-    """The vocabulary as llguidance wants it: a special token begins with a byte no text has."""
+    """The vocabulary for llguidance: special tokens are marked by a leading byte that no text has."""
     kind: Any = llguidance.LLTokenizer  # whose type stubs leave this constructor out
     ends = sorted(vocabulary.ends & vocabulary.special.keys(), key=lambda token: (token != vocabulary.eos, token))
     return kind.from_llamacpp(
@@ -204,7 +204,7 @@ def _tokenizer(vocabulary: Vocabulary) -> llguidance.LLTokenizer:
 
 
 def _refusal(message: str) -> UsageError:
-    """llguidance's complaint as ours: about the schema if it is one."""
+    """An error of llguidance as one of ours: `UnsupportedSchema` if it is about a schema."""
     fault = _SCHEMA_FAULT.search(message)
     if fault is None:
         return UsageError(f"the grammar does not compile: {message.strip()}")

@@ -1,10 +1,9 @@
 """GGUF models in process, by llama.cpp: `llama:/models/qwen.gguf`.
 
-The model runs in a thread of its own, all answers at once (`batch`). What an answer leaves in the model's memory is used again
-where a later prompt begins alike (`cache`). Giving up an answer ends its work within a step, and at once where it is alone, even
-in the middle of a long prompt.
+The model runs in a thread of its own and decodes all requests in one batch (`batch`). Later prompts that begin alike reuse the KV
+cache (`kv_cache`). Cancelling a request ends its work within a step, and at once if no other is live, even in a long prefill.
 
-A seed makes the same answer only when it is alone: what else is decoded in the same step changes the rounding.
+A seed gives the same answer only if no other request is live: what else is decoded in the same step changes the rounding.
 """
 
 import asyncio
@@ -24,7 +23,7 @@ from callsmith.grammar.relay import Relay
 
 try:
     from callsmith.engines.llama.batch import Batch
-    from callsmith.engines.llama.compiler import Compiler, Held, Watch
+    from callsmith.engines.llama.compiler import ActiveConstraint, Compiler, TriggeredConstraint
     from callsmith.engines.llama.gguf import Context, Flag, Weights, new_flag, require_room
     from callsmith.engines.llama.kv_cache import Cache
     from callsmith.engines.llama.sequence import DEFAULTS, Sequence
@@ -45,8 +44,8 @@ def open(
 ) -> "LlamaEngine":
     """The engine for the GGUF file at that path.
 
-    `context` is how many tokens prompts and answers may have together, `live` how many answers are made at once, and `queue` how
-    many more may wait for their turn.
+    `context` is how many tokens prompts and answers may have together, `live` how many requests are decoded at once, and `queue`
+    how many more may wait for admission.
     """
     if min(context, threads or 1, live) < 1 or queue < 0:
         raise UsageError(f"context, threads and live must be at least 1, not {context}, {threads} and {live}; queue at least 0")
@@ -56,12 +55,12 @@ def open(
     return LlamaEngine(weights, memory, live=min(live, sequences), queue=queue, fast_forward=fast_forward)
 
 
-_MOST_SEQUENCES = 64  # that the library can keep apart
+_MOST_SEQUENCES = 64  # the most that the library supports
 
 
 @dataclass(slots=True)
 class Stats:
-    """What the engine has done so far, in tokens, and in calls of decode."""
+    """What the engine has done so far: calls of decode, and tokens."""
 
     decodes: int = 0
     prompt: int = 0
@@ -72,7 +71,7 @@ class Stats:
 
 @dataclass(slots=True, eq=False)
 class _Job:
-    """An answer somebody waits for."""
+    """A request: what is asked for, and the queue its answer goes to."""
 
     engine: "LlamaEngine"
     prompt: Prompt
@@ -85,15 +84,15 @@ class _Job:
     flag: Flag = field(default_factory=new_flag)
     tokens: list[int] = field(default_factory=list[int])
     room: int = 0
-    constraint: "Future[Held | Watch] | None" = None
+    constraint: "Future[ActiveConstraint | TriggeredConstraint] | None" = None
     checks: "list[Future[None]]" = field(default_factory=list["Future[None]"])
     sequence: Sequence | None = None
 
-    def give_up(self) -> None:
+    def cancel(self) -> None:
         self.flag[0] = b"1"
 
     @property
-    def given_up(self) -> bool:
+    def is_cancelled(self) -> bool:
         return self.flag[0] == b"1"
 
     @property
@@ -113,7 +112,7 @@ class _Job:
         return self.sequence
 
     def choosing(self) -> None:
-        while self.checks:  # what was not tried by now is tried when it is chosen
+        while self.checks:  # what was not checked by now is compiled when it is chosen
             if not (check := self.checks.pop()).cancel():
                 check.result()
 
@@ -133,8 +132,8 @@ class _Job:
         try:
             for item in items:
                 self.loop.call_soon_threadsafe(self.outbox.put_nowait, item)
-        except RuntimeError:  # the loop is closed: nobody waits any more
-            self.give_up()
+        except RuntimeError:  # the event loop is closed: no one can receive the answer
+            self.cancel()
 
 
 class LlamaEngine:
@@ -144,20 +143,20 @@ class LlamaEngine:
         self._weights = weights
         self._vocabulary = weights.vocabulary
         self._context = context
-        # What cannot forget a part would forget all when it is interrupted.
+        # A recurrent model cannot drop a part of a sequence: an aborted decode would lose all of it.
         self._batch = Batch(context, Cache(context, context.sequences), live, settles=not weights.recurrent)
         self._most = live + queue
         self._compiler = Compiler(weights.vocabulary)
-        self._defaults = _own_settings(weights)
+        self._defaults = _sampling_of_weights(weights)
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="callsmith-llama")
-        self._beside = ThreadPoolExecutor(1, thread_name_prefix="callsmith-grammar")  # compiles while a prompt is decoded
-        self._lock = Lock()  # for the four below
+        self._compiling = ThreadPoolExecutor(1, thread_name_prefix="callsmith-grammar")  # compiles grammars during prefill
+        self._lock = Lock()  # guards the four below
         self._freeing = Lock()  # one call of close at a time frees what there is
-        self._inside: set[_Job] = set()  # whoever waits for an answer
-        self._arrived: list[_Job] = []
+        self._open_jobs: set[_Job] = set()  # requests that are not finished
+        self._new_jobs: list[_Job] = []
         self._working = False
         self._closed = False
-        self._news = Event()  # something has happened that the thread may be waiting for
+        self._wake = Event()  # wakes the thread when it waits for grammars
         self.fast_forward = fast_forward
         self.stats = Stats()
         self.info = EngineInfo(
@@ -173,7 +172,7 @@ class LlamaEngine:
 
     @property
     def working(self) -> bool:
-        """Whether it computes anything."""
+        """Whether the thread is running."""
         return self._working
 
     async def count(self, text: str) -> int:
@@ -194,9 +193,9 @@ class LlamaEngine:
                 yield item
             yield item
         finally:
-            job.give_up()
+            job.cancel()
             self.leave(job)
-            self._news.set()
+            self._wake.set()
 
     async def close(self) -> None:
         """Stop what is running and free the model."""
@@ -205,13 +204,13 @@ class LlamaEngine:
         self._batch.stop[0] = self._batch.wanted[0] = b"1"
         for member in [*self._batch.live]:
             member.job.flag[0] = b"1"
-        self._news.set()
+        self._wake.set()
         await asyncio.to_thread(self._free)
 
     def _free(self) -> None:
         with self._freeing:
             self._thread.shutdown(wait=True)
-            self._beside.shutdown(wait=True)
+            self._compiling.shutdown(wait=True)
             self._context.close()
             self._weights.close()
 
@@ -220,41 +219,41 @@ class LlamaEngine:
             raise UsageError("the engine is closed")
 
     def _enter(self, job: _Job) -> None:
-        """Hand the job to the thread, which works as long as there is something to do."""
+        """Hand the request to the thread, which runs as long as there is something to decode."""
         with self._lock:
             self._check_open()
-            if len(self._inside) >= self._most:
+            if len(self._open_jobs) >= self._most:
                 raise QueueFull(self._most)
-            self._inside.add(job)
-            self._arrived.append(job)
+            self._open_jobs.add(job)
+            self._new_jobs.append(job)
             if not self._working:
                 self._working = True
-                self._thread.submit(self._work)
+                self._thread.submit(self._run_loop)
             self._batch.wanted[0] = b"1"
-        self._news.set()
+        self._wake.set()
 
     def leave(self, job: _Job) -> None:
-        """Nobody waits for this one any more."""
+        """The request is finished or cancelled: it no longer counts for the queue."""
         with self._lock:
-            self._inside.discard(job)
+            self._open_jobs.discard(job)
 
     # What follows runs in the engine's thread.
 
-    def _work(self) -> None:
-        while self._take_in():
+    def _run_loop(self) -> None:
+        while self._accept_jobs():
             try:
                 waiting = not self._batch.step()
-            except Exception as error:  # a fault of ours: nobody shall wait for ever
+            except Exception as error:  # a bug of ours: fail the requests rather than let them wait for ever
                 self._batch.fail(error)
                 continue
             if waiting and self._batch.size:
-                self._news.wait(1.0)
+                self._wake.wait(1.0)
 
-    def _take_in(self) -> bool:
-        """Let in who has come; False when there is nothing to do any more."""
-        self._news.clear()
+    def _accept_jobs(self) -> bool:
+        """Move new requests into the batch; false when there is nothing left to decode."""
+        self._wake.clear()
         with self._lock:
-            arrived, self._arrived = self._arrived, []
+            arrived, self._new_jobs = self._new_jobs, []
             self._working = not self._closed and bool(arrived or self._batch.busy)
             self._batch.wanted[0] = b"0"
         if self._closed:
@@ -266,32 +265,32 @@ class LlamaEngine:
         for job in arrived:
             try:
                 self._prepare(job)
-            except Exception as error:  # whatever it is, one waits for it: the thread goes on for the others
+            except Exception as error:  # it fails this request; the thread goes on for the others
                 job.end(error)
             else:
                 self._batch.add(job)
         return self._working
 
     def _prepare(self, job: _Job) -> None:
-        """The prompt as tokens. The grammar is compiled while it is decoded."""
+        """Tokenize the prompt, and start compiling the grammar, which goes on during prefill."""
         tokens = self._vocabulary.prompt(job.prompt)
-        job.tokens = tokens if job.exact else self._batch.cache.retold(tokens, self._vocabulary.marked)
+        job.tokens = tokens if job.exact else self._batch.cache.with_cached_tokens(tokens, self._vocabulary.marked)
         job.room = require_room(job.tokens, self._context)
         if job.grammar is None:
             return
-        job.constraint = self._beside.submit(self._compiler.start, job.grammar)
-        job.constraint.add_done_callback(lambda _: self._news.set())
+        job.constraint = self._compiling.submit(self._compiler.start, job.grammar)
+        job.constraint.add_done_callback(lambda _: self._wake.set())
         if isinstance(job.grammar, Relay):
-            # Each tool is tried before the answer begins, so that what is wrong with one is told in time.
+            # Every tool is compiled before the answer begins, so that a schema that cannot be is reported in time.
             unchecked = self._compiler.unchecked(job.grammar)
-            job.checks = [self._beside.submit(self._compiler.check, job.grammar, name) for name in unchecked]
+            job.checks = [self._compiling.submit(self._compiler.check, job.grammar, name) for name in unchecked]
 
-    def sequence(self, sampling: Sampling, room: int, constraint: "Held | Watch | None") -> Sequence:
-        """An answer that is about to begin."""
+    def sequence(self, sampling: Sampling, room: int, constraint: "ActiveConstraint | TriggeredConstraint | None") -> Sequence:
+        """The sequence of a request whose grammar is ready."""
         return Sequence(self._vocabulary, sampling, room=room, constraint=constraint, fast_forward=self.fast_forward)
 
     def note(self, usage: Usage, sequence: Sequence) -> None:
-        """An answer is over, finished or given up."""
+        """Add a finished or cancelled request to the statistics."""
         self.stats.decodes = self._batch.steps
         self.stats.prompt += usage.prompt
         self.stats.cached += usage.cached
@@ -299,8 +298,8 @@ class LlamaEngine:
         self.stats.forced += sequence.forced
 
 
-def _own_settings(weights: Weights) -> Sampling:
-    """How the model's makers want it sampled, where the file says so."""
+def _sampling_of_weights(weights: Weights) -> Sampling:
+    """The sampling settings recommended in the file's metadata, with defaults for the rest."""
 
     def number(key: str) -> float | None:
         said = weights.metadata(f"general.sampling.{key}")

@@ -1,4 +1,4 @@
-"""A GGUF file, opened: its vocabulary, what it says of itself, and a context to decode in."""
+"""A GGUF file, opened: its vocabulary and metadata, and a context to decode in."""
 
 import ctypes as C
 import re
@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from callsmith.core.errors import ModelError, Unavailable, UsageError
 from callsmith.engines.llama.libllama import Library
-from callsmith.engines.llama.token_cache import LONG, Seams
+from callsmith.engines.llama.token_cache import LONG, SafeCuts
 from callsmith.engines.lru import LRU
 from callsmith.formats.prompt.prompt import Prompt
 
@@ -23,14 +23,14 @@ Logits: TypeAlias = NDArray[np.float32]
 Flag: TypeAlias = "C.Array[C.c_char]"  # b"0", or b"1" once it is set
 
 _UNKNOWN, _CONTROL, _USER_DEFINED, _LSTRIP = 1 << 0, 1 << 3, 1 << 4, 1 << 7
-_KEPT = 32 << 20  # bytes of text, and of its tokens: a few dozen prompts with hundreds of tools
+_CACHED_BYTES = 32 << 20  # of text, and of its tokens: a few dozen prompts with hundreds of tools
 
 # Brackets and tags, then separators, then a digit.
 _CLOSING = [(re.compile(rb"[\]})]+|</?|/?>"), 3), (re.compile(rb"""[,:]\s?["']?"""), 2), (re.compile(rb"\s?[0-9]"), 1)]
 
 
 class Vocabulary:
-    """The tokens: what each says, which are special, which end an answer."""
+    """The tokens: the text of each, which are special, which end an answer."""
 
     def __init__(self, library: Library, pointer: int) -> None:
         self._c = library.c
@@ -47,21 +47,21 @@ class Vocabulary:
             token: said.decode("utf-8", "replace") for token, said in enumerate(self.says) if said and self._is_special(token)
         }
         self.specials: Mapping[str, int] = {text: token for token, text in self.special.items()}
-        self._seams = self._find_seams()
-        self._kept: LRU[array[int]] = LRU(_KEPT)
+        self._safe_cuts = self._find_safe_cuts()
+        self._token_cache: LRU[array[int]] = LRU(_CACHED_BYTES)
 
     def tokenize(self, text: str) -> list[int]:
         """The tokens of the text, special ones where their text stands; no BOS is added.
 
-        Most of a prompt has been in the one before: the tokens of long pieces are kept.
+        Most of a prompt was in the one before: the tokens of long pieces are cached.
         """
         tokens: list[int] = []
-        for piece in self._seams.pieces(text.encode()):
-            known = self._kept.get(piece)
+        for piece in self._safe_cuts.pieces(text.encode()):
+            known = self._token_cache.get(piece)
             if known is None:
                 known = self._tokens(piece)
                 if len(piece) >= LONG:
-                    self._kept.put(piece, known, len(piece) + len(known) * known.itemsize)
+                    self._token_cache.put(piece, known, len(piece) + len(known) * known.itemsize)
             tokens += known
         return tokens
 
@@ -73,7 +73,7 @@ class Vocabulary:
         return tokens
 
     def text(self, token: int) -> str:
-        """What one token says; empty for a token the model does not have."""
+        """The text of one token; empty for a token the model does not have."""
         return self.says[token].decode("utf-8", "replace") if token >= 0 else ""
 
     @cached_property
@@ -90,11 +90,11 @@ class Vocabulary:
         return np.fromiter(found, np.float32, self.size)
 
     def marked(self, token: int) -> bytes:
-        """What a token says, a special one behind a byte that no text has."""
+        """The bytes of a token; those of a special one are marked by a leading byte that no text has."""
         return b"\xff" + self.says[token] if token in self.special else self.says[token]
 
     def marked_text(self, text: str) -> bytes:
-        """A text as its tokens say it, special tokens where their text stands."""
+        """The bytes of a text as its tokens give them, special tokens marked."""
         pieces = self._split_specials.split(text) if self._split_specials else [text]
         return b"".join(b"\xff" * (piece in self.specials) + piece.encode() for piece in pieces)
 
@@ -111,11 +111,11 @@ class Vocabulary:
             raise ModelError(f"the tokenizer needs {-count} tokens for {len(data)} bytes")
         return array("i", tokens[:count])
 
-    def _find_seams(self) -> Seams:
+    def _find_safe_cuts(self) -> SafeCuts:
         sought = [token for token, kind in enumerate(self._kinds) if kind & (_CONTROL | _UNKNOWN | _USER_DEFINED)]
         # Not what they say: some tokenizers spell tokens in a way of their own, and look for that.
         texts: dict[int, bytes] = {token: self._c.llama_vocab_get_text(self.pointer, token) for token in sought}
-        return Seams(texts.values(), [text for token, text in texts.items() if self._kinds[token] & _LSTRIP])
+        return SafeCuts(texts.values(), [text for token, text in texts.items() if self._kinds[token] & _LSTRIP])
 
     def _read_tokens(self) -> list[bytes]:
         buffer, room = C.create_string_buffer(4096), 4096
@@ -174,7 +174,7 @@ def _check_file(path: Path) -> None:
             raise Unavailable(f"{path} is not a GGUF file", hint="other kinds of weights must be converted to GGUF")
 
 
-SLICE: Final = 256  # tokens decoded at once: big enough to be quick, small enough to be interrupted
+SLICE: Final = 256  # tokens decoded at once: large enough to be fast, small enough to be aborted soon
 
 
 def new_flag() -> Flag:
@@ -183,7 +183,7 @@ def new_flag() -> Flag:
 
 
 class Context:
-    """The memory and the working space of decoding, for several sequences that share the memory."""
+    """The KV memory and the working space of decoding, for several sequences that share the memory."""
 
     def __init__(self, weights: Weights, *, size: int, threads: int, sequences: int = 1, slice: int = SLICE) -> None:
         self._c = weights.library.c
@@ -206,7 +206,7 @@ class Context:
         self._flag: Flag | None = None
 
     def decode(self, rows: Iterable[tuple[int, int, int, bool]]) -> bool:
-        """Decode (token, position, sequence, logits wanted) rows, at most `slice`; False when it was interrupted."""
+        """Decode (token, position, sequence, logits wanted) rows, at most `slice`; False when it was aborted."""
         batch, count = self._batch, 0
         for token, position, sequence, wanted in rows:
             batch.token[count], batch.pos[count], batch.logits[count] = token, position, wanted
@@ -231,7 +231,7 @@ class Context:
         self._c.llama_memory_seq_cp(self._memory, source, target, -1, -1)
 
     def interrupt_by(self, flag: Flag) -> None:
-        """From now on a decode ends at once when `flag` is set."""
+        """Abort every decode from now on as soon as `flag` is set."""
         if flag is self._flag:
             return
         # The library asks this between any two operations of its graph; a C function can answer without the interpreter lock.

@@ -1,7 +1,7 @@
-"""What the model's memory holds: whose tokens, which of them are shared, and what a new prompt can take over.
+"""The KV cache: which tokens each sequence holds, which cells are shared, and which prefix a new prompt can reuse.
 
-A finished answer stays parked here until its cells are needed; those of known conversations longest. A prompt that begins like
-a held sequence takes that beginning over: the cells are shared, nothing is computed or copied.
+A finished sequence stays cached ("parked") until its cells are needed; those of known conversations are evicted last. A prompt
+that begins like a cached sequence reuses that prefix: the cells are shared, nothing is computed or copied.
 """
 
 from collections.abc import Callable
@@ -9,7 +9,7 @@ from typing import Protocol
 
 
 class Memory(Protocol):
-    """The cells of a context. `size` is how many there are, `slice` how many tokens are decoded at once at most."""
+    """The KV cells of a context: `size` of them. At most `slice` tokens are decoded at once."""
 
     size: int
     slice: int
@@ -24,9 +24,9 @@ class Memory(Protocol):
 
 
 class Slot:
-    """A sequence of the memory, and the tokens it holds. `cells` names the cell of each, for counting shared ones once.
+    """A sequence of the KV memory and its tokens. `cells` numbers the cell of each token, so that shared ones count once.
 
-    `session` is the conversation it belongs to, if that is known; `tail`, what a parked answer has said besides its tokens.
+    `session` is the conversation it belongs to, if known. `tail` are the last tokens of a parked answer, not decoded yet.
     """
 
     def __init__(self, number: int) -> None:
@@ -40,32 +40,32 @@ class Slot:
 
 
 class Cache:
-    """The slots of one context. A live one belongs to an answer in the making; the others are parked, or empty."""
+    """The slots of one context. A live one belongs to a request; the others are parked, or empty."""
 
     def __init__(self, memory: Memory, slots: int) -> None:
         self._memory = memory
-        self._slots = [Slot(number) for number in range(slots)]  # parked ones in the order in which they were used
+        self._slots = [Slot(number) for number in range(slots)]  # parked ones: the least recently used first
         self._holders: dict[int, int] = {}  # cell: how many slots hold it
         self._next = 0
         self._sole: Slot | None = None  # the one slot that was decoded since the memory was empty
 
     @property
     def free(self) -> int:
-        """The cells nobody holds."""
+        """How many cells are free."""
         return self._memory.size - len(self._holders)
 
     def fits(self, tokens: list[int], more: int) -> bool:
-        """Whether these tokens and as many more find room beside the live slots, if need be without any parked ones."""
+        """Whether these tokens and `more` cells fit beside the live slots, if need be after evicting all parked ones."""
         source, common = self._longest(tokens)
         bound = {cell for slot in self._slots if slot.live for cell in slot.cells}
         bound.update(source.cells[:common] if source else ())
         return len(bound) + len(tokens) - common + more <= self._memory.size
 
-    def retold(self, tokens: list[int], said: Callable[[int], bytes]) -> list[int]:
-        """The same text, its beginning in the tokens in which it is held.
+    def with_cached_tokens(self, tokens: list[int], said: Callable[[int], bytes]) -> list[int]:
+        """The same text with its prefix in the tokens that are cached, where those differ from the tokenizer's.
 
-        A model may spell its answer in other tokens than the tokenizer finds in it. They go over into the tokenizer's where both
-        have a token end.
+        A model may write its answer in other tokens than the tokenizer finds in the text. The two are joined where a token ends
+        in both.
         """
         best, most = tokens, self._longest(tokens)[1]
         for slot in self._slots:
@@ -75,20 +75,20 @@ class Cache:
         return best
 
     def take(self, tokens: list[int], *, exact: bool = False, session: str = "") -> Slot:
-        """A live slot that holds as much of the beginning of these tokens as is known, all but the last.
+        """A live slot that reuses the longest cached prefix of these tokens, at most all but the last one.
 
-        `exact` takes over only what is bit for bit as if decoded afresh, for seeds: the rounding depends on how many tokens are
-        decoded at once and on what else is in the memory. So that is whole slices, and all else is dropped.
+        `exact`, for seeds, reuses only what is bit for bit as if decoded anew: rounding depends on how many tokens are decoded at
+        once and on what else is in the memory. So only whole slices are reused, and all other slots are evicted.
         """
-        slot = self._take_exactly(tokens) if exact else self._take(tokens, session)
+        slot = self._take_exact(tokens) if exact else self._take(tokens, session)
         for other in self._slots:
             if other.session == session and not other.live:
-                other.session = ""  # the conversation goes on elsewhere
+                other.session = ""  # the conversation continues in the new slot
         slot.live, slot.session, slot.tail = True, session, []
         return slot
 
     def grow(self, slot: Slot, tokens: list[int]) -> None:
-        """These tokens were decoded behind the slot's own."""
+        """Append tokens that were decoded."""
         if not self._holders:
             self._sole = slot
         elif self._sole is not slot:
@@ -102,34 +102,34 @@ class Cache:
         self._holders.update(dict.fromkeys(cells, 1))
 
     def restore(self, slot: Slot) -> None:
-        """A decode was interrupted: forget what it may have left behind the slot's tokens."""
+        """Remove what an aborted decode may have left behind the slot's tokens."""
         self._cut(slot, len(slot.tokens))
 
     def park(self, slot: Slot, tail: list[int]) -> None:
-        """The answer is over; what it held may be of use. `tail` it has said as well, but nobody has decoded it."""
+        """The request has finished: its slot stays cached. `tail` are tokens of the answer that were never decoded."""
         slot.live, slot.tail = False, tail
         self._slots.remove(slot)
         self._slots.append(slot)
 
     def drop(self, slot: Slot) -> None:
-        """Forget all the slot holds."""
+        """Free all cells of the slot."""
         slot.live = False
         self._cut(slot, 0)
 
-    def make_room(self, cells: int) -> bool:
-        """Drop parked slots until so many cells are free."""
+    def evict_until_free(self, cells: int) -> bool:
+        """Evict parked slots until so many cells are free; false if that is not enough."""
         for slot in self._parked():
             if self.free >= cells:
                 break
             self._cut(slot, 0)
         return self.free >= cells
 
-    def unsettled(self) -> Slot | None:
-        """A parked slot with something to decode behind it, for which there is room."""
+    def pending_tail(self) -> Slot | None:
+        """A parked slot with a tail to decode for which enough cells are free."""
         return next((slot for slot in reversed(self._slots) if slot.tail and len(slot.tail) <= self.free), None)
 
     def _parked(self) -> list[Slot]:
-        """The slots that are not live, in the order in which they go: without a session first, the longest unused first."""
+        """The slots that are not live, in the order of eviction: without a session first, the least recently used first."""
         return sorted((slot for slot in self._slots if not slot.live), key=lambda slot: slot.session != "")
 
     def _take(self, tokens: list[int], session: str) -> Slot:
@@ -140,7 +140,7 @@ class Cache:
             self._cut(source, common)
             return source
         target = self._empty(keep=source)
-        if target is source:  # nothing else is parked
+        if target is source:  # it is the only parked one
             self._cut(source, common)
             return source
         self._memory.copy(source.number, target.number)
@@ -150,7 +150,7 @@ class Cache:
         self._cut(target, common)
         return target
 
-    def _take_exactly(self, tokens: list[int]) -> Slot:
+    def _take_exact(self, tokens: list[int]) -> Slot:
         kept = self._sole
         for slot in self._slots:
             if not slot.live and slot is not kept:
@@ -162,7 +162,7 @@ class Cache:
         return kept
 
     def _longest(self, tokens: list[int], session: str = "") -> tuple[Slot | None, int]:
-        """The slot that has most in common with the tokens; of those alike, the session's own, one that is parked, used last."""
+        """The slot with the longest common prefix; among equals the session's own, a parked one, the most recently used."""
         best, most = None, 0
         for slot in self._slots:
             common = shared(slot.tokens, tokens, len(tokens) - 1)  # the last one must be decoded: its logits are wanted
@@ -171,7 +171,7 @@ class Cache:
         return best, most
 
     def _empty(self, keep: Slot | None = None) -> Slot:
-        """A slot with nothing in it: an empty one, else the parked one that goes first, `keep` only if it is alone."""
+        """An empty slot; if there is none, the parked one to evict first, `keep` only if it is the only one."""
         parked = self._parked()
         slot = next((slot for slot in parked if not slot.tokens), None)
         slot = slot or next((slot for slot in parked if slot is not keep), None) or parked[0]
@@ -199,7 +199,7 @@ def _rank(slot: Slot, session: str) -> tuple[bool, bool, int]:
 
 
 def shared(held: list[int], wanted: list[int], most: int) -> int:
-    """How many tokens both begin with, at most `most`."""
+    """The length of the common prefix, at most `most`."""
     low, high = 0, min(len(held), len(wanted), most)
     while low < high:  # comparing slices is quick, token by token is not
         middle = (low + high + 1) // 2
@@ -211,14 +211,14 @@ def shared(held: list[int], wanted: list[int], most: int) -> int:
 
 
 def aligned(held: list[int], wanted: list[int], said: Callable[[int], bytes]) -> tuple[int, int]:
-    """Of the text both begin with, how many tokens it has in each, up to the last place where both have a token end.
+    """How many tokens the common text prefix has in each list, up to the last place where a token ends in both.
 
     The last token wanted is left out.
     """
     most = len(wanted) - 1
     one = two = shared(held, wanted, most)
     best = one, two
-    left, right = b"", b""  # what one of them has said and the other has not
+    left, right = b"", b""  # the text that only one of them has so far
     while True:
         if not left and not right:
             best = one, two

@@ -1,4 +1,4 @@
-"""One answer's place in one grammar, by llguidance."""
+"""The state of one answer in its grammar: which tokens may come next, by llguidance."""
 
 from typing import Final
 
@@ -9,22 +9,22 @@ from numpy.typing import NDArray
 from callsmith.core.errors import ModelError
 from callsmith.engines.llama.gguf import Logits
 
-_SINGLY: Final = 24  # so many tokens are asked for one by one; for more the mask is cheaper
+_FEW_TOKENS: Final = 24  # up to so many tokens are tested one by one; for more, computing the mask is cheaper
 
 
 class Constraint:
-    """One answer's place in its grammar."""
+    """The state of one answer in its grammar."""
 
     def __init__(self, matcher: llguidance.LLMatcher, width: int) -> None:
         self._matcher = matcher
         self._width = width
         self._mask = np.zeros(-(-width // 32), np.uint32)
-        self._masked = False  # it is the mask of this very place
-        self._unforced = False  # nothing is forced here. Where it is, a mask has only the forced token, and not its halves
+        self._masked = False  # the mask is that of the present state
+        self._unforced = False  # no token is forced here; where one is, the mask allows no shorter tokens
 
     @property
     def held(self) -> "Constraint":
-        """What holds the answer here: this, always."""
+        """The constraint in force, which is this one."""
         return self
 
     @property
@@ -34,11 +34,11 @@ class Constraint:
 
     @property
     def may_end(self) -> bool:
-        """What has been said is a whole answer, though more may follow."""
+        """The text so far is a complete answer, though more may follow."""
         return self._matcher.is_accepting()
 
     def restrict(self, logits: Logits) -> None:
-        """Rule out, in place, every token the grammar does not allow here."""
+        """Mask, in place, the logits of every token that the grammar does not allow here."""
         np.copyto(logits, np.float32(-np.inf), where=~self._allowed())
 
     def tokens(self) -> NDArray[np.intp]:
@@ -46,8 +46,8 @@ class Constraint:
         return np.flatnonzero(self._allowed())
 
     def among(self, tokens: NDArray[np.intp]) -> NDArray[np.bool_]:
-        """Which of these tokens the grammar allows here. A few of them are cheaper to try than a whole mask is to make."""
-        if not self._masked and self._unforced and len(tokens) <= _SINGLY:
+        """Which of these tokens the grammar allows here. A few are tested one by one, which is cheaper than a mask."""
+        if not self._masked and self._unforced and len(tokens) <= _FEW_TOKENS:
             found = [self._matcher.validate_tokens([token]) == 1 for token in tokens.tolist()]
             self._check()
             return np.array(found, np.bool_)
@@ -65,14 +65,14 @@ class Constraint:
             self._masked = True
 
     def admits(self, token: int) -> bool:
-        """Take in a token that nobody has masked, if the grammar has it here."""
+        """Consume a token that was sampled without a mask, if the grammar allows it here."""
         taken = self._matcher.try_consume_tokens([token]) == 1
         if taken:
             self._masked = self._unforced = False
         return taken
 
     def consume(self, token: int) -> None:
-        """The answer goes on with this token."""
+        """Advance by this token."""
         self._matcher.consume_token(token)
         self._masked = self._unforced = False
         self._check()

@@ -1,7 +1,7 @@
-"""A relay at work: from the names to the call, and from the end of a call to the names again.
+"""Constrains an answer by a relay: first the tools' names, then the grammar of the chosen calls, then names again.
 
-What is written is followed in bytes, special tokens behind a byte no text has, so that it is known at every token which tools are
-left. A grammar takes over from another only between tokens, and only where all that has been written is literal.
+The text written so far is tracked in bytes, special tokens marked by a byte no text has, so that after every token it is known
+which tools are still possible. One grammar follows another only between tokens, and only where the text so far is literal.
 """
 
 import re
@@ -22,12 +22,12 @@ from callsmith.grammar.calls import common
 from callsmith.grammar.nodes import Grammar
 from callsmith.grammar.relay import Relay
 
-_LEFT: Final = 3  # when so few tools are left, the grammar of their calls takes over: then a token may span name and arguments
-_SAMPLE: Final = 8  # beginnings that are tokenized, to see where tokens end
+_FEW_TOOLS: Final = 3  # from so few possible tools on, the grammar of their calls is used: a token may span name and arguments
+_SAMPLE: Final = 8  # prefixes that are tokenized, to find where tokens end
 
 
-class Leads:
-    """What the calls of each tool begin with, as their tokens say it, in order."""
+class ToolPrefixes:
+    """The text that the calls of each tool begin with, as bytes of their tokens, sorted."""
 
     def __init__(self, texts: Mapping[str, str], vocabulary: Vocabulary) -> None:
         pairs = sorted((vocabulary.marked_text(text), name) for name, text in texts.items())
@@ -50,12 +50,12 @@ class Leads:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Course:
-    """A relay made ready for a vocabulary. `end` and `more` are how far the grammars before the first and a later call reach."""
+class RelayPlan:
+    """A relay prepared for a vocabulary. The grammar before the first call ends with `end`, before a later one with `more`."""
 
     relay: Relay
-    first: Leads
-    again: Leads
+    first: ToolPrefixes
+    again: ToolPrefixes
     end: str
     more: str
     trigger: re.Pattern[bytes]
@@ -70,8 +70,8 @@ class Course:
         return not self._closed or not written.endswith(self._closed)
 
 
-def course_of(relay: Relay, vocabulary: Vocabulary) -> Course | None:
-    """The relay for this vocabulary; None where its stretches cannot be told apart."""
+def plan_relay(relay: Relay, vocabulary: Vocabulary) -> RelayPlan | None:
+    """Prepare the relay for this vocabulary; None if its grammars cannot be separated at token boundaries."""
     end = more = ""
     if relay.before and not relay.triggers and not (end := _cut(relay.first, "", vocabulary)):
         return None
@@ -79,9 +79,9 @@ def course_of(relay: Relay, vocabulary: Vocabulary) -> Course | None:
         return None
     said = vocabulary.marked_text
     trigger = b"|".join(re.escape(said(text)) for text in relay.triggers)
-    first, again = Leads(relay.first, vocabulary), Leads(relay.again, vocabulary)
+    first, again = ToolPrefixes(relay.first, vocabulary), ToolPrefixes(relay.again, vocabulary)
     reach = 2 * max(map(len, (more, relay.close, *relay.triggers))) + 64
-    return Course(relay, first, again, end, more, re.compile(trigger), reach, said(more), said(relay.close))
+    return RelayPlan(relay, first, again, end, more, re.compile(trigger), reach, said(more), said(relay.close))
 
 
 def _cut(leads: Mapping[str, str], close: str, vocabulary: Vocabulary) -> str:
@@ -111,42 +111,42 @@ def _is_text(said: bytes) -> bool:
     return not 0x80 <= (said[:1] or b"\0")[0] < 0xC0
 
 
-class Relayed:
-    """One answer's place in a relay: like a constraint, with another one for each stretch."""
+class RelayConstraint:
+    """The state of one answer in a relay: a constraint that uses one grammar after another."""
 
-    def __init__(self, course: Course, begin: Callable[[Grammar], Constraint], vocabulary: Vocabulary) -> None:
-        self._course = course
-        self._relay = course.relay
+    def __init__(self, plan: RelayPlan, begin: Callable[[Grammar], Constraint], vocabulary: Vocabulary) -> None:
+        self._plan = plan
+        self._relay = plan.relay
         self._begin = begin
         self._vocabulary = vocabulary
         self._step: Literal["text", "opening", "names", "calls"]
         self._stage: Constraint
-        self._leads = course.first
+        self._leads = plan.first
         self._written = b""  # in the names: since the calls began; else the end of it
         if self._relay.triggers:
             self._step, self._stage = "text", begin(self._relay.opening(""))
         elif self._relay.before:
-            self._step, self._stage = "opening", begin(self._relay.opening(course.end))
+            self._step, self._stage = "opening", begin(self._relay.opening(plan.end))
         else:
-            self._ask(course.first, vocabulary.marked_text(self._relay.prefix))
+            self._ask(plan.first, vocabulary.marked_text(self._relay.prefix))
 
     @property
-    def held(self) -> "Relayed":
-        """What holds the answer here: this, always."""
+    def held(self) -> "RelayConstraint":
+        """The constraint in force, which is this one."""
         return self
 
     @property
     def ended(self) -> bool:
-        """The last stretch is complete: nothing can follow."""
+        """The last grammar is complete: nothing can follow."""
         return self._step == "calls" and self._stage.ended
 
     @property
     def may_end(self) -> bool:
-        """What has been said is a whole answer, though more may follow."""
+        """The text so far is a complete answer, though more may follow."""
         return self._step == "calls" and self._stage.may_end
 
     def restrict(self, logits: Logits) -> None:
-        """Rule out, in place, every token that is not allowed here."""
+        """Mask, in place, the logits of every token that is not allowed here."""
         self._stage.restrict(logits)
 
     def tokens(self) -> NDArray[np.intp]:
@@ -158,19 +158,19 @@ class Relayed:
         return self._stage.among(tokens)
 
     def forced(self) -> list[int]:
-        """The tokens that must come next. The end of a stretch is not the end of the answer."""
+        """The tokens that must come next. The end of one grammar is not the end of the answer."""
         ends = self._vocabulary.ends & self._vocabulary.special.keys()
         return list(takewhile(lambda token: token not in ends, self._stage.forced()))
 
     def consume(self, token: int) -> None:
-        """The answer goes on with this token."""
+        """Advance by this token."""
         self._stage.consume(token)
         self._went_on(self._vocabulary.marked(token))
 
     def admits(self, token: int) -> bool:
-        """Take in a token that nobody has masked, if it may stand here."""
+        """Consume a token that was sampled without a mask, if it is allowed here."""
         said = self._vocabulary.marked(token)
-        if self._step == "text" and (found := self._course.trigger.search(self._written + said)):
+        if self._step == "text" and (found := self._plan.trigger.search(self._written + said)):
             return self._stage.admits(token) and self._triggered(token, said, found.start())
         if not self._stage.admits(token):
             return False
@@ -178,8 +178,8 @@ class Relayed:
         return True
 
     def _triggered(self, token: int, said: bytes, start: int) -> bool:
-        """Begin the calls where the trigger begins; false if the token has written too much."""
-        before, first = self._written, self._course.first
+        """Start the calls at the trigger; false if the token writes more than any call begins with."""
+        before, first = self._written, self._plan.first
         if first.left(written := (before + said)[start:]):
             return self._ask(first, written)
         if start >= len(before) or not self._ask(first, before[start:]):
@@ -191,26 +191,26 @@ class Relayed:
         if self._step == "names":
             self._narrow()
             return
-        self._written = self._written[-self._course.reach :]
+        self._written = self._written[-self._plan.reach :]
         if self._step == "opening" and self._stage.ended:
-            self._ask(self._course.first, self._vocabulary.marked_text(self._course.end))
-        elif self._step == "calls" and self._stage.ended and self._course.goes_on(self._written):
-            self._ask(self._course.again, self._vocabulary.marked_text(self._course.more))
+            self._ask(self._plan.first, self._vocabulary.marked_text(self._plan.end))
+        elif self._step == "calls" and self._stage.ended and self._plan.goes_on(self._written):
+            self._ask(self._plan.again, self._vocabulary.marked_text(self._plan.more))
 
-    def _ask(self, leads: Leads, written: bytes) -> bool:
-        """Which call is it? Some of its beginning is already written; false if that ends within a character."""
+    def _ask(self, leads: ToolPrefixes, written: bytes) -> bool:
+        """Constrain to the names of tools, behind what is already written; false if that ends within a character."""
         text = written.replace(b"\xff", b"").decode("utf-8", "replace")
         if text.endswith("\ufffd"):
             return False
         self._step, self._leads, self._written = "names", leads, written
         if not self._narrow():
-            self._stage = self._begin(self._relay.names(text, again=leads is self._course.again))
+            self._stage = self._begin(self._relay.names(text, again=leads is self._plan.again))
         return True
 
     def _narrow(self) -> bool:
-        """Go over to the calls themselves, when few are left."""
+        """Change to the grammar of the calls, once few tools are possible."""
         left = self._leads.left(self._written)
-        if len(left) > _LEFT and not self._leads.complete(self._written):
+        if len(left) > _FEW_TOOLS and not self._leads.complete(self._written):
             return False
         try:
             text = self._written.replace(b"\xff", b"").decode()
@@ -221,9 +221,9 @@ class Relayed:
         return True
 
     def _calls(self, names: tuple[str, ...], text: str) -> Constraint:
-        again = self._leads is self._course.again
+        again = self._leads is self._plan.again
         try:
-            return self._begin(self._relay.calls(names, text, again=again, more=self._course.more))
+            return self._begin(self._relay.calls(names, text, again=again, more=self._plan.more))
         except UnsupportedSchema:
             for name in names:
                 with naming(name):
@@ -233,7 +233,7 @@ class Relayed:
 
 @contextmanager
 def naming(tool: str) -> Generator[None, None, None]:
-    """Complaints about a schema name its tool."""
+    """Errors about a schema name its tool."""
     try:
         yield
     except UnsupportedSchema as refused:

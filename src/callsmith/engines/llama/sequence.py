@@ -1,4 +1,4 @@
-"""One answer in the making: everything that belongs to it and not to the engine, so that an engine can hold many."""
+"""One sequence being generated: sampling, grammar, stop strings and length, apart from the engine that decodes it."""
 
 import math
 from typing import Final, Literal
@@ -8,20 +8,20 @@ from numpy.typing import NDArray
 
 from callsmith.core.errors import ModelError
 from callsmith.core.values import Sampling
-from callsmith.engines.llama.compiler import Held, Watch
+from callsmith.engines.llama.compiler import ActiveConstraint, TriggeredConstraint
 from callsmith.engines.llama.gguf import Logits, Vocabulary
 from callsmith.engines.port import Piece
 from callsmith.engines.text import Writer
 
 DEFAULTS: Final = Sampling(temperature=0.7, top_p=0.95, top_k=40, min_p=0.05)
 
-_LANDING: Final = 64  # tokens before the limit from which on a constrained answer is brought to its end, to be whole
-_URGE: Final = np.float32(1000)  # more than any difference between logits
+_CLOSING_TOKENS: Final = 64  # so many tokens before the limit a constrained answer is steered to its end, to be complete
+_CLOSING_BONUS: Final = np.float32(1000)  # larger than any difference between logits
 _NEGLIGIBLE: Final = 1e-12  # a token this much less likely than the likeliest is never drawn
 
 
 class Sampler:
-    """Chooses a token by its logits. The same seed chooses alike."""
+    """Samples tokens from logits: temperature, top-k, top-p, min-p. The same seed samples the same."""
 
     def __init__(self, sampling: Sampling) -> None:
         self._temperature = sampling.temperature or 0.0
@@ -30,8 +30,8 @@ class Sampler:
         self._min_p = max(sampling.min_p or 0.0, _NEGLIGIBLE)
         self._random = np.random.default_rng(None if sampling.seed is None else sampling.seed % 2**64)
 
-    def choose(self, logits: Logits, held: Held | None = None) -> int:
-        """The next token, of those the constraint allows. Just as if all others had been ruled out first."""
+    def choose(self, logits: Logits, held: ActiveConstraint | None = None) -> int:
+        """The next token, of those the constraint allows: the result is as if all others had been masked first."""
         best = int(logits.argmax())
         if held is None or held.among(np.array([best]))[0]:
             return self._drawn(logits, best, held)
@@ -41,7 +41,7 @@ class Sampler:
         left = logits[allowed]
         return int(allowed[self._drawn(left, int(left.argmax()))])
 
-    def _drawn(self, logits: Logits, best: int, held: Held | None = None) -> int:
+    def _drawn(self, logits: Logits, best: int, held: ActiveConstraint | None = None) -> int:
         top = float(logits[best])
         if top == -math.inf:
             raise ModelError("the grammar leaves no token to choose from")
@@ -62,9 +62,9 @@ class Sampler:
 
 
 class Sequence:
-    """An answer: chosen token by token, held to its grammar, ended by the model, the grammar, a stop string or its length.
+    """Generates one answer token by token under its grammar; the model, the grammar, a stop string or the length ends it.
 
-    `pending` is what has to be decoded before the next choice. `finished` says why it ended, once it has.
+    `pending` are the tokens to decode before the next one is sampled. `finished` is why it ended, once it has.
     """
 
     def __init__(
@@ -73,7 +73,7 @@ class Sequence:
         sampling: Sampling,
         *,
         room: int,
-        constraint: Held | Watch | None = None,
+        constraint: ActiveConstraint | TriggeredConstraint | None = None,
         fast_forward: bool = True,
     ) -> None:
         self._vocabulary = vocabulary
@@ -94,26 +94,26 @@ class Sequence:
 
     @property
     def size(self) -> int:
-        """The tokens of the answer so far."""
+        """How many tokens the answer has so far."""
         return self.sampled + self.forced
 
     def begin(self) -> list[Piece]:
-        """What the grammar forces at the start."""
+        """The text that the grammar forces at the start."""
         self._check_end()
         return self._said(self._force())
 
     def advance(self, logits: Logits) -> list[Piece]:
-        """Choose the next token, and whatever the grammar forces after it."""
+        """Sample the next token; the tokens that the grammar forces after it follow without sampling."""
         # Nothing is computed ahead while a step decodes: looking up a few tokens takes microseconds, a step milliseconds.
         held = self._constraint.held if self._constraint else None
-        if held and self._most - self.size <= min(_LANDING, self._most // 2):
-            if held.may_end:  # whole as it is, and what else would be begun might not fit
+        if held and self._most - self.size <= min(_CLOSING_TOKENS, self._most // 2):
+            if held.may_end:  # complete as it is; another call might not fit any more
                 self.pending.clear()
                 self.finished = "stop"
                 return self._said([])
-            logits += _URGE * self._vocabulary.closing[self.size % 2]  # one quote, then the other: either may be text here
+            logits += _CLOSING_BONUS * self._vocabulary.closing[self.size % 2]  # one kind of quote, then the other
         token = self._sampler.choose(logits, held)
-        while isinstance(self._constraint, Watch) and not self._constraint.admits(token):
+        while isinstance(self._constraint, TriggeredConstraint) and not self._constraint.admits(token):
             logits[token] = -math.inf
             token = self._sampler.choose(logits, held)
         self.pending.clear()
@@ -127,7 +127,7 @@ class Sequence:
         pieces: list[Piece] = []
         if self.finished or not self._constraint or not self._fast_forward:
             return pieces
-        while not self.finished and (tokens := self._constraint.forced()):  # again, for a relay may go on with another grammar
+        while not self.finished and (tokens := self._constraint.forced()):  # again: a relay may have changed to another grammar
             for token in tokens:
                 if self._is_end(token):
                     self.finished = "stop"
@@ -147,7 +147,7 @@ class Sequence:
         return pieces
 
     def _is_end(self, token: int) -> bool:
-        """Whether the model ends its answer with this token."""
+        """Whether this token ends the answer."""
         if token not in self._vocabulary.ends:
             return False
         # One that is spelled in letters, and not special, is just text within a string of the grammar.
@@ -160,7 +160,7 @@ class Sequence:
             self.finished = "length"
 
     def _said(self, pieces: list[Piece]) -> list[Piece]:
-        """The pieces, with what was held back once the end has come; neighbours put together."""
+        """Merge neighbouring pieces; at the end, with the text that was withheld for a stop string."""
         if self.finished:
             pieces = [*pieces, *self._writer.close()]
         joined: list[Piece] = []

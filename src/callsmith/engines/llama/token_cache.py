@@ -1,7 +1,9 @@
-"""Where a text can be cut up so that the tokens of the pieces are the tokens of the whole: before a special token.
+"""Where a text can be cut so that the tokens of the pieces are the tokens of the whole: before special tokens.
+
+Tokens of long pieces are cached (`Vocabulary.tokenize`), for most of a prompt was in the one before.
 
 A tokenizer first looks for its special tokens, the longest first, and goes on with each text between them by itself. Some put a
-space before a text at the beginning or behind a special token: a piece that begins with its special token is told the same there.
+space before a text at the beginning or behind a special token: a piece that begins with a special token gets the same there.
 """
 
 import re
@@ -9,11 +11,11 @@ from collections.abc import Iterable, Iterator
 from itertools import pairwise
 from typing import Final
 
-LONG: Final = 512  # bytes: what is shorter is tokenised sooner than looked up
+LONG: Final = 512  # bytes: tokenizing a shorter piece is faster than a lookup
 
 
-class Seams:
-    """`texts` are those of all special tokens; no cut is made before one in `eaters`, for it eats white space before it."""
+class SafeCuts:
+    """Finds safe cuts. `texts` are all special tokens; no cut is made before one in `eaters`, which strip white space."""
 
     def __init__(self, texts: Iterable[bytes], eaters: Iterable[bytes] = ()) -> None:
         self._found = _always_found(list(texts)).difference(eaters)
@@ -22,7 +24,7 @@ class Seams:
         self._starts = re.compile(b"[" + first + b"]") if first else None
 
     def pieces(self, data: bytes) -> Iterator[bytes]:
-        """The text in pieces that are long, where it can be; the same beginning gives the same pieces."""
+        """Cut the text into long pieces, where possible; texts with the same prefix get the same pieces."""
         begun = 0
         for start, end in pairwise((*self._cuts(data), len(data))):
             if begun < start and max(start - begun, end - start) >= LONG:
@@ -38,14 +40,14 @@ class Seams:
 
 
 def _always_found(texts: list[bytes]) -> frozenset[bytes]:
-    """Those that are special tokens wherever they stand: no other can take a part of them first."""
+    """Those that are found wherever they stand: no other special token overlaps them."""
     every = b"\0".join(texts)
     starts = {text[:size] for text in texts for size in range(1, len(text))}
     ends = {text[size:] for text in texts for size in range(1, len(text))}
 
     def alone(text: bytes) -> bool:
         overlaps = any(text[size:] in starts or text[:size] in ends for size in range(1, len(text)))
-        # White space at its ends could be eaten by a neighbour.
+        # White space at its ends could be stripped by a neighbour.
         return text == text.strip() != b"" and every.count(text) == 1 and not overlaps
 
     return frozenset(filter(alone, texts))
