@@ -1,8 +1,8 @@
-"""Answers checked where no grammar could hold them: what is invalid is not shown, and the model is asked once more.
+"""Validates answers where the grammar could not enforce the whole schema; what is invalid is asked for once more.
 
-Only what is in doubt is held back until it is whole: calls of tools whose schema has keywords no grammar enforces, and text that
-must fit such a schema. The second attempt takes the place of the first. If it is no better it is passed on all the same, for the
-one who runs the call validates it anyway; only text of a strict output is an error then.
+Only what is in doubt is withheld until it is complete: calls of tools whose schema has keywords no grammar enforces, and text
+that must fit such a schema. The second attempt replaces the first. If it is no better it is passed on, for the runtime
+validates calls before it runs them; only invalid text of a strict output is an error then.
 """
 
 import json
@@ -33,7 +33,7 @@ Left: TypeAlias = Callable[[str], Sequence[Unenforced]]  # what no grammar enfor
 async def checked(
     first: AsyncGenerator[ModelEvent, None], request: Request, left: Left, ask: Ask
 ) -> AsyncGenerator[ModelEvent, None]:
-    """The first answer to the request, and what `ask` gives in place of what was invalid in it."""
+    """The first answer to the request, with what `ask` returns in place of its invalid parts."""
     held = _Held(request, left)
     stopped, retries, spent = Stopped("stop"), 0, Usage()
     async with aclosing(first) as events:
@@ -64,7 +64,7 @@ async def checked(
 
 
 class _Held:
-    """What is not shown yet. `doubts` is what no grammar enforced of the tools called so far and of the output."""
+    """The withheld events. `doubts` is what no grammar enforced of the tools called so far and of the output."""
 
     def __init__(self, request: Request, left: Left) -> None:
         self._left = left
@@ -81,7 +81,7 @@ class _Held:
         return bool(left)
 
     def sift(self, event: ModelEvent) -> Iterator[ModelEvent]:
-        """What can be shown now."""
+        """The events that can be passed on now."""
         match event:
             case Stopped():
                 pass
@@ -103,7 +103,7 @@ class _Held:
                 yield event
 
     def complaint(self, text: str) -> str:
-        """What is wrong with the text; nothing where it is as it should be."""
+        """What is wrong with the text; empty if it is valid."""
         try:
             return _complaint(self._output or {}, json.loads(text))
         except (ValueError, RecursionError) as error:
@@ -127,7 +127,7 @@ def _say_again(request: Request, text: str, complaint: str) -> Request:
 
 
 async def _all(ask: Ask, request: Request) -> list[ModelEvent]:
-    """The whole second answer; none where it cannot be had, as when the prompt has become too long."""
+    """The whole second answer; empty if it fails, as when the prompt has become too long."""
     events: list[ModelEvent] = []
     try:
         async with aclosing(ask(request)) as answer:
@@ -143,7 +143,7 @@ def _end(events: Sequence[ModelEvent]) -> Stopped:
 
 
 def _replaced(first: CallReady, second: Sequence[ModelEvent]) -> Iterator[ModelEvent]:
-    """The second attempt under the number and the id of the first; the first, where there was none."""
+    """The second attempt under the index and the id of the first; the first itself, if there is no second."""
     again = next((event for event in second if isinstance(event, CallReady)), first)
     call = replace(again.call, id=first.call.id)
     yield CallStarted(first.index, call.name, call.id)

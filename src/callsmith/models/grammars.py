@@ -1,4 +1,4 @@
-"""What holds an answer to its tools, made once for each set of them."""
+"""The grammars of a format, built once for each set of tools and cached."""
 
 import marshal
 from collections.abc import Callable, Hashable, Sequence
@@ -21,9 +21,9 @@ _BY_OBJECTS: Final = 256  # the same sets as other objects
 
 
 class Grammars:
-    """The grammars of one format, kept by what they are made of. `relays`: whether a relay will do for many tools.
+    """Builds and caches the grammars of one format. `relays`: whether many tools may become a `Relay`.
 
-    Tools and outputs are values: whoever changes the dictionaries in one gets the grammar of what it was.
+    Tools and outputs are values: a schema that is changed in place still gets the grammar of what it was.
     """
 
     def __init__(self, format: Format, *, relays: bool = False) -> None:
@@ -59,7 +59,7 @@ class Grammars:
         return self._by_objects.get_or_make((output, tools), find, asked)
 
     def unenforced(self, tool: Tool) -> Left:
-        """What the grammar of this tool's calls leaves to be checked."""
+        """What the grammar of this tool's calls does not enforce."""
         return tuple(Unenforced(tool.name, *one) for one in unenforced(self._format, tool))
 
     def _make_once(self, asked: Hashable, tools: Sequence[Tool], output: Output | None, make: Callable[[], Made]) -> Made:
@@ -70,7 +70,7 @@ class Grammars:
 
 
 def fingerprint(tools: Sequence[Tool], output: Output | None = None) -> bytes | None:
-    """What tells sets of tools apart: names and schemas, in their order, 1 not being 1.0 nor true. None: it cannot be told."""
+    """A digest of names and schemas, in their order; 1, 1.0 and true differ. None if a schema cannot be serialized."""
     said = output and (output.schema, output.choices, output.pattern, output.grammar, output.strict)
     content: Any = ([(tool.name, tool.parameters) for tool in tools], said)
     try:

@@ -33,11 +33,11 @@ from callsmith.models.grammars import Grammars, Made
 
 @dataclass(frozen=True, slots=True)
 class Traits:
-    """What is known of a model besides how it writes.
+    """What is known of a model besides its format and template.
 
     `also` are formats it is read in besides its own; `parallel`, whether it may make several calls at once where a request does
     not say; `thinks`, whether it reasons; `auto_guarded`, whether calls are constrained also where the choice is `auto`;
-    `policy`, on which hops it may choose at all; `guards`, by name, the safety net it needs where its calls are run here.
+    `policy`, on which hops it may choose at all; `guards`, the names of the guards it needs where its calls are run here.
     """
 
     also: tuple[Format, ...] = ()
@@ -51,7 +51,7 @@ class Traits:
 
 @dataclass(frozen=True, slots=True)
 class _Plan:
-    """What a request comes down to. `output`: what must be said, where anything may be said at all."""
+    """A request, ready to be generated. `output` is the structured output, where text may be written at all."""
 
     request: Request
     tools: tuple[Tool, ...]
@@ -92,7 +92,7 @@ class LocalModel:
         )
 
     async def stream(self, request: Request) -> AsyncGenerator[ModelEvent, None]:
-        """The answer, as it comes; only what has to be checked comes when it is whole."""
+        """The answer as events; only what has to be validated is withheld until it is complete."""
         plan = self._plan(self._settled(request))
         answer, left = self._answer(plan), self._left(plan)
         if left is not None:
@@ -102,7 +102,7 @@ class LocalModel:
                 yield event
 
     async def count(self, request: Request) -> int:
-        """How many tokens the prompt of this request has, without one the engine may put before all of them."""
+        """How many tokens the prompt of this request has, without a BOS that the engine may add."""
         request = self._settled(request)
         tools = request.choice.among(request.tools)
         prompt = prompt_for(request, tools, self.template, self.format, self._letters)
@@ -150,7 +150,7 @@ class LocalModel:
         return _Plan(request, tools, output, prompt, self._grammar(request, tools, prompt))
 
     def _written(self, plan: _Plan) -> Format:
-        """The format to read: where no call may be made, marked ones are known so as not to be shown, and all else is text."""
+        """The format to read: where no call may be made, marked calls are recognised to be left out, and all else is text."""
         if plan.output is not None:
             return read_as(self.format if plan.tools else self.format.without_calls(), plan.output)
         if plan.tools:
@@ -158,8 +158,8 @@ class LocalModel:
         return self.format if plan.request.tools else self.format.without_calls()
 
     def _grammar(self, request: Request, tools: Sequence[Tool], prompt: Prompt) -> Made:
-        """What must come is valid by construction, a call as well as an output, and so is a call of a strict tool; other calls
-        are left to the model."""
+        """The grammar of the answer; None where nothing is constrained. Required calls, structured output and calls of strict
+        tools are always constrained, other calls only with `auto_guarded`."""
         free = request.choice.mode != "required" and request.output is None
         if free and not self.traits.auto_guarded and not any(tool.strict for tool in tools):
             return None
@@ -173,7 +173,7 @@ class LocalModel:
         )
 
     def _left(self, plan: _Plan) -> Left | None:
-        """What the grammar leaves to be checked afterwards; None if nothing. A tool is looked at only when it is called."""
+        """What the grammar does not enforce and has to be validated; None if nothing. Tools are examined when called."""
         if plan.grammar is None or (isinstance(plan.grammar, Grammar) and not plan.grammar.unenforced):
             return None
         tools = {tool.name: tool for tool in plan.tools}
@@ -188,7 +188,7 @@ class LocalModel:
         return left
 
     def _settled(self, request: Request) -> Request:
-        """The request, with the model's own settings where it says nothing."""
+        """The request, with the model's defaults for what it leaves open."""
         return replace(
             request,
             sampling=with_defaults(request.sampling, self.traits.sampling),
@@ -198,8 +198,8 @@ class LocalModel:
 
 
 class _Answer:
-    """What of an answer is shown. Every call gets an id: the model's own where it wrote one before its arguments, else a new
-    one that fits the format. Calls nobody may make are not shown, and behind the one call that was wanted nothing is.
+    """Filters the events of an answer. Every call gets an id: the model's own where it wrote one before its arguments, else a
+    new one that fits the format. Calls that are not allowed are left out, and so is all that follows the one call allowed.
     """
 
     def __init__(self, pattern: str, callable: bool, *, parallel: bool) -> None:
@@ -212,11 +212,11 @@ class _Answer:
 
     @property
     def complete(self) -> bool:
-        """Whether the one call that was wanted is there."""
+        """Whether the one call that is allowed has been made."""
         return bool(self._calls) and not self._parallel
 
     def shown(self, events: Iterable[ModelEvent]) -> Iterator[ModelEvent]:
-        """The events the caller gets to see."""
+        """The events that the caller gets."""
         for event in events:
             if self.complete:
                 return

@@ -29,7 +29,7 @@ _SCHEME = re.compile(r"[a-z][a-z0-9_-]+")  # two letters at least: `C:` is a dri
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """What a user may decide instead of the catalogue or the model file.
+    """What a user may set; None leaves it to the catalogue, the preset or the model file.
 
     `live` is how many requests are decoded at once, `queue` how many more may wait. `auto_guarded` constrains calls also where
     the model may choose to make them: it still may answer with text, but a call it begins is valid.
@@ -108,7 +108,7 @@ def _template_source(engine: Engine, entry: Entry | None, options: Options) -> s
 
 @dataclass(frozen=True, slots=True)
 class _Speech:
-    """How a model writes: the formats it is held to and read in, and whether it may make several calls at once."""
+    """How a model writes: the format of its calls, formats it is also read in, and whether it may make several calls at once."""
 
     format: Format
     also: tuple[Format, ...] = ()
@@ -116,7 +116,7 @@ class _Speech:
 
 
 def _speech(template: Template, entry: Entry | None, options: Options, names: tuple[str, ...]) -> _Speech:
-    """What the user says, else the catalogue; else what the template shows, and where it shows nothing, what the names say."""
+    """The format: the user's, else the catalogue's, else what the template shows, else the preset of the model's name."""
     if entry:
         also = tuple(format_named(name) for name in entry.also)
         return _Speech(format_named(options.format or entry.format), also, entry.parallel)

@@ -22,7 +22,7 @@ GROUP = "callsmith.formats"
 
 @cache
 def load_formats() -> tuple[Format, ...]:
-    """Register every format that is plugged in; once. What is wrong with one is an error that says whose it is."""
+    """Register every format of plug-ins and of the user, once. An error names the plug-in or file it comes from."""
     return (*_of_packages(), *_of_user())
 
 
@@ -48,7 +48,7 @@ def format_in(path: Path) -> Format:
 
 
 def config_folder() -> Path:
-    """Where the user's own settings are kept: `$CALLSMITH_CONFIG`, else as the platform has it."""
+    """The folder of the user's settings: `$CALLSMITH_CONFIG`, else as the platform has it."""
     if chosen := os.environ.get("CALLSMITH_CONFIG"):
         return Path(chosen).expanduser()
     if xdg := os.environ.get("XDG_CONFIG_HOME"):

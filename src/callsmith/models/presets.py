@@ -1,4 +1,4 @@
-"""What is known of models by their names alone (`presets.toml`): for weights whose template shows no calls."""
+"""Presets by model name (`presets.toml`): formats for weights whose template shows no calls, policy and guards for all."""
 
 import tomllib
 from collections.abc import Mapping
@@ -33,7 +33,7 @@ class Preset:
     auto_guarded: bool = False
 
     def knows(self, model: str) -> bool:
-        """Whether a model's name is one of these; upper and lower case are the same, and so are `-`, `_` and a space."""
+        """Whether a model's name matches; case does not matter, and `-`, `_` and a space are the same."""
         spelled = model.lower().replace(" ", "-").replace("_", "-")
         return any(fnmatchcase(spelled, pattern.lower()) for pattern in self.models)
 

@@ -1,4 +1,4 @@
-"""The weights callsmith knows by name (`catalogue.toml`), and the folder they are kept in."""
+"""The weights callsmith knows by name (`catalogue.toml`), and the folder they are cached in."""
 
 import os
 import sys
@@ -75,7 +75,7 @@ def default_model() -> str:
 
 
 def cache_folder() -> Path:
-    """Where weights are kept: `$CALLSMITH_CACHE`, else the user's cache folder as the platform has it."""
+    """The folder of cached weights: `$CALLSMITH_CACHE`, else the user's cache folder as the platform has it."""
     if chosen := os.environ.get("CALLSMITH_CACHE"):
         return Path(chosen).expanduser() / "models"
     if xdg := os.environ.get("XDG_CACHE_HOME"):

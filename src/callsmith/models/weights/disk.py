@@ -1,4 +1,4 @@
-"""Large files on disk: room for them, their digest, their first bytes, and one process at a time."""
+"""Large files on disk: free space, digest, magic bytes, and a lock between processes."""
 
 import hashlib
 import shutil
@@ -39,7 +39,7 @@ def beside(target: Path, suffix: str) -> Path:
 
 
 def require_room(folder: Path, needed: int) -> None:
-    """Refuse to begin what the disk cannot hold."""
+    """Raise `Unavailable` if the disk has too little free space."""
     free = shutil.disk_usage(folder).free
     if free < needed:
         raise Unavailable(

@@ -1,11 +1,11 @@
-"""Where model weights are: find them on disk, fetch them once, prove that they are whole.
+"""Model weights: find them on disk, fetch them once, verify that they are complete.
 
     fetch("smollm2-135m")                     # a name of the catalogue
     fetch("org/repo/file.gguf")               # a file on a model hub, also written hf:org/repo:file.gguf
     locate("smollm2-135m")                    # → Path, without touching the network
     locate("/models/mine.gguf")               # a file of one's own
 
-What is not there, or not whole, raises `Unavailable` with the command that mends it.
+What is missing or incomplete raises `Unavailable` with the command that fixes it.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -50,7 +50,7 @@ class Store:
         raise UnknownName("model", spec, self.entries)
 
     def fetch(self, spec: str, *, progress: Progress | None = None, force: bool = False) -> Path:
-        """Bring the weights unless they are there; `force` brings them anew. A broken-off fetch goes on where it stopped."""
+        """Fetch the weights unless they are there; `force` fetches them again. An interrupted fetch resumes."""
         report = progress or _silent
         remote = None if spec in self.entries else hub.parse(spec)
         if remote is None and spec not in self.entries:
@@ -126,7 +126,7 @@ def locate(spec: str) -> Path:
 
 
 def fetch(spec: str, *, progress: Progress | None = None, force: bool = False) -> Path:
-    """Bring weights into the user's cache folder, unless they are there."""
+    """Fetch weights into the user's cache folder, unless they are there."""
     return Store().fetch(spec, progress=progress, force=force)
 
 
@@ -141,7 +141,7 @@ def installed() -> dict[str, Path]:
 
 
 def _silent(done: int, total: int) -> None:
-    """Tells nobody."""
+    """Report no progress."""
 
 
 def _mend(spec: str, *, force: bool = False) -> str:

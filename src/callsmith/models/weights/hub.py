@@ -47,7 +47,7 @@ def parse(spec: str) -> HubFile | None:
 
 
 def download(source: HubFile, target: Path, report: Callable[[int, int], None]) -> None:
-    """Bring the file, going on where an earlier attempt stopped; check size and, where the hub tells it, sha256."""
+    """Download the file, resuming an earlier attempt; check size and, where the hub gives it, sha256."""
     partial = beside(target, ".partial")
     begun = partial.stat().st_size if partial.exists() else 0
     redirects = _Redirects()
@@ -117,7 +117,7 @@ def _sha256_of(headers: HTTPMessage) -> str:
 
 
 class _Redirects(HTTPRedirectHandler):
-    """Notes the sha256 that the hub tells while sending us on, and keeps the token off other hosts."""
+    """Records the sha256 in the hub's redirects, and sends the token to no other host."""
 
     sha256 = ""
 

