@@ -189,7 +189,7 @@ def test_compiled_grammars_are_kept_but_not_for_ever(shared: LlamaEngine) -> Non
     assert compiler.compile('start: "0"') is first
     for number in range(1, 70):
         compiler.compile(f'start: "{number}"')
-    assert len(compiler._texts) == 64
+    assert len(compiler._compiled) == 64
     assert compiler.compile('start: "0"') is not first
 
 
