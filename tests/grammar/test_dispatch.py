@@ -265,5 +265,5 @@ def test_the_grammar_of_one_call_is_shared_by_all_sets_of_tools_that_have_it() -
     for tools in (MANY, MANY[::-1], MANY[1:]):
         constraint = compiling.begin(relay(hermes, tools))
         assert all(constraint.admits(token) for token in text)
-    larks = [lark for lark in compiling._texts._values if "fixed" in str(lark)]
+    larks = [lark for lark in compiling._compiled._entries if "fixed" in str(lark)]
     assert len(larks) == 1

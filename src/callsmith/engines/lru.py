@@ -58,6 +58,9 @@ class IdentityLRU(Generic[Value]):
     def __init__(self, capacity: int) -> None:
         self._entries: LRU[tuple[tuple[object, ...], Value]] = LRU(capacity)
 
+    def __len__(self) -> int:
+        return len(self._entries)
+
     def get_or_make(self, objects: Iterable[object], make: Callable[[], Value], key: Hashable = None) -> Value:
         """The value for these objects; where there is none, what `make` returns is stored."""
         objects = tuple(objects)

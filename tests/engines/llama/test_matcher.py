@@ -78,14 +78,14 @@ def test_a_grammar_is_compiled_once_and_also_its_prefix_is_taken_in_once() -> No
     compiler = Compiler(vocabulary())
     grammar = Grammar(Seq((Lit("<think>"), Until("</think>"))), prefix="<think>")
     first, second = compiler.begin(grammar), compiler.begin(grammar)
-    assert len(compiler._grammars) == len(compiler._texts) == 1
+    assert len(compiler._prepared) == len(compiler._compiled) == 1
     assert isinstance(first, Constraint)
     assert isinstance(second, Constraint)
     first.consume(vocabulary().tokenize("hm")[0])
     assert first._matcher is not second._matcher
     assert not second.may_end
     compiler.begin(Grammar(Seq((Lit("<think>"), Until("</think>"))), prefix="<think>"))
-    assert len(compiler._texts) == 1
+    assert len(compiler._compiled) == 1
 
 
 def test_many_threads_may_ask_one_compiler() -> None:
