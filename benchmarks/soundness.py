@@ -15,12 +15,12 @@ import numpy as np
 from benchmarks.rivals import xgrammar
 from benchmarks.table import goal, show
 from callsmith.core.errors import UnsupportedSchema
-from callsmith.core.schema import modern
+from callsmith.core.schema import to_standard
 from callsmith.engines.llama.compiler import Compiler, Constraint
 from callsmith.engines.llama.gguf import Vocabulary, Weights
 from callsmith.engines.llama.libllama import load
 from callsmith.grammar.nodes import Grammar, JsonValue
-from callsmith.grammar.schema.normalize import json_schema
+from callsmith.grammar.schema.normalize import normalize_standalone
 from callsmith.models.weights.fetch import fetch
 from tests.grammar import schemas
 from tests.grammar.judging import enforced
@@ -56,7 +56,7 @@ def measured(name: str, compiled: Callable[[Any], tuple[Walk, tuple[tuple[str, s
             continue
         walk, left = made
         counts["compiled"] += 1
-        whole, promised = judge(modern(schema)), judge(enforced(schema, left))
+        whole, promised = judge(to_standard(schema)), judge(enforced(schema, left))
         for said in answers(walk, seed):
             counts["answers"] += 1
             try:
@@ -88,7 +88,7 @@ def ours(vocabulary: Vocabulary) -> Callable[[Any], tuple[Walk, tuple[tuple[str,
     def compiled(schema: Any) -> tuple[Walk, tuple[tuple[str, str], ...]] | None:
         left: list[tuple[str, str]] = []
         try:
-            grammar = Grammar(JsonValue(json_schema(schema, left)))
+            grammar = Grammar(JsonValue(normalize_standalone(schema, left)))
             compiler.begin(grammar)
         except UnsupportedSchema:
             return None

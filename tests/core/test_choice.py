@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from callsmith.core.choice import chosen, on_first_hop, policy_named
+from callsmith.core.choice import apply_policy, is_first_hop, policy_named
 from callsmith.core.errors import UnknownName, UsageError
 from callsmith.core.values import Call, Choice, Message, Output, Request, Result, Tool
 
@@ -32,29 +32,29 @@ REQUIRED = Choice("required")
     ],
 )
 def test_a_policy_decides_by_what_the_history_holds(policy: Any, messages: tuple[Message, ...], choice: Choice):
-    assert chosen(replace(ASK, messages=messages), policy) == choice
-    assert chosen(replace(ASK, messages=messages, policy=policy), "auto") == choice
+    assert apply_policy(replace(ASK, messages=messages), policy) == choice
+    assert apply_policy(replace(ASK, messages=messages, policy=policy), "auto") == choice
 
 
 def test_the_requests_own_policy_wins_over_the_models():
-    assert chosen(replace(ASK, policy="auto"), "required_always") == Choice()
+    assert apply_policy(replace(ASK, policy="auto"), "required_always") == Choice()
 
 
 @pytest.mark.parametrize("choice", [Choice("none"), REQUIRED, Choice.only("now")])
 def test_a_choice_that_is_made_wins_over_every_policy(choice: Choice):
     for policy in ("auto", "required_first_hop", "required_always"):
-        assert chosen(replace(ASK, choice=choice), policy) == choice
+        assert apply_policy(replace(ASK, choice=choice), policy) == choice
 
 
 def test_a_policy_keeps_to_the_tools_that_are_allowed_and_requires_nothing_where_there_are_none():
-    assert chosen(replace(ASK, choice=Choice("auto", ("now",))), "required_always") == Choice.only("now")
-    assert chosen(replace(ASK, tools=()), "required_always") == Choice()
+    assert apply_policy(replace(ASK, choice=Choice("auto", ("now",))), "required_always") == Choice.only("now")
+    assert apply_policy(replace(ASK, tools=()), "required_always") == Choice()
 
 
 def test_the_first_hop_is_the_one_before_any_result():
-    assert on_first_hop(())
-    assert on_first_hop((Message.system("Be brief."), USER, CALLED))
-    assert not on_first_hop((*SECOND, Message.system("Hurry.")))
+    assert is_first_hop(())
+    assert is_first_hop((Message.system("Be brief."), USER, CALLED))
+    assert not is_first_hop((*SECOND, Message.system("Hurry.")))
 
 
 def test_a_policy_nobody_knows_is_an_error():

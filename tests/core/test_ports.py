@@ -2,7 +2,7 @@
 
 from callsmith.core.ports import ModelInfo, model_info
 from callsmith.core.values import Message, Request
-from callsmith.runtime.discovery.find_tools import FIND, ToolCosts, limit_shown_tools
+from callsmith.runtime.discovery.find_tools import FIND_TOOLS, ToolCosts, limit_shown_tools
 from callsmith.runtime.guards.guards import guarded
 from tests.runtime.fakes import Handlers, Told, hello, says
 from tests.runtime.many import MANY
@@ -37,6 +37,6 @@ async def test_tokens_are_counted_with_the_tools_that_are_shown() -> None:
     shown, found_in = await limit_shown_tools(Described(says("")), toolset, ToolCosts())
     request = Request((Message.user("go"),), tuple(await found_in.tools()))
     info = model_info(shown)
-    assert FIND in {tool.name for tool in request.tools}
+    assert FIND_TOOLS in {tool.name for tool in request.tools}
     assert (info.name, info.policy) == ("small one", "required_first_hop")
     assert info.count and await info.count(request) == 1_000

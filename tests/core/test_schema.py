@@ -105,7 +105,7 @@ def test_a_schema_that_is_none_is_refused_by_place_and_keyword(schema: dict[str,
         {"type": "string", "nullable": True, "x-vendor": 1},
     ],
 )
-def test_both_drafts_and_their_habits_are_accepted(schema: dict[str, object]):
+def test_both_drafts_and_common_mistakes_are_accepted(schema: dict[str, object]):
     check_schema(schema)
 
 

@@ -15,7 +15,7 @@ from callsmith.formats import formats
 from callsmith.formats.algebra import Format, Nested
 from callsmith.formats.prompt.prompt import fit_id
 from callsmith.formats.write import write
-from callsmith.grammar.schema.normalize import simplified
+from callsmith.grammar.schema.normalize import normalize
 from tests.grammar.bfcl import Entry, entries, schemas
 from tests.grammar.test_law4 import required, stuck
 
@@ -79,7 +79,7 @@ def test_of_all_tools_only_those_that_contradict_themselves_are_refused() -> Non
     refused = list[UnsupportedSchema]()
     for schema in schemas():
         try:
-            simplified(schema, kind="object")
+            normalize(schema, kind="object")
         except UnsupportedSchema as why:
             refused.append(why)
     assert {one.keyword for one in refused} == {"enum"}

@@ -19,7 +19,7 @@ from callsmith.engines.llama.relay import RelayConstraint
 from callsmith.formats import format_named, formats
 from callsmith.formats.algebra import Format
 from callsmith.formats.write import write
-from callsmith.grammar.relay import FEW, Relay, relay_for
+from callsmith.grammar.relay import MAX_TOOLS_IN_ONE_GRAMMAR, Relay, relay_for
 from tests.effort import tries
 from tests.grammar.sampling import Sampler, letters
 from tests.grammar.test_law4 import TOOLS, call, check_calls, compiler, obj, read_sample
@@ -228,7 +228,7 @@ def test_text_the_grammar_does_not_know_leaves_the_answer_alone() -> None:
 
 
 def test_few_tools_need_no_relay() -> None:
-    assert relay_for(format_named("hermes"), MANY[:FEW], Choice("required")) is None
+    assert relay_for(format_named("hermes"), MANY[:MAX_TOOLS_IN_ONE_GRAMMAR], Choice("required")) is None
     assert relay_for(format_named("hermes"), MANY, Choice.only("get")) is None
     assert relay_for(format_named("cohere-command3"), MANY, Choice("required")) is None
 

@@ -12,9 +12,9 @@ pytest.importorskip("xllamacpp")
 from callsmith.core.errors import UnsupportedSchema
 from callsmith.core.schema import check_schema, validate
 from callsmith.grammar.nodes import Grammar, JsonValue
-from callsmith.grammar.schema import normalize as simplifying
-from callsmith.grammar.schema.normal_form import Left
-from callsmith.grammar.schema.normalize import json_schema, simplified
+from callsmith.grammar.schema import normalize as normalizing
+from callsmith.grammar.schema.normal_form import UnenforcedKeywords
+from callsmith.grammar.schema.normalize import normalize, normalize_standalone
 from callsmith.grammar.targets.gbnf import to_gbnf
 from tests.grammar.test_law4 import stuck
 from tests.work import count_calls
@@ -25,12 +25,12 @@ STRING, NUMBER = {"type": "string"}, {"type": "number"}
 
 def takes(schema: Any, text: str) -> bool:
     """Whether the grammar of an answer lets a text through."""
-    return stuck(Grammar(JsonValue(json_schema(schema, []))), text) is None
+    return stuck(Grammar(JsonValue(normalize_standalone(schema, []))), text) is None
 
 
-def left(schema: Any) -> Left:
-    found: Left = []
-    json_schema(schema, found)
+def left(schema: Any) -> UnenforcedKeywords:
+    found: UnenforcedKeywords = []
+    normalize_standalone(schema, found)
     return found
 
 
@@ -44,14 +44,14 @@ def test_a_reference_to_what_is_only_a_reference_leads_on() -> None:
 def test_thousands_of_listed_values_take_no_time() -> None:
     words = [f"word {number}" for number in range(4000)]
     schema = {"allOf": [{"type": "string", "enum": words}, {"enum": [*words[::2], 1]}], "pattern": "^word"}
-    assert simplified(schema)["enum"] == words[::2]
-    assert count_calls(lambda: simplified(schema)) < 100 * len(words)
+    assert normalize(schema)["enum"] == words[::2]
+    assert count_calls(lambda: normalize(schema)) < 100 * len(words)
 
 
 def test_properties_that_are_each_the_whole_document_again_are_one_definition() -> None:
     names = [f"part{number}" for number in range(60)]
     schema = {"type": "object", "properties": {name: {"type": "object", "$ref": "#"} for name in names}}
-    assert len(simplified(schema)["$defs"]) == 1
+    assert len(normalize(schema)["$defs"]) == 1
     assert takes(schema, '{"part1": {"part2": {}}}')
 
 
@@ -59,31 +59,31 @@ def test_unions_inside_unions_are_worked_out_once(monkeypatch: pytest.MonkeyPatc
     nested: Any = STRING
     for depth in range(14):
         nested = {"oneOf": [{"type": "object", "properties": {f"p{depth}": nested}, "required": [f"p{depth}"]}, NUMBER]}
-    monkeypatch.setattr(simplifying, "MOST_SCHEMAS", 200)
-    assert simplified(nested)
+    monkeypatch.setattr(normalizing, "MAX_SCHEMAS", 200)
+    assert normalize(nested)
 
 
 def test_what_multiplies_without_end_is_left_out_and_then_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(simplifying, "MANY_SCHEMAS", 100)
+    monkeypatch.setattr(normalizing, "MANY_SCHEMAS", 100)
     kinds = [{"pattern": f"^{number}"} for number in range(70)]
     schema = {"properties": {"kind": {"anyOf": kinds}}, "anyOf": [{"properties": {"kind": one}} for one in kinds]}
-    found: Left = []
-    json_schema({"type": "object", **schema, "title": "left out"}, found)
+    found: UnenforcedKeywords = []
+    normalize_standalone({"type": "object", **schema, "title": "left out"}, found)
     assert ("#/properties/kind", "anyOf") in found
-    monkeypatch.setattr(simplifying, "MOST_SCHEMAS", 200)
+    monkeypatch.setattr(normalizing, "MAX_SCHEMAS", 200)
     with pytest.raises(UnsupportedSchema, match="too large"):
-        json_schema({"type": "object", **schema, "title": "refused"}, [])
+        normalize_standalone({"type": "object", **schema, "title": "refused"}, [])
 
 
 def test_hundreds_of_listed_names_can_be_told_from_others_in_gbnf() -> None:
     names = [f"{'abcdefgh'[number % 8]}{number:04}-long-name" for number in range(300)]
     schema = {"type": "object", "properties": dict.fromkeys(names, NUMBER), "additionalProperties": STRING}
-    assert to_gbnf(Grammar(JsonValue(json_schema(schema, [])))).unenforced == ()
+    assert to_gbnf(Grammar(JsonValue(normalize_standalone(schema, [])))).unenforced == ()
 
 
 def test_a_pattern_and_a_length_that_multiply_are_not_both_written_in_gbnf() -> None:
     schema = {"type": "string", "pattern": "^([a-z]+[0-9][a-z]*-[A-Z]+:){2}[a-z]+$", "maxLength": 1200}
-    written = to_gbnf(Grammar(JsonValue(json_schema(schema, []))))
+    written = to_gbnf(Grammar(JsonValue(normalize_standalone(schema, []))))
     assert written.unenforced == (("#", "maxLength"),)
     assert len(written.text) < 10_000
 
@@ -214,7 +214,7 @@ def test_names_by_a_pattern_that_cannot_be_followed_are_any_names() -> None:
     closed = {**schema, "additionalProperties": False}
     assert sorted(left(closed)) == [("#", "additionalProperties"), ("#", "patternProperties")]
     assert takes(closed, '{"id": 1, "name": "x"}')
-    written = to_gbnf(Grammar(JsonValue(json_schema({**closed, "patternProperties": {r"^\p{L}": STRING}}, []))))
+    written = to_gbnf(Grammar(JsonValue(normalize_standalone({**closed, "patternProperties": {r"^\p{L}": STRING}}, []))))
     assert sorted(written.unenforced) == [("#", "additionalProperties"), ("#", "patternProperties")]
 
 

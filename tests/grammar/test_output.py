@@ -20,7 +20,7 @@ from callsmith.formats.algebra import Format, Says
 from callsmith.formats.reader.reader import Reader
 from callsmith.grammar.calls import grammar_for, unenforced
 from callsmith.grammar.nodes import Grammar
-from callsmith.grammar.output import read_as
+from callsmith.grammar.output import format_for_output
 from tests.grammar.sampling import Sampler, compiler
 
 pytestmark = pytest.mark.weights
@@ -57,7 +57,7 @@ def drawn(format: Format, output: Output, seed: str, *, special: bool, tools: tu
     tokens, compiling = dressed(format, special)
     sampler = Sampler(tokens, compiling, format, seed)
     grammar = grammar_of(format, output, tools=tools, **options)
-    written = read_as(format if tools else format.without_calls(), output)
+    written = format_for_output(format if tools else format.without_calls(), output)
     for _ in range(3):
         sample = sampler.draw(grammar)
         if sample.whole:
@@ -134,7 +134,7 @@ def test_a_frame_the_prompt_began_is_gone_on_with(name: str, opened: str):
 def test_markers_inside_a_string_are_text():
     format, output = format_named("hermes"), Output(SCHEMA)
     said = '{"title": "<think>x</think> <tool_call>\\n{}", "size": {"w": 1}}'
-    for written in (read_as(format, output), read_as(format.without_calls(), output)):
+    for written in (format_for_output(format, output), format_for_output(format.without_calls(), output)):
         for size in (1, 3, 100):
             reader = Reader(written, (TOOL,))
             pieces = [said[start : start + size] for start in range(0, len(said), size)]

@@ -13,7 +13,7 @@ from callsmith.core.closing import closing
 from callsmith.core.events import Stopped, ToolFinished
 from callsmith.core.values import Choice, ChoicePolicy, Message, Request, Sampling
 from callsmith.models.local import LocalModel
-from callsmith.runtime.discovery.find_tools import FIND, ToolCosts, limit_shown_tools
+from callsmith.runtime.discovery.find_tools import FIND_TOOLS, ToolCosts, limit_shown_tools
 from callsmith.runtime.loop import run
 from tests.runtime.fakes import Handlers, hello
 from tests.runtime.many import MANY
@@ -52,4 +52,4 @@ async def test_the_prompt_is_small_and_the_tool_is_found(model: LocalModel, choi
     print(f"{whole} tokens with all tools; {prompts} with those found; called: {called}")
     assert whole > 25_000  # more than the context holds
     assert max(prompts) < 1_000
-    assert called == [FIND, "current_weather"]
+    assert called == [FIND_TOOLS, "current_weather"]

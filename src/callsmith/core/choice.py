@@ -1,7 +1,7 @@
-"""The choice policy: what an "auto" tool choice is turned into.
+"""The choice policy: whether a tool call is required where the request leaves the choice to the model.
 
-Small models with a free choice tend to talk instead of calling, or to call for ever. Requiring a call only until there is a first
-result prevents both. Messages are the only state: the first hop is the one before any result since the user's last message.
+Small models that may choose tend to write text instead of a call, or to call without end. Requiring a call only until there is a
+first result prevents both. Messages are the only state: the first hop ends with the first result after the last user message.
 """
 
 from collections.abc import Sequence
@@ -10,19 +10,19 @@ from typing import get_args
 from callsmith.core.errors import UnknownName
 from callsmith.core.values import Choice, ChoicePolicy, Message, Request
 
-FIND = "find_tools"  # the tool that searches for tools; a call of it is not the required call
+FIND_TOOLS = "find_tools"  # the tool that searches for tools; a call of it does not count as the required call
 POLICIES: dict[str, ChoicePolicy] = {name: name for name in get_args(ChoicePolicy)}
 
 
 def policy_named(name: str, field: str | None = None) -> ChoicePolicy:
-    """The choice policy of this name. `field` is where the name was given, for the error message."""
+    """The policy of that name. `field` is the field the name came from."""
     if name not in POLICIES:
         raise UnknownName("choice policy", name, POLICIES, field=field)
     return POLICIES[name]
 
 
-def chosen(request: Request, policy: ChoicePolicy) -> Choice:
-    """The choice for this request. The policy decides only if the request's own choice is "auto" and there are tools."""
+def apply_policy(request: Request, policy: ChoicePolicy) -> Choice:
+    """The choice for this request under a policy, which changes only "auto", and only where there are tools."""
     if request.choice.mode != "auto" or not request.tools:
         return request.choice
     required = Choice("required", request.choice.names)
@@ -30,12 +30,12 @@ def chosen(request: Request, policy: ChoicePolicy) -> Choice:
         case "auto":
             return request.choice
         case "required_first_hop":
-            return required if on_first_hop(request.messages) else request.choice
+            return required if is_first_hop(request.messages) else request.choice
         case "required_always":
             return required
 
 
-def on_first_hop(messages: Sequence[Message]) -> bool:
-    """Whether there is no result since the user's last message, apart from a search for tools."""
-    relevant = (message for message in reversed(messages) if message.role in ("user", "tool") and message.name != FIND)
-    return next((message.role for message in relevant), "user") == "user"
+def is_first_hop(messages: Sequence[Message]) -> bool:
+    """Whether there is no tool result since the last user message; results of a search for tools do not count."""
+    found = (message for message in reversed(messages) if message.role in ("user", "tool") and message.name != FIND_TOOLS)
+    return next((message.role for message in found), "user") == "user"

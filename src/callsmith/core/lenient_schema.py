@@ -1,10 +1,10 @@
-"""Habits of schemas that are not JSON Schema but are meant as it: `nullable` of OpenAPI, the names Python gives to types,
-references to names that no address may have (`#/definitions/List<string>`)."""
+"""Common mistakes in JSON Schemas, corrected: `nullable` as in OpenAPI, types with Python's names, and references with characters
+that a URI may not contain (`#/definitions/List<string>`)."""
 
 import re
 from typing import Any, cast
 
-# What tools made from Python signatures call their types. `any` is no type at all.
+# The names of types in tools made from Python signatures. `any` allows every type.
 PYTHON_TYPES = {
     "dict": "object",
     "float": "number",
@@ -18,12 +18,11 @@ PYTHON_TYPES = {
     "any": None,
 }
 
-
-_UNSAFE = re.compile(r"[^A-Za-z0-9\-._~:/?#@!$&'()*+,;=%]")  # not in an address
+_UNSAFE = re.compile(r"[^A-Za-z0-9\-._~:/?#@!$&'()*+,;=%]")  # may not stand in a URI
 
 
 def json_types(schema: Any) -> list[str] | None:
-    """The types a schema names, as JSON Schema spells them; None where it names none. `nullable` counts beside a type only."""
+    """The types a schema names, as JSON Schema spells them; None where it names none. `nullable` counts only beside a type."""
     kind = schema.get("type")
     given = [kind] if isinstance(kind, str) else cast(list[Any], kind) if isinstance(kind, list) else None
     if given is None:
@@ -35,8 +34,8 @@ def json_types(schema: Any) -> list[str] | None:
     return [*named, "null"] if schema.get("nullable") is True and "null" not in named else named
 
 
-def is_modern(schema: Any) -> bool:
-    """Whether its type is said as JSON Schema says it."""
+def is_standard(schema: Any) -> bool:
+    """Whether its `type` and `$ref` are spelled as JSON Schema has them."""
     kind = schema.get("type")
     kinds = cast(list[Any], kind) if isinstance(kind, list) else [] if kind is None else [kind]
     nullable = schema.get("nullable") is True and kinds and "null" not in kinds
@@ -44,8 +43,8 @@ def is_modern(schema: Any) -> bool:
     return not nullable and spelled and not _UNSAFE.search(str(schema.get("$ref", "")))
 
 
-def normalize(schema: dict[str, Any]) -> None:
-    """Say its type, and what it refers to, as JSON Schema does."""
+def standardize(schema: dict[str, Any]) -> None:
+    """Rewrite its `type` and `$ref` in place as JSON Schema spells them."""
     if "type" in schema:
         types = json_types(schema)
         schema["type"] = types

@@ -1,10 +1,10 @@
-"""JSON Schema: checked when a tool is made, compiled once, and used to tell a model what is wrong with its arguments.
+"""JSON Schema: schemas are checked when a tool is made, compiled once, and values are validated against them.
 
     >>> validate({"properties": {"city": {"type": "string"}}}, {"city": 5})
     [Complaint(path='/city', message='5 is not of type "string"')]
 
-Drafts 2020-12 and 7 are both understood, a `$schema` or none, and the habits of `dialect.py`; `$ref` is followed inside the
-document and never over the network.
+Drafts 2020-12 and 7 are both understood, with or without a `$schema`, and so are the common mistakes that `lenient_schema.py`
+corrects. A `$ref` is followed inside the document and never over the network.
 """
 
 import json
@@ -18,20 +18,20 @@ from typing import Any, cast
 import jsonschema_rs
 
 from callsmith.core.errors import UnsupportedSchema, UsageError
-from callsmith.core.lenient_schema import is_modern, normalize
+from callsmith.core.lenient_schema import is_standard, standardize
 from callsmith.core.values import Json, Schema
 
-# Where schemas stand inside a schema: alone, in a list, or under names that are not keywords.
-_ALONE = frozenset(
+# The keywords whose value is a schema, a list of schemas, or a mapping of names to schemas.
+_SINGLE_SCHEMAS = frozenset(
     {"additionalItems", "additionalProperties", "contains", "else", "if", "items", "not", "propertyNames", "then"}
     | {"unevaluatedItems", "unevaluatedProperties"}
 )
-_LISTED = frozenset({"allOf", "anyOf", "items", "oneOf", "prefixItems"})
-_NAMED = frozenset({"$defs", "definitions", "dependencies", "dependentSchemas", "patternProperties", "properties"})
+_SCHEMA_LISTS = frozenset({"allOf", "anyOf", "items", "oneOf", "prefixItems"})
+_SCHEMA_MAPS = frozenset({"$defs", "definitions", "dependencies", "dependentSchemas", "patternProperties", "properties"})
 
 _TYPES = "array, boolean, integer, null, number, object or string"
-_MOST_COMPLAINTS = 5
-_LONGEST_MESSAGE = 300
+_MAX_COMPLAINTS = 5
+_MAX_MESSAGE = 300
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,36 +51,37 @@ def pointer(tokens: Sequence[str | int]) -> str:
 
 
 def validate(schema: Schema, value: Json) -> list[Complaint]:
-    """What is wrong with these arguments (or any value), worded for the model that wrote them; empty when nothing is."""
+    """List what is wrong with a value, in sentences for the model that wrote it; an empty list means that it is valid."""
     validator = _validator(schema)
     try:
         errors = list(validator.iter_errors(dict(cast(Mapping[str, Json], value)) if isinstance(value, Mapping) else value))
     except ValueError as error:  # not JSON at all, or nested deeper than the validator follows
         return [Complaint("", str(error))]
-    complaints = [_complaint(error, schema) for error in errors[:_MOST_COMPLAINTS]]
-    if len(errors) > _MOST_COMPLAINTS:
-        complaints.append(Complaint("", f"and {len(errors) - _MOST_COMPLAINTS} more"))
+    complaints = [_complaint(error, schema) for error in errors[:_MAX_COMPLAINTS]]
+    if len(errors) > _MAX_COMPLAINTS:
+        complaints.append(Complaint("", f"and {len(errors) - _MAX_COMPLAINTS} more"))
     return complaints
 
 
-_seen: dict[int, tuple[Schema, jsonschema_rs.Validator]] = {}  # by the object, which is kept so that nothing else gets its id
-_MOST_SEEN = 1024
+# By the id of the schema object. The object is stored too: while it lives, no other object can have its id.
+_validators: dict[int, tuple[Schema, jsonschema_rs.Validator]] = {}
+_MAX_VALIDATORS = 1024
 
 
 def _validator(schema: Schema) -> jsonschema_rs.Validator:
-    """The validator of a schema. Schemas are values: one that was seen before is not looked into again."""
-    known = _seen.get(id(schema))
+    """The validator of a schema, cached by the schema object: schemas are never changed."""
+    known = _validators.get(id(schema))
     if known is None:
-        if len(_seen) >= _MOST_SEEN:
-            _seen.clear()
-        known = _seen[id(schema)] = (schema, _compiled(_canonical(schema)))
+        if len(_validators) >= _MAX_VALIDATORS:
+            _validators.clear()
+        known = _validators[id(schema)] = (schema, _compile(_canonical(schema)))
     return known[1]
 
 
 def check_schema(schema: Schema, field: str | None = None) -> None:
-    """Raise UnsupportedSchema, naming place and keyword, if this is no valid JSON Schema. `field` says where it came from."""
+    """Raise UnsupportedSchema, with path and keyword, if this is not a valid JSON Schema. `field` is the field it came from."""
     try:
-        _compiled(_canonical(schema))
+        _compile(_canonical(schema))
     except UnsupportedSchema as error:
         raise UnsupportedSchema(error.path, error.keyword, error.why, field=field) from None
 
@@ -91,13 +92,13 @@ def schema_of(annotation: Any) -> dict[str, Json]:
     from pydantic.errors import PydanticInvalidForJsonSchema, PydanticSchemaGenerationError
 
     try:
-        return untitled(TypeAdapter(annotation).json_schema())
+        return drop_titles(TypeAdapter(annotation).json_schema())
     except (PydanticInvalidForJsonSchema, PydanticSchemaGenerationError) as error:
         raise UsageError(f"no JSON Schema for {annotation!r}: {str(error).splitlines()[0]}") from error
 
 
-def untitled(schema: Schema) -> dict[str, Json]:
-    """The schema without the titles pydantic gives to everything: they cost tokens and say nothing new."""
+def drop_titles(schema: Schema) -> dict[str, Json]:
+    """A copy without the titles that pydantic adds everywhere: they cost tokens and repeat the names."""
     copy = dict(deepcopy(schema))
     for _, inner in subschemas(copy):
         if isinstance(inner.get("title"), str):
@@ -105,27 +106,27 @@ def untitled(schema: Schema) -> dict[str, Json]:
     return copy
 
 
-def modern(schema: Schema) -> Schema:
-    """The schema with the habits of `dialect.py` put right; itself where it has none. Every keyword stays where it stands."""
-    if all(is_modern(inner) for _, inner in subschemas(schema)):
+def to_standard(schema: Schema) -> Schema:
+    """Correct what `lenient_schema.py` knows, in a copy, or return the schema itself if it is standard. No keyword moves."""
+    if all(is_standard(inner) for _, inner in subschemas(schema)):
         return schema
     copy = deepcopy(schema)
     for _, inner in subschemas(copy):
-        if not is_modern(inner):
-            normalize(cast(dict[str, Json], inner))
+        if not is_standard(inner):
+            standardize(cast(dict[str, Json], inner))
     return copy
 
 
 def subschemas(schema: Schema, tokens: tuple[str | int, ...] = ()) -> Iterator[tuple[tuple[str | int, ...], Schema]]:
-    """The schema and every schema inside it, each with its place."""
+    """Yield the schema and every schema inside it, each with its path."""
     yield tokens, schema
     for keyword, value in list(schema.items()):
         found: list[tuple[tuple[str | int, ...], Json]] = []
-        if keyword in _NAMED and isinstance(value, Mapping):
+        if keyword in _SCHEMA_MAPS and isinstance(value, Mapping):
             found = [((keyword, name), inner) for name, inner in cast(Mapping[str, Json], value).items()]
-        elif keyword in _LISTED and isinstance(value, list):
+        elif keyword in _SCHEMA_LISTS and isinstance(value, list):
             found = [((keyword, index), inner) for index, inner in enumerate(cast(list[Json], value))]
-        elif keyword in _ALONE:
+        elif keyword in _SINGLE_SCHEMAS:
             found = [((keyword,), value)]
         for place, inner in found:
             if isinstance(inner, Mapping):
@@ -142,25 +143,25 @@ def _canonical(schema: Schema) -> str:
 
 
 @lru_cache(maxsize=1024)
-def _compiled(text: str) -> jsonschema_rs.Validator:
+def _compile(text: str) -> jsonschema_rs.Validator:
     schema = json.loads(text)
     if not isinstance(schema, dict):
         raise UnsupportedSchema("", "", "a schema is a JSON object")
-    document = cast(dict[str, Json], modern(cast(Schema, schema)))
+    document = cast(dict[str, Json], to_standard(cast(Schema, schema)))
     try:
-        return jsonschema_rs.validator_for(document, retriever=_stay_here)
+        return jsonschema_rs.validator_for(document, retriever=_refuse_fetch)
     except jsonschema_rs.ValidationError as error:
         first = error
     except ValueError as error:
         raise UnsupportedSchema("", "", str(error)) from None
-    # A list under `items`, a bound that is `true`: habits of older drafts, common where `$schema` is missing or not theirs.
+    # A list under `items`, a bound that is `true`: as in older drafts, common where `$schema` is missing or names another draft.
     for draft in (jsonschema_rs.Draft7Validator, jsonschema_rs.Draft4Validator):
         with suppress(jsonschema_rs.ValidationError):
-            return draft({key: value for key, value in document.items() if key != "$schema"}, retriever=_stay_here)
+            return draft({key: value for key, value in document.items() if key != "$schema"}, retriever=_refuse_fetch)
     raise _unsupported(document, first)
 
 
-def _stay_here(uri: str) -> Json:
+def _refuse_fetch(uri: str) -> Json:
     raise ValueError(f"{uri} is outside the schema, and is not fetched")
 
 
@@ -175,7 +176,7 @@ def _unsupported(schema: Schema, error: jsonschema_rs.ValidationError) -> Unsupp
     place, keyword = _locate(tokens)
     if keyword == "type":
         return UnsupportedSchema(place, keyword, f"{json.dumps(error.instance)} is not a type; a type is {_TYPES}")
-    return UnsupportedSchema(place, keyword or error.kind.name, _shortened(error.message))
+    return UnsupportedSchema(place, keyword or error.kind.name, _shorten(error.message))
 
 
 def _resolves(schema: Schema, reference: str) -> bool:
@@ -194,25 +195,25 @@ def _resolves(schema: Schema, reference: str) -> bool:
 
 
 def _locate(tokens: Sequence[str | int]) -> tuple[str, str]:
-    """The place of the innermost schema on this path, and the keyword in it that the path goes on through."""
+    """The path of the innermost schema on the way to this place, and the keyword in it that the way goes on through."""
     place, keyword, at = "", "", 0
     while at < len(tokens):
         place, keyword = pointer(tokens[:at]), str(tokens[at])
-        if keyword in _NAMED or (keyword in _LISTED and _indexed(tokens, at + 1)):
+        if keyword in _SCHEMA_MAPS or (keyword in _SCHEMA_LISTS and _is_index(tokens, at + 1)):
             at += 2
-        elif keyword in _ALONE:
+        elif keyword in _SINGLE_SCHEMAS:
             at += 1
         else:
             break
     return place, keyword
 
 
-def _indexed(tokens: Sequence[str | int], at: int) -> bool:
+def _is_index(tokens: Sequence[str | int], at: int) -> bool:
     return at < len(tokens) and isinstance(tokens[at], int)
 
 
 def _complaint(error: jsonschema_rs.ValidationError, schema: Schema) -> Complaint:
-    message = _shortened(error.message)
+    message = _shorten(error.message)
     match error.kind:
         case jsonschema_rs.ValidationErrorKind.AnyOf(context) | jsonschema_rs.ValidationErrorKind.OneOfNotValid(context):
             branches = [str(_complaint(branch[0], schema)) for branch in context if branch][:3]
@@ -224,8 +225,8 @@ def _complaint(error: jsonschema_rs.ValidationError, schema: Schema) -> Complain
     return Complaint(pointer(error.instance_path), message)
 
 
-def _shortened(message: str) -> str:
-    """Messages quote the value they are about; the reason stands at the end."""
-    if len(message) <= _LONGEST_MESSAGE:
+def _shorten(message: str) -> str:
+    """Cut the middle out of a long message: it quotes the value first, and the reason is at its end."""
+    if len(message) <= _MAX_MESSAGE:
         return message
-    return f"{message[: _LONGEST_MESSAGE // 2]} … {message[-_LONGEST_MESSAGE // 2 :]}"
+    return f"{message[: _MAX_MESSAGE // 2]} … {message[-_MAX_MESSAGE // 2 :]}"

@@ -1,4 +1,4 @@
-"""A function's signature, as JSON Schema one way and as arguments of the annotated Python types the other."""
+"""A function's signature: as JSON Schema for the model, and as Python values for the call."""
 
 import inspect
 import typing
@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any
 
 from callsmith.core.errors import UsageError
-from callsmith.core.schema import Complaint, pointer, untitled
+from callsmith.core.schema import Complaint, drop_titles, pointer
 from callsmith.core.values import Json, Schema
 
 if TYPE_CHECKING:
@@ -16,15 +16,15 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class Bound:
-    """Arguments ready to call with."""
+class BoundArguments:
+    """Arguments converted to Python values, ready for the call."""
 
     positional: tuple[Any, ...]
     named: dict[str, Any]
 
 
 class Signature:
-    """The parameters of a function. Those annotated with `injected` are the runtime's to fill, and stay out of the schema."""
+    """The parameters of a function. Those annotated with `injected` are filled in by the runtime and left out of the schema."""
 
     def __init__(
         self, function: Callable[..., Any], *, descriptions: Mapping[str, str] | None = None, injected: type | None = None
@@ -35,8 +35,8 @@ class Signature:
         self._model = self._model_of(function, descriptions or {}, injected)
         self.schema: Schema = _schema_of(self._model, function)
 
-    def bind(self, arguments: Mapping[str, Json], injected: Any = None) -> Bound | list[Complaint]:
-        """Convert the arguments to the annotated types, or say why that cannot be done."""
+    def bind(self, arguments: Mapping[str, Json], injected: Any = None) -> BoundArguments | list[Complaint]:
+        """Convert the arguments to the annotated types, or list what is wrong with them."""
         from pydantic import ValidationError
 
         try:
@@ -46,7 +46,7 @@ class Signature:
         named: dict[str, Any] = {name: getattr(values, field) for field, name in self._fields.items()}
         named |= values.model_extra or {}
         named |= dict.fromkeys(self._injected, injected)
-        return Bound(tuple(named.pop(name) for name in self._positional), named)
+        return BoundArguments(tuple(named.pop(name) for name in self._positional), named)
 
     def _model_of(
         self, function: Callable[..., Any], descriptions: Mapping[str, str], injected: type | None
@@ -84,9 +84,9 @@ def _schema_of(model: "type[BaseModel]", function: Callable[..., Any]) -> dict[s
     from pydantic.json_schema import PydanticJsonSchemaWarning
 
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", PydanticJsonSchemaWarning)  # a default that is no JSON is simply not shown
+        warnings.simplefilter("ignore", PydanticJsonSchemaWarning)  # a default that is not JSON is left out
         try:
-            return untitled(model.model_json_schema())
+            return drop_titles(model.model_json_schema())
         except PydanticInvalidForJsonSchema as error:
             raise UsageError(f"{_name(function)}: {str(error).splitlines()[0]}") from error
 
@@ -111,7 +111,7 @@ def _hints(function: Callable[..., Any]) -> dict[str, Any]:
 
 
 def _annotated(hint: Any, name: str, description: str | None) -> Any:
-    """The hint with the parameter's name and the docstring's words; its own `Field(description=...)` comes later and wins."""
+    """The hint with the parameter's name and its description from the docstring; a `Field(description=...)` of its own wins."""
     from pydantic import Field
 
     base, *metadata = typing.get_args(hint) if typing.get_origin(hint) is Annotated else (hint,)

@@ -1,1 +1,1 @@
-"""Format × tools × choice → a grammar that admits only valid calls, and its emitters."""
+"""Grammars that allow only valid calls: made from a format, tools and a choice, written in the languages of grammar engines."""

@@ -1,4 +1,4 @@
-"""Format × tools × choice → Grammar: the same walk over the same nodes, with every hole filled by what the tools allow."""
+"""Format × tools × choice → Grammar: the nodes of the format, with every hole filled by what the tools allow."""
 
 import json
 from collections.abc import Sequence
@@ -32,10 +32,10 @@ from callsmith.formats.algebra import (
 from callsmith.formats.reader.literals import NAME_LIKE, WORD_LIKE
 from callsmith.formats.reader.markers import compile_markers
 from callsmith.formats.write import escaped, literal_text
-from callsmith.grammar.nodes import Alt, Free, Grammar, Lit, Many, Node, Pattern, Seq, Until
-from callsmith.grammar.output import said_as
+from callsmith.grammar.nodes import NOTHING, Alt, FreeText, Grammar, Lit, Many, Node, Pattern, Seq, Until
+from callsmith.grammar.output import output_grammar, text_part
 from callsmith.grammar.rules import Rules
-from callsmith.grammar.values import KINDS, Ending, Place, Values, members
+from callsmith.grammar.values import TYPES_BY_FLAG, Ending, Place, Values, member_nodes
 
 ANY_ID = r"[a-zA-Z0-9_-]{1,40}"
 NUMBER = Pattern("[0-9]{1,3}")
@@ -53,70 +53,81 @@ def grammar_for(
 ) -> Grammar | None:
     """The grammar of an answer; None where nothing is to be constrained.
 
-    `opened` is the prompt's tail, `thinking` whether the model may think first (it may always finish a thought the prompt began).
-    With an `output` the answer is that, or calls where they may be made; where they must be, only calls.
+    `opened` is the beginning of the answer that the prompt contains. `thinking` says whether the model may reason first; it may
+    always finish reasoning that the prompt has begun. With an `output`, the answer is that output, or calls if the choice allows
+    them; if the choice requires calls, only calls.
     """
     offered = choice.among(tools)
-    section = Section(format, offered, parallel) if offered else None
+    calls = CallsGrammar(format, offered, parallel) if offered else None
     if output is not None and choice.mode != "required":
-        return _structured(format, output, section, opened, thinking)
-    if section is None:
+        return _structured(format, output, calls, opened, thinking)
+    if calls is None:
         return None
-    body = section.required() if choice.mode == "required" else section.auto()
-    prefix, start = after(format, section.head, body, opened)
+    body = calls.required() if choice.mode == "required" else calls.auto()
+    prefix, start = with_prefix(format, calls.head, body, opened)
     if thinking and not prefix and format.thinks:
-        start = Seq((Many(framed(format, format.thinks), 0, 1), start))
-    triggers = () if choice.mode == "required" or prefix else section.triggers()
-    return Grammar(start, section.rules.nodes, prefix, triggers, tuple(dict.fromkeys(section.rules.left)))
+        start = Seq((Many(framed_text(format, format.thinks), 0, 1), start))
+    triggers = () if choice.mode == "required" or prefix else calls.triggers()
+    return Grammar(start, calls.rules.nodes, prefix, triggers, calls.rules.all_unenforced())
 
 
 def unenforced(format: Format, tool: Tool) -> tuple[tuple[str, str], ...]:
-    """(path, keyword) of what the grammar of this tool's calls does not enforce."""
-    return tuple(dict.fromkeys(Section(format, (tool,), parallel=False).rules.left))
+    """(path, keyword) of the schema keywords that the grammar of this tool's calls does not enforce."""
+    return CallsGrammar(format, (tool,), parallel=False).rules.all_unenforced()
 
 
-def _structured(format: Format, output: Output, section: "Section | None", opened: str, thinking: bool) -> Grammar:
-    """The output or calls, and nothing else; a thought may come first."""
-    said = said_as(format, output)
-    body, heads = said.node, [said.head]
-    rules, left = {}, said.unenforced
-    if section:
-        body, heads = Alt((section.required(), body)), [said.head, section.head]
-        rules, left = section.rules.nodes, (*section.rules.left, *left)
+def _structured(format: Format, output: Output, calls: "CallsGrammar | None", opened: str, thinking: bool) -> Grammar:
+    """The grammar of an answer that is the output, or calls; reasoning may come first."""
+    made = output_grammar(format, output)
+    body, heads = made.node, [made.head]
+    rules, unenforced = {}, made.unenforced
+    if calls:
+        body, heads = Alt((calls.required(), body)), [made.head, calls.head]
+        rules, unenforced = calls.rules.nodes, tuple(dict.fromkeys((*calls.rules.unenforced, *unenforced)))
     thinks = format.thinks
-    if thinks and (head := literal_text(nodes_of(thinks.open))).strip() and opened.rstrip().endswith(head.rstrip()):
-        return Grammar(Seq((framed(format, thinks), body)), rules, head, (), tuple(dict.fromkeys(left)))
-    begun = (head[:size] for head in heads for size in range(len(head), 0, -1) if opened.endswith(head[:size]))
-    start = Seq((Many(framed(format, thinks), 0, 1), body)) if thinks and thinking else body
-    return Grammar(start, rules, max(begun, key=len, default=""), (), tuple(dict.fromkeys(left)))
+    if thinks and (head := _opened_by(thinks, opened)):
+        return Grammar(Seq((framed_text(format, thinks), body)), rules, head, (), unenforced)
+    prefix = max((_overlap(opened, head) for head in heads), key=len)
+    start = Seq((Many(framed_text(format, thinks), 0, 1), body)) if thinks and thinking else body
+    return Grammar(start, rules, prefix, (), unenforced)
 
 
-def after(format: Format, begin: str, body: Node, opened: str) -> tuple[str, Node]:
-    """What of the answer the prompt has already written, and the grammar that includes it; `begin` is how calls begin."""
+def with_prefix(format: Format, head: str, body: Node, opened: str) -> tuple[str, Node]:
+    """The part of the answer that the prompt already contains, and the grammar including it; `head` is what calls begin with."""
     for part in format.parts:
-        if isinstance(part, Thinks | Says):
-            head = literal_text(nodes_of(part.open))
-            if head.strip() and opened.rstrip().endswith(head.rstrip()):
-                return head, Seq((framed(format, part), body))
-    for size in range(len(begin), 0, -1):
-        if opened.endswith(begin[:size]):
-            return begin[:size], body
-    return "", body
+        if isinstance(part, Thinks | Says) and (text_head := _opened_by(part, opened)):
+            return text_head, Seq((framed_text(format, part), body))
+    return _overlap(opened, head), body
 
 
-def framed(format: Format, part: Thinks | Says) -> Node:
-    """Text or reasoning between its markers, without a marker that would end it."""
+def _opened_by(part: Thinks | Says, opened: str) -> str:
+    """The opening marker of the part, if the prompt ends with it; white space at the end does not count."""
+    head = literal_text(nodes_of(part.open))
+    return head if head.strip() and opened.rstrip().endswith(head.rstrip()) else ""
+
+
+def _overlap(opened: str, head: str) -> str:
+    """The longest beginning of `head` that the prompt ends with."""
+    return next((head[:size] for size in range(len(head), 0, -1) if opened.endswith(head[:size])), "")
+
+
+def framed_text(format: Format, part: Thinks | Says) -> Node:
+    """Text or reasoning between its markers, containing no marker that would end it."""
     head, close = Lit(literal_text(nodes_of(part.open))), literal_text(nodes_of(part.close))
     ends = compile_markers(format).part_stops(part).texts
     if not close.strip():
-        return Seq((head, Free(ends)))
-    core = close.strip()
-    others = tuple(end for end in ends if end not in core)
-    return Seq((head, Until(core, others), Lit(close[close.index(core) + len(core) :])))
+        return Seq((head, FreeText(ends)))
+    marker = close.strip()
+    others = tuple(end for end in ends if end not in marker)
+    return Seq((head, Until(marker, others), Lit(close[close.index(marker) + len(marker) :])))
 
 
-class Section:
-    """The calls of a format, for certain tools."""
+class CallsGrammar:
+    """The grammar of a format's calls, for certain tools.
+
+    `calls` are the nodes of one call, by the tool's name; all begin with `shared_start`, and `rests` are without it. `head` is
+    what the first call begins with, the format's opening marker included.
+    """
 
     def __init__(self, format: Format, tools: Sequence[Tool], parallel: bool) -> None:
         self.format = format
@@ -124,64 +135,64 @@ class Section:
         self.rules = Rules()
         self.values = Values(self.part.values, self.rules)
         self.places = {tool.name: Place.of(tool.parameters, self.rules) for tool in tools}
-        self.calls = {tool.name: merged(self._walk(self.part.item, tool)) for tool in tools}
-        self.lead = common([leading(call) for call in self.calls.values()])
-        self.rest = {name: stripped(call, self.lead) for name, call in self.calls.items()}
+        self.calls = {tool.name: flatten(self._walk(self.part.item, tool)) for tool in tools}
+        self.shared_start = common_prefix([leading_literal(call) for call in self.calls.values()])
+        self.rests = {name: drop_literal(call, self.shared_start) for name, call in self.calls.items()}
         self.open, self.close = literal_text(self.part.open), literal_text(self.part.close)
-        self.head = self.open + self.lead
-        self.most = 1 if not parallel else self.part.most
+        self.head = self.open + self.shared_start
+        self.max_calls = 1 if not parallel else self.part.most
 
     @cached_property
     def call(self) -> Node:
-        """Any of the calls, behind what all of them begin with."""
-        return self.rules.name(Alt(tuple(self.rest.values())), "call")
+        """Any of the calls, without the start they share."""
+        return self.rules.name(Alt(tuple(self.rests.values())), "call")
 
     @cached_property
     def tail(self) -> Node:
-        """More calls, and the end."""
-        again = Seq((Lit(self.part.between + self.lead), self.call))
-        return Seq((Many(again, 0, None if self.most is None else self.most - 1), Lit(self.close)))
+        """What follows the first call: more calls, and the closing marker."""
+        again = Seq((Lit(self.part.between + self.shared_start), self.call))
+        return Seq((Many(again, 0, None if self.max_calls is None else self.max_calls - 1), Lit(self.close)))
 
     def required(self) -> Node:
-        """At least one call, and nothing else."""
+        """The grammar of one or more calls without text."""
         return Seq((Lit(self.head), self.call, self.tail))
 
     def auto(self) -> Node:
-        """Text, or text and then calls. The markers of a call stand nowhere else."""
-        says = next((part for part in self.format.parts if isinstance(part, Says)), None)
+        """The grammar of text, calls, or text and then calls. The markers of a call occur nowhere else."""
+        says = text_part(self.format)
         if says is None:
             return self._text_and_calls()
         if literal_text(nodes_of(says.close)).strip():
-            said = framed(self.format, says)
-            return Alt((said, Seq((Many(said, 0, 1), self.required()))))
+            text = framed_text(self.format, says)
+            return Alt((text, Seq((Many(text, 0, 1), self.required()))))
         return Alt((Seq((Lit(literal_text(nodes_of(says.open))), self._text_and_calls())), self.required()))
 
     def _text_and_calls(self) -> Node:
-        """Text that nothing ends but the marker of a call."""
-        core = self.core()
-        others = self.others(core)
-        if is_strong(core):
-            after = self.head[self.head.index(core) + len(core) :]
-            return Alt((Free((core, *others)), Seq((Until(core, others), Lit(after), self.call, self.tail))))
+        """Text without a closing marker: only the marker of a call ends it."""
+        marker = self.marker()
+        others = self.other_markers(marker)
+        if is_strong(marker):
+            after = self.head[self.head.index(marker) + len(marker) :]
+            return Alt((FreeText((marker, *others)), Seq((Until(marker, others), Lit(after), self.call, self.tail))))
         # A weak marker counts only together with the name of a tool.
-        starts = {name: self.head + leading(rest) for name, rest in self.rest.items()}
+        starts = {name: self.head + leading_literal(rest) for name, rest in self.rests.items()}
         ways = (
-            Seq((Until(start, others), stripped(self.rest[name], start[len(self.head) :]), self.tail))
+            Seq((Until(start, others), drop_literal(self.rests[name], start[len(self.head) :]), self.tail))
             for name, start in starts.items()
         )
-        return Alt((Free((*starts.values(), *others)), *ways))
+        return Alt((FreeText((*starts.values(), *others)), *ways))
 
     def triggers(self) -> tuple[str, ...]:
-        """What announces a call; a weak marker only together with the name of a tool."""
-        core = self.core()
-        return (core,) if is_strong(core) else tuple(self.head + leading(rest) for rest in self.rest.values())
+        """The texts that begin a call; a weak marker counts only together with the name of a tool."""
+        marker = self.marker()
+        return (marker,) if is_strong(marker) else tuple(self.head + leading_literal(rest) for rest in self.rests.values())
 
-    def others(self, core: str) -> tuple[str, ...]:
-        """The markers that do not stand in text before a call."""
-        return tuple(opener for opener in compile_markers(self.format).openers if is_strong(opener) and opener not in core)
+    def other_markers(self, marker: str) -> tuple[str, ...]:
+        """The other markers that may not occur in text before a call."""
+        return tuple(opener for opener in compile_markers(self.format).openers if is_strong(opener) and opener not in marker)
 
-    def core(self) -> str:
-        """The marker that announces a call."""
+    def marker(self) -> str:
+        """The marker that a call begins with."""
         for node in (*self.part.open, *self.part.item):
             written = node.nodes[0] if isinstance(node, Opt) and node.write else node
             for text in literals_of(written)[:1]:
@@ -191,7 +202,7 @@ class Section:
                 break
         return self.head.strip()
 
-    # --- the walk ---------------------------------------------------------------------------------------------------------
+    # --- from the format's nodes to grammar nodes -------------------------------------------------------------------------
 
     def _walk(self, nodes: Nodes, tool: Tool) -> Node:
         return Seq(tuple(self._node(node, tool) for node in nodes))
@@ -203,7 +214,7 @@ class Section:
             case OneOf():
                 return Lit(node.texts[0])
             case Opt():
-                inner = self._walk(node.nodes, tool) if node.write else Seq(())
+                inner = self._walk(node.nodes, tool) if node.write else NOTHING
                 return Many(inner, 0, 1) if Hole.ID in node.nodes else inner
             case Ident():
                 return self._walk(node.nodes, tool)
@@ -218,9 +229,9 @@ class Section:
             case Hole.INDEX:
                 return NUMBER
             case Hole.ARGS:
-                return self.values.whole(self.places[tool.name])
+                return self.values.value(self.places[tool.name])
             case Hole():
-                return Seq(())
+                return NOTHING
 
     def _envelope(self, node: Obj, tool: Tool) -> Node:
         fields: list[Node] = []
@@ -232,13 +243,13 @@ class Section:
                 case Hole.ID:
                     fields.append(Seq((Lit(f'{label}"'), Pattern(self.format.ids or ANY_ID), Lit('"'))))
                 case _:
-                    fields.append(Seq((Lit(label), self.values.whole(self.places[tool.name]))))
+                    fields.append(Seq((Lit(label), self.values.value(self.places[tool.name]))))
         spaced = [part for field in fields for part in (Lit(", "), field)][1:]
         return Seq((Lit("{"), *spaced, Lit("}")))
 
     def _each(self, node: Each, tool: Tool) -> Node:
-        ways = self.places[tool.name].ways()
-        each_way = (members(way.schema, partial(self._member, node.nodes, way), node.between) for way in ways)
+        ways = self.places[tool.name].alternatives()
+        each_way = (member_nodes(way.schema, partial(self._member, node.nodes, way), node.between) for way in ways)
         return Alt(tuple(each_way)) if len(ways) > 1 else next(each_way)
 
     def _member(self, nodes: Nodes, place: Place, key: str) -> Node:
@@ -250,15 +261,15 @@ class Section:
         return self._argument(nodes, key, place.property(key))
 
     def _argument(self, nodes: Nodes, key: str, place: Place) -> Node:
-        """One argument, once for each flag that may stand on it."""
+        """One argument, as alternatives: one for each type flag that its value may have."""
         values = self.part.values
         if not isinstance(values, Raw) or not values.flags:
-            return self._spelled(nodes, key, place, ("", None))
+            return self._argument_nodes(nodes, key, place, ("", None))
         types = place.read_types()
-        meant = [(flag, kind) for flag, kind in values.flags if types & KINDS[kind]]
-        return Alt(tuple(self._spelled(nodes, key, place, flag) for flag in meant))
+        meant = [(flag, kind) for flag, kind in values.flags if types & TYPES_BY_FLAG[kind]]
+        return Alt(tuple(self._argument_nodes(nodes, key, place, flag) for flag in meant))
 
-    def _spelled(self, nodes: Nodes, key: str, place: Place, flag: tuple[str, str | None]) -> Node:
+    def _argument_nodes(self, nodes: Nodes, key: str, place: Place, flag: tuple[str, str | None]) -> Node:
         out: list[Node] = []
         flat = [inner for node in nodes for inner in (node.nodes if isinstance(node, Opt) and node.write else (node,))]
         position = 0
@@ -272,24 +283,24 @@ class Section:
             elif node is Hole.VALUE:
                 ending = list(takewhile(lambda one: one is Hole.KEY or bool(literals_of(one)), flat[position:]))
                 close = "".join(key if one is Hole.KEY else literals_of(one)[0] for one in ending)
-                core, *others = first_literals(tuple(flat[position:])) or ("",)
-                out.append(self.values.within(place, Ending(close, core, tuple(others)), flag[1]))
+                marker, *others = first_literals(tuple(flat[position:])) or ("",)
+                out.append(self.values.closed_value(place, Ending(close, marker, tuple(others)), flag[1]))
                 position += len(ending)
             elif literals_of(node):
                 out.append(Lit(literals_of(node)[0]))
         return Seq(tuple(out))
 
 
-# --- literal heads ----------------------------------------------------------------------------------------------------------
+# --- the literals that nodes begin with -------------------------------------------------------------------------------------
 
 
-def merged(node: Node) -> Node:
-    """A sequence without nesting, neighbouring literals joined."""
+def flatten(node: Node) -> Node:
+    """The sequence without nested sequences, with neighbouring literals joined."""
     if not isinstance(node, Seq):
         return node
     items: list[Node] = []
     for item in node.items:
-        flat = merged(item)
+        flat = flatten(item)
         for one in flat.items if isinstance(flat, Seq) else (flat,):
             if isinstance(one, Lit) and items and isinstance(before := items[-1], Lit):
                 items[-1] = Lit(before.text + one.text)
@@ -298,7 +309,7 @@ def merged(node: Node) -> Node:
     return Seq(tuple(items))
 
 
-def leading(node: Node) -> str:
+def leading_literal(node: Node) -> str:
     """The literal a node begins with."""
     match node:
         case Lit():
@@ -309,14 +320,14 @@ def leading(node: Node) -> str:
             return ""
 
 
-def stripped(node: Node, text: str) -> Node:
-    """The node without the literal it begins with."""
+def drop_literal(node: Node, text: str) -> Node:
+    """The node without this text, with which its first literal begins."""
     if not text or not isinstance(node, Seq):
         return node
-    return Seq((Lit(leading(node)[len(text) :]), *node.items[1:]))
+    return Seq((Lit(leading_literal(node)[len(text) :]), *node.items[1:]))
 
 
-def common(texts: Sequence[str]) -> str:
-    """The longest common beginning."""
+def common_prefix(texts: Sequence[str]) -> str:
+    """The longest text that all of these begin with."""
     low, high = min(texts), max(texts)
     return "".join(a for a, _ in takewhile(lambda pair: pair[0] == pair[1], zip(low, high, strict=False)))

@@ -1,6 +1,6 @@
-"""The grammar IR: what an answer may look like, independent of any grammar engine.
+"""The intermediate representation of grammars: which answers are allowed, independent of any grammar engine.
 
-A `Grammar` is a start node and named rules. Emitters (`lark.py`, …) turn it into an engine's own language.
+A `Grammar` is a start node and named rules. The modules in `targets/` write it in an engine's own language.
 """
 
 from collections.abc import Mapping
@@ -12,28 +12,28 @@ from callsmith.core.values import Schema
 
 @dataclass(frozen=True, slots=True)
 class Lit:
-    """Exactly this text. Where it contains a special token of the tokenizer, that token is meant, never its letters."""
+    """Exactly this text. Where it contains the text of a special token, it means that token and not its letters."""
 
     text: str
 
 
 @dataclass(frozen=True, slots=True)
 class Seq:
-    """One after another."""
+    """A sequence: one item after another."""
 
     items: tuple["Node", ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Alt:
-    """One of these."""
+    """A choice: one of these items."""
 
     items: tuple["Node", ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Many:
-    """Repeated: at least, at most (None: no bound)."""
+    """A repetition, `least` to `most` times (None: no limit)."""
 
     item: "Node"
     least: int = 0
@@ -42,8 +42,10 @@ class Many:
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """Members with a separator between them, each at most once: the required ones all, in this order, and each of the others
-    anywhere behind the required ones that stand before it here."""
+    """Members with a separator between them, each at most once.
+
+    All required ones are there, in this order. An optional one may come anywhere after the required ones listed before it.
+    """
 
     items: tuple["Node", ...]
     required: tuple[bool, ...]
@@ -52,21 +54,21 @@ class Record:
 
 @dataclass(frozen=True, slots=True)
 class Ref:
-    """A rule of the grammar, by name."""
+    """A reference to a rule of the grammar, by name."""
 
     name: str
 
 
 @dataclass(frozen=True, slots=True)
 class Pattern:
-    """Text that matches a regular expression (the common subset: classes, repetition, alternatives, no look-around)."""
+    """Text that matches a regular expression: classes, repetition and alternatives, but no look-around."""
 
     regex: str
 
 
 @dataclass(frozen=True, slots=True)
 class JsonValue:
-    """A JSON value that satisfies the schema, with fixed separators as the model family writes them."""
+    """A JSON value that fits the schema, with the separators that the model family writes."""
 
     schema: Schema
     item_separator: str = ", "
@@ -77,41 +79,43 @@ class JsonValue:
 class Until:
     """Any text up to and including the first `close`.
 
-    None of `without` occurs in it, and it does not begin with one of the characters `unlike` (behind white space, if any).
-    `apart`: what else may stand in its place has no character `close` begins with, before it ends.
+    None of the texts `excluded` occurs in it. Its first character that is not white space is none of `not_starting_with`.
+    `is_distinct`: no alternative to this text contains the first character of `close` before it ends.
     """
 
     close: str
-    without: tuple[str, ...] = ()
-    unlike: str = ""
-    apart: bool = False
+    excluded: tuple[str, ...] = ()
+    not_starting_with: str = ""
+    is_distinct: bool = False
 
 
 @dataclass(frozen=True, slots=True)
-class Free:
-    """Any text in which none of `stops` occurs; it may end anywhere."""
+class FreeText:
+    """Any text in which none of `stops` occurs."""
 
     stops: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
-class Own:
-    """A grammar of the user's own, in Lark: `start` is what it says."""
+class UserGrammar:
+    """A grammar that the user wrote, in Lark; it begins with its rule `start`."""
 
     lark: str
 
 
-Node: TypeAlias = Lit | Seq | Alt | Many | Record | Ref | Pattern | JsonValue | Until | Free | Own
+NOTHING = Seq(())
+
+Node: TypeAlias = Lit | Seq | Alt | Many | Record | Ref | Pattern | JsonValue | Until | FreeText | UserGrammar
 
 
 @dataclass(frozen=True, slots=True)
 class Grammar:
     """A constraint on an answer.
 
-    `prefix` is what the prompt has already written of it: an engine lets its matcher consume that first.
-    `triggers`: where there are any, nothing is constrained until the answer has written one of them (and so costs nothing);
-    the grammar then holds for the whole answer, also for what was written before.
-    `unenforced` lists (path, keyword) of schema keywords it does not enforce; they are validated after generation.
+    `prefix` is the beginning of the answer that the prompt already contains: an engine's matcher consumes it first.
+    `triggers`: if there are any, nothing is constrained until the model has written one of them, so that text before it costs
+    nothing; from then on the grammar applies to the whole answer, including the text before.
+    `unenforced` lists (path, keyword) of schema keywords that the grammar does not enforce; they are validated after generation.
     """
 
     start: Node

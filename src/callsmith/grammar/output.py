@@ -1,4 +1,4 @@
-"""What an answer in text must be, as a grammar, in the format's own frame for text; and how such an answer is read back."""
+"""The grammar of structured output, inside the format's markers for text; and the format to read such an answer with."""
 
 import re
 from dataclasses import dataclass, replace
@@ -7,64 +7,65 @@ from callsmith.core.schema import check_schema
 from callsmith.core.values import Output
 from callsmith.formats.algebra import Format, Quotes, Says, nodes_of
 from callsmith.formats.write import literal_text
-from callsmith.grammar.nodes import JsonValue, Lit, Node, Own, Pattern, Seq
-from callsmith.grammar.patterns.portable import portable
-from callsmith.grammar.schema.normal_form import Left
-from callsmith.grammar.schema.normalize import json_schema
+from callsmith.grammar.nodes import JsonValue, Lit, Node, Pattern, Seq, UserGrammar
+from callsmith.grammar.patterns.portable import to_portable
+from callsmith.grammar.schema.normal_form import UnenforcedKeywords
+from callsmith.grammar.schema.normalize import normalize_standalone
 
-NEVER = "\ufdd1"  # closes what only the end of the answer closes; a noncharacter, never real text
+NEVER_CLOSES = "\ufdd1"  # a closing marker that never comes, so that only the end of the answer closes: a Unicode noncharacter
 
 
 @dataclass(frozen=True, slots=True)
-class Said:
-    """An answer: its grammar, the literal it begins with, and (path, keyword) of what of its schema is not enforced."""
+class OutputGrammar:
+    """The grammar of an output, the literal it begins with, and (path, keyword) of what it does not enforce."""
 
     node: Node
     head: str
     unenforced: tuple[tuple[str, str], ...]
 
 
-def said_as(format: Format, output: Output) -> Said:
-    """The output where the format has its text."""
-    left: Left = []
-    body = _body(output, left)
-    says = _says(format)
+def output_grammar(format: Format, output: Output) -> OutputGrammar:
+    """The grammar of an output, between the markers that the format has around text."""
+    unenforced: UnenforcedKeywords = []
+    body = _body(output, unenforced)
+    says = text_part(format)
     if says is None:
-        return Said(body, "", tuple(left))
+        return OutputGrammar(body, "", tuple(unenforced))
     head, close = literal_text(nodes_of(says.open)), literal_text(nodes_of(says.close))
     if close.strip():  # white space inside a frame would be read as part of the answer
         head, close = head.rstrip(), close.strip()
-    return Said(Seq((Lit(head), body, Lit(close))), head, tuple(left))
+    return OutputGrammar(Seq((Lit(head), body, Lit(close))), head, tuple(unenforced))
 
 
-def read_as(format: Format, output: Output) -> Format:
-    """The format to read such an answer in: once JSON has begun it is text as it stands, whatever markers its strings spell.
+def format_for_output(format: Format, output: Output) -> Format:
+    """The format to read a structured answer with: once JSON has begun it is plain text, even where its strings spell markers.
 
-    In a frame of the format's own only the frame's end is a marker, and a tokenizer made for the format tells it from letters.
+    Where the format has markers around text, only the closing one counts, and the tokenizer tells it from the same letters.
     """
-    if _says(format):
+    if text_part(format):
         parts = (replace(part, ended_by_calls=False) if isinstance(part, Says) else part for part in format.parts)
         return replace(format, parts=tuple(parts))
     if output.schema is None:
         return format
-    return replace(format, parts=(*format.parts, Quotes("[" if output.schema.get("type") == "array" else "{", NEVER)))
+    return replace(format, parts=(*format.parts, Quotes("[" if output.schema.get("type") == "array" else "{", NEVER_CLOSES)))
 
 
-def _says(format: Format) -> Says | None:
+def text_part(format: Format) -> Says | None:
+    """The part of the format that describes its markers around text, if it has one."""
     return next((part for part in format.parts if isinstance(part, Says)), None)
 
 
-def _body(output: Output, left: Left) -> Node:
+def _body(output: Output, unenforced: UnenforcedKeywords) -> Node:
     if output.schema is not None:
         check_schema(output.schema, "output.schema")
-        return JsonValue(json_schema(output.schema, left))
+        return JsonValue(normalize_standalone(output.schema, unenforced))
     if output.choices:
-        return Pattern("|".join(map(_exactly, output.choices)))
+        return Pattern("|".join(map(_literal_pattern, output.choices)))
     if output.pattern:
-        return Pattern(portable(output.pattern) or output.pattern.replace("\n", r"\n"))
-    return Own(output.grammar)
+        return Pattern(to_portable(output.pattern) or output.pattern.replace("\n", r"\n"))
+    return UserGrammar(output.grammar)
 
 
-def _exactly(text: str) -> str:
-    """A pattern of this text alone. A literal would take what spells a special token for that token."""
+def _literal_pattern(text: str) -> str:
+    """A pattern that matches exactly this text. In a `Lit`, the text of a special token would mean that token."""
     return re.sub(r"\W", lambda hit: f"\\x{{{ord(hit[0]):x}}}", text)

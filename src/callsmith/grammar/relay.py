@@ -1,8 +1,9 @@
-"""A grammar for many tools as a relay of small ones: a large set costs hardly more than a small one.
+"""A grammar for many tools as a relay: a sequence of small grammars, each compiled only when the answer reaches it.
 
-What a call begins with is a literal that holds the tool's name. So the names alone make the first grammar; when only a few tools
-are left, the grammar of their calls takes over, from what is already written on; and where another call may follow, it ends with
-the text that announces one, and the names are asked for again. Nothing is decided twice: the switch happens within literals.
+A call begins with a literal that contains the tool's name. The first grammar allows just these beginnings. When only a few tools
+remain possible, the grammar of their calls takes over, from the text that is already written. Where another call may follow, that
+grammar ends with the text that begins one, and the names are next again. Grammars change only inside literals, so that no choice
+is left open across a change. In this way many tools cost hardly more than a few.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -10,24 +11,33 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from callsmith.core.values import Choice, Tool
-from callsmith.formats.algebra import Format, Says, is_strong
-from callsmith.grammar.calls import Section, after, common, framed, grammar_for, leading, merged, stripped
-from callsmith.grammar.nodes import Alt, Free, Grammar, Lit, Many, Node, Seq, Until
+from callsmith.formats.algebra import Format, is_strong
+from callsmith.grammar.calls import (
+    CallsGrammar,
+    common_prefix,
+    drop_literal,
+    flatten,
+    framed_text,
+    grammar_for,
+    leading_literal,
+    with_prefix,
+)
+from callsmith.grammar.nodes import NOTHING, Alt, FreeText, Grammar, Lit, Many, Node, Seq, Until
+from callsmith.grammar.output import text_part
 
-FEW: Final = 5  # tools that one grammar holds as cheaply
-_SLOT: Final = Tool("callsmith-slot", "", {"type": "object", "properties": {"callsmith": {"type": "string"}}})
-_KEPT: Final = 256  # stretches of one relay
-_NOTHING: Final = Seq(())
+MAX_TOOLS_IN_ONE_GRAMMAR: Final = 5  # up to here one grammar is as cheap
+_PLACEHOLDER: Final = Tool("callsmith-slot", "", {"type": "object", "properties": {"callsmith": {"type": "string"}}})
+_MAX_CACHED: Final = 256  # grammars of one relay
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Relay:
-    """The stretches of an answer. An engine goes from one to the next; `whole` is the same as one grammar, for those who cannot.
+    """The grammars of the stages of an answer. An engine goes from one to the next; `whole` makes one grammar of all of them.
 
-    `first` is what the first call begins with, by the tool's name, and `again` any later one (empty: there is only one).
-    `close` ends the calls. `before` is what stands before them, if anything may. `prefix` is what the prompt has written of
-    the first stretch. `triggers`: where there are any, nothing is constrained until one of them is written; the calls begin
-    with it, and the text up to it is `before`.
+    `first` is the literal that the first call begins with, by the tool's name, and `again` that of a later call (empty: there is
+    only one call). `close` ends the calls. `before` is what may come before them. `prefix` is the part of the first stage that
+    the prompt contains. `triggers`: if there are any, nothing is constrained until the model has written one of them; the calls
+    begin with it, and the text up to it is `before`.
     """
 
     first: Mapping[str, str]
@@ -37,73 +47,73 @@ class Relay:
     prefix: str
     triggers: tuple[str, ...]
     whole: Callable[[], Grammar]
-    _section: Callable[[Sequence[str]], Section]
-    _lead: Mapping[str, str]
-    _made: dict[object, Grammar] = field(default_factory=dict[object, Grammar])
+    _grammar_of: Callable[[Sequence[str]], CallsGrammar]
+    _starts: Mapping[str, str]
+    _cache: dict[object, Grammar] = field(default_factory=dict[object, Grammar])
 
     def opening(self, end: str) -> Grammar:
-        """What stands before the calls, up to and including their first letters `end`."""
-        return self._once((end,), lambda: Grammar(Seq((self.before or _NOTHING, Lit(end))), prefix=self.prefix))
+        """The stage before the calls, up to and including `end`, the text that calls begin with."""
+        return self._cached((end,), lambda: Grammar(Seq((self.before or NOTHING, Lit(end))), prefix=self.prefix))
 
     def names(self, written: str, *, again: bool) -> Grammar:
-        """Which call it is: the beginnings of all that are possible, from what is already written on."""
+        """The stage that decides on the tool: the literals that possible calls begin with, after what is already written."""
 
         def make() -> Grammar:
-            leads = (self.again if again else self.first).values()
-            rests = [lead[len(written) :] for lead in leads if lead.startswith(written)]
-            shared = common(rests)
+            starts = (self.again if again else self.first).values()
+            rests = [start[len(written) :] for start in starts if start.startswith(written)]
+            shared = common_prefix(rests)
             return Grammar(Seq((Lit(shared), Alt(tuple(Lit(rest[len(shared) :]) for rest in rests)))))
 
-        return self._once((written, again), make)
+        return self._cached((written, again), make)
 
     def calls(self, names: tuple[str, ...], written: str, *, again: bool, more: str) -> Grammar:
-        """A call of one of these tools, from what is already written on, and then the end, or `more` that announces another."""
-        leads = self.again if again else self.first
-        rests = {name: leads[name][len(written) :] for name in names}
-        return self._once((names, written, again, more), lambda: self._calls(rests, more))
+        """The stage of a call of one of these tools, after what is already written; then comes the end, or `more` for another."""
+        starts = self.again if again else self.first
+        rests = {name: starts[name][len(written) :] for name in names}
+        return self._cached((names, written, again, more), lambda: self._calls(rests, more))
 
-    def alone(self, name: str) -> Grammar:
-        """The arguments of one tool: to see whether they can be had."""
+    def arguments_of(self, name: str) -> Grammar:
+        """The arguments of one tool alone: to see whether a grammar for them can be compiled."""
         return self._calls({name: ""}, "")
 
     def _calls(self, rests: Mapping[str, str], more: str) -> Grammar:
-        section = self._section(tuple(rests))
-        ways = [merged(Seq((Lit(rests[name]), stripped(call, self._lead[name])))) for name, call in section.calls.items()]
+        made = self._grammar_of(tuple(rests))
+        ways = [flatten(Seq((Lit(rests[name]), drop_literal(call, self._starts[name])))) for name, call in made.calls.items()]
         end = Alt((Lit(self.close), Lit(more))) if more else Lit(self.close)
-        start = merged(Seq((Alt(tuple(ways)) if len(ways) > 1 else ways[0], end)))
-        return Grammar(start, section.rules.nodes, unenforced=tuple(dict.fromkeys(section.rules.left)))
+        start = flatten(Seq((Alt(tuple(ways)) if len(ways) > 1 else ways[0], end)))
+        return Grammar(start, made.rules.nodes, unenforced=made.rules.all_unenforced())
 
-    def _once(self, key: object, make: Callable[[], Grammar]) -> Grammar:
-        if len(self._made) > _KEPT:
-            self._made.clear()
-        return self._made.get(key) or self._made.setdefault(key, make())
+    def _cached(self, key: object, make: Callable[[], Grammar]) -> Grammar:
+        if len(self._cache) > _MAX_CACHED:
+            self._cache.clear()
+        return self._cache.get(key) or self._cache.setdefault(key, make())
 
 
 def relay_for(
     format: Format, tools: Sequence[Tool], choice: Choice, *, parallel: bool = True, opened: str = "", thinking: bool = False
 ) -> Relay | None:
-    """The relay for these tools; None where one grammar does: few tools, or a format whose calls do not begin with the name."""
+    """The relay for these tools; None where one grammar is as good: for few tools, or where calls do not begin with the name."""
     offered = {tool.name: tool for tool in choice.among(tools)}
-    if len(offered) <= FEW:
+    if len(offered) <= MAX_TOOLS_IN_ONE_GRAMMAR:
         return None
-    pattern = Section(format, (_SLOT,), parallel)
-    slotted = leading(pattern.calls[_SLOT.name]).split(_SLOT.name)
-    if len(slotted) == 1 or pattern.most not in (None, 1):
+    model = CallsGrammar(format, (_PLACEHOLDER,), parallel)
+    around_name = leading_literal(model.calls[_PLACEHOLDER.name]).split(_PLACEHOLDER.name)
+    if len(around_name) == 1 or model.max_calls not in (None, 1):
         return None
-    lead = {name: name.join(slotted) for name in offered}
-    head = pattern.open + common(list(lead.values()))
-    prefix, before = after(format, head, _NOTHING, opened)
-    if before is not _NOTHING:
-        before = merged(before)
+    starts = {name: name.join(around_name) for name in offered}
+    head = model.open + common_prefix(list(starts.values()))
+    prefix, before = with_prefix(format, head, NOTHING, opened)
+    if before is not NOTHING:
+        before = flatten(before)
     elif thinking and not prefix and format.thinks:
-        before = Many(framed(format, format.thinks), 0, 1)
-    first, triggers = {name: pattern.open + text for name, text in lead.items()}, ()
+        before = Many(framed_text(format, format.thinks), 0, 1)
+    first, triggers = {name: model.open + text for name, text in starts.items()}, ()
     if choice.mode != "required":
-        core = pattern.core()
-        if prefix or any(isinstance(part, Says) for part in format.parts) or (is_strong(core) and core not in head):
+        marker = model.marker()
+        if prefix or text_part(format) or (is_strong(marker) and marker not in head):
             return None
-        first, before, triggers = _awaited(pattern, first, core, before)
-    elif before is not _NOTHING and not head:
+        first, before, triggers = _after_trigger(model, first, marker, before)
+    elif before is not NOTHING and not head:
         return None
 
     def whole() -> Grammar:
@@ -113,20 +123,23 @@ def relay_for(
 
     return Relay(
         first,
-        {name: pattern.part.between + text for name, text in lead.items()} if pattern.most is None else {},
-        pattern.close,
-        None if before is _NOTHING else before,
+        {name: model.part.between + text for name, text in starts.items()} if model.max_calls is None else {},
+        model.close,
+        None if before is NOTHING else before,
         prefix,
         triggers,
         whole,
-        lambda names: Section(format, [offered[name] for name in names], parallel),
-        lead,
+        lambda names: CallsGrammar(format, [offered[name] for name in names], parallel),
+        starts,
     )
 
 
-def _awaited(section: Section, first: dict[str, str], core: str, before: Node) -> tuple[dict[str, str], Node, tuple[str, ...]]:
-    """Where a call may come: what it begins with from its trigger on, the text up to there and what follows, and the triggers."""
-    others = section.others(core)
-    if not is_strong(core):
-        return first, Seq((before, Free(others))), tuple(first.values())
-    return {name: text[text.index(core) :] for name, text in first.items()}, Seq((before, Until(core, others), Free())), (core,)
+def _after_trigger(
+    model: CallsGrammar, first: dict[str, str], marker: str, before: Node
+) -> tuple[dict[str, str], Node, tuple[str, ...]]:
+    """For optional calls: what each begins with from its trigger on, the text before and at the trigger, and the triggers."""
+    others = model.other_markers(marker)
+    if not is_strong(marker):
+        return first, Seq((before, FreeText(others))), tuple(first.values())
+    starts = {name: text[text.index(marker) :] for name, text in first.items()}
+    return starts, Seq((before, Until(marker, others), FreeText())), (marker,)

@@ -2,38 +2,42 @@
 
 from collections.abc import Iterable
 
-from callsmith.grammar.nodes import Alt, Node, Ref, Seq
-from callsmith.grammar.schema.normal_form import Left, Never, Simple
+from callsmith.grammar.nodes import NOTHING, Alt, Node, Ref
+from callsmith.grammar.schema.normal_form import NormalSchema, UnenforcedKeywords, Unsatisfiable
 
 
 class Rules:
-    """The rules of a grammar being built; equal nodes get one rule."""
+    """The rules of a grammar while it is being built; equal nodes share a rule."""
 
     def __init__(self) -> None:
         self.nodes: dict[str, Node] = {}
-        self.left: Left = []
-        self.reason: Never | None = None  # of the first node that nothing fits
-        self._names: dict[str, str] = {}  # a node, as text, and its rule; schemas in it keep it from being a key itself
+        self.unenforced: UnenforcedKeywords = []
+        self.reason: Unsatisfiable | None = None  # why nothing matches, for the first such node
+        self._names: dict[str, str] = {}  # repr of a node → its rule; nodes with schemas are not hashable
 
     def name(self, node: Node, stem: str = "r") -> Ref:
-        """The node as a rule of its own."""
+        """Add the node as a rule, or find the rule that equals it."""
         name = self._names.setdefault(repr(node), f"{stem}{len(self.nodes)}")
         self.nodes[name] = node
         return Ref(name)
 
-    def promise(self, stem: str = "r") -> str:
-        """A name whose node comes later: for what refers to itself."""
+    def reserve(self, stem: str = "r") -> str:
+        """Add a rule whose node is set later: for nodes that refer to themselves."""
         name = f"{stem}{len(self.nodes)}"
-        self.nodes[name] = Seq(())
+        self.nodes[name] = NOTHING
         return name
 
-    def never(self, path: str, keyword: str, why: str) -> Node:
-        """A node that nothing fits."""
-        self.reason = self.reason or Never(path, keyword, why)
+    def unsatisfiable(self, path: str, keyword: str, why: str) -> Node:
+        """A node that no text matches; the first reason is stored."""
+        self.reason = self.reason or Unsatisfiable(path, keyword, why)
         return Alt(())
 
-    def unenforced(self, schema: Simple, keywords: Iterable[str]) -> None:
-        """List those of the keywords that the schema was made from, if it has any of them."""
-        wanted = [keyword for keyword in keywords if keyword in schema.said]
+    def all_unenforced(self) -> tuple[tuple[str, str], ...]:
+        """(path, keyword) of everything that is unenforced, each once."""
+        return tuple(dict.fromkeys(self.unenforced))
+
+    def add_unenforced(self, schema: NormalSchema, keywords: Iterable[str]) -> None:
+        """List these keywords as unenforced, at all paths they came from, if the schema has any of them."""
+        wanted = [keyword for keyword in keywords if keyword in schema.sources]
         if any(keyword in schema for keyword in wanted):
-            self.left += [(path, keyword) for keyword in wanted for path in schema.said[keyword]]
+            self.unenforced += [(path, keyword) for keyword in wanted for path in schema.sources[keyword]]

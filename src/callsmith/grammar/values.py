@@ -1,4 +1,4 @@
-"""The grammar of one value in a family's spelling, from its JSON Schema."""
+"""The grammar of a value, from its JSON Schema, in the notation that a model family uses for values."""
 
 import json
 from collections.abc import Callable, Iterable, Sequence
@@ -10,27 +10,31 @@ from callsmith.formats.algebra import JSON, Nested, Notation, Raw, Spelling
 from callsmith.formats.reader.typed import ALL_TYPES, JSON_TYPES, common_types, items_of, property_of, typed_json, types_of
 from callsmith.formats.reader.values import KEY_END, TAG_NAME
 from callsmith.formats.write import spell
-from callsmith.grammar.nodes import Alt, JsonValue, Lit, Many, Node, Pattern, Record, Ref, Seq, Until
+from callsmith.grammar.nodes import NOTHING, Alt, JsonValue, Lit, Many, Node, Pattern, Record, Ref, Seq, Until
 from callsmith.grammar.rules import Rules
-from callsmith.grammar.schema.keywords import OF_NUMBERS, OF_STRINGS
-from callsmith.grammar.schema.normal_form import Simple, kinds_of, resolved
-from callsmith.grammar.schema.normalize import simplified, standalone, unenforced
+from callsmith.grammar.schema.keywords import NUMBER_KEYWORDS, STRING_KEYWORDS
+from callsmith.grammar.schema.normal_form import NormalSchema, collect_unenforced, resolve, standalone, value_types
+from callsmith.grammar.schema.normalize import normalize
 
 INTEGER = Pattern(r"-?(0|[1-9][0-9]{0,18})")
 NUMBER = Pattern(r"-?(0|[1-9][0-9]{0,18})(\.[0-9]{1,25})?([eE][+-]?[0-9]{1,2})?")
-# As `repr` writes them. No escape is half of a character.
+# As Python's `repr` writes strings. No escape is half of a surrogate pair.
 _ESCAPE = r"""\\([nrt'"\\]|x[0-9a-f]{2}|u([0-9abcef][0-9a-f]{3}|d[0-7][0-9a-f]{2})|U00(0[1-9a-f]|10)[0-9a-f]{4})"""
 PYTHON_STRING = Pattern(rf"""'([^'\\\n\r]|{_ESCAPE})*'|"([^"\\\n\r]|{_ESCAPE})*\"""")
 BARE_KEY = Pattern(r"[A-Za-z_][A-Za-z0-9_]{0,63}")
-NOTHING = Seq(())
-# An object of which nothing is known, where no tag may stand: no text in it has what begins one.
-_UNMARKED = {"type": "string", "pattern": "^[^<]*$"}
-_PLAIN: Schema = {"$ref": "#/$defs/plain"}
-_OPEN = {"type": "object", "patternProperties": {"^[^<]*$": _PLAIN}, "additionalProperties": False}
-_PLAINS = [_UNMARKED, {"type": ["number", "boolean", "null"]}, {"type": "array", "items": _PLAIN}, _OPEN]
-UNMARKED: Schema = {**_OPEN, "$defs": {"plain": {"anyOf": _PLAINS}}}
-# What a type flag means.
-KINDS = {kind: frozenset({kind}) for kind in ALL_TYPES} | {
+# Any object, without the character that tags begin with: for places where a tag would be read.
+_TAGLESS_STRING = {"type": "string", "pattern": "^[^<]*$"}
+_TAGLESS_REFERENCE: Schema = {"$ref": "#/$defs/plain"}
+_TAGLESS_OPEN_OBJECT = {"type": "object", "patternProperties": {"^[^<]*$": _TAGLESS_REFERENCE}, "additionalProperties": False}
+_TAGLESS_VALUES = [
+    _TAGLESS_STRING,
+    {"type": ["number", "boolean", "null"]},
+    {"type": "array", "items": _TAGLESS_REFERENCE},
+    _TAGLESS_OPEN_OBJECT,
+]
+TAGLESS_OBJECT: Schema = {**_TAGLESS_OPEN_OBJECT, "$defs": {"plain": {"anyOf": _TAGLESS_VALUES}}}
+# The types that a type flag stands for.
+TYPES_BY_FLAG = {kind: frozenset({kind}) for kind in ALL_TYPES} | {
     "number": frozenset({"number", "integer"}),
     "json": ALL_TYPES - {"string"},
 }
@@ -38,63 +42,66 @@ STRUCTURES = frozenset({"array", "object"})
 
 
 class Place(NamedTuple):
-    """A simple schema in its document, and what a reader goes by there: the tool's own schema, which says how text is typed."""
+    """A place in a tool's parameters: its schema in normal form, and in the tool's own form, by which the reader types text.
 
-    root: Simple
-    schema: Simple
-    told: Schema
-    read: Schema
+    `schema` is a part of `root`, both in normal form; `source` is the corresponding part of `document`, the tool's own schema.
+    """
+
+    root: NormalSchema
+    schema: NormalSchema
+    document: Schema
+    source: Schema
 
     @classmethod
-    def of(cls, parameters: Schema, rules: "Rules") -> "Place":
-        """A tool's arguments. What of their schema no grammar enforces is listed."""
-        simple = simplified(parameters, kind="object")
-        rules.left += unenforced(simple, simple)
-        return cls(simple, simple, parameters, parameters)
+    def of(cls, parameters: Schema, rules: Rules) -> "Place":
+        """The arguments of a tool. Keywords that no grammar enforces are listed in the rules."""
+        root = normalize(parameters, kind="object")
+        rules.unenforced += collect_unenforced(root, root)
+        return cls(root, root, parameters, parameters)
 
     def property(self, name: str) -> "Place":
-        """One of an object's properties."""
-        inner: Simple = self.schema.get("properties", {}).get(name, Simple({}, self.schema.path))
-        return Place(self.root, inner, self.told, property_of(self.told, self.read, name))
+        """The place of one of an object's properties."""
+        inner: NormalSchema = self.schema.get("properties", {}).get(name, NormalSchema({}, self.schema.path))
+        return Place(self.root, inner, self.document, property_of(self.document, self.source, name))
 
-    def item(self, schema: Simple) -> "Place":
-        """An item of an array."""
-        return Place(self.root, schema, self.told, items_of(self.told, self.read))
+    def item(self, schema: NormalSchema) -> "Place":
+        """The place of an array's items, of which this is the schema."""
+        return Place(self.root, schema, self.document, items_of(self.document, self.source))
 
-    def ways(self) -> list["Place"]:
-        """The schema, or each of its alternatives, references followed."""
-        found = self.resolved()
+    def alternatives(self) -> list["Place"]:
+        """The alternatives of an `anyOf`, nested ones too, or just this place; references are followed."""
+        found = self.resolve()
         if "anyOf" not in found.schema:
             return [found]
-        return [one for way in found.schema["anyOf"] for one in found._replace(schema=way).ways()]
+        return [one for way in found.schema["anyOf"] for one in found._replace(schema=way).alternatives()]
 
-    def resolved(self) -> "Place":
-        """The same, with a reference followed."""
-        return self._replace(schema=resolved(self.root, self.schema))
+    def resolve(self) -> "Place":
+        """The same place, with references followed."""
+        return self._replace(schema=resolve(self.root, self.schema))
 
     def read_types(self) -> frozenset[str]:
-        """The types a reader takes plain text here for."""
-        return types_of(self.told, self.read)
+        """The types that the reader may give to plain text here."""
+        return types_of(self.document, self.source)
 
 
 class Ending(NamedTuple):
-    """What closes a value: the literal, the text in it that already ends plain text, and other texts that would end it."""
+    """What closes a value: the literal, the marker in it that ends plain text, and other markers that would end it."""
 
     close: str
-    core: str
+    marker: str
     others: tuple[str, ...] = ()
 
 
 class Values:
-    """Makes nodes for values of one spelling."""
+    """Makes the nodes of values, for one notation."""
 
     def __init__(self, spelling: Spelling, rules: Rules) -> None:
         self.spelling = spelling
         self.rules = rules
         self._known: dict[str, str] = {}  # schema → rule, so that recursion ends
 
-    def whole(self, place: Place) -> Node:
-        """The arguments as one object."""
+    def value(self, place: Place) -> Node:
+        """The nodes of a value without anything around it: of all arguments as one object, or of a single one."""
         match self.spelling:
             case Notation(python=False, bare_keys=False) as spelling:
                 return self._json(place, spelling)
@@ -103,11 +110,11 @@ class Values:
             case _:
                 return self._json(place)
 
-    def within(self, place: Place, ending: "Ending", flag: str | None = None) -> Node:
-        """A value and what closes it. `flag` is what the value's type flag means, if it carries one."""
+    def closed_value(self, place: Place, ending: Ending, flag: str | None = None) -> Node:
+        """The nodes of a value and what closes it. `flag` is what the value's type flag stands for, if it has one."""
         match self.spelling:
             case Notation():
-                return Seq((self.whole(place), Lit(ending.close)))
+                return Seq((self.value(place), Lit(ending.close)))
             case Raw():
                 return self._raw(place, ending, flag)
             case Nested() as spelling:
@@ -119,56 +126,56 @@ class Values:
     # --- plain text -------------------------------------------------------------------------------------------------------
 
     def _raw(self, place: Place, ending: Ending, flag: str | None) -> Node:
-        types = place.read_types() & KINDS.get(flag or "", ALL_TYPES)
-        ways = self._plain(place.ways(), ending, types)
+        types = place.read_types() & TYPES_BY_FLAG.get(flag or "", ALL_TYPES)
+        ways = self._plain(place.alternatives(), ending, types)
         if not ways:
-            raise UnsupportedSchema(
-                place.schema.path, "enum", "no value of it can be told from one of another type in this format"
-            )
+            why = "in this format, each of its values would be read as a value of another type"
+            raise UnsupportedSchema(place.schema.path, "enum", why)
         return ways[0] if len(ways) == 1 else Alt(tuple(ways))
 
     def _plain(self, places: Sequence[Place], ending: Ending, union: frozenset[str]) -> list[Node]:
-        """The alternatives as plain text. `union` are the types the text may be read as."""
-        ways, free, close = list[Node](), False, Lit(ending.close)
+        """The alternatives as plain text. `union` are the types that the reader may give to the text."""
+        ways, has_text, close = list[Node](), False, Lit(ending.close)
         for place in places:
             found = place.schema
             if "enum" in found:
-                texts = [text for value in found["enum"] if _same(value, text := spell(self.spelling, value), union)]
+                texts = [text for value in found["enum"] if _reads_back(value, text := spell(self.spelling, value), union)]
                 ways += [Seq((Alt(tuple(map(Lit, texts))), close))] if texts else []
                 continue
             types = common_types(found.types, union)
             if "string" in types:
-                self.rules.unenforced(found, OF_STRINGS)
-                ways += [] if free else [self._text(ending, union, places)]
-                free = True
+                self.rules.add_unenforced(found, STRING_KEYWORDS)
+                ways += [] if has_text else [self._text(ending, union, places)]
+                has_text = True
             if rest := types - {"string"}:
-                ways.append(Seq((self._json(place._replace(schema=narrowed(found, rest))), close)))
-        if free:
-            self._mistaken(places, union)
+                ways.append(Seq((self._json(place._replace(schema=narrow(found, rest))), close)))
+        if has_text:
+            self._add_ambiguous(places, union)
         return ways
 
-    def _mistaken(self, places: Sequence[Place], union: frozenset[str]) -> None:
-        """List what text that may be any string gets around, because it is read as something else: a number, true, null."""
-        atoms = union - STRUCTURES - {"string"}
+    def _add_ambiguous(self, places: Sequence[Place], union: frozenset[str]) -> None:
+        """List the keywords that free text can violate because the reader takes it for something else: a number, true, null."""
+        scalars = union - STRUCTURES - {"string"}
         allowed = frozenset[str]().union(*(place.schema.types for place in places if "enum" not in place.schema))
         for place in places:
-            if "enum" in place.schema and any(common_types(kinds_of(value), atoms) for value in place.schema["enum"]):
-                self.rules.left += [(path, one) for one in ("enum", "const") for path in place.schema.said.get(one, ())]
-            elif {"number", "integer"} & atoms:
-                self.rules.unenforced(place.schema, OF_NUMBERS)
-            if "string" in place.schema.types and atoms - common_types(atoms, allowed):
-                self.rules.left += [(path, "type") for path in place.schema.said.get("type", ())]
+            if "enum" in place.schema and any(common_types(value_types(value), scalars) for value in place.schema["enum"]):
+                self.rules.unenforced += [(path, one) for one in ("enum", "const") for path in place.schema.sources.get(one, ())]
+            elif {"number", "integer"} & scalars:
+                self.rules.add_unenforced(place.schema, NUMBER_KEYWORDS)
+            if "string" in place.schema.types and scalars - common_types(scalars, allowed):
+                self.rules.unenforced += [(path, "type") for path in place.schema.sources.get("type", ())]
 
     def _text(self, ending: Ending, union: frozenset[str], places: Sequence[Place]) -> Node:
-        """A string. Where a structure may stand too it does not begin like one, for it would be read as one."""
-        after = ending.close[ending.close.index(ending.core) + len(ending.core) :]
-        several = any("anyOf" in resolved(place.root, place.root) for place in places)
-        apart = not several and not any(ending.core[0] in str(one) for place in places for one in place.schema.get("enum", ()))
-        structure = "[{" if union & {"array", "object"} else ""
+        """A string. Where an array or object is possible too, it does not begin with a bracket: it would be read as one."""
+        after = ending.close[ending.close.index(ending.marker) + len(ending.marker) :]
+        several = any("anyOf" in resolve(place.root, place.root) for place in places)
+        values = [value for place in places for value in place.schema.get("enum", ())]
+        is_distinct = not several and not any(ending.marker[0] in str(value) for value in values)
+        structure = "[{" if union & STRUCTURES else ""
         if structure and isinstance(self.spelling, Nested):
-            text = Until(ending.core, ending.others, structure + ending.core[0])
+            text = Until(ending.marker, ending.others, structure + ending.marker[0])
             return Alt((Seq((text, Lit(after))), Lit(ending.close)))
-        return Seq((Until(ending.core, ending.others, structure, apart), Lit(after)))
+        return Seq((Until(ending.marker, ending.others, structure, is_distinct), Lit(after)))
 
     # --- nested elements --------------------------------------------------------------------------------------------------
 
@@ -176,11 +183,11 @@ class Values:
         """A value and its closing tag."""
         if "$ref" in place.schema or "anyOf" in place.schema:
             key = f"{close} {sorted(place.read_types())}"
-            return self._once(place, key, lambda found: self._nested_ways(spelling, found, close))
+            return self._shared_rule(place, key, lambda found: self._nested_ways(spelling, found, close))
         return self._nested_ways(spelling, place, close)
 
     def _nested_ways(self, spelling: Nested, place: Place, close: str) -> Node:
-        places = place.ways()
+        places = place.alternatives()
         ways = [way for one in places for way in self._elements(spelling, one, close)]
         ways += self._leaves(spelling, places, close, place.read_types())
         if not ways:
@@ -199,26 +206,26 @@ class Values:
                     raise UnsupportedSchema(schema.path, "properties", f"this format cannot write the key {key!r}")
                 return Seq((Lit(f"{tag}{key}>"), self._nested(spelling, place.property(key), f"{end}{key}>")))
 
-            ways.append(Seq((members(schema, member, ""), Lit(close))))
+            ways.append(Seq((member_nodes(schema, member, ""), Lit(close))))
         elif "type" in schema and "object" in types:
             empty = types == place.read_types() == frozenset({"object"}) and not schema.keys() & {"required", "minProperties"}
-            ways.append(Seq((Many(JsonValue(UNMARKED), 0 if empty else 1, 1), Lit(close))))
+            ways.append(Seq((Many(JsonValue(TAGLESS_OBJECT), 0 if empty else 1, 1), Lit(close))))
         if "type" in schema and "array" in types:
 
-            def item(one: Simple) -> Node:
+            def item(one: NormalSchema) -> Node:
                 return Seq((Lit(f"{tag}{spelling.item}>"), self._nested(spelling, place.item(one), f"{end}{spelling.item}>")))
 
-            ways.append(Seq((items(schema, item, ""), Lit(close))))
+            ways.append(Seq((item_nodes(schema, item, ""), Lit(close))))
         return ways
 
     def _leaves(self, spelling: Nested, places: Sequence[Place], close: str, union: frozenset[str]) -> list[Node]:
-        """A leaf is plain text up to any tag."""
+        """The scalar alternatives: plain text up to any tag."""
         plain = list[Place]()
         for place in places:
             if "enum" in place.schema:
                 plain.append(place)
             elif types := place.schema.types - STRUCTURES:
-                plain.append(place._replace(schema=narrowed(place.schema, types)))
+                plain.append(place._replace(schema=narrow(place.schema, types)))
         return self._plain(plain, Ending(close, f"{spelling.prefix}<"), union)
 
     # --- notations other than JSON ----------------------------------------------------------------------------------------
@@ -226,7 +233,7 @@ class Values:
     def _notation(self, spelling: Notation, place: Place) -> Node:
         schema = place.schema
         if "$ref" in schema:
-            return self._once(place, "", lambda found: self._notation(spelling, found))
+            return self._shared_rule(place, "", lambda found: self._notation(spelling, found))
         if "enum" in schema:
             return Alt(tuple(Lit(spell(spelling, value)) for value in schema["enum"]))
         if "anyOf" in schema:
@@ -234,38 +241,38 @@ class Values:
             return self.rules.name(Alt(tuple(ways)))
         if not schema.keys() - {"$defs"}:
             return self._anything(spelling, place)
-        return self.rules.name(Alt(tuple(self._typed(spelling, place, kind) for kind in sorted(schema.types - _less(schema)))))
+        return self.rules.name(Alt(tuple(self._typed(spelling, place, kind) for kind in sorted(schema.distinct_types))))
 
     def _anything(self, spelling: Notation, place: Place) -> Node:
         if "" not in self._known:
-            self._known[""] = self.rules.promise()
-            whole = Simple({"type": sorted(ALL_TYPES - {"integer"})}, place.schema.path)
+            self._known[""] = self.rules.reserve()
+            whole = NormalSchema({"type": sorted(ALL_TYPES - {"integer"})}, place.schema.path)
             self.rules.nodes[self._known[""]] = self._notation(spelling, place._replace(schema=whole))
         return Ref(self._known[""])
 
     def _typed(self, spelling: Notation, place: Place, kind: str) -> Node:
         match kind:
             case "string":
-                self.rules.unenforced(place.schema, OF_STRINGS)
+                self.rules.add_unenforced(place.schema, STRING_KEYWORDS)
                 quote = spelling.quotes[0]
                 return PYTHON_STRING if spelling.python else Seq((Lit(quote), Until(quote)))
             case "integer" | "number":
-                if not place.schema.keys() & {*OF_NUMBERS}:
+                if not place.schema.keys() & {*NUMBER_KEYWORDS}:
                     return INTEGER if kind == "integer" else NUMBER
-                return self._json(place._replace(schema=narrowed(place.schema, {kind})))  # numbers are spelled alike
+                return self._json(place._replace(schema=narrow(place.schema, {kind})))  # numbers are written as in JSON
             case "boolean":
                 return Alt((Lit(spell(spelling, True)), Lit(spell(spelling, False))))
             case "null":
                 return Lit(spell(spelling, None))
             case "array":
-                listed = items(place.schema, lambda one: self._notation(spelling, place.item(one)), spelling.item_separator)
+                listed = item_nodes(place.schema, lambda one: self._notation(spelling, place.item(one)), spelling.item_separator)
                 return Seq((Lit("["), listed, Lit("]")))
             case _:
                 return self._object(spelling, place)
 
     def _object(self, spelling: Notation, place: Place) -> Node:
         schema, colon = place.schema, spelling.key_separator
-        extra: Simple = schema.get("additionalProperties", Simple({}, schema.path))
+        extra: NormalSchema = schema.get("additionalProperties", NormalSchema({}, schema.path))
         if "properties" not in schema and "patternProperties" not in schema:
             key: Node = BARE_KEY if spelling.bare_keys else PYTHON_STRING
             one = Seq((key, Lit(colon), self._notation(spelling, place._replace(schema=extra))))
@@ -277,31 +284,26 @@ class Values:
                 raise UnsupportedSchema(schema.path, "properties", f"this format cannot write the key {name!r}")
             return Seq((Lit(f"{spelled}{colon}"), self._notation(spelling, place.property(name))))
 
-        return Seq((Lit("{"), members(schema, member, spelling.item_separator), Lit("}")))
+        return Seq((Lit("{"), member_nodes(schema, member, spelling.item_separator), Lit("}")))
 
-    def _once(self, place: Place, variant: str, make: Callable[[Place], Node]) -> Node:
-        """One rule for a schema wherever it stands: what refers to itself comes to an end."""
-        found = place.resolved()
+    def _shared_rule(self, place: Place, variant: str, make: Callable[[Place], Node]) -> Node:
+        """The rule of a schema, made once: so a schema that refers to itself becomes a rule that refers to itself."""
+        found = place.resolve()
         key = f"{id(found.schema)} {variant}"
         if key not in self._known:
-            self._known[key] = self.rules.promise()
+            self._known[key] = self.rules.reserve()
             self.rules.nodes[self._known[key]] = make(found)
         return Ref(self._known[key])
 
 
-def narrowed(schema: Simple, types: Iterable[str]) -> Simple:
-    """The schema with only these of its types."""
-    made = Simple({**schema, "type": sorted(types)}, schema.path)
-    made.said = schema.said
+def narrow(schema: NormalSchema, types: Iterable[str]) -> NormalSchema:
+    """The schema, limited to these types."""
+    made = NormalSchema({**schema, "type": sorted(types)}, schema.path)
+    made.sources = schema.sources
     return made
 
 
-def _less(schema: Simple) -> frozenset[str]:
-    """An integer need not be tried where any number may stand."""
-    return frozenset({"integer"}) if "number" in schema.types else frozenset()
-
-
-def _same(value: Json, text: str, types: frozenset[str]) -> bool:
+def _reads_back(value: Json, text: str, types: frozenset[str]) -> bool:
     """Whether a value's plain text is read back as the value."""
     kind = JSON_TYPES[type(cast(object, value))]
     if kind not in types and not (kind == "integer" and "number" in types):
@@ -310,35 +312,35 @@ def _same(value: Json, text: str, types: frozenset[str]) -> bool:
     return type(read) is type(value) and read == value
 
 
-def items(schema: Simple, item: Callable[[Simple], Node], separator: str) -> Node:
-    """The items of an array: those of single places, then any number alike, as many as are allowed."""
-    places: list[Simple] = schema.get("prefixItems", [])
+def item_nodes(schema: NormalSchema, item: Callable[[NormalSchema], Node], separator: str) -> Node:
+    """The items of an array: those of `prefixItems`, then those of `items`, within `minItems` and `maxItems`."""
+    prefix: list[NormalSchema] = schema.get("prefixItems", [])
     least, most = schema.get("minItems", 0), schema.get("maxItems")
     more: Node = NOTHING
-    if most is None or most > len(places):
-        one = item(schema.get("items", Simple({}, schema.path)))
-        needed, room = max(0, least - len(places)), None if most is None else most - len(places)
-        more = _repeated(one, separator, needed, room) if not places else Many(_led(separator, one), needed, room)
-    for at, place in reversed(list(enumerate(places))):
-        more = Seq((_led(separator if at else "", item(place)), more))
+    if most is None or most > len(prefix):
+        one = item(schema.get("items", NormalSchema({}, schema.path)))
+        needed, room = max(0, least - len(prefix)), None if most is None else most - len(prefix)
+        more = _repeated(one, separator, needed, room) if not prefix else Many(_after_separator(separator, one), needed, room)
+    for at, inner in reversed(list(enumerate(prefix))):
+        more = Seq((_after_separator(separator if at else "", item(inner)), more))
         more = more if at < least else Many(more, 0, 1)
     return more
 
 
-def _led(separator: str, node: Node) -> Node:
+def _after_separator(separator: str, node: Node) -> Node:
     return Seq((Lit(separator), node)) if separator else node
 
 
 def _repeated(item: Node, separator: str, least: int, most: int | None) -> Node:
     if not separator:
         return Many(item, least, most)
-    more = Many(_led(separator, item), max(0, least - 1), None if most is None else max(0, most - 1))
+    more = Many(_after_separator(separator, item), max(0, least - 1), None if most is None else max(0, most - 1))
     some = Seq((item, more))
     return NOTHING if most == 0 else some if least else Many(some, 0, 1)
 
 
-def members(schema: Simple, member: Callable[[str], Node], separator: str) -> Node:
-    """The properties, optional ones left out at will."""
+def member_nodes(schema: NormalSchema, member: Callable[[str], Node], separator: str) -> Node:
+    """The properties of an object, of which optional ones may be missing."""
     required = schema.get("required", ())
     names = [name for name, inner in schema.get("properties", {}).items() if inner is not False]
     return Record(tuple(map(member, names)), tuple(name in required for name in names), separator)

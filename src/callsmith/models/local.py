@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from typing import Literal
 from uuid import uuid4
 
-from callsmith.core.choice import chosen
+from callsmith.core.choice import apply_policy
 from callsmith.core.events import (
     CallArguments,
     CallReady,
@@ -26,7 +26,7 @@ from callsmith.formats.prompt.prompt import Prompt, fit_id, prompt_for
 from callsmith.formats.prompt.template import Template
 from callsmith.formats.reader.reader import Reader
 from callsmith.grammar.nodes import Grammar
-from callsmith.grammar.output import read_as, said_as
+from callsmith.grammar.output import format_for_output, output_grammar
 from callsmith.models.checked import Left, checked
 from callsmith.models.grammars import Grammars, Made
 
@@ -152,7 +152,7 @@ class LocalModel:
     def _written(self, plan: _Plan) -> Format:
         """The format to read: where no call may be made, marked calls are recognised to be left out, and all else is text."""
         if plan.output is not None:
-            return read_as(self.format if plan.tools else self.format.without_calls(), plan.output)
+            return format_for_output(self.format if plan.tools else self.format.without_calls(), plan.output)
         if plan.tools:
             return self._read
         return self.format if plan.request.tools else self.format.without_calls()
@@ -183,7 +183,7 @@ class LocalModel:
                 return self._grammars.unenforced(tools[name])
             if name or plan.output is None:
                 return ()
-            return [Unenforced("", *one) for one in said_as(self.format, plan.output).unenforced]
+            return [Unenforced("", *one) for one in output_grammar(self.format, plan.output).unenforced]
 
         return left
 
@@ -193,7 +193,7 @@ class LocalModel:
             request,
             sampling=with_defaults(request.sampling, self.traits.sampling),
             parallel=self.traits.parallel if request.parallel is None else request.parallel,
-            choice=chosen(request, self.traits.policy),
+            choice=apply_policy(request, self.traits.policy),
         )
 
 

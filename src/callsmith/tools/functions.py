@@ -29,7 +29,7 @@ from callsmith.core.errors import UsageError
 from callsmith.core.events import ToolProgress
 from callsmith.core.failures import failed, unknown_tool
 from callsmith.core.ports import Context
-from callsmith.core.signature import Bound, Signature
+from callsmith.core.signature import BoundArguments, Signature
 from callsmith.core.values import Call, Json, Result, Tool
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -117,7 +117,7 @@ class Functions:
             yield unknown_tool(call, self._functions)
             return
         bound = function.signature.bind(call.arguments, context)
-        if not isinstance(bound, Bound):
+        if not isinstance(bound, BoundArguments):
             complaints = "; ".join(map(str, bound))
             yield failed(call, "bad_request", complaints, label="invalid_arguments")
             return
@@ -149,7 +149,7 @@ def _as_json(value: Any) -> Json:
     return json.loads(to_json(value, fallback=str, inf_nan_mode="strings"))
 
 
-async def _values(function: Callable[..., Any], bound: Bound) -> AsyncGenerator[tuple[Any, bool], None]:
+async def _values(function: Callable[..., Any], bound: BoundArguments) -> AsyncGenerator[tuple[Any, bool], None]:
     """The values of the function, each with whether it is the last one: the result."""
     target = _unwrapped(function)
     if inspect.isasyncgenfunction(target) or inspect.isgeneratorfunction(target):

@@ -31,7 +31,7 @@ def compiler() -> Compiler:
 
 
 def text_up_to(close: str, unlike: str, *, apart: bool, beside: bool = False) -> Grammar:
-    text = Seq((Until(close, unlike=unlike, apart=apart), Lit(".")))
+    text = Seq((Until(close, not_starting_with=unlike, is_distinct=apart), Lit(".")))
     number = Seq((JsonValue({"type": ["integer", "null"]}), Lit(f"\n{close}.")))
     return Grammar(Seq((Lit("="), Alt((number, text)) if beside else text)))
 
@@ -74,7 +74,7 @@ def test_in_pieces_it_allows_the_same_tokens_everywhere(close: str, unlike: str,
 def test_what_closes_it_must_have_ends_of_its_own_to_be_taken_apart(close: str) -> None:
     assert "lazy" in to_lark(text_up_to(close, "", apart=True))
     assert "lazy" in to_lark(text_up_to("</a>", "<", apart=True))
-    assert "lazy" in to_lark(Grammar(Until("</a>", ("<b>",), apart=True)))
+    assert "lazy" in to_lark(Grammar(Until("</a>", ("<b>",), is_distinct=True)))
 
 
 def schema(value: Any) -> dict[str, Any]:

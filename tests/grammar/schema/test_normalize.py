@@ -1,4 +1,4 @@
-"""JSON Schema in all its habits: what is meant is enforced, what is not is listed exactly, what nothing fits is refused."""
+"""JSON Schema in all its forms: what is meant is enforced, what is not is listed exactly, what no value fits is refused."""
 
 from typing import Any
 
@@ -16,9 +16,9 @@ from callsmith.formats import format_named
 from callsmith.formats.algebra import JSON, KEY, NAME, PYTHON, RAW, VALUE, Calls, Format, Spelling, each
 from callsmith.formats.reader.typed import locate, types_of
 from callsmith.formats.write import write
-from callsmith.grammar.patterns.portable import portable
-from callsmith.grammar.schema.normal_form import Left
-from callsmith.grammar.schema.normalize import json_schema
+from callsmith.grammar.patterns.portable import to_portable
+from callsmith.grammar.schema.normal_form import UnenforcedKeywords
+from callsmith.grammar.schema.normalize import normalize_standalone
 from tests.grammar.sampling import Sampler
 from tests.grammar.test_law4 import compiler, required, stuck
 
@@ -94,7 +94,7 @@ def test_references_are_followed_in_every_spelling(reference: str) -> None:
     assert found is not None
     assert found[0]["type"] == "string"
     assert types_of(root, {"$ref": reference}) == {"string"}
-    made = json_schema({**root, "type": "object", "properties": {"first": STRING, "v": {"$ref": reference}}}, [])
+    made = normalize_standalone({**root, "type": "object", "properties": {"first": STRING, "v": {"$ref": reference}}}, [])
     assert made["$defs"]["d0"]["type"] == "string"
 
 
@@ -159,13 +159,13 @@ def test_what_is_not_enforced_is_listed_and_nothing_else(schema: Any, listed: se
         ({"anyOf": [False, {"enum": []}]}, "", "anyOf"),
         ({"not": {}}, "", "not"),
         (False, "", "false"),
-        ({"$ref": "#/$defs/endless"}, None, "$ref"),
+        ({"$ref": "#/$defs/infinite"}, None, "$ref"),
         ({"$ref": "#/$defs/circle"}, None, "$ref"),
     ],
 )  # fmt: skip
 def test_what_no_value_fits_is_refused_by_place_and_keyword(schema: Any, path: str | None, keyword: str) -> None:
-    endless = {"type": "object", "properties": {"next": {"$ref": "#/$defs/endless"}}, "required": ["next"]}
-    definitions = {"endless": endless, "circle": {"anyOf": [{"$ref": "#/$defs/circle"}, {"$ref": "#/$defs/endless"}]}}
+    infinite = {"type": "object", "properties": {"next": {"$ref": "#/$defs/infinite"}}, "required": ["next"]}
+    definitions = {"infinite": infinite, "circle": {"anyOf": [{"$ref": "#/$defs/circle"}, {"$ref": "#/$defs/infinite"}]}}
     with pytest.raises(UnsupportedSchema, match="no value fits") as caught:
         left(schema, **{"$defs": definitions})
     assert caught.value.keyword in (keyword, "anyOf")
@@ -221,9 +221,9 @@ def test_times_have_no_sixtieth_second_and_host_names_no_leading_hyphen() -> Non
 
 
 def test_patterns_are_taken_as_ecma_means_them_or_not_at_all() -> None:
-    assert portable(r"^\d+$") == "^[0-9]+$"
+    assert to_portable(r"^\d+$") == "^[0-9]+$"
     for irregular in ("(?=a)", r"\bword", r"(a)\1", "a{", "[", "(", "*a", r"\cA"):
-        assert portable(irregular) is None
+        assert to_portable(irregular) is None
 
 
 def test_names_by_a_pattern_of_hundreds_of_letters_are_no_silent_end() -> None:
@@ -258,6 +258,6 @@ def test_what_stands_between_arguments_may_also_begin_what_stands_behind_them(va
 
 
 def test_left_is_a_list_of_places_and_keywords() -> None:
-    found: Left = []
-    json_schema({"type": "array", "items": {"type": "string", "format": "iban"}, "uniqueItems": True}, found)
+    found: UnenforcedKeywords = []
+    normalize_standalone({"type": "array", "items": {"type": "string", "format": "iban"}, "uniqueItems": True}, found)
     assert sorted(found) == [("#", "uniqueItems"), ("#/items", "format")]

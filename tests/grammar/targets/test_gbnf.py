@@ -20,10 +20,10 @@ from callsmith.formats.algebra import Format
 from callsmith.formats.prompt.prompt import fit_id
 from callsmith.formats.write import write
 from callsmith.grammar.calls import grammar_for
-from callsmith.grammar.nodes import Alt, Free, Grammar, JsonValue, Lit, Many, Node, Own, Pattern, Ref, Seq, Until
-from callsmith.grammar.patterns.automaton import compiled
-from callsmith.grammar.patterns.regex import Irregular, parse, unparse, whole
-from callsmith.grammar.schema.normalize import json_schema
+from callsmith.grammar.nodes import Alt, FreeText, Grammar, JsonValue, Lit, Many, Node, Pattern, Ref, Seq, Until, UserGrammar
+from callsmith.grammar.patterns.automaton import to_automaton
+from callsmith.grammar.patterns.regex import UnsupportedRegex, match_whole_text, parse, unparse
+from callsmith.grammar.schema.normalize import normalize_standalone
 from callsmith.grammar.targets.gbnf import Gbnf, to_gbnf
 from tests.effort import tries
 from tests.formats.laws import rounds
@@ -293,10 +293,10 @@ def test_separators_are_those_of_the_family() -> None:
     assert not tight.accepts('{"a":1, "b":[1,2]}')
 
 
-def test_a_schema_as_written_leaves_objects_open_and_a_simplified_one_closes_them() -> None:
+def test_a_schema_as_written_leaves_objects_open_and_its_normal_form_closes_them() -> None:
     schema, text = obj({"a": INTEGER}), '{"a": 1, "b": 2}'
     assert LlamaGrammar(gbnf(schema).text).accepts(text)
-    assert not LlamaGrammar(gbnf(json_schema(schema, [])).text).accepts(text)
+    assert not LlamaGrammar(gbnf(normalize_standalone(schema, [])).text).accepts(text)
 
 
 def test_many_properties_come_in_the_order_of_the_schema_and_others_anywhere_between() -> None:
@@ -318,9 +318,9 @@ EXPRESSIONS = (
 
 @pytest.mark.parametrize("expression", EXPRESSIONS)
 def test_an_expression_accepts_what_it_finds_and_nothing_else(expression: str) -> None:
-    tree = whole(parse(expression))
+    tree = match_whole_text(parse(expression))
     texts = ["".join(letters) for size in range(5) for letters in product("abc", repeat=size)] + ["a1 ", "1b.", "-", "bb.", "é"]
-    judge, machine = engine(Pattern(unparse(tree))), compiled(tree)
+    judge, machine = engine(Pattern(unparse(tree))), to_automaton(tree)
     for text in texts:
         found = re.search(expression, text, re.ASCII) is not None
         assert machine.accepts(text) == found, text
@@ -331,8 +331,8 @@ def test_an_expression_accepts_what_it_finds_and_nothing_else(expression: str) -
     "expression", ["(?=a)b", r"(a)\1", r"\bword", r"\p{L}", "a(", "[a", "*a", "a{2,1}", "a^b", "(?i)a", "a++", "[]a"]
 )
 def test_an_expression_that_cannot_be_followed_says_so(expression: str) -> None:
-    with pytest.raises(Irregular):
-        whole(parse(expression))
+    with pytest.raises(UnsupportedRegex):
+        match_whole_text(parse(expression))
 
 
 def test_a_character_may_be_given_by_its_number() -> None:
@@ -358,7 +358,7 @@ def texts_over(alphabet: str, longest: int) -> Iterator[str]:
 
 @pytest.mark.parametrize("stops", [("aab",), ("aba", "bb"), ("a", "bab"), ()])
 def test_free_text_contains_none_of_its_stops(stops: tuple[str, ...]) -> None:
-    judge = engine(Free(stops))
+    judge = engine(FreeText(stops))
     for text in texts_over("ab", 7):
         assert judge.accepts(text) == (not any(stop in text for stop in stops)), text
 
@@ -386,7 +386,7 @@ def test_names_of_rules_have_letters_digits_and_hyphens_only() -> None:
 
 def test_a_grammar_of_ones_own_in_lark_is_no_gbnf() -> None:
     with pytest.raises(UsageError, match="Lark"):
-        to_gbnf(Grammar(Own('start: "a"')))
+        to_gbnf(Grammar(UserGrammar('start: "a"')))
 
 
 # -- calls

@@ -14,7 +14,7 @@ from callsmith.core.values import Call, Tool
 from callsmith.formats import format_named
 from callsmith.formats.write import write
 from callsmith.grammar.nodes import Grammar, JsonValue
-from callsmith.grammar.schema.normalize import json_schema
+from callsmith.grammar.schema.normalize import normalize_standalone
 from callsmith.grammar.targets.lark import to_lark
 from tests.grammar.test_law4 import required, stuck
 
@@ -42,7 +42,7 @@ def test_optional_properties_come_in_any_order_and_required_ones_in_the_schemas(
 
 
 def text_fits(text: str, schema: dict[str, Any]) -> bool:
-    return stuck(Grammar(JsonValue(json_schema(schema, []))), text) is None
+    return stuck(Grammar(JsonValue(normalize_standalone(schema, []))), text) is None
 
 
 OPTIONAL = {"type": "object", "properties": {"a": STRING, "b": INTEGER}, "additionalProperties": False}
@@ -81,7 +81,7 @@ def test_nothing_comes_twice_and_nothing_else_comes(text: str) -> None:
 def test_a_name_that_spells_a_special_token_is_letters() -> None:
     schema = {**OPTIONAL, "properties": {"<|im_end|>": INTEGER, 'q"/\\é\n': INTEGER, "z": INTEGER}}
     assert text_fits(json.dumps({"z": 1, 'q"/\\é\n': 2}, ensure_ascii=False), schema)
-    lark = to_lark(Grammar(JsonValue(json_schema(schema, []))), {"<|im_end|>": 2})
+    lark = to_lark(Grammar(JsonValue(normalize_standalone(schema, []))), {"<|im_end|>": 2})
     assert "<[2]>" not in lark
 
 
@@ -90,10 +90,12 @@ def test_what_is_too_large_keeps_the_schemas_order_and_stays_fast() -> None:
     assert fits({"p3": 1, "p69": 2}, many, [])
     assert not fits({"p69": 2, "p3": 1}, many, [])
     huge = {f"p{number}": OPTIONAL for number in range(300)}
-    lark = to_lark(Grammar(JsonValue(json_schema({"type": "object", "properties": huge, "additionalProperties": False}, []))))
+    lark = to_lark(
+        Grammar(JsonValue(normalize_standalone({"type": "object", "properties": huge, "additionalProperties": False}, [])))
+    )
     assert lark.count("%json") == 1
 
 
 def test_where_the_order_is_fixed_the_schema_is_left_whole() -> None:
     schema = {**OPTIONAL, "required": ["a"]}
-    assert to_lark(Grammar(JsonValue(json_schema(schema, [])))).count("%json") == 1
+    assert to_lark(Grammar(JsonValue(normalize_standalone(schema, [])))).count("%json") == 1

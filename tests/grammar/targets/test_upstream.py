@@ -12,8 +12,8 @@ from callsmith.core.values import Call, Choice, Tool
 from callsmith.formats import format_named, formats
 from callsmith.formats.write import write
 from callsmith.grammar.calls import grammar_for
-from callsmith.grammar.nodes import Free, Grammar
-from callsmith.grammar.targets.upstream import for_llama_server, for_sglang, for_vllm, structural_tag, unprefixed
+from callsmith.grammar.nodes import FreeText, Grammar
+from callsmith.grammar.targets.upstream import drop_prefix, for_llama_server, for_sglang, for_vllm, structural_tag
 from tests.grammar.targets.llama_grammar import LlamaGrammar, missing
 
 pytestmark = pytest.mark.skipif(bool(missing()), reason=missing())
@@ -109,9 +109,9 @@ def test_what_the_prompt_has_written_is_no_part_of_the_grammar(name: str, opened
     assert LlamaGrammar(for_sglang(required).body["ebnf"]).accepts(rest)
 
 
-def test_a_grammar_that_cannot_begin_behind_the_prompt_says_so() -> None:
-    with pytest.raises(UsageError, match="begun"):
-        unprefixed(Grammar(Free(("a",)), prefix="b"))
+def test_a_grammar_that_cannot_continue_after_the_prompt_is_an_error() -> None:
+    with pytest.raises(UsageError, match="cannot continue from there"):
+        drop_prefix(Grammar(FreeText(("a",)), prefix="b"))
 
 
 def test_what_is_not_enforced_goes_with_the_fields() -> None:

@@ -3,13 +3,13 @@
 from typing import Any
 
 from callsmith.core.values import Call, Tool
-from callsmith.runtime.discovery.find_tools import FIND
+from callsmith.runtime.discovery.find_tools import FIND_TOOLS
 from callsmith.server.settings import Llm, Settings
 from tests.runtime.fakes import Handlers, hello
 from tests.runtime.many import MANY
 from tests.server.told import HI, WEATHER, Told, calls, client, says
 
-SEARCH = Call(FIND, {"query": "current weather"}, "a")
+SEARCH = Call(FIND_TOOLS, {"query": "current weather"}, "a")
 BONN = Call("current_weather", {"city": "Bonn"}, "b")
 OWN = Handlers(*MANY, **{tool.name: hello for tool in MANY})
 
@@ -28,7 +28,7 @@ async def test_the_model_is_shown_what_it_has_found():
     model = Told(calls(SEARCH), calls(BONN), says("Hello, said the weather."))
     answer = await asked(model)
     assert answer.choices[0].message.content == "Hello, said the weather."
-    assert names(model) == [[FIND], [FIND, "current_weather"], [FIND, "current_weather"]]
+    assert names(model) == [[FIND_TOOLS], [FIND_TOOLS, "current_weather"], [FIND_TOOLS, "current_weather"]]
 
 
 async def test_with_a_budget_of_nothing_it_is_shown_everything():
@@ -40,7 +40,7 @@ async def test_with_a_budget_of_nothing_it_is_shown_everything():
 async def test_a_clients_tools_are_always_shown():
     model = Told(calls(SEARCH), says("Hm."))
     await asked(model, {"tool_mode": "mixed"}, tools=[WEATHER])
-    assert names(model) == [[FIND, "weather"], [FIND, "weather", "current_weather"]]
+    assert names(model) == [[FIND_TOOLS, "weather"], [FIND_TOOLS, "weather", "current_weather"]]
 
 
 async def test_a_request_says_which_of_the_servers_tools_it_wants():
@@ -59,8 +59,8 @@ async def test_what_a_request_does_not_want_is_not_found():
 
 async def test_a_client_may_have_a_search_of_its_own():
     model = Told(calls(SEARCH), says("Hm."))
-    own = {"type": "function", "function": {"name": FIND, "parameters": {"type": "object"}}}
+    own = {"type": "function", "function": {"name": FIND_TOOLS, "parameters": {"type": "object"}}}
     answer = await asked(model, {"tool_mode": "mixed"}, tools=[own])
-    assert answer.choices[0].message.tool_calls[0].function.name == FIND
+    assert answer.choices[0].message.tool_calls[0].function.name == FIND_TOOLS
     assert len(names(model)[0]) == 301
-    assert Tool(FIND) not in model.asked[0].tools[1:]
+    assert Tool(FIND_TOOLS) not in model.asked[0].tools[1:]

@@ -177,7 +177,7 @@ class Compiler:
     def check(self, relay: Relay, name: str) -> None:
         """Compile the call of one tool, to find out whether its schema can be."""
         with naming(name):
-            self._compile(to_lark(relay.alone(name), self._vocabulary.specials))
+            self._compile(to_lark(relay.arguments_of(name), self._vocabulary.specials))
         self._relay(relay).checked.add(name)
 
     def _compile(self, lark: str) -> llguidance.LLMatcher:

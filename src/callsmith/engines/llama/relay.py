@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from callsmith.core.errors import UnsupportedSchema
 from callsmith.engines.llama.gguf import Logits, Vocabulary
 from callsmith.engines.llama.matcher import Constraint
-from callsmith.grammar.calls import common
+from callsmith.grammar.calls import common_prefix
 from callsmith.grammar.nodes import Grammar
 from callsmith.grammar.relay import Relay
 
@@ -86,8 +86,8 @@ def plan_relay(relay: Relay, vocabulary: Vocabulary) -> RelayPlan | None:
 
 def _cut(leads: Mapping[str, str], close: str, vocabulary: Vocabulary) -> str:
     """As much of what all leads begin with as ends where a token does, and is not the closing text; empty if there is none."""
-    shared = common(list(leads.values()))
-    least = len(common((close, shared))) + 1 if close else 1
+    shared = common_prefix(list(leads.values()))
+    least = len(common_prefix((close, shared))) + 1 if close else 1
     ordered = sorted(leads.values())
     first, *others = (set(_token_ends(text, vocabulary)) for text in ordered[:: -(-len(ordered) // _SAMPLE)])
     for size in sorted(first.intersection(*others), reverse=True):
@@ -227,7 +227,7 @@ class RelayConstraint:
         except UnsupportedSchema:
             for name in names:
                 with naming(name):
-                    self._begin(self._relay.alone(name))
+                    self._begin(self._relay.arguments_of(name))
             raise
 
 

@@ -1,8 +1,8 @@
-"""Finite automata over characters: what regular expressions have in common, and what texts without certain words look like.
+"""Finite automata over characters: intersections and differences of regular expressions.
 
-    >>> without = compiled(ANYTHING) - compiled(parse("[^]*</a>[^]*"))
+    >>> without_tag = to_automaton(ANYTHING) - to_automaton(parse("[^]*</a>[^]*"))
 
-Deterministic, so that the rules made of one never leave a grammar engine two ways to go.
+They are deterministic, so that a grammar engine never has to follow two rules made of one at the same time.
 """
 
 from collections.abc import Callable, Iterable
@@ -10,13 +10,13 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import TypeAlias, assert_never
 
-from callsmith.grammar.patterns.regex import Anchor, Cat, Or, Regex, Repeat, Set
+from callsmith.grammar.patterns.regex import Anchor, Cat, CharSet, Or, Regex, Repeat
 
-Edges: TypeAlias = tuple[tuple[int, int, int], ...]  # from this code point to that one: the state it leads to
-STATES = 1500  # more than that is not worth a grammar
-_PIECES = 60_000
-_MOST = 20_000  # in the course of making one
-_SMALL = 80  # states; more are not made fewer, for that takes time
+Edges: TypeAlias = tuple[tuple[int, int, int], ...]  # first code point, last code point, the state they lead to
+MAX_STATES = 1500  # a larger automaton is not worth its grammar
+_MAX_NFA_STATES = 60_000
+_MAX_PRODUCT_STATES = 20_000  # before minimizing
+_MAX_MINIMIZED_STATES = 80  # a larger automaton is not minimized: it would take too long
 
 
 class TooLarge(ValueError):
@@ -25,27 +25,27 @@ class TooLarge(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Automaton:
-    """States from 0, where it begins. A character without an edge leads nowhere."""
+    """A deterministic automaton. It begins in state 0; a character without an edge is not accepted."""
 
     edges: tuple[Edges, ...]
     final: frozenset[int]
 
     def __and__(self, other: "Automaton") -> "Automaton":
-        """What both accept."""
+        """The texts that both accept."""
         return _product(self, other, keep=lambda one, two: one and two, both=True)
 
     def __sub__(self, other: "Automaton") -> "Automaton":
-        """What the other does not accept."""
+        """The texts that only this one accepts."""
         return _product(self, other, keep=lambda one, two: one and not two, both=False)
 
     @property
-    def empty(self) -> bool:
-        """Whether it accepts nothing at all."""
+    def is_empty(self) -> bool:
+        """Whether it accepts no text at all."""
         return not self.final
 
     def shortest(self) -> "Automaton":
-        """Only texts none of whose beginnings is accepted: it stops at the first chance."""
-        return _trimmed([() if at in self.final else edges for at, edges in enumerate(self.edges)], self.final)
+        """The accepted texts of which no shorter beginning is accepted."""
+        return _minimize([() if at in self.final else edges for at, edges in enumerate(self.edges)], self.final)
 
     def accepts(self, text: str) -> bool:
         """Whether it accepts the text as a whole."""
@@ -58,9 +58,9 @@ class Automaton:
         return state in self.final
 
 
-def compiled(tree: Regex, most: int = STATES) -> Automaton:
+def to_automaton(tree: Regex, most: int = MAX_STATES) -> Automaton:
     """The automaton of an expression that must match the whole text."""
-    builder = _Builder()
+    builder = _NfaBuilder()
     start, end = builder.state(), builder.state()
     builder.add(tree, start, end)
     first = builder.closure([start])
@@ -70,40 +70,40 @@ def compiled(tree: Regex, most: int = STATES) -> Automaton:
         if len(numbers) > most:
             raise TooLarge
         out: list[tuple[int, int, int]] = []
-        for low, high, targets in _split([edge for state in current for edge in builder.edges[state]]):
+        for low, high, targets in _split_overlaps([edge for state in current for edge in builder.edges[state]]):
             reached = builder.closure(targets)
             if reached not in numbers:
                 numbers[reached] = len(numbers)
                 todo.append(reached)
             out.append((low, high, numbers[reached]))
         edges.append(tuple(out))
-    return _trimmed(edges, frozenset(number for states, number in numbers.items() if end in states))
+    return _minimize(edges, frozenset(number for states, number in numbers.items() if end in states))
 
 
-class _Builder:
-    """A nondeterministic automaton, as it grows out of an expression."""
+class _NfaBuilder:
+    """Builds a nondeterministic automaton from an expression; `epsilon` are the edges without a character."""
 
     def __init__(self) -> None:
         self.edges: list[list[tuple[int, int, int]]] = []
-        self.free: list[list[int]] = []
+        self.epsilon: list[list[int]] = []
 
     def state(self) -> int:
-        if len(self.edges) > _PIECES:
+        if len(self.edges) > _MAX_NFA_STATES:
             raise TooLarge
         self.edges.append([])
-        self.free.append([])
+        self.epsilon.append([])
         return len(self.edges) - 1
 
     def add(self, tree: Regex, start: int, end: int) -> None:
         match tree:
-            case Set():
+            case CharSet():
                 self.edges[start] += [(low, high, end) for low, high in tree.ranges]
             case Cat():
                 for item in tree.items:
                     after = self.state()
                     self.add(item, start, after)
                     start = after
-                self.free[start].append(end)
+                self.epsilon[start].append(end)
             case Or():
                 for item in tree.items:
                     self.add(item, start, end)
@@ -111,22 +111,22 @@ class _Builder:
                 for _ in range(tree.least):
                     start = self._once(tree.item, start)
                 for _ in range((tree.most or 0) - tree.least):
-                    self.free[start].append(end)
+                    self.epsilon[start].append(end)
                     start = self._once(tree.item, start)
                 if tree.most is None:
                     loop = self.state()
-                    self.free[start].append(loop)
-                    self.free[self._once(tree.item, loop)].append(loop)
+                    self.epsilon[start].append(loop)
+                    self.epsilon[self._once(tree.item, loop)].append(loop)
                     start = loop
-                self.free[start].append(end)
+                self.epsilon[start].append(end)
             case Anchor():
-                raise ValueError("anchors are no part of a whole text")
+                raise ValueError("an expression for a whole text has no anchors")
             case _:
                 assert_never(tree)
 
     def _once(self, tree: Regex, start: int) -> int:
         inner, after = self.state(), self.state()
-        self.free[start].append(inner)
+        self.epsilon[start].append(inner)
         self.add(tree, inner, after)
         return after
 
@@ -134,15 +134,15 @@ class _Builder:
         todo = list(states)
         found = set(todo)
         while todo:
-            for state in self.free[todo.pop()]:
+            for state in self.epsilon[todo.pop()]:
                 if state not in found:
                     found.add(state)
                     todo.append(state)
         return frozenset(found)
 
 
-def _split(edges: list[tuple[int, int, int]]) -> list[tuple[int, int, frozenset[int]]]:
-    """Overlapping edges taken apart: each piece with all the states it leads to."""
+def _split_overlaps(edges: list[tuple[int, int, int]]) -> list[tuple[int, int, frozenset[int]]]:
+    """Split overlapping edges into pieces, each with all the states it leads to."""
     if len(edges) == 1:
         return [(edges[0][0], edges[0][1], frozenset((edges[0][2],)))]
     cuts = sorted({low for low, _, _ in edges} | {high + 1 for _, high, _ in edges})
@@ -157,25 +157,25 @@ def _split(edges: list[tuple[int, int, int]]) -> list[tuple[int, int, frozenset[
 
 
 def _product(one: Automaton, other: Automaton, keep: Callable[[bool, bool], bool], *, both: bool) -> Automaton:
-    """Both at once. `both`: where the second leads nowhere, so does the product."""
+    """The automaton that follows both at once. `both`: it needs an edge in each of them, otherwise only in the first."""
     numbers: dict[tuple[int, int | None], int] = {(0, 0): 0}
     todo: list[tuple[int, int | None]] = [(0, 0)]
     edges: list[Edges] = []
     for left, right in todo:
-        if len(numbers) > _MOST:
+        if len(numbers) > _MAX_PRODUCT_STATES:
             raise TooLarge
         out: list[tuple[int, int, int]] = []
-        for low, high, pair in _meet(one.edges[left], () if right is None else other.edges[right], both=both):
+        for low, high, pair in _intersect_edges(one.edges[left], () if right is None else other.edges[right], both=both):
             if pair not in numbers:
                 numbers[pair] = len(numbers)
                 todo.append(pair)
             out.append((low, high, numbers[pair]))
         edges.append(tuple(out))
     final = frozenset(at for (left, right), at in numbers.items() if keep(left in one.final, right in other.final))
-    return _trimmed(edges, final)
+    return _minimize(edges, final)
 
 
-def _meet(left: Edges, right: Edges, *, both: bool) -> Iterable[tuple[int, int, tuple[int, int | None]]]:
+def _intersect_edges(left: Edges, right: Edges, *, both: bool) -> Iterable[tuple[int, int, tuple[int, int | None]]]:
     for low, high, to in left:
         at = low
         for other_low, other_high, other in right:
@@ -189,8 +189,8 @@ def _meet(left: Edges, right: Edges, *, both: bool) -> Iterable[tuple[int, int, 
             yield at, high, (to, None)
 
 
-def _trimmed(edges: list[Edges], final: frozenset[int]) -> Automaton:
-    """Without states that cannot be reached or lead to no end; of the rest, equal ones are one."""
+def _minimize(edges: list[Edges], final: frozenset[int]) -> Automaton:
+    """The automaton without states that are unreachable or lead to no final state, equivalent states merged."""
     backwards: dict[int, set[int]] = {}
     for at, out in enumerate(edges):
         for _, _, to in out:
@@ -201,42 +201,42 @@ def _trimmed(edges: list[Edges], final: frozenset[int]) -> Automaton:
             if state not in alive:
                 alive.add(state)
                 todo.append(state)
-    kinds = _kinds(edges, final, alive) if len(alive) <= _SMALL else list(range(len(edges)))
-    numbers, order = {kinds[0]: 0}, [0]
+    classes = _equivalence_classes(edges, final, alive) if len(alive) <= _MAX_MINIMIZED_STATES else list(range(len(edges)))
+    numbers, order = {classes[0]: 0}, [0]
     made: list[Edges] = []
     for state in order:
         followed: list[tuple[int, int, int]] = []
         for low, high, to in edges[state] if state in alive else ():
             if to not in alive:
                 continue
-            if kinds[to] not in numbers:
-                numbers[kinds[to]] = len(numbers)
+            if classes[to] not in numbers:
+                numbers[classes[to]] = len(numbers)
                 order.append(to)
-            _append(followed, low, high, numbers[kinds[to]])
+            _append(followed, low, high, numbers[classes[to]])
         made.append(tuple(followed))
-    return Automaton(tuple(made), frozenset(numbers[kinds[state]] for state in final if kinds[state] in numbers))
+    return Automaton(tuple(made), frozenset(numbers[classes[state]] for state in final if classes[state] in numbers))
 
 
 def _append(edges: list[tuple[int, int, int]], low: int, high: int, to: int) -> None:
-    """One more edge; with the one before it where both lead the same way."""
+    """Add an edge, merged with the one before it where both lead to the same state."""
     if edges and edges[-1][2] == to and edges[-1][1] + 1 == low:
         edges[-1] = (edges[-1][0], high, to)
     else:
         edges.append((low, high, to))
 
 
-def _kinds(edges: list[Edges], final: frozenset[int], alive: set[int]) -> list[int]:
-    """States that nothing can tell apart get the same number."""
-    kinds = [int(state in final) for state in range(len(edges))]
+def _equivalence_classes(edges: list[Edges], final: frozenset[int], alive: set[int]) -> list[int]:
+    """A number for each state; states that accept the same texts have the same number."""
+    classes = [int(state in final) for state in range(len(edges))]
     while True:
-        looks: dict[object, int] = {}
+        signatures: dict[object, int] = {}
         refined = [-1] * len(edges)
         for state in alive:
-            look: list[tuple[int, int, int]] = []
+            signature: list[tuple[int, int, int]] = []
             for low, high, to in edges[state]:
                 if to in alive:
-                    _append(look, low, high, kinds[to])
-            refined[state] = looks.setdefault((kinds[state], tuple(look)), len(looks))
-        if len(looks) == len({kinds[state] for state in alive}):
+                    _append(signature, low, high, classes[to])
+            refined[state] = signatures.setdefault((classes[state], tuple(signature)), len(signatures))
+        if len(signatures) == len({classes[state] for state in alive}):
             return refined
-        kinds = refined
+        classes = refined

@@ -3,13 +3,13 @@
 from collections.abc import Callable, Iterable
 from typing import TypeAlias
 
-LAST = 0x10FFFF
-Ranges: TypeAlias = tuple[tuple[int, int], ...]  # code points, sorted, apart from each other
-ALL: Ranges = ((0, LAST),)
+MAX_CODE_POINT = 0x10FFFF
+Ranges: TypeAlias = tuple[tuple[int, int], ...]  # first and last code points, sorted, not touching each other
+ALL: Ranges = ((0, MAX_CODE_POINT),)
 
 
 def union(*sets: Ranges) -> Ranges:
-    """What is in any of them."""
+    """The characters that are in any of the sets."""
     merged: list[tuple[int, int]] = []
     for low, high in sorted(one for ranges in sets for one in ranges):
         if merged and low <= merged[-1][1] + 1:
@@ -20,24 +20,24 @@ def union(*sets: Ranges) -> Ranges:
 
 
 def complement(ranges: Ranges) -> Ranges:
-    """What is not in it."""
+    """The characters that are not in the set."""
     out: list[tuple[int, int]] = []
     at = 0
     for low, high in ranges:
         if low > at:
             out.append((at, low - 1))
         at = high + 1
-    return (*out, (at, LAST)) if at <= LAST else tuple(out)
+    return (*out, (at, MAX_CODE_POINT)) if at <= MAX_CODE_POINT else tuple(out)
 
 
-def overlap(one: Ranges, other: Ranges) -> Ranges:
-    """What is in both."""
+def intersection(one: Ranges, other: Ranges) -> Ranges:
+    """The characters that are in both sets."""
     pairs = ((max(a, c), min(b, d)) for a, b in one for c, d in other)
     return union(tuple((low, high) for low, high in pairs if low <= high))
 
 
 def chars(text: str) -> Ranges:
-    """The characters of a text, as a set."""
+    """The set of the characters in a text."""
     return union(tuple((ord(char), ord(char)) for char in text))
 
 
@@ -48,16 +48,16 @@ LINE_ENDS = chars("\n\r\u2028\u2029")
 
 
 def class_text(ranges: Ranges, escape: Callable[[int], str] | None = None) -> str:
-    """A set of characters between square brackets, or alone where it is one."""
+    """The set as a regular expression: in square brackets, or just the character if there is only one."""
     escape = escape or _escape
-    if ranges and ranges[-1][1] == LAST:
-        return f"[^{_spans(complement(ranges), escape)}]"
+    if ranges and ranges[-1][1] == MAX_CODE_POINT:
+        return f"[^{_range_text(complement(ranges), escape)}]"
     if len(ranges) == 1 and ranges[0][0] == ranges[0][1]:
         return escape(ranges[0][0])
-    return f"[{_spans(ranges, escape)}]"
+    return f"[{_range_text(ranges, escape)}]"
 
 
-def _spans(ranges: Iterable[tuple[int, int]], escape: Callable[[int], str]) -> str:
+def _range_text(ranges: Iterable[tuple[int, int]], escape: Callable[[int], str]) -> str:
     return "".join(
         escape(low) if low == high else escape(low) + ("" if high == low + 1 else "-") + escape(high) for low, high in ranges
     )

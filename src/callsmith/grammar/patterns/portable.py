@@ -14,15 +14,15 @@ _TOKEN = re.compile(
 )
 _IN_CLASS = re.compile(r"\\(?:u[0-9a-fA-F]{4}|x[0-9a-fA-F]{2}|[dDwWsStnrfv0]|[^\w\s]|b)|[^\\]", re.DOTALL)
 _SPACES = r"\t\n\x0B\x0C\r \u00a0\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u3000\ufeff"
-_MEANS = {
+_ESCAPES = {
     "\\d": "[0-9]", "\\D": "[^0-9]", "\\w": "[a-zA-Z0-9_]", "\\W": "[^a-zA-Z0-9_]", "\\s": f"[{_SPACES}]", "\\S": f"[^{_SPACES}]",
     "\\v": r"\x0B", "\\f": r"\x0C", "\\0": r"\x00", "\\/": "/",
 }  # fmt: skip
-_IN_CLASS_MEANS = {"\\d": "0-9", "\\w": "a-zA-Z0-9_", "\\s": _SPACES, "\\b": r"\x08", "[": r"\[", "&": r"\&", "~": r"\~"}
+_CLASS_ESCAPES = {"\\d": "0-9", "\\w": "a-zA-Z0-9_", "\\s": _SPACES, "\\b": r"\x08", "[": r"\[", "&": r"\&", "~": r"\~"}
 
 
-def portable(pattern: str) -> str | None:
-    """A pattern of JSON Schema in the words every engine takes the same; None where it needs more (looking around, and back)."""
+def to_portable(pattern: str) -> str | None:
+    """The pattern in the syntax that every engine understands the same way; None if it needs look-around or back references."""
     out: list[str] = []
     at = depth = 0
     repeatable = False
@@ -37,17 +37,17 @@ def portable(pattern: str) -> str | None:
         if depth < 0:
             return None
         repeatable = kind not in ("counted", "repeat", "group") and text not in ("^", "$", "|")
-        spelled = _spelled(kind, text)
+        spelled = _portable_token(kind, text)
         if spelled is None:
             return None
         out.append(spelled)
     return "".join(out) if depth == 0 else None
 
 
-def _spelled(kind: str | None, text: str) -> str | None:
+def _portable_token(kind: str | None, text: str) -> str | None:
     match kind:
         case "class":
-            return _class(text)
+            return _portable_class(text)
         case "group":
             return "("
         case "dot":
@@ -58,12 +58,13 @@ def _spelled(kind: str | None, text: str) -> str | None:
         case "repeat":
             return text[0]
         case "escape":
-            return _MEANS.get(text, text)
+            return _ESCAPES.get(text, text)
         case _:
             return text
 
 
-def _class(text: str) -> str | None:
+def _portable_class(text: str) -> str | None:
+    """A class in square brackets; None if it mixes in a negated class such as `\\D`, unless it means any character."""
     negated = text.startswith("[^")
     body = text[2 if negated else 1 : -1]
     out: list[str] = []
@@ -73,11 +74,11 @@ def _class(text: str) -> str | None:
         if found is None:
             return None
         at, one = found.end(), found[0]
-        if one in ("\\D", "\\W", "\\S") or (one == "-" and out and out[-1] in ("0-9", "a-zA-Z0-9_", _SPACES)):
-            one = "\\-" if one == "-" else one
-            if one != "\\-":
-                return text if body in ("\\s\\S", "\\S\\s", "\\d\\D", "\\w\\W") else None
-        out.append(_IN_CLASS_MEANS.get(one, _MEANS.get(one, one)))
+        if one in ("\\D", "\\W", "\\S"):
+            return text if body in ("\\s\\S", "\\S\\s", "\\d\\D", "\\w\\W") else None
+        if one == "-" and out and out[-1] in ("0-9", "a-zA-Z0-9_", _SPACES):  # after a class it is no range
+            one = "\\-"
+        out.append(_CLASS_ESCAPES.get(one, _ESCAPES.get(one, one)))
     made = f"[{'^' if negated else ''}{''.join(out)}]"
     try:
         re.compile(made)

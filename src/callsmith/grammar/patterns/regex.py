@@ -1,10 +1,10 @@
-"""Regular expressions as JSON Schema writes them: read into a tree, and written again.
+"""Regular expressions as in JSON Schema: parsed into a tree, and written as text again.
 
-    >>> unparse(whole(parse("^ab?")))
+    >>> unparse(match_whole_text(parse("^ab?")))
     'ab?[^]*'
 
-Classes, `\\d \\w \\s`, repetition, groups, alternatives and anchors are known. Look-around, back references, word boundaries and
-Unicode properties are not regular or not worth their size: `Irregular` says which.
+Classes, `\\d \\w \\s`, repetition, groups, alternatives and anchors are supported. Look-around, back references, word boundaries
+and Unicode properties are not: they raise `UnsupportedRegex`.
 """
 
 import re
@@ -27,34 +27,34 @@ from callsmith.grammar.patterns.character_sets import (
 )
 
 
-class Irregular(ValueError):
-    """An expression that cannot be followed."""
+class UnsupportedRegex(ValueError):
+    """A regular expression with something that is not supported; the message says what."""
 
 
 @dataclass(frozen=True, slots=True)
-class Set:
-    """One character out of these."""
+class CharSet:
+    """One character of a set."""
 
     ranges: Ranges
 
 
 @dataclass(frozen=True, slots=True)
 class Cat:
-    """One after another."""
+    """A sequence: one item after another."""
 
     items: tuple["Regex", ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Or:
-    """One of these."""
+    """A choice: one of these items."""
 
     items: tuple["Regex", ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Repeat:
-    """At least, at most (None: no bound)."""
+    """A repetition, `least` to `most` times (None: no limit)."""
 
     item: "Regex"
     least: int = 0
@@ -63,21 +63,21 @@ class Repeat:
 
 @dataclass(frozen=True, slots=True)
 class Anchor:
-    """The beginning of the text, or its end."""
+    """`^` or `$`: the beginning of the text, or its end."""
 
     end: bool
 
 
-Regex: TypeAlias = Set | Cat | Or | Repeat | Anchor
+Regex: TypeAlias = CharSet | Cat | Or | Repeat | Anchor
 
-ANY = Set(ALL)
+ANY = CharSet(ALL)
 ANYTHING = Repeat(ANY)
 EMPTY = Cat(())
 
 
 def literal(text: str) -> Regex:
-    """Exactly this text."""
-    return Cat(tuple(Set(((ord(char), ord(char)),)) for char in text))
+    """An expression that matches exactly this text."""
+    return Cat(tuple(CharSet(((ord(char), ord(char)),)) for char in text))
 
 
 _CLASSES = {"d": DIGIT, "w": WORD, "s": SPACE} | {"D": complement(DIGIT), "W": complement(WORD), "S": complement(SPACE)}
@@ -88,11 +88,11 @@ _HEX = re.compile(r"x([0-9a-fA-F]{2})|x\{([0-9a-fA-F]{1,6})\}|u([0-9a-fA-F]{4})|
 
 @lru_cache(4096)
 def parse(text: str) -> Regex:
-    """The tree of an expression."""
+    """Parse an expression into a tree."""
     try:
         return _Parser(text).whole()
     except RecursionError:
-        raise Irregular("nested too deeply") from None
+        raise UnsupportedRegex("nested too deeply") from None
 
 
 class _Parser:
@@ -102,14 +102,14 @@ class _Parser:
     def whole(self) -> Regex:
         found = self.alternatives()
         if self.at < len(self.text):
-            raise Irregular(f"unexpected {self.text[self.at]!r} at {self.at}")
+            raise UnsupportedRegex(f"unexpected {self.text[self.at]!r} at {self.at}")
         return found
 
     def peek(self) -> str:
         return self.text[self.at : self.at + 1]
 
     def take(self, text: str) -> bool:
-        """Whether this stands here; then it is behind us."""
+        """Skip this text if it comes next; whether it did."""
         if not self.text.startswith(text, self.at):
             return False
         self.at += len(text)
@@ -137,13 +137,13 @@ class _Parser:
             least = int(found[1])
             most = least if found[2] is None else int(found[3]) if found[3] else None
             if most is not None and most < least:
-                raise Irregular(f"the repetition {found[0]} counts backwards")
+                raise UnsupportedRegex(f"the repetition {found[0]} counts backwards")
         else:
             return item
         if isinstance(item, Anchor):
-            raise Irregular("a repeated anchor")
+            raise UnsupportedRegex("a repeated anchor")
         if self.take("+"):
-            raise Irregular("a possessive repetition")
+            raise UnsupportedRegex("a possessive repetition")
         self.take("?")  # lazy or greedy: the same texts match
         return self.counted(Repeat(item, least, most))
 
@@ -154,50 +154,50 @@ class _Parser:
             case "(":
                 return self.group()
             case "[":
-                return Set(self.members())
+                return CharSet(self.members())
             case ".":
-                return Set(complement(LINE_ENDS))
+                return CharSet(complement(LINE_ENDS))
             case "^" | "$":
                 return Anchor(end=char == "$")
             case "\\":
                 return self.escape()
             case "*" | "+" | "?":
-                raise Irregular(f"nothing to repeat at {self.at - 1}")
+                raise UnsupportedRegex(f"nothing to repeat at {self.at - 1}")
             case _:
-                return Set(((ord(char), ord(char)),))
+                return CharSet(((ord(char), ord(char)),))
 
     def group(self) -> Regex:
         if self.take("?"):
-            if self.take("s:"):  # a dot that is any character; only our own expressions say so
+            if self.take("s:"):  # a dot that also matches line ends; only our own expressions have it
                 inner = self.text[self.at :]
                 if not inner.startswith(".*)"):
-                    raise Irregular("flags")
+                    raise UnsupportedRegex("flags")
                 self.at += 3
                 return ANYTHING
             named = re.compile(r"P?<[A-Za-z_]\w*>").match(self.text, self.at)
             if named:
                 self.at = named.end()
             elif not self.take(":"):
-                raise Irregular("look-around" if self.peek() in ("=", "!", "<") else "flags")
+                raise UnsupportedRegex("look-around" if self.peek() in ("=", "!", "<") else "flags")
         found = self.alternatives()
         if not self.take(")"):
-            raise Irregular("a bracket that is not closed")
+            raise UnsupportedRegex("a bracket that is not closed")
         return found
 
     def escape(self) -> Regex:
         char = self.peek()
         if char in ("b", "B", "A", "Z", "z"):
-            raise Irregular("a word boundary" if char in "bB" else f"\\{char}")
+            raise UnsupportedRegex("a word boundary" if char in "bB" else f"\\{char}")
         if char in "123456789k" and char:
-            raise Irregular("a back reference")
+            raise UnsupportedRegex("a back reference")
         found = self.escaped()
-        return Set(found if isinstance(found, tuple) else ((found, found),))
+        return CharSet(found if isinstance(found, tuple) else ((found, found),))
 
     def escaped(self) -> int | Ranges:
-        """What stands behind a backslash: a character or a class."""
+        """The character or class after a backslash."""
         char = self.peek()
         if not char:
-            raise Irregular("a backslash at the end")
+            raise UnsupportedRegex("a backslash at the end")
         if found := _HEX.match(self.text, self.at):
             self.at = found.end()
             return int(next(group for group in found.groups() if group), 16)
@@ -205,14 +205,14 @@ class _Parser:
         if char in _CLASSES:
             return _CLASSES[char]
         if char in ("p", "P"):
-            raise Irregular("Unicode properties")
+            raise UnsupportedRegex("Unicode properties")
         if char == "c" and self.peek().isalpha():
             self.at += 1
             return ord(self.text[self.at - 1]) % 32
         return _CONTROLS.get(char, ord(char))
 
     def members(self) -> Ranges:
-        """What stands between square brackets."""
+        """The set of characters in square brackets."""
         negated = self.take("^")
         found: list[Ranges] = []
         while not self.take("]"):
@@ -224,22 +224,22 @@ class _Parser:
             if self.peek() == "-" and self.text[self.at + 1 : self.at + 2] not in ("]", ""):
                 self.at += 1
                 last = self.member()
-                if not isinstance(last, int):  # a class is no end of a range: the hyphen stands for itself
+                if not isinstance(last, int):  # a class cannot end a range: the hyphen is meant literally
                     found += [chars("-"), last]
                 else:
                     high = last
             if high < low:
-                raise Irregular("a range that runs backwards")
+                raise UnsupportedRegex("a range that runs backwards")
             found.append(((low, high),))
         ranges = complement(union(*found)) if negated else union(*found)
         if not ranges:
-            raise Irregular("a class without a character")
+            raise UnsupportedRegex("a class without a character")
         return ranges
 
     def member(self) -> int | Ranges:
         char = self.peek()
         if not char:
-            raise Irregular("a class that is not closed")
+            raise UnsupportedRegex("a class that is not closed")
         self.at += 1
         if char != "\\":
             return ord(char)
@@ -249,62 +249,62 @@ class _Parser:
         return self.escaped()
 
 
-# --- what an expression says about a whole text -------------------------------------------------------------------------------
+# --- properties and rewriting of expressions ----------------------------------------------------------------------------------
 
 
-def whole(tree: Regex) -> Regex:
-    """All texts in which this is found: anchors become ends, and where there is none, anything may stand."""
-    found = _open(_open(tree, end=False), end=True)
-    if _anchored(found):
-        raise Irregular("an anchor in the middle")
+def match_whole_text(tree: Regex) -> Regex:
+    """The expression for whole texts in which this one is found: without anchors, and with any text where there is none."""
+    found = _unanchor(_unanchor(tree, end=False), end=True)
+    if _has_anchor(found):
+        raise UnsupportedRegex("an anchor in the middle")
     return found
 
 
-def _open(tree: Regex, *, end: bool) -> Regex:
+def _unanchor(tree: Regex, *, end: bool) -> Regex:
     match tree:
         case Or():
-            return Or(tuple(_open(item, end=end) for item in tree.items))
+            return Or(tuple(_unanchor(item, end=end) for item in tree.items))
         case Cat(items=items) if items:
             edge, rest = (items[-1], items[:-1]) if end else (items[0], items[1:])
             if edge == Anchor(end):
-                return _open(Cat(rest), end=end) if rest and (rest[-1] if end else rest[0]) == edge else Cat(rest)
-            opened = _open(edge, end=end)
+                return _unanchor(Cat(rest), end=end) if rest and (rest[-1] if end else rest[0]) == edge else Cat(rest)
+            opened = _unanchor(edge, end=end)
             return Cat((*rest, opened)) if end else Cat((opened, *rest))
         case Anchor() if tree.end == end:
             return EMPTY
-        case Repeat(item=inner, least=0, most=1) if _anchored(inner):
-            return Or((_open(inner, end=end), _open(EMPTY, end=end)))
+        case Repeat(item=inner, least=0, most=1) if _has_anchor(inner):
+            return Or((_unanchor(inner, end=end), _unanchor(EMPTY, end=end)))
         case _:
             return Cat((tree, ANYTHING)) if end else Cat((ANYTHING, tree))
 
 
-def _anchored(tree: Regex) -> bool:
+def _has_anchor(tree: Regex) -> bool:
     match tree:
         case Anchor():
             return True
         case Cat() | Or():
-            return any(map(_anchored, tree.items))
+            return any(map(_has_anchor, tree.items))
         case Repeat():
-            return _anchored(tree.item)
-        case Set():
+            return _has_anchor(tree.item)
+        case CharSet():
             return False
 
 
-def span(tree: Regex) -> tuple[int, int | None]:
-    """The shortest and the longest text that matches, in characters."""
+def length_range(tree: Regex) -> tuple[int, int | None]:
+    """The lengths of the shortest and the longest text that matches, in characters; None: there is no longest."""
     match tree:
-        case Set():
+        case CharSet():
             return 1, 1
         case Cat():
-            spans = [span(item) for item in tree.items]
+            spans = [length_range(item) for item in tree.items]
             highs = [high for _, high in spans]
             return sum(low for low, _ in spans), None if None in highs else sum(high or 0 for high in highs)
         case Or():
-            spans = [span(item) for item in tree.items]
+            spans = [length_range(item) for item in tree.items]
             highs = [high for _, high in spans]
             return min(low for low, _ in spans), None if None in highs else max(high or 0 for high in highs)
         case Repeat():
-            low, high = span(tree.item)
+            low, high = length_range(tree.item)
             most = 0 if high == 0 or tree.most == 0 else None if high is None or tree.most is None else high * tree.most
             return low * tree.least, most
         case Anchor():
@@ -313,40 +313,40 @@ def span(tree: Regex) -> tuple[int, int | None]:
             assert_never(tree)
 
 
-def mapped(tree: Regex, change: Callable[[Ranges], Regex]) -> Regex:
+def map_sets(tree: Regex, change: Callable[[Ranges], Regex]) -> Regex:
     """The expression with every set of characters replaced."""
     match tree:
-        case Set():
+        case CharSet():
             return change(tree.ranges)
         case Cat():
-            return Cat(tuple(mapped(item, change) for item in tree.items))
+            return Cat(tuple(map_sets(item, change) for item in tree.items))
         case Or():
-            return Or(tuple(mapped(item, change) for item in tree.items))
+            return Or(tuple(map_sets(item, change) for item in tree.items))
         case Repeat():
-            return Repeat(mapped(tree.item, change), tree.least, tree.most)
+            return Repeat(map_sets(tree.item, change), tree.least, tree.most)
         case Anchor():
             return tree
 
 
-def loops_on_nothing(tree: Regex) -> bool:
-    """Whether something that may be empty is repeated: a grammar made of it as it stands would be left-recursive."""
+def repeats_empty(tree: Regex) -> bool:
+    """Whether something that may be empty is repeated: a grammar made directly from it would be left-recursive."""
     match tree:
         case Repeat():
-            return (tree.most != 1 and span(tree.item)[0] == 0) or loops_on_nothing(tree.item)
+            return (tree.most != 1 and length_range(tree.item)[0] == 0) or repeats_empty(tree.item)
         case Cat() | Or():
-            return any(map(loops_on_nothing, tree.items))
-        case Set() | Anchor():
+            return any(map(repeats_empty, tree.items))
+        case CharSet() | Anchor():
             return False
 
 
-# --- written again ------------------------------------------------------------------------------------------------------------
+# --- writing as text ----------------------------------------------------------------------------------------------------------
 
 
 @lru_cache(4096)
 def unparse(tree: Regex) -> str:
     """The expression as text that `parse` reads."""
     match tree:
-        case Set():
+        case CharSet():
             return class_text(tree.ranges)
         case Cat():
             return "".join(f"({unparse(item)})" if isinstance(item, Or) else unparse(item) for item in tree.items)
@@ -354,13 +354,13 @@ def unparse(tree: Regex) -> str:
             return "|".join(map(unparse, tree.items))
         case Repeat():
             inner = unparse(tree.item)
-            return (inner if isinstance(tree.item, Set) else f"({inner})") + count_text(tree.least, tree.most)
+            return (inner if isinstance(tree.item, CharSet) else f"({inner})") + count_text(tree.least, tree.most)
         case Anchor():
             return "$" if tree.end else "^"
 
 
 def count_text(least: int, most: int | None) -> str:
-    """`*`, `+`, `?`, `{2,5}`: what stands behind something repeated."""
+    """The suffix of a repetition: `*`, `+`, `?`, `{2,5}`."""
     short: dict[tuple[int, int | None], str] = {(0, None): "*", (1, None): "+", (0, 1): "?", (1, 1): ""}
     known = short.get((least, most))
     return known if known is not None else f"{{{least}}}" if most == least else f"{{{least},{'' if most is None else most}}}"

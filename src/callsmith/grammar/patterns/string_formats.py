@@ -1,7 +1,7 @@
-"""The `format`s of strings, as regular expressions over what the string says.
+"""The values of `format` for strings, as regular expressions over the content of the string.
 
-Each is as wide as its standard where that is a matter of spelling, and otherwise narrower: no leap seconds, no host name with two
-hyphens in a row, no comments or quotes in an address.
+Each allows every spelling of its standard, but not all values: no leap seconds, no host name with two hyphens in a row, no
+comments or quotes in an email address.
 """
 
 _MONTH_DAY = r"((0[13578]|1[02])-(0[1-9]|[12][0-9]|3[01])|(0[469]|11)-(0[1-9]|[12][0-9]|30)|02-(0[1-9]|1[0-9]|2[0-8]))"

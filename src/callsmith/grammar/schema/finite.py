@@ -1,46 +1,50 @@
-"""Definitions that no finite value fits, because they need themselves."""
+"""Which definitions a finite value fits. None fits a definition that requires itself."""
 
 from collections.abc import Mapping
 from typing import Any
 
-from callsmith.grammar.schema.normal_form import Simple, inner
+from callsmith.grammar.schema.normal_form import NormalSchema, children
 
 
-def ending(defs: Mapping[str, Any]) -> set[str]:
+def finite_definitions(defs: Mapping[str, Any]) -> set[str]:
     """The names of the definitions that a finite value fits."""
     found: set[str] = set()
     while True:
-        more = {name for name, one in defs.items() if name not in found and isinstance(one, Simple) and _ends(one, found)}
+        more = {
+            name
+            for name, one in defs.items()
+            if name not in found and isinstance(one, NormalSchema) and _has_finite_value(one, found)
+        }
         if not more:
             return found
         found |= more
 
 
-def harmful(defs: Mapping[str, Any], name: str) -> bool:
-    """Whether something in a definition refers to it: one that fits nothing and is not referred to does no harm."""
+def is_in_use(defs: Mapping[str, Any], name: str) -> bool:
+    """Whether a definition is referred to, or is a schema at all: one that no value fits and nothing refers to can be ignored."""
     wanted = f"#/$defs/{name}"
-    waiting = [one for one in defs.values() if isinstance(one, Simple)]
+    waiting = [one for one in defs.values() if isinstance(one, NormalSchema)]
     while waiting:
         one = waiting.pop()
         if one.get("$ref") == wanted:
             return True
-        waiting += inner(one)
-    return isinstance(defs[name], Simple)
+        waiting += children(one)
+    return isinstance(defs[name], NormalSchema)
 
 
-def _ends(simple: Simple, ending: set[str]) -> bool:
-    """Whether a finite value fits, given the definitions that one fits."""
-    if "$ref" in simple:
-        return simple["$ref"].removeprefix("#/$defs/") in ending
-    if "anyOf" in simple:
-        return any(_ends(one, ending) for one in simple["anyOf"])
-    if "enum" in simple or simple.types - {"array", "object"}:
+def _has_finite_value(schema: NormalSchema, finite: set[str]) -> bool:
+    """Whether a finite value fits, given the names of the definitions for which that is known."""
+    if "$ref" in schema:
+        return schema["$ref"].removeprefix("#/$defs/") in finite
+    if "anyOf" in schema:
+        return any(_has_finite_value(one, finite) for one in schema["anyOf"])
+    if "enum" in schema or schema.types - {"array", "object"}:
         return True
-    if "object" in simple.types:
-        properties = simple.get("properties", {})
-        if all(_ends(properties[name], ending) for name in simple.get("required", ())):
+    if "object" in schema.types:
+        properties = schema.get("properties", {})
+        if all(_has_finite_value(properties[name], finite) for name in schema.get("required", ())):
             return True
-    if "array" in simple.types:
-        places = [*simple.get("prefixItems", ()), *([simple["items"]] if "items" in simple else [])]
-        return all(_ends(one, ending) for one in places[: simple.get("minItems", 0)])
+    if "array" in schema.types:
+        places = [*schema.get("prefixItems", ()), *([schema["items"]] if "items" in schema else [])]
+        return all(_has_finite_value(one, finite) for one in places[: schema.get("minItems", 0)])
     return False

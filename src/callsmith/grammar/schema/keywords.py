@@ -1,23 +1,31 @@
-"""The keywords of JSON Schema, by what they are about."""
+"""The keywords of JSON Schema, grouped by what they apply to."""
 
-OF_NUMBERS = ("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf")
-OF_STRINGS = ("minLength", "maxLength", "pattern", "format")
-OF_ARRAYS = frozenset(
+NUMBER_KEYWORDS = ("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf")
+STRING_KEYWORDS = ("minLength", "maxLength", "pattern", "format")
+ARRAY_KEYWORDS = frozenset(
     {
         "items", "prefixItems", "additionalItems", "minItems", "maxItems", "uniqueItems", "contains", "minContains",
         "maxContains", "unevaluatedItems",
     }
 )  # fmt: skip
-OF_OBJECTS = frozenset(
+OBJECT_KEYWORDS = frozenset(
     {
         "properties", "patternProperties", "additionalProperties", "required", "minProperties", "maxProperties", "propertyNames",
         "dependencies", "dependentRequired", "dependentSchemas", "unevaluatedProperties",
     }
 )  # fmt: skip
-SHAPES = {"number": frozenset(OF_NUMBERS), "string": frozenset(OF_STRINGS), "array": OF_ARRAYS, "object": OF_OBJECTS}
+KEYWORDS_BY_TYPE = {
+    "number": frozenset(NUMBER_KEYWORDS),
+    "string": frozenset(STRING_KEYWORDS),
+    "array": ARRAY_KEYWORDS,
+    "object": OBJECT_KEYWORDS,
+}
 UNEVALUATED = frozenset({"unevaluatedItems", "unevaluatedProperties"})
-ELSEWHERE = frozenset({"$dynamicRef", "$recursiveRef", "$ref"})  # a `$ref` only where it leads out of the document
-LOGIC = frozenset({"type", "enum", "const", "anyOf", "oneOf", "not", "if", "then", "else"})
-CONTENT = frozenset({"contentEncoding", "contentMediaType"})  # which drafts 6 and 7 assert, and none after them
-ASSERTING = LOGIC | CONTENT | ELSEWHERE - {"$ref"} | frozenset[str]().union(*SHAPES.values())
-BEYOND_TYPE = ASSERTING - {"type"} | {"$ref", "allOf"}
+EXTERNAL_REFERENCES = frozenset({"$dynamicRef", "$recursiveRef", "$ref"})  # a `$ref` only where it leads out of the document
+LOGIC_KEYWORDS = frozenset({"type", "enum", "const", "anyOf", "oneOf", "not", "if", "then", "else"})
+CONTENT_KEYWORDS = frozenset({"contentEncoding", "contentMediaType"})  # which drafts 6 and 7 assert, and none after them
+# The keywords that can make a value invalid.
+ASSERTIONS = (
+    LOGIC_KEYWORDS | CONTENT_KEYWORDS | EXTERNAL_REFERENCES - {"$ref"} | frozenset[str]().union(*KEYWORDS_BY_TYPE.values())
+)
+MORE_THAN_TYPE = ASSERTIONS - {"type"} | {"$ref", "allOf"}

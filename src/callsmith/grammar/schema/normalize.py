@@ -1,8 +1,8 @@
-"""JSON Schema → simple schemas: what a grammar can enforce is kept, what it cannot is left out and listed.
+"""JSON Schema → normal form: keywords that a grammar can enforce stay, all others are left out and listed.
 
-Schemas that hold at once (`allOf`, what stands beside a `$ref` or an `anyOf`) are worked together into one. Nothing is loosened
-silently: every keyword left out is in the `left` of its place, and is validated after generation instead. What no value fits is
-refused, by place and keyword.
+Schemas that apply to the same value (`allOf`, keywords beside a `$ref` or an `anyOf`) are combined into one. Nothing is loosened
+silently: every keyword that is left out is in the `unenforced` of its schema, and is validated after generation instead. A schema
+that no value fits is refused, with path and keyword.
 """
 
 import json
@@ -14,365 +14,367 @@ from math import prod
 from typing import Any, cast
 
 from callsmith.core.errors import UnsupportedSchema
-from callsmith.core.schema import modern, pointer, subschemas, validate
+from callsmith.core.schema import pointer, subschemas, to_standard, validate
 from callsmith.core.values import Schema
 from callsmith.formats.reader.typed import ALL_TYPES, common_types, locate
-from callsmith.grammar.schema.arrays import array
-from callsmith.grammar.schema.finite import ending, harmful
-from callsmith.grammar.schema.keywords import ASSERTING, BEYOND_TYPE, CONTENT, ELSEWHERE, SHAPES, UNEVALUATED
-from callsmith.grammar.schema.normal_form import (
-    Left,
-    Never,
-    Part,
-    Simple,
-    disjoint,
-    identity,
-    kinds_of,
-    places,
-    reachable,
-    saying,
-    telling,
+from callsmith.grammar.schema.arrays import array_keywords
+from callsmith.grammar.schema.disjoint import are_disjoint
+from callsmith.grammar.schema.finite import finite_definitions, is_in_use
+from callsmith.grammar.schema.keywords import (
+    ASSERTIONS,
+    CONTENT_KEYWORDS,
+    EXTERNAL_REFERENCES,
+    KEYWORDS_BY_TYPE,
+    MORE_THAN_TYPE,
+    UNEVALUATED,
 )
-from callsmith.grammar.schema.objects import Members
-from callsmith.grammar.schema.scalars import numbers, strings
+from callsmith.grammar.schema.normal_form import (
+    NormalSchema,
+    SchemaPart,
+    UnenforcedKeywords,
+    Unsatisfiable,
+    collect_unenforced,
+    drop_repeated_types,
+    json_key,
+    keyword_paths,
+    standalone,
+    value_types,
+    with_keyword,
+)
+from callsmith.grammar.schema.objects import object_keywords
+from callsmith.grammar.schema.scalars import number_keywords, string_keywords
 
-PLAIN = ("string", "integer", "number", "boolean", "null")
-MOST_WAYS = 64  # alternatives, once those of several keywords are multiplied
-MANY_SCHEMAS, MOST_SCHEMAS = 10_000, 50_000  # worked out for one document: then large unions are left out, then it is refused
-EVERY = ALL_TYPES - {"integer"}
-VALUE = "\0"  # where a value stands that is tried by itself
+SCALAR_TYPES = ("string", "integer", "number", "boolean", "null")
+MAX_ALTERNATIVES = 64  # of one union, after those of several keywords are multiplied
+MANY_SCHEMAS = 10_000  # combined for one document: from here on large unions are left out
+MAX_SCHEMAS = 50_000  # combined for one document: beyond that it is refused
+DISTINCT_TYPES = ALL_TYPES - {"integer"}
+VALUE_NAME = "\0"  # the property under which a single value is validated
 
 
-def simplified(schema: Schema, *, kind: str | None = None, habits: bool = True) -> Simple:
-    """What fits the schema, and is of this type if one is named; what it refers to is under `$defs`. Not to be changed.
+def normalize(schema: Schema, *, kind: str | None = None, with_implied: bool = True) -> NormalSchema:
+    """The normal form of a schema, limited to values of type `kind` if one is given; definitions are under `$defs`.
 
-    Without `habits` nothing is implied: an object may have properties that are not listed, as JSON Schema has it.
+    With `with_implied`, an object that lists its properties has no others, and keywords imply the type they are for. Without it,
+    a schema means what JSON Schema says. The result is cached: do not change it.
     """
     try:
         text = json.dumps(schema)
     except (TypeError, ValueError, RecursionError) as error:
         raise UnsupportedSchema("#", "", f"not a JSON document: {error}") from None
-    return _simplified(text, kind, habits)
+    return _normalize(text, kind, with_implied)
 
 
 @lru_cache(maxsize=1024)
-def _simplified(text: str, kind: str | None, habits: bool) -> Simple:
-    root, barren = modern(json.loads(text)), dict[tuple[str, ...], Never]()
-    beside = [Part({"type": kind}, "#")] if kind and root.get("type") != kind else []
+def _normalize(text: str, kind: str | None, with_implied: bool) -> NormalSchema:
+    root, unsatisfiable = to_standard(json.loads(text)), dict[tuple[str, ...], Unsatisfiable]()
+    beside = [SchemaPart({"type": kind}, "#")] if kind and root.get("type") != kind else []
     while True:
-        walk = _Walk(root, barren, habits)
-        made = walk.schema(Part(root, "#"), *beside)
-        if isinstance(made, Never):
+        normalizer = _Normalizer(root, unsatisfiable, with_implied)
+        made = normalizer.combine(SchemaPart(root, "#"), *beside)
+        if isinstance(made, Unsatisfiable):
             raise UnsupportedSchema(made.path, made.keyword, f"no value fits: {made.why}")
-        found = walk.barren()
+        found = normalizer.find_unsatisfiable()
         if not found:
-            made["$defs"] = walk.defs
-            made.left += walk.left
+            made["$defs"] = normalizer.defs
+            made.unenforced += normalizer.unenforced
             return made
-        barren |= found
+        unsatisfiable |= found
 
 
-def json_schema(schema: Schema, left: Left) -> Simple:
-    """The schema of a JSON value, simplified; what that leaves out is added to `left`."""
-    simple = simplified(schema)
-    left += unenforced(simple, simple)
-    return standalone(simple, simple)
+def normalize_standalone(schema: Schema, unenforced: UnenforcedKeywords) -> NormalSchema:
+    """The normal form of a schema, as a document of its own. The keywords it leaves out are added to `unenforced`."""
+    root = normalize(schema)
+    unenforced += collect_unenforced(root, root)
+    return standalone(root, root)
 
 
-def unenforced(root: Simple, simple: Simple) -> Left:
-    """What schemas leave out that a value may go through, each once."""
-    return list(dict.fromkeys(left for one in reachable(root, simple) for left in one.left))
+class _Normalizer:
+    """One pass over a document. `unsatisfiable` are the combinations that no value fits, as far as they are known."""
 
-
-def standalone(root: Simple, simple: Simple) -> Simple:
-    """The schema as a document of its own, with the definitions it needs."""
-    names = {one["$ref"].removeprefix("#/$defs/") for one in reachable(root, simple) if "$ref" in one}
-    whole = Simple({keyword: value for keyword, value in simple.items() if keyword != "$defs"}, simple.path)
-    whole.said, whole.implied, whole.left = simple.said, simple.implied, simple.left
-    if names:
-        whole["$defs"] = {name: root["$defs"][name] for name in sorted(names)}
-    return whole
-
-
-class _Walk:
-    """One pass over a document. `barren` are combinations already known to fit nothing."""
-
-    def __init__(self, root: Schema, barren: Mapping[tuple[str, ...], Never], habits: bool) -> None:
-        self.root, self.habits = root, habits
-        self.known_barren = barren
-        self.names: dict[tuple[str, ...], str] = {}  # the places of what holds at once → its name
+    def __init__(self, root: Schema, unsatisfiable: Mapping[tuple[str, ...], Unsatisfiable], with_implied: bool) -> None:
+        self.root, self.with_implied = root, with_implied
+        self.known_unsatisfiable = unsatisfiable
+        self.names: dict[tuple[str, ...], str] = {}  # the paths of the schemas that are combined → the definition's name
         self.defs: dict[str, Any] = {}
         owned = ((pointer(tokens), inner) for tokens, inner in subschemas(root) if tokens and "$id" in inner)
         found = [(f"#{place}", inner) for place, inner in owned if not str(inner["$id"]).startswith("#")]
         self.resources = sorted(found, key=lambda one: -len(one[0]))  # the innermost first
         draft = re.search(r"draft-0([3-7])", str(root.get("$schema")))
-        self.old, self.judges_content = draft is not None, draft is not None and draft[1] in "67"
-        self.left: Left = []  # beside what is left out at its own place
+        self.is_old_draft, self.asserts_content = draft is not None, draft is not None and draft[1] in "67"
+        self.unenforced: UnenforcedKeywords = []  # beside what is listed at the schema itself
         self._count = 0
-        self._documents: dict[int, tuple[Any, Schema]] = {}  # by the schema, which is kept so that nothing else gets its id
+        self._documents: dict[int, tuple[Any, Schema]] = {}  # by the id of the schema, which is stored so that it stays its own
 
-    def schema(self, *parts: Part) -> Simple | Never:
-        """What fits all the parts."""
+    def combine(self, *parts: SchemaPart) -> NormalSchema | Unsatisfiable:
+        """The schema of values that fit all the parts."""
         self._count += 1
-        if self._count > MOST_SCHEMAS:
+        if self._count > MAX_SCHEMAS:
             raise UnsupportedSchema(parts[0].path, "", "too large: its references and alternatives multiply")
-        if len(parts) == 1 and _says_type_alone(parts[0].raw):
-            made = Simple({"type": parts[0].raw["type"]}, parts[0].path)
-            made.said = {"type": [made.path]}
+        if len(parts) == 1 and _is_single_type(parts[0].raw):
+            made = NormalSchema({"type": parts[0].raw["type"]}, parts[0].path)
+            made.sources = {"type": [made.path]}
             return made
-        found = self._flat(parts)
-        if isinstance(found, Never):
+        found = self._flatten(parts)
+        if isinstance(found, Unsatisfiable):
             return found
         conjunction, referred = found
         if not conjunction:
-            return Simple({}, parts[0].path if parts else "#")
+            return NormalSchema({}, parts[0].path if parts else "#")
         if not referred:
-            return self._made(conjunction)
+            return self._combine_flat(conjunction)
         key = tuple(part.path + "".join(sorted(part.raw)) for part in conjunction)
         if any(UNEVALUATED & part.raw.keys() for part in conjunction):
-            key += tuple(str(one.sees(conjunction)) for one in conjunction)
-        if key in self.known_barren:
-            return self.known_barren[key]
+            key += tuple(str(one.covers(conjunction)) for one in conjunction)
+        if key in self.known_unsatisfiable:
+            return self.known_unsatisfiable[key]
         if key not in self.names:
             name = self.names[key] = f"d{len(self.names)}"
             self.defs[name] = None
-            self.defs[name] = self._made(conjunction)
-        made = self.defs[self.names[key]]
-        return made if isinstance(made, Never) else Simple({"$ref": f"#/$defs/{self.names[key]}"}, conjunction[0].path)
+            self.defs[name] = self._combine_flat(conjunction)
+        name = self.names[key]
+        if isinstance(unfit := self.defs[name], Unsatisfiable):
+            return unfit
+        return NormalSchema({"$ref": f"#/$defs/{name}"}, conjunction[0].path)
 
-    def _flat(self, parts: Iterable[Part]) -> tuple[list[Part], bool] | Never:
-        """The parts without references and `allOf`, only with what asserts something; and whether a reference was followed."""
-        waiting, found, seen = list(parts), list[Part](), set[tuple[str, int]]()
+    def _flatten(self, parts: Iterable[SchemaPart]) -> tuple[list[SchemaPart], bool] | Unsatisfiable:
+        """The assertions of the parts and of the schemas they apply by `$ref` and `allOf`; and whether there was a `$ref`."""
+        waiting, found, seen = list(parts), list[SchemaPart](), set[tuple[str, int]]()
         referred = False
-        for part in waiting:  # which grows
+        for part in waiting:  # grows in the loop
             if part.raw is False:
-                return Never(part.path, "false", "the schema is `false`")
+                return Unsatisfiable(part.path, "false", "the schema is `false`")
             if not isinstance(part.raw, bool | Mapping):
                 raise UnsupportedSchema(part.path, "", "a schema is an object, or true or false")
-            said = cast(Schema, {} if part.raw is True else part.raw)  # pyright: ignore[reportUnknownMemberType]
-            if (part.path, id(said)) in seen:
+            raw = cast(Schema, {} if part.raw is True else part.raw)  # pyright: ignore[reportUnknownMemberType]
+            if (part.path, id(raw)) in seen:
                 continue
-            seen.add((part.path, id(said)))
-            core = {keyword: value for keyword, value in said.items() if keyword in ASSERTING}
-            if "$ref" in said:
-                if self.old:  # there nothing counts beside it
-                    said, core = {"$ref": said["$ref"]}, dict[str, Any]()
-                target = self._located(str(said["$ref"]), part.path)
-                if target is None and str(said["$ref"]).startswith("#/"):
-                    raise UnsupportedSchema(part.path, "$ref", f"{said['$ref']!r} leads nowhere within the schema")
+            seen.add((part.path, id(raw)))
+            assertions = {keyword: value for keyword, value in raw.items() if keyword in ASSERTIONS}
+            if "$ref" in raw:
+                if self.is_old_draft:  # in old drafts, keywords beside a `$ref` do not count
+                    raw, assertions = {"$ref": raw["$ref"]}, dict[str, Any]()
+                target = self._locate(str(raw["$ref"]), part.path)
+                if target is None and str(raw["$ref"]).startswith("#/"):
+                    raise UnsupportedSchema(part.path, "$ref", f"{raw['$ref']!r} leads nowhere within the schema")
                 if target is None:
-                    core["$ref"] = said["$ref"]
+                    assertions["$ref"] = raw["$ref"]
                 else:
                     referred = True
-                    waiting.append(part.inner(*target))
-            waiting += [part.inner(one, f"{part.path}/allOf/{at}") for at, one in enumerate(Part(said, "").listed("allOf"))]
-            if core:
-                found.append(part._replace(raw=core))
-        return telling(found), referred
+                    waiting.append(part.subschema(*target))
+            listed = SchemaPart(raw, "").list_at("allOf")
+            waiting += [part.subschema(one, f"{part.path}/allOf/{at}") for at, one in enumerate(listed)]
+            if assertions:
+                found.append(part._replace(raw=assertions))
+        return drop_repeated_types(found), referred
 
-    def _located(self, reference: str, path: str) -> tuple[Any, str] | None:
-        """What a reference leads to, and where that stands; from inside a schema with an `$id` of its own, `#` is that schema."""
+    def _locate(self, reference: str, path: str) -> tuple[Any, str] | None:
+        """The schema a reference leads to, and its path. Inside a schema with an `$id` of its own, `#` is that schema."""
         if reference.startswith("#"):
             for place, resource in self.resources:
                 if f"{path}/".startswith(f"{place}/") and (found := locate(resource, reference)):
                     return found[0], place + found[1].removeprefix("#")
         return locate(self.root, reference)
 
-    def _made(self, parts: list[Part]) -> Simple | Never:
+    def _combine_flat(self, parts: list[SchemaPart]) -> NormalSchema | Unsatisfiable:
         for part in parts:
             if "enum" in part.raw or "const" in part.raw:
-                return self._values(part, parts)
+                return self._combine_enums(part, parts)
         unions = [(part, keyword) for part in parts for keyword in ("anyOf", "oneOf") if keyword in part.raw]
-        return self._union(parts, unions) if unions else self._leaf(parts)
+        return self._combine_unions(parts, unions) if unions else self._combine_keywords(parts)
 
     # --- values -----------------------------------------------------------------------------------------------------------
 
-    def _values(self, listing: Part, parts: list[Part]) -> Simple | Never:
-        """Those of the listed values that fit everything else said of them."""
+    def _combine_enums(self, listing: SchemaPart, parts: list[SchemaPart]) -> NormalSchema | Unsatisfiable:
+        """Those of the listed values that fit all other keywords."""
         keyword = "enum" if "enum" in listing.raw else "const"
         first, *others = [
-            {identity(value): value for value in reversed(values)}
+            {json_key(value): value for value in reversed(values)}
             for part in (listing, *(part for part in parts if part is not listing))
-            for values in part.listings()
+            for values in part.value_lists()
         ]
         values = [value for key, value in reversed(first.items()) if all(key in one for one in others)]
-        tests = [test for part in parts if (test := self._test(part))]
-        kept = [value for value in values if all(fits(value) for fits in tests)]
-        if kept:
-            made = Simple({"enum": kept}, listing.path)
-            made.said = places(parts)
+        tests = [test for part in parts if (test := self._value_test(part))]
+        valid = [value for value in values if all(fits(value) for fits in tests)]
+        if valid:
+            made = NormalSchema({"enum": valid}, listing.path)
+            made.sources = keyword_paths(parts)
             return made
         beside = sorted({*chain.from_iterable(part.raw for part in parts)} - {keyword})
         why = f"none of its values fits what is said beside it ({', '.join(beside)})" if first else "it lists no value"
-        return Never(listing.path, keyword, why)
+        return Unsatisfiable(listing.path, keyword, why)
 
-    def _test(self, part: Part) -> Callable[[Any], bool] | None:
-        """Whether a value fits what a part says besides the values it lists; None where it says nothing."""
+    def _value_test(self, part: SchemaPart) -> Callable[[Any], bool] | None:
+        """A test whether a value fits the keywords beside `enum` and `const`; None where there are none."""
         beside = {keyword: one for keyword, one in part.raw.items() if keyword not in ("enum", "const")}
         if not beside:
             return None
         if beside.keys() == {"type"}:
-            named = _named(part)
-            return lambda value: bool(common_types(kinds_of(value), named))
-        return lambda value: self.valid(beside, value, [(part.path, keyword) for keyword in beside])
+            named = _named_types(part)
+            return lambda value: bool(common_types(value_types(value), named))
+        return lambda value: self.is_valid(beside, value, [(part.path, keyword) for keyword in beside])
 
-    def valid(self, schema: Any, value: Any, told: Left) -> bool:
-        """Whether a value fits a schema of this document; yes where it cannot be tried, but then what is `told` is left out."""
+    def is_valid(self, schema: Any, value: Any, keywords: UnenforcedKeywords) -> bool:
+        """Whether a value fits a schema of the document. Where that cannot be checked, yes, and `keywords` are unenforced."""
         if id(schema) not in self._documents:
             referred = (
-                self.root.keys() - BEYOND_TYPE - {"type"} | {"properties"} if '"$ref"' in json.dumps(schema) else set[str]()
+                self.root.keys() - MORE_THAN_TYPE - {"type"} | {"properties"} if '"$ref"' in json.dumps(schema) else set[str]()
             )
             document = {keyword: one for keyword, one in self.root.items() if keyword in referred or keyword == "$schema"}
-            document["properties"] = {**document.get("properties", {}), VALUE: schema}
+            document["properties"] = {**document.get("properties", {}), VALUE_NAME: schema}
             self._documents[id(schema)] = schema, document
         try:
-            return not validate(self._documents[id(schema)][1], {VALUE: value})
-        except UnsupportedSchema:  # it refers to something from where it stands
-            self.left += told
+            return not validate(self._documents[id(schema)][1], {VALUE_NAME: value})
+        except UnsupportedSchema:  # it has a reference that is relative to its own place
+            self.unenforced += keywords
             return True
 
     # --- alternatives -----------------------------------------------------------------------------------------------------
 
-    def _union(self, parts: list[Part], unions: list[tuple[Part, str]]) -> Simple | Never:
-        """One alternative of each union, each together with all that stands beside them."""
+    def _combine_unions(self, parts: list[SchemaPart], unions: list[tuple[SchemaPart, str]]) -> NormalSchema | Unsatisfiable:
+        """Every choice of one alternative from each union, combined with the keywords beside the unions."""
         rest = [part._replace(raw={key: one for key, one in part.raw.items() if key not in ("anyOf", "oneOf")}) for part in parts]
         rest = [part for part in rest if part.raw]
-        left, ways, made = list[tuple[str, str]](), list[list[Part]](), list[Simple | Never]()
+        unenforced, ways, made = list[tuple[str, str]](), list[list[SchemaPart]](), list[NormalSchema | Unsatisfiable]()
         for part, keyword in unions:
-            branches = [part.inner(one, f"{part.path}/{keyword}/{at}") for at, one in enumerate(part.listed(keyword))]
-            if (ways or self._count > MANY_SCHEMAS) and prod(map(len, ways)) * len(branches) > MOST_WAYS:
-                left.append((part.path, keyword))
+            branches = [part.subschema(one, f"{part.path}/{keyword}/{at}") for at, one in enumerate(part.list_at(keyword))]
+            if (ways or self._count > MANY_SCHEMAS) and prod(map(len, ways)) * len(branches) > MAX_ALTERNATIVES:
+                unenforced.append((part.path, keyword))
                 continue
             ways.append(branches)
-            made = [self.schema(*rest, branch) for branch in branches] if keyword == "oneOf" else []
-            if keyword == "oneOf" and not self._exclusive(made):
-                left.append((part.path, keyword))
+            made = [self.combine(*rest, branch) for branch in branches] if keyword == "oneOf" else []
+            if keyword == "oneOf" and not self._are_exclusive(made):
+                unenforced.append((part.path, keyword))
         if not made or len(ways) > 1:
-            made = [self.schema(*rest, *chosen) for chosen in product(*ways)]
-        possible = [one for one in made if isinstance(one, Simple)]
+            made = [self.combine(*rest, *chosen) for chosen in product(*ways)]
+        possible = [one for one in made if isinstance(one, NormalSchema)]
         if not possible:
-            first = next((one for one in made if isinstance(one, Never)), None)
+            first = next((one for one in made if isinstance(one, Unsatisfiable)), None)
             why = f"it has no alternative that a value fits; the first: {first.why}" if first else "it has no alternatives"
-            return Never(unions[0][0].path, unions[0][1], why)
-        whole = possible[0] if len(possible) == 1 and not left else Simple({"anyOf": possible}, parts[0].path)
-        whole.left += left
+            return Unsatisfiable(unions[0][0].path, unions[0][1], why)
+        whole = possible[0] if len(possible) == 1 and not unenforced else NormalSchema({"anyOf": possible}, parts[0].path)
+        whole.unenforced += unenforced
         return whole
 
-    def _exclusive(self, ways: Sequence[Simple | Never]) -> bool:
-        """Whether a value made for one alternative surely fits no other."""
-        made = [one for one in ways if isinstance(one, Simple)]
-        if any(self._target(one) is None for one in made):
+    def _are_exclusive(self, ways: Sequence[NormalSchema | Unsatisfiable]) -> bool:
+        """Whether a value generated for one alternative certainly fits no other."""
+        made = [one for one in ways if isinstance(one, NormalSchema)]
+        if any(self._resolve_finished(one) is None for one in made):
             return False
         document = {"$defs": self.defs}
-        return all(disjoint(document, a, b) for a in made for b in made if a is not b)
+        return all(are_disjoint(document, a, b) for a in made for b in made if a is not b)
 
-    def _target(self, simple: Simple) -> Simple | None:
-        """What a reference leads to; None while that is still being made."""
-        seen: Any = simple
-        while isinstance(seen, Simple) and "$ref" in seen:
+    def _resolve_finished(self, schema: NormalSchema) -> NormalSchema | None:
+        """The schema a reference leads to; None while that is still being made."""
+        seen: Any = schema
+        while isinstance(seen, NormalSchema) and "$ref" in seen:
             seen = self.defs[seen["$ref"].removeprefix("#/$defs/")]
-        return seen if isinstance(seen, Simple) else None
+        return seen if isinstance(seen, NormalSchema) else None
 
-    # --- keywords of one type after another -------------------------------------------------------------------------------
+    # --- keywords, type by type -------------------------------------------------------------------------------------------
 
-    def _leaf(self, parts: list[Part]) -> Simple | Never:
-        types, implied = _types(parts, habits=self.habits)
-        beyond = ELSEWHERE | CONTENT if self.judges_content and "string" in types else ELSEWHERE
-        left: Left = [(part.path, keyword) for part in parts for keyword in beyond if keyword in part.raw]
-        for part in saying(parts, "not"):
-            barred = self._barred(part)
-            if barred is None:
-                left.append((part.path, "not"))
-            elif barred >= EVERY:
-                return Never(part.path, "not", "it rules out everything")
+    def _combine_keywords(self, parts: list[SchemaPart]) -> NormalSchema | Unsatisfiable:
+        types, implied = _common_types(parts, with_implied=self.with_implied)
+        beyond = EXTERNAL_REFERENCES | CONTENT_KEYWORDS if self.asserts_content and "string" in types else EXTERNAL_REFERENCES
+        unenforced: UnenforcedKeywords = [(part.path, keyword) for part in parts for keyword in beyond if keyword in part.raw]
+        for part in with_keyword(parts, "not"):
+            excluded = self._excluded_types(part)
+            if excluded is None:
+                unenforced.append((part.path, "not"))
+            elif excluded >= DISTINCT_TYPES:
+                return Unsatisfiable(part.path, "not", "it rules out everything")
             else:
-                types -= barred
-        for part in saying(parts, "if"):
+                types -= excluded
+        for part in with_keyword(parts, "if"):
             if {"then", "else"} & part.raw.keys():
-                left += [(part.path, keyword) for keyword in ("if", "then", "else") if keyword in part.raw]
+                unenforced += [(part.path, keyword) for keyword in ("if", "then", "else") if keyword in part.raw]
         if not types:
-            return Never(saying(parts, "type")[-1].path if saying(parts, "type") else parts[0].path, "type", "no type is left")
+            named = with_keyword(parts, "type")
+            return Unsatisfiable(named[-1].path if named else parts[0].path, "type", "no type is left")
         keywords: dict[str, Any] = {}
-        reason: Never | None = None
+        reason: Unsatisfiable | None = None
         for kind in sorted(types):
-            made = self._of(kind, parts, left)
-            if isinstance(made, Never):
+            made = self._type_keywords(kind, parts, unenforced)
+            if isinstance(made, Unsatisfiable):
                 reason, types = made, types - {kind}
             else:
                 keywords |= made
         if not types:
-            return cast(Never, reason)
-        made = Simple({} if types == EVERY else {"type": _spelled(types)}, parts[0].path)
+            return cast(Unsatisfiable, reason)
+        made = NormalSchema({} if types == DISTINCT_TYPES else {"type": _type_value(types)}, parts[0].path)
         made |= keywords
-        made.said, made.left = places(parts), list(dict.fromkeys(left))
+        made.sources, made.unenforced = keyword_paths(parts), list(dict.fromkeys(unenforced))
         open_objects = (
-            "additionalProperties" in keywords and not {"additionalProperties", "unevaluatedProperties"} & made.said.keys()
+            "additionalProperties" in keywords and not {"additionalProperties", "unevaluatedProperties"} & made.sources.keys()
         )
         made.implied = frozenset({*(["type"] if implied else ()), *(["additionalProperties"] if open_objects else ())})
         return made
 
-    def _barred(self, part: Part) -> frozenset[str] | None:
-        """The types a `not` rules out, where it does nothing else; None where it does more."""
+    def _excluded_types(self, part: SchemaPart) -> frozenset[str] | None:
+        """The types that a `not` excludes; None where it does not just exclude types."""
         raw = part.raw["not"]
         if isinstance(raw, bool):
-            return EVERY if raw else frozenset()
-        found = {keyword for keyword in raw if keyword in ASSERTING or keyword in ("$ref", "allOf")}
+            return DISTINCT_TYPES if raw else frozenset()
+        found = {keyword for keyword in raw if keyword in ASSERTIONS or keyword in ("$ref", "allOf")}
         if not found:
-            return EVERY
-        named = _named(Part(raw, part.path))
+            return DISTINCT_TYPES
+        named = _named_types(SchemaPart(raw, part.path))
         return frozenset(named - {"integer"}) if found == {"type"} and ("integer" not in named or "number" in named) else None
 
-    def _of(self, kind: str, parts: list[Part], left: Left) -> dict[str, Any] | Never:
+    def _type_keywords(
+        self, kind: str, parts: list[SchemaPart], unenforced: UnenforcedKeywords
+    ) -> dict[str, Any] | Unsatisfiable:
         match kind:
             case "integer" | "number":
-                return numbers(parts, left, whole=kind == "integer")
+                return number_keywords(parts, unenforced, whole=kind == "integer")
             case "string":
-                return strings(parts, left)
+                return string_keywords(parts, unenforced)
             case "array":
-                return array(self, parts, left)
+                return array_keywords(self, parts, unenforced)
             case "object":
-                return Members(self, parts, left).made()
+                return object_keywords(self, parts, unenforced)
             case _:
                 return {}
 
-    # --- what never ends --------------------------------------------------------------------------------------------------
+    # --- definitions without a finite value -------------------------------------------------------------------------------
 
-    def barren(self) -> dict[tuple[str, ...], Never]:
-        """Definitions that no finite value fits, because they need themselves."""
-        fitting = ending(self.defs)
-        endless = "it needs a value of its own kind, and that another, without end"
-        return {
-            key: self.defs[name] if isinstance(self.defs[name], Never) else Never(self.defs[name].path, "$ref", endless)
-            for key, name in self.names.items()
-            if name not in fitting and key not in self.known_barren and harmful(self.defs, name)
-        }
-
-
-def _says_type_alone(raw: Any) -> bool:
-    """Whether a schema names one type and asserts nothing else: most do, so they are not taken apart."""
-    return isinstance(raw, dict) and raw.get("type") in PLAIN and BEYOND_TYPE.isdisjoint(cast(Schema, raw))  # pyright: ignore[reportUnknownMemberType]
+    def find_unsatisfiable(self) -> dict[tuple[str, ...], Unsatisfiable]:
+        """The definitions that no finite value fits, because they require themselves."""
+        finite = finite_definitions(self.defs)
+        found: dict[tuple[str, ...], Unsatisfiable] = {}
+        for key, name in self.names.items():
+            if name not in finite and key not in self.known_unsatisfiable and is_in_use(self.defs, name):
+                made = self.defs[name]
+                why = "it requires itself, without end"
+                found[key] = made if isinstance(made, Unsatisfiable) else Unsatisfiable(made.path, "$ref", why)
+        return found
 
 
-def _named(part: Part) -> set[str]:
+def _is_single_type(raw: Any) -> bool:
+    """Whether a schema has one scalar type and no other assertion: most do, and there is nothing to combine."""
+    return isinstance(raw, dict) and raw.get("type") in SCALAR_TYPES and MORE_THAN_TYPE.isdisjoint(cast(Schema, raw))  # pyright: ignore[reportUnknownMemberType]
+
+
+def _named_types(part: SchemaPart) -> set[str]:
     """The types a part names; all of them where it names none."""
     kind = part.raw.get("type")
-    names = {kind} if isinstance(kind, str) else set(part.listed("type")) if isinstance(kind, list) else set(ALL_TYPES)
+    names = {kind} if isinstance(kind, str) else set(part.list_at("type")) if isinstance(kind, list) else set(ALL_TYPES)
     if unknown := names - ALL_TYPES:
         raise UnsupportedSchema(part.path, "type", f"{sorted(map(str, unknown))[0]!r} is no type of JSON")
     return names
 
 
-def _types(parts: list[Part], *, habits: bool) -> tuple[frozenset[str], bool]:
-    """The types all parts allow, and whether they are only implied by keywords that make sense for them alone."""
+def _common_types(parts: list[SchemaPart], *, with_implied: bool) -> tuple[frozenset[str], bool]:
+    """The types that all parts allow, and whether they are only implied by the keywords."""
     types: set[str] = set(ALL_TYPES)
     for part in parts:
-        types = common_types(types, _named(part))
-    hinted = {kind for kind, keywords in SHAPES.items() for part in parts if keywords & part.raw.keys()}
-    if habits and hinted and types == set(ALL_TYPES):
+        types = common_types(types, _named_types(part))
+    hinted = {kind for kind, keywords in KEYWORDS_BY_TYPE.items() for part in parts if keywords & part.raw.keys()}
+    if with_implied and hinted and types == set(ALL_TYPES):
         return frozenset(hinted), True
     return frozenset(types - {"integer"} if "number" in types else types), False
 
 
-def _spelled(types: frozenset[str]) -> str | list[str]:
+def _type_value(types: frozenset[str]) -> str | list[str]:
     kinds = sorted(types)
     return kinds[0] if len(kinds) == 1 else kinds

@@ -1,4 +1,4 @@
-"""The keywords of objects, of several schemas that hold at once: one set of them, or the reason why nothing fits."""
+"""Combine the object keywords of several schemas that apply to the same value."""
 
 import re
 from collections.abc import Sequence
@@ -6,189 +6,205 @@ from itertools import chain
 from typing import Any, cast
 
 from callsmith.core.schema import pointer
-from callsmith.grammar.patterns.portable import portable
-from callsmith.grammar.schema.normal_form import Left, Never, Part, Simple, Walk, saying, tightest
+from callsmith.grammar.patterns.portable import to_portable
+from callsmith.grammar.schema.normal_form import (
+    Normalizer,
+    NormalSchema,
+    SchemaPart,
+    UnenforcedKeywords,
+    Unsatisfiable,
+    strictest_bound,
+    with_keyword,
+)
 
 
-class Members:
-    """An object's keywords being worked together."""
+def object_keywords(
+    normalizer: Normalizer, parts: Sequence[SchemaPart], unenforced: UnenforcedKeywords
+) -> dict[str, Any] | Unsatisfiable:
+    """The combined keywords, or why no object fits. What is not enforced is added to `unenforced`."""
+    return _ObjectKeywords(normalizer, parts, unenforced).combine()
 
-    def __init__(self, walk: Walk, parts: Sequence[Part], left: Left) -> None:
-        self.walk, self.parts, self.left = walk, parts, left
+
+class _ObjectKeywords:
+    """The keywords of an object while they are being combined."""
+
+    def __init__(self, normalizer: Normalizer, parts: Sequence[SchemaPart], unenforced: UnenforcedKeywords) -> None:
+        self.normalizer, self.parts, self.unenforced = normalizer, parts, unenforced
         self.path = parts[0].path
-        self.required = list(dict.fromkeys(name for part in parts for name in part.listed("required")))
-        names = chain.from_iterable(part.mapping("properties") for part in parts)
+        self.required = list(dict.fromkeys(name for part in parts for name in part.list_at("required")))
+        names = chain.from_iterable(part.mapping_at("properties") for part in parts)
         self.names = list(dict.fromkeys((*names, *self.required)))
         self.properties: dict[str, Any] = {}
         self.patterns: dict[str, Any] = {}
-        self.extra: Any = {}  # the schema of properties not listed; False: there are none
+        self.additional: Any = {}  # the schema of properties that are not listed; False: they are not allowed
 
-    def made(self) -> dict[str, Any] | Never:
-        """The keywords, or why nothing fits."""
-        self._open()
-        self._by_pattern()
+    def combine(self) -> dict[str, Any] | Unsatisfiable:
+        """The combined keywords, or why no object fits."""
+        self._combine_additional()
+        self._combine_patterns()
         for name in self.names:
-            one = self.walk.schema(*self._said_of(name))
-            for part in saying(self.parts, "propertyNames"):
-                if not self.walk.valid(part.raw["propertyNames"], name, [(part.path, "propertyNames")]):
-                    one = Never(part.path, "propertyNames", f"{name!r} is required, but no such name is allowed")
-            if isinstance(one, Simple):
+            one = self.normalizer.combine(*self._parts_of(name))
+            for part in with_keyword(self.parts, "propertyNames"):
+                if not self.normalizer.is_valid(part.raw["propertyNames"], name, [(part.path, "propertyNames")]):
+                    one = Unsatisfiable(part.path, "propertyNames", f"{name!r} is required, but no such name is allowed")
+            if isinstance(one, NormalSchema):
                 self.properties[name] = one
             elif name in self.required:
                 return one
-            elif self.extra is not False or self.patterns:
+            elif self.additional is not False or self.patterns:
                 self.properties[name] = False
-        self._by_name()
-        self._dependent()
-        counted = self._counted()
-        if isinstance(counted, Never):
+        self._apply_property_names()
+        self._report_dependencies()
+        counted = self._count_keywords()
+        if isinstance(counted, Unsatisfiable):
             return counted
-        if self.properties or self.extra is False:
+        if self.properties or self.additional is False:
             counted["properties"] = self.properties
         if self.required:
             counted["required"] = self.required
         if self.patterns:
             counted["patternProperties"] = self.patterns
-        if self.extra is False or self.extra or self.extra.left:
-            counted["additionalProperties"] = self.extra
+        if self.additional is False or self.additional or self.additional.unenforced:
+            counted["additionalProperties"] = self.additional
         return counted
 
-    def _open(self) -> None:
-        """Whether there may be others than the listed ones."""
-        explicit = [_under(part, "additionalProperties") for part in saying(self.parts, "additionalProperties")]
+    def _combine_additional(self) -> None:
+        """Find out whether properties that are not listed are allowed, and their schema."""
+        explicit = [_below(part, "additionalProperties") for part in with_keyword(self.parts, "additionalProperties")]
         first = self.parts[0]
         if not explicit and "unevaluatedProperties" in first.raw:
-            explicit = [_under(first, "unevaluatedProperties")]
-        for part in saying(self.parts, "unevaluatedProperties"):
-            if part.raw["unevaluatedProperties"] is not True and not (part is first and first.sees(self.parts)):
-                self.left.append((part.path, "unevaluatedProperties"))
+            explicit = [_below(first, "unevaluatedProperties")]
+        for part in with_keyword(self.parts, "unevaluatedProperties"):
+            if part.raw["unevaluatedProperties"] is not True and not (part is first and first.covers(self.parts)):
+                self.unenforced.append((part.path, "unevaluatedProperties"))
         if explicit:
-            made = self.walk.schema(*explicit)
-            self.extra = made if isinstance(made, Simple) else False
-        elif self.walk.habits and any(_lists(part) for part in self.parts):
-            self.extra = False
+            made = self.normalizer.combine(*explicit)
+            self.additional = made if isinstance(made, NormalSchema) else False
+        elif self.normalizer.with_implied and any(_declares_properties(part) for part in self.parts):
+            self.additional = False
         else:
-            self.extra = Simple({}, self.path)
+            self.additional = NormalSchema({}, self.path)
 
-    def _said_of(self, name: str) -> list[Part]:
-        """Everything the parts say of one property."""
+    def _parts_of(self, name: str) -> list[SchemaPart]:
+        """The schemas that the parts have for one property."""
         first = self.parts[0]
-        if len(self.parts) == 1 and "patternProperties" not in first.raw and name in first.mapping("properties"):
-            return [_under(first, "properties", name)]
-        found = list[Part]()
+        if len(self.parts) == 1 and "patternProperties" not in first.raw and name in first.mapping_at("properties"):
+            return [_below(first, "properties", name)]
+        found = list[SchemaPart]()
         for part in self.parts:
-            said = list[Part]()
-            if name in part.mapping("properties"):
-                said.append(_under(part, "properties", name))
-            patterns = part.mapping("patternProperties")
-            said += [_under(part, "patternProperties", pattern) for pattern in patterns if _found(pattern, name)]
-            if not said and "additionalProperties" in part.raw:
-                said.append(_under(part, "additionalProperties"))
-            found += said
+            own = list[SchemaPart]()
+            if name in part.mapping_at("properties"):
+                own.append(_below(part, "properties", name))
+            patterns = part.mapping_at("patternProperties")
+            own += [_below(part, "patternProperties", pattern) for pattern in patterns if _matches(pattern, name)]
+            if not own and "additionalProperties" in part.raw:
+                own.append(_below(part, "additionalProperties"))
+            found += own
         if not found and "unevaluatedProperties" in first.raw:
-            declared = any(name in part.mapping("properties") for part in self.parts)
-            found += [] if declared else [_under(first, "unevaluatedProperties")]
+            declared = any(name in part.mapping_at("properties") for part in self.parts)
+            found += [] if declared else [_below(first, "unevaluatedProperties")]
         return found
 
-    def _by_pattern(self) -> None:
-        """Properties known by a pattern of their name, as long as no name may match two."""
+    def _combine_patterns(self) -> None:
+        """Combine `patternProperties`, as long as no name can match two of the patterns."""
+        closing = with_keyword(self.parts, "additionalProperties")
         for part in self.parts:
-            others = [
-                _under(one, "additionalProperties") for one in saying(self.parts, "additionalProperties") if one is not part
-            ]
-            for pattern in part.mapping("patternProperties"):
-                made = self.walk.schema(_under(part, "patternProperties", pattern), *others)
-                regex = portable(pattern)
-                if isinstance(made, Never):
-                    if self.extra is not False:
-                        self.left.append((part.path, "patternProperties"))
+            others = [_below(one, "additionalProperties") for one in closing if one is not part]
+            for pattern in part.mapping_at("patternProperties"):
+                made = self.normalizer.combine(_below(part, "patternProperties", pattern), *others)
+                regex = to_portable(pattern)
+                if isinstance(made, Unsatisfiable):
+                    if self.additional is not False:
+                        self.unenforced.append((part.path, "patternProperties"))
                 elif regex is None:  # any name may be one of them
-                    self.extra = Simple({}, self.path)
-                    self.left.append((part.path, "patternProperties"))
-                    self.left += [(one.path, "additionalProperties") for one in saying(self.parts, "additionalProperties")]
-                elif all(_apart(regex, other) for other in self.patterns):
+                    self.additional = NormalSchema({}, self.path)
+                    self.unenforced.append((part.path, "patternProperties"))
+                    self.unenforced += [(one.path, "additionalProperties") for one in closing]
+                elif all(_are_disjoint_patterns(regex, other) for other in self.patterns):
                     self.patterns[regex] = made
                 else:
-                    self.left.append((part.path, "patternProperties"))
+                    self.unenforced.append((part.path, "patternProperties"))
 
-    def _by_name(self) -> None:
-        """What is said of the names of properties that are not listed."""
-        if self.extra is False and not self.patterns:
+    def _apply_property_names(self) -> None:
+        """Limit the names of properties that are not listed to those that `propertyNames` allows."""
+        if self.additional is False and not self.patterns:
             return
-        for part in saying(self.parts, "propertyNames"):
-            names = self.walk.schema(
-                Part(part.raw["propertyNames"], f"{part.path}/propertyNames"), Part({"type": "string"}, part.path)
+        for part in with_keyword(self.parts, "propertyNames"):
+            names = self.normalizer.combine(
+                SchemaPart(part.raw["propertyNames"], f"{part.path}/propertyNames"), SchemaPart({"type": "string"}, part.path)
             )
-            if isinstance(names, Never):
-                self.extra, self.patterns = False, {}
+            if isinstance(names, Unsatisfiable):
+                self.additional, self.patterns = False, {}
             elif "enum" in names and not self.patterns:
-                self.properties |= {name: self.extra for name in names["enum"] if name not in self.properties}
-                self.extra = False
+                self.properties |= {name: self.additional for name in names["enum"] if name not in self.properties}
+                self.additional = False
             elif (
                 names.keys() == {"type", "pattern"}
-                and not names.left
+                and not names.unenforced
                 and not self.patterns
-                and not (self.extra and self.properties)
+                and not (self.additional and self.properties)
             ):
-                self.patterns, self.extra = {names["pattern"]: self.extra}, False
-            elif names.keys() != {"type"} or names.left:
-                self.left.append((part.path, "propertyNames"))
+                self.patterns, self.additional = {names["pattern"]: self.additional}, False
+            elif names.keys() != {"type"} or names.unenforced:
+                self.unenforced.append((part.path, "propertyNames"))
 
-    def _dependent(self) -> None:
-        """What one property demands of others: not enforced, unless that one cannot be there."""
+    def _report_dependencies(self) -> None:
+        """List what one property requires of others as unenforced, unless that property cannot be present."""
         for part in self.parts:
             for keyword in ("dependencies", "dependentRequired", "dependentSchemas"):
-                for name, wanted in part.mapping(keyword).items():
-                    possible = self.properties.get(name, self.extra is not False or bool(self.patterns)) is not False
+                for name, wanted in part.mapping_at(keyword).items():
+                    possible = self.properties.get(name, self.additional is not False or bool(self.patterns)) is not False
                     given = isinstance(wanted, list) and {*cast(list[str], wanted)} <= {*self.required}
-                    if possible and not given and wanted is not True and (part.path, keyword) not in self.left:
-                        self.left.append((part.path, keyword))
+                    if possible and not given and wanted is not True and (part.path, keyword) not in self.unenforced:
+                        self.unenforced.append((part.path, keyword))
 
-    def _counted(self) -> dict[str, Any] | Never:
-        """How many properties there may be. Not every engine counts them where one of the listed ones is optional."""
+    def _count_keywords(self) -> dict[str, Any] | Unsatisfiable:
+        """How many properties are allowed. Not every engine counts them where one of the listed ones is optional."""
         made: dict[str, Any] = {}
-        least, most = tightest(self.parts, "minProperties", most=False), tightest(self.parts, "maxProperties", most=True)
+        least = strictest_bound(self.parts, "minProperties", is_upper=False)
+        most = strictest_bound(self.parts, "maxProperties", is_upper=True)
         listed = sum(one is not False for one in self.properties.values())
-        closed = self.extra is False and not self.patterns
+        closed = self.additional is False and not self.patterns
         if most and most[0] < len(self.required):
-            return Never(most[1], "maxProperties", f"{len(self.required)} properties are required")
+            return Unsatisfiable(most[1], "maxProperties", f"{len(self.required)} properties are required")
         if least and ((closed and least[0] > listed) or (most and least[0] > most[0])):
-            return Never(
+            return Unsatisfiable(
                 least[1], "minProperties", f"there are {listed} properties at most" if closed else "maxProperties is less"
             )
         if least and least[0] > len(self.required):
-            self.left.append((least[1], "minProperties"))  # a name may be written twice, so counting helps but proves nothing
+            # A name may be written twice, so counting helps but proves nothing.
+            self.unenforced.append((least[1], "minProperties"))
             made["minProperties"] = int(least[0])
         if most and not (closed and most[0] >= listed):
             made["maxProperties"] = int(most[0])
             if listed > len(self.required):
-                self.left.append((most[1], "maxProperties"))
+                self.unenforced.append((most[1], "maxProperties"))
         return made
 
 
-def _lists(part: Part) -> bool:
-    """Whether a part lists the properties there are. An empty list does so only for a tool that takes no arguments."""
+def _declares_properties(part: SchemaPart) -> bool:
+    """Whether a part lists the allowed properties. An empty list does so only for a tool without arguments."""
     return bool(
-        part.mapping("properties") or part.mapping("patternProperties") or (part.path == "#" and "properties" in part.raw)
+        part.mapping_at("properties") or part.mapping_at("patternProperties") or (part.path == "#" and "properties" in part.raw)
     )
 
 
-def _under(part: Part, keyword: str, name: str | None = None) -> Part:
+def _below(part: SchemaPart, keyword: str, name: str | None = None) -> SchemaPart:
     """The schema under a keyword, or under a name there."""
     value: Any = part.raw[keyword]
-    place = f"{part.path}/{keyword}"
-    return Part(value, place) if name is None else Part(value[name], place + pointer([name]))
+    path = f"{part.path}/{keyword}"
+    return SchemaPart(value, path) if name is None else SchemaPart(value[name], path + pointer([name]))
 
 
-def _found(pattern: str, name: str) -> bool:
+def _matches(pattern: str, name: str) -> bool:
     try:
         return re.search(pattern, name) is not None
     except re.error:
         return False
 
 
-def _apart(one: str, other: str) -> bool:
-    """Whether two patterns surely match no name both: they begin with different letters."""
+def _are_disjoint_patterns(one: str, other: str) -> bool:
+    """Whether certainly no name matches both patterns, because they begin with different letters."""
     heads = [re.match(r"\^([\w -]+)(?![\w -]|[*?{|])", pattern) for pattern in (one, other)]
     if "|" in one + other or not heads[0] or not heads[1]:
         return False

@@ -1,63 +1,65 @@
-"""The keywords of numbers and strings, of several schemas that hold at once: one set of them, or the reason why nothing fits."""
+"""Combine the number and string keywords of several schemas that apply to the same value."""
 
 from collections.abc import Sequence
 from fractions import Fraction
 from math import ceil, floor, lcm
 from typing import Any
 
-from callsmith.grammar.patterns.portable import portable
+from callsmith.grammar.patterns.portable import to_portable
 from callsmith.grammar.patterns.string_formats import FORMATS
-from callsmith.grammar.schema.normal_form import Left, Never, Part, saying, tightest
+from callsmith.grammar.schema.normal_form import SchemaPart, UnenforcedKeywords, Unsatisfiable, strictest_bound, with_keyword
 
-# Beyond these an engine's arithmetic is no longer exact, or it refuses.
-LARGEST = 2**53
-FINEST = Fraction(1, 10**9)
-MOST_STEPS = 10**6
-LONGEST = 100_000
+# Beyond these limits the arithmetic of a grammar engine is inexact, or it refuses the schema.
+MAX_NUMBER = 2**53
+MIN_STEP = Fraction(1, 10**9)
+MAX_STEP = 10**6
+MAX_LENGTH = 100_000
 
-# Formats that say how a program stores a value, not how it looks.
-STORED = frozenset({"int32", "int64", "float", "double", "password", "binary", "byte", "string", "number", "integer"})
+# Values of `format` that say how a program stores a value, not how it is written.
+STORAGE_FORMATS = frozenset({"int32", "int64", "float", "double", "password", "binary", "byte", "string", "number", "integer"})
 
 
-def numbers(parts: Sequence[Part], left: Left, *, whole: bool) -> dict[str, Any] | Never:
-    """Bounds and steps. `whole`: only integers are meant."""
-    low, high = _bound(parts, most=False), _bound(parts, most=True)
+def number_keywords(
+    parts: Sequence[SchemaPart], unenforced: UnenforcedKeywords, *, whole: bool
+) -> dict[str, Any] | Unsatisfiable:
+    """The combined bounds and `multipleOf`, or why no number fits. `whole`: only integers are allowed."""
+    low, high = _bound(parts, is_upper=False), _bound(parts, is_upper=True)
     made: dict[str, Any] = {}
-    steps = [Fraction(str(part.raw["multipleOf"])) for part in saying(parts, "multipleOf")]
-    step = _common([*steps, *([Fraction(1)] if whole else [])])
-    if low and high and (why := _empty(low, high, step)):
-        return Never(low[2], low[0], why)
+    steps = [Fraction(str(part.raw["multipleOf"])) for part in with_keyword(parts, "multipleOf")]
+    step = _common_multiple([*steps, *([Fraction(1)] if whole else [])])
+    if low and high and (why := _why_empty(low, high, step)):
+        return Unsatisfiable(low[2], low[0], why)
     for bound in (low, high):
         if bound is None:
             continue
         keyword, value, path = bound
-        if abs(value) <= LARGEST:
+        if abs(value) <= MAX_NUMBER:
             made[keyword] = value
         else:
-            left.append((path, keyword))
+            unenforced.append((path, keyword))
     if steps:
-        wanted = _common(steps) or Fraction(1)
-        if wanted.numerator <= MOST_STEPS and wanted >= FINEST and 10**9 % wanted.denominator == 0:
+        wanted = _common_multiple(steps) or Fraction(1)
+        if wanted.numerator <= MAX_STEP and wanted >= MIN_STEP and 10**9 % wanted.denominator == 0:
             made["multipleOf"] = wanted.numerator if wanted.denominator == 1 else float(wanted)
         else:
-            left += [(part.path, "multipleOf") for part in saying(parts, "multipleOf")]
+            unenforced += [(part.path, "multipleOf") for part in with_keyword(parts, "multipleOf")]
     return made
 
 
-def _bound(parts: Sequence[Part], *, most: bool) -> tuple[str, Any, str] | None:
-    """The stricter of a bound that is allowed itself and one that is not: keyword, value, place."""
-    plain, strict = ("maximum", "exclusiveMaximum") if most else ("minimum", "exclusiveMinimum")
-    allowed, beyond = tightest(parts, plain, most=most), tightest(parts, strict, most=most)
-    old = [part for part in saying(parts, strict) if part.raw[strict] is True and plain in part.raw]  # as draft 4 says it
+def _bound(parts: Sequence[SchemaPart], *, is_upper: bool) -> tuple[str, Any, str] | None:
+    """The stricter of the inclusive and the exclusive bound: keyword, value, path."""
+    plain, strict = ("maximum", "exclusiveMaximum") if is_upper else ("minimum", "exclusiveMinimum")
+    allowed, beyond = strictest_bound(parts, plain, is_upper=is_upper), strictest_bound(parts, strict, is_upper=is_upper)
+    old = [part for part in with_keyword(parts, strict) if part.raw[strict] is True and plain in part.raw]  # as in draft 4
     if old:
         return strict, old[0].raw[plain], old[0].path
-    if beyond and (not allowed or (beyond[0] <= allowed[0] if most else beyond[0] >= allowed[0])):
+    if beyond and (not allowed or (beyond[0] <= allowed[0] if is_upper else beyond[0] >= allowed[0])):
         return strict, *beyond
     return (plain, *allowed) if allowed else None
 
 
-def _empty(low: tuple[str, Any, str], high: tuple[str, Any, str], step: Fraction | None) -> str:
-    """Why nothing lies between the bounds; nothing if something does."""
+def _why_empty(low: tuple[str, Any, str], high: tuple[str, Any, str], step: Fraction | None) -> str:
+    """Why no number lies between the bounds; an empty text if one does."""
     least, most = Fraction(str(low[1])), Fraction(str(high[1]))
     if step:
         first, last = ceil(least / step), floor(most / step)
@@ -68,37 +70,37 @@ def _empty(low: tuple[str, Any, str], high: tuple[str, Any, str], step: Fraction
     return f"nothing lies between {low[1]} and {high[1]}" if least > most or (least == most and strict) else ""
 
 
-def _common(steps: Sequence[Fraction]) -> Fraction | None:
-    """The smallest number that is a multiple of all."""
+def _common_multiple(steps: Sequence[Fraction]) -> Fraction | None:
+    """The smallest number that is a multiple of all steps."""
     if not steps or any(step <= 0 for step in steps):
         return None
     below = lcm(*(step.denominator for step in steps))
     return Fraction(lcm(*(int(step * below) for step in steps)), below)
 
 
-def strings(parts: Sequence[Part], left: Left) -> dict[str, Any] | Never:
-    """Lengths, patterns and a format."""
+def string_keywords(parts: Sequence[SchemaPart], unenforced: UnenforcedKeywords) -> dict[str, Any] | Unsatisfiable:
+    """The combined lengths, patterns and `format`, or why no string fits."""
     made: dict[str, Any] = {}
-    least, most = tightest(parts, "minLength", most=False), tightest(parts, "maxLength", most=True)
+    least, most = strictest_bound(parts, "minLength", is_upper=False), strictest_bound(parts, "maxLength", is_upper=True)
     if least and most and least[0] > most[0]:
-        return Never(least[1], "minLength", f"nothing is at least {least[0]} and at most {most[0]} long")
+        return Unsatisfiable(least[1], "minLength", f"nothing is at least {least[0]} and at most {most[0]} long")
     for keyword, bound in (("minLength", least if least and least[0] > 0 else None), ("maxLength", most)):
-        if bound and bound[0] <= LONGEST:
+        if bound and bound[0] <= MAX_LENGTH:
             made[keyword] = int(bound[0])
         elif bound:
-            left.append((bound[1], keyword))
-    for part in saying(parts, "pattern"):
-        regex = portable(str(part.raw["pattern"]))
+            unenforced.append((bound[1], keyword))
+    for part in with_keyword(parts, "pattern"):
+        regex = to_portable(str(part.raw["pattern"]))
         if regex is None:
-            left.append((part.path, "pattern"))
+            unenforced.append((part.path, "pattern"))
         elif "pattern" not in made:
             made["pattern"] = regex
         elif regex != made["pattern"]:
             made["allOf"] = [*made.get("allOf", ()), {"pattern": regex}]
-    for part in saying(parts, "format"):
+    for part in with_keyword(parts, "format"):
         name = part.raw["format"]
         if name in FORMATS and made.get("format", name) == name:
             made["format"] = name
-        elif name not in STORED:
-            left.append((part.path, "format"))
+        elif name not in STORAGE_FORMATS:
+            unenforced.append((part.path, "format"))
     return made

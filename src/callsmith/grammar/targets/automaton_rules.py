@@ -5,17 +5,17 @@ from collections.abc import Callable
 from callsmith.grammar.nodes import Alt, Node, Pattern, Ref, Seq
 from callsmith.grammar.patterns.automaton import Automaton
 from callsmith.grammar.patterns.character_sets import Ranges, union
-from callsmith.grammar.patterns.regex import Set, unparse
+from callsmith.grammar.patterns.regex import CharSet, unparse
 from callsmith.grammar.rules import Rules
 
 
 def _plain(ranges: Ranges) -> Node:
-    return Pattern(unparse(Set(ranges)))
+    return Pattern(unparse(CharSet(ranges)))
 
 
 def automaton_rules(automaton: Automaton, rules: Rules, spell: Callable[[Ranges], Node] = _plain) -> Node:
     """Add the automaton's states to the rules and return the first; `spell` writes a character of a set, by default as itself."""
-    names = {at: rules.promise("s") for at, edges in enumerate(automaton.edges) if edges}
+    names = {at: rules.reserve("s") for at, edges in enumerate(automaton.edges) if edges}
     for at, name in names.items():
         ways: dict[int, list[tuple[int, int]]] = {}
         for low, high, to in automaton.edges[at]:

@@ -2,9 +2,9 @@ r"""Grammar → GBNF, the grammar language of llama.cpp; xgrammar reads the same
 
     root ::= "<tool_call>\n{\"name\": \"now\", \"arguments\": " j0 "}\n</tool_call>"
 
-Special tokens are named by id (`<[151657]>`) where the tokenizer's are given. Other than in Lark, text may still spell one: there
-is no character rule that a token with the same letters does not satisfy. So a text that a special token ends may not contain its
-letters either, and inside JSON strings a special token counts as its letters.
+Special tokens are named by id (`<[151657]>`) where they are given. Unlike in Lark, a special token also matches any rule that its
+letters match. So a text that ends at a special token may not contain its letters either, and inside JSON strings a special token
+counts as its letters.
 """
 
 import re
@@ -13,47 +13,61 @@ from dataclasses import dataclass
 from typing import assert_never
 
 from callsmith.core.errors import UnsupportedSchema, UsageError
-from callsmith.grammar.nodes import Alt, Free, Grammar, JsonValue, Lit, Many, Node, Own, Pattern, Record, Ref, Seq, Until
-from callsmith.grammar.patterns.automaton import Automaton, TooLarge, compiled
+from callsmith.grammar.nodes import (
+    Alt,
+    FreeText,
+    Grammar,
+    JsonValue,
+    Lit,
+    Many,
+    Node,
+    Pattern,
+    Record,
+    Ref,
+    Seq,
+    Until,
+    UserGrammar,
+)
+from callsmith.grammar.patterns.automaton import Automaton, TooLarge, to_automaton
 from callsmith.grammar.patterns.character_sets import ALL, SPACE, Ranges, chars, class_text, union
 from callsmith.grammar.patterns.regex import (
     ANYTHING,
     Anchor,
     Cat,
-    Irregular,
+    CharSet,
     Or,
     Regex,
     Repeat,
-    Set,
+    UnsupportedRegex,
     count_text,
     literal,
-    loops_on_nothing,
+    match_whole_text,
     parse,
+    repeats_empty,
     unparse,
-    whole,
 )
 from callsmith.grammar.rules import Rules
-from callsmith.grammar.schema.normal_form import Never, Simple
+from callsmith.grammar.schema.normal_form import NormalSchema, Unsatisfiable
 from callsmith.grammar.targets.automaton_rules import automaton_rules
 from callsmith.grammar.targets.json_nodes import json_nodes
-from callsmith.grammar.targets.json_objects import Members
+from callsmith.grammar.targets.json_objects import MemberRules
 
 ROOT = "root"
-_AT_ONCE = 500  # llama.cpp takes no more than 2000 repetitions, and forgets an upper bound beyond that
-_WHITE = union(SPACE, ((0x1C, 0x1F), (0x85, 0x85)))  # all that counts as white space in front of a value
-_WORDS = 20_000  # states for texts without certain words: one for each letter of them
+_MAX_REPEAT = 500  # llama.cpp allows at most 2000 repetitions, and ignores an upper bound beyond that
+_WHITE = union(SPACE, ((0x1C, 0x1F), (0x85, 0x85)))  # everything that counts as white space before a value
+_MAX_WORD_STATES = 20_000  # for texts without certain words: about one state for each letter
 
 
 @dataclass(frozen=True, slots=True)
 class Gbnf:
-    """A grammar as text; its first rule is `root`. `unenforced` is what it leaves to the validation after generation."""
+    """A grammar as GBNF text; its first rule is `root`. `unenforced` is validated after generation."""
 
     text: str
     unenforced: tuple[tuple[str, str], ...] = ()
 
 
 def to_gbnf(grammar: Grammar, specials: Mapping[str, int] | None = None) -> Gbnf:
-    """The grammar as text. `specials` maps the text of each special token to its id; without them all is plain text."""
+    """The grammar as GBNF. `specials` maps the text of each special token to its id; without them everything is plain text."""
     rules = Rules()
     rules.nodes.update(grammar.rules)
     lowering = _Lowering(rules, specials or {})
@@ -61,15 +75,15 @@ def to_gbnf(grammar: Grammar, specials: Mapping[str, int] | None = None) -> Gbnf
     nodes = {name: lowering.node(node) for name, node in list(rules.nodes.items())}
     nodes = {**rules.nodes, **nodes}
     text = _Emitter(specials or {}).emit(*_productive(start, nodes, rules.reason))
-    return Gbnf(text, tuple(dict.fromkeys((*grammar.unenforced, *rules.left))))
+    return Gbnf(text, tuple(dict.fromkeys((*grammar.unenforced, *rules.unenforced))))
 
 
 class _Lowering:
-    """Rewrites what GBNF has no word for: JSON values, and text without certain words."""
+    """Rewrites the nodes that GBNF cannot express directly: JSON values, records, and text without certain words."""
 
     def __init__(self, rules: Rules, specials: Mapping[str, int]) -> None:
         self.rules, self.specials = rules, specials
-        self._made: dict[Until | Free, Node] = {}
+        self._made: dict[Until | FreeText, Node] = {}
         self._values: dict[str, Node] = {}
 
     def node(self, node: Node) -> Node:
@@ -90,86 +104,86 @@ class _Lowering:
                 if (known := repr(node)) not in self._values:
                     self._values[known] = json_nodes(node, self.rules)
                 return self._values[known]
-            case Until() | Free():
+            case Until() | FreeText():
                 if node not in self._made:
                     self._made[node] = self.text(node)
                 return self._made[node]
-            case Own():
-                raise UsageError("a grammar of one's own is written in Lark, which GBNF cannot hold", field="response_format")
+            case UserGrammar():
+                raise UsageError("a grammar in Lark cannot be converted to GBNF", field="response_format")
 
     def record(self, node: Record) -> Node:
-        declared = {str(place): self.node(item) for place, item in enumerate(node.items)}
+        declared = {str(at): self.node(item) for at, item in enumerate(node.items)}
         required = [name for name, needed in zip(declared, node.required, strict=True) if needed]
-        return Members(declared, (), Lit(node.separator), self.rules).node(Simple({"required": required}, "#"))
+        return MemberRules(declared, (), Lit(node.separator), self.rules).node(NormalSchema({"required": required}, "#"))
 
     def pattern(self, node: Pattern) -> Node:
         try:
             tree = parse(node.regex)
-            if not loops_on_nothing(tree):
+            if not repeats_empty(tree):
                 return node
-            return automaton_rules(compiled(tree), self.rules)
-        except (Irregular, TooLarge) as error:
+            return automaton_rules(to_automaton(tree), self.rules)
+        except (UnsupportedRegex, TooLarge) as error:
             raise UsageError(f"the expression {node.regex!r} cannot be written as GBNF: {error}") from None
 
-    def text(self, node: Until | Free) -> Node:
-        if isinstance(node, Free):
-            return automaton_rules(_without(node.stops), self.rules) if node.stops else Pattern(unparse(ANYTHING))
+    def text(self, node: Until | FreeText) -> Node:
+        if isinstance(node, FreeText):
+            return automaton_rules(_excluding(node.stops), self.rules) if node.stops else Pattern(unparse(ANYTHING))
         special = next((text for text in self.specials if text in node.close), None)
         if special is not None:
-            made = _without((node.close, *node.without))
+            made = _excluding((node.close, *node.excluded))
         else:
-            made = compiled(Cat((ANYTHING, literal(node.close))), _WORDS).shortest()
-            made = made & _without(node.without) if node.without else made
-        if node.unlike:
-            made -= compiled(Cat((Repeat(Set(_WHITE)), Set(chars(node.unlike)), ANYTHING)))
+            made = to_automaton(Cat((ANYTHING, literal(node.close))), _MAX_WORD_STATES).shortest()
+            made = made & _excluding(node.excluded) if node.excluded else made
+        if node.not_starting_with:
+            made -= to_automaton(Cat((Repeat(CharSet(_WHITE)), CharSet(chars(node.not_starting_with)), ANYTHING)))
         body = automaton_rules(made, self.rules)
         return body if special is None else Seq((body, Lit(node.close)))
 
 
-def _without(words: Iterable[str]) -> Automaton:
-    """Any text in which none of these occurs."""
+def _excluding(words: Iterable[str]) -> Automaton:
+    """The automaton of all texts in which none of these words occurs."""
     found = Cat((ANYTHING, Or(tuple(map(literal, words))), ANYTHING))
-    return compiled(ANYTHING) - compiled(found, _WORDS)
+    return to_automaton(ANYTHING) - to_automaton(found, _MAX_WORD_STATES)
 
 
-# --- only what can come to an end ---------------------------------------------------------------------------------------------
+# --- only rules that a finite text can match ----------------------------------------------------------------------------------
 
 
-def _productive(start: Node, rules: Mapping[str, Node], reason: Never | None) -> tuple[Node, dict[str, Node]]:
-    """Without alternatives that never end, and without rules that nothing refers to."""
+def _productive(start: Node, rules: Mapping[str, Node], reason: Unsatisfiable | None) -> tuple[Node, dict[str, Node]]:
+    """The grammar without alternatives that no finite text matches, and without rules that nothing refers to."""
     users: dict[str, list[str]] = {}
     for name, node in rules.items():
-        for used in set(_references(node)):
-            users.setdefault(used, []).append(name)
+        for reference in set(_references(node)):
+            users.setdefault(reference, []).append(name)
     good: set[str] = set()
     todo = list(rules)
     while todo:
         name = todo.pop()
-        if name not in good and _ends(rules[name], good):
+        if name not in good and _is_productive(rules[name], good):
             good.add(name)
             todo += users.get(name, ())
-    if not _ends(start, good):
-        reason = reason or Never("#", "$ref", "none is ever complete")
+    if not _is_productive(start, good):
+        reason = reason or Unsatisfiable("#", "$ref", "it requires itself, without end")
         raise UnsupportedSchema(reason.path, reason.keyword, f"no value fits: {reason.why}")
-    kept: dict[str, Node] = {}
+    used: dict[str, Node] = {}
     first = _pruned(start, good)
     todo = _references(first)
     while todo:
         name = todo.pop()
-        if name not in kept:
-            kept[name] = _pruned(rules[name], good)
-            todo += _references(kept[name])
-    return first, kept
+        if name not in used:
+            used[name] = _pruned(rules[name], good)
+            todo += _references(used[name])
+    return first, used
 
 
-def _ends(node: Node, good: set[str]) -> bool:
+def _is_productive(node: Node, good: set[str]) -> bool:
     match node:
         case Seq():
-            return all(_ends(item, good) for item in node.items)
+            return all(_is_productive(item, good) for item in node.items)
         case Alt():
-            return any(_ends(item, good) for item in node.items)
+            return any(_is_productive(item, good) for item in node.items)
         case Many():
-            return node.least == 0 or _ends(node.item, good)
+            return node.least == 0 or _is_productive(node.item, good)
         case Ref():
             return node.name in good
         case _:
@@ -181,9 +195,9 @@ def _pruned(node: Node, good: set[str]) -> Node:
         case Seq():
             return Seq(tuple(_pruned(item, good) for item in node.items))
         case Alt():
-            return Alt(tuple(_pruned(item, good) for item in node.items if _ends(item, good)))
+            return Alt(tuple(_pruned(item, good) for item in node.items if _is_productive(item, good)))
         case Many():
-            return Many(_pruned(node.item, good), node.least, node.most) if _ends(node.item, good) else Seq(())
+            return Many(_pruned(node.item, good), node.least, node.most) if _is_productive(node.item, good) else Seq(())
         case _:
             return node
 
@@ -204,14 +218,14 @@ def _references(node: Node) -> list[str]:
 
 
 class _Emitter:
-    """Every method gives a sequence as text; alternatives in brackets; nothing as the empty text."""
+    """Writes nodes as GBNF: a sequence as text, alternatives in brackets, nothing as an empty text."""
 
     def __init__(self, specials: Mapping[str, int]) -> None:
         self.specials = specials
         longest_first = sorted(specials, key=len, reverse=True)
         self.special = re.compile("(" + "|".join(map(re.escape, longest_first)) + ")") if specials else None
         self.names: dict[str, str] = {}
-        self.lines: dict[str, str] = {}  # body → name, for the rules made here
+        self.lines: dict[str, str] = {}  # body → name, of the rules added here
         self.trees: dict[str, str] = {}
 
     def emit(self, start: Node, rules: Mapping[str, Node]) -> str:
@@ -225,7 +239,7 @@ class _Emitter:
         return "\n".join((*written, *(f"{name} ::= {body}" for body, name in self.lines.items()))) + "\n"
 
     def body(self, node: Node) -> str:
-        """A node as a rule's right-hand side; what may be empty comes last, for some readers want it there."""
+        """A node as the right-hand side of a rule; an empty alternative comes last, as some parsers require."""
         if isinstance(node, Alt):
             return _either(self.node(item) for item in node.items)
         return self.node(node) or '""'
@@ -249,7 +263,7 @@ class _Emitter:
                 if node.regex not in self.trees:
                     self.trees[node.regex] = self.tree(parse(node.regex))
                 return self.trees[node.regex]
-            case JsonValue() | Record() | Until() | Free() | Own():
+            case JsonValue() | Record() | Until() | FreeText() | UserGrammar():
                 raise AssertionError(f"{node} has been rewritten")
 
     def literal(self, text: str) -> str:
@@ -258,13 +272,13 @@ class _Emitter:
 
     def tree(self, tree: Regex) -> str:
         match tree:
-            case Set():
+            case CharSet():
                 return _class(tree.ranges)
             case Cat():
                 out: list[str] = []
                 letters = ""
                 for item in tree.items:
-                    if isinstance(item, Set) and len(item.ranges) == 1 and item.ranges[0][0] == item.ranges[0][1]:
+                    if isinstance(item, CharSet) and len(item.ranges) == 1 and item.ranges[0][0] == item.ranges[0][1]:
                         letters += chr(item.ranges[0][0])
                         continue
                     out += [_quoted(letters)] if letters else []
@@ -275,39 +289,39 @@ class _Emitter:
             case Repeat():
                 return self.repeated(self.tree(tree.item), tree.least, tree.most)
             case Anchor():
-                return self.tree(whole(tree))
+                return self.tree(match_whole_text(tree))
             case _:
                 assert_never(tree)
 
     def repeated(self, item: str, least: int, most: int | None) -> str:
-        """Repetitions; many of them in steps, for the engine counts only so far."""
+        """A repetition; a high count is split into steps, because the engine counts only so far."""
         if not item or most == 0:
             return ""
-        if not _SIMPLE.fullmatch(item):
+        if not _REPEATABLE.fullmatch(item):
             item = self.made(item[1:-1] if item.startswith("(") and _closes_last(item) else item)
-        if (most or least) <= _AT_ONCE:
+        if (most or least) <= _MAX_REPEAT:
             return item + count_text(least, most)
-        step = self.made(item + count_text(_AT_ONCE, _AT_ONCE))
+        step = self.made(item + count_text(_MAX_REPEAT, _MAX_REPEAT))
         out: list[str] = []
         if least:
-            steps, rest = divmod(least, _AT_ONCE)
+            steps, rest = divmod(least, _MAX_REPEAT)
             out += [self.repeated(step, steps, steps), self.repeated(item, rest, rest)]
         if most is None:
             out.append(item + "*")
-        elif (optional := most - least) <= _AT_ONCE:
+        elif (optional := most - least) <= _MAX_REPEAT:
             out.append(self.repeated(item, 0, optional))
         else:
-            steps, rest = divmod(optional, _AT_ONCE)
+            steps, rest = divmod(optional, _MAX_REPEAT)
             out.append(self.repeated(step, 0, steps - 1))
-            out += [self.repeated(item, 0, _AT_ONCE), self.repeated(item, 0, rest)]
+            out += [self.repeated(item, 0, _MAX_REPEAT), self.repeated(item, 0, rest)]
         return " ".join(filter(None, out))
 
 
-_SIMPLE = re.compile(r'[a-zA-Z0-9-]+|\[(\\.|[^\]\\])*\]|"(\\.|[^"\\])*"|\.')
+_REPEATABLE = re.compile(r'[a-zA-Z0-9-]+|\[(\\.|[^\]\\])*\]|"(\\.|[^"\\])*"|\.')
 
 
 def _closes_last(text: str) -> bool:
-    """Whether the bracket that opens at the beginning closes at the end: made by `_grouped`, and nothing behind it."""
+    """Whether the bracket that opens at the beginning closes at the end, as in the result of `_grouped`."""
     depth = 0
     for found in re.finditer(r'"(\\.|[^"\\])*"|\[(\\.|[^\]\\])*\]|[()]', text):
         depth += {"(": 1, ")": -1}.get(found[0], 0)

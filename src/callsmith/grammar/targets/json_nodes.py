@@ -1,8 +1,8 @@
-"""Simple schema → nodes: a value in its JSON spelling, with the separators a model family writes.
+"""A JSON value as plain grammar nodes, for engines that know no JSON Schema: from its normal form, with given separators.
 
-What the simple form says is said exactly; what would make a grammar too large is left out and listed in the rules' `left`.
-Objects of up to `ANY_ORDER` properties are accepted in any order, larger ones in the schema's; properties that are not declared
-may stand anywhere between them.
+All keywords of the normal form are enforced, except those that would make the grammar too large: they are listed in the rules'
+`unenforced`. The properties of an object may come in any order if there are at most `ANY_ORDER` of them, otherwise in the order
+of the schema; properties that are not declared may come anywhere between them.
 """
 
 import json
@@ -13,121 +13,120 @@ from typing import Any, cast
 from callsmith.core.errors import UnsupportedSchema
 from callsmith.core.values import Json
 from callsmith.grammar.nodes import Alt, JsonValue, Many, Node, Pattern, Ref, Seq
-from callsmith.grammar.patterns.automaton import STATES, Automaton, TooLarge, compiled
+from callsmith.grammar.patterns.automaton import MAX_STATES, Automaton, TooLarge, to_automaton
 from callsmith.grammar.patterns.character_sets import ALL, Ranges
 from callsmith.grammar.patterns.regex import (
     ANY,
     ANYTHING,
     Cat,
-    Irregular,
     Or,
     Regex,
     Repeat,
+    UnsupportedRegex,
+    length_range,
     literal,
-    loops_on_nothing,
-    mapped,
+    map_sets,
+    match_whole_text,
     parse,
-    span,
+    repeats_empty,
     unparse,
-    whole,
 )
 from callsmith.grammar.patterns.string_formats import FORMATS
 from callsmith.grammar.rules import Rules
-from callsmith.grammar.schema.keywords import OF_NUMBERS
-from callsmith.grammar.schema.normal_form import Simple, resolved
-from callsmith.grammar.schema.normalize import simplified, unenforced
+from callsmith.grammar.schema.keywords import NUMBER_KEYWORDS
+from callsmith.grammar.schema.normal_form import NormalSchema, collect_unenforced, resolve
+from callsmith.grammar.schema.normalize import normalize
 from callsmith.grammar.targets.automaton_rules import automaton_rules
-from callsmith.grammar.targets.json_objects import Members, other_keys
-from callsmith.grammar.targets.json_text import Bound, escaped, multiples, number_in, number_literal, quoted_literal
-from callsmith.grammar.values import items
+from callsmith.grammar.targets.json_objects import MemberRules, other_keys
+from callsmith.grammar.targets.json_text import Bound, json_characters, multiples_of, number_in, number_literal, quoted_literal
+from callsmith.grammar.values import item_nodes
 
-_KINDS = ("object", "array", "string", "number", "integer", "boolean", "null")
+_TYPES = ("object", "array", "string", "number", "integer", "boolean", "null")
 
 
 def json_nodes(value: JsonValue, rules: Rules) -> Node:
-    """The grammar of a value. New rules go into `rules`, and what is not enforced, unless the schema comes simplified."""
-    simple = value.schema
-    if not isinstance(simple, Simple):
-        simple = simplified(simple, habits=False)
-        rules.left += unenforced(simple, simple)
+    """The nodes of a value. Rules are added to `rules`, and unenforced keywords too, unless the schema is in normal form."""
+    schema = value.schema
+    if not isinstance(schema, NormalSchema):
+        schema = normalize(schema, with_implied=False)
+        rules.unenforced += collect_unenforced(schema, schema)
     try:
-        return _Compiler(simple, value, rules).node(simple)
+        return _Compiler(schema, value, rules).node(schema)
     except RecursionError:
         raise UnsupportedSchema("#", "", "it is nested too deeply") from None
 
 
 class _Compiler:
-    def __init__(self, root: Simple, value: JsonValue, rules: Rules) -> None:
+    def __init__(self, root: NormalSchema, value: JsonValue, rules: Rules) -> None:
         self.root, self.rules = root, rules
         self.comma, self.colon = value.item_separator, value.key_separator
         self._known: dict[str, Node] = {}
 
-    def node(self, simple: Simple) -> Node:
-        """A value that satisfies the schema; equal schemas share a rule, so that recursion ends."""
-        key = json.dumps({keyword: one for keyword, one in simple.items() if keyword != "$defs"})
+    def node(self, schema: NormalSchema) -> Node:
+        """The rule of values that fit the schema; equal schemas share a rule, so that recursion ends."""
+        key = json.dumps({keyword: one for keyword, one in schema.items() if keyword != "$defs"})
         if key not in self._known:
-            name = self.rules.promise("j")
+            name = self.rules.reserve("j")
             self._known[key] = Ref(name)
-            self.rules.nodes[name] = self._made(simple)
+            self.rules.nodes[name] = self._made(schema)
         return self._known[key]
 
-    def _made(self, simple: Simple) -> Node:
-        ways = list(self._ways(simple, set()))
-        if len(ways) != 1 or ways[0] is not simple:
+    def _made(self, schema: NormalSchema) -> Node:
+        ways = list(self._ways(schema, set()))
+        if len(ways) != 1 or ways[0] is not schema:
             return _one_of(map(self.node, ways))
-        if "enum" in simple:
-            return _one_of(map(self._literal, simple["enum"]))
-        types = simple.types - ({"integer"} if "number" in simple.types else set())
-        return _one_of(self._typed(simple, kind) for kind in _KINDS if kind in types)
+        if "enum" in schema:
+            return _one_of(map(self._literal, schema["enum"]))
+        return _one_of(self._typed(schema, kind) for kind in _TYPES if kind in schema.distinct_types)
 
-    def _ways(self, simple: Simple, seen: set[str]) -> Iterator[Simple]:
-        """The alternatives, references followed, each once: none of them may begin with itself."""
-        if "$ref" in simple:
-            if simple["$ref"] not in seen:
-                seen.add(simple["$ref"])
-                yield from self._ways(resolved(self.root, simple), seen)
-        elif "anyOf" in simple:
-            for way in simple["anyOf"]:
+    def _ways(self, schema: NormalSchema, seen: set[str]) -> Iterator[NormalSchema]:
+        """The alternatives of the schema, references followed, each once: a rule may not begin with itself."""
+        if "$ref" in schema:
+            if schema["$ref"] not in seen:
+                seen.add(schema["$ref"])
+                yield from self._ways(resolve(self.root, schema), seen)
+        elif "anyOf" in schema:
+            for way in schema["anyOf"]:
                 yield from self._ways(way, seen)
         else:
-            yield simple
+            yield schema
 
-    def _typed(self, simple: Simple, kind: str) -> Node:
+    def _typed(self, schema: NormalSchema, kind: str) -> Node:
         match kind:
             case "string":
-                return self._string(simple)
+                return self._string(schema)
             case "integer" | "number":
-                return self._number(simple, is_whole=kind == "integer")
+                return self._number(schema, is_whole=kind == "integer")
             case "boolean":
                 return Pattern("true|false")
             case "null":
                 return Pattern("null")
             case "array":
-                return Seq((_text("["), items(simple, self.node, self.comma), _text("]")))
+                return Seq((_text("["), item_nodes(schema, self.node, self.comma), _text("]")))
             case _:
-                return self._object(simple)
+                return self._object(schema)
 
-    def _number(self, simple: Simple, *, is_whole: bool) -> Node:
-        low, high = _bound(simple, "minimum", "exclusiveMinimum"), _bound(simple, "maximum", "exclusiveMaximum")
+    def _number(self, schema: NormalSchema, *, is_whole: bool) -> Node:
+        low, high = _bound(schema, "minimum", "exclusiveMinimum"), _bound(schema, "maximum", "exclusiveMaximum")
         try:
             made = number_in(low, high, whole=is_whole)
         except TooLarge:  # bounds of hundreds of digits
-            self.rules.unenforced(simple, OF_NUMBERS)
+            self.rules.add_unenforced(schema, NUMBER_KEYWORDS)
             made = number_in(None, None, whole=is_whole)
-        if "multipleOf" in simple:
-            counted = multiples(Decimal(repr(simple["multipleOf"])), whole=is_whole)
+        if "multipleOf" in schema:
+            counted = multiples_of(Decimal(repr(schema["multipleOf"])), whole=is_whole)
             if counted is None:
-                self.rules.unenforced(simple, ("multipleOf",))
+                self.rules.add_unenforced(schema, ("multipleOf",))
             else:
-                made = counted & (made if isinstance(made, Automaton) else compiled(made))
+                made = counted & (made if isinstance(made, Automaton) else to_automaton(made))
         if not isinstance(made, Automaton):
             return Pattern(unparse(made))
-        if made.empty:
-            return self.rules.never(simple.path, "minimum", "no number lies between it and the maximum")
+        if made.is_empty:
+            return self.rules.unsatisfiable(schema.path, "minimum", "no number lies between it and the maximum")
         return automaton_rules(made, self.rules)
 
     def _literal(self, value: Json) -> Node:
-        """One value, as it may be written: an integer only as one."""
+        """One value in every way it may be written; an integer only without a fraction."""
         match value:
             case str():
                 return Pattern(unparse(quoted_literal(value)))
@@ -149,62 +148,62 @@ class _Compiler:
                 raise UnsupportedSchema("#", "enum", "not a JSON value")
 
     def _key(self, name: str) -> Node:
-        """A key and the colon behind it."""
+        """A key and the separator after it."""
         return Pattern(unparse(Cat((quoted_literal(name), literal(self.colon)))))
 
     # --- strings ----------------------------------------------------------------------------------------------------------
 
-    def _string(self, simple: Simple) -> Node:
-        least, most = simple.get("minLength", 0), simple.get("maxLength")
-        trees = self._expressions(simple)
-        inner = self._matching(trees, least, most, simple) if trees else Many(self._any_char(), least, most)
+    def _string(self, schema: NormalSchema) -> Node:
+        least, most = schema.get("minLength", 0), schema.get("maxLength")
+        trees = self._expressions(schema)
+        inner = self._matching(trees, least, most, schema) if trees else Many(self._any_char(), least, most)
         return Seq((_text('"'), inner, _text('"')))
 
-    def _expressions(self, simple: Simple) -> list[Regex]:
-        """What the string must match as a whole; what cannot be followed is reported."""
+    def _expressions(self, schema: NormalSchema) -> list[Regex]:
+        """The expressions that the whole string must match; those that are not supported are listed as unenforced."""
         found: dict[Regex, None] = {}
-        for one in (simple, *simple.get("allOf", ())):
+        for one in (schema, *schema.get("allOf", ())):
             if "pattern" in one:
                 try:
-                    found[whole(parse(one["pattern"]))] = None
-                except Irregular:
-                    self.rules.unenforced(simple, ("pattern",))
-        if "format" in simple:
-            found[parse(FORMATS[simple["format"]])] = None
+                    found[match_whole_text(parse(one["pattern"]))] = None
+                except UnsupportedRegex:
+                    self.rules.add_unenforced(schema, ("pattern",))
+        if "format" in schema:
+            found[parse(FORMATS[schema["format"]])] = None
         return list(found)
 
-    def _matching(self, trees: list[Regex], least: int, most: int | None, simple: Simple) -> Node:
-        """Text that matches all of them and is long enough and short enough."""
-        if len(trees) == 1 and _within(trees[0], least, most) and not _wanders(trees[0]):
-            return Pattern(unparse(mapped(trees[0], escaped)))
+    def _matching(self, trees: list[Regex], least: int, most: int | None, schema: NormalSchema) -> Node:
+        """Text that matches all of them and has an allowed length."""
+        if len(trees) == 1 and _within(trees[0], least, most) and not _is_slow(trees[0]):
+            return Pattern(unparse(map_sets(trees[0], json_characters)))
         try:
-            made = compiled(trees[0])
+            made = to_automaton(trees[0])
             for tree in trees[1:]:
-                made &= compiled(tree)
+                made &= to_automaton(tree)
             if not all(_within(tree, least, most) for tree in trees):
-                made &= compiled(Repeat(ANY, least, most))
+                made &= to_automaton(Repeat(ANY, least, most))
         except TooLarge:
             made = None
-        if made is None or len(made.edges) > STATES:
-            return self._roughly(trees, least, most, simple)
-        if made.empty:
-            return self.rules.never(simple.path, "pattern", "no text matches it together with the rest")
+        if made is None or len(made.edges) > MAX_STATES:
+            return self._approximate(trees, least, most, schema)
+        if made.is_empty:
+            return self.rules.unsatisfiable(schema.path, "pattern", "no text matches it together with the rest")
         return automaton_rules(made, self.rules, self._char)
 
-    def _roughly(self, trees: list[Regex], least: int, most: int | None, simple: Simple) -> Node:
-        """Where all of it together would be too large: the first expression, or the length alone."""
-        if loops_on_nothing(trees[0]):
-            self.rules.unenforced(simple, ("pattern",))
+    def _approximate(self, trees: list[Regex], least: int, most: int | None, schema: NormalSchema) -> Node:
+        """Where a grammar of all of them would be too large: the first expression, or the length alone."""
+        if repeats_empty(trees[0]):
+            self.rules.add_unenforced(schema, ("pattern",))
             return Many(self._any_char(), least, most)
         if len(trees) > 1:
-            self.rules.unenforced(simple, ("pattern",))
+            self.rules.add_unenforced(schema, ("pattern",))
         if not _within(trees[0], least, most):
-            self.rules.unenforced(simple, ("minLength", "maxLength"))
-        return Pattern(unparse(mapped(trees[0], escaped)))
+            self.rules.add_unenforced(schema, ("minLength", "maxLength"))
+        return Pattern(unparse(map_sets(trees[0], json_characters)))
 
     def _char(self, ranges: Ranges) -> Node:
-        """A character as it stands in a string; all ways to escape one are a rule that others share."""
-        tree = escaped(ranges)
+        """A character as it may be written in a string; its escapes are a shared rule."""
+        tree = json_characters(ranges)
         if not isinstance(tree, Or):
             return Pattern(unparse(tree))
         raw, behind = tree.items
@@ -215,15 +214,15 @@ class _Compiler:
 
     # --- objects ----------------------------------------------------------------------------------------------------------
 
-    def _object(self, simple: Simple) -> Node:
+    def _object(self, schema: NormalSchema) -> Node:
         members = {
-            name: Seq((self._key(name), self.node(one))) for name, one in simple.get("properties", {}).items() if one is not False
+            name: Seq((self._key(name), self.node(one))) for name, one in schema.get("properties", {}).items() if one is not False
         }
         others = [
             Seq((_text('"'), automaton_rules(keys, self.rules, self._char), _text(f'"{self.colon}'), self.node(one)))
-            for keys, one in other_keys(simple, self.rules)
+            for keys, one in other_keys(schema, self.rules)
         ]
-        return Seq((_text("{"), Members(members, others, _text(self.comma), self.rules).node(simple), _text("}")))
+        return Seq((_text("{"), MemberRules(members, others, _text(self.comma), self.rules).node(schema), _text("}")))
 
 
 def _one_of(ways: Iterable[Node]) -> Node:
@@ -231,25 +230,25 @@ def _one_of(ways: Iterable[Node]) -> Node:
     return distinct[0] if len(distinct) == 1 else Alt(distinct)
 
 
-def _bound(simple: Simple, plain: str, strict: str) -> Bound | None:
-    value: Any = simple.get(plain, simple.get(strict))
-    return None if value is None else Bound(Decimal(repr(value or 0)), open=strict in simple)  # -0.0 is 0
+def _bound(schema: NormalSchema, plain: str, strict: str) -> Bound | None:
+    value: Any = schema.get(plain, schema.get(strict))
+    return None if value is None else Bound(Decimal(repr(value or 0)), open=strict in schema)  # -0.0 is 0
 
 
 def _text(text: str) -> Node:
-    """A literal that is letters whatever the tokenizer holds to be special."""
+    """A literal that is never a special token: its letters are meant."""
     return Pattern(unparse(literal(text)))
 
 
 def _within(tree: Regex, least: int, most: int | None) -> bool:
-    """Whether whatever matches is long enough and short enough anyway."""
-    low, high = span(tree)
+    """Whether everything that matches has an allowed length."""
+    low, high = length_range(tree)
     return low >= least and (most is None or (high is not None and high <= most))
 
 
-def _wanders(tree: Regex) -> bool:
-    """Whether an engine that goes all ways at once would lose itself in it."""
-    if loops_on_nothing(tree):
+def _is_slow(tree: Regex) -> bool:
+    """Whether an engine that follows all alternatives at once would be slow with it."""
+    if repeats_empty(tree):
         return True
     branches = tree.items if isinstance(tree, Or) else (tree,)
     return any(isinstance(one, Cat) and one.items[:1] == (ANYTHING,) for one in branches)

@@ -1,50 +1,52 @@
-"""The members of an object: which keys there are besides the declared ones, and in which order members may stand."""
+"""The members of a JSON object as rules: which keys are allowed besides the declared ones, and in which order they may come."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, TypeAlias
 
 from callsmith.core.errors import UnsupportedSchema
 from callsmith.grammar.nodes import Alt, Node, Ref, Seq
-from callsmith.grammar.patterns.automaton import Automaton, TooLarge, compiled
-from callsmith.grammar.patterns.regex import ANYTHING, Irregular, Or, literal, parse, whole
+from callsmith.grammar.patterns.automaton import Automaton, TooLarge, to_automaton
+from callsmith.grammar.patterns.regex import ANYTHING, Or, UnsupportedRegex, literal, match_whole_text, parse
 from callsmith.grammar.rules import Rules
-from callsmith.grammar.schema.normal_form import Simple
+from callsmith.grammar.schema.normal_form import NormalSchema
 from callsmith.grammar.values import NOTHING
 
-ANY_ORDER = 4  # so many properties may stand in any order: their number of rules doubles with each
-_STATES = 400
-_LETTERS = 20_000  # of all listed names together
+ANY_ORDER = 4  # up to so many properties may come in any order: with each of them the number of rules doubles
+_MAX_STATES = 400
+_MAX_NAME_STATES = 20_000  # for all listed names together, about one for each letter
 
 
-def other_keys(simple: Simple, rules: Rules) -> Iterator[tuple[Automaton, Simple]]:
-    """Keys that are not listed, by the pattern they match (never two) or none, each time with the schema of the value."""
-    extra: Simple | bool = simple.get("additionalProperties", Simple({}, simple.path))
-    if extra is False and "patternProperties" not in simple:
+def other_keys(schema: NormalSchema, rules: Rules) -> Iterator[tuple[Automaton, NormalSchema]]:
+    """Yield the sets of keys that are not listed, each with the schema of their values: one for each pattern, and the rest."""
+    extra: NormalSchema | bool = schema.get("additionalProperties", NormalSchema({}, schema.path))
+    if extra is False and "patternProperties" not in schema:
         return
     try:
-        rest = compiled(ANYTHING) - compiled(Or(tuple(literal(name) for name in simple.get("properties", {}))), _LETTERS)
+        rest = to_automaton(ANYTHING) - to_automaton(
+            Or(tuple(literal(name) for name in schema.get("properties", {}))), _MAX_NAME_STATES
+        )
     except TooLarge:
-        raise UnsupportedSchema(simple.path, "properties", "there are too many to tell other names from them") from None
-    for pattern, one in simple.get("patternProperties", {}).items():
+        raise UnsupportedSchema(schema.path, "properties", "there are too many to tell other names from them") from None
+    for pattern, one in schema.get("patternProperties", {}).items():
         try:
-            matching = compiled(whole(parse(pattern)), 300)
+            matching = to_automaton(match_whole_text(parse(pattern)), 300)
             keys, rest = rest & matching, rest - matching
-        except (Irregular, TooLarge):  # any name may be one of them
-            rules.unenforced(simple, ("patternProperties", "additionalProperties"))
-            extra = Simple({}, simple.path)
+        except (UnsupportedRegex, TooLarge):  # any name may be one of them
+            rules.add_unenforced(schema, ("patternProperties", "additionalProperties"))
+            extra = NormalSchema({}, schema.path)
             continue
-        if not keys.empty:
+        if not keys.is_empty:
             yield keys, one
-    if isinstance(extra, Simple) and not rest.empty:
+    if isinstance(extra, NormalSchema) and not rest.is_empty:
         yield rest, extra
 
 
-# Which declared members may still come (those from a number on, or any of a set), and how many there are already.
+# Which declared members may still come (those from an index on, or any of a set), and how many members there are already.
 State: TypeAlias = tuple[int | frozenset[str], int]
 
 
-class Members:
-    """Members separated by commas. Two rules a state, and for any next member only one way to go."""
+class MemberRules:
+    """Makes the rules of an object's members: two for each state, and deterministic."""
 
     def __init__(self, declared: Mapping[str, Node], others: Sequence[Node], comma: Node, rules: Rules) -> None:
         self.declared, self.names = declared, list(declared)
@@ -56,13 +58,13 @@ class Members:
         self._made: dict[tuple[Any, ...], Ref] = {}
         self._todo: list[tuple[Any, ...]] = []
 
-    def node(self, simple: Simple) -> Node:
-        """All of them, as many as the schema wants."""
-        self.required = frozenset(simple.get("required", ()))
-        self.least, self.most = simple.get("minProperties", 0), simple.get("maxProperties")
+    def node(self, schema: NormalSchema) -> Node:
+        """The members, as many as the schema allows."""
+        self.required = frozenset(schema.get("required", ()))
+        self.least, self.most = schema.get("minProperties", 0), schema.get("maxProperties")
         first = frozenset(self.names) if len(self.names) <= ANY_ORDER else 0
-        if self._states(first) > _STATES:
-            self.rules.unenforced(simple, ("minProperties", "maxProperties"))
+        if self._states(first) > _MAX_STATES:
+            self.rules.add_unenforced(schema, ("minProperties", "maxProperties"))
             self.least, self.most = 0, None
         start: State = (first, 0)
         ways = self._ways(start)
@@ -76,7 +78,7 @@ class Members:
         return places * (self._cap() + 1)
 
     def _cap(self) -> int:
-        """Counting goes no further than this."""
+        """The number up to which members are counted."""
         return max(self.least, 0 if self.most is None else self.most)
 
     def _left(self, place: int | frozenset[str]) -> list[str]:
@@ -87,25 +89,25 @@ class Members:
         return count >= self.least and not any(name in self.required for name in self._left(place))
 
     def _later(self, *key: Any) -> Ref:
-        """A rule that is written when its turn comes: a long object is no deep one."""
+        """A rule whose node is made later, from a list of work: recursion would be too deep for objects with many members."""
         if key not in self._made:
-            self._made[key] = Ref(self.rules.promise("o"))
+            self._made[key] = Ref(self.rules.reserve("o"))
             self._todo.append(key)
         return self._made[key]
 
     def _after(self, state: State) -> Node:
-        """A comma and a further member, or the end."""
+        """A comma and another member, or the end."""
         ways = self._ways(state)
         more: list[Node] = [Seq((self.comma, ways[0] if len(ways) == 1 else Alt(tuple(ways))))] if ways else []
         return Alt((*more, NOTHING)) if self._may_end(state) else Alt(tuple(more))
 
     def _ways(self, state: State) -> list[Node]:
-        """Whatever member may come next, and what follows it."""
+        """The members that may come next, each with what follows it."""
         place, count = state
         if self.most is not None and count >= self.most:
             return []
         counted = min(count + 1, self._cap())
-        # A member that is not declared takes none of the room that the required ones still need.
+        # An undeclared member that leaves no room for a required one leads to a state that cannot end, and that is pruned.
         ways: list[Node] = [Seq((one, self._later(self._after, (place, counted)))) for one in self.others]
         if isinstance(place, frozenset):
             ways += [
@@ -116,7 +118,7 @@ class Members:
         return ways
 
     def _from(self, place: int, counted: int) -> Node:
-        """This member, or, where it may be left out, one behind it."""
+        """The member at this index, or, if it is optional, one after it."""
         taken = Seq((self.declared[self.names[place]], self._later(self._after, (place + 1, counted))))
         if self.names[place] in self.required or place + 1 == len(self.names):
             return taken

@@ -1,7 +1,7 @@
-"""How JSON writes strings and numbers: every spelling of a character, and every number within bounds, as expressions.
+"""Regular expressions for JSON strings and numbers: all ways to write a character, and all numbers within bounds.
 
-Characters of ASCII are written as they are unless JSON wants them escaped (a slash may be); all others raw, or as `\\uXXXX`.
-Text without any restriction may escape whatever it likes.
+ASCII characters are written raw unless JSON requires an escape (a slash may have one); all others raw or as `\\uXXXX`. In a
+string without any restriction, every character may be escaped.
 """
 
 from collections.abc import Iterator
@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from decimal import Decimal
 from functools import cache
 
-from callsmith.grammar.patterns.automaton import Automaton, compiled
-from callsmith.grammar.patterns.character_sets import ALL, Ranges, chars, complement, overlap
-from callsmith.grammar.patterns.regex import Cat, Or, Regex, Set, literal, parse, unparse
+from callsmith.grammar.patterns.automaton import Automaton, to_automaton
+from callsmith.grammar.patterns.character_sets import ALL, Ranges, chars, complement, intersection
+from callsmith.grammar.patterns.regex import Cat, CharSet, Or, Regex, literal, parse, unparse
 
 _RAW = complement(((0, 0x1F), (0x22, 0x22), (0x5C, 0x5C), (0xD800, 0xDFFF)))
 _CONTROLS = ((0, 0x1F),)
@@ -22,14 +22,14 @@ _SHORT = {'"': '"', "\\": "\\", "/": "/", "\b": "b", "\f": "f", "\n": "n", "\r":
 
 
 @cache
-def escaped(ranges: Ranges) -> Regex:
-    """A character of this set, as it may stand in a JSON string."""
-    ways: list[Regex] = [Set(raw)] if (raw := overlap(ranges, _RAW)) else []
-    short = "".join(short for char, short in _SHORT.items() if overlap(ranges, chars(char)))
-    behind: list[Regex] = [Set(chars(short))] if short else []
+def json_characters(ranges: Ranges) -> Regex:
+    """A character of this set, in every way it may be written in a JSON string."""
+    ways: list[Regex] = [CharSet(raw)] if (raw := intersection(ranges, _RAW)) else []
+    short = "".join(short for char, short in _SHORT.items() if intersection(ranges, chars(char)))
+    behind: list[Regex] = [CharSet(chars(short))] if short else []
     by_number = _PLAIN if ranges == ALL else (*_CONTROLS, *_BEYOND_ASCII)
-    numbers: list[Regex] = [_digits(low, high, 4) for low, high in overlap(ranges, by_number)]
-    numbers += [way for low, high in overlap(ranges, _PAIRED) for way in _pairs(low - 0x10000, high - 0x10000)]
+    numbers: list[Regex] = [_hex_range(low, high, 4) for low, high in intersection(ranges, by_number)]
+    numbers += [way for low, high in intersection(ranges, _PAIRED) for way in _surrogate_pairs(low - 0x10000, high - 0x10000)]
     if numbers:
         behind.append(Cat((literal("u"), Or(tuple(numbers)))))
     if behind:
@@ -37,32 +37,32 @@ def escaped(ranges: Ranges) -> Regex:
     return ways[0] if len(ways) == 1 else Or(tuple(ways))
 
 
-def _digits(low: int, high: int, count: int) -> Regex:
-    """The numbers between the two, in so many hexadecimal digits."""
+def _hex_range(low: int, high: int, count: int) -> Regex:
+    """The numbers from `low` to `high`, in `count` hexadecimal digits."""
     if count == 0:
         return Cat(())
     step = 16 ** (count - 1)
     first, last = low // step, high // step
     if first == last:
-        return Cat((_digit(first, last), _digits(low % step, high % step, count - 1)))
+        return Cat((_digit(first, last), _hex_range(low % step, high % step, count - 1)))
     ways: list[Regex] = []
     if low % step:
-        ways.append(Cat((_digit(first, first), _digits(low % step, step - 1, count - 1))))
+        ways.append(Cat((_digit(first, first), _hex_range(low % step, step - 1, count - 1))))
         first += 1
     partial = (high + 1) % step
     if first <= (whole := last - 1 if partial else last):
         ways.append(Cat((_digit(first, whole), *(_digit(0, 15) for _ in range(count - 1)))))
     if partial:
-        ways.append(Cat((_digit(last, last), _digits(0, high % step, count - 1))))
+        ways.append(Cat((_digit(last, last), _hex_range(0, high % step, count - 1))))
     return ways[0] if len(ways) == 1 else Or(tuple(ways))
 
 
 def _digit(low: int, high: int) -> Regex:
-    return Set(chars("".join(form(f"{digit:x}") for digit in range(low, high + 1) for form in (str.lower, str.upper))))
+    return CharSet(chars("".join(form(f"{digit:x}") for digit in range(low, high + 1) for form in (str.lower, str.upper))))
 
 
-def _pairs(low: int, high: int) -> list[Regex]:
-    """Characters beyond the first plane, less 0x10000: two numbers each, the high and the low surrogate."""
+def _surrogate_pairs(low: int, high: int) -> list[Regex]:
+    """The characters from `low` to `high` beyond U+FFFF, both less 0x10000, as escapes of the high and the low surrogate."""
     ways: list[tuple[int, int, int, int]] = []
     while low <= high:
         top, rest = divmod(low, 0x400)
@@ -74,18 +74,20 @@ def _pairs(low: int, high: int) -> list[Regex]:
             end = min(high, top * 0x400 + 0x3FF)
             ways.append((top, top, rest, end % 0x400))
             low = end + 1
-    return [Cat((_digits(0xD800 + a, 0xD800 + b, 4), literal("\\u"), _digits(0xDC00 + c, 0xDC00 + d, 4))) for a, b, c, d in ways]
+    return [
+        Cat((_hex_range(0xD800 + a, 0xD800 + b, 4), literal("\\u"), _hex_range(0xDC00 + c, 0xDC00 + d, 4))) for a, b, c, d in ways
+    ]
 
 
 def quoted_literal(text: str) -> Regex:
-    """A string that says exactly this, in every spelling of `escaped`."""
-    return Cat((literal('"'), *(escaped(((ord(char), ord(char)),)) for char in text), literal('"')))
+    """A JSON string with exactly this content, its characters written in any of the allowed ways."""
+    return Cat((literal('"'), *(json_characters(((ord(char), ord(char)),)) for char in text), literal('"')))
 
 
 # --- numbers ------------------------------------------------------------------------------------------------------------------
 
 INTEGER = "-?(0|[1-9][0-9]*)"
-_EXPONENT = r"([eE][+\-]?[0-9]{1,2})?"  # more digits may be more than a number can hold
+_EXPONENT = r"([eE][+\-]?[0-9]{1,2})?"  # with more digits the number may be too large for a float
 NUMBER = INTEGER + r"(\.[0-9]+)?" + _EXPONENT
 _MOST_STEPS = 200
 _MOST_PLACES = 6
@@ -93,25 +95,25 @@ _MOST_PLACES = 6
 
 @dataclass(frozen=True, slots=True)
 class Bound:
-    """A least or greatest number; `open`: the number itself is not allowed."""
+    """A lower or upper bound of numbers; `open`: the bound itself is not allowed."""
 
     value: Decimal
     open: bool = False
 
 
 def number_in(low: Bound | None, high: Bound | None, *, whole: bool) -> Regex | Automaton:
-    """The numbers within these bounds. Those with an exponent only where the bounds ask for a sign alone."""
+    """The numbers within these bounds. An exponent is allowed only where the bounds just decide on the sign."""
     if low is None and high is None:
         return parse(INTEGER if whole else NUMBER)
     if not whole and all(bound is None or bound.value == 0 for bound in (low, high)) and (low is None or high is None):
         return parse(_signed(low, high))
-    sides = [compiled(parse(_at_least(bound, whole=whole))) for bound in (low,) if bound]
-    sides += [compiled(parse(_at_most(bound, whole=whole))) for bound in (high,) if bound]
+    sides = [to_automaton(parse(_at_least(bound, whole=whole))) for bound in (low,) if bound]
+    sides += [to_automaton(parse(_at_most(bound, whole=whole))) for bound in (high,) if bound]
     return sides[0] if len(sides) == 1 else sides[0] & sides[1]
 
 
 def _signed(low: Bound | None, high: Bound | None) -> str:
-    """On one side of nought."""
+    """The numbers on one side of zero."""
     bound, sign = (low, "") if low is not None else (high, "-")
     assert bound is not None
     more = rf"{sign}([1-9][0-9]*(\.[0-9]+)?|0\.0*[1-9][0-9]*){_EXPONENT}"
@@ -135,13 +137,13 @@ def _at_most(bound: Bound, *, whole: bool) -> str:
 
 
 def _parts(value: Decimal) -> tuple[str, str]:
-    """The digits before the point, and behind it without closing noughts."""
+    """The digits before the decimal point, and those after it without trailing zeros."""
     before, _, behind = f"{value:f}".partition(".")
     return before, behind.rstrip("0")
 
 
 def _above(bound: Bound, *, whole: bool) -> str:
-    """Numbers without a sign from this one on."""
+    """Numbers without a sign that are at least this one."""
     before, behind = _parts(bound.value)
     size = len(before)
     longer = f"[1-9][0-9]{{{size},}}" + ("" if whole else r"(\.[0-9]+)?")
@@ -163,7 +165,7 @@ def _above(bound: Bound, *, whole: bool) -> str:
 
 
 def _below(bound: Bound, *, whole: bool) -> str:
-    """Numbers without a sign up to this one; empty if there is none."""
+    """Numbers without a sign that are at most this one; an empty text if there are none."""
     before, behind = _parts(bound.value)
     size = len(before)
     any_fraction = "" if whole else r"(\.[0-9]+)?"
@@ -184,13 +186,13 @@ def _below(bound: Bound, *, whole: bool) -> str:
     return "|".join(ways)
 
 
-def multiples(step: Decimal, *, whole: bool) -> Automaton | None:
-    """The multiples of a number, told by the remainder so far; None where there would be too many remainders."""
+def multiples_of(step: Decimal, *, whole: bool) -> Automaton | None:
+    """An automaton of the multiples of a number, with a state for each remainder; None where there would be too many."""
     places = max(0, -int(step.normalize().as_tuple().exponent))
     modulus = int(step.scaleb(places))
     if not 0 < modulus <= _MOST_STEPS or places > _MOST_PLACES:
         return None
-    # A state is how many digits behind the point are read (-1: the point is not yet read) and the remainder.
+    # A state is how many digits after the point are read (-1: the point is not yet read) and the remainder.
     numbers: dict[object, int] = {"start": 0}
     edges: list[tuple[tuple[int, int, int], ...]] = []
     final: set[int] = set()
@@ -203,7 +205,7 @@ def multiples(step: Decimal, *, whole: bool) -> Automaton | None:
             out.append((ord(char), ord(char), numbers[target]))
         edges.append(tuple(sorted(out)))
         match state:
-            case ("nought" | "digits", int(read), int(rest)) if rest * 10 ** (places - max(read, 0)) % modulus == 0:
+            case ("zero" | "digits", int(read), int(rest)) if rest * 10 ** (places - max(read, 0)) % modulus == 0:
                 final.add(numbers[state])
             case _:
                 pass
@@ -211,11 +213,11 @@ def multiples(step: Decimal, *, whole: bool) -> Automaton | None:
 
 
 def _next(state: object, modulus: int, places: int, *, whole: bool) -> Iterator[tuple[str, object]]:
-    """The characters that may follow in a number, and what is known behind each."""
+    """The characters that may come next in a number, each with the state after it."""
     match state:
         case "start" | "sign":
             yield from (("-", "sign"),) if state == "start" else ()
-            yield "0", ("nought", -1, 0)
+            yield "0", ("zero", -1, 0)
             yield from ((str(digit), ("digits", -1, digit % modulus)) for digit in range(1, 10))
         case (str(kind), -1, int(rest)):
             if kind == "digits":
@@ -232,7 +234,7 @@ def _next(state: object, modulus: int, places: int, *, whole: bool) -> Iterator[
 
 
 def number_literal(value: int | float, *, whole: bool) -> Regex:
-    """This number; `1` also as `1.0`, `2.5` also as `2.50`, and with an exponent where it is usually written with one."""
+    """Exactly this number; `1` also as `1.0`, `2.5` also as `2.50`, and with an exponent where Python writes it with one."""
     number = Decimal(repr(value))
     before, behind = _parts(number)
     if whole:

@@ -1,7 +1,7 @@
-"""Grammar → llguidance's Lark.
+"""Grammar → Lark, the grammar language of llguidance.
 
 Special tokens are named by id (`<[151657]>`): a string literal never matches them, and text never contains them. So a literal is
-split at every special token of the tokenizer, and text that ends at one needs nothing excluded.
+split at every special token of the tokenizer, and from text that ends at one nothing needs to be excluded.
 """
 
 import json
@@ -9,18 +9,32 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
 
-from callsmith.grammar.nodes import Alt, Free, Grammar, JsonValue, Lit, Many, Node, Own, Pattern, Record, Ref, Seq, Until
-from callsmith.grammar.targets.lark_any_order import loosened
-from callsmith.grammar.targets.lark_json import guided
+from callsmith.grammar.nodes import (
+    Alt,
+    FreeText,
+    Grammar,
+    JsonValue,
+    Lit,
+    Many,
+    Node,
+    Pattern,
+    Record,
+    Ref,
+    Seq,
+    Until,
+    UserGrammar,
+)
+from callsmith.grammar.targets.lark_any_order import any_order
+from callsmith.grammar.targets.lark_json import for_llguidance
 
 ANYTHING = "(?s:.*)"
 EMPTY = '""'
-_BITS = 64  # of the parameter a rule can have
+_BITS = 64  # of the parameter that a rule can have
 _SELF = "\0"
 
 
 def to_lark(grammar: Grammar, specials: Mapping[str, int] | None = None) -> str:
-    """The grammar as text. `specials` maps the text of each special token to its id."""
+    """The grammar as Lark text. `specials` maps the text of each special token to its id."""
     return _Emitter(specials or {}).emit(grammar)
 
 
@@ -28,19 +42,19 @@ class _Emitter:
     def __init__(self, specials: Mapping[str, int]) -> None:
         self.specials = specials
         self.special = _any_of(tuple(specials)) if specials else None
-        self.lines: dict[str, str] = {}  # body → name, for the rules and terminals made here
+        self.lines: dict[str, str] = {}  # body → name, of the rules and terminals added here
         self.values: dict[str, str] = {}  # value → name
-        self.loose: dict[str, str] = {}  # name → body, of those
+        self.any_order: dict[str, str] = {}  # name → body, of the rules of those values
 
     def emit(self, grammar: Grammar) -> str:
         rules = [f"start: {self.node(grammar.start)}"]
         rules += [f"{name}: {self.node(node)}" for name, node in grammar.rules.items()]
         made = [f"{name}{body}".replace(_SELF, name) for body, name in self.lines.items()]
-        loose = [f"{name}: {body}" for name, body in self.loose.items()]
-        return "\n".join((*rules, *loose, *made)) + "\n"
+        any_order = [f"{name}: {body}" for name, body in self.any_order.items()]
+        return "\n".join((*rules, *any_order, *made)) + "\n"
 
     def made(self, body: str, *, terminal: bool) -> str:
-        """A rule or terminal of our own; `body` begins behind its name, for which `_SELF` stands in it."""
+        """Add a rule or terminal and return its name; `body` is what follows the name, and `_SELF` in it stands for the name."""
         return self.lines.setdefault(body, f"{'T' if terminal else 'x'}{len(self.lines)}")
 
     def node(self, node: Node) -> str:
@@ -63,13 +77,13 @@ class _Emitter:
                 return self.json(node)
             case Until():
                 return self.until(node)
-            case Free():
+            case FreeText():
                 return self.free(node)
-            case Own():
+            case UserGrammar():
                 return self.made(f": %lark {{\n{node.lark}\n}}", terminal=False)
 
     def inner(self, node: Node) -> str:
-        """A node inside a sequence: alternatives in brackets, nothing as nothing."""
+        """A node inside a sequence: alternatives in brackets, nothing as an empty text."""
         text = self.node(node)
         if isinstance(node, Alt) and len(node.items) > 1:
             return f"({text})"
@@ -84,13 +98,13 @@ class _Emitter:
         return f"({item}){short.get(count) or '{' + count + '}'}"
 
     def json(self, node: JsonValue) -> str:
-        parts = loosened(node)
+        parts = any_order(node)
         if parts is None:
-            return self.made(f": %json {json.dumps(_guided(node), ensure_ascii=False)}", terminal=False)
-        known = repr(node)  # by which one that holds itself comes to an end
+            return self.made(f": %json {json.dumps(_json_directive(node), ensure_ascii=False)}", terminal=False)
+        known = repr(node)  # a value that contains itself refers to its own rule
         if known not in self.values:
             name = self.values[known] = f"v{len(self.values)}"
-            self.loose[name] = self.node(parts)
+            self.any_order[name] = self.node(parts)
         return self.values[known]
 
     def record(self, node: Record) -> str:
@@ -101,11 +115,11 @@ class _Emitter:
         # A bit for each member says whether it has been written.
         places = range(len(members))
         before = [max((place for place in range(one) if node.required[place]), default=None) for one in places]
-        left = [
+        conditions = [
             f"bit_clear({one})" if last is None else f"and(bit_clear({one}), bit_set({last}))"
             for one, last in zip(places, before, strict=True)
         ]
-        ways = [f"{separator}{members[one]} {_SELF}::set_bit({one}) %if {left[one]}" for one in places]
+        ways = [f"{separator}{members[one]} {_SELF}::set_bit({one}) %if {conditions[one]}" for one in places]
         last = max((place for place in places if node.required[place]), default=None)
         more = self.made(f'::_: "" %if {"true" if last is None else f"bit_set({last})"} | {" | ".join(ways)}', terminal=False)
         if not separator:
@@ -114,7 +128,7 @@ class _Emitter:
         return self.made(f": {' | '.join(first if last is not None else [*first, EMPTY])}", terminal=False)
 
     def in_order(self, members: Sequence[str], required: Sequence[bool], separator: str) -> str:
-        """Two rules a member: where nothing stands before it, and where something does."""
+        """Members in the given order, with two rules each: one for the first member written, one for a later one."""
         first = after = EMPTY
         for member, needed in reversed(list(zip(members, required, strict=True))):
             led = f": {member} {after}", f": {separator}{member} {after}"
@@ -133,43 +147,52 @@ class _Emitter:
         return f"<[{self.specials[text]}]>"
 
     def until(self, node: Until) -> str:
-        close, barred = node.close, self.barred(node.without)
-        if node.unlike:
-            barred += f" & ~/[\\s\\x1c-\\x1f]*[{_escaped(node.unlike)}]{ANYTHING}/"
+        close, exclusion = node.close, self.excluding(node.excluded)
+        is_plain = not exclusion
+        exclusion += _not_starting_with(node)
         found = self.special.search(close) if self.special else None
-        if found is None and node.apart and not self.barred(node.without) and _is_bracketed(close, node.unlike):
+        if found is None and node.is_distinct and is_plain and _is_tag(node):
             return self.pieces(node)
         if found is None:
-            text = f"/{ANYTHING}{_escaped(close)}/{barred}"
-            return self.made(f"[lazy]: {self.made(f': {text}', terminal=True) if barred else text}", terminal=False)
-        text = self.made(f": /{ANYTHING}{_escaped(close[: found.start()])}/{barred}", terminal=True)
+            text = f"/{ANYTHING}{_escaped(close)}/{exclusion}"
+            return self.made(f"[lazy]: {self.made(f': {text}', terminal=True) if exclusion else text}", terminal=False)
+        text = self.made(f": /{ANYTHING}{_escaped(close[: found.start()])}/{exclusion}", terminal=True)
         return f"{text} {self.literal(close[found.start() :])}"
 
     def pieces(self, node: Until) -> str:
-        """Text up to a closing tag, in pieces that are each any number of characters of a kind: only those have cheap masks.
+        """Text up to a closing tag, in pieces that each repeat one character class: only for those are token masks cheap.
 
-        A piece begins with `<` and ends before the next; or it ends before `>`, and another one goes on from there. Where both
-        together would be the closing tag they are not taken apart, for the longest match counts, and the tag is longer.
+        A piece begins with `<` and ends before the next `<` or `>`; in the latter case another piece begins with `>`. The closing
+        tag is never split into such pieces: the longest match wins, and the tag is longer.
         """
         first, last = (_escaped(char) for char in (node.close[0], node.close[-1]))
-        unlike = f" & ~/[\\s\\x1c-\\x1f]*[{_escaped(node.unlike)}]{ANYTHING}/" if node.unlike else ""
-        pieces = (f"[^{first}]+/{unlike}", f"{first}[^{first}{last}]*/", f"{last}[^{first}]*/", f"{_escaped(node.close)}/")
+        pieces = (
+            f"[^{first}]+/{_not_starting_with(node)}",
+            f"{first}[^{first}{last}]*/",
+            f"{last}[^{first}]*/",
+            f"{_escaped(node.close)}/",
+        )
         head, opened, closed, end = (self.made(f": /{piece}", terminal=True) for piece in pieces)
         return self.made(f": {head}? ({opened} {closed}?)* {end}", terminal=False)
 
-    def free(self, node: Free) -> str:
-        return self.made(f": /{ANYTHING}/{self.barred(node.stops)}", terminal=True)
+    def free(self, node: FreeText) -> str:
+        return self.made(f": /{ANYTHING}/{self.excluding(node.stops)}", terminal=True)
 
-    def barred(self, texts: Iterable[str]) -> str:
-        """What rules these texts out. One with a special token in it needs no ruling out."""
+    def excluding(self, texts: Iterable[str]) -> str:
+        """The condition that none of these texts occurs. One with a special token in it cannot occur anyway."""
         plain = [_escaped(text) for text in texts if not (self.special and self.special.search(text))]
         return f" & ~/{ANYTHING}({'|'.join(plain)}){ANYTHING}/" if plain else ""
 
 
-def _is_bracketed(close: str, unlike: str) -> bool:
-    """Whether the text has a first and a last character that it has nowhere else, like `</a>`."""
-    first, last = close[:1], close[-1:]
-    return close.count(first) == close.count(last) == 1 < len(close) and first not in unlike
+def _not_starting_with(node: Until) -> str:
+    """The condition that the text does not begin with one of the characters that the node excludes."""
+    return f" & ~/[\\s\\x1c-\\x1f]*[{_escaped(node.not_starting_with)}]{ANYTHING}/" if node.not_starting_with else ""
+
+
+def _is_tag(node: Until) -> bool:
+    """Whether the first and the last character of `close` occur nowhere else in it, like those of `</a>`."""
+    first, last = node.close[:1], node.close[-1:]
+    return node.close.count(first) == node.close.count(last) == 1 < len(node.close) and first not in node.not_starting_with
 
 
 @lru_cache(16)
@@ -177,12 +200,12 @@ def _any_of(texts: tuple[str, ...]) -> re.Pattern[str]:
     return re.compile("(" + "|".join(map(re.escape, sorted(texts, key=len, reverse=True))) + ")")
 
 
-def _guided(node: JsonValue) -> object:
+def _json_directive(node: JsonValue) -> object:
     style = {"whitespace_flexible": False, "item_separator": node.item_separator, "key_separator": node.key_separator}
-    return {**guided(node.schema), "x-guidance": style}
+    return {**for_llguidance(node.schema), "x-guidance": style}
 
 
-_quoted = json.encoder.encode_basestring  # what json.dumps does with a string that may stay Unicode, without the detours
+_quoted = json.encoder.encode_basestring  # as json.dumps(ensure_ascii=False), but faster
 
 
 def _escaped(text: str) -> str:

@@ -1,8 +1,9 @@
-"""Simple schemas as llguidance is to have them: the same values, without what it takes too loosely.
+"""Schemas in normal form, rewritten for llguidance: the same values, without the points where llguidance is too permissive.
 
-A property that is not listed may be written there with escapes in its name, `"\\u0061"` for `"a"`, and so get around what is said
-of `a`. By a pattern it is held to plain letters. So the names that are not listed are given as a pattern. Some formats are
-given as one too. And where all control characters may stand it lets `\\"` and `\\\\` through as well, whatever the pattern says.
+- In the name of a property that is not listed it allows escapes, `"\\u0061"` for `"a"`, so that the schema of `a` can be avoided.
+  In names that match a pattern it allows none: so names that are not listed are given as a pattern.
+- Its definitions of some string formats are too wide: those formats are given as patterns too.
+- Where a pattern allows all control characters it also allows `\\"` and `\\\\`, whatever the pattern says: so NUL is taken out.
 """
 
 import re
@@ -10,46 +11,46 @@ from collections.abc import Iterable, Mapping
 from typing import Any, cast
 
 from callsmith.core.values import Schema
-from callsmith.grammar.patterns.character_sets import LAST, Ranges, chars, overlap
-from callsmith.grammar.patterns.regex import Irregular, Set, parse
+from callsmith.grammar.patterns.character_sets import MAX_CODE_POINT, Ranges, chars, intersection
+from callsmith.grammar.patterns.regex import CharSet, UnsupportedRegex, parse
 from callsmith.grammar.patterns.string_formats import FORMATS
-from callsmith.grammar.schema.normal_form import Simple
+from callsmith.grammar.schema.normal_form import NormalSchema
 
-NAMED = ("properties", "patternProperties", "$defs")
-LISTED = ("anyOf", "prefixItems")
-ALONE = ("items", "additionalProperties")
-# To llguidance 10:00:60 is a time, every year has a 29th of February, a host may begin with a hyphen, ::1.2.3.4 is no address.
-OWN = ("time", "date", "date-time", "hostname", "ipv6")
+SCHEMA_MAPS = ("properties", "patternProperties", "$defs")
+SCHEMA_LISTS = ("anyOf", "prefixItems")
+SINGLE_SCHEMAS = ("items", "additionalProperties")
+# In llguidance 10:00:60 is a time, every year has a 29th of February, a host may begin with a hyphen, ::1.2.3.4 is not IPv6.
+OWN_FORMATS = ("time", "date", "date-time", "hostname", "ipv6")
 COUNTS = ("minProperties", "maxProperties")  # llguidance counts only where no listed property is optional
 ANY = r"[\s\S]"
 NOTHING = "[a&&b]"
-_PREFIX = re.compile(r"\^([\w-]+)")  # a pattern of what begins with these letters
+_PREFIX = re.compile(r"\^([\w-]+)")  # a pattern that only demands a prefix
 _CLASS = re.compile(r"\\.|\[\^?(?:\\.|[^\]\\])+\]", re.DOTALL)
 _CONTROL: Ranges = ((0, 0x1F),)
 
 
-def guided(schema: Schema) -> dict[str, Any]:
-    """The schema for llguidance."""
+def for_llguidance(schema: Schema) -> dict[str, Any]:
+    """The schema, rewritten for llguidance."""
     made: dict[str, Any] = dict(schema)
-    for keyword in NAMED:
+    for keyword in SCHEMA_MAPS:
         if keyword in made:
             made[keyword] = {name: _inner(one) for name, one in made[keyword].items()}
-    for keyword in LISTED:
+    for keyword in SCHEMA_LISTS:
         if keyword in made:
             made[keyword] = [_inner(one) for one in made[keyword]]
-    for keyword in ALONE:
+    for keyword in SINGLE_SCHEMAS:
         if keyword in made:
             made[keyword] = _inner(made[keyword])
-    if made.get("format") in OWN:
+    if made.get("format") in OWN_FORMATS:
         made["allOf"] = [*made.get("allOf", ()), {"pattern": f"^({FORMATS[made.pop('format')]})$"}]
     if "pattern" in made:
-        made["pattern"] = held(made["pattern"])
+        made["pattern"] = drop_nul(made["pattern"])
     if "allOf" in made:
-        made["allOf"] = [{**one, "pattern": held(one["pattern"])} for one in made["allOf"]]
+        made["allOf"] = [{**one, "pattern": drop_nul(one["pattern"])} for one in made["allOf"]]
     if "patternProperties" in made:
-        made["patternProperties"] = {held(pattern): one for pattern, one in made["patternProperties"].items()}
+        made["patternProperties"] = {drop_nul(pattern): one for pattern, one in made["patternProperties"].items()}
     listed, extra = made.get("properties", {}), made.get("additionalProperties", True)
-    if isinstance(schema, Simple) and any(
+    if isinstance(schema, NormalSchema) and any(
         one is not False and name not in made.get("required", ()) for name, one in listed.items()
     ):
         for keyword in COUNTS:
@@ -57,20 +58,20 @@ def guided(schema: Schema) -> dict[str, Any]:
     if extra is False or not (listed or "patternProperties" in made):
         return made
     if "patternProperties" not in made:
-        made["patternProperties"] = {held(f"^{other_than(listed)}$"): extra}
+        made["patternProperties"] = {drop_nul(f"^{all_except(listed)}$"): extra}
     elif all(begin := [_PREFIX.fullmatch(pattern) for pattern in made["patternProperties"]]):
-        names = other_than(listed, [found[1] for found in begin if found])
-        made["patternProperties"] = {**made["patternProperties"], held(f"^{names}$"): extra}
+        names = all_except(listed, [found[1] for found in begin if found])
+        made["patternProperties"] = {**made["patternProperties"], drop_nul(f"^{names}$"): extra}
     made["additionalProperties"] = False
     return made
 
 
 def _inner(schema: Any) -> Any:
-    return guided(cast(Schema, schema)) if isinstance(schema, Mapping) else schema
+    return for_llguidance(cast(Schema, schema)) if isinstance(schema, Mapping) else schema
 
 
-def other_than(words: Iterable[str], beginnings: Iterable[str] = ()) -> str:
-    """A regular expression of every text but these words, and but what begins like this."""
+def all_except(words: Iterable[str], beginnings: Iterable[str] = ()) -> str:
+    """A regular expression of all texts except these words and those that begin with one of `beginnings`."""
     by_letter: dict[str, tuple[list[str], list[str]]] = {}
     ends = False
     for kind, texts in enumerate((words, beginnings)):
@@ -83,7 +84,7 @@ def other_than(words: Iterable[str], beginnings: Iterable[str] = ()) -> str:
                 ends = True
     ways = [] if ends else [""]
     if by_letter:
-        ways += [_letter(letter) + rest for letter, two in by_letter.items() if (rest := other_than(*two)) != NOTHING]
+        ways += [_letter(letter) + rest for letter, two in by_letter.items() if (rest := all_except(*two)) != NOTHING]
         ways.append(f"[^{''.join(map(_letter, by_letter))}]{ANY}*")
     else:
         ways.append(f"{ANY}+")
@@ -94,19 +95,19 @@ def _letter(letter: str) -> str:
     return letter if letter.isalnum() and letter.isascii() else f"\\x{{{ord(letter):x}}}"
 
 
-def held(pattern: str) -> str:
-    """The pattern in words that llguidance does not take too loosely: without the one control character nobody misses."""
-    return _CLASS.sub(lambda found: _held(found[0]), pattern) if "[" in pattern else pattern
+def drop_nul(pattern: str) -> str:
+    """The pattern without NUL in the classes for which llguidance would be too permissive."""
+    return _CLASS.sub(lambda found: _drop_nul_in(found[0]), pattern) if "[" in pattern else pattern
 
 
-def _held(piece: str) -> str:
+def _drop_nul_in(piece: str) -> str:
     try:
         tree = parse(piece)
-    except Irregular:
+    except UnsupportedRegex:
         return piece
-    if not isinstance(tree, Set) or overlap(tree.ranges, _CONTROL) != _CONTROL:
+    if not isinstance(tree, CharSet) or intersection(tree.ranges, _CONTROL) != _CONTROL:
         return piece
-    if all(overlap(tree.ranges, chars(char)) for char in '"\\'):
+    if all(intersection(tree.ranges, chars(char)) for char in '"\\'):
         return piece
-    spans = [f"\\x{{{low:x}}}-\\x{{{high:x}}}" for low, high in overlap(tree.ranges, ((1, LAST),))]
+    spans = [f"\\x{{{low:x}}}-\\x{{{high:x}}}" for low, high in intersection(tree.ranges, ((1, MAX_CODE_POINT),))]
     return f"[{''.join(spans)}]"

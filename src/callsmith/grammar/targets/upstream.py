@@ -1,16 +1,17 @@
 """A grammar as the request fields of the servers that enforce it: vLLM, SGLang, llama-server.
 
-What each demands, as of their releases of autumn 2026:
+What each accepts, as of their releases of autumn 2026:
 
 vLLM          `structured_outputs: {"grammar": …}` or `{"structural_tag": …}` in a completion or chat request. Its backend
               xgrammar reads GBNF, its backend guidance reads Lark; a grammar with `::=` in it counts as the former.
 SGLang        `ebnf` or `structural_tag` among the sampling parameters of `/generate`, or beside them in an OpenAI request. Its
               backend xgrammar reads GBNF; llguidance takes the same text.
-llama-server  `grammar`, `grammar_lazy`, `grammar_triggers`, `preserved_tokens` of `/completion`. Its chat endpoint keeps the last
-              three for itself and drops them, so a grammar that waits for a trigger needs `/completion`.
+llama-server  `grammar`, `grammar_lazy`, `grammar_triggers`, `preserved_tokens` of `/completion`. Its chat endpoint ignores the
+              last three, so a grammar that waits for a trigger needs `/completion`.
 
-Grammars that wait for a trigger: xgrammar has structural tags for it, in which the grammar begins behind the trigger.
-llama-server searches the text so far by regular expressions; a group that begins with the text hands all of it to the grammar.
+Grammars that wait for a trigger: xgrammar has structural tags for them, in which the grammar begins after the trigger.
+llama-server searches the text so far by regular expressions; a group that matches the text from its beginning makes the grammar
+apply to all of it.
 """
 
 import json
@@ -30,49 +31,50 @@ _TOKEN_LIKE = re.compile(r"<\|?[^<>\s\"=]+\|?>|\[/?[A-Z_]{3,}\]")
 
 
 @dataclass(frozen=True, slots=True)
-class Fields:
-    """What to put into a request. `unenforced` is what the grammar leaves to the validation after generation."""
+class RequestFields:
+    """The fields to add to a request. `unenforced` is validated after generation."""
 
     body: Mapping[str, Any]
     unenforced: tuple[tuple[str, str], ...] = ()
 
 
-def for_vllm(grammar: Grammar, backend: Backend = "xgrammar", specials: Mapping[str, int] | None = None) -> Fields:
-    """For vLLM. `specials` matter to guidance alone: xgrammar tells special tokens by their text."""
+def for_vllm(grammar: Grammar, backend: Backend = "xgrammar", specials: Mapping[str, int] | None = None) -> RequestFields:
+    """The fields for vLLM. `specials` matter to guidance alone: xgrammar recognizes special tokens by their text."""
     if backend == "guidance":
-        return Fields({"structured_outputs": {"grammar": to_lark(unprefixed(grammar), specials)}}, grammar.unenforced)
+        return RequestFields({"structured_outputs": {"grammar": to_lark(drop_prefix(grammar), specials)}}, grammar.unenforced)
     tag = structural_tag(grammar)
     if tag is not None:
-        return Fields({"structured_outputs": {"structural_tag": json.dumps(tag.body)}}, tag.unenforced)
-    made = to_gbnf(unprefixed(grammar))
-    return Fields({"structured_outputs": {"grammar": made.text}}, made.unenforced)
+        return RequestFields({"structured_outputs": {"structural_tag": json.dumps(tag.body)}}, tag.unenforced)
+    made = to_gbnf(drop_prefix(grammar))
+    return RequestFields({"structured_outputs": {"grammar": made.text}}, made.unenforced)
 
 
-def for_sglang(grammar: Grammar) -> Fields:
-    """For SGLang with either of its backends that take a grammar."""
+def for_sglang(grammar: Grammar) -> RequestFields:
+    """The fields for SGLang, with either of its backends that accept a grammar."""
     tag = structural_tag(grammar)
     if tag is not None:
-        return Fields({"structural_tag": json.dumps(tag.body)}, tag.unenforced)
-    made = to_gbnf(unprefixed(grammar))
-    return Fields({"ebnf": made.text}, made.unenforced)
+        return RequestFields({"structural_tag": json.dumps(tag.body)}, tag.unenforced)
+    made = to_gbnf(drop_prefix(grammar))
+    return RequestFields({"ebnf": made.text}, made.unenforced)
 
 
-def for_llama_server(grammar: Grammar, specials: Mapping[str, int] | None = None) -> Fields:
-    """For llama-server. Without `specials`, what looks like a special token is asked to be kept: what is none does no harm."""
-    made = to_gbnf(unprefixed(grammar), specials)
+def for_llama_server(grammar: Grammar, specials: Mapping[str, int] | None = None) -> RequestFields:
+    """The fields for llama-server. Without `specials`, everything that looks like a special token is listed as one to preserve;
+    the server ignores those that are none."""
+    made = to_gbnf(drop_prefix(grammar), specials)
     literals = sorted(set(_literals(grammar)))
-    words = specials if specials is not None else {word for text in literals for word in _TOKEN_LIKE.findall(text)}
+    tokens = specials if specials is not None else {token for text in literals for token in _TOKEN_LIKE.findall(text)}
     body: dict[str, Any] = {"grammar": made.text}
-    if kept := sorted(word for word in words if any(word in text for text in literals)):
-        body["preserved_tokens"] = kept
+    if preserved := sorted(token for token in tokens if any(token in text for text in literals)):
+        body["preserved_tokens"] = preserved
     if grammar.triggers:
         triggers = [{"type": _PATTERN, "value": rf"([\s\S]*?{_escaped(text)})"} for text in grammar.triggers]
         body |= {"grammar_lazy": True, "grammar_triggers": triggers}
-    return Fields(body, made.unenforced)
+    return RequestFields(body, made.unenforced)
 
 
-def structural_tag(grammar: Grammar) -> Fields | None:
-    """A grammar that waits for a trigger, as xgrammar's structural tag; None where nothing is waited for, or text is framed."""
+def structural_tag(grammar: Grammar) -> RequestFields | None:
+    """A grammar that waits for a trigger, as xgrammar's structural tag; None without triggers, or where text has markers."""
     ways = list(_behind_triggers(grammar.start, grammar.triggers))
     if {trigger for trigger, _ in ways} != set(grammar.triggers) or not ways:
         return None
@@ -80,14 +82,14 @@ def structural_tag(grammar: Grammar) -> Fields | None:
     tags = [
         {"type": "tag", "begin": trigger, "content": {"type": "grammar", "grammar": one.text}, "end": ""} for trigger, one in made
     ]
-    # The grammar behind a trigger holds all calls of an answer: nothing comes after it.
+    # The grammar after a trigger covers all calls of an answer: nothing comes after them.
     format = {"type": "triggered_tags", "triggers": list(grammar.triggers), "tags": tags, "stop_after_first": True}
-    left = tuple(dict.fromkeys(item for _, one in made for item in one.unenforced))
-    return Fields({"type": "structural_tag", "format": format}, left)
+    unenforced = tuple(dict.fromkeys(item for _, one in made for item in one.unenforced))
+    return RequestFields({"type": "structural_tag", "format": format}, unenforced)
 
 
 def _behind_triggers(node: Node, triggers: tuple[str, ...]) -> Iterator[tuple[str, Node]]:
-    """What follows each trigger, where it ends free text."""
+    """Yield each trigger that ends free text, with the node that follows it."""
     match node:
         case Alt():
             for item in node.items:
@@ -98,42 +100,42 @@ def _behind_triggers(node: Node, triggers: tuple[str, ...]) -> Iterator[tuple[st
             pass
 
 
-# --- what the prompt has written already --------------------------------------------------------------------------------------
+# --- the part of the answer that the prompt contains --------------------------------------------------------------------------
 
 
-def unprefixed(grammar: Grammar) -> Grammar:
-    """The grammar of what is still to come: a server's matcher begins where the model does, behind the prompt."""
+def drop_prefix(grammar: Grammar) -> Grammar:
+    """The grammar without its prefix: a server's matcher begins after the prompt, where the model begins."""
     if not grammar.prefix:
         return grammar
-    start = _behind(grammar.start, grammar.prefix)
+    start = _remainder(grammar.start, grammar.prefix)
     if start is None:
-        raise UsageError(f"the prompt has begun the answer with {grammar.prefix!r}, and this target cannot begin behind it")
+        raise UsageError(f"the prompt begins the answer with {grammar.prefix!r}, and this target cannot continue from there")
     return replace(grammar, start=start, prefix="")
 
 
-def _behind(node: Node, text: str) -> Node | None:
-    """What is left of a node once this text has been read; None where the node begins otherwise."""
+def _remainder(node: Node, text: str) -> Node | None:
+    """The rest of a node after this text; None where the node does not begin with it."""
     if not text:
         return node
     match node:
         case Lit():
             return Lit(node.text[len(text) :]) if node.text.startswith(text) else None
         case Seq(items=(Lit() as head, *rest)) if text.startswith(head.text):
-            return _behind(Seq(tuple(rest)), text[len(head.text) :])
+            return _remainder(Seq(tuple(rest)), text[len(head.text) :])
         case Seq(items=(head, *rest)):
-            after = _behind(head, text)
+            after = _remainder(head, text)
             return None if after is None else Seq((after, *rest))
         case Alt():
-            ways = [after for item in node.items if (after := _behind(item, text)) is not None]
+            ways = [after for item in node.items if (after := _remainder(item, text)) is not None]
             return Alt(tuple(ways)) if ways else None
         case Many(least=0, most=1):
-            return _behind(node.item, text)
+            return _remainder(node.item, text)
         case _:
             return None
 
 
 def _literals(grammar: Grammar) -> Iterator[str]:
-    """Every literal of a grammar, and its triggers."""
+    """Yield every literal of a grammar, and its triggers."""
     todo: list[Node] = [grammar.start, *grammar.rules.values()]
     yield from grammar.triggers
     while todo:
@@ -149,5 +151,5 @@ def _literals(grammar: Grammar) -> Iterator[str]:
 
 
 def _escaped(text: str) -> str:
-    """Text as a regular expression of C++."""
+    """Text as a C++ regular expression."""
     return re.sub(r"([\\^$.|?*+()\[\]{}])", r"\\\1", text)

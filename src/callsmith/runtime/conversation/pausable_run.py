@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import assert_never
 
-from callsmith.core.choice import on_first_hop
+from callsmith.core.choice import is_first_hop
 from callsmith.core.closing import closing
 from callsmith.core.events import CallDeferred, CallEvent, ConfirmationNeeded, RunEvent, ToolProgress
 from callsmith.core.ports import Context, Model, Toolset
@@ -49,7 +49,7 @@ class PausableRun:
 
 def _choice_from_here(choice: Choice, messages: Sequence[Message]) -> Choice:
     """A call that was required may have been made before a pause: requiring it again would go on for ever."""
-    return after_a_call(choice) if choice.mode == "required" and not on_first_hop(messages) else choice
+    return after_a_call(choice) if choice.mode == "required" and not is_first_hop(messages) else choice
 
 
 @dataclass(slots=True)

@@ -16,7 +16,7 @@ from hashlib import sha256
 from typing import TypeAlias
 from weakref import WeakKeyDictionary
 
-from callsmith.core.choice import FIND, chosen
+from callsmith.core.choice import FIND_TOOLS, apply_policy
 from callsmith.core.closing import closing
 from callsmith.core.errors import UsageError
 from callsmith.core.events import CallEvent, ModelEvent
@@ -103,7 +103,7 @@ async def limit_shown_tools(
     """
     safe, budget = guarded(model, guards), standard_budget(model) if budget is None else budget
     tools = await toolset.tools() if budget else ()
-    if sum((await costs.of(model, tools)).values()) <= budget or FIND in {*pinned, *(tool.name for tool in tools)}:
+    if sum((await costs.of(model, tools)).values()) <= budget or FIND_TOOLS in {*pinned, *(tool.name for tool in tools)}:
         return safe, toolset
     return BudgetedModel(safe, partial(costs.of, model), budget, pinned=pinned), SearchableToolset(toolset)
 
@@ -120,10 +120,10 @@ class SearchableToolset:
             f"Finds tools for a task. There are {len(tools)} tools that are not shown ({_sources(tools)}): "
             "say what has to be done, and those that are found can be called."
         )
-        return [Tool(FIND, description, _QUERY, idempotent=True, source="callsmith"), *tools]
+        return [Tool(FIND_TOOLS, description, _QUERY, idempotent=True, source="callsmith"), *tools]
 
     async def call(self, call: Call, context: Context) -> AsyncIterator[CallEvent]:
-        if call.name == FIND:
+        if call.name == FIND_TOOLS:
             await context.starting()
             yield Result(call.id, call.name, search_answer(call.arguments.get("query", ""), await self._toolset.tools()))
             return
@@ -164,10 +164,10 @@ class BudgetedModel:
 
     async def shown_request(self, request: Request) -> Request:
         """The request with only the tools that are shown to the model."""
-        finder = next((tool for tool in request.tools if tool.name == FIND), None)
-        if finder is None or FIND in request.choice.names:
+        finder = next((tool for tool in request.tools if tool.name == FIND_TOOLS), None)
+        if finder is None or FIND_TOOLS in request.choice.names:
             return request
-        offered = [tool for tool in request.choice.among(request.tools) if tool.name != FIND]
+        offered = [tool for tool in request.choice.among(request.tools) if tool.name != FIND_TOOLS]
         costs = await self._price(offered)
         if sum(costs.values()) <= self._budget:
             return replace(request, tools=tuple(tool for tool in request.tools if tool is not finder))
@@ -177,7 +177,7 @@ class BudgetedModel:
         by_name = {tool.name: tool for tool in offered}
         names = dict.fromkeys([tool.name for tool in offered if tool.name in self._pinned] + mentioned)
         tools = [by_name[name] for name in names if name in shown or name in self._pinned]
-        must = chosen(request, model_info(self._model).policy).mode == "required"
+        must = apply_policy(request, model_info(self._model).policy).mode == "required"
         demanded = must and any(name in costs for last in request.messages[-1:] for name in _found_in(last))
         return replace(request, tools=tuple(tools if demanded else [finder, *tools]), choice=Choice(request.choice.mode))
 
@@ -223,4 +223,4 @@ def _mentioned(messages: Iterable[Message]) -> list[str]:
 
 def _found_in(message: Message) -> list[str]:
     """The tools a message names, if it is the result of a search."""
-    return _FOUND.findall(message.content) if message.role == "tool" and message.name == FIND else []
+    return _FOUND.findall(message.content) if message.role == "tool" and message.name == FIND_TOOLS else []
