@@ -17,7 +17,7 @@ from callsmith.core.ports import Model
 from callsmith.engines.scripted import Asked, Scripted
 from callsmith.models.local import LocalModel
 from callsmith.server.app import create_app
-from tests.clients.told import CALLS, GONE, KOELN, LETTERS, SAID, SUMMED, models
+from tests.clients.scenarios import CALLS, GONE, KOELN, LETTERS, SAID, SUMMED, models
 from tests.serving import served_apart
 
 pytestmark = pytest.mark.node

@@ -4,11 +4,11 @@ from callsmith.core.ports import ModelInfo, model_info
 from callsmith.core.values import Message, Request
 from callsmith.runtime.discovery.find_tools import FIND_TOOLS, ToolCosts, limit_shown_tools
 from callsmith.runtime.guards.guards import guarded
-from tests.runtime.fakes import Handlers, Told, hello, says
+from tests.fakes import FakeModel, Handlers, hello, says
 from tests.runtime.many import MANY
 
 
-class Described(Told):
+class Described(FakeModel):
     """A model that counts a thousand tokens for every tool it is shown."""
 
     async def count(self, request: Request) -> int:
@@ -20,7 +20,7 @@ class Described(Told):
 
 
 def test_of_a_plain_model_nothing_is_known_and_it_counts_as_ready() -> None:
-    info = model_info(Told(says("")))
+    info = model_info(FakeModel(says("")))
     assert (info, info.ready, info.context, info.count) == (ModelInfo(), True, None, None)
 
 

@@ -13,7 +13,7 @@ from callsmith.engines.port import Engine
 from callsmith.formats.prompt.prompt import Prompt
 from callsmith.models import Options, open_model
 from callsmith.server.app import create_app
-from tests.server.told import http
+from tests.server.asking import http
 
 from .contract import EngineContract, say
 

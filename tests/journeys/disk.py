@@ -12,8 +12,8 @@ from callsmith.models.local import LocalModel
 from callsmith.server.app import create_app
 from callsmith.tools.functions import tool
 from callsmith.tools.wrap import Renamed
-from tests.journeys.told import HERMES, client_of
-from tests.server.sourced import Sourced
+from tests.fakes import Sourced
+from tests.journeys.scripts import HERMES, client_of
 
 FILES: Any = {"type": "mcp", "server_label": "files"}
 ALWAYS: Any = {**FILES, "require_approval": "always"}

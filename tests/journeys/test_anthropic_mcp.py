@@ -20,8 +20,8 @@ from callsmith.server.settings import Llm, Settings
 from callsmith.tools.mcp import McpHost, ServerConfig
 from callsmith.tools.wrap import Filtered
 from tests.files_tools import Files
+from tests.journeys.scripts import HERMES, HI
 from tests.journeys.test_anthropic_sdk import written
-from tests.journeys.told import HERMES, HI
 from tests.serving import served
 from tests.tools.mcp import trying
 from tests.tools.mcp.test_http import serving, small_server

@@ -27,7 +27,7 @@ from callsmith.tools.functions import Functions
 from callsmith.wire.anthropic.events import EventReader
 from callsmith.wire.anthropic.messages import SIGNATURE, MessagesRequest, write_request
 from callsmith.wire.sse import FrameReader
-from tests.journeys.told import CALLS, HERMES, HI, SAID, WHOLE
+from tests.journeys.scripts import CALLS, HERMES, HI, SAID, WHOLE
 from tests.serving import served
 
 CHUNKS = (1, 3, WHOLE)

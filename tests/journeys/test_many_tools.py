@@ -15,7 +15,7 @@ from callsmith.core.values import Choice, ChoicePolicy, Message, Request, Sampli
 from callsmith.models.local import LocalModel
 from callsmith.runtime.discovery.find_tools import FIND_TOOLS, ToolCosts, limit_shown_tools
 from callsmith.runtime.loop import run
-from tests.runtime.fakes import Handlers, hello
+from tests.fakes import Handlers, hello
 from tests.runtime.many import MANY
 from tests.small import open_small
 

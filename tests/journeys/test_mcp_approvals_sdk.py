@@ -23,7 +23,7 @@ from callsmith.server.settings import Settings
 from callsmith.server.store import SqliteStore
 from tests.conftest import Clock
 from tests.journeys.disk import ALWAYS, ERASE, FILES, NEVER, NOW, READ, Disk, answered, app_of, client, kinds, word
-from tests.journeys.told import calling, client_of
+from tests.journeys.scripts import calling, client_of
 from tests.serving import ERASING, killed, served, served_apart
 from tests.waiting import until
 

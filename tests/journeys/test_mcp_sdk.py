@@ -11,9 +11,9 @@ from callsmith.core.values import Call
 from callsmith.server.app import create_app
 from callsmith.tools.mcp import McpHost, ServerConfig
 from callsmith.tools.wrap import Confirmed, Merged
+from tests.fakes import Sourced
 from tests.journeys.disk import ERASE, FILES, NEVER, NOW, READ, Disk, answered, app_of, client, kinds, model_of, word
-from tests.journeys.told import calling, client_of
-from tests.server.sourced import Sourced
+from tests.journeys.scripts import calling, client_of
 from tests.tools.mcp.trying import plain
 from tests.wire.shapes import complaints, parse_events
 from tests.wire.streams import streamed

@@ -18,8 +18,9 @@ from callsmith.models.local import LocalModel, Traits
 from callsmith.server.app import create_app
 from callsmith.server.service import Settings
 from callsmith.tools.functions import Functions
-from tests.journeys.told import CALLS, FORMATS, HI, SAID, TOOLS, WHOLE, answer_text
-from tests.server.told import BONN, KOELN, Told, calls, says, weather
+from tests.fakes import FakeModel
+from tests.journeys.scripts import CALLS, FORMATS, HI, SAID, TOOLS, WHOLE, answer_text
+from tests.server.asking import BONN, KOELN, calls, says, weather
 
 SCHEMA: Any = {
     "type": "object",
@@ -44,7 +45,7 @@ def client(model: Model, **options: Any) -> ollama.AsyncClient:
 
 
 async def test_a_question_gets_an_answer_with_its_cost():
-    answer = await client(Told([Thought("hm"), *says("hel", "lo")])).chat("m", HI)
+    answer = await client(FakeModel([Thought("hm"), *says("hel", "lo")])).chat("m", HI)
     assert (answer.message.content, answer.message.thinking) == ("hello", "hm")
     assert (answer.done, answer.done_reason) == (True, "stop")
     assert (answer.prompt_eval_count, answer.eval_count) == (7, 3)
@@ -53,7 +54,7 @@ async def test_a_question_gets_an_answer_with_its_cost():
 
 
 async def test_a_stream_comes_in_pieces_and_only_the_last_is_done():
-    parts = [part async for part in await client(Told([Thought("hm"), *says("hel", "lo")])).chat("m", HI, stream=True)]
+    parts = [part async for part in await client(FakeModel([Thought("hm"), *says("hel", "lo")])).chat("m", HI, stream=True)]
     assert [part.message.content for part in parts] == ["", "hel", "lo", ""]
     assert [part.message.thinking for part in parts] == ["hm", None, None, None]
     assert [part.done for part in parts] == [False, False, False, True]
@@ -75,7 +76,7 @@ async def test_every_format_arrives_as_text_and_calls_streamed_or_not(name: str,
 
 @pytest.mark.parametrize("stream", [False, True])
 async def test_the_round_trip_of_a_call_as_ollamas_users_write_it(stream: bool):
-    model = Told(calls(BONN, KOELN), says("Sun."))
+    model = FakeModel(calls(BONN, KOELN), says("Sun."))
     asked = client(model)
     messages: list[Any] = [*HI]
     if stream:
@@ -99,7 +100,7 @@ async def test_the_round_trip_of_a_call_as_ollamas_users_write_it(stream: bool):
 
 
 async def test_a_choice_of_tools_is_honoured():
-    model = Told(calls(BONN))
+    model = FakeModel(calls(BONN))
     app = create_app({"m": model})
     tool = {"type": "function", "function": {"name": "weather"}}
     async with httpx.AsyncClient(transport=httpx.ASGITransport(app=app), base_url="http://callsmith") as http:
@@ -113,7 +114,7 @@ async def test_a_choice_of_tools_is_honoured():
 
 
 async def test_a_prompt_is_completed_streamed_or_not():
-    model = Told([Thought("hm"), *says("blue", " sky")])
+    model = FakeModel([Thought("hm"), *says("blue", " sky")])
     asked = client(model)
     whole = await asked.generate("m", "Why?", system="Be brief.", format=SCHEMA, options={"num_predict": 5})
     assert (whole.response, whole.thinking, whole.done) == ("blue sky", "hm", True)
@@ -128,7 +129,7 @@ async def test_a_prompt_is_completed_streamed_or_not():
 @pytest.mark.parametrize("raw", [{"raw": True}, {"suffix": "end"}, {"template": "x"}])
 async def test_what_goes_around_the_template_is_refused_by_name(raw: Any):
     with pytest.raises(ollama.ResponseError, match=next(iter(raw))) as caught:
-        await client(Told(says("a"))).generate("m", "Why?", **raw)
+        await client(FakeModel(says("a"))).generate("m", "Why?", **raw)
     assert caught.value.status_code == 400
 
 
@@ -152,7 +153,7 @@ async def test_models_are_listed_shown_and_running():
 
 
 async def test_a_request_that_asks_nothing_loads_the_model():
-    model = Told(says("never"))
+    model = FakeModel(says("never"))
     asked = client(model)
     assert (await asked.generate("m", keep_alive=0)).done_reason == "load"
     assert (await asked.chat("m")).done_reason == "load"
@@ -160,7 +161,7 @@ async def test_a_request_that_asks_nothing_loads_the_model():
 
 
 async def test_the_version_is_one_that_clients_can_compare():
-    transport = httpx.ASGITransport(app=create_app({"m": Told(says("a"))}))
+    transport = httpx.ASGITransport(app=create_app({"m": FakeModel(says("a"))}))
     async with httpx.AsyncClient(transport=transport, base_url="http://callsmith") as http:
         version = (await http.get("/api/version")).json()["version"]
         assert [part.isdecimal() for part in version.split(".")] == [True, True, True]
@@ -171,7 +172,7 @@ async def test_the_version_is_one_that_clients_can_compare():
 
 
 async def test_the_servers_own_tools_run_unseen():
-    model = Told([Text("One moment."), *calls(BONN)], says("Sun."))
+    model = FakeModel([Text("One moment."), *calls(BONN)], says("Sun."))
     answer = await client(model, tools=Functions(weather)).chat("m", HI)
     assert answer.message.content == "One moment.\n\nSun."
     assert answer.message.tool_calls is None
@@ -181,7 +182,7 @@ async def test_the_servers_own_tools_run_unseen():
 async def test_a_failure_in_the_middle_of_a_stream_is_raised_by_the_client(error: Exception):
     came: list[str | None] = []
     with pytest.raises(ollama.ResponseError) as caught:
-        async for part in await client(Told([Text("so far"), error])).chat("m", HI, stream=True):
+        async for part in await client(FakeModel([Text("so far"), error])).chat("m", HI, stream=True):
             came.append(part.message.content)
     assert came == ["so far"]
     assert caught.value.error == ("out of memory" if isinstance(error, ModelError) else caught.value.error)
@@ -190,7 +191,7 @@ async def test_a_failure_in_the_middle_of_a_stream_is_raised_by_the_client(error
 
 async def test_a_slow_stream_is_kept_alive_with_empty_pieces():
     events: list[ModelEvent | Exception | float] = [0.25, Text("late"), Stopped("stop")]
-    asked = client(Told(events), settings=Settings(keep_alive=0.05))
+    asked = client(FakeModel(events), settings=Settings(keep_alive=0.05))
     parts = [part.message.content async for part in await asked.chat("m", HI, stream=True)]
     assert parts.count("") >= 3
     assert "".join(map(str, parts)) == "late"

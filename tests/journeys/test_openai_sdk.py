@@ -12,7 +12,7 @@ from openai import AsyncOpenAI
 
 from callsmith.formats import format_named
 from callsmith.models.local import LocalModel
-from tests.journeys.told import (
+from tests.journeys.scripts import (
     CALLS,
     FORMATS,
     HERMES,
@@ -25,7 +25,7 @@ from tests.journeys.told import (
     app_of,
     client_of,
     function,
-    told,
+    scripted_model,
 )
 from tests.serving import served
 from tests.waiting import until
@@ -42,7 +42,7 @@ def said_and_called(message: Any) -> tuple[str, list[tuple[str, Any]]]:
 @pytest.mark.parametrize("name", FORMATS)
 async def test_the_streaming_helper_puts_together_what_the_whole_answer_says(name: str, chunk: int) -> None:
     format = format_named(name)
-    client = client_of(app_of(told(format, answer_text(format), chunk)))
+    client = client_of(app_of(scripted_model(format, answer_text(format), chunk)))
     whole = (await client.chat.completions.create(model="m", messages=HI, tools=TOOLS)).choices[0]
     done: list[tuple[int, str, Any]] = []
     async with client.chat.completions.stream(model="m", messages=HI, tools=TOOLS) as stream:
@@ -109,7 +109,7 @@ async def test_a_client_that_leaves_in_the_middle_frees_the_engine(small: LocalM
 
 @pytest.fixture
 async def simple() -> AsyncIterator[AsyncOpenAI]:
-    client = client_of(app_of(told(HERMES, "Hello.", WHOLE)))
+    client = client_of(app_of(scripted_model(HERMES, "Hello.", WHOLE)))
     yield client
     await client.close()
 
@@ -167,7 +167,7 @@ async def test_no_garbage_brings_the_server_down() -> None:
             return b"[" * 100_000
         return json.dumps({**good, **{key: chance.choice(junk) for key in chance.sample(list(good), 2)}}).encode()
 
-    async with served(app_of(told(HERMES, "Hello.", WHOLE))) as url, httpx2.AsyncClient(base_url=url) as http:
+    async with served(app_of(scripted_model(HERMES, "Hello.", WHOLE))) as url, httpx2.AsyncClient(base_url=url) as http:
         for _ in range(20):
             answer = await http.post("/v1/chat/completions", content=garbage(), headers={"content-type": "application/json"})
             assert answer.status_code < 500, answer.text

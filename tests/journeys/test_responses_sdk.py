@@ -20,8 +20,22 @@ from callsmith.formats.prompt.template import CHATML, Template
 from callsmith.models.local import LocalModel
 from callsmith.server.app import create_app
 from callsmith.tools.functions import Functions
-from tests.journeys.told import CALLS, CODE, HERMES, SAID, TIMER, TOOLS, WHOLE, answer_text, app_of, calling, client_of, told
-from tests.server.told import Told, says
+from tests.fakes import FakeModel
+from tests.journeys.scripts import (
+    CALLS,
+    CODE,
+    HERMES,
+    SAID,
+    TIMER,
+    TOOLS,
+    WHOLE,
+    answer_text,
+    app_of,
+    calling,
+    client_of,
+    scripted_model,
+)
+from tests.server.asking import says
 from tests.serving import killed, served
 
 FORMATS = ("hermes", "generic-xml", "qwen3-coder", "mistral", "pythonic", "harmony", "deepseek-v32")
@@ -43,7 +57,7 @@ def said_and_called(response: Any) -> tuple[str, list[tuple[str, Any]]]:
 @pytest.mark.parametrize("name", FORMATS)
 async def test_the_streaming_helper_puts_together_what_the_whole_answer_says(name: str, chunk: int) -> None:
     format = format_named(name)
-    client = client_of(app_of(told(format, answer_text(format), chunk)))
+    client = client_of(app_of(scripted_model(format, answer_text(format), chunk)))
     whole = await client.responses.create(model="m", input="hi", tools=FLAT)
     types: list[str] = []
     done: list[tuple[str, Any]] = []
@@ -167,7 +181,7 @@ async def test_what_is_stored_is_retrieved_listed_and_deleted() -> None:
 
 
 async def test_an_answer_can_be_cancelled_from_elsewhere() -> None:
-    model = Told([Text("so far"), 30.0, *says("never")])
+    model = FakeModel([Text("so far"), 30.0, *says("never")])
     async with served(create_app({"m": model})) as url:
         client = AsyncOpenAI(base_url=f"{url}/v1", api_key="none", max_retries=0)
         async with client.responses.stream(model="m", input="hi") as stream:
@@ -186,7 +200,7 @@ async def test_an_answer_can_be_cancelled_from_elsewhere() -> None:
 
 async def test_a_model_that_fails_in_the_middle_of_a_stream_ends_it_as_failed() -> None:
     events: list[ModelEvent | Exception | float] = [Text("so far"), Unavailable("gone")]
-    client = client_of(create_app({"m": Told(events)}))
+    client = client_of(create_app({"m": FakeModel(events)}))
     seen: list[Any] = []
     async with client.responses.stream(model="m", input="hi") as stream:
         async for event in stream:

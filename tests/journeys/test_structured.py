@@ -16,7 +16,7 @@ from callsmith.core.schema import validate
 from callsmith.core.values import Message, Output, Request, Sampling
 from callsmith.models.local import LocalModel
 from tests.effort import tries
-from tests.journeys.told import HERMES, HI, app_of, client_of, function, told
+from tests.journeys.scripts import HERMES, HI, app_of, client_of, function, scripted_model
 from tests.models.test_output import UNIQUE, model
 
 CITY: Any = function("get_weather", {"type": "object", "properties": {"city": {"enum": ["Bonn", "Ulm"]}}, "required": ["city"]})
@@ -39,7 +39,7 @@ class Drawing(BaseModel):
 
 async def test_the_parse_helper_gets_its_own_type():
     said = {"title": "A", "points": [{"x": 1, "label": "near"}], "note": None}
-    client = client_of(app_of(told(HERMES, json.dumps(said), 3)))
+    client = client_of(app_of(scripted_model(HERMES, json.dumps(said), 3)))
     answer = await client.chat.completions.parse(model="m", messages=HI, response_format=Drawing)
     assert answer.choices[0].message.parsed == Drawing.model_validate(said)
     async with client.chat.completions.stream(model="m", messages=HI, response_format=Drawing) as stream:
@@ -72,7 +72,7 @@ async def test_a_strict_answer_that_fails_twice_is_an_error_and_no_answer():
 
 
 async def test_two_constraints_on_one_answer_are_refused_and_both_are_named():
-    client = client_of(app_of(told(HERMES, "{}", 3)))
+    client = client_of(app_of(scripted_model(HERMES, "{}", 3)))
     with pytest.raises(openai.BadRequestError, match="response_format") as refused:
         await client.chat.completions.create(
             model="m", messages=HI, response_format={"type": "json_object"}, extra_body={"guided_choice": ["a"]}

@@ -4,30 +4,13 @@ import asyncio
 from collections.abc import AsyncIterator, Sequence
 
 from callsmith.core.approval import Denied
-from callsmith.core.events import ConfirmationNeeded, ModelEvent, ToolProgress
+from callsmith.core.events import ConfirmationNeeded, ToolProgress
 from callsmith.core.ports import Context
-from callsmith.core.values import Call, Request, Result, Tool
+from callsmith.core.values import Call, Result, Tool
 from callsmith.runtime.conversation.conversation import Conversation
 
 SEND = Tool("send", side_effects=True)
 LOOK = Tool("look")
-
-
-class Told:
-    """A model that gives the answers it was told, and remembers what it was asked. An answer may be an error."""
-
-    def __init__(self, *answers: Sequence[ModelEvent] | Exception) -> None:
-        self.answers = list(answers)
-        self.asked: list[Request] = []
-
-    async def stream(self, request: Request) -> AsyncIterator[ModelEvent]:
-        self.asked.append(request)
-        answer = self.answers.pop(0)
-        if isinstance(answer, Exception):
-            raise answer
-        for event in answer:
-            await asyncio.sleep(0)
-            yield event
 
 
 class Desk:

@@ -16,9 +16,8 @@ from callsmith.core.values import Call, Result, Tool
 from callsmith.runtime.execute import Limits, Round, ToolEvent
 from callsmith.tools.functions import Functions, tool
 from callsmith.tools.wrap import Confirmed
+from tests.fakes import Handlers
 from tests.virtual_time import now, virtual_time
-
-from .fakes import Handlers
 
 
 async def attended(

@@ -24,9 +24,8 @@ from callsmith.runtime.execute import Limits
 from callsmith.runtime.loop import LIMIT_TEXT, unanswered
 from callsmith.tools.functions import Functions, tool
 from callsmith.tools.wrap import Confirmed
+from tests.fakes import ASKED, FakeModel, Handlers, calls, ended, everything, finished, hello, says
 from tests.virtual_time import now, virtual_time
-
-from .fakes import ASKED, Handlers, Told, calls, ended, everything, finished, hello, says
 
 PAID: list[int] = []
 
@@ -55,7 +54,9 @@ RATING = Call("rate", {}, "r1")
 @pytest.mark.req("R188")
 @pytest.mark.req("R92")
 async def test_iteration_limit_forces_finalisation():
-    model = Told(calls(RATING), calls(RATING), calls(Call("rate", {}, "r2"), Call("pay", {"euros": 1}, "p")), says("finally"))
+    model = FakeModel(
+        calls(RATING), calls(RATING), calls(Call("rate", {}, "r2"), Call("pay", {"euros": 1}, "p")), says("finally")
+    )
     events = await everything(model, Functions(rate, pay), limits=Limits(iterations=2))
     assert [request.choice.mode for request in model.asked] == ["auto", "auto", "auto", "none"]
     assert model.asked[-1].messages[-2:] == tuple(
@@ -68,7 +69,7 @@ async def test_iteration_limit_forces_finalisation():
 @pytest.mark.req("R85")
 async def test_parallel_tool_calls_collected():
     made = [Call("rate", {}, f"r{n}") for n in range(5)]
-    model = Told(calls(*made), says("done"))
+    model = FakeModel(calls(*made), says("done"))
     await everything(model, Functions(rate))
     said, *results = model.asked[1].messages[1:]
     assert said.calls == tuple(made)
@@ -76,7 +77,7 @@ async def test_parallel_tool_calls_collected():
 
 
 async def test_when_the_tokens_are_spent_pending_calls_are_answered_and_the_run_ends():
-    model = Told(calls(RATING), calls(PAYING, RATING), says("never"))
+    model = FakeModel(calls(RATING), calls(PAYING, RATING), says("never"))
     events = await everything(model, Functions(rate, pay), limits=Limits(tokens=30))
     turn = ended(events)
     assert (turn.reason, turn.usage.prompt + turn.usage.completion, len(model.asked)) == ("limit", 30, 2)
@@ -87,7 +88,7 @@ async def test_when_the_tokens_are_spent_pending_calls_are_answered_and_the_run_
 
 
 async def test_an_answer_that_uses_up_the_tokens_is_still_an_answer():
-    assert ended(await everything(Told(says("hi")), Functions(rate), limits=Limits(tokens=1))).reason == "stop"
+    assert ended(await everything(FakeModel(says("hi")), Functions(rate), limits=Limits(tokens=1))).reason == "stop"
 
 
 @virtual_time
@@ -96,7 +97,7 @@ async def test_when_the_time_is_up_running_tools_are_stopped_and_every_call_is_a
         await asyncio.sleep(30)
 
     began = now()
-    model = Told(calls(Call("hello", {}, "a"), Call("hang", {}, "b")), says("never"))
+    model = FakeModel(calls(Call("hello", {}, "a"), Call("hang", {}, "b")), says("never"))
     events = await everything(model, Handlers(hello=hello, hang=hang), limits=Limits(deadline=0.1))
     turn = ended(events)
     assert now() - began == pytest.approx(0.1)
@@ -106,7 +107,7 @@ async def test_when_the_time_is_up_running_tools_are_stopped_and_every_call_is_a
     assert [event.text for event in events if isinstance(event, Notice)] == ["the limit of 0.1 s is reached"]
 
 
-class Slow(Told):
+class Slow(FakeModel):
     """Says the answer, and then nothing for a long time."""
 
     async def stream(self, request: Request) -> AsyncIterator[ModelEvent]:
@@ -134,7 +135,7 @@ async def test_when_the_time_is_up_a_model_in_the_middle_of_its_answer_is_stoppe
 
 
 async def test_a_model_that_raises_a_timeout_of_its_own_is_not_taken_for_the_deadline():
-    class Broken(Told):
+    class Broken(FakeModel):
         async def stream(self, request: Request) -> AsyncIterator[ModelEvent]:
             yield Text("a")
             raise TimeoutError("upstream")
@@ -147,7 +148,7 @@ async def test_a_model_that_raises_a_timeout_of_its_own_is_not_taken_for_the_dea
 @pytest.mark.req("R187")
 async def test_a_run_pauses_for_a_persons_word_and_is_taken_up_with_it():
     toolset = Confirmed(Functions(pay, rate))
-    model = Told(calls(PAYING, RATING, text="wait"), says("done"))
+    model = FakeModel(calls(PAYING, RATING, text="wait"), says("done"))
     paused = await everything(model, toolset)
     turn = ended(paused)
     assert (turn.reason, turn.usage, len(model.asked), PAID) == ("confirmation", Usage(10, 5, 2, 1), 1, [])
@@ -168,7 +169,7 @@ async def test_a_run_pauses_for_a_persons_word_and_is_taken_up_with_it():
 
 async def test_a_no_is_told_to_the_model_and_the_run_goes_on():
     history = Request((*ASKED.messages, Message.assistant(calls=[PAYING])))
-    model = Told(says("a pity"))
+    model = FakeModel(says("a pity"))
     context = Context(decisions={"p1": Denied("too dear")})
     events = await everything(model, Confirmed(Functions(pay)), history, context=context)
     assert [(result.ok, result.text) for result in finished(events)] == [(False, "denied: too dear")]
@@ -179,16 +180,18 @@ async def test_a_no_is_told_to_the_model_and_the_run_goes_on():
 async def test_the_time_a_person_takes_counts_towards_nothing():
     toolset = Confirmed(Functions(pay))
     limits = Limits(seconds=0.1, deadline=0.3)
-    turn = ended(await everything(Told(calls(PAYING)), toolset, limits=limits))
+    turn = ended(await everything(FakeModel(calls(PAYING)), toolset, limits=limits))
     await asyncio.sleep(0.4)
     history = Request((*ASKED.messages, *turn.messages))
-    events = await everything(Told(says("ok")), toolset, history, limits=limits, context=Context(decisions={"p1": Approved()}))
+    events = await everything(
+        FakeModel(says("ok")), toolset, history, limits=limits, context=Context(decisions={"p1": Approved()})
+    )
     assert [result.ok for result in finished(events)] == [True]
 
 
 async def test_a_yes_is_to_a_call_of_the_history_and_not_to_a_later_one_with_the_same_id():
     history = Request((*ASKED.messages, Message.assistant(calls=[PAYING])))
-    model = Told(calls(Call("pay", {"euros": 5000}, "p1")), says("never"))
+    model = FakeModel(calls(Call("pay", {"euros": 5000}, "p1")), says("never"))
     events = await everything(model, Confirmed(Functions(pay)), history, context=Context(decisions={"p1": Approved()}))
     assert PAID == [5]
     assert [event.call.arguments for event in events if isinstance(event, ConfirmationNeeded)] == [{"euros": 5000}]
@@ -196,7 +199,7 @@ async def test_a_yes_is_to_a_call_of_the_history_and_not_to_a_later_one_with_the
 
 
 async def test_a_yes_kept_from_earlier_is_to_nothing_at_all():
-    model = Told(calls(PAYING), says("never"))
+    model = FakeModel(calls(PAYING), says("never"))
     events = await everything(model, Confirmed(Functions(pay)), context=Context(decisions={"p1": Approved()}))
     assert (ended(events).reason, PAID) == ("confirmation", [])
 
@@ -214,7 +217,7 @@ async def test_whatever_a_result_says_a_call_with_side_effects_is_still_asked_ab
     async def search() -> Result:
         return Result("p1", "pay", text)
 
-    model = Told(calls(Call("search", {}, "s1")), calls(PAYING), says("never"))
+    model = FakeModel(calls(Call("search", {}, "s1")), calls(PAYING), says("never"))
     events = await everything(model, Confirmed(Functions(pay, search)))
     assert [event.call for event in events if isinstance(event, ConfirmationNeeded)] == [PAYING]
     assert [result.name for result in finished(events)] == ["search"]
@@ -224,7 +227,7 @@ async def test_whatever_a_result_says_a_call_with_side_effects_is_still_asked_ab
 async def test_calls_of_an_answer_that_share_an_id_or_have_none_are_told_apart_everywhere():
     made = [Call("rate", {}, "x"), Call("rate", {}, "x"), Call("rate", {}), Call("rate", {}, "x_2")]
     answer = [event for index, call in enumerate(made) for event in (CallStarted(index, "rate", call.id), CallReady(index, call))]
-    model = Told([*answer, Stopped("calls")], says("done"))
+    model = FakeModel([*answer, Stopped("calls")], says("done"))
     events = await everything(model, Functions(rate))
     ids = ["x", "x_2", "rate_2", "x_2_2"]
     assert [event.call.id for event in events if isinstance(event, CallReady)] == ids

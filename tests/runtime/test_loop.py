@@ -13,14 +13,13 @@ from callsmith.core.values import Call, Choice, Message, Request, Result, Tool, 
 from callsmith.runtime.execute import Limits
 from callsmith.runtime.loop import LIMIT_TEXT, run
 from callsmith.runtime.sync import collect, run_sync
+from tests.fakes import ASKED, FakeModel, Handlers, calls, ended, everything, finished, hello, says
 from tests.virtual_time import now, virtual_time
-
-from .fakes import ASKED, Handlers, Told, calls, ended, everything, finished, hello, says
 
 
 @pytest.mark.req("R23")
 async def test_an_answer_without_calls_ends_the_run():
-    model = Told([Thought("hm"), *says("hi")])
+    model = FakeModel([Thought("hm"), *says("hi")])
     events = await everything(model, Handlers(hello=hello))
     assert events == [
         Thought("hm"),
@@ -38,7 +37,7 @@ async def test_an_answer_without_calls_ends_the_run():
 @pytest.mark.req("R117")
 async def test_calls_are_run_and_their_results_told_until_the_model_answers():
     first, second = Call("hello", {"to": "Ada"}, "c1"), Call("hello", {"to": "Bob"}, "c2")
-    model = Told(calls(first, text="wait"), calls(second), says("done"))
+    model = FakeModel(calls(first, text="wait"), calls(second), says("done"))
     turn = ended(await everything(model, Handlers(hello=hello)))
     assert turn.messages == (
         Message.assistant("wait", calls=[first]),
@@ -69,7 +68,7 @@ async def test_calls_of_a_round_run_at_most_four_at_a_time_and_are_told_in_order
         return call.arguments["n"]
 
     made = [Call("work", {"n": n}, f"c{n}") for n in range(9)]
-    events = await everything(Told(calls(*made), says("done")), Handlers(work=work))
+    events = await everything(FakeModel(calls(*made), says("done")), Handlers(work=work))
     assert peak == 4
     assert [message.content for message in ended(events).messages[1:-1]] == [str(n) for n in range(9)]
     assert sorted(result.content for result in finished(events)) == list(range(9))
@@ -78,19 +77,19 @@ async def test_calls_of_a_round_run_at_most_four_at_a_time_and_are_told_in_order
 
 async def test_calls_that_share_an_id_still_get_a_result_each():
     made = [Call("hello", {"to": "Ada"}, "same"), Call("hello", {"to": "Bob"}, "same")]
-    turn = ended(await everything(Told(calls(*made), says("done")), Handlers(hello=hello)))
+    turn = ended(await everything(FakeModel(calls(*made), says("done")), Handlers(hello=hello)))
     assert [message.content for message in turn.messages[1:3]] == ["hello Ada", "hello Bob"]
 
 
 async def test_a_result_bears_the_id_and_name_of_its_call_whatever_the_toolset_says():
-    events = await everything(Told(calls(Call("hello", {}, "c1")), says("done")), Handlers(hello=hello))
+    events = await everything(FakeModel(calls(Call("hello", {}, "c1")), says("done")), Handlers(hello=hello))
     assert finished(events) == [Result("c1", "hello", "hello")]
 
 
 @pytest.mark.req("R8")
 @pytest.mark.req("R165")
 async def test_an_unknown_tool_is_answered_with_the_names_of_those_that_exist():
-    events = await everything(Told(calls(Call("helo", {}, "c1")), says("sorry")), Handlers(hello=hello))
+    events = await everything(FakeModel(calls(Call("helo", {}, "c1")), says("sorry")), Handlers(hello=hello))
     (result,) = finished(events)
     assert (result.ok, result.code) == (False, "bad_request")
     assert "there is no tool 'helo'. Did you mean 'hello'? The tools are: hello" in result.text
@@ -102,7 +101,7 @@ async def test_an_unknown_tool_is_answered_with_the_names_of_those_that_exist():
 @pytest.mark.req("R166")
 async def test_invalid_arguments_are_told_so_that_the_model_can_correct_itself():
     tool = Tool("hello", parameters={"type": "object", "properties": {"to": {"type": "string"}}, "required": ["to"]})
-    model = Told(calls(Call("hello", {"to": 5}, "c1")), calls(Call("hello", {"to": "Ada"}, "c2")), says("done"))
+    model = FakeModel(calls(Call("hello", {"to": 5}, "c1")), calls(Call("hello", {"to": "Ada"}, "c2")), says("done"))
     events = await everything(model, Handlers(tool, hello=hello))
     wrong, right = finished(events)
     assert wrong == Result("c1", "hello", 'invalid_arguments: at /to: 5 is not of type "string"', ok=False, code="bad_request")
@@ -111,7 +110,7 @@ async def test_invalid_arguments_are_told_so_that_the_model_can_correct_itself()
 
 async def test_a_tool_whose_schema_is_none_is_not_run_and_the_run_goes_on():
     tool = Tool("hello", parameters={"type": "nonsense"})
-    (result,) = finished(await everything(Told(calls(Call("hello", {}, "c1")), says("ok")), Handlers(tool, hello=hello)))
+    (result,) = finished(await everything(FakeModel(calls(Call("hello", {}, "c1")), says("ok")), Handlers(tool, hello=hello)))
     assert (result.ok, result.code) == (False, "internal_error")
 
 
@@ -122,7 +121,7 @@ async def test_a_tool_that_takes_too_long_is_answered_with_a_timeout():
     async def slow(call: Call) -> None:
         await asyncio.sleep(30)
 
-    model = Told(calls(Call("slow", {}, "c1"), Call("patient", {}, "c2")), says("done"))
+    model = FakeModel(calls(Call("slow", {}, "c1"), Call("patient", {}, "c2")), says("done"))
     toolset = Handlers(Tool("slow"), Tool("patient", timeout=0.1), slow=slow, patient=slow)
     results = finished(await everything(model, toolset, limits=Limits(seconds=0.05)))
     assert [(result.call_id, result.code) for result in results] == [("c1", "timeout"), ("c2", "timeout")]
@@ -142,7 +141,7 @@ async def test_a_tool_that_ignores_its_cancellation_cannot_hold_up_the_run():
                 continue
 
     began = now()
-    model = Told(calls(Call("stubborn", {}, "c1")), says("done"))
+    model = FakeModel(calls(Call("stubborn", {}, "c1")), says("done"))
     (result,) = finished(await everything(model, Handlers(stubborn=stubborn), limits=Limits(seconds=0.05)))
     assert result.code == "timeout"
     assert now() - began < 10
@@ -154,7 +153,7 @@ async def test_whatever_a_tool_raises_becomes_its_result(error: BaseException):
     async def broken(call: Call) -> None:
         raise error
 
-    events = await everything(Told(calls(Call("broken", {}, "c1")), says("done")), Handlers(broken=broken))
+    events = await everything(FakeModel(calls(Call("broken", {}, "c1")), says("done")), Handlers(broken=broken))
     (result,) = finished(events)
     assert (result.ok, result.code) == (False, "internal_error")
     if error.args:
@@ -167,7 +166,7 @@ async def test_a_toolset_that_forgets_its_result_is_answered_for():
         async def call(self, call: Call, context: Context) -> AsyncIterator[ToolProgress | Result]:
             yield ToolProgress("", text="working")
 
-    events = await everything(Told(calls(Call("hello", {}, "c1")), says("done")), Forgetful(hello=hello))
+    events = await everything(FakeModel(calls(Call("hello", {}, "c1")), says("done")), Forgetful(hello=hello))
     assert [event for event in events if isinstance(event, ToolProgress)] == [ToolProgress("c1", text="working")]
     (result,) = finished(events)
     assert result.code == "internal_error"
@@ -177,7 +176,7 @@ async def test_a_toolset_that_forgets_its_result_is_answered_for():
 @pytest.mark.req("R169")
 async def test_at_the_limit_pending_calls_are_answered_and_the_model_must_finish():
     made = Call("hello", {}, "c1")
-    model = Told(calls(made), calls(made), calls(made, Call("hello", {}, "c2")), says("finally"))
+    model = FakeModel(calls(made), calls(made), calls(made, Call("hello", {}, "c2")), says("finally"))
     events = await everything(model, Handlers(hello=hello), limits=Limits(iterations=2))
     turn = ended(events)
     assert [request.choice.mode for request in model.asked] == ["auto", "auto", "auto", "none"]
@@ -189,7 +188,7 @@ async def test_at_the_limit_pending_calls_are_answered_and_the_model_must_finish
 
 @pytest.mark.req("R87")
 async def test_the_limit_is_six_rounds_unless_said_otherwise():
-    model = Told(calls(Call("hello", {}, "c1")))
+    model = FakeModel(calls(Call("hello", {}, "c1")))
     events = await everything(model, Handlers(hello=hello))
     assert sum(result.ok for result in finished(events)) == 6
     assert (Limits().iterations, Limits().seconds) == (6, 30)
@@ -198,7 +197,7 @@ async def test_the_limit_is_six_rounds_unless_said_otherwise():
 
 @pytest.mark.req("R24")
 async def test_a_model_that_calls_although_told_not_to_leaves_no_call_without_a_result():
-    model = Told(calls(Call("hello", {}, "c1"), text="hm"))
+    model = FakeModel(calls(Call("hello", {}, "c1"), text="hm"))
     events = await everything(model, Handlers(hello=hello), Request(ASKED.messages, choice=Choice("none")))
     assert ended(events) == TurnEnded((Message.assistant("hm"),), "stop", Usage(10, 5, 2, 1))
     assert finished(events) == []
@@ -216,27 +215,27 @@ async def test_a_model_that_calls_although_told_not_to_leaves_no_call_without_a_
     ],
 )
 async def test_a_forced_call_is_forced_once(choice: Choice, after: Choice):
-    model = Told(calls(Call("hello", {}, "c1")), says("done"))
+    model = FakeModel(calls(Call("hello", {}, "c1")), says("done"))
     await everything(model, Handlers(hello=hello, other=hello), Request(ASKED.messages, choice=choice))
     assert [request.choice for request in model.asked] == [choice, after]
 
 
 async def test_a_choice_of_what_does_not_exist_is_the_callers_mistake():
     with pytest.raises(UnknownName):
-        await everything(Told(says("")), Handlers(hello=hello), Request(ASKED.messages, choice=Choice.only("hullo")))
+        await everything(FakeModel(says("")), Handlers(hello=hello), Request(ASKED.messages, choice=Choice.only("hullo")))
     with pytest.raises(UsageError):
-        await everything(Told(says("")), Handlers(), Request(ASKED.messages, choice=Choice("required")))
+        await everything(FakeModel(says("")), Handlers(), Request(ASKED.messages, choice=Choice("required")))
 
 
 async def test_the_tools_of_the_request_come_before_those_of_the_toolset():
-    model = Told(says("hi"))
+    model = FakeModel(says("hi"))
     await everything(model, Handlers(hello=hello, other=hello), Request(ASKED.messages, tools=(Tool("hello"),)))
     assert [tool.name for tool in model.asked[0].tools] == ["hello"]
 
 
 async def test_whatever_a_request_says_of_a_tool_calls_are_held_to_the_toolsets_own_word():
     strict = Tool("hello", parameters={"type": "object", "required": ["to"]})
-    model = Told(calls(Call("hello", {}, "c1")), says("hi"))
+    model = FakeModel(calls(Call("hello", {}, "c1")), says("hi"))
     events = await everything(model, Handlers(strict, hello=hello), Request(ASKED.messages, tools=(Tool("hello"),)))
     assert model.asked[0].tools == (Tool("hello"),)
     assert [result.code for result in finished(events)] == ["bad_request"]
@@ -245,20 +244,20 @@ async def test_whatever_a_request_says_of_a_tool_calls_are_held_to_the_toolsets_
 async def test_a_history_that_ends_in_unanswered_calls_is_taken_up_there():
     made = [Call("hello", {"to": "Ada"}, "c1"), Call("hello", {"to": "Bob"}, "c2")]
     history = (*ASKED.messages, Message.assistant(calls=made), Message.tool(Result("c1", "hello", "hello Ada")))
-    model = Told(says("done"))
+    model = FakeModel(says("done"))
     turn = ended(await everything(model, Handlers(hello=hello), Request(history)))
     assert turn.messages == (Message("tool", "hello Bob", call_id="c2", name="hello"), Message.assistant("done"))
     assert model.asked[0].messages == (*history, turn.messages[0])
 
 
 async def test_what_could_not_be_read_as_a_call_stays_part_of_what_was_said():
-    model = Told([Text("a "), Unreadable("<tool_call>{", "cut off"), Stopped("length")])
+    model = FakeModel([Text("a "), Unreadable("<tool_call>{", "cut off"), Stopped("length")])
     turn = ended(await everything(model, Handlers(hello=hello)))
     assert turn == TurnEnded((Message.assistant("a <tool_call>{"),), "length")
 
 
 async def test_closing_a_run_stops_the_model():
-    model = Told([Text("a"), Text("b"), Stopped("stop")])
+    model = FakeModel([Text("a"), Text("b"), Stopped("stop")])
     events = run(model, Handlers(hello=hello), ASKED)
     await anext(aiter(events))
     await events.aclose()  # type: ignore[attr-defined]
@@ -276,7 +275,7 @@ async def test_cancelling_a_run_cancels_its_tools_at_once():
         finally:
             stopped.set()
 
-    task = asyncio.create_task(everything(Told(calls(Call("slow", {}, "c1"))), Handlers(slow=slow)))
+    task = asyncio.create_task(everything(FakeModel(calls(Call("slow", {}, "c1"))), Handlers(slow=slow)))
     await began.wait()
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
@@ -285,14 +284,14 @@ async def test_cancelling_a_run_cancels_its_tools_at_once():
 
 
 def test_a_plain_program_comes_in_through_the_sync_door():
-    turn = run_sync(Told(calls(Call("hello", {}, "c1")), says("done")), Handlers(hello=hello), ASKED)
+    turn = run_sync(FakeModel(calls(Call("hello", {}, "c1")), says("done")), Handlers(hello=hello), ASKED)
     assert turn.messages[-1].content == "done"
-    assert collect(Told(says("hi")).stream(ASKED)) == says("hi")
+    assert collect(FakeModel(says("hi")).stream(ASKED)) == says("hi")
 
 
 async def test_the_sync_door_says_where_to_go_when_a_loop_is_running():
     with pytest.raises(UsageError, match="async for"):
-        run_sync(Told(says("hi")), Handlers(hello=hello), ASKED)
+        run_sync(FakeModel(says("hi")), Handlers(hello=hello), ASKED)
 
 
 def test_the_loop_knows_no_backend():
@@ -316,7 +315,7 @@ async def test_what_a_tool_answers_after_it_was_given_up_is_not_heard():
         await asyncio.sleep(0.3)  # the round goes on until the late answer has come
         return "in time"
 
-    model = Told(calls(Call("stubborn", {}, "c1"), Call("slow", {}, "c2")), says("done"))
+    model = FakeModel(calls(Call("stubborn", {}, "c1"), Call("slow", {}, "c2")), says("done"))
     toolset = Handlers(Tool("stubborn", timeout=0.05), Tool("slow"), stubborn=stubborn, slow=slow)
     events = await everything(model, toolset)
     assert [(result.call_id, result.code) for result in finished(events)] == [("c1", "timeout"), ("c2", "")]

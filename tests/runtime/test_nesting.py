@@ -17,15 +17,14 @@ from callsmith.runtime.loop import run
 from callsmith.runtime.sync import run_sync
 from callsmith.tools.functions import Functions, tool
 from callsmith.tools.wrap import Confirmed
-
-from .fakes import ASKED, Told, calls, ended, everything, finished, says
+from tests.fakes import ASKED, FakeModel, calls, ended, everything, finished, says
 
 
 def asks_itself(seen: list[Context], way: str) -> Functions:
     """A tool that runs a conversation with itself as the tool, in one way or another."""
 
-    def model() -> Told:
-        return Told(calls(Call("ask", {}, "c1")), says("asked"))
+    def model() -> FakeModel:
+        return FakeModel(calls(Call("ask", {}, "c1")), says("asked"))
 
     async def ask(context: Context) -> str:
         seen.append(context)
@@ -47,7 +46,7 @@ def asks_itself(seen: list[Context], way: str) -> Functions:
 @pytest.mark.parametrize("way", ["task", "thread"])
 async def test_recursive_tool_call_limited_by_max_iterations(way: str):
     seen: list[Context] = []
-    model = Told(calls(Call("ask", {}, "c1")), says("done"))
+    model = FakeModel(calls(Call("ask", {}, "c1")), says("done"))
     events = await everything(model, asks_itself(seen, way))
     assert [context.depth for context in seen] == [1, 2, 3, 4, 5, 6]
     assert Limits().depth == Limits().iterations == 6
@@ -58,9 +57,9 @@ async def test_recursive_tool_call_limited_by_max_iterations(way: str):
 
 async def test_the_limit_of_depth_reaches_the_model_around_it_as_a_failure():
     async def strict() -> None:
-        await everything(Told(says("never")), Functions(), limits=Limits(depth=1))
+        await everything(FakeModel(says("never")), Functions(), limits=Limits(depth=1))
 
-    (result,) = finished(await everything(Told(calls(Call("strict", {}, "c1")), says("done")), Functions(strict)))
+    (result,) = finished(await everything(FakeModel(calls(Call("strict", {}, "c1")), says("done")), Functions(strict)))
     assert (result.ok, result.code) == (False, "limit_reached")
 
 
@@ -71,9 +70,9 @@ async def test_a_run_beside_others_is_not_inside_them():
         seen.append(context.depth)
         await asyncio.sleep(0.01)
 
-    model = Told(calls(Call("look", {}, "a"), Call("look", {}, "b")), calls(Call("look", {}, "c")), says("done"))
-    await asyncio.gather(*(everything(model_, Functions(look)) for model_ in (model, Told(*model.answers))))
-    await everything(Told(calls(Call("look", {}, "a")), says("done")), Functions(look))
+    model = FakeModel(calls(Call("look", {}, "a"), Call("look", {}, "b")), calls(Call("look", {}, "c")), says("done"))
+    await asyncio.gather(*(everything(model_, Functions(look)) for model_ in (model, FakeModel(*model.answers))))
+    await everything(FakeModel(calls(Call("look", {}, "a")), says("done")), Functions(look))
     assert set(seen) == {1}
 
 
@@ -90,7 +89,7 @@ async def test_a_run_inside_a_tool_keeps_its_callers_policy_and_has_no_claim_to_
 
     async def agent(context: Context) -> str:
         options = {"context": context} if passed_on else {}
-        inner = Told(calls(Call("rate", {}, "r"), Call("pay", {"euros": 9}, "c1")), says("done"))
+        inner = FakeModel(calls(Call("rate", {}, "r"), Call("pay", {"euros": 9}, "c1")), says("done"))
         inside.extend(await everything(inner, Confirmed(Functions(pay, rate)), **options))
         return context.subject
 
@@ -100,7 +99,7 @@ async def test_a_run_inside_a_tool_keeps_its_callers_policy_and_has_no_claim_to_
     outer = Confirmed(Functions(tool(side_effects=True)(agent), pay))
     context = Context(subject="ada", decisions={"c1": Approved()}, granted=frozenset({"pay"}), tighten=Policy(otherwise="ask"))
     history = Request((*ASKED.messages, Message.assistant(calls=[Call("agent", {}, "c1")])))
-    events = await everything(Told(says("done")), outer, history, context=context)
+    events = await everything(FakeModel(says("done")), outer, history, context=context)
     assert [(result.ok, result.content) for result in finished(events)] == [(True, "ada")]
     asked = [event.call.name for event in inside if isinstance(event, ConfirmationNeeded)]
     assert asked == ["rate", "pay"]
@@ -115,11 +114,11 @@ async def test_a_run_inside_a_tool_is_made_for_the_same_caller_whoever_it_says_i
         return context.subject
 
     async def agent() -> str:
-        inner = Told(calls(Call("who", {}, "c1")), says("done"))
+        inner = FakeModel(calls(Call("who", {}, "c1")), says("done"))
         (result,) = finished(await everything(inner, Functions(who), context=Context(subject="bob")))
         return result.text
 
-    model = Told(calls(Call("agent", {}, "c1")), says("done"))
+    model = FakeModel(calls(Call("agent", {}, "c1")), says("done"))
     (result,) = finished(await everything(model, Functions(agent), context=Context(subject=outside)))
     assert result.content == seen
 
@@ -135,9 +134,9 @@ async def test_a_tool_inside_a_run_that_was_given_up_is_told_that_nobody_waits()
             time.sleep(0.01)
 
     def agent() -> str:
-        return run_sync(Told(calls(Call("watch", {}, "c1")), says("done")), Functions(watch), ASKED).reason
+        return run_sync(FakeModel(calls(Call("watch", {}, "c1")), says("done")), Functions(watch), ASKED).reason
 
-    model = Told(calls(Call("agent", {}, "c1")), says("done"))
+    model = FakeModel(calls(Call("agent", {}, "c1")), says("done"))
     (result,) = finished(await everything(model, Functions(agent), limits=Limits(seconds=0.1)))
     assert result.code == "timeout"
     assert await asyncio.to_thread(told.wait, 3)
@@ -148,7 +147,7 @@ async def test_a_run_in_a_thread_that_was_given_up_makes_no_further_call():
     over = threading.Event()
 
     def agent() -> str:
-        inner = Told(calls(Call("slow", {}, "c1")), calls(Call("act", {}, "c2")), says("done"))
+        inner = FakeModel(calls(Call("slow", {}, "c1")), calls(Call("act", {}, "c2")), says("done"))
         try:
             return run_sync(inner, Functions(slow, act), ASKED).reason
         finally:
@@ -161,7 +160,7 @@ async def test_a_run_in_a_thread_that_was_given_up_makes_no_further_call():
     def act() -> None:
         made.append("act")
 
-    model = Told(calls(Call("agent", {}, "c1")), says("done"))
+    model = FakeModel(calls(Call("agent", {}, "c1")), says("done"))
     (result,) = finished(await everything(model, Functions(agent), limits=Limits(seconds=0.1)))
     assert result.code == "timeout"
     assert await asyncio.to_thread(over.wait, 3)
@@ -179,12 +178,12 @@ async def test_a_run_inside_a_tool_is_held_to_its_callers_rules_and_to_its_own()
         return 7
 
     async def agent() -> str:
-        inner = Told(calls(Call("look", {}, "a"), Call("rate", {}, "b"), Call("pay", {"euros": 9}, "c")), says("done"))
+        inner = FakeModel(calls(Call("look", {}, "a"), Call("rate", {}, "b"), Call("pay", {"euros": 9}, "c")), says("done"))
         own = Context(tighten=Policy((Rule("deny", tools="rate"),), side_effects="auto"))
         events = await everything(inner, Confirmed(Functions(look, rate, pay), Policy(side_effects="auto")), context=own)
         inside.extend((result.name, result.code) for result in finished(events))
         return "done"
 
     callers = Context(tighten=Policy((Rule("deny", tools="pay"),)))
-    await everything(Told(calls(Call("agent", {}, "c1")), says("done")), Functions(agent), context=callers)
+    await everything(FakeModel(calls(Call("agent", {}, "c1")), says("done")), Functions(agent), context=callers)
     assert sorted(inside) == [("look", ""), ("pay", "denied"), ("rate", "denied")]

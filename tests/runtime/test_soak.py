@@ -24,8 +24,7 @@ from callsmith.runtime.execute import Limits
 from callsmith.runtime.loop import run
 from callsmith.tools.functions import Functions, tool
 from callsmith.tools.wrap import Confirmed
-
-from .fakes import ASKED, Told, calls, says
+from tests.fakes import ASKED, FakeModel, calls, says
 
 LIMITS = Limits(seconds=0.1, total=0.3, result_characters=1000, iterations=3, deadline=20)
 HUGE = 50_000_000
@@ -156,7 +155,7 @@ SLOW = ("hangs", "clings", "hangs_in_a_thread", "rambles")
 RARE = ("is_killed", "hangs_in_a_program")
 
 
-def conversation(chance: random.Random, number: int) -> Told:
+def conversation(chance: random.Random, number: int) -> FakeModel:
     """A model that makes one to six calls, once or for ever, and then answers."""
     names = chance.choices(QUICK, k=chance.randint(1, 6))
     if number % 4 == 0:
@@ -168,7 +167,7 @@ def conversation(chance: random.Random, number: int) -> Told:
     chance.shuffle(names)
     given, ids = ({}, {"n": 1}, {"n": "x"}), ("", "same", "another")
     made = [Call(name, chance.choice(given if name in ("fine", "acts") else given[:1]), chance.choice(ids)) for name in names]
-    return Told(calls(*made)) if number % 10 == 5 else Told(calls(*made), says("done"))
+    return FakeModel(calls(*made)) if number % 10 == 5 else FakeModel(calls(*made), says("done"))
 
 
 def each_call_has_its_one_result(messages: Sequence[Message], waiting: list[str]) -> bool:

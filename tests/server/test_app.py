@@ -22,7 +22,8 @@ from callsmith.tools.wrap import Confirmed
 from callsmith.wire.openai.chat import ChatRequest, write_request
 from callsmith.wire.openai.chat_events import EventReader
 from callsmith.wire.sse import DONE, FrameReader
-from tests.server.told import BONN, HI, KOELN, WEATHER, Told, calls, client, http, listening, says, weather
+from tests.fakes import FakeModel
+from tests.server.asking import BONN, HI, KOELN, WEATHER, calls, client, http, listening, says, weather
 from tests.virtual_time import virtual_time
 from tests.waiting import until
 
@@ -31,7 +32,7 @@ from tests.waiting import until
 
 @pytest.mark.req("R119")
 async def test_a_plain_question_gets_a_plain_answer():
-    answer = await client(Told([Thought("hm"), *says("hel", "lo")])).chat.completions.create(model="m", messages=HI)
+    answer = await client(FakeModel([Thought("hm"), *says("hel", "lo")])).chat.completions.create(model="m", messages=HI)
     assert answer.choices[0].message.content == "hello"
     assert answer.choices[0].message.reasoning_content == "hm"  # type: ignore[attr-defined]
     assert answer.choices[0].finish_reason == "stop"
@@ -42,7 +43,7 @@ async def test_a_plain_question_gets_a_plain_answer():
 @pytest.mark.req("R112")
 @pytest.mark.req("R118")
 async def test_a_request_with_tools_gets_its_calls_back():
-    model = Told(calls(BONN, KOELN))
+    model = FakeModel(calls(BONN, KOELN))
     answer = await client(model).chat.completions.create(
         model="m", messages=HI, tools=[WEATHER], tool_choice="required", parallel_tool_calls=True
     )
@@ -59,7 +60,7 @@ async def test_a_request_with_tools_gets_its_calls_back():
 @pytest.mark.req("R103")
 async def test_the_clients_streaming_helper_sees_every_call_complete():
     seen: list[Any] = []
-    async with client(Told([Text("let me see"), *calls(BONN, KOELN)])).chat.completions.stream(
+    async with client(FakeModel([Text("let me see"), *calls(BONN, KOELN)])).chat.completions.stream(
         model="m", messages=HI, tools=[WEATHER], stream_options={"include_usage": True}
     ) as stream:
         async for event in stream:
@@ -78,7 +79,7 @@ async def test_the_clients_strict_tools_arrive_parsed():
         city: str
 
     tools = [openai.pydantic_function_tool(Weather, name="weather")]
-    model = Told(calls(BONN))
+    model = FakeModel(calls(BONN))
     answer = await client(model).chat.completions.parse(model="m", messages=HI, tools=tools)
     (call,) = answer.choices[0].message.tool_calls or ()
     assert call.function.parsed_arguments == Weather(city="Bonn")
@@ -87,7 +88,7 @@ async def test_the_clients_strict_tools_arrive_parsed():
 
 @pytest.mark.req("R120")
 async def test_the_deprecated_functions_get_a_function_call():
-    answer = await client(Told(calls(BONN, KOELN))).chat.completions.create(
+    answer = await client(FakeModel(calls(BONN, KOELN))).chat.completions.create(
         model="m", messages=HI, functions=[WEATHER["function"]]
     )
     message = answer.choices[0].message
@@ -98,7 +99,9 @@ async def test_the_deprecated_functions_get_a_function_call():
 
 
 async def test_usage_comes_in_the_stream_only_when_asked_for():
-    chunks = [chunk async for chunk in await client(Told(says("a"))).chat.completions.create(model="m", messages=HI, stream=True)]
+    chunks = [
+        chunk async for chunk in await client(FakeModel(says("a"))).chat.completions.create(model="m", messages=HI, stream=True)
+    ]
     assert [chunk.usage for chunk in chunks] == [None] * len(chunks)
     assert chunks[0].choices[0].delta.role == "assistant"
 
@@ -112,7 +115,7 @@ async def test_usage_comes_in_the_stream_only_when_asked_for():
 @pytest.mark.parametrize("stream", [False, True])
 async def test_without_tools_of_its_own_a_request_sees_one_seamless_answer(stream: bool):
     first = [Text("One moment."), *calls(BONN)]
-    model = Told(first, calls(KOELN), says("Sun", " everywhere."))
+    model = FakeModel(first, calls(KOELN), says("Sun", " everywhere."))
     asked = client(model, tools=Functions(weather)).chat.completions
     if stream:
         chunks = [chunk async for chunk in await asked.create(model="m", messages=HI, stream=True)]
@@ -132,7 +135,7 @@ async def test_without_tools_of_its_own_a_request_sees_one_seamless_answer(strea
 @pytest.mark.req("R113")
 @pytest.mark.req("R114")
 async def test_a_request_with_tools_switches_the_servers_own_off():
-    model = Told(calls(BONN))
+    model = FakeModel(calls(BONN))
     answer = await client(model, tools=Functions(weather)).chat.completions.create(
         model="m", messages=HI, tools=[{"type": "function", "function": {"name": "other"}}]
     )
@@ -143,7 +146,7 @@ async def test_a_request_with_tools_switches_the_servers_own_off():
 @pytest.mark.req("R208")
 @pytest.mark.req("R113")
 async def test_without_any_tools_there_is_only_text():
-    model = Told(says("a </tool_call> b"))
+    model = FakeModel(says("a </tool_call> b"))
     answer = await client(model).chat.completions.create(model="m", messages=HI)
     assert answer.choices[0].message.content == "a </tool_call> b"
     assert model.asked[0].tools == ()
@@ -167,7 +170,7 @@ async def test_without_any_tools_there_is_only_text():
 async def test_what_is_wrong_is_said_in_the_clients_own_words(body: dict[str, Any], status: int, param: str):
     request = {"model": "m", "messages": HI, "extra_body": {}} | body
     with pytest.raises(openai.APIStatusError) as caught:
-        await client(Told(says("a"))).chat.completions.create(**request)
+        await client(FakeModel(says("a"))).chat.completions.create(**request)
     assert caught.value.status_code == status
     error: Any = caught.value.body
     assert error["param"] == param
@@ -177,7 +180,7 @@ async def test_what_is_wrong_is_said_in_the_clients_own_words(body: dict[str, An
 
 async def test_an_unknown_model_is_answered_with_those_that_are_known():
     with pytest.raises(openai.NotFoundError, match="known: m") as caught:
-        await client(Told(says("a"))).chat.completions.create(model="gpt-9", messages=HI)
+        await client(FakeModel(says("a"))).chat.completions.create(model="gpt-9", messages=HI)
     assert caught.value.code == "model_not_found"
 
 
@@ -197,7 +200,7 @@ async def test_an_unknown_model_is_answered_with_those_that_are_known():
     ],
 )
 async def test_every_failure_has_the_same_shape(method: str, path: str, content: bytes, status: int):
-    app = create_app({"m": Told(says("a"))}, settings=Settings(largest_body=10_000))
+    app = create_app({"m": FakeModel(says("a"))}, settings=Settings(largest_body=10_000))
     async with http(app) as asking:
         response = await asking.request(method, path, content=content)
     assert response.status_code == status
@@ -210,7 +213,7 @@ async def test_a_body_without_a_length_is_measured_while_it_comes():
         while True:
             yield b" " * 1000
 
-    async with http(create_app({"m": Told(says("a"))}, settings=Settings(largest_body=10_000))) as asking:
+    async with http(create_app({"m": FakeModel(says("a"))}, settings=Settings(largest_body=10_000))) as asking:
         assert (await asking.post("/v1/chat/completions", content=endless())).status_code == 413
 
 
@@ -230,7 +233,7 @@ async def test_a_body_without_a_length_is_measured_while_it_comes():
 async def test_a_model_that_fails_at_once_is_an_http_error_and_the_server_goes_on(
     error: Exception, status: int, words: str, stream: bool
 ):
-    model = Told([error], says("fine"))
+    model = FakeModel([error], says("fine"))
     asking = client(model).chat.completions
     with pytest.raises(openai.APIStatusError, match=words) as caught:
         await asking.create(model="m", messages=HI, stream=stream)
@@ -242,7 +245,7 @@ async def test_a_model_that_fails_at_once_is_an_http_error_and_the_server_goes_o
 
 @pytest.mark.parametrize("error", [Unavailable("gone"), ZeroDivisionError("secret")])
 async def test_a_model_that_fails_in_the_middle_of_a_stream_says_so_before_the_end(error: Exception):
-    model = Told([Text("so far"), error], says("fine"))
+    model = FakeModel([Text("so far"), error], says("fine"))
     async with listening(model) as url, httpx2.AsyncClient(base_url=url) as asking:
         response = await asking.post("/v1/chat/completions", json={"model": "m", "messages": HI, "stream": True})
         *_, last = FrameReader().feed(response.content)
@@ -255,7 +258,7 @@ async def test_a_model_that_fails_in_the_middle_of_a_stream_says_so_before_the_e
 
 async def test_the_client_library_raises_on_an_error_in_the_stream():
     with pytest.raises(openai.APIError, match="gone"):
-        async for _ in await client(Told([Text("so far"), Unavailable("gone")])).chat.completions.create(
+        async for _ in await client(FakeModel([Text("so far"), Unavailable("gone")])).chat.completions.create(
             model="m", messages=HI, stream=True
         ):
             pass
@@ -267,7 +270,7 @@ async def test_the_client_library_raises_on_an_error_in_the_stream():
 @pytest.mark.parametrize("stream", [False, True])
 @pytest.mark.parametrize("tools", [None, Functions(weather)])
 async def test_a_client_that_goes_away_stops_the_generation(stream: bool, tools: Functions | None):
-    model = Told([Text("a"), 30.0, Text("b"), Stopped("stop")])
+    model = FakeModel([Text("a"), 30.0, Text("b"), Stopped("stop")])
     async with listening(model, tools=tools) as url, httpx2.AsyncClient(base_url=url) as asking:
         task = asyncio.create_task(
             asking.post("/v1/chat/completions", json={"model": "m", "messages": HI, "stream": stream}, timeout=30)
@@ -278,7 +281,7 @@ async def test_a_client_that_goes_away_stops_the_generation(stream: bool, tools:
 
 
 async def test_a_client_that_stops_reading_half_way_stops_the_generation():
-    model = Told([Text("a"), 30.0, Stopped("stop")])
+    model = FakeModel([Text("a"), 30.0, Stopped("stop")])
     async with listening(model) as url:
         asking = AsyncOpenAI(base_url=f"{url}/v1", api_key="-", max_retries=0)
         stream = await asking.chat.completions.create(model="m", messages=HI, stream=True)
@@ -292,7 +295,7 @@ async def test_a_client_that_stops_reading_half_way_stops_the_generation():
 
 @virtual_time
 async def test_silence_is_filled_with_comments_that_clients_skip():
-    model = Told([0.25, Text("a"), 0.25, Text("b"), Stopped("stop")])
+    model = FakeModel([0.25, Text("a"), 0.25, Text("b"), Stopped("stop")])
     app = create_app({"m": model}, settings=Settings(keep_alive=0.1))
     async with http(app) as asking:
         response = await asking.post("/v1/chat/completions", json={"model": "m", "messages": HI, "stream": True})
@@ -346,7 +349,7 @@ async def test_our_own_codec_reads_from_our_own_server_what_the_model_said():
     events = [Thought("hm"), Text("so"), *calls(BONN, KOELN)]
     tool = Tool("weather", "The weather.", {"type": "object", "properties": {"city": {"type": "string"}}})
     request = Request((Message.user("hi"),), (tool,), Choice("required"), thinking=True)
-    model = Told(events)
+    model = FakeModel(events)
     async with http(create_app({"m": model})) as asking:
         body = write_request(ChatRequest("m", request, stream=True, include_usage=True))
         response = await asking.post("/v1/chat/completions", json=body)
@@ -360,7 +363,7 @@ async def test_our_own_codec_reads_from_our_own_server_what_the_model_said():
 
 
 async def test_models_are_listed_and_found():
-    asking = client(Told(says("a")))
+    asking = client(FakeModel(says("a")))
     assert [model.id async for model in asking.models.list()] == ["m"]
     assert (await asking.models.retrieve("m")).owned_by == "callsmith"
     with pytest.raises(openai.NotFoundError):
@@ -368,13 +371,13 @@ async def test_models_are_listed_and_found():
 
 
 async def test_a_model_may_have_a_slash_in_its_name():
-    app = create_app({"org/model": Told(says("a"))})
+    app = create_app({"org/model": FakeModel(says("a"))})
     async with http(app) as asking:
         assert (await asking.get("/v1/models/org/model")).json()["id"] == "org/model"
 
 
 async def test_health_is_told():
-    async with http(create_app({"m": Told(says("a"))})) as asking:
+    async with http(create_app({"m": FakeModel(says("a"))})) as asking:
         assert (await asking.get("/health")).json()["status"] == "ok"
 
 
@@ -390,7 +393,7 @@ async def test_a_call_that_would_have_to_be_confirmed_is_not_run_and_that_is_sai
     async def pay(euros: int) -> None:
         ran.append("pay")
 
-    model = Told(calls(Call("pay", {"euros": 5}, "c1")), says("never"))
+    model = FakeModel(calls(Call("pay", {"euros": 5}, "c1")), says("never"))
     answer = await client(model, tools=Confirmed(Functions(pay))).chat.completions.create(model="m", messages=HI)
     assert answer.choices[0].finish_reason == "stop"
     assert "pay has not been run" in (answer.choices[0].message.content or "")
@@ -399,13 +402,13 @@ async def test_a_call_that_would_have_to_be_confirmed_is_not_run_and_that_is_sai
 
 async def test_a_run_that_used_up_its_tokens_ends_like_an_answer_that_was_too_long():
     settings = Settings(limits=Limits(tokens=5))
-    asked = client(Told(calls(BONN), says("never")), tools=Functions(weather), settings=settings)
+    asked = client(FakeModel(calls(BONN), says("never")), tools=Functions(weather), settings=settings)
     answer = await asked.chat.completions.create(model="m", messages=HI)
     assert answer.choices[0].finish_reason == "length"
 
 
 async def test_the_stop_sequence_that_ended_an_answer_is_named_where_tools_ran_too():
-    model = Told(calls(BONN), [Text("one"), Stopped("stop", matched="two")])
+    model = FakeModel(calls(BONN), [Text("one"), Stopped("stop", matched="two")])
     async with http(create_app({"m": model}, tools=Functions(weather))) as asking:
         ask = {"model": "m", "messages": HI, "max_tokens": 9, "stop_sequences": ["two"]}
         answer = (await asking.post("/v1/messages", json=ask)).json()
@@ -414,7 +417,7 @@ async def test_the_stop_sequence_that_ended_an_answer_is_named_where_tools_ran_t
 
 async def test_every_chunk_of_text_is_written_alike_whatever_is_in_it() -> None:
     pieces = ("one", '"two"\n', "", "dr€i 😀", "\x00", "five")
-    async with http(create_app({"m": Told(says(*pieces))})) as asking:
+    async with http(create_app({"m": FakeModel(says(*pieces))})) as asking:
         raw = await asking.post("/v1/chat/completions", json={"model": "m", "messages": HI, "stream": True})
     chunks = [json.loads(frame.data) for frame in FrameReader().feed(raw.content) if frame.data != DONE]
     said = [chunk for chunk in chunks if chunk["choices"][0]["delta"].get("content")]
@@ -423,7 +426,7 @@ async def test_every_chunk_of_text_is_written_alike_whatever_is_in_it() -> None:
 
 
 async def test_the_model_is_told_which_session_a_request_belongs_to() -> None:
-    model = Told(says("Hello."))
+    model = FakeModel(says("Hello."))
     await client(model).chat.completions.create(model="m", messages=HI, extra_body={"session_id": "s1"})
     await client(model).chat.completions.create(model="m", messages=HI)
     assert [request.session for request in model.asked] == ["s1", ""]

@@ -17,7 +17,8 @@ from callsmith.server.settings import Key, Llm, Settings
 from callsmith.tools.functions import Functions, tool
 from callsmith.tools.wrap import Confirmed
 from callsmith.wire.extensions import ToolOptions, read_extensions, write_extensions
-from tests.server.told import BONN, HI, KOELN, WEATHER, Told, calls, client, http, says
+from tests.fakes import FakeModel
+from tests.server.asking import BONN, HI, KOELN, WEATHER, calls, client, http, says
 
 MIXED = {"tool_mode": "mixed"}
 EVENTS = {"tool_events": True}
@@ -41,7 +42,7 @@ async def pay(euros: int) -> str:
     return "paid"
 
 
-async def chunks_of(model: Told, extra: dict[str, Any], **options: Any) -> list[ChatCompletionChunk]:
+async def chunks_of(model: FakeModel, extra: dict[str, Any], **options: Any) -> list[ChatCompletionChunk]:
     asked: Any = {"tools": options.pop("sent")} if "sent" in options else {}
     stream = await client(model, **options).chat.completions.create(
         model="m", messages=HI, stream=True, extra_body=extra, **asked
@@ -80,7 +81,7 @@ def reason_of(chunks: Sequence[ChatCompletionChunk]) -> list[str]:
 @pytest.mark.parametrize("stream", [False, True])
 async def test_who_runs_a_call(sent: bool, own: bool, reason: str, offered: list[str], stream: bool):
     first = calls(BONN) if sent else calls(TIME) if own else says("a </tool_call> b")
-    model = Told(first, says("It is noon."))
+    model = FakeModel(first, says("It is noon."))
     asked = client(model, tools=Functions(clock) if own else None).chat.completions
     arguments: Any = {"model": "m", "messages": HI, **({"tools": [WEATHER]} if sent else {})}
     if stream:
@@ -97,7 +98,7 @@ async def test_who_runs_a_call(sent: bool, own: bool, reason: str, offered: list
 @pytest.mark.req("R115")
 @pytest.mark.req("R117")
 async def test_a_run_inside_goes_on_from_the_same_conversation_until_the_answer():
-    model = Told(calls(TIME), calls(Call("clock", {"zone": "UTC"}, "t2")), says("Done."))
+    model = FakeModel(calls(TIME), calls(Call("clock", {"zone": "UTC"}, "t2")), says("Done."))
     await client(model, tools=Functions(clock)).chat.completions.create(model="m", messages=HI)
     prompts = [request.messages for request in model.asked]
     assert prompts[1][: len(prompts[0])] == prompts[0]  # each prompt begins with the one before: an engine need not read it again
@@ -108,7 +109,7 @@ async def test_a_run_inside_goes_on_from_the_same_conversation_until_the_answer(
 @pytest.mark.req("R213")
 @pytest.mark.parametrize("stream", [False, True])
 async def test_a_thought_stays_one_where_the_server_runs_the_calls(stream: bool):
-    model = Told([Thought("Let me "), *calls(TIME)], [Thought("see."), *says("Noon.")])
+    model = FakeModel([Thought("Let me "), *calls(TIME)], [Thought("see."), *says("Noon.")])
     asked = client(model, tools=Functions(clock)).chat.completions
     if stream:
         deltas = [chunk.choices[0].delta async for chunk in await asked.create(model="m", messages=HI, stream=True)]
@@ -125,9 +126,9 @@ async def test_a_thought_stays_one_where_the_server_runs_the_calls(stream: bool)
 
 @pytest.mark.req("R116")
 async def test_what_the_tools_did_is_told_only_to_whoever_asks():
-    quiet = await chunks_of(Told(calls(TIME), says("Noon.")), {}, tools=Functions(clock))
+    quiet = await chunks_of(FakeModel(calls(TIME), says("Noon.")), {}, tools=Functions(clock))
     assert told(quiet) == []
-    loud = await chunks_of(Told(calls(TIME), says("Noon.")), EVENTS, tools=Functions(clock))
+    loud = await chunks_of(FakeModel(calls(TIME), says("Noon.")), EVENTS, tools=Functions(clock))
     assert text_of(quiet) == text_of(loud) == "Noon."
     assert [chunk.choices[0].delta.role for chunk in loud] == ["assistant"] + [None] * (len(loud) - 1)
     assert told(loud) == [
@@ -137,14 +138,14 @@ async def test_what_the_tools_did_is_told_only_to_whoever_asks():
 
 
 async def test_events_are_in_a_whole_answer_too():
-    asked = client(Told(calls(Call("clock", {}, "t1")), says("Hm.")), tools=Functions(clock)).chat.completions
+    asked = client(FakeModel(calls(Call("clock", {}, "t1")), says("Hm.")), tools=Functions(clock)).chat.completions
     answer: Any = await asked.create(model="m", messages=HI, extra_body=EVENTS)
     (event,) = answer.callsmith["events"]
     assert (event["event"], event["ok"], event["code"]) == ("tool_finished", False, "bad_request")
 
 
 async def test_the_streaming_helper_of_the_client_takes_events():
-    asked = client(Told(calls(TIME), says("No", "on.")), tools=Functions(clock)).chat.completions
+    asked = client(FakeModel(calls(TIME), says("No", "on.")), tools=Functions(clock)).chat.completions
     async with asked.stream(model="m", messages=HI, extra_body=EVENTS) as stream:
         final = await stream.get_final_completion()
     assert final.choices[0].message.content == "Noon."
@@ -157,7 +158,7 @@ async def test_the_streaming_helper_of_the_client_takes_events():
 @pytest.mark.parametrize("stream", [False, True])
 async def test_a_call_with_side_effects_waits_and_its_approval_has_an_id(stream: bool):
     ran.clear()
-    model = Told([Text("I will pay."), *calls(Call("pay", {"euros": 5}, "p1"))], says("never"))
+    model = FakeModel([Text("I will pay."), *calls(Call("pay", {"euros": 5}, "p1"))], says("never"))
     if stream:
         chunks = await chunks_of(model, {}, tools=Functions(pay))
         text, (beside,), reasons = text_of(chunks), told(chunks), reason_of(chunks)
@@ -175,7 +176,7 @@ async def test_a_call_with_side_effects_waits_and_its_approval_has_an_id(stream:
 
 async def test_the_same_call_in_two_requests_has_two_approvals():
     ids: list[str] = []
-    model = Told(calls(Call("pay", {"euros": 5}, "p1")))
+    model = FakeModel(calls(Call("pay", {"euros": 5}, "p1")))
     asking = client(model, tools=Functions(pay)).chat.completions
     for extra in ({}, {}, {"session_id": "s"}, {"session_id": "s"}):
         answer: Any = await asking.create(model="m", messages=HI, extra_body=extra)
@@ -186,7 +187,7 @@ async def test_the_same_call_in_two_requests_has_two_approvals():
 async def test_the_operator_may_let_side_effects_happen():
     ran.clear()
     settings = Settings(llm=Llm(tools_require_confirmation_for_side_effects=False))
-    model = Told(calls(Call("pay", {"euros": 5}, "p1")), says("Paid."))
+    model = FakeModel(calls(Call("pay", {"euros": 5}, "p1")), says("Paid."))
     answer = await client(model, tools=Functions(pay), settings=settings).chat.completions.create(model="m", messages=HI)
     assert (answer.choices[0].message.content, ran) == ("Paid.", [5])
 
@@ -196,7 +197,7 @@ async def test_the_operator_may_let_side_effects_happen():
 
 @pytest.mark.parametrize("by", ["request", "setting"])
 async def test_mixed_offers_both_and_runs_only_the_servers(by: str):
-    model = Told([Text("Let me see."), *calls(TIME, BONN)], says("never"))
+    model = FakeModel([Text("Let me see."), *calls(TIME, BONN)], says("never"))
     settings = Settings(llm=Llm(tool_mode="mixed")) if by == "setting" else Settings()
     extra = {**EVENTS, **(MIXED if by == "request" else {})}
     chunks = await chunks_of(model, extra, sent=[WEATHER], tools=Functions(clock), settings=settings)
@@ -213,7 +214,7 @@ async def test_mixed_offers_both_and_runs_only_the_servers(by: str):
 
 
 async def test_mixed_goes_on_after_calls_of_the_servers_alone():
-    model = Told(calls(TIME), calls(BONN))
+    model = FakeModel(calls(TIME), calls(BONN))
     answer = await client(model, tools=Functions(clock)).chat.completions.create(
         model="m", messages=HI, tools=[WEATHER], extra_body=MIXED
     )
@@ -222,7 +223,7 @@ async def test_mixed_goes_on_after_calls_of_the_servers_alone():
 
 
 async def test_in_mixed_mode_the_clients_tool_wins_a_name():
-    model = Told(calls(BONN))
+    model = FakeModel(calls(BONN))
     answer = await client(model, tools=Functions(weather, clock)).chat.completions.create(
         model="m", messages=HI, tools=[WEATHER], extra_body=MIXED
     )
@@ -231,17 +232,17 @@ async def test_in_mixed_mode_the_clients_tool_wins_a_name():
 
 
 async def test_without_tools_of_its_own_mixed_makes_no_difference():
-    answer = await client(Told(calls(TIME), says("Noon.")), tools=Functions(clock)).chat.completions.create(
+    answer = await client(FakeModel(calls(TIME), says("Noon.")), tools=Functions(clock)).chat.completions.create(
         model="m", messages=HI, extra_body=MIXED
     )
     assert answer.choices[0].message.content == "Noon."
-    bare = Told(calls(BONN))
+    bare = FakeModel(calls(BONN))
     answer = await client(bare).chat.completions.create(model="m", messages=HI, tools=[WEATHER], extra_body=MIXED)
     assert answer.choices[0].finish_reason == "tool_calls"
 
 
 async def test_what_ran_on_the_server_is_still_known_when_the_client_comes_back():
-    model = Told([Text("So."), *calls(TIME, BONN)], says("Sunny noon."), says("other"))
+    model = FakeModel([Text("So."), *calls(TIME, BONN)], says("Sunny noon."), says("other"))
     asking = client(model, tools=Functions(clock)).chat.completions
     arguments: Any = {"model": "m", "tools": [WEATHER], "extra_body": MIXED}
     first = (await asking.create(messages=HI, **arguments)).choices[0].message
@@ -258,7 +259,7 @@ async def test_what_ran_on_the_server_is_still_known_when_the_client_comes_back(
 
 async def test_what_ran_for_one_caller_is_not_shown_to_another_who_sends_the_same_history():
     settings = Settings(keys={name: Key(hash_key(f"sk-{name}")) for name in ("alice", "bob")})
-    model = Told(calls(TIME, BONN), says("a"), says("b"))
+    model = FakeModel(calls(TIME, BONN), says("a"), says("b"))
     app = create_app({"m": model}, tools=Functions(clock), settings=settings)
     result = {"role": "tool", "tool_call_id": "c1", "content": "sun"}
 
@@ -280,7 +281,7 @@ async def test_what_ran_for_one_caller_is_not_shown_to_another_who_sends_the_sam
 
 async def test_in_mixed_mode_a_confirmation_and_a_clients_call_may_stand_in_one_answer():
     ran.clear()
-    model = Told(calls(Call("pay", {"euros": 5}, "p1"), KOELN))
+    model = FakeModel(calls(Call("pay", {"euros": 5}, "p1"), KOELN))
     answer: Any = await client(model, tools=Confirmed(Functions(pay))).chat.completions.create(
         model="m", messages=HI, tools=[WEATHER], extra_body=MIXED
     )
@@ -292,7 +293,7 @@ async def test_in_mixed_mode_a_confirmation_and_a_clients_call_may_stand_in_one_
 
 async def test_a_mode_nobody_knows_is_refused():
     with pytest.raises(openai.BadRequestError, match="neither standard nor mixed"):
-        await client(Told(says("a"))).chat.completions.create(model="m", messages=HI, extra_body={"tool_mode": "both"})
+        await client(FakeModel(says("a"))).chat.completions.create(model="m", messages=HI, extra_body={"tool_mode": "both"})
 
 
 @pytest.mark.parametrize(
@@ -309,7 +310,7 @@ def test_extensions_that_are_written_are_read_back(options: ToolOptions, session
 
 
 async def test_tools_that_are_switched_off_are_not_offered():
-    model = Told(says("Hm."))
+    model = FakeModel(says("Hm."))
     off = Settings(llm=Llm(tools_enabled=False))
     await client(model, tools=Functions(clock), settings=off).chat.completions.create(model="m", messages=HI)
     assert model.asked[0].tools == ()
@@ -326,6 +327,6 @@ async def test_the_tool_is_told_for_whom_it_runs():
             seen.append(context)
             yield Result(call.id, call.name, "noon")
 
-    model = Told(calls(Call("clock", {}, "t1")), says("Noon."))
+    model = FakeModel(calls(Call("clock", {}, "t1")), says("Noon."))
     await client(model, tools=Curious()).chat.completions.create(model="m", messages=HI, extra_body={"session_id": "s1"})
     assert (seen[0].conversation, seen[0].subject) == ("s1", "")

@@ -10,7 +10,8 @@ import pytest
 from callsmith.cli.inputs.toolsets import load_toolset
 from callsmith.core.ports import Toolset
 from callsmith.core.values import Call
-from tests.server.told import HI, Told, calls, client, says
+from tests.fakes import FakeModel
+from tests.server.asking import HI, calls, client, says
 
 from .contract import ToolsetContract
 
@@ -77,7 +78,7 @@ class TestTable(ToolsetContract):
 
 
 async def test_the_server_runs_its_tools(toolset: Toolset):
-    model = Told(calls(SMITH), says("A smith forges."))
+    model = FakeModel(calls(SMITH), says("A smith forges."))
     answer = await client(model, tools=toolset).chat.completions.create(model="m", messages=HI)
     assert answer.choices[0].message.content == "A smith forges."
     assert [tool.name for tool in model.asked[0].tools] == ["lookup"]

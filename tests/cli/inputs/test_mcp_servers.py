@@ -14,7 +14,8 @@ from callsmith.core.errors import UsageError
 from callsmith.server.app import create_app
 from callsmith.server.settings import Mcp, SettingsSource, merge_settings
 from callsmith.tools.mcp import McpHost, ServerConfig
-from tests.server.told import Told, http
+from tests.fakes import FakeModel
+from tests.server.asking import http
 from tests.tools.mcp.trying import plain
 from tests.waiting import until
 
@@ -66,7 +67,7 @@ def test_a_file_that_cannot_be_read_is_told_in_a_line(tmp_path: Path):
 async def test_the_health_of_a_server_tells_how_its_mcp_servers_are():
     async with McpHost([plain("good"), ServerConfig("bad", "no-such-command")]) as host:
         await until(lambda: {one.state for one in host.status()} == {"ready", "failed"})
-        async with http(create_app({"m": Told()}, mcp=host)) as asking:
+        async with http(create_app({"m": FakeModel()}, mcp=host)) as asking:
             told = (await asking.get("/health")).json()
     assert told["status"] == "degraded"
     assert (told["mcp"]["good"]["state"], told["mcp"]["bad"]["state"]) == ("ready", "failed")

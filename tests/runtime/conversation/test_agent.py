@@ -14,15 +14,15 @@ from callsmith.core.values import Call, Message, Request, Result, Tool
 from callsmith.runtime.conversation.agent import NOBODY_TO_ASK, Agent
 from callsmith.runtime.conversation.conversation import Conversation
 from callsmith.runtime.execute import Limits
-from tests.runtime.desk import ADA, SEE, Desk, Free, Told
-from tests.runtime.fakes import calls, says
+from tests.fakes import StrictFakeModel, calls, says
+from tests.runtime.desk import ADA, SEE, Desk, Free
 
 ASK = Call("clerk", {"task": "Tell Ada."}, "a1")
 
 
 @pytest.mark.req("R100")
 async def test_an_agent_brings_its_instructions_tools_and_manners():
-    model, desk = Told(calls(SEE), says("I see.")), Free()
+    model, desk = StrictFakeModel(calls(SEE), says("I see.")), Free()
     agent = Agent("clerk", "Does things.", "Be brief.", desk, policy="required_first_hop", guards=(), limits=Limits(iterations=1))
     assert (await agent.conversation(model, subject="ada").send("Look!")).text == "I see."
     assert model.asked[0].messages == (Message.system("Be brief."), Message.user("Look!"))
@@ -35,7 +35,7 @@ async def test_an_agent_brings_its_instructions_tools_and_manners():
 @pytest.mark.req("R100")
 async def test_an_agents_guards_are_put_around_the_model():
     again = [calls(Call("look", {}, f"c{number}")) for number in range(5)]
-    model = Told(*again, says("I see."))
+    model = StrictFakeModel(*again, says("I see."))
     agent = Agent("clerk", tools=Free(), guards=("repeats",))
     await agent.conversation(model).send("Look!")
     assert len(model.asked) < 6
@@ -46,8 +46,8 @@ async def test_an_agents_guards_are_put_around_the_model():
 async def test_a_saved_conversation_with_an_agent_goes_on(tmp_path: Path):
     path, desk = tmp_path / "talk.json", Desk()
     agent = Agent("clerk", instructions="Be brief.", tools=desk)
-    await agent.conversation(Told(calls(ADA)), journal=path).send("Tell Ada.")
-    assert (await agent.load(path, Told(says("Sent."))).decide("c1", Approved())).text == "Sent."
+    await agent.conversation(StrictFakeModel(calls(ADA)), journal=path).send("Tell Ada.")
+    assert (await agent.load(path, StrictFakeModel(says("Sent."))).decide("c1", Approved())).text == "Sent."
 
 
 @pytest.mark.req("R100")
@@ -55,8 +55,8 @@ async def test_a_saved_conversation_with_an_agent_goes_on(tmp_path: Path):
 async def test_an_agent_is_a_tool_of_another():
     desk = Free()
     clerk = Agent("clerk", "Does things.", tools=desk)
-    inner = Told(calls(ADA), says("Ada knows."))
-    outer = Told(calls(ASK), says("Done."))
+    inner = StrictFakeModel(calls(ADA), says("Ada knows."))
+    outer = StrictFakeModel(calls(ASK), says("Done."))
     conversation = Conversation(outer, clerk.as_toolset(inner), id="talk", subject="ada")
     events = [event async for event in conversation.stream("Have Ada told.")]
     assert [event.text for event in events if isinstance(event, ToolProgress)] == ['clerk: send {"to": "Ada"}']
@@ -68,7 +68,7 @@ async def test_an_agent_is_a_tool_of_another():
 
 async def test_an_agent_has_side_effects_if_its_tools_have():
     for tool, expected in ((Tool("look"), False), (Tool("send", side_effects=True), True)):
-        (offered,) = await Agent("clerk", "Does things.", tools=Free(tool)).as_toolset(Told()).tools()
+        (offered,) = await Agent("clerk", "Does things.", tools=Free(tool)).as_toolset(StrictFakeModel()).tools()
         assert (offered.name, offered.description, offered.side_effects) == ("clerk", "Does things.", expected)
         assert list(offered.parameters["properties"]) == ["task"]
 
@@ -101,24 +101,26 @@ async def test_agents_that_ask_one_another_come_to_an_end():
 
 
 async def test_an_agent_that_says_nothing_has_failed():
-    conversation = Conversation(Told(calls(ASK), says("Hm.")), Agent("clerk").as_toolset(Told([Text(""), Stopped("stop")])))
+    conversation = Conversation(
+        StrictFakeModel(calls(ASK), says("Hm.")), Agent("clerk").as_toolset(StrictFakeModel([Text(""), Stopped("stop")]))
+    )
     await conversation.send("Go.")
     assert conversation.messages[2].content == "internal_error: clerk gave no answer"
 
 
 async def test_without_a_folder_nobody_can_be_asked_inside():
     desk = Desk()
-    inner = Told(calls(ADA), says("I may not."))
-    conversation = Conversation(Told(calls(ASK), says("No.")), Agent("clerk", tools=desk).as_toolset(inner))
+    inner = StrictFakeModel(calls(ADA), says("I may not."))
+    conversation = Conversation(StrictFakeModel(calls(ASK), says("No.")), Agent("clerk", tools=desk).as_toolset(inner))
     assert (await conversation.send("Tell Ada.")).text == "No."
     assert inner.asked[1].messages[-1].content == f"denied: {NOBODY_TO_ASK}"
     assert desk.done == []
 
 
 async def test_an_agent_that_wants_what_nobody_allows_again_and_again_comes_to_an_end():
-    inner = Told(*[calls(ADA)] * 40)
+    inner = StrictFakeModel(*[calls(ADA)] * 40)
     clerk = Agent("clerk", tools=Desk(), limits=Limits(iterations=3))
-    conversation = Conversation(Told(calls(ASK), says("No.")), clerk.as_toolset(inner))
+    conversation = Conversation(StrictFakeModel(calls(ASK), says("No.")), clerk.as_toolset(inner))
     assert (await conversation.send("Tell Ada.")).text == "No."
     assert conversation.messages[2].content == "internal_error: clerk gave no answer"
     assert len(inner.asked) == 4
@@ -129,14 +131,14 @@ async def test_an_agent_that_wants_what_nobody_allows_again_and_again_comes_to_a
 async def test_with_a_folder_an_agent_asks_through_its_caller(tmp_path: Path, restart: bool):
     desk, path, folder = Desk(), tmp_path / "talk.json", tmp_path / "work"
     clerk = Agent("clerk", tools=desk)
-    inner = Told(calls(ADA, SEE), says("Ada knows."))
-    conversation = Conversation(Told(calls(ASK), says("Done.")), clerk.as_toolset(inner, folder=folder), journal=path)
+    inner = StrictFakeModel(calls(ADA, SEE), says("Ada knows."))
+    conversation = Conversation(StrictFakeModel(calls(ASK), says("Done.")), clerk.as_toolset(inner, folder=folder), journal=path)
     reply = await conversation.send("Have Ada told.")
     (asked,) = reply.pending
     assert (asked.call, asked.reason) == (ASK, 'clerk wants to call send with {"to": "Ada"}: it has side effects')
     if restart:
-        toolset = clerk.as_toolset(Told(says("Ada knows.")), folder=folder)
-        conversation = Conversation.load(path, Told(says("Done.")), toolset, journal=path)
+        toolset = clerk.as_toolset(StrictFakeModel(says("Ada knows.")), folder=folder)
+        conversation = Conversation.load(path, StrictFakeModel(says("Done.")), toolset, journal=path)
     assert (await conversation.decide("a1", Approved())).text == "Done."
     assert desk.done == ["look", "send Ada"]
     assert conversation.messages[2].content == "Ada knows."
@@ -145,7 +147,7 @@ async def test_with_a_folder_an_agent_asks_through_its_caller(tmp_path: Path, re
 
 async def test_a_word_on_the_agents_call_is_none_on_the_calls_it_makes(tmp_path: Path):
     desk = Desk()
-    toolset = Agent("clerk", tools=desk).as_toolset(Told(calls(ADA)), folder=tmp_path)
+    toolset = Agent("clerk", tools=desk).as_toolset(StrictFakeModel(calls(ADA)), folder=tmp_path)
     for _ in range(2):  # as if the program had been killed before the question was kept
         context = Context(conversation="talk", decisions={"a1": Approved()})
         (*_, last) = [item async for item in toolset.call(ASK, context)]
@@ -155,8 +157,10 @@ async def test_a_word_on_the_agents_call_is_none_on_the_calls_it_makes(tmp_path:
 
 async def test_changed_arguments_are_not_those_of_the_calls_an_agent_makes(tmp_path: Path):
     desk = Desk()
-    inner = Told(calls(ADA), says("As you like."))
-    conversation = Conversation(Told(calls(ASK), says("Done.")), Agent("clerk", tools=desk).as_toolset(inner, folder=tmp_path))
+    inner = StrictFakeModel(calls(ADA), says("As you like."))
+    conversation = Conversation(
+        StrictFakeModel(calls(ASK), says("Done.")), Agent("clerk", tools=desk).as_toolset(inner, folder=tmp_path)
+    )
     await conversation.send("Have Ada told.")
     await conversation.decide("a1", Approved({"task": "Tell Bob."}))
     assert desk.done == []
@@ -164,8 +168,10 @@ async def test_changed_arguments_are_not_those_of_the_calls_an_agent_makes(tmp_p
 
 
 async def test_a_no_reaches_the_agent(tmp_path: Path):
-    inner = Told(calls(ADA), says("I may not."))
-    conversation = Conversation(Told(calls(ASK), says("No.")), Agent("clerk", tools=Desk()).as_toolset(inner, folder=tmp_path))
+    inner = StrictFakeModel(calls(ADA), says("I may not."))
+    conversation = Conversation(
+        StrictFakeModel(calls(ASK), says("No.")), Agent("clerk", tools=Desk()).as_toolset(inner, folder=tmp_path)
+    )
     await conversation.send("Have Ada told.")
     events = [event async for event in conversation.stream_resume({"a1": Denied("not today")})]
     assert [event.call for event in events if isinstance(event, ToolStarted)] == [ASK]

@@ -24,8 +24,8 @@ from callsmith.core.values import Call, Choice, Message, Request, Result, Tool, 
 from callsmith.runtime.conversation.conversation import Conversation
 from callsmith.runtime.conversation.history import answered, joined
 from callsmith.runtime.execute import Limits
-from tests.runtime.desk import ADA, BOB, SEE, Desk, Free, Stuck, Told, tool_texts
-from tests.runtime.fakes import calls, says
+from tests.fakes import StrictFakeModel, calls, says
+from tests.runtime.desk import ADA, BOB, SEE, Desk, Free, Stuck, tool_texts
 from tests.waiting import until
 
 
@@ -48,7 +48,7 @@ def test_results_stand_in_the_order_of_their_calls():
 @pytest.mark.req("R85")
 @pytest.mark.req("R86")
 async def test_turns_follow_one_another_with_all_that_was_said_and_done():
-    model, desk = Told(calls(SEE, Call("look", {}, "c4"), text="Wait."), says("Two."), says("Bye.")), Free()
+    model, desk = StrictFakeModel(calls(SEE, Call("look", {}, "c4"), text="Wait."), says("Two."), says("Bye.")), Free()
     conversation = Conversation(model, desk, instructions="Be brief.")
     reply = await conversation.send("How many?")
     assert (reply.text, reply.reason, reply.pending, reply.calls, reply.usage) == ("Two.", "stop", (), (), Usage(30, 8, 2, 1))
@@ -62,19 +62,19 @@ async def test_turns_follow_one_another_with_all_that_was_said_and_done():
 
 
 async def test_a_turn_can_be_watched():
-    conversation = Conversation(Told(calls(SEE), says("Yes.")), Free())
+    conversation = Conversation(StrictFakeModel(calls(SEE), says("Yes.")), Free())
     events = [event async for event in conversation.stream("Look!")]
     kinds = [type(event) for event in events]
     assert kinds == [CallReady, Stopped, ToolStarted, ToolFinished, Text, Stopped, TurnEnded]
 
 
 def test_a_program_without_an_event_loop_sends_all_the_same():
-    conversation = Conversation(Told(says("Hello."), says("Bye.")))
+    conversation = Conversation(StrictFakeModel(says("Hello."), says("Bye.")))
     assert [conversation.send_sync(text).text for text in ("Hi", "Bye")] == ["Hello.", "Bye."]
 
 
 async def test_settings_reach_the_model_and_the_tools():
-    model, desk = Told(calls(SEE), says("Yes.")), Free()
+    model, desk = StrictFakeModel(calls(SEE), says("Yes.")), Free()
     conversation = Conversation(
         model,
         desk,
@@ -92,7 +92,7 @@ async def test_settings_reach_the_model_and_the_tools():
 
 @pytest.mark.req("R83")
 async def test_calls_of_the_callers_own_tools_are_handed_out_and_their_results_taken():
-    model, desk = Told(calls(Call("measure", {"what": "x"}, "m1"), SEE), says("5 cm.")), Free()
+    model, desk = StrictFakeModel(calls(Call("measure", {"what": "x"}, "m1"), SEE), says("5 cm.")), Free()
     conversation = Conversation(model, desk, external=[Tool("measure")])
     events = [event async for event in conversation.stream("How long is x?")]
     assert not [event for event in events if isinstance(event, ConfirmationNeeded)]
@@ -112,7 +112,7 @@ async def test_calls_of_the_callers_own_tools_are_handed_out_and_their_results_t
 
 
 async def test_a_call_that_was_demanded_is_not_demanded_again_when_its_result_has_come():
-    model = Told(calls(Call("measure", {}, "m1")), says("5."), calls(Call("measure", {}, "m2")))
+    model = StrictFakeModel(calls(Call("measure", {}, "m1")), says("5."), calls(Call("measure", {}, "m2")))
     conversation = Conversation(model, external=[Tool("measure")], choice=Choice("required"))
     await conversation.send("How long?")
     await conversation.submit_results([Result("m1", "measure", 5)])
@@ -122,7 +122,7 @@ async def test_a_call_that_was_demanded_is_not_demanded_again_when_its_result_ha
 
 @pytest.mark.parametrize("decision", [Approved(), Denied("not now")])
 async def test_nor_when_it_has_waited_for_a_person(decision: Approved | Denied):
-    model = Told(calls(ADA), says("Well."), calls(BOB))
+    model = StrictFakeModel(calls(ADA), says("Well."), calls(BOB))
     conversation = Conversation(model, Desk(), choice=Choice("required"))
     await conversation.send("Tell Ada.")
     await conversation.decide("c1", decision)
@@ -131,7 +131,7 @@ async def test_nor_when_it_has_waited_for_a_person(decision: Approved | Denied):
 
 
 async def test_without_any_toolset_every_call_is_the_callers():
-    conversation = Conversation(Told(calls(Call("measure", {}, "m1")), says("5.")), external=[Tool("measure")])
+    conversation = Conversation(StrictFakeModel(calls(Call("measure", {}, "m1")), says("5.")), external=[Tool("measure")])
     assert [call.id for call in (await conversation.send("How long?")).calls] == ["m1"]
     assert (await conversation.submit_results([Result("m1", "", 5)])).text == "5."
 
@@ -140,7 +140,7 @@ async def test_without_any_toolset_every_call_is_the_callers():
 @pytest.mark.req("R93")
 @pytest.mark.req("R94")
 async def test_a_call_that_needs_a_word_waits_for_it_and_then_runs():
-    model, desk = Told(calls(ADA, SEE), says("Sent.")), Desk()
+    model, desk = StrictFakeModel(calls(ADA, SEE), says("Sent.")), Desk()
     conversation = Conversation(model, desk)
     reply = await conversation.send("Tell Ada.")
     assert (reply.reason, [asked.call for asked in reply.pending], reply.pending[0].reason) == (
@@ -157,7 +157,7 @@ async def test_a_call_that_needs_a_word_waits_for_it_and_then_runs():
 
 @pytest.mark.req("R94")
 async def test_a_no_is_told_to_the_model():
-    model, desk = Told(calls(ADA), says("Not sent.")), Desk()
+    model, desk = StrictFakeModel(calls(ADA), says("Not sent.")), Desk()
     conversation = Conversation(model, desk)
     await conversation.send("Tell Ada.")
     await conversation.decide("c1", Denied("not now"))
@@ -166,7 +166,7 @@ async def test_a_no_is_told_to_the_model():
 
 async def test_arguments_may_be_changed_by_whoever_approves():
     desk = Desk()
-    conversation = Conversation(Told(calls(ADA), says("Sent.")), desk)
+    conversation = Conversation(StrictFakeModel(calls(ADA), says("Sent.")), desk)
     await conversation.send("Tell Ada.")
     await conversation.decide("c1", Approved({"to": "Eve"}))
     assert desk.done == ["send Eve"]
@@ -175,7 +175,7 @@ async def test_arguments_may_be_changed_by_whoever_approves():
 async def test_calls_are_decided_one_by_one_or_together():
     for together in (False, True):
         desk = Desk()
-        conversation = Conversation(Told(calls(ADA, BOB), says("Sent.")), desk)
+        conversation = Conversation(StrictFakeModel(calls(ADA, BOB), says("Sent.")), desk)
         assert [asked.call.id for asked in (await conversation.send("Tell both.")).pending] == ["c1", "c2"]
         if together:
             reply = await conversation.resume({"c1": Approved(), "c2": Denied("no")})
@@ -189,17 +189,17 @@ async def test_calls_are_decided_one_by_one_or_together():
 
 
 async def test_a_word_that_is_remembered_holds_for_this_conversation():
-    model, desk = Told(calls(ADA), says("Sent."), calls(BOB), says("Sent.")), Desk()
+    model, desk = StrictFakeModel(calls(ADA), says("Sent."), calls(BOB), says("Sent.")), Desk()
     conversation = Conversation(model, desk)
     await conversation.send("Tell Ada.")
     await conversation.decide("c1", Approved(remember=True))
     assert (await conversation.send("And Bob.")).pending == ()
     assert desk.done == ["send Ada", "send Bob"]
-    assert (await Conversation(Told(calls(ADA)), desk).send("Tell Ada.")).pending
+    assert (await Conversation(StrictFakeModel(calls(ADA)), desk).send("Tell Ada.")).pending
 
 
 async def test_a_yes_that_comes_too_late_runs_nothing():
-    model, desk = Told(calls(ADA), says("Too late.")), Desk(expires=time.time() - 1)
+    model, desk = StrictFakeModel(calls(ADA), says("Too late.")), Desk(expires=time.time() - 1)
     conversation = Conversation(model, desk)
     await conversation.send("Tell Ada.")
     events = [event async for event in conversation.stream_resume({"c1": Approved(remember=True)})]
@@ -212,7 +212,7 @@ async def test_a_yes_that_comes_too_late_runs_nothing():
 
 async def test_a_no_that_comes_too_late_is_a_no_all_the_same():
     desk = Desk(expires=time.time() - 1)
-    conversation = Conversation(Told(calls(ADA), says("Not sent.")), desk)
+    conversation = Conversation(StrictFakeModel(calls(ADA), says("Not sent.")), desk)
     await conversation.send("Tell Ada.")
     await conversation.decide("c1", Denied("not now"))
     assert (tool_texts(conversation), desk.done) == ([("c1", "denied: not now")], [])
@@ -220,7 +220,7 @@ async def test_a_no_that_comes_too_late_is_a_no_all_the_same():
 
 async def test_being_asked_again_gives_no_more_time():
     desk = Desk(expires=1000.0)
-    conversation = Conversation(Told(calls(ADA, BOB), says("Sent.")), desk)
+    conversation = Conversation(StrictFakeModel(calls(ADA, BOB), says("Sent.")), desk)
     await conversation.send("Tell both.")
     desk._expires = time.time() + 1000
     reply = await conversation.decide("c2", Denied())
@@ -228,7 +228,7 @@ async def test_being_asked_again_gives_no_more_time():
 
 
 async def test_a_word_on_a_call_that_does_not_wait_is_an_error():
-    conversation = Conversation(Told(calls(ADA), says("Sent.")), Desk())
+    conversation = Conversation(StrictFakeModel(calls(ADA), says("Sent.")), Desk())
     with pytest.raises(UsageError, match="nothing to go on with"):
         await conversation.resume()
     await conversation.send("Tell Ada.")
@@ -240,7 +240,7 @@ async def test_a_word_on_a_call_that_does_not_wait_is_an_error():
 
 
 async def test_a_second_turn_while_one_runs_is_an_error():
-    conversation = Conversation(Told(says("One."), says("Two.")))
+    conversation = Conversation(StrictFakeModel(says("One."), says("Two.")))
     events = conversation.stream("Hi")
     await anext(events)
     with pytest.raises(UsageError, match="still running"):
@@ -265,7 +265,7 @@ async def test_many_conversations_share_a_model():
 
 
 async def test_a_fork_goes_its_own_way_and_needs_a_word_of_its_own():
-    model, desk = Told(calls(ADA), says("Here."), says("There.")), Desk()
+    model, desk = StrictFakeModel(calls(ADA), says("Here."), says("There.")), Desk()
     conversation = Conversation(model, desk)
     await conversation.send("Tell Ada.")
     fork = conversation.fork()
@@ -277,7 +277,7 @@ async def test_a_fork_goes_its_own_way_and_needs_a_word_of_its_own():
 
 
 async def test_a_cancelled_turn_leaves_no_call_without_a_result():
-    model, desk = Told(calls(ADA, BOB, SEE, text="Now."), says("I see.")), Stuck()
+    model, desk = StrictFakeModel(calls(ADA, BOB, SEE, text="Now."), says("I see.")), Stuck()
     conversation = Conversation(model, desk)
     task = asyncio.create_task(conversation.send("Tell both."))
     await until(lambda: len(desk.done) == 2)
@@ -293,7 +293,7 @@ async def test_a_cancelled_turn_leaves_no_call_without_a_result():
 
 
 async def test_what_had_been_said_when_a_turn_was_cut_off_stays():
-    conversation = Conversation(Told([Text("Well"), Text(", you"), Stopped("stop")], says("Yes.")))
+    conversation = Conversation(StrictFakeModel([Text("Well"), Text(", you"), Stopped("stop")], says("Yes.")))
     events = conversation.stream("Hi")
     await anext(events)
     await events.aclose()
@@ -302,7 +302,7 @@ async def test_what_had_been_said_when_a_turn_was_cut_off_stays():
 
 
 async def test_a_turn_of_which_nothing_came_is_as_if_it_had_not_been():
-    conversation = Conversation(Told(RuntimeError("no"), calls(SEE), RuntimeError("no"), says("Yes.")), Free())
+    conversation = Conversation(StrictFakeModel(RuntimeError("no"), calls(SEE), RuntimeError("no"), says("Yes.")), Free())
     with pytest.raises(RuntimeError):
         await conversation.send("Hi")
     assert conversation.messages == ()
@@ -314,7 +314,7 @@ async def test_a_turn_of_which_nothing_came_is_as_if_it_had_not_been():
 
 
 async def test_a_call_that_cannot_even_be_offered_leaves_what_waits_as_it_is():
-    conversation = Conversation(Told(calls(ADA)), Desk())
+    conversation = Conversation(StrictFakeModel(calls(ADA)), Desk())
     await conversation.send("Tell Ada.")
     conversation._settings["choice"] = Choice.only("nothing")
     with pytest.raises(UnknownName):
@@ -327,7 +327,7 @@ async def test_a_long_result_is_cut_in_a_turn_that_was_cut_off_too():
         async def call(self, call: Call, context: Context) -> AsyncIterator[ToolProgress | Result]:
             yield Result(call.id, call.name, "x" * 1000)
 
-    conversation = Conversation(Told(calls(SEE)), Long(), limits=Limits(result_characters=10))
+    conversation = Conversation(StrictFakeModel(calls(SEE)), Long(), limits=Limits(result_characters=10))
     events = conversation.stream("Look!")
     while not isinstance(await anext(events), ToolFinished):
         pass

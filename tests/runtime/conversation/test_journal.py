@@ -19,17 +19,17 @@ from callsmith.core.ports import Context
 from callsmith.core.values import Call, Message, Result, Tool
 from callsmith.runtime.conversation.conversation import Conversation
 from callsmith.runtime.execute import Limits
-from tests.runtime.desk import ADA, BOB, SEE, SEND, Desk, Free, Stuck, Told, tool_texts
-from tests.runtime.fakes import calls, says
+from tests.fakes import StrictFakeModel, calls, says
+from tests.runtime.desk import ADA, BOB, SEE, SEND, Desk, Free, Stuck, tool_texts
 from tests.waiting import until
 
 
 async def test_a_saved_conversation_is_loaded_as_it_was(tmp_path: Path):
     path, desk = tmp_path / "talk.json", Desk()
-    first = Conversation(Told(calls(ADA)), desk, instructions="Be brief.", subject="ada")
+    first = Conversation(StrictFakeModel(calls(ADA)), desk, instructions="Be brief.", subject="ada")
     await first.send("Tell Ada.")
     first.save(path)
-    model = Told(says("Sent."))
+    model = StrictFakeModel(says("Sent."))
     again = Conversation.load(path, model, desk)
     assert (again.id, again.messages, again.pending) == (first.id, first.messages, first.pending)
     assert (await again.decide("c1", Approved())).text == "Sent."
@@ -43,15 +43,15 @@ async def test_a_file_that_is_no_conversation_is_refused(tmp_path: Path):
     for text, complaint in [("{", "not JSON"), ('{"version": 9}', "version: 9"), ("[]", "expected an object")]:
         path.write_text(text)
         with pytest.raises(UsageError, match=complaint):
-            Conversation.load(path, Told())
+            Conversation.load(path, StrictFakeModel())
     with pytest.raises(UsageError, match="cannot read"):
-        Conversation.load(tmp_path / "none", Told())
+        Conversation.load(tmp_path / "none", StrictFakeModel())
     with pytest.raises(UsageError, match="there already"):
-        Conversation(Told(), journal=path)
+        Conversation(StrictFakeModel(), journal=path)
     with pytest.raises(UsageError, match="there already"):
-        Conversation(Told()).fork(journal=path)
+        Conversation(StrictFakeModel()).fork(journal=path)
     with pytest.raises(UsageError, match="cannot write"):
-        Conversation(Told()).save(tmp_path / "none" / "talk.json")
+        Conversation(StrictFakeModel()).save(tmp_path / "none" / "talk.json")
 
 
 class Spy(Free):
@@ -71,7 +71,7 @@ class Spy(Free):
 async def test_a_call_is_in_the_journal_before_it_runs_and_its_result_before_the_next(tmp_path: Path):
     path = tmp_path / "talk.json"
     desk = Spy(path)
-    conversation = Conversation(Told(calls(ADA, BOB), says("Sent.")), desk, journal=path)
+    conversation = Conversation(StrictFakeModel(calls(ADA, BOB), says("Sent.")), desk, journal=path)
     await conversation.send("Tell both.")
     one, two = desk.seen
     assert (one["started"], [message["role"] for message in one["messages"]]) == (["c1"], ["user", "assistant"])
@@ -84,16 +84,16 @@ async def test_a_call_is_in_the_journal_before_it_runs_and_its_result_before_the
 async def test_calls_to_which_the_model_gave_no_ids_are_in_the_journal_like_others(tmp_path: Path):
     path = tmp_path / "talk.json"
     desk = Spy(path)
-    await Conversation(Told(calls(Call("send"), Call("send")), says("Sent.")), desk, journal=path).send("Tell both.")
+    await Conversation(StrictFakeModel(calls(Call("send"), Call("send")), says("Sent.")), desk, journal=path).send("Tell both.")
     for seen in desk.seen:
         assert seen["started"]
         assert set(seen["started"]) <= {call["id"] for call in seen["messages"][1]["calls"]}
 
 
-async def interrupted(path: Path, desk: Free, *made: Call, model: Told) -> Conversation:
+async def interrupted(path: Path, desk: Free, *made: Call, model: StrictFakeModel) -> Conversation:
     """A conversation whose process went away while these calls ran, loaded again."""
     stuck = Stuck(*desk._tools)
-    events = Conversation(Told(calls(*made)), stuck, journal=path).stream("Go.")
+    events = Conversation(StrictFakeModel(calls(*made)), stuck, journal=path).stream("Go.")
     while not isinstance(await anext(events), ToolStarted):
         pass
     task = asyncio.ensure_future(anext(events))
@@ -106,7 +106,7 @@ async def interrupted(path: Path, desk: Free, *made: Call, model: Told) -> Conve
 
 
 async def test_a_call_with_side_effects_that_was_interrupted_is_not_run_again(tmp_path: Path):
-    model, desk = Told(says("I am not sure.")), Free()
+    model, desk = StrictFakeModel(says("I am not sure.")), Free()
     conversation = await interrupted(tmp_path / "talk.json", desk, ADA, SEE, model=model)
     assert conversation.unfinished
     assert (await conversation.resume()).text == "I am not sure."
@@ -120,17 +120,17 @@ async def test_a_call_with_side_effects_that_was_interrupted_is_not_run_again(tm
 
 async def test_an_interrupted_call_that_can_be_repeated_is(tmp_path: Path):
     desk = Free(Tool("send", side_effects=True, idempotent=True))
-    conversation = await interrupted(tmp_path / "talk.json", desk, ADA, model=Told(says("Sent.")))
+    conversation = await interrupted(tmp_path / "talk.json", desk, ADA, model=StrictFakeModel(says("Sent.")))
     assert (await conversation.resume()).text == "Sent."
     assert desk.done == ["send Ada"]
 
 
 async def test_a_decision_survives_a_restart(tmp_path: Path):
     path, desk = tmp_path / "talk.json", Desk()
-    conversation = Conversation(Told(calls(ADA)), desk, journal=path)
+    conversation = Conversation(StrictFakeModel(calls(ADA)), desk, journal=path)
     await conversation.send("Tell Ada.")
     await conversation._journal.decide(conversation.pending[0], Approved({"to": "Eve"}))  # and here the lights go out
-    again = Conversation.load(path, Told(says("Sent.")), desk)
+    again = Conversation.load(path, StrictFakeModel(says("Sent.")), desk)
     assert again.pending == ()
     assert (await again.resume()).text == "Sent."
     assert desk.done == ["send Eve"]
@@ -138,12 +138,12 @@ async def test_a_decision_survives_a_restart(tmp_path: Path):
 
 async def test_a_question_without_an_answer_is_answered_after_a_restart(tmp_path: Path):
     path = tmp_path / "talk.json"
-    events = Conversation(Told([Text("Ye"), Stopped("stop")]), journal=path).stream("Hi")
+    events = Conversation(StrictFakeModel([Text("Ye"), Stopped("stop")]), journal=path).stream("Hi")
     await anext(events)
     kept = path.read_bytes()
     await events.aclose()
     path.write_bytes(kept)
-    assert (await Conversation.load(path, Told(says("Yes.")), journal=path).resume()).text == "Yes."
+    assert (await Conversation.load(path, StrictFakeModel(says("Yes.")), journal=path).resume()).text == "Yes."
     assert [message["role"] for message in json.loads(path.read_text())["messages"]] == ["user", "assistant"]
 
 
@@ -151,7 +151,7 @@ async def test_where_the_journal_cannot_be_written_no_tool_with_side_effects_run
     folder = tmp_path / "gone"
     folder.mkdir()
     desk = Free(SEND)
-    conversation = Conversation(Told(calls(ADA)), desk, journal=folder / "talk.json")
+    conversation = Conversation(StrictFakeModel(calls(ADA)), desk, journal=folder / "talk.json")
     events = conversation.stream("Tell Ada.")
     await anext(events)
     (folder / "talk.json").unlink()
@@ -179,7 +179,7 @@ async def test_a_call_that_was_running_when_the_journal_failed_is_not_run_again(
                 yield item
 
     desk = Breaking()
-    conversation = Conversation(Told(calls(ADA, SEE), says("Hm.")), desk, journal=folder / "talk.json")
+    conversation = Conversation(StrictFakeModel(calls(ADA, SEE), says("Hm.")), desk, journal=folder / "talk.json")
     with pytest.raises(UsageError, match="cannot write"):
         await conversation.send("Tell Ada.")
     folder.mkdir()
@@ -197,7 +197,7 @@ async def test_a_call_is_in_the_journal_also_where_its_toolset_does_not_say_that
             seen.append(json.loads(path.read_text()).get("started", []))
             yield Result(call.id, call.name, "done")
 
-    await Conversation(Told(calls(ADA, SEE), says("Sent.")), Silent(), journal=path).send("Tell Ada.")
+    await Conversation(StrictFakeModel(calls(ADA, SEE), says("Sent.")), Silent(), journal=path).send("Tell Ada.")
     assert seen[0] == ["c1"]
 
 
@@ -215,7 +215,7 @@ async def test_what_a_tool_answers_after_its_turn_has_ended_changes_nothing(tmp_
             yield Result(call.id, call.name, "late")
 
     path = tmp_path / "talk.json"
-    conversation = Conversation(Told(calls(SEE), says("Well.")), Stubborn(), journal=path, limits=Limits(seconds=0.05))
+    conversation = Conversation(StrictFakeModel(calls(SEE), says("Well.")), Stubborn(), journal=path, limits=Limits(seconds=0.05))
     await conversation.send("Look.")
     ended, kept = conversation.messages, path.read_bytes()
     await asyncio.wait_for(late.wait(), 5)
@@ -226,10 +226,10 @@ async def test_what_a_tool_answers_after_its_turn_has_ended_changes_nothing(tmp_
 
 async def test_a_fork_has_not_approved_what_was_approved_and_not_yet_run(tmp_path: Path):
     path, desk = tmp_path / "talk.json", Desk()
-    first = Conversation(Told(calls(ADA)), desk, journal=path)
+    first = Conversation(StrictFakeModel(calls(ADA)), desk, journal=path)
     await first.send("Tell Ada.")
     await first._journal.decide(first.pending[0], Approved())  # and here the lights go out
-    loaded = Conversation.load(path, Told(), desk)
+    loaded = Conversation.load(path, StrictFakeModel(), desk)
     fork = loaded.fork()
     assert (loaded.pending, [asked.call for asked in fork.pending]) == ((), [ADA])
     assert (await fork.resume()).reason == "confirmation"
@@ -247,7 +247,7 @@ async def test_a_step_is_on_disk_with_its_name_before_the_next(tmp_path: Path, m
         sync(file)
 
     monkeypatch.setattr(os, "fsync", fsync)
-    Conversation(Told(), messages=[Message.user("Hi")]).save(path)
+    Conversation(StrictFakeModel(), messages=[Message.user("Hi")]).save(path)
     assert synced == [("file", False), ("folder", True)]  # first what is in it, then where it is
 
 
@@ -256,8 +256,8 @@ async def test_a_disk_that_fails_leaves_the_step_before(tmp_path: Path, monkeypa
         raise OSError(errno.EIO, "the disk is broken")
 
     path = tmp_path / "talk.json"
-    Conversation(Told(), messages=[Message.user("Hi")]).save(path)
+    Conversation(StrictFakeModel(), messages=[Message.user("Hi")]).save(path)
     monkeypatch.setattr(os, "fsync", fsync)
     with pytest.raises(UsageError, match="the disk is broken"):
-        Conversation(Told(), messages=[Message.user("Hi"), Message.assistant("Ho")]).save(path)
-    assert Conversation.load(path, Told()).messages == (Message.user("Hi"),)
+        Conversation(StrictFakeModel(), messages=[Message.user("Hi"), Message.assistant("Ho")]).save(path)
+    assert Conversation.load(path, StrictFakeModel()).messages == (Message.user("Hi"),)

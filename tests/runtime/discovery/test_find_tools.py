@@ -29,7 +29,7 @@ from callsmith.runtime.discovery.find_tools import (
 from callsmith.runtime.discovery.search import search, words
 from callsmith.runtime.loop import run
 from callsmith.tools.wrap import Confirmed
-from tests.runtime.fakes import Handlers, Told, calls, ended, everything, finished, hello, says
+from tests.fakes import FakeModel, Handlers, calls, ended, everything, finished, hello, says
 from tests.runtime.many import MANY, WEATHER
 
 BUDGET = 1_000
@@ -40,7 +40,7 @@ def priced(model: Model) -> CostFunction:
     return partial(ToolCosts().of, model)
 
 
-ESTIMATED = priced(Told(says("")))
+ESTIMATED = priced(FakeModel(says("")))
 
 
 def handlers(*tools: Tool) -> Handlers:
@@ -62,7 +62,7 @@ def searched(query: str, *tools: Tool, id: str = "s") -> tuple[Message, Message]
 
 
 def narrowed(request: Request, budget: int = BUDGET, **options) -> Request:
-    return asyncio.run(BudgetedModel(Told(says("")), ESTIMATED, budget, **options).shown_request(request))
+    return asyncio.run(BudgetedModel(FakeModel(says("")), ESTIMATED, budget, **options).shown_request(request))
 
 
 FINDER = Tool(FIND_TOOLS)
@@ -130,7 +130,7 @@ def test_a_search_in_vain_tells_what_there_is():
 
 
 async def test_below_the_budget_nothing_changes_at_all():
-    model, toolset = Told(says("")), handlers(*MANY)
+    model, toolset = FakeModel(says("")), handlers(*MANY)
     everything_fits = sum((await priced(model)(MANY)).values())
     assert await limit_shown_tools(model, toolset, ToolCosts(), everything_fits) == (model, toolset)
     assert await limit_shown_tools(model, toolset, ToolCosts(), 0) == (model, toolset)
@@ -140,7 +140,7 @@ async def test_below_the_budget_nothing_changes_at_all():
 
 async def test_a_toolset_with_a_search_of_its_own_is_left_alone():
     toolset = handlers(*MANY, Tool(FIND_TOOLS))
-    assert (await limit_shown_tools(Told(says("")), toolset, ToolCosts(), 10))[1] is toolset
+    assert (await limit_shown_tools(FakeModel(says("")), toolset, ToolCosts(), 10))[1] is toolset
 
 
 def test_at_first_only_the_search_and_what_is_pinned_are_shown():
@@ -213,7 +213,7 @@ async def test_what_is_found_is_shown_and_called():
 
 
 async def test_a_tool_that_exists_but_is_not_shown_still_runs():
-    model = Told(calls(Call("get_order", {"order_id": "7"}, "c")), says("done"))
+    model = FakeModel(calls(Call("get_order", {"order_id": "7"}, "c")), says("done"))
     narrow, toolset = await limit_shown_tools(model, handlers(*MANY), ToolCosts(), BUDGET)
     events = await everything(narrow, toolset)
     assert (finished(events)[0].ok, finished(events)[0].content) == (True, "hello")
@@ -221,13 +221,13 @@ async def test_a_tool_that_exists_but_is_not_shown_still_runs():
 
 
 async def test_its_arguments_are_held_to_its_schema():
-    model = Told(calls(Call("get_order", {}, "c")), says("done"))
+    model = FakeModel(calls(Call("get_order", {}, "c")), says("done"))
     narrow, toolset = await limit_shown_tools(model, handlers(*MANY), ToolCosts(), BUDGET)
     assert finished(await everything(narrow, toolset))[0].code == "bad_request"
 
 
 async def test_a_search_is_not_the_call_that_was_demanded():
-    model = Told(
+    model = FakeModel(
         calls(Call(FIND_TOOLS, {"query": "xyzzy"}, "a")),
         calls(Call(FIND_TOOLS, {"query": "weather"}, "b")),
         calls(Call("current_weather", {"city": "Bonn"}, "c")),
@@ -250,7 +250,7 @@ async def test_nor_is_it_for_a_model_that_must_call_on_its_first_hop():
 
 async def test_a_found_tool_with_side_effects_still_needs_a_persons_word():
     pay = Tool("pay", "Pays money to somebody.", side_effects=True)
-    model = Told(calls(Call(FIND_TOOLS, {"query": "pay"}, "a")), calls(Call("pay", {}, "b")), says("done"))
+    model = FakeModel(calls(Call(FIND_TOOLS, {"query": "pay"}, "a")), calls(Call("pay", {}, "b")), says("done"))
     narrow, toolset = await limit_shown_tools(model, Confirmed(handlers(*MANY, pay)), ToolCosts(), BUDGET)
     events = [event async for event in run(narrow, toolset, Request(ASKED.messages))]
     assert [event.call.name for event in events if isinstance(event, ConfirmationNeeded)] == ["pay"]
@@ -258,7 +258,7 @@ async def test_a_found_tool_with_side_effects_still_needs_a_persons_word():
 
 
 async def test_a_conversation_remembers_what_was_found_in_its_messages_alone(tmp_path):
-    model = Told(calls(Call(FIND_TOOLS, {"query": "weather"}, "a")), says("Found it."), says("Still here."))
+    model = FakeModel(calls(Call(FIND_TOOLS, {"query": "weather"}, "a")), says("Found it."), says("Still here."))
     narrow, toolset = await limit_shown_tools(model, handlers(*MANY), ToolCosts(), BUDGET)
     talk = Conversation(narrow, toolset)
     await talk.send("Is there something about the weather?")
@@ -298,7 +298,7 @@ def test_the_budget_is_a_quarter_of_the_context_where_that_is_known():
     sized = Scripted([""])
     sized.info = replace(sized.info, context=8192)
     assert standard_budget(LocalModel(sized, format_named("hermes"), Template(CHATML))) == 2048
-    assert standard_budget(local("")) == standard_budget(Told(says(""))) == 4_000
+    assert standard_budget(local("")) == standard_budget(FakeModel(says(""))) == 4_000
 
 
 async def test_the_search_says_how_many_tools_there_are_and_whence():

@@ -24,7 +24,7 @@ from callsmith.runtime.guards.loop_detectors import MOST_CALLS
 from callsmith.runtime.loop import run
 from callsmith.server.service import Service, Settings
 from callsmith.tools.functions import Functions, tool
-from tests.runtime.fakes import Told
+from tests.fakes import FakeModel
 
 CITY = {"type": "object", "properties": {"city": {"type": "string", "description": "Where."}}, "required": ["city"]}
 WEATHER = Tool("weather", "The weather.", CITY)
@@ -53,7 +53,7 @@ def history(*rounds: tuple[Call, Any] | Sequence[tuple[Call, Any]]) -> tuple[Mes
 
 async def asked(guard: str, *rounds: Any, request: Request | None = None) -> Request:
     """What the model is asked behind this guard, after these rounds."""
-    model = Told(SAYS)
+    model = FakeModel(SAYS)
     request = request or Request((), (WEATHER, CLOCK))
     async for _ in guarded(model, [guard]).stream(replace(request, messages=history(*rounds))):
         pass
@@ -98,7 +98,7 @@ async def test_polling_is_legitimate():
 
 
 async def test_what_was_done_before_the_user_spoke_again_does_not_count():
-    model = Told(SAYS)
+    model = FakeModel(SAYS)
     before = history((bonn(), "mild"), (bonn(), "mild"))
     now = history((bonn(), "mild"))
     async for _ in guarded(model, ["repeats"]).stream(Request((*before, Message.assistant("Mild."), *now), (WEATHER,))):
@@ -107,7 +107,7 @@ async def test_what_was_done_before_the_user_spoke_again_does_not_count():
 
 
 async def test_an_answer_that_is_to_be_continued_is_left_as_it_is():
-    model = Told(SAYS)
+    model = FakeModel(SAYS)
     begun = (*history(*[(bonn(), "mild")] * 3), Message.assistant("It is"))
     async for _ in guarded(model, ["small"]).stream(Request(begun, (WEATHER,))):
         pass
@@ -121,7 +121,7 @@ async def test_a_call_that_is_required_stays_so():
 
 async def test_a_model_that_calls_though_it_may_not_is_not_heard():
     call = bonn()
-    stubborn = Told([CallStarted(0, "weather"), CallArguments(0, "{}"), Text("Mild."), CallReady(0, call), Stopped("calls")])
+    stubborn = FakeModel([CallStarted(0, "weather"), CallArguments(0, "{}"), Text("Mild."), CallReady(0, call), Stopped("calls")])
     request = Request(history(*[(bonn(), "mild")] * 3), (WEATHER,))
     events = [event async for event in guarded(stubborn, ["repeats"]).stream(request)]
     assert events == [Text("Mild."), Stopped("stop")]
@@ -227,8 +227,8 @@ async def test_a_tool_that_was_called_often_enough_is_no_longer_offered():
 JSON = '{"celsius": 14, "sky": "mild"}'
 
 
-async def answered(*answers: Sequence[ModelEvent], result: Any = JSON) -> tuple[list[ModelEvent], Told]:
-    model = Told(*answers)
+async def answered(*answers: Sequence[ModelEvent], result: Any = JSON) -> tuple[list[ModelEvent], FakeModel]:
+    model = FakeModel(*answers)
     request = Request(history((bonn(), result)), (WEATHER,))
     return [event async for event in guarded(model, ["answers"]).stream(request)], model
 
@@ -269,12 +269,12 @@ async def test_an_answer_that_begins_like_the_result_or_follows_none_is_left_as_
     assert (await answered(longer))[0] == longer
     plain = pieces("14 degrees")
     assert (await answered(plain, result="14 degrees"))[0] == plain
-    model = Told(pieces(JSON))
+    model = FakeModel(pieces(JSON))
     assert [event async for event in guarded(model, ["answers"]).stream(Request((QUESTION,)))] == pieces(JSON)
 
 
 async def test_json_is_an_answer_where_it_is_wanted():
-    model = Told(pieces(JSON))
+    model = FakeModel(pieces(JSON))
     request = Request(history((bonn(), JSON)), (WEATHER,), output=Output.json_object())
     assert [event async for event in guarded(model, ["answers"]).stream(request)] == pieces(JSON)
 
@@ -285,7 +285,7 @@ async def test_an_ordinary_answer_is_not_held_back():
         yield Text("It")
         raise AssertionError("nothing more was asked for")
 
-    model = Told()
+    model = FakeModel()
     model.stream = slowly
     events = guarded(model, ["answers"]).stream(Request(history((bonn(), JSON)), (WEATHER,)))
     assert [await anext(events), await anext(events)] == [Thought("hm"), Text("It")]
@@ -319,7 +319,7 @@ async def test_elsewhere_results_keep_their_role():
 
 
 async def test_hints_reach_a_model_that_is_told_results_as_by_the_user():
-    model = Told(SAYS)
+    model = FakeModel(SAYS)
     request = Request(history((bonn(), "mild"), (bonn(), "mild")), (WEATHER,))
     async for _ in guarded(model, ["results-as-user", "repeats"]).stream(request):
         pass
@@ -329,7 +329,7 @@ async def test_hints_reach_a_model_that_is_told_results_as_by_the_user():
 # together
 
 
-class Small(Told):
+class Small(FakeModel):
     info = ModelInfo(guards=("small",))
 
 
@@ -356,7 +356,7 @@ async def test_a_small_model_that_would_call_for_ever_answers_in_the_end_and_the
     assert {message.content for message in ended.messages if message.role == "tool"} == {"mild in Bonn"}
 
 
-def deciding(model: Told, answers: Callable[[Request], list[ModelEvent]]) -> Told:
+def deciding(model: FakeModel, answers: Callable[[Request], list[ModelEvent]]) -> FakeModel:
     """The model, giving answers that depend on what it is asked."""
     told = model.stream
 
@@ -374,7 +374,7 @@ def test_the_bundle_for_small_models():
 
 
 def test_a_model_is_guarded_as_it_needs_and_others_are_left_alone():
-    plain = Told(SAYS)
+    plain = FakeModel(SAYS)
     assert guarded(plain) is plain
     assert guarded(plain, []) is plain
     assert guarded(Small(SAYS)) is not plain
@@ -386,7 +386,7 @@ def test_every_guard_that_is_named_for_a_model_exists():
     named = [known.guards for known in (*presets(), *catalogue().values()) if known.guards]
     assert named
     for guards in named:
-        guarded(Told(SAYS), guards)
+        guarded(FakeModel(SAYS), guards)
 
 
 def test_the_models_that_come_along_have_the_safety_net():

@@ -7,7 +7,7 @@ import pytest
 from callsmith.core.values import Call
 from callsmith.runtime.telemetry.selection import Confusion, report
 from callsmith.runtime.telemetry.turns import UNKNOWN, CallRecord, TurnRecord
-from tests.runtime.fakes import Handlers, Told, calls, hello, says
+from tests.fakes import FakeModel, Handlers, calls, hello, says
 from tests.runtime.telemetry.traced import GREET, traced
 
 
@@ -52,5 +52,5 @@ def test_what_need_not_be_a_confusion_is_none(made: tuple[CallRecord, ...]):
 
 @pytest.mark.req("R221")
 async def test_a_name_that_is_almost_that_of_a_tool_is_a_confusion():
-    turn = await traced(Told(calls(Call("gret", {}, "c1"), Call("fly", {}, "c2")), says("hm")), Handlers(GREET, greet=hello))
+    turn = await traced(FakeModel(calls(Call("gret", {}, "c1"), Call("fly", {}, "c2")), says("hm")), Handlers(GREET, greet=hello))
     assert report([turn]).confused == (Confusion("gret", "greet", "name", 1),)

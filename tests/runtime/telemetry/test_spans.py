@@ -13,7 +13,7 @@ from callsmith.runtime.loop import run
 from callsmith.runtime.telemetry.spans import Spans
 from callsmith.runtime.telemetry.turns import TurnInfo, record_turn
 from callsmith.tools.functions import Functions
-from tests.runtime.fakes import ASKED, Told, calls, says
+from tests.fakes import ASKED, FakeModel, calls, says
 from tests.runtime.telemetry.traced import GREET, SECRET, given
 
 
@@ -27,7 +27,7 @@ def spans() -> tuple[Spans, InMemorySpanExporter]:
 async def spanned(recorder: Spans, exporter: InMemorySpanExporter, *, show: bool = False) -> Any:
     toolset = Functions(greet, fall)
     made = calls(Call("greet", {"to": SECRET}, "c1"), Call("fall", {}, "c2"))
-    events = run(Told(made, says(SECRET)), toolset, ASKED)
+    events = run(FakeModel(made, says(SECRET)), toolset, ASKED)
     async for _ in record_turn(events, recorder, TurnInfo("parrot", await toolset.tools()), show_arguments=show):
         pass
     return exporter.get_finished_spans()

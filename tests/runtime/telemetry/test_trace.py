@@ -12,7 +12,7 @@ from callsmith.runtime.loop import run
 from callsmith.runtime.telemetry.trace import OTHERS, CombinedRecorder, Counters, Trace
 from callsmith.runtime.telemetry.trace_file import TraceFile, read_trace
 from callsmith.runtime.telemetry.turns import UNKNOWN, CallRecord, TurnInfo, TurnRecord, record_turn
-from tests.runtime.fakes import ASKED, Handlers, Told, calls, hello, says
+from tests.fakes import ASKED, FakeModel, Handlers, calls, hello, says
 from tests.runtime.telemetry.traced import GREET, SECRET, WAVE
 from tests.work import count_calls
 
@@ -92,7 +92,7 @@ async def test_what_is_written_to_a_file_is_read_back_the_same(tmp_path: Path):
     recorder = CombinedRecorder(trace, TraceFile(path), TraceFile(path))  # as two programs would
     toolset = Handlers(GREET, WAVE, greet=hello)
     for _ in range(2):
-        told = Told(calls(Call("greet", {"to": SECRET}, "c1"), Call("greeet", {}, "c2")), says(SECRET))
+        told = FakeModel(calls(Call("greet", {"to": SECRET}, "c1"), Call("greeet", {}, "c2")), says(SECRET))
         async for _ in record_turn(run(told, toolset, ASKED), recorder, TurnInfo("parrot", await toolset.tools())):
             pass
     text = path.read_text("utf-8")

@@ -30,7 +30,7 @@ from callsmith.runtime.loop import run
 from callsmith.runtime.telemetry.trace import Trace
 from callsmith.runtime.telemetry.turns import MADE_UP, UNKNOWN, TurnInfo, record_turn
 from callsmith.tools.wrap import Confirmed, Timed
-from tests.runtime.fakes import ASKED, Handlers, Told, calls, hello, says
+from tests.fakes import ASKED, FakeModel, Handlers, calls, hello, says
 from tests.runtime.telemetry.traced import GREET, SECRET, WAVE, answered, broken, given, traced
 from tests.virtual_time import virtual_time
 from tests.work import count_calls
@@ -47,7 +47,7 @@ async def sleepy(call: Call) -> str:
 @pytest.mark.req("R221")
 async def test_a_turn_tells_what_was_offered_what_was_called_and_how_it_ended():
     began = time.time()
-    turn = await traced(Told(calls(Call("greet", {"to": SECRET}, "c1")), says("done")), Handlers(GREET, WAVE, greet=hello))
+    turn = await traced(FakeModel(calls(Call("greet", {"to": SECRET}, "c1")), says("done")), Handlers(GREET, WAVE, greet=hello))
     (call,) = turn.calls
     assert (turn.model, turn.offered, turn.choice, turn.reason) == ("parrot", ("greet", "wave"), "auto", "stop")
     assert (turn.usage, turn.answers, turn.external) == (Usage(30, 8, 2, 1), 2, False)
@@ -60,7 +60,7 @@ async def test_a_turn_tells_what_was_offered_what_was_called_and_how_it_ended():
 
 
 async def test_the_time_a_tool_takes_is_told():
-    turn = await traced(Told(calls(Call("nap", {}, "c1")), says("done")), Handlers(nap=sleepy))
+    turn = await traced(FakeModel(calls(Call("nap", {}, "c1")), says("done")), Handlers(nap=sleepy))
     assert turn.calls[0].seconds is not None
     assert 0.02 <= turn.calls[0].seconds <= turn.seconds
 
@@ -74,10 +74,12 @@ async def test_the_hash_of_the_offer_changes_with_any_definition_and_with_nothin
 
 async def test_only_what_the_choice_leaves_counts_as_offered():
     only = replace(ASKED, choice=Choice.only("greet"))
-    turn = await traced(Told(calls(Call("greet", {"to": "Ada"}, "c1")), says("hi")), Handlers(GREET, WAVE, greet=hello), only)
+    turn = await traced(
+        FakeModel(calls(Call("greet", {"to": "Ada"}, "c1")), says("hi")), Handlers(GREET, WAVE, greet=hello), only
+    )
     assert (turn.offered, turn.choice) == (("greet",), "required")
     none = replace(ASKED, choice=Choice("none"))
-    assert (await traced(Told(says("hi")), Handlers(GREET, greet=hello), none)).offered == ()
+    assert (await traced(FakeModel(says("hi")), Handlers(GREET, greet=hello), none)).offered == ()
 
 
 @pytest.mark.req("R221")
@@ -92,7 +94,7 @@ async def test_each_way_a_call_can_end_has_its_outcome():
         Call("slow", {}, "c5"),
     ]  # fmt: skip
     toolset = Timed(Handlers(GREET, Tool("fall"), Tool("slow"), greet=hello, fall=broken, slow=slow), 0.05)
-    turn = await traced(Told(calls(*made), says("done")), toolset)
+    turn = await traced(FakeModel(calls(*made), says("done")), toolset)
     assert [(call.outcome, call.code) for call in turn.calls] == [
         ("ok", ""),
         ("invalid", "bad_request"),
@@ -104,7 +106,7 @@ async def test_each_way_a_call_can_end_has_its_outcome():
 
 async def test_calls_beyond_a_limit_are_refused_and_those_of_the_last_answer_ignored():
     again = calls(Call("greet", {"to": "Ada"}, "c1"))
-    turn = await traced(Told(again), Handlers(GREET, greet=hello), limits=Limits(iterations=1))
+    turn = await traced(FakeModel(again), Handlers(GREET, greet=hello), limits=Limits(iterations=1))
     assert [(call.step, call.outcome) for call in turn.calls] == [(1, "ok"), (2, "refused"), (3, "ignored")]
     assert (turn.reason, turn.notices, turn.noticed) == ("stop", 1, ())
 
@@ -144,7 +146,7 @@ async def test_a_schema_nobody_can_check_makes_no_call_invalid_and_no_answer_fai
 async def test_a_call_that_waits_for_a_person_is_called_once_and_ends_in_the_turn_that_takes_it_up(word, outcome: str):
     send = replace(GREET, side_effects=True)
     toolset, trace = Confirmed(Handlers(send, greet=hello)), Trace()
-    conversation = Conversation(Told(calls(Call("greet", {"to": "Ada"}, "c1")), says("done")), toolset)
+    conversation = Conversation(FakeModel(calls(Call("greet", {"to": "Ada"}, "c1")), says("done")), toolset)
     asked = TurnInfo("parrot", await toolset.tools())
     async for _ in record_turn(conversation.stream("go"), trace, asked):
         pass
@@ -159,12 +161,12 @@ async def test_a_call_that_waits_for_a_person_is_called_once_and_ends_in_the_tur
 
 async def test_an_id_that_comes_again_is_another_call():
     again = calls(Call("greet", {"to": "Ada"}, "c1"))
-    turn = await traced(Told(again, again, says("done")), Handlers(GREET, greet=hello))
+    turn = await traced(FakeModel(again, again, says("done")), Handlers(GREET, greet=hello))
     assert [(call.id, call.step, call.outcome) for call in turn.calls] == [("c1", 1, "ok"), ("c1_2", 2, "ok")]
 
 
 async def test_a_run_that_is_left_is_recorded_as_cancelled_and_its_source_closed():
-    model, trace = Told(calls(Call("greet", {"to": "Ada"}, "c1"))), Trace()
+    model, trace = FakeModel(calls(Call("greet", {"to": "Ada"}, "c1"))), Trace()
     events = record_turn(run(model, Handlers(GREET, greet=hello), ASKED), trace, TurnInfo("parrot", [GREET]))
     async with closing(events):
         async for event in events:
@@ -235,7 +237,7 @@ async def test_nothing_that_was_said_is_kept():
         Call("greet", {"to": SECRET, SECRET: 1}, "c1"), Call(SECRET, {}, "c2"), Call("fall", {}, SECRET * 9),
         Call("greet", {"to": [SECRET]}, "c4"),
     ]  # fmt: skip
-    told = Told([Text(SECRET), *calls(*made)], [Unreadable(SECRET, SECRET), *says(SECRET)])
+    told = FakeModel([Text(SECRET), *calls(*made)], [Unreadable(SECRET, SECRET), *says(SECRET)])
     turn = await traced(told, Handlers(GREET, Tool("fall"), greet=hello, fall=broken), limits=Limits(result_characters=5))
     assert [call.tool for call in turn.calls] == ["greet", UNKNOWN, "fall", "greet"]
     assert turn.calls[0].keys == ("to", MADE_UP)
@@ -252,7 +254,7 @@ async def test_a_code_that_is_a_sentence_is_not_kept():
 
 
 async def test_arguments_and_results_are_kept_where_that_is_asked_for():
-    told = Told(calls(Call("greet", {"to": "Ada"}, "c1")), says("done"))
+    told = FakeModel(calls(Call("greet", {"to": "Ada"}, "c1")), says("done"))
     turn = await traced(told, Handlers(GREET, greet=hello), show=True, limits=Limits(result_characters=5))
     assert (turn.calls[0].arguments, turn.calls[0].result) == ('{"to": "Ada"}', "hello Ada")
     assert len(turn.noticed) == 1

@@ -8,7 +8,7 @@ from callsmith.core.values import Call, Request, Tool
 from callsmith.runtime.loop import run
 from callsmith.runtime.telemetry.trace import Trace
 from callsmith.runtime.telemetry.turns import TurnInfo, TurnRecord, record_turn
-from tests.runtime.fakes import ASKED, Told
+from tests.fakes import ASKED, FakeModel
 
 SECRET = "hunter2-Ada-Lovelace"
 GREET = Tool("greet", "Greet somebody.", {"type": "object", "properties": {"to": {"type": "string"}}, "required": ["to"]})
@@ -19,7 +19,7 @@ async def broken(call: Call) -> str:
     raise RuntimeError(f"no such thing as {SECRET}")
 
 
-async def traced(model: Told, toolset: Any, request: Request = ASKED, *, show: bool = False, **options: Any) -> TurnRecord:
+async def traced(model: FakeModel, toolset: Any, request: Request = ASKED, *, show: bool = False, **options: Any) -> TurnRecord:
     """What is recorded of a run."""
     trace = Trace()
     asked = TurnInfo("parrot", await toolset.tools(), request.choice)

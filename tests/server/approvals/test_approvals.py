@@ -23,7 +23,8 @@ from callsmith.server.store import Document, SqliteStore, Stale
 from callsmith.tools.functions import Functions, tool
 from callsmith.tools.wrap import Confirmed
 from tests.conftest import Clock
-from tests.server.told import HI, WEATHER, Told, calls, http, listening, says
+from tests.fakes import FakeModel
+from tests.server.asking import HI, WEATHER, calls, http, listening, says
 from tests.serving import ERASING, killed
 from tests.waiting import until
 
@@ -76,7 +77,7 @@ async def answer(asking: httpx2.AsyncClient, id: str, **word: Any) -> Any:
     return response.json()
 
 
-def told(model: Told, number: int = -1) -> list[str]:
+def told(model: FakeModel, number: int = -1) -> list[str]:
     """What the model was told by tools."""
     return [message.content for message in model.asked[number].messages if message.role == "tool"]
 
@@ -87,7 +88,7 @@ def told(model: Told, number: int = -1) -> list[str]:
 @pytest.mark.req("R94")
 @pytest.mark.req("R163")
 async def test_a_call_waits_in_the_store_and_runs_when_somebody_says_yes():
-    shop, model, store = Shop(), Told(calls(PAY), says("Done.")), SqliteStore()
+    shop, model, store = Shop(), FakeModel(calls(PAY), says("Done.")), SqliteStore()
     async with http(create_app({"m": model}, tools=shop.tools, store=store)) as asking:
         said = await ask(asking)
         (id,) = [one["id"] for one in said["callsmith"]["approvals"]]
@@ -116,7 +117,7 @@ async def test_a_call_waits_in_the_store_and_runs_when_somebody_says_yes():
 
 
 async def test_a_no_is_told_to_the_model_with_its_reason():
-    shop, model = Shop(), Told(calls(PAY), says("Fine."))
+    shop, model = Shop(), FakeModel(calls(PAY), says("Fine."))
     async with http(create_app({"m": model}, tools=shop.tools)) as asking:
         (id,) = await asked(asking)
         done = await answer(asking, id, approve=False, reason="too expensive")
@@ -127,7 +128,7 @@ async def test_a_no_is_told_to_the_model_with_its_reason():
 
 @pytest.mark.parametrize("yes", [True, False])
 async def test_a_call_that_was_demanded_is_not_demanded_again_after_it_was_decided(yes: bool):
-    model = Told(calls(PAY), says("Well."))
+    model = FakeModel(calls(PAY), says("Well."))
     async with http(create_app({"m": model}, tools=Shop().tools)) as asking:
         (id,) = await asked(asking, tool_choice="required")
         assert (await answer(asking, id, approve=yes))["answer"]["text"] == "Well."
@@ -135,7 +136,7 @@ async def test_a_call_that_was_demanded_is_not_demanded_again_after_it_was_decid
 
 
 async def test_whoever_approves_may_change_the_arguments():
-    shop, model = Shop(), Told(calls(PAY), says("Done."))
+    shop, model = Shop(), FakeModel(calls(PAY), says("Done."))
     async with http(create_app({"m": model}, tools=shop.tools)) as asking:
         (id,) = await asked(asking)
         await answer(asking, id, approve=True, arguments={"euros": 2})
@@ -144,7 +145,7 @@ async def test_whoever_approves_may_change_the_arguments():
 
 
 async def test_of_two_answers_at_once_one_counts():
-    shop, model = Shop(seconds=0.2), Told(calls(PAY), says("Done."))
+    shop, model = Shop(seconds=0.2), FakeModel(calls(PAY), says("Done."))
     async with http(create_app({"m": model}, tools=shop.tools)) as asking:
         (id,) = await asked(asking)
         words = [asking.post(f"/v1/approvals/{id}", json={"approve": yes}) for yes in (True, True, False, True)]
@@ -157,7 +158,7 @@ async def test_of_two_answers_at_once_one_counts():
 
 
 async def test_calls_of_one_answer_are_approved_one_by_one():
-    shop, model = Shop(), Told(calls(PAY, TIP), says("Done."))
+    shop, model = Shop(), FakeModel(calls(PAY, TIP), says("Done."))
     async with http(create_app({"m": model}, tools=shop.tools)) as asking:
         first, second = await asked(asking)
         half = await answer(asking, second, approve=True)
@@ -170,7 +171,7 @@ async def test_calls_of_one_answer_are_approved_one_by_one():
 
 
 async def test_two_approvals_of_one_run_can_be_given_at_once():
-    shop, model = Shop(seconds=0.2), Told(calls(PAY, TIP), says("Done."))
+    shop, model = Shop(seconds=0.2), FakeModel(calls(PAY, TIP), says("Done."))
     async with http(create_app({"m": model}, tools=shop.tools)) as asking:
         both = await asyncio.gather(*(answer(asking, id, approve=True) for id in await asked(asking)))
     assert sorted(shop.paid) == [("pay", 5), ("tip", 1)]
@@ -179,7 +180,7 @@ async def test_two_approvals_of_one_run_can_be_given_at_once():
 
 
 async def test_what_is_remembered_is_not_asked_about_again_in_the_conversation():
-    shop, model = Shop(), Told(calls(PAY), says("Done."), calls(PAY), says("Again."), calls(PAY), says("never"))
+    shop, model = Shop(), FakeModel(calls(PAY), says("Done."), calls(PAY), says("Again."), calls(PAY), says("never"))
     async with http(create_app({"m": model}, tools=shop.tools)) as asking:
         (id,) = await asked(asking, session_id="s1")
         await answer(asking, id, approve=True, remember=True)
@@ -189,7 +190,7 @@ async def test_what_is_remembered_is_not_asked_about_again_in_the_conversation()
 
 
 async def test_a_call_that_is_made_again_with_the_same_id_is_asked_about_again():
-    shop, model = Shop(), Told(calls(PAY), calls(PAY), says("Twice."), calls(PAY), says("Thrice."))
+    shop, model = Shop(), FakeModel(calls(PAY), calls(PAY), says("Twice."), calls(PAY), says("Thrice."))
     async with http(create_app({"m": model}, tools=shop.tools)) as asking:
         (first,) = await asked(asking, session_id="s1")
         again = (await answer(asking, first, approve=True))["answer"]["approvals"]
@@ -203,7 +204,7 @@ async def test_a_call_that_is_made_again_with_the_same_id_is_asked_about_again()
 
 
 async def test_a_yes_that_comes_too_late_runs_nothing(clock: Clock):
-    shop, model, store = Shop(), Told(calls(PAY), says("Never mind.")), SqliteStore()
+    shop, model, store = Shop(), FakeModel(calls(PAY), says("Never mind.")), SqliteStore()
     settings = Settings(approval_seconds=60)
     async with http(create_app({"m": model}, tools=shop.tools, settings=settings, store=store)) as asking:
         (id,) = await asked(asking)
@@ -218,7 +219,7 @@ async def test_a_yes_that_comes_too_late_runs_nothing(clock: Clock):
 
 
 async def test_a_no_that_comes_too_late_is_a_no_all_the_same(clock: Clock):
-    shop, model = Shop(), Told(calls(PAY), says("Fine."))
+    shop, model = Shop(), FakeModel(calls(PAY), says("Fine."))
     async with http(create_app({"m": model}, tools=shop.tools, settings=Settings(approval_seconds=60))) as asking:
         (id,) = await asked(asking)
         clock.advance(61)
@@ -229,7 +230,7 @@ async def test_a_no_that_comes_too_late_is_a_no_all_the_same(clock: Clock):
 
 async def test_a_question_stands_no_longer_than_its_toolset_says():
     shop = Shop()
-    async with http(create_app({"m": Told(calls(PAY))}, tools=Confirmed(shop.tools, expires=60))) as asking:
+    async with http(create_app({"m": FakeModel(calls(PAY))}, tools=Confirmed(shop.tools, expires=60))) as asking:
         await asked(asking)
         (waiting,) = await listed(asking)
     assert 0 < waiting["expires_at"] - waiting["created_at"] <= 60
@@ -241,7 +242,7 @@ async def test_after_an_approval_a_tool_still_runs_for_the_caller_who_asked():
         return f"for {context.subject}"
 
     key, digest = new_key()
-    model = Told(calls(Call("who", {}, "w1")), says("Done."))
+    model = FakeModel(calls(Call("who", {}, "w1")), says("Done."))
     async with http(create_app({"m": model}, tools=Functions(who), settings=Settings(keys={"alice": Key(digest)}))) as asking:
         asking.headers["authorization"] = f"Bearer {key}"
         (id,) = await asked(asking)
@@ -262,14 +263,14 @@ async def test_that_a_call_runs_is_on_disk_before_it_does():
 
     written: list[tuple[str, bool]] = []
     seen: list[tuple[str, bool]] = []
-    async with http(create_app({"m": Told(calls(PAY), says("Done."))}, tools=Functions(pay), store=Watched())) as asking:
+    async with http(create_app({"m": FakeModel(calls(PAY), says("Done."))}, tools=Functions(pay), store=Watched())) as asking:
         (id,) = await asked(asking)
         await answer(asking, id, approve=True)
     assert seen == [("approved", True), ("running", True)]  # what is pending is the standard, and not written
 
 
 async def test_nor_is_a_call_demanded_again_that_nobody_approved_in_time():
-    model = Told(calls(PAY), says("Never mind."))
+    model = FakeModel(calls(PAY), says("Never mind."))
     async with http(create_app({"m": model}, tools=Shop().tools, settings=Settings(approval_seconds=0.05))) as asking:
         (id,) = await asked(asking, tool_choice="required")
         await asyncio.sleep(0.1)
@@ -281,7 +282,7 @@ async def test_approvals_of_another_key_do_not_exist():
     (alice, first), (bob, second) = new_key(), new_key()
     settings = Settings(keys={"alice": Key(first), "bob": Key(second)})
     shop = Shop()
-    async with http(create_app({"m": Told(calls(PAY), says("Done."))}, tools=shop.tools, settings=settings)) as asking:
+    async with http(create_app({"m": FakeModel(calls(PAY), says("Done."))}, tools=shop.tools, settings=settings)) as asking:
         asking.headers["authorization"] = f"Bearer {alice}"
         (id,) = await asked(asking)
         asking.headers["authorization"] = f"Bearer {bob}"
@@ -298,7 +299,7 @@ async def test_approvals_of_another_key_do_not_exist():
     ("word", "field"), [({}, "approve"), ({"approve": "yes"}, "approve"), ({"approve": True, "arguments": []}, "arguments")]
 )
 async def test_a_word_that_makes_no_sense_decides_nothing(word: Any, field: str):
-    async with http(create_app({"m": Told(calls(PAY), says("Done."))}, tools=Shop().tools)) as asking:
+    async with http(create_app({"m": FakeModel(calls(PAY), says("Done."))}, tools=Shop().tools)) as asking:
         (id,) = await asked(asking)
         refused = await asking.post(f"/v1/approvals/{id}", json=word)
         assert (refused.status_code, refused.json()["error"]["param"]) == (400, field)
@@ -306,7 +307,7 @@ async def test_a_word_that_makes_no_sense_decides_nothing(word: Any, field: str)
 
 
 async def test_approvals_are_listed_page_by_page():
-    model = Told(calls(PAY, TIP), says("Done."))
+    model = FakeModel(calls(PAY, TIP), says("Done."))
     async with http(create_app({"m": model}, tools=Shop().tools)) as asking:
         ids = await asked(asking)
         first = (await asking.get("/v1/approvals", params={"limit": 1, "order": "asc"})).json()
@@ -319,7 +320,7 @@ async def test_approvals_are_listed_page_by_page():
 
 async def test_a_model_that_fails_afterwards_does_not_undo_what_was_decided():
     shop = Shop()
-    async with http(create_app({"m": Told(calls(PAY), [Unavailable("gone")])}, tools=shop.tools)) as asking:
+    async with http(create_app({"m": FakeModel(calls(PAY), [Unavailable("gone")])}, tools=shop.tools)) as asking:
         (id,) = await asked(asking)
         done = await answer(asking, id, approve=True)
     assert (done["status"], done["answer"]["error"]["message"]) == ("done", "gone")
@@ -327,7 +328,7 @@ async def test_a_model_that_fails_afterwards_does_not_undo_what_was_decided():
 
 
 async def test_a_client_that_leaves_does_not_stop_what_it_approved():
-    shop, model = Shop(seconds=0.5), Told(calls(PAY), says("Done."))
+    shop, model = Shop(seconds=0.5), FakeModel(calls(PAY), says("Done."))
     async with listening(model, tools=shop.tools) as url, httpx2.AsyncClient(base_url=url) as asking:
         (id,) = await asked(asking)
         deciding = asyncio.create_task(asking.post(f"/v1/approvals/{id}", json={"approve": True}))
@@ -340,7 +341,7 @@ async def test_a_client_that_leaves_does_not_stop_what_it_approved():
 
 async def test_the_clients_own_calls_go_back_while_one_of_the_servers_waits():
     shop, weather = Shop(), Call("weather", {"city": "Bonn"}, "w1")
-    model = Told(calls(PAY, weather), calls(TIP), says("Done."))
+    model = FakeModel(calls(PAY, weather), calls(TIP), says("Done."))
     async with http(create_app({"m": model}, tools=shop.tools)) as asking:
         mixed: Any = {"tools": [WEATHER], "tool_mode": "mixed"}
         first = await ask(asking, **mixed)
@@ -357,7 +358,7 @@ async def test_the_clients_own_calls_go_back_while_one_of_the_servers_waits():
 
 
 async def test_text_and_calls_before_the_pause_are_what_the_model_is_told_afterwards():
-    shop, model = Shop(), Told([Text("I will pay."), *calls(PAY)], says("Done."))
+    shop, model = Shop(), FakeModel([Text("I will pay."), *calls(PAY)], says("Done."))
     async with http(create_app({"m": model}, tools=shop.tools)) as asking:
         (id,) = await asked(asking)
         await answer(asking, id, approve=True)
@@ -395,7 +396,7 @@ async def waiting_stream(
     ],
 )
 async def test_a_stream_that_waits_goes_on_when_the_word_comes(path: str, body: Any):
-    shop, model = Shop(), Told(calls(PAY), says("All done."))
+    shop, model = Shop(), FakeModel(calls(PAY), says("All done."))
     settings = Settings(keep_alive=0.05)
     async with listening(model, tools=shop.tools, settings=settings) as url, httpx2.AsyncClient(base_url=url) as asking:
         reading, lines = await waiting_stream(asking, path, body)
@@ -412,12 +413,12 @@ async def test_a_stream_that_waits_goes_on_when_the_word_comes(path: str, body: 
 
 
 async def test_the_word_may_be_given_to_another_process(tmp_path: Path):
-    shop, model = Shop(), Told(calls(PAY), says("All done."))
+    shop, model = Shop(), FakeModel(calls(PAY), says("All done."))
     store = str(tmp_path / "store.db")
     async with (
         listening(model, tools=shop.tools, store=SqliteStore(store)) as url,
         httpx2.AsyncClient(base_url=url) as asking,
-        http(create_app({"m": Told(says("never"))}, tools=Shop().tools, store=SqliteStore(store))) as elsewhere,
+        http(create_app({"m": FakeModel(says("never"))}, tools=Shop().tools, store=SqliteStore(store))) as elsewhere,
     ):
         reading, lines = await waiting_stream(asking)
         (waiting,) = await listed(elsewhere)
@@ -428,7 +429,7 @@ async def test_the_word_may_be_given_to_another_process(tmp_path: Path):
 
 
 async def test_a_stream_waits_no_longer_than_an_approval_stands():
-    shop, model = Shop(), Told(calls(PAY), says("Never mind."))
+    shop, model = Shop(), FakeModel(calls(PAY), says("Never mind."))
     async with http(create_app({"m": model}, tools=shop.tools, settings=Settings(approval_seconds=0.3))) as asking:
         said = await ask(asking, wait_for_approval=True)
     assert said["choices"][0]["message"]["content"].endswith("\n\nNever mind.")
@@ -437,7 +438,7 @@ async def test_a_stream_waits_no_longer_than_an_approval_stands():
 
 
 async def test_where_nobody_waits_any_more_the_word_itself_goes_on_with_the_run():
-    shop, model = Shop(), Told(calls(PAY), says("Done."))
+    shop, model = Shop(), FakeModel(calls(PAY), says("Done."))
     async with listening(model, tools=shop.tools) as url, httpx2.AsyncClient(base_url=url) as asking:
         reading, _ = await waiting_stream(asking)
         reading.cancel()
@@ -449,7 +450,7 @@ async def test_where_nobody_waits_any_more_the_word_itself_goes_on_with_the_run(
 
 
 async def test_a_call_that_was_running_when_its_stream_was_left_is_not_run_again():
-    shop, model = Shop(seconds=30), Told(calls(PAY), says("Done."))
+    shop, model = Shop(seconds=30), FakeModel(calls(PAY), says("Done."))
     async with listening(model, tools=shop.tools) as url, httpx2.AsyncClient(base_url=url) as asking:
         reading, _ = await waiting_stream(asking)
         (waiting,) = await listed(asking)
@@ -470,14 +471,14 @@ async def test_a_call_that_was_running_when_its_stream_was_left_is_not_run_again
 # After a restart, and after a kill
 
 
-def app_of(model: Told, store: Path, shop: Shop) -> Starlette:
+def app_of(model: FakeModel, store: Path, shop: Shop) -> Starlette:
     return create_app({"m": model}, tools=shop.tools, store=SqliteStore(str(store)))
 
 
 async def test_what_waits_outlives_the_server(tmp_path: Path):
-    shop, later = Shop(), Told(says("Done."))
+    shop, later = Shop(), FakeModel(says("Done."))
     options: Any = {"temperature": 0.25, "max_tokens": 99, "response_format": {"type": "json_object"}}
-    async with http(app_of(Told(calls(PAY)), tmp_path / "store.db", shop)) as asking:
+    async with http(app_of(FakeModel(calls(PAY)), tmp_path / "store.db", shop)) as asking:
         (id,) = await asked(asking, **options)
     async with http(app_of(later, tmp_path / "store.db", shop)) as asking:
         assert [one["id"] for one in await listed(asking)] == [id]
@@ -514,7 +515,7 @@ async def test_a_call_that_was_running_when_the_server_was_killed_is_not_run_aga
 
 async def test_a_call_that_was_approved_but_not_begun_runs_when_it_is_approved_once_more(clock: Clock):
     shop, store = Shop(), SqliteStore()
-    async with http(create_app({"m": Told(calls(PAY), says("Done."))}, tools=shop.tools, store=store)) as asking:
+    async with http(create_app({"m": FakeModel(calls(PAY), says("Done."))}, tools=shop.tools, store=store)) as asking:
         (id,) = await asked(asking)
         approvals = kept.Approvals(store)
         await approvals.decide((await approvals.get(id))[id], Approved())  # and then the process was gone
@@ -566,7 +567,7 @@ async def test_whoever_lost_a_run_to_another_does_not_take_it_away_from_them(mon
 async def test_whoever_lost_a_run_to_another_writes_nothing_more_of_it():
     store = SqliteStore()
     approvals = kept.Approvals(store)
-    async with http(create_app({"m": Told(calls(PAY))}, tools=Shop().tools, store=store)) as asking:
+    async with http(create_app({"m": FakeModel(calls(PAY))}, tools=Shop().tools, store=store)) as asking:
         await asked(asking)
     (document,) = await store.list("paused_run")
     paused = await approvals.paused(document.id)

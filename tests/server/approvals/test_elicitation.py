@@ -15,7 +15,8 @@ from callsmith.server.approvals.elicitation import Elicitations
 from callsmith.server.store import SqliteStore
 from callsmith.tools.mcp import McpHost
 from callsmith.tools.mcp.elicitation import ClientFeatures
-from tests.server.told import HI, Told, calls, http, says
+from tests.fakes import FakeModel
+from tests.server.asking import HI, calls, http, says
 from tests.tools.mcp.trying import call, plain
 
 CHAT = {"model": "m", "messages": HI}
@@ -38,7 +39,7 @@ async def pending(asking: httpx2.AsyncClient) -> dict[str, Any]:
 )
 async def test_what_a_server_wants_to_know_is_answered_over_http(word: dict[str, Any], told: str) -> None:
     store = SqliteStore()
-    model = Told(calls(Call("elicit", {}, "1")), says("So."))
+    model = FakeModel(calls(Call("elicit", {}, "1")), says("So."))
     config = plain(approval=(("*", "auto"),))
     async with McpHost([config], features=ClientFeatures(Elicitations(store, 60).ask)) as host:
         asking = http(create_app({"m": model}, store=store, mcp=host))
@@ -55,7 +56,7 @@ async def test_what_a_server_wants_to_know_is_answered_over_http(word: dict[str,
 async def test_a_question_nobody_waits_for_any_more_is_withdrawn() -> None:
     store = SqliteStore()
     async with McpHost([plain()], features=ClientFeatures(Elicitations(store, 60).ask)) as host:
-        asking = http(create_app({"m": Told()}, store=store, mcp=host))
+        asking = http(create_app({"m": FakeModel()}, store=store, mcp=host))
 
         async def made() -> None:
             async for _ in host.call(Call("elicit", {}, "1"), Context()):

@@ -12,7 +12,8 @@ from callsmith.server.app import create_app
 from callsmith.server.http.keys import find_key, hash_key, new_key
 from callsmith.server.settings import Key, Settings
 from callsmith.tools.functions import Functions, tool
-from tests.server.told import HI, Told, calls, http, says
+from tests.fakes import FakeModel
+from tests.server.asking import HI, calls, http, says
 
 ALICE, BOB = "sk-alice", "sk-bob"
 KEYS = {"alice": Key(hash_key(ALICE)), "bob": Key(hash_key(BOB), models=("m*",), tools=("clock",))}
@@ -72,7 +73,7 @@ def test_a_new_key_is_found_by_its_hash_alone():
     ],
 )
 async def test_only_who_has_a_key_is_answered(headers: dict[str, Any], status: int):
-    async with http(create_app({"m": Told(says("a"))}, settings=SETTINGS)) as asking:
+    async with http(create_app({"m": FakeModel(says("a"))}, settings=SETTINGS)) as asking:
         answer = await asking.post("/v1/chat/completions", json=ASK, headers=headers)
     assert answer.status_code == status
     if status == 401:
@@ -81,7 +82,7 @@ async def test_only_who_has_a_key_is_answered(headers: dict[str, Any], status: i
 
 
 async def test_a_refusal_is_told_in_the_callers_dialect():
-    async with http(create_app({"m": Told(says("a"))}, settings=SETTINGS)) as asking:
+    async with http(create_app({"m": FakeModel(says("a"))}, settings=SETTINGS)) as asking:
         refused = await asking.post("/v1/messages", json={**ASK, "max_tokens": 9})
         other = await asking.post("/v1/messages", json={**ASK, "model": "n", "max_tokens": 9}, headers={"x-api-key": ALICE})
     assert refused.status_code == 401
@@ -91,7 +92,7 @@ async def test_a_refusal_is_told_in_the_callers_dialect():
 
 
 async def test_a_key_opens_only_its_models():
-    app = create_app({"m1": Told(says("a")), "secret": Told(says("b"))}, settings=SETTINGS)
+    app = create_app({"m1": FakeModel(says("a")), "secret": FakeModel(says("b"))}, settings=SETTINGS)
     async with http(app) as asking:
         listed = await asking.get("/v1/models", headers=bearer(BOB))
         mine = await asking.post("/v1/chat/completions", json={**ASK, "model": "m1"}, headers=bearer(BOB))
@@ -108,7 +109,7 @@ async def test_a_key_opens_only_its_models():
 
 
 async def test_who_may_use_no_model_sees_an_empty_list_in_every_dialect():
-    async with http(create_app({"secret": Told(says("a"))}, settings=SETTINGS)) as asking:
+    async with http(create_app({"secret": FakeModel(says("a"))}, settings=SETTINGS)) as asking:
         openai = await asking.get("/v1/models", headers=bearer(BOB))
         anthropic = await asking.get("/v1/models", headers={**bearer(BOB), "anthropic-version": "2023-06-01"})
         ollama = await asking.get("/api/tags", headers=bearer(BOB))
@@ -119,7 +120,7 @@ async def test_who_may_use_no_model_sees_an_empty_list_in_every_dialect():
 
 @pytest.mark.parametrize(("key", "tools"), [(ALICE, ["clock", "safe"]), (BOB, ["clock"])])
 async def test_a_key_opens_only_its_tools(key: str, tools: list[str]):
-    model = Told(calls(Call("safe", {}, "c1")), says("Done."))
+    model = FakeModel(calls(Call("safe", {}, "c1")), says("Done."))
     async with http(create_app({"m": model}, tools=Functions(clock, safe), settings=SETTINGS)) as asking:
         await asking.post("/v1/chat/completions", json=ASK, headers=bearer(key))
     assert [tool.name for tool in model.asked[0].tools] == tools
@@ -129,7 +130,7 @@ async def test_a_key_opens_only_its_tools(key: str, tools: list[str]):
 
 async def test_the_name_of_the_key_is_the_subject_tools_run_for():
     witness = Witness()
-    model = Told(calls(Call("clock", {}, "c1")), says("a"), calls(Call("clock", {}, "c1")), says("b"))
+    model = FakeModel(calls(Call("clock", {}, "c1")), says("a"), calls(Call("clock", {}, "c1")), says("b"))
     async with http(create_app({"m": model}, tools=witness, settings=SETTINGS)) as asking:
         for key, path in ((ALICE, "chat/completions"), (BOB, "messages")):
             await asking.post(f"/v1/{path}", json={**ASK, "max_tokens": 9}, headers=bearer(key))
@@ -140,7 +141,7 @@ async def test_what_waits_for_one_caller_is_not_what_waits_for_another():
     @tool(side_effects=True)
     async def pay() -> None: ...
 
-    app = create_app({"m": Told(calls(Call("pay", {}, "p1")))}, tools=Functions(pay), settings=Settings(keys=KEYS_ALIKE))
+    app = create_app({"m": FakeModel(calls(Call("pay", {}, "p1")))}, tools=Functions(pay), settings=Settings(keys=KEYS_ALIKE))
     ids: list[str] = []
     async with http(app) as asking:
         for key in (ALICE, BOB):
@@ -150,7 +151,7 @@ async def test_what_waits_for_one_caller_is_not_what_waits_for_another():
 
 
 async def test_watchers_need_no_key_and_are_told_less_without_one():
-    async with http(create_app({"m": Told(says("a"))}, settings=SETTINGS)) as asking:
+    async with http(create_app({"m": FakeModel(says("a"))}, settings=SETTINGS)) as asking:
         assert (await asking.get("/ready")).status_code == 200
         assert (await asking.get("/health")).json() == {"status": "ok"}
         assert (await asking.get("/health", headers=bearer(ALICE))).json()["models"] == {"m": "ready"}
@@ -168,5 +169,5 @@ async def test_a_websocket_is_closed_where_keys_are_needed():
         return {"type": "websocket.connect"}
 
     scope = {"type": "websocket", "path": "/v1/chat/completions", "headers": [], "query_string": b""}
-    await create_app({"m": Told(says("a"))}, settings=SETTINGS)(scope, receive, send)
+    await create_app({"m": FakeModel(says("a"))}, settings=SETTINGS)(scope, receive, send)
     assert sent == [{"type": "websocket.close", "code": 1008}]

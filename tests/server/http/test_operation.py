@@ -25,7 +25,8 @@ from callsmith.server.http.shutdown import GracefulShutdown
 from callsmith.server.settings import Key, Log, Settings
 from callsmith.tools.functions import Functions
 from callsmith.wire.sse import FrameReader
-from tests.server.told import HI, Told, calls, client, http, says
+from tests.fakes import FakeModel
+from tests.server.asking import HI, calls, client, http, says
 from tests.waiting import until
 
 ASK = {"model": "m", "messages": [{"role": "user", "content": "my secret"}]}
@@ -63,7 +64,7 @@ async def clock() -> str:
 
 @pytest.mark.parametrize(("sent", "kept_as_sent"), [("abc-1", True), ("", False), ("x" * 200, False), ("a b\tc", False)])
 async def test_every_response_bears_the_id_of_its_request(sent: str, kept_as_sent: bool):
-    async with http(create_app({"m": Told(says("a"))})) as asking:
+    async with http(create_app({"m": FakeModel(says("a"))})) as asking:
         answers = [
             await asking.post("/v1/chat/completions", json=ASK, headers={"x-request-id": sent}),
             await asking.post("/v1/chat/completions", json={**ASK, "stream": True}, headers={"x-request-id": sent}),
@@ -75,7 +76,7 @@ async def test_every_response_bears_the_id_of_its_request(sent: str, kept_as_sen
 
 
 async def test_a_failure_nobody_foresaw_is_found_in_the_log_by_its_id(kept: Kept):
-    async with http(create_app({"m": Told([ZeroDivisionError("oh")])})) as asking:
+    async with http(create_app({"m": FakeModel([ZeroDivisionError("oh")])})) as asking:
         answer = await asking.post("/v1/chat/completions", json=ASK, headers={"x-request-id": "r-7"})
     assert answer.status_code == 500
     assert (answer.headers["x-request-id"], answer.json()["request_id"]) == ("r-7", "r-7")
@@ -90,7 +91,7 @@ async def test_a_failure_nobody_foresaw_is_found_in_the_log_by_its_id(kept: Kept
 @pytest.mark.parametrize("stream", [False, True])
 async def test_the_access_log_tells_what_a_request_cost_and_nothing_that_was_said(kept: Kept, stream: bool):
     settings = Settings(log=Log(access=True), keys={"alice": Key(hash_key("k"))})
-    model = Told(calls(Call("clock", {}, "c1")), says("my answer"))
+    model = FakeModel(calls(Call("clock", {}, "c1")), says("my answer"))
     async with http(create_app({"m": model}, tools=Functions(clock), settings=settings)) as asking:
         await asking.post("/v1/chat/completions", json={**ASK, "stream": stream}, headers={"x-api-key": "k"})
     (line,) = [line for line in kept.lines if "callsmith.access" in line]
@@ -108,13 +109,13 @@ async def test_the_access_log_tells_what_a_request_cost_and_nothing_that_was_sai
 
 
 async def test_there_is_no_access_log_unless_it_is_wanted(kept: Kept):
-    async with http(create_app({"m": Told(says("a"))})) as asking:
+    async with http(create_app({"m": FakeModel(says("a"))})) as asking:
         await asking.post("/v1/chat/completions", json=ASK)
     assert kept.lines == []
 
 
 async def test_nobody_can_write_a_line_of_their_own_into_the_log(kept: Kept):
-    async with http(create_app({"m": Told(says("a"))}, settings=Settings(log=Log(access=True)))) as asking:
+    async with http(create_app({"m": FakeModel(says("a"))}, settings=Settings(log=Log(access=True)))) as asking:
         await asking.get("/x%0a2026 INFO forged status=200")
     (line,) = kept.lines
     assert "\n" not in line
@@ -126,7 +127,7 @@ async def test_nobody_can_write_a_line_of_their_own_into_the_log(kept: Kept):
 
 @pytest.mark.parametrize("path", ["/v1/chat/completions", "/v1/messages"])
 async def test_when_the_queue_is_full_the_client_is_told_to_come_back(path: str):
-    model = Told([Text("a"), 0.3, Stopped("stop")])
+    model = FakeModel([Text("a"), 0.3, Stopped("stop")])
     body = {**ASK, "max_tokens": 5}
     async with http(create_app({"m": model}, settings=Settings(queue=1))) as asking:
         first = asyncio.create_task(asking.post(path, json=body))
@@ -151,7 +152,7 @@ async def test_when_the_model_has_no_room_for_more_the_client_is_told_when_to_co
 
 @pytest.mark.parametrize("tools", [None, Functions(clock)])
 async def test_an_answer_that_takes_too_long_is_given_up(tools: Functions | None):
-    model = Told([30.0, Text("a"), Stopped("stop")])
+    model = FakeModel([30.0, Text("a"), Stopped("stop")])
     asking = client(model, tools=tools, settings=Settings(request_seconds=0.1)).chat.completions
     for stream in (False, True):
         with pytest.raises(openai.APIStatusError, match=r"within 0\.1 s") as caught:
@@ -161,7 +162,7 @@ async def test_an_answer_that_takes_too_long_is_given_up(tools: Functions | None
 
 
 async def test_a_stream_that_takes_too_long_ends_with_an_error():
-    model = Told([Text("a"), 30.0, Stopped("stop")])
+    model = FakeModel([Text("a"), 30.0, Stopped("stop")])
     app = create_app({"m": model}, settings=Settings(request_seconds=0.1))
     async with http(app) as asking:
         answer = await asking.post("/v1/chat/completions", json={**ASK, "stream": True})
@@ -176,9 +177,9 @@ async def test_web_pages_from_elsewhere_may_ask_only_if_the_operator_says_so():
     page = {"origin": "https://chat.example"}
     before = {**page, "access-control-request-method": "POST", "access-control-request-headers": "authorization"}
     open_to = Settings(cors_origins=("https://chat.example",), keys={"a": Key(hash_key("k"))})
-    async with http(create_app({"m": Told(says("a"))})) as asking:
+    async with http(create_app({"m": FakeModel(says("a"))})) as asking:
         closed = await asking.post("/v1/chat/completions", json=ASK, headers=page)
-    async with http(create_app({"m": Told(says("a"))}, settings=open_to)) as asking:
+    async with http(create_app({"m": FakeModel(says("a"))}, settings=open_to)) as asking:
         asked = await asking.options("/v1/chat/completions", headers=before)
         refused = await asking.post("/v1/chat/completions", json=ASK, headers=page)
         other = await asking.options("/v1/chat/completions", headers={**before, "origin": "https://evil.example"})
@@ -193,7 +194,7 @@ async def test_web_pages_from_elsewhere_may_ask_only_if_the_operator_says_so():
 # Watchers
 
 
-class Loading(Told):
+class Loading(FakeModel):
     """A model that is not there yet."""
 
     info = ModelInfo(ready=False)
@@ -221,7 +222,7 @@ async def test_a_server_is_ready_when_its_models_are():
 
 
 async def test_a_server_that_leaves_is_not_ready_but_still_answers():
-    app: Any = GracefulShutdown(create_app({"m": Told(says("a"))}))
+    app: Any = GracefulShutdown(create_app({"m": FakeModel(says("a"))}))
     async with http(app) as asking:
         assert (await asking.get("/ready")).status_code == 200
         app.drain()
@@ -230,15 +231,15 @@ async def test_a_server_that_leaves_is_not_ready_but_still_answers():
 
 
 async def test_health_tells_of_tools_that_cannot_be_reached():
-    async with http(create_app({"m": Told(says("a"))}, tools=Broken())) as asking:
+    async with http(create_app({"m": FakeModel(says("a"))}, tools=Broken())) as asking:
         health = (await asking.get("/health")).json()
     assert (health["status"], health["tools"]) == ("degraded", {"error": "ConnectionError"})
-    async with http(create_app({"m": Told(says("a"))}, tools=Functions(clock))) as asking:
+    async with http(create_app({"m": FakeModel(says("a"))}, tools=Functions(clock))) as asking:
         assert list((await asking.get("/health")).json()["tools"].values()) == [1]
 
 
 async def test_metrics_are_served():
-    async with http(create_app({"m": Told(says("a"))})) as asking:
+    async with http(create_app({"m": FakeModel(says("a"))})) as asking:
         await asking.post("/v1/chat/completions", json=ASK)
         metrics = await asking.get("/metrics")
     assert metrics.headers["content-type"].startswith("text/plain")

@@ -15,7 +15,8 @@ from callsmith.server import routes
 from callsmith.server.app import create_app
 from callsmith.server.http.shutdown import GracefulShutdown
 from callsmith.server.settings import Key, Settings
-from tests.server.told import Told, says
+from tests.fakes import FakeModel
+from tests.server.asking import says
 
 TOY = '''
     """`POST /toy/ask`: a question is a text, and so is the answer."""
@@ -84,7 +85,7 @@ async def test_its_route_answers():
 
 @pytest.mark.usefixtures("toy")
 async def test_its_errors_have_its_own_shape():
-    async with asking(create_app({"m": Told([Unavailable("it sleeps")])})) as client:
+    async with asking(create_app({"m": FakeModel([Unavailable("it sleeps")])})) as client:
         for path, status, words in [
             ("/toy/ask?model=other", 404, "unknown model 'other'"),
             ("/toy/nowhere", 404, "unknown path: /toy/nowhere"),
@@ -99,9 +100,9 @@ async def test_its_errors_have_its_own_shape():
 @pytest.mark.usefixtures("toy")
 async def test_so_do_those_of_the_layers_around_the_routes():
     hashes = {"someone": Key(sha256="0" * 64)}
-    stopped = GracefulShutdown(create_app({"m": Told([60.0, *says("never")])}))
+    stopped = GracefulShutdown(create_app({"m": FakeModel([60.0, *says("never")])}))
     stopped.stop()
-    async with asking(create_app({"m": Told(says("hi"))}, settings=Settings(keys=hashes))) as client:
+    async with asking(create_app({"m": FakeModel(says("hi"))}, settings=Settings(keys=hashes))) as client:
         assert "a key is needed" in (await client.post("/toy/ask")).json()["toy"]
     async with asking(stopped) as client:
         assert (await client.post("/toy/ask", content="Hi")).json() == {"toy": "the server is shutting down"}
@@ -109,21 +110,21 @@ async def test_so_do_those_of_the_layers_around_the_routes():
 
 @pytest.mark.usefixtures("toy")
 async def test_its_clients_get_the_list_of_models_in_its_own_shape():
-    async with asking(create_app({"m": Told(says("hi"))})) as client:
+    async with asking(create_app({"m": FakeModel(says("hi"))})) as client:
         assert (await client.get("/v1/models", headers={"toy-client": "1"})).json() == {"toys": ["m"]}
         assert (await client.get("/v1/models")).json()["object"] == "list"
 
 
 @pytest.mark.usefixtures("toy")
 async def test_the_other_dialects_stay_as_they_are():
-    async with asking(create_app({"m": Told(says("hi"))})) as client:
+    async with asking(create_app({"m": FakeModel(says("hi"))})) as client:
         assert (await client.post("/v1/messages", json={})).json()["type"] == "error"
         assert isinstance((await client.post("/api/chat", json={"model": "x"})).json()["error"], str)
         assert (await client.post("/v1/chat/completions", json={})).json()["error"]["type"] == "invalid_request_error"
 
 
 async def test_without_its_module_there_is_no_such_path():
-    async with asking(create_app({"m": Told(says("hi"))})) as client:
+    async with asking(create_app({"m": FakeModel(says("hi"))})) as client:
         answer = await client.post("/toy/ask")
     assert (answer.status_code, answer.json()["error"]["message"]) == (404, "unknown path: /toy/ask")
 

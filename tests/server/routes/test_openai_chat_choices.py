@@ -13,12 +13,13 @@ from callsmith.core.values import Request, Usage
 from callsmith.server.app import create_app
 from callsmith.server.http.streams import merge_streams
 from callsmith.tools.functions import Functions
-from tests.server.told import BONN, HI, KOELN, WEATHER, Told, calls, client, http, says, weather
+from tests.fakes import FakeModel
+from tests.server.asking import BONN, HI, KOELN, WEATHER, calls, client, http, says, weather
 
 
 @pytest.mark.parametrize("stream", [False, True])
 async def test_each_answer_is_a_choice_of_its_own(stream: bool):
-    model = Told(says("one"), says("two", "!"), says("three"))
+    model = FakeModel(says("one"), says("two", "!"), says("three"))
     asked = client(model).chat.completions
     if stream:
         chunks = [
@@ -46,7 +47,7 @@ async def test_each_answer_is_a_choice_of_its_own(stream: bool):
 
 
 async def test_the_clients_streaming_helper_sees_the_calls_of_every_choice():
-    model = Told(calls(BONN), calls(KOELN, BONN))
+    model = FakeModel(calls(BONN), calls(KOELN, BONN))
     async with client(model).chat.completions.stream(model="m", messages=HI, tools=[WEATHER], n=2) as stream:
         async for _ in stream:
             pass
@@ -57,7 +58,7 @@ async def test_the_clients_streaming_helper_sees_the_calls_of_every_choice():
 
 
 async def test_the_servers_own_tools_are_not_run_several_times():
-    model = Told(calls(BONN), says("never"))
+    model = FakeModel(calls(BONN), says("never"))
     with pytest.raises(openai.BadRequestError) as caught:
         await client(model, tools=Functions(weather)).chat.completions.create(model="m", messages=HI, n=2)
     assert caught.value.param == "n"
@@ -66,7 +67,7 @@ async def test_the_servers_own_tools_are_not_run_several_times():
 
 @pytest.mark.parametrize("stream", [False, True])
 async def test_one_answer_that_fails_fails_all_and_leaves_nothing_running(stream: bool):
-    model = Told([Text("so"), 30.0, Stopped("stop")], [0.05, ModelError("out of memory")])
+    model = FakeModel([Text("so"), 30.0, Stopped("stop")], [0.05, ModelError("out of memory")])
     body: Any = {"model": "m", "messages": HI, "n": 2, "stream": stream}
     async with http(create_app({"m": model})) as asking:
         answer = await asking.post("/v1/chat/completions", json=body)
@@ -115,7 +116,7 @@ async def test_leaving_merged_streams_closes_them():
 
 @pytest.mark.parametrize("path", ["/v1/completions", "/tokenize", "/detokenize"])
 async def test_what_is_not_served_says_what_to_use_instead(path: str):
-    async with http(create_app({"m": Told([Stopped("stop", Usage())])})) as asking:
+    async with http(create_app({"m": FakeModel([Stopped("stop", Usage())])})) as asking:
         answer = await asking.post(path, json={"model": "m", "prompt": "hi"})
     assert answer.status_code == 404
     assert "is not served here: " in answer.json()["error"]["message"]

@@ -25,7 +25,8 @@ from callsmith.tools.functions import Functions
 from callsmith.wire.openai.responses import ResponsesRequest, write_request
 from callsmith.wire.openai.responses_events import EventReader
 from callsmith.wire.sse import FrameReader
-from tests.server.told import BONN, KOELN, Told, calls, http, listening, says, weather
+from tests.fakes import FakeModel
+from tests.server.asking import BONN, KOELN, calls, http, listening, says, weather
 from tests.waiting import until
 
 WEATHER: Any = {"type": "function", "name": "weather", "parameters": {"type": "object", "properties": {"city": {}}}}
@@ -41,7 +42,7 @@ def text_of(response: Any) -> str:
     return "".join(part["text"] for item in response["output"] if item["type"] == "message" for part in item["content"])
 
 
-def told(model: Told) -> list[list[tuple[str, str]]]:
+def told(model: FakeModel) -> list[list[tuple[str, str]]]:
     """What the model was told, each time."""
     return [[(message.role, message.content) for message in request.messages] for request in model.asked]
 
@@ -50,7 +51,7 @@ def told(model: Told) -> list[list[tuple[str, str]]]:
 
 
 async def test_a_conversation_goes_on_from_what_is_stored_without_the_old_instructions():
-    model = Told(says("one"), says("two"), says("three"))
+    model = FakeModel(says("one"), says("two"), says("three"))
     async with http(create_app({"m": model})) as asking:
         first = await post(asking, instructions="be brief", input="a")
         second = await post(asking, input="b", previous_response_id=first["id"])
@@ -65,7 +66,7 @@ async def test_a_conversation_goes_on_from_what_is_stored_without_the_old_instru
 
 
 async def test_calls_are_answered_on_the_response_that_made_them():
-    model = Told([Thought("hm"), *calls(BONN, KOELN)], says("sun"))
+    model = FakeModel([Thought("hm"), *calls(BONN, KOELN)], says("sun"))
     async with http(create_app({"m": model})) as asking:
         first = await post(asking, tools=[WEATHER])
         outputs = [{"type": "function_call_output", "call_id": id, "output": f"sun {id}"} for id in ("c1", "c2")]
@@ -79,7 +80,7 @@ async def test_calls_are_answered_on_the_response_that_made_them():
 
 
 async def test_a_conversation_can_branch():
-    model = Told(says("one"), says("left"), says("right"), says("end"))
+    model = FakeModel(says("one"), says("left"), says("right"), says("end"))
     async with http(create_app({"m": model})) as asking:
         first = await post(asking, input="a")
         left = await post(asking, input="b", previous_response_id=first["id"])
@@ -89,7 +90,7 @@ async def test_a_conversation_can_branch():
 
 
 async def test_an_item_can_be_referred_to_by_its_id():
-    model = Told(says("one"), says("two"))
+    model = FakeModel(says("one"), says("two"))
     async with http(create_app({"m": model})) as asking:
         (item,) = (await post(asking, input="a"))["output"]
         again = [{"role": "user", "content": "a"}, {"type": "item_reference", "id": item["id"]}, {"role": "user", "content": "b"}]
@@ -102,7 +103,7 @@ async def test_an_item_can_be_referred_to_by_its_id():
 @pytest.mark.parametrize("stream", [False, True])
 async def test_what_is_not_to_be_stored_is_not(stream: bool):
     store = SqliteStore()
-    async with http(create_app({"m": Told(says("one"))}, store=store)) as asking:
+    async with http(create_app({"m": FakeModel(says("one"))}, store=store)) as asking:
         response = await asking.post("/v1/responses", json={"model": "m", "input": "a", "store": False, "stream": stream})
         assert response.status_code == 200
         assert await store.list("response") == await store.list("response_item") == ()
@@ -112,7 +113,7 @@ async def test_what_is_not_to_be_stored_is_not(stream: bool):
 
 
 async def test_a_previous_response_nobody_knows_is_refused_as_clients_know_it():
-    async with http(create_app({"m": Told(says("one"))})) as asking:
+    async with http(create_app({"m": FakeModel(says("one"))})) as asking:
         response = await asking.post("/v1/responses", json={"model": "m", "input": "a", "previous_response_id": "resp_x"})
     assert response.status_code == 400
     assert response.json()["error"] == {
@@ -126,10 +127,10 @@ async def test_a_previous_response_nobody_knows_is_refused_as_clients_know_it():
 async def test_a_conversation_outlives_the_server(tmp_path: Path):
     path = str(tmp_path / "store.db")
     store = SqliteStore(path)
-    async with http(create_app({"m": Told(says("one"))}, store=store)) as asking:
+    async with http(create_app({"m": FakeModel(says("one"))}, store=store)) as asking:
         first = await post(asking, input="a")
     store.close()
-    model = Told(says("two"))
+    model = FakeModel(says("two"))
     async with http(create_app({"m": model}, store=SqliteStore(path))) as asking:
         await post(asking, input="b", previous_response_id=first["id"])
         assert (await asking.get(f"/v1/responses/{first['id']}")).json() == first
@@ -143,7 +144,7 @@ async def test_an_answer_is_stored_before_its_end_is_told():
             await super().put(*documents, durable=durable)
 
     async with (
-        listening(Told(says("one")), store=Slow()) as url,
+        listening(FakeModel(says("one")), store=Slow()) as url,
         httpx2.AsyncClient(base_url=url) as asking,
         asking.stream("POST", "/v1/responses", json={"model": "m", "input": "a", "stream": True}) as response,
     ):
@@ -162,7 +163,7 @@ async def test_an_answer_is_stored_before_its_end_is_told():
 
 async def test_a_stored_response_is_given_back_as_it_was_and_can_be_deleted():
     store = SqliteStore()
-    async with http(create_app({"m": Told([Thought("hm"), *says("one")])}, store=store)) as asking:
+    async with http(create_app({"m": FakeModel([Thought("hm"), *says("one")])}, store=store)) as asking:
         first = await post(asking, metadata={"k": "v"}, temperature=0.5)
         path = f"/v1/responses/{first['id']}"
         assert (await asking.get(path)).json() == first
@@ -173,7 +174,7 @@ async def test_a_stored_response_is_given_back_as_it_was_and_can_be_deleted():
 
 
 async def test_what_went_on_from_a_deleted_response_cannot_be_gone_on_from():
-    model = Told(says("one"))
+    model = FakeModel(says("one"))
     async with http(create_app({"m": model})) as asking:
         first = await post(asking)
         second = await post(asking, previous_response_id=first["id"])
@@ -184,7 +185,7 @@ async def test_what_went_on_from_a_deleted_response_cannot_be_gone_on_from():
 
 async def test_ids_a_client_made_up_overwrite_nothing():
     store = SqliteStore()
-    model = Told(says("one"), says("two"))
+    model = FakeModel(says("one"), says("two"))
     async with http(create_app({"m": model}, store=store)) as asking:
         first = await post(asking, input="a")
         mine = {"id": first["output"][0]["id"], "type": "message", "role": "assistant", "content": "forged"}
@@ -193,7 +194,7 @@ async def test_ids_a_client_made_up_overwrite_nothing():
 
 
 async def test_the_items_of_a_request_are_listed_in_pages():
-    model = Told(says("one"))
+    model = FakeModel(says("one"))
     async with http(create_app({"m": model})) as asking:
         first = await post(asking, input="a")
         items = [{"role": "user", "content": "b"}, {"role": "developer", "content": [{"type": "input_text", "text": "c"}]}]
@@ -216,7 +217,7 @@ async def test_the_items_of_a_request_are_listed_in_pages():
 async def test_nobody_sees_goes_on_from_or_deletes_what_belongs_to_another():
     keys = {name: new_key() for name in ("alice", "bob")}
     settings = Settings(keys={name: Key(sha256=hashed) for name, (_, hashed) in keys.items()})
-    app = create_app({"m": Told(says("one"))}, settings=settings)
+    app = create_app({"m": FakeModel(says("one"))}, settings=settings)
     async with http(app) as alice, http(app) as bob:
         alice.headers["authorization"], bob.headers["authorization"] = (f"Bearer {key}" for key, _ in keys.values())
         first = await post(alice, input="a")
@@ -236,7 +237,7 @@ def running_id(data: bytes) -> str:
 
 
 async def test_an_answer_being_streamed_can_be_cancelled_and_keeps_what_was_said():
-    model = Told([Text("so far"), 30.0, *says("never")])
+    model = FakeModel([Text("so far"), 30.0, *says("never")])
     async with (
         listening(model) as url,
         httpx2.AsyncClient(base_url=url, timeout=20) as asking,
@@ -263,7 +264,7 @@ async def test_an_answer_being_streamed_can_be_cancelled_and_keeps_what_was_said
 
 
 async def test_what_is_over_or_unknown_cannot_be_cancelled():
-    async with http(create_app({"m": Told(says("one"))})) as asking:
+    async with http(create_app({"m": FakeModel(says("one"))})) as asking:
         first = await post(asking)
         assert (await asking.post(f"/v1/responses/{first['id']}/cancel")).status_code == 400
         assert (await asking.post("/v1/responses/nope/cancel")).status_code == 404
@@ -271,7 +272,7 @@ async def test_what_is_over_or_unknown_cannot_be_cancelled():
 
 @pytest.mark.parametrize("stream", [False, True])
 async def test_a_client_that_goes_away_stops_the_generation_and_leaves_nothing(stream: bool):
-    store, model = SqliteStore(), Told([Text("a"), 30.0, *says("b")])
+    store, model = SqliteStore(), FakeModel([Text("a"), 30.0, *says("b")])
     async with listening(model, store=store) as url, httpx2.AsyncClient(base_url=url) as asking:
         body = {"model": "m", "input": "hi", "stream": stream}
         task = asyncio.create_task(asking.post("/v1/responses", json=body, timeout=30))
@@ -286,7 +287,7 @@ async def test_a_client_that_goes_away_stops_the_generation_and_leaves_nothing(s
 
 @pytest.mark.parametrize("stream", [False, True])
 async def test_a_model_that_fails_at_once_is_an_http_error(stream: bool):
-    async with http(create_app({"m": Told([Unavailable("no weights")])})) as asking:
+    async with http(create_app({"m": FakeModel([Unavailable("no weights")])})) as asking:
         response = await asking.post("/v1/responses", json={"model": "m", "input": "a", "stream": stream})
     assert (response.status_code, response.json()["error"]["message"]) == (503, "no weights")
 
@@ -294,7 +295,7 @@ async def test_a_model_that_fails_at_once_is_an_http_error(stream: bool):
 @pytest.mark.parametrize("error", [Unavailable("gone"), ZeroDivisionError("secret")])
 async def test_a_model_that_fails_in_the_middle_of_a_stream_ends_it_as_failed(error: Exception):
     store = SqliteStore()
-    async with listening(Told([Text("so far"), error]), store=store) as url, httpx2.AsyncClient(base_url=url) as asking:
+    async with listening(FakeModel([Text("so far"), error]), store=store) as url, httpx2.AsyncClient(base_url=url) as asking:
         response = await asking.post("/v1/responses", json={"model": "m", "input": "a", "stream": True})
     frames = FrameReader().feed(response.content)
     assert frames[-1].event == "response.failed"
@@ -312,7 +313,7 @@ async def test_a_store_that_fails_is_told_and_does_not_look_like_an_answer_that_
         async def put(self, *documents: Any, durable: bool = False) -> None:
             raise Unavailable("the disk is full")
 
-    async with http(create_app({"m": Told(says("one"))}, store=Full())) as asking:
+    async with http(create_app({"m": FakeModel(says("one"))}, store=Full())) as asking:
         whole = await asking.post("/v1/responses", json={"model": "m", "input": "a"})
         streamed = await asking.post("/v1/responses", json={"model": "m", "input": "a", "stream": True})
     assert (whole.status_code, whole.json()["error"]["message"]) == (503, "the disk is full")
@@ -338,7 +339,7 @@ async def test_a_store_that_fails_is_told_and_does_not_look_like_an_answer_that_
     ],
 )
 async def test_what_is_wrong_is_said_in_the_clients_own_words(method: str, path: str, body: Any, status: int, param: str | None):
-    async with http(create_app({"m": Told(says("a"))})) as asking:
+    async with http(create_app({"m": FakeModel(says("a"))})) as asking:
         response = await asking.request(method, f"/v1/responses{path}", json=body)
     assert response.status_code == status
     assert {"message", "type", "param", "code"} <= set(response.json()["error"])
@@ -350,7 +351,7 @@ async def test_what_is_wrong_is_said_in_the_clients_own_words(method: str, path:
 
 @pytest.mark.req("R113")
 async def test_without_tools_of_its_own_a_request_sees_one_seamless_answer():
-    model = Told([Text("One moment."), *calls(BONN)], says("Sun."))
+    model = FakeModel([Text("One moment."), *calls(BONN)], says("Sun."))
     async with http(create_app({"m": model}, tools=Functions(weather))) as asking:
         answer = await post(asking)
     assert text_of(answer) == "One moment.\n\nSun."
@@ -359,7 +360,7 @@ async def test_without_tools_of_its_own_a_request_sees_one_seamless_answer():
 
 
 async def test_no_more_of_the_servers_tools_are_called_than_allowed():
-    model = Told(calls(BONN, KOELN), says("Sun."))
+    model = FakeModel(calls(BONN, KOELN), says("Sun."))
     async with http(create_app({"m": model}, tools=Functions(weather))) as asking:
         await post(asking, max_tool_calls=1)
     results = [message.content for message in model.asked[1].messages if message.role == "tool"]
@@ -380,7 +381,7 @@ async def test_the_tokens_of_a_request_are_counted_as_they_would_be_used():
                 "object": "response.input_tokens",
                 "input_tokens": (await post(asking, **body))["usage"]["input_tokens"],
             }
-    async with http(create_app({"m": Told(says("a"))})) as asking:
+    async with http(create_app({"m": FakeModel(says("a"))})) as asking:
         refused = await asking.post("/v1/responses/input_tokens", json={"model": "m", "input": "a"})
         assert refused.status_code == 400
 
@@ -392,7 +393,7 @@ async def test_our_own_codec_reads_from_our_own_server_what_the_model_said():
     events: list[Any] = [Thought("hm"), Text("so"), *calls(BONN, KOELN)]
     tool = Tool("weather", "The weather.", {"type": "object", "properties": {"city": {"type": "string"}}})
     request = Request((Message.user("hi"),), (tool,), Choice("required"), thinking=True)
-    model = Told(events)
+    model = FakeModel(events)
     async with http(create_app({"m": model})) as asking:
         response = await asking.post("/v1/responses", json=write_request(ResponsesRequest("m", request, stream=True)))
     reader = EventReader()
@@ -422,7 +423,7 @@ async def test_many_conversations_at_once_keep_apart():
 
 
 async def test_a_call_without_an_id_gets_one_under_which_it_can_be_answered():
-    model = Told(calls(Call("weather", {})), says("sun"))
+    model = FakeModel(calls(Call("weather", {})), says("sun"))
     async with http(create_app({"m": model})) as asking:
         first = await post(asking, tools=[WEATHER])
         id = first["output"][0]["call_id"]

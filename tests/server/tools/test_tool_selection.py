@@ -14,8 +14,8 @@ from callsmith.server.settings import Settings
 from callsmith.tools.functions import Functions, tool
 from callsmith.tools.wrap import Confirmed, Merged, Renamed
 from callsmith.wire.extensions import ToolOptions, ToolSource
-from tests.server.sourced import Sourced
-from tests.server.told import Told, calls, says
+from tests.fakes import FakeModel, Sourced
+from tests.server.asking import calls, says
 
 
 def read(path: str) -> str:
@@ -31,7 +31,7 @@ FILES = Renamed(Sourced("mcp:files", read, write), lambda name: f"files_{name}")
 EVERYTHING = Confirmed(Merged(FILES, Sourced("mcp:disk", read), Functions(read)), Policy(side_effects="auto"))
 
 
-async def offered(model: Told, wish: ToolOptions, tools: Any = EVERYTHING, request: Request | None = None) -> list[Any]:
+async def offered(model: FakeModel, wish: ToolOptions, tools: Any = EVERYTHING, request: Request | None = None) -> list[Any]:
     service = Service({"m": model}, tools, Settings())
     return [event async for event in service.events(model, request or Request((Message.user("hi"),)), wish)]
 
@@ -46,7 +46,7 @@ async def offered(model: Told, wish: ToolOptions, tools: Any = EVERYTHING, reque
     ],
 )
 async def test_only_the_tools_that_are_wanted_are_offered(wanted: Any, names: list[str]):
-    model = Told(says("ok"))
+    model = FakeModel(says("ok"))
     await offered(model, ToolOptions(sources=wanted))
     assert [one.name for one in model.asked[0].tools] == names
 
@@ -59,11 +59,11 @@ async def test_tools_are_known_by_the_name_they_have_where_they_come_from():
 
 async def test_a_source_that_is_not_there_is_an_error_that_names_those_that_are():
     with pytest.raises(Exception, match="'mail' is no source of tools on this server; there are: disk, files, python"):
-        await offered(Told(says("ok")), ToolOptions(sources=(ToolSource("mail"),)))
+        await offered(FakeModel(says("ok")), ToolOptions(sources=(ToolSource("mail"),)))
 
 
 async def test_wanted_tools_stand_beside_those_of_the_client():
-    model = Told(says("ok"))
+    model = FakeModel(says("ok"))
     await offered(model, ToolOptions(sources=(ToolSource("disk"),)), request=Request((Message.user("hi"),), (Tool("own"),)))
     assert [one.name for one in model.asked[0].tools] == ["own", "mcp_disk_read"]
 
@@ -85,14 +85,14 @@ async def test_a_request_can_tighten_the_rules_for_what_it_wants_and_for_nothing
     wish = ToolOptions(sources=(ToolSource("files", policy=policy), ToolSource("disk")))
     disk = next(one.name for one in await tools.tools() if one.source == "mcp:disk")
     for name, waits in (("files_read", asks), (disk, False)):
-        events = await offered(Told(calls(Call(name, {"path": "x"}, "c")), says("ok")), wish, tools)
+        events = await offered(FakeModel(calls(Call(name, {"path": "x"}, "c")), says("ok")), wish, tools)
         assert any(type(event).__name__ == "ConfirmationNeeded" for event in events) is waits, name
 
 
 async def test_a_request_cannot_loosen_the_rules():
     strict = Confirmed(FILES, Policy())
     wish = ToolOptions(sources=(ToolSource("files", policy=Policy((), "auto", "auto")),))
-    events = await offered(Told(calls(Call("files_write", {"path": "x"}, "c")), says("ok")), wish, strict)
+    events = await offered(FakeModel(calls(Call("files_write", {"path": "x"}, "c")), says("ok")), wish, strict)
     assert any(type(event).__name__ == "ConfirmationNeeded" for event in events)
 
 

@@ -12,7 +12,7 @@ from callsmith.core.events import Stopped, Text, ToolProgress
 from callsmith.core.values import Call, Request
 from callsmith.tools.mcp import ElicitationRequest, McpHost
 from callsmith.tools.mcp.elicitation import ClientFeatures, ElicitationReply
-from tests.runtime.fakes import Told, calls, everything, finished, says
+from tests.fakes import FakeModel, calls, everything, finished, says
 from tests.tools.mcp.trying import call, noted, plain
 
 eras = pytest.mark.parametrize("modern", [False, True], ids=["older", "newer"])
@@ -58,7 +58,7 @@ async def test_a_call_that_waits_for_a_person_does_not_time_out(modern: bool):
     server = plain(options={"modern": modern}, timeout=1.0)
     async with McpHost([server], features=ClientFeatures(slow)) as host:
         await host.tools()
-        events = await everything(Told(calls(Call("elicit", {}, "1")), says("so")), host)
+        events = await everything(FakeModel(calls(Call("elicit", {}, "1")), says("so")), host)
     assert [result.ok for result in finished(events)] == [True]
     assert ToolProgress("1", "plain waits for an answer") in events
 
@@ -116,7 +116,7 @@ async def test_a_person_who_cannot_be_asked_is_a_failed_call_and_the_server_goes
 
 @eras
 async def test_our_model_writes_for_a_server_that_may_ask_it(modern: bool):
-    model = Told(says("something"))
+    model = FakeModel(says("something"))
     async with McpHost([plain(options={"modern": modern}, sampling=True)], features=ClientFeatures(model=model)) as host:
         assert (await call(host, "sample")).content == "something"
     (asked,) = model.asked
@@ -128,7 +128,7 @@ async def test_our_model_writes_for_a_server_that_may_ask_it(modern: bool):
 
 
 @eras
-@pytest.mark.parametrize("model", [None, Told(says("something"))], ids=["no model", "not configured"])
+@pytest.mark.parametrize("model", [None, FakeModel(says("something"))], ids=["no model", "not configured"])
 async def test_sampling_is_refused_unless_it_is_configured(modern: bool, model: Any):
     async with McpHost([plain(options={"modern": modern}, sampling=model is None)], features=ClientFeatures(model=model)) as host:
         result = await call(host, "sample")
@@ -150,7 +150,7 @@ async def test_an_answer_that_was_cut_off_is_told_as_one():
 
     message = types.SamplingMessage(role="user", content=types.TextContent(text="x"))
     params = types.CreateMessageRequestParams(messages=[message], max_tokens=1_000_000)
-    model = Told([Text("so"), Stopped("length")])
+    model = FakeModel([Text("so"), Stopped("length")])
     result = await sample(model, params)
     assert isinstance(result, types.CreateMessageResult)
     assert (result.stop_reason, model.asked[0].sampling.max_tokens) == ("maxTokens", 2_000)
@@ -161,8 +161,8 @@ async def test_an_answer_that_was_cut_off_is_told_as_one():
     [
         (ClientFeatures(), True, set()),
         (ClientFeatures(Person(ElicitationReply("decline")).ask), False, {"elicitation"}),
-        (ClientFeatures(model=Told(says("x"))), False, set()),
-        (ClientFeatures(model=Told(says("x"))), True, {"sampling"}),
+        (ClientFeatures(model=FakeModel(says("x"))), False, set()),
+        (ClientFeatures(model=FakeModel(says("x"))), True, {"sampling"}),
     ],
 )
 async def test_a_server_is_offered_only_what_somebody_answers(

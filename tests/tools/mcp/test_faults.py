@@ -13,7 +13,7 @@ from callsmith.core.values import Call
 from callsmith.runtime.execute import Limits
 from callsmith.runtime.loop import run
 from callsmith.tools.mcp import McpHost, ServerConfig
-from tests.runtime.fakes import ASKED, Told, calls, everything, finished, says
+from tests.fakes import ASKED, FakeModel, calls, everything, finished, says
 from tests.tools.mcp.trying import alive, call, noted, plain, status
 from tests.waiting import until
 
@@ -108,7 +108,7 @@ async def test_a_call_that_hangs_times_out_is_cancelled_at_the_server_and_holds_
     servers = [plain("a", options={"notes": str(notes)}, timeout=1.5, trust=True), plain("b", trust=True)]
     async with McpHost(servers) as host:
         await host.tools()
-        model = Told(
+        model = FakeModel(
             calls(Call("a_hang", {}, "1"), Call("b_echo", {"text": "x"}, "2"), Call("a_echo", {"text": "y"}, "3")), says("so")
         )
         events = await everything(model, host)
@@ -137,7 +137,7 @@ async def test_four_calls_of_a_round_run_side_by_side_and_answer_in_their_order(
         await host.tools()
         pauses = (0.4, 0.3, 0.2, 0.1)  # none of them begins before all four have come
         made = [Call("sleep", {"seconds": seconds, "together": 4}, str(number)) for number, seconds in enumerate(pauses)]
-        *_, last = [event async for event in run(Told(calls(*made), says("done")), host, ASKED, limits=Limits(parallel=4))]
+        *_, last = [event async for event in run(FakeModel(calls(*made), says("done")), host, ASKED, limits=Limits(parallel=4))]
         told = [message.content for message in last.messages if message.role == "tool"]  # type: ignore[union-attr]
         assert told == ["slept 0.4", "slept 0.3", "slept 0.2", "slept 0.1"]
 

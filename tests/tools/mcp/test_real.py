@@ -21,7 +21,7 @@ from callsmith.core.values import Call
 from callsmith.tools.mcp import ElicitationRequest, McpHost, ServerConfig
 from callsmith.tools.mcp.elicitation import ClientFeatures, ElicitationReply
 from callsmith.tools.wrap.confirming import Confirmed
-from tests.runtime.fakes import Told, calls, everything, finished, says
+from tests.fakes import FakeModel, calls, everything, finished, says
 from tests.tools.mcp.trying import call, called, status
 from tests.waiting import until
 
@@ -108,7 +108,7 @@ async def test_the_server_that_has_everything_is_used(everything_server: ServerC
         asked.append(question)
         return ElicitationReply("accept", {"name": "Ada"})
 
-    features = ClientFeatures(person, Told(says("a sampled text")))
+    features = ClientFeatures(person, FakeModel(says("a sampled text")))
     trusted = [replace(everything_server, sampling=True, trust=True)]
     async with McpHost(trusted, features=features) as host:
         names = {tool.name for tool in await host.tools()}
@@ -131,7 +131,7 @@ async def test_four_long_operations_run_side_by_side(everything_server: ServerCo
     async with McpHost([replace(everything_server, trust=True)]) as host:
         await host.tools()
         made = [Call("trigger-long-running-operation", {"duration": 1, "steps": 2}, str(number)) for number in range(4)]
-        events = await everything(Told(calls(*made), says("so")), host)
+        events = await everything(FakeModel(calls(*made), says("so")), host)
         steps = [event.call_id for event in events if isinstance(event, ToolProgress)]
         assert {*steps[:4]} == {"0", "1", "2", "3"}  # each takes its first step before any takes its last
         assert [result.ok for result in finished(events)] == [True] * 4

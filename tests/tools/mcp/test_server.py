@@ -24,7 +24,7 @@ from callsmith.runtime.conversation.agent import Agent
 from callsmith.tools.functions import Function, Functions, tool
 from callsmith.tools.mcp.server import NO_WORD, NOBODY, TOO_LATE, Offering, write_result
 from callsmith.tools.wrap import Confirmed, Merged
-from tests.runtime.fakes import Call, Told, calls, says
+from tests.fakes import Call, FakeModel, calls, says
 from tests.serving import served
 from tests.waiting import until
 
@@ -259,7 +259,7 @@ async def test_a_yes_that_comes_too_late_is_none(mode: str):
 @pytest.mark.parametrize("mode", ERAS)
 async def test_an_agent_asks_about_every_call_it_wants_to_make(mode: str, tmp_path):
     paid.clear()
-    model = Told(calls(Call("pay", {"euros": 1}, "a")), calls(Call("pay", {"euros": 2}, "b")), says("Both paid."))
+    model = FakeModel(calls(Call("pay", {"euros": 1}, "a")), calls(Call("pay", {"euros": 2}, "b")), says("Both paid."))
     clerk = Agent("clerk", "Pays bills.", tools=Confirmed(TOOLS)).as_toolset(model, folder=tmp_path)
     user = User("accept", {"run": True})
     async with Client(offered(clerk), mode=mode, elicitation_callback=user) as client:
@@ -283,7 +283,7 @@ async def test_over_http_a_conversation_is_a_session_or_a_single_call(tmp_path):
         seen.append(context.conversation)
         return "?"
 
-    model = Told(*[calls(Call("pay", {"euros": 1}, "a")), calls(Call("pay", {"euros": 2}, "b")), says("Both paid.")] * 2)
+    model = FakeModel(*[calls(Call("pay", {"euros": 1}, "a")), calls(Call("pay", {"euros": 2}, "b")), says("Both paid.")] * 2)
     clerk = Agent("clerk", "Pays bills.", tools=Confirmed(TOOLS)).as_toolset(model, folder=tmp_path)
     async with over_http(offered(Merged(Functions(who), clerk))) as url:
         for mode in ERAS:

@@ -10,8 +10,9 @@ from callsmith.core.ports import Context
 from callsmith.core.values import Call, Result, Tool
 from callsmith.tools.functions import Functions, tool
 from callsmith.tools.wrap import Cached, Confirmed
+from tests.fakes import Recording
 from tests.tools.contract import outcome
-from tests.tools.wrap.recording import NOBODY, TIMEOUT, Recording, failing, items
+from tests.tools.wrap.recording import NOBODY, TIMEOUT, failing, items
 from tests.virtual_time import virtual_time
 
 PURE = Tool("x", idempotent=True)

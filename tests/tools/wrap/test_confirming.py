@@ -11,7 +11,8 @@ from callsmith.core.ports import Context
 from callsmith.core.values import Call, Result, Tool
 from callsmith.tools.wrap import Confirmed
 from tests.conftest import Clock
-from tests.tools.wrap.recording import Recording, items, result
+from tests.fakes import Recording
+from tests.tools.wrap.recording import items, result
 
 ANY = {"type": "object", "properties": {"path": {"type": "string"}}, "required": ["path"]}
 TOOLS = (Tool("look", parameters=ANY), Tool("wipe", parameters=ANY, side_effects=True))

@@ -9,7 +9,8 @@ from callsmith.core.events import ConfirmationNeeded
 from callsmith.core.ports import Context
 from callsmith.core.values import Call, Tool
 from callsmith.tools.wrap import Confirmed, Filtered, Merged, Renamed, api_name
-from tests.tools.wrap.recording import Recording, items, names, result
+from tests.fakes import Recording
+from tests.tools.wrap.recording import items, names, result
 
 
 @pytest.mark.req("R155")

@@ -11,8 +11,9 @@ from callsmith.core.ports import Context, Toolset
 from callsmith.core.values import Call, Tool
 from callsmith.tools.functions import Functions, tool
 from callsmith.tools.wrap import Cached, Confirmed, Filtered, Limited, Merged, Rate, Renamed, Retried, Timed
+from tests.fakes import Recording
 from tests.tools.contract import ToolsetContract, outcome
-from tests.tools.wrap.recording import NOBODY, Recording, items, names
+from tests.tools.wrap.recording import NOBODY, items, names
 
 
 @tool(idempotent=True)

@@ -12,7 +12,7 @@ from callsmith.formats import format_named
 from callsmith.formats.prompt.template import CHATML, Template
 from callsmith.formats.write import write
 from callsmith.models.local import LocalModel
-from tests.server.told import Told
+from tests.fakes import FakeModel
 
 HERMES = format_named("hermes")
 SAID = "Let me look at that."
@@ -44,7 +44,7 @@ def models() -> Mapping[str, Model]:
         "thinks": scripted("<think>\nHow polite.\n</think>\n\nHello."),
         "cut": scripted("one two three four five six"),
         "cut_call": scripted(calling(CALLS[0])),
-        "broken": Told([Text("so "), Text("far"), Unavailable(GONE)]),
+        "broken": FakeModel([Text("so "), Text("far"), Unavailable(GONE)]),
         "rounds": scripted(f"<think>\nTwo sums.\n</think>\n\n{calling(*SUMS, said=SAID)}", SUMMED),
         "object": scripted(KOELN),
         "mixed": scripted(calling(*SUMS, said=SAID), KOELN),

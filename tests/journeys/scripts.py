@@ -64,7 +64,7 @@ def client_of(app: Starlette) -> AsyncOpenAI:
     return AsyncOpenAI(base_url="http://callsmith/v1", api_key="none", http_client=http, max_retries=0)
 
 
-def told(format: Format, text: str, chunk: int) -> LocalModel:
+def scripted_model(format: Format, text: str, chunk: int) -> LocalModel:
     return LocalModel(Scripted([text], chunk=chunk, repeat=True), format, Template(CHATML))
 
 
