@@ -99,6 +99,7 @@ def _over_http(server: Any, address: str) -> None:
     with bound(host, port) as listener:
         if not is_loopback(host):
             typer.secho(UNGUARDED.format(host=host), err=True, fg="yellow")
+        listener.listen()  # whoever connects from now on is answered as soon as the server runs
         typer.echo(f"Tools are at {url_of(host, listener.getsockname()[1])}{PATH}. Ctrl-C ends it.")
         # Of the parsers only h11 takes the white space around a header for no part of it, as the protocol wants it.
         config = uvicorn.Config(app, http="h11", log_level="warning", timeout_graceful_shutdown=3)

@@ -2,7 +2,7 @@
 
 import json
 import logging
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator
 from typing import Any
 
 import httpx2
@@ -20,21 +20,11 @@ from callsmith.server.app import create_app
 from callsmith.server.routes.metrics import exposition
 from callsmith.server.service import Service, Settings
 from callsmith.tools.functions import Functions
+from tests.fakes import StrictFakeModel
 
 SECRET = "hunter2-Ada-Lovelace"
 ASKED = Request((Message.user(SECRET),))
 WEATHER = Tool("weather", SECRET, {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]})
-
-
-class Told:
-    """A model that gives the answers it was told, in turn."""
-
-    def __init__(self, *answers: Sequence[ModelEvent]) -> None:
-        self._answers = list(answers)
-
-    async def stream(self, request: Request) -> AsyncIterator[ModelEvent]:
-        for event in self._answers.pop(0):
-            yield event
 
 
 def calls(*made: Call) -> list[ModelEvent]:
@@ -64,7 +54,7 @@ def samples(text: bytes) -> dict[tuple[str, tuple[tuple[str, str], ...]], float]
 
 @pytest.mark.req("R221")
 async def test_turns_with_the_servers_own_tools_are_recorded():
-    model = Told(calls(Call("weather", {"city": SECRET}, "c1")), says(SECRET))
+    model = StrictFakeModel(calls(Call("weather", {"city": SECRET}, "c1")), says(SECRET))
     service = Service({"parrot": model}, Functions(weather), Settings())
     await everything(service.answer(model, ASKED))
     (turn,) = service.trace.turns()
@@ -76,7 +66,7 @@ async def test_turns_with_the_servers_own_tools_are_recorded():
 @pytest.mark.req("R221")
 async def test_turns_with_tools_of_the_clients_own_are_recorded_and_their_calls_checked():
     made = calls(Call("weather", {"city": SECRET}, "c1"), Call("weather", {SECRET: 5}, "c2"))
-    model = Told(made)
+    model = StrictFakeModel(made)
     service = Service({"parrot": model}, Functions(weather), Settings())
     assert await everything(service.answer(model, Request(ASKED.messages, (WEATHER,)))) == made
     (turn,) = service.trace.turns()
@@ -85,7 +75,7 @@ async def test_turns_with_tools_of_the_clients_own_are_recorded_and_their_calls_
 
 
 async def test_a_request_that_makes_no_sense_is_no_turn():
-    model = Told(says("hi"))
+    model = StrictFakeModel(says("hi"))
     service = Service({"parrot": model}, None, Settings())
     with pytest.raises(UsageError):
         await everything(service.answer(model, Request(ASKED.messages, (WEATHER,), Choice.only("wether"))))
@@ -97,7 +87,7 @@ async def test_a_request_that_makes_no_sense_is_no_turn():
 async def test_nothing_that_was_said_reaches_trace_metrics_file_or_log(own: bool, tmp_path, caplog: pytest.LogCaptureFixture):
     caplog.set_level(logging.DEBUG)
     made = [Call("weather", {"city": SECRET}, "c1"), Call("weather", {SECRET: 5}, "c2"), Call(SECRET, {}, "c3")]
-    model, path = Told(calls(*made), says(SECRET)), tmp_path / "trace.jsonl"
+    model, path = StrictFakeModel(calls(*made), says(SECRET)), tmp_path / "trace.jsonl"
     settings = Settings(recorders=(TraceFile(path),))
     service = Service({"parrot": model}, Functions(weather) if own else None, settings)
     await everything(service.answer(model, ASKED if own else Request(ASKED.messages, (WEATHER,))))
@@ -113,7 +103,7 @@ async def test_nothing_that_was_said_reaches_trace_metrics_file_or_log(own: bool
 async def test_over_http_nothing_that_was_said_is_logged_and_settings_say_who_else_records(caplog: pytest.LogCaptureFixture):
     caplog.set_level(logging.DEBUG)
     trace = Trace()
-    model = Told(calls(Call("weather", {"city": SECRET}, "c1")), says("done"))
+    model = StrictFakeModel(calls(Call("weather", {"city": SECRET}, "c1")), says("done"))
     app = create_app({"parrot": model}, tools=Functions(weather), settings=Settings(recorders=(trace,)))
     body: Any = {"model": "parrot", "messages": [{"role": "user", "content": SECRET}]}
     async with httpx2.AsyncClient(transport=httpx2.ASGITransport(app=app), base_url="http://callsmith") as client:
@@ -162,7 +152,7 @@ def test_the_format_is_the_one_that_is_asked_for():
 
 
 async def test_each_server_counts_for_itself_and_the_registry_of_the_process_is_left_alone():
-    services = [Service({"parrot": Told(says("hi"))}, None, Settings()) for _ in range(2)]
+    services = [Service({"parrot": StrictFakeModel(says("hi"))}, None, Settings()) for _ in range(2)]
     await everything(services[0].answer(services[0].model("parrot"), ASKED))
     assert [len(service.trace.turns()) for service in services] == [1, 0]
     exposition(services[0].trace.counters())
