@@ -72,3 +72,15 @@ async def test_nobody_waits_for_a_run_whose_call_somebody_else_is_running():
     await approvals.write_one(replace(approval, status="running"))
     async with approvals.lease("run_1"), AsyncExitStack() as leases:
         assert not await approvals.take_leases(["confirm_1"], leases, unless_running=True)
+
+
+async def test_a_lease_that_lapsed_and_is_anothers_is_not_taken_away_from_them(monkeypatch: pytest.MonkeyPatch):
+    store = SqliteStore()
+    late, other = Approvals(store), Approvals(store)
+    monkeypatch.setattr(module, "LEASE_SECONDS", 0.0)  # ours lapses at once, and is renewed too late
+    monkeypatch.setattr(Approvals, "_renew", lambda *_: asyncio.sleep(3600))
+    async with AsyncExitStack() as held:
+        async with late.lease("run_1") as first:
+            monkeypatch.setattr(module, "LEASE_SECONDS", 3600.0)
+            second = await held.enter_async_context(other.lease("run_1"))
+        assert (first, second, await other.is_leased("run_1")) == (True, True, True)

@@ -215,16 +215,14 @@ class Approvals:
         if not version:
             yield False
             return
-        beating = asyncio.create_task(self._renew(lease, version))
+        renewing = asyncio.create_task(self._renew(lease, version))
         try:
             yield True
         finally:
-            ours = not beating.done()
-            beating.cancel()
+            renewing.cancel()
             with suppress(asyncio.CancelledError):
-                await beating
-            if ours:
-                await self.store.delete(lease.kind, run)
+                await renewing
+            await self._release(lease)
 
     async def take_leases(self, ids: Collection[str], leases: AsyncExitStack, *, unless_running: bool = False) -> bool:
         """Take the leases on the runs of these approvals, and wait for whoever has them: this is how every run is resumed.
@@ -288,6 +286,13 @@ class Approvals:
                 await asyncio.sleep(LEASE_SECONDS / 3)
                 await self.store.put(replace(lease, version=version, expires=time.time() + LEASE_SECONDS))
                 version += 1
+
+    async def _release(self, lease: Document) -> None:
+        """Let a lease lapse now, if it is still ours: another process may have it by now."""
+        found = (await self.store.get(lease.kind, lease.id)).get(lease.id)
+        if found is not None and found.data == lease.data:
+            with suppress(Stale):
+                await self.store.put(replace(lease, version=found.version, expires=0.0))
 
     def _document(self, one: Approval | PausedRun) -> Document:
         if isinstance(one, Approval):
