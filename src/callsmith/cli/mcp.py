@@ -48,13 +48,13 @@ def mcp(
     from importlib.metadata import version
 
     from callsmith.cli.inputs.toolsets import load_toolset
-    from callsmith.tools.mcp.server import Offering, over_stdio
+    from callsmith.tools.mcp.server import ToolsetServer, over_stdio
     from callsmith.tools.wrap import Confirmed
 
     with _diverted():
         toolset = load_toolset(settings_of(context).llm.tools or "demo")
     asks = yes or isinstance(toolset, Confirmed)
-    server = Offering(toolset if asks else Confirmed(toolset), happening, version=version("callsmith")).server()
+    server = ToolsetServer(toolset if asks else Confirmed(toolset), happening, version=version("callsmith")).server()
     if http is None:
         asyncio.run(over_stdio(server))
     else:

@@ -70,7 +70,7 @@ class LocalModel:
         self.traits = traits
         self._read = format.also(*traits.also)
         self._specials = frozenset(engine.info.specials)
-        self._letters = Escaper(self._specials)
+        self._escaper = Escaper(self._specials)
         # Special tokens that belong to no marker of the format: they frame messages.
         self._foreign = frozenset(text for text in self._specials if text not in repr(self._read))
         self._grammars = Grammars(format, relays=engine.info.relays)
@@ -105,7 +105,7 @@ class LocalModel:
         """How many tokens the prompt of this request has, without a BOS that the engine may add."""
         request = self._settled(request)
         tools = request.choice.among(request.tools)
-        prompt = prompt_for(request, tools, self.template, self.format, self._letters)
+        prompt = prompt_for(request, tools, self.template, self.format, self._escaper)
         return sum([await self.engine.count(piece) for piece in prompt.pieces])
 
     async def close(self) -> None:
@@ -145,7 +145,7 @@ class LocalModel:
 
     def _plan(self, request: Request) -> _Plan:
         tools = request.choice.among(request.tools)
-        prompt = prompt_for(request, tools, self.template, self.format, self._letters)
+        prompt = prompt_for(request, tools, self.template, self.format, self._escaper)
         output = None if request.choice.mode == "required" else request.output
         return _Plan(request, tools, output, prompt, self._grammar(request, tools, prompt))
 

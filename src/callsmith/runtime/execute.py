@@ -59,7 +59,7 @@ class _Attempt:
     silent_since: float = 0.0
     patience: float = 0.0  # seconds it may be silent
     latest: float = 0.0  # when it must be over
-    taken: "asyncio.Future[None] | None" = None  # done when whoever watches has taken the news that it starts
+    taken: "asyncio.Future[None] | None" = None  # done when the consumer has seen that it starts
 
     @property
     def serial(self) -> bool:
@@ -67,12 +67,12 @@ class _Attempt:
 
     @property
     def doubt(self) -> str:
-        """What must be said of a tool that may have acted before it was given up."""
+        """What is added for a tool that may have acted before it was given up."""
         ran = self.task is not None and (self.taken is None or self.taken.done())
         return "; it may have taken effect all the same" if self.serial and ran else ""
 
     def give_up(self) -> None:
-        """Tell it to stop. What it says from now on is not heard."""
+        """Cancel it. What it reports from now on is dropped."""
         self.given_up = True
         if self.timer:
             self.timer.cancel()
@@ -89,8 +89,9 @@ class Round:
     """The calls of one answer. Iterate `run()` for what happens; afterwards `results` and `messages` stand in the calls' order.
 
     Calls run side by side, except those of tools with side effects: among themselves they run one after another, in their order.
-    A call that needs a person's word is among `waiting` instead of the results; it holds up no other. Closing the iterator
-    cancels what still runs: tasks are given a moment to end, threads are left behind, and late results are dropped.
+    A call that needs a person's approval is among `waiting` instead of the results, one that the caller runs among `deferred`.
+    Closing the iterator cancels what still runs: tasks are given a moment to end, threads are left behind, and late results are
+    dropped.
     """
 
     def __init__(self, calls: Sequence[Call], tools: Mapping[str, Tool], toolset: Toolset, limits: Limits) -> None:
@@ -113,7 +114,7 @@ class Round:
 
     @property
     def messages(self) -> list[Message]:
-        """The results as the model is told them."""
+        """The results as the model reads them."""
         return [attempt.message for attempt in self._attempts if attempt.message is not None]
 
     @property
@@ -208,11 +209,11 @@ class Round:
             self._finish(attempt, failed(call, "internal_error", f"{call.name} ended without a result"))
         except LimitReached as error:
             self._finish(attempt, failed(call, "limit_reached", str(error)))
-        except (Exception, SystemExit) as error:  # the one place: whatever a tool does wrong is told to the model
+        except (Exception, SystemExit) as error:  # the one place: whatever a tool does wrong is reported to the model
             self._finish(attempt, tool_raised(call, error))
 
     async def _announce(self, attempt: _Attempt) -> None:
-        """Tell that the tool starts, and wait until that has been taken: who keeps a record of it can write it down first."""
+        """Report that the tool starts, and wait until the consumer has seen it: a journal can be written first."""
         if attempt.taken is None:
             loop = asyncio.get_running_loop()
             attempt.taken = loop.create_future()

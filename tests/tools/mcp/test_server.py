@@ -22,7 +22,7 @@ from callsmith.core.ports import Context
 from callsmith.core.values import Result, Tool
 from callsmith.runtime.conversation.agent import Agent
 from callsmith.tools.functions import Function, Functions, tool
-from callsmith.tools.mcp.server import NO_WORD, NOBODY, TOO_LATE, Offering, write_result
+from callsmith.tools.mcp.server import CANNOT_ASK, NOT_APPROVED, TOO_LATE, ToolsetServer, write_result
 from callsmith.tools.wrap import Confirmed, Merged
 from tests.fakes import Call, FakeModel, calls, says
 from tests.serving import served
@@ -96,7 +96,7 @@ TOOLS = Functions(
 
 
 def offered(toolset: Any = None) -> Any:
-    return Offering(toolset or Confirmed(TOOLS), happening, version="1").server()
+    return ToolsetServer(toolset or Confirmed(TOOLS), happening, version="1").server()
 
 
 def text(result: types.CallToolResult) -> str:
@@ -226,7 +226,7 @@ async def test_a_person_who_does_not_stops_it(mode: str, user: User):
     paid.clear()
     async with Client(offered(), mode=mode, elicitation_callback=user) as client:
         result = await client.call_tool("pay", {"euros": 5})
-    assert (result.is_error, text(result), paid) == (True, f"denied: {NO_WORD}", [])
+    assert (result.is_error, text(result), paid) == (True, f"denied: {NOT_APPROVED}", [])
 
 
 @pytest.mark.parametrize("mode", ERAS)
@@ -234,7 +234,7 @@ async def test_where_nobody_can_be_asked_the_call_is_refused(mode: str):
     paid.clear()
     async with Client(offered(), mode=mode) as client:
         result = await client.call_tool("pay", {"euros": 5})
-    assert (result.is_error, text(result), paid) == (True, f"denied: {NOBODY}", [])
+    assert (result.is_error, text(result), paid) == (True, f"denied: {CANNOT_ASK}", [])
 
 
 @pytest.mark.parametrize("mode", ERAS)
@@ -351,4 +351,4 @@ def test_a_result_that_failed_is_not_held_to_the_schema():
 def test_without_the_extra_it_is_told_how_to_get_it(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setitem(sys.modules, "mcp.server.lowlevel", None)
     with pytest.raises(MissingExtra, match=r"callsmith\[mcp\]"):
-        Offering(TOOLS, happening).server()
+        ToolsetServer(TOOLS, happening).server()

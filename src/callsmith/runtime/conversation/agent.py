@@ -58,7 +58,7 @@ class Agent:
         """The agent as one tool, which takes a task and gives the agent's answer.
 
         With a folder its unfinished work is kept there: it can then ask a person through whoever called it, and survives the
-        end of the program. Without one, calls of its own that need a person's word are denied.
+        end of the program. Without one, calls of its own that need approval are denied.
         """
         return _AsTool(self, model, None if folder is None else Path(folder))
 

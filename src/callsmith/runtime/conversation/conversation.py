@@ -129,7 +129,7 @@ class Conversation:
 
     @property
     def pending(self) -> tuple[ConfirmationNeeded, ...]:
-        """The calls that wait for a person's word."""
+        """The calls that wait for a person's decision."""
         return self._journal.pending
 
     @property
@@ -152,11 +152,11 @@ class Conversation:
         return self._reply_of(collect(self.stream(text))[-1])
 
     async def resume(self, decisions: Mapping[str, Decision] = NO_DECISIONS) -> Reply:
-        """Go on with a turn that waits or was interrupted, with a person's words by call id."""
+        """Go on with a turn that waits or was interrupted, with a person's decisions by call id."""
         return await self._reply(self.stream_resume(decisions))
 
     async def decide(self, call_id: str, decision: Decision) -> Reply:
-        """Give a person's word on one call and go on; others may still wait."""
+        """Decide on one call and go on; others may still wait."""
         return await self.resume({call_id: decision})
 
     async def submit_results(self, results: Iterable[Result]) -> Reply:

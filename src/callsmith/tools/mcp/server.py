@@ -1,9 +1,9 @@
 """A toolset as an MCP server: other hosts list its tools and call them, in the protocol of 2026-07-28 and in those before it.
 
-    server = Offering(Confirmed(Functions(send_mail)), happening).server()
+    server = ToolsetServer(Confirmed(Functions(send_mail)), run_call).server()
     await over_stdio(server)
 
-A call that needs a person's word becomes a question to the client's user. Older clients are asked while the call waits; newer
+A call that needs approval becomes a question to the client's user. Older clients are asked while the call waits; newer
 ones get the question as the result of the call and send the call again, with the answer.
 """
 
@@ -36,11 +36,11 @@ if TYPE_CHECKING:
     Asking: TypeAlias = ServerRequestContext[Any, Any]
 
 # Runs one call of the toolset: checked, under deadlines, and answered whatever happens.
-Happening: TypeAlias = Callable[[Toolset, Call, Context], AsyncIterator[ToolEvent]]
+CallRunner: TypeAlias = Callable[[Toolset, Call, Context], AsyncIterator[ToolEvent]]
 
 PATH = "/mcp"  # where a server is found over HTTP
-NOBODY = "it needs a person's approval, and this client cannot ask a person: it was not run"
-NO_WORD = "a person was asked and did not agree: it was not run"
+CANNOT_ASK = "it needs a person's approval, and this client cannot ask a person: it was not run"
+NOT_APPROVED = "a person was asked and did not agree: it was not run"
 TOO_LATE = "the approval came too late: it was not run"
 _MOST_OPEN = 1_000  # questions that wait for an answer; older ones are forgotten
 _LONGEST_NAME = 128
@@ -70,10 +70,10 @@ class _Work:
         return replace(self, words={**self.words, self.asked.id: said, self.call.id: said}, asked=None)
 
 
-class Offering:
+class ToolsetServer:
     """What a server says and does about the tools of a toolset."""
 
-    def __init__(self, toolset: Toolset, happening: Happening, *, name: str = "callsmith", version: str = "") -> None:
+    def __init__(self, toolset: Toolset, happening: CallRunner, *, name: str = "callsmith", version: str = "") -> None:
         self._toolset = Renamed(toolset, _fitting)
         self._happening = happening
         self._name, self._version = name, version
@@ -109,7 +109,7 @@ class Offering:
             if isinstance(outcome, Result):
                 return write_result(outcome, tool, modern=_is_modern(asking))
             if not _can_ask(asking):
-                return write_result(failed(work.call, "denied", NOBODY), tool)
+                return write_result(failed(work.call, "denied", CANNOT_ASK), tool)
             work = replace(work, asked=outcome)
             if _is_modern(asking):
                 return self._question(work, outcome)
@@ -229,7 +229,7 @@ def _word(answer: Any) -> Decision:
 
     if isinstance(answer, types.ElicitResult) and answer.action == "accept" and (answer.content or {}).get("run") is True:
         return Approved()
-    return Denied(NO_WORD)
+    return Denied(NOT_APPROVED)
 
 
 def _fitting(name: str) -> str:

@@ -1,4 +1,4 @@
-"""Confirmed: calls that need it wait for a person's word."""
+"""Confirmed: calls that need approval wait for a person's decision."""
 
 import time
 from collections.abc import AsyncIterator, Sequence
@@ -38,17 +38,17 @@ class Confirmed(Wrapper):
     async def call(self, call: Call, context: Context) -> AsyncIterator[Item]:
         shown = await self.tools()
         tool = self._known.get(call.name)
-        settled = self._settled(tool, call, context) if tool else unknown_tool(call, [one.name for one in shown])
+        settled = self._decide(tool, call, context) if tool else unknown_tool(call, [one.name for one in shown])
         if not isinstance(settled, Call):
             yield settled
             return
         async with closing(self._toolset.call(settled, context)) as items:
             async for item in items:
-                yield _told(item, settled) if isinstance(item, Result) and settled is not call else item
+                yield _with_edit_notice(item, settled) if isinstance(item, Result) and settled is not call else item
 
-    def _settled(self, tool: Tool, call: Call, context: Context) -> Call | Result | ConfirmationNeeded:
+    def _decide(self, tool: Tool, call: Call, context: Context) -> Call | Result | ConfirmationNeeded:
         """The call that may run, or what is said instead."""
-        judged, decision = self._judged(tool, call, context), context.decisions.get(call.id)
+        judged, decision = self._judge(tool, call, context), context.decisions.get(call.id)
         if judged.verdict == "deny":
             return failed(call, "denied", judged.reason)
         if isinstance(decision, Denied):
@@ -58,20 +58,20 @@ class Confirmed(Wrapper):
             return ConfirmationNeeded(f"confirm_{uuid4().hex[:24]}", call, judged.reason, expires)
         if decision is None or decision.arguments is None or decision.arguments == call.arguments:
             return call
-        return self._edited(tool, Call(call.name, dict(decision.arguments), call.id), context)
+        return self._with_edited_arguments(tool, Call(call.name, dict(decision.arguments), call.id), context)
 
-    def _edited(self, tool: Tool, call: Call, context: Context) -> Call | Result:
+    def _with_edited_arguments(self, tool: Tool, call: Call, context: Context) -> Call | Result:
         """A person's own arguments: they must fit like any others, and what is forbidden stays so."""
         if complaints := validate(tool.parameters, call.arguments):
             return failed(call, "bad_request", f"a person changed the arguments, and they do not fit: {complaints[0]}")
-        judged = self._judged(tool, call, context)
+        judged = self._judge(tool, call, context)
         return failed(call, "denied", judged.reason) if judged.verdict == "deny" else call
 
-    def _judged(self, tool: Tool, call: Call, context: Context) -> Judgement:
+    def _judge(self, tool: Tool, call: Call, context: Context) -> Judgement:
         policy = self._policy.tightened(context.tighten) if context.tighten else self._policy
         return policy.judge(tool, call)
 
 
-def _told(result: Result, ran: Call) -> Result:
+def _with_edit_notice(result: Result, ran: Call) -> Result:
     """The model must not take the result for one of the arguments it gave."""
     return replace(result, content=f"{result.text}\n(A person changed the arguments before the call ran: {ran.text})")
