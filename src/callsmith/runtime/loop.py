@@ -82,6 +82,7 @@ class _RunState:
         self._limits = limits
         self._until = None if limits.deadline is None else asyncio.get_running_loop().time() + limits.deadline
         self._rounds = 0
+        self._ids = UniqueCallIds(request.messages)
         self.added: list[Message] = []
         self.usage = Usage()
         self.calls: tuple[Call, ...] = ()
@@ -116,7 +117,8 @@ class _RunState:
     async def ask(self, model: Model, context: Context) -> AsyncIterator[RunEvent]:
         """Ask the model, and take down what it says."""
         asked = replace(self._asked, messages=(*self._asked.messages, *self.added))
-        answer, distinct = AnswerBuilder(), UniqueCallIds(asked.messages)
+        answer, distinct = AnswerBuilder(), self._ids
+        distinct.begin_answer()
         stream = model.stream(asked)
         async with closing(stream if self._until is None else _until(stream, self._until)) as events:
             async for said in events:
@@ -186,6 +188,10 @@ class UniqueCallIds:
     def __init__(self, history: Sequence[Message] = ()) -> None:
         self._known = {call.id for message in history for call in message.calls}
         self._begun: dict[int, str] = {}
+
+    def begin_answer(self) -> None:
+        """The calls of the next answer are numbered anew."""
+        self._begun.clear()
 
     def made(self, event: ModelEvent) -> ModelEvent:
         match event:
