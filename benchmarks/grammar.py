@@ -76,7 +76,7 @@ class Ours:
 
     def start(self, tools: Sequence[Tool], grammars: Grammars | None = None) -> ActiveConstraint:
         """From the tools to where a mask can be asked for."""
-        made = (grammars or Grammars(self.format, relays=True)).made(tools, Choice("required"), parallel=False)
+        made = (grammars or Grammars(self.format, relays=True)).get(tools, Choice("required"), parallel=False)
         assert made is not None
         return self.compiler.begin(made)
 
@@ -212,7 +212,7 @@ def compiles(function: dict[str, Any]) -> bool:
     """Whether the tool can be held to its schema at all, in every format here."""
     try:
         for name in FORMATS:
-            Grammars(format_named(name)).made([Tool(function["name"], "", function["parameters"])], Choice("required"))
+            Grammars(format_named(name)).get([Tool(function["name"], "", function["parameters"])], Choice("required"))
     except UsageError:
         return False
     return True

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from callsmith.core.ports import Model
-from callsmith.engines.scripted import Asked, Scripted
+from callsmith.engines.scripted import RecordedRequest, Scripted
 from callsmith.models.local import LocalModel
 from callsmith.server.app import create_app
 from tests.clients.scenarios import CALLS, GONE, KOELN, LETTERS, SAID, SUMMED, models
@@ -67,7 +67,7 @@ class Looked:
         assert "".join(streamed["pieces"]) == whole["said"]
         return whole, streamed
 
-    def asked(self, scenario: str) -> list[Asked]:
+    def asked(self, scenario: str) -> list[RecordedRequest]:
         """What the model's engine was asked, in turn."""
         model = self.models[scenario]
         assert isinstance(model, LocalModel)

@@ -194,7 +194,9 @@ def watch(format: Format, dressed_for: str = "") -> tuple[Any, TriggeredConstrai
 def say(started: TriggeredConstraint, tokens: list[int]) -> int:
     """How many of the tokens are taken."""
     for at, token in enumerate(tokens):
-        if not started.admits(token) or (started.held and not started.held.among(np.array([token]))[0] and not started._taken):
+        if not started.admits(token):
+            return at
+        if (active := started.active) and not active.among(np.array([token]))[0] and not started._taken:
             return at
         started.consume(token)
     return len(tokens)
@@ -210,7 +212,7 @@ def test_from_the_trigger_on_only_a_valid_call_can_follow(format: Format, dresse
         spelled = tokens.tokenize if dressed else lambda text: letters(compiler()[0].base, text)
         right = spelled(text + write(format, [call(format, "get_weather_forecast", {"city": "Rome"})]))
         assert say(started, right) == len(right)
-        assert started.held
+        assert started.active
         assert started.may_end
         _, started = watch(format, format.name if dressed else "")
         wrong = spelled(text + write(format, [call(format, "get_weather_forecast", {"place": "Rome"})]))
@@ -221,7 +223,7 @@ def test_text_the_grammar_does_not_know_leaves_the_answer_alone() -> None:
     tokens, started = watch(format_named("hermes"), "hermes")
     text = tokens.tokenize("A stray <think> in the text. <tool_call>\nand so on")
     assert say(started, text) == len(text)
-    assert not started.held
+    assert not started.active
 
 
 # -- what is left to one grammar, and what is wrong

@@ -27,21 +27,21 @@ def many(count: int = 12) -> tuple[Tool, ...]:
 @pytest.mark.req("R68", "R78")
 def test_the_same_tools_get_the_same_grammar_also_as_other_objects() -> None:
     grammars, tools = Grammars(format_named("hermes")), (tool(), tool(name="g"))
-    made = grammars.made(tools, REQUIRED)
+    made = grammars.get(tools, REQUIRED)
     assert made is not None
-    assert grammars.made(tools, REQUIRED) is made
-    assert grammars.made((tool(), tool(name="g")), REQUIRED) is made
-    assert grammars.made(REQUIRED.among(tools), REQUIRED) is made
-    assert grammars.made((Tool("f", "said otherwise", tool().parameters), tool(name="g")), REQUIRED) is made
+    assert grammars.get(tools, REQUIRED) is made
+    assert grammars.get((tool(), tool(name="g")), REQUIRED) is made
+    assert grammars.get(REQUIRED.among(tools), REQUIRED) is made
+    assert grammars.get((Tool("f", "said otherwise", tool().parameters), tool(name="g")), REQUIRED) is made
 
 
 def test_a_list_that_has_changed_gets_another_grammar_and_a_tuple_of_as_many_tools_too() -> None:
     grammars, tools = Grammars(format_named("hermes")), [tool(), tool(name="g")]
-    made = grammars.made(tools, REQUIRED)
+    made = grammars.get(tools, REQUIRED)
     tools[1] = tool(name="h")
-    assert grammars.made(tools, REQUIRED) is not made
+    assert grammars.get(tools, REQUIRED) is not made
     for number in range(600):  # more than are kept, so that places in memory are used again
-        assert made_for(grammars.made((tool(name=f"f{number}"),), REQUIRED)) == f"f{number}"
+        assert made_for(grammars.get((tool(name=f"f{number}"),), REQUIRED)) == f"f{number}"
 
 
 def made_for(grammar: Any) -> str:
@@ -59,7 +59,7 @@ def made_for(grammar: Any) -> str:
 )
 def test_what_is_not_quite_the_same_is_not_taken_for_it(one: Any, other: Any) -> None:
     grammars = Grammars(format_named("hermes"))
-    assert grammars.made((tool(one),), REQUIRED) is not grammars.made((tool(other),), REQUIRED)
+    assert grammars.get((tool(one),), REQUIRED) is not grammars.get((tool(other),), REQUIRED)
 
 
 def test_a_fingerprint_does_not_depend_on_what_is_shared() -> None:
@@ -74,15 +74,15 @@ def test_a_fingerprint_does_not_depend_on_what_is_shared() -> None:
 def test_how_it_is_asked_for_makes_another_grammar() -> None:
     grammars, tools = Grammars(format_named("hermes")), (tool(),)
     made = [
-        grammars.made(tools, REQUIRED),
-        grammars.made(tools, Choice()),
-        grammars.made(tools, REQUIRED, parallel=False),
-        grammars.made(tools, REQUIRED, opened="<think>\n"),
-        grammars.made(tools, REQUIRED, thinking=True),
-        grammars.made(tools, Choice(), output=Output(choices=("a",))),
+        grammars.get(tools, REQUIRED),
+        grammars.get(tools, Choice()),
+        grammars.get(tools, REQUIRED, parallel=False),
+        grammars.get(tools, REQUIRED, opened="<think>\n"),
+        grammars.get(tools, REQUIRED, thinking=True),
+        grammars.get(tools, Choice(), output=Output(choices=("a",))),
     ]
     assert len({id(one) for one in made}) == len(made)
-    assert grammars.made((), Choice()) is None
+    assert grammars.get((), Choice()) is None
 
 
 def test_what_has_no_fingerprint_is_not_kept_by_it() -> None:
@@ -91,10 +91,10 @@ def test_what_has_no_fingerprint_is_not_kept_by_it() -> None:
 
 def test_many_tools_are_a_relay_only_for_an_engine_that_takes_one() -> None:
     hermes = format_named("hermes")
-    assert isinstance(Grammars(hermes, relays=True).made(many(), REQUIRED), Relay)
-    assert isinstance(Grammars(hermes).made(many(), REQUIRED), Grammar)
-    assert isinstance(Grammars(hermes, relays=True).made(many(3), REQUIRED), Grammar)
-    assert isinstance(Grammars(hermes, relays=True).made(many(), Choice(), output=Output.json_object()), Grammar)
+    assert isinstance(Grammars(hermes, relays=True).get(many(), REQUIRED), Relay)
+    assert isinstance(Grammars(hermes).get(many(), REQUIRED), Grammar)
+    assert isinstance(Grammars(hermes, relays=True).get(many(3), REQUIRED), Grammar)
+    assert isinstance(Grammars(hermes, relays=True).get(many(), Choice(), output=Output.json_object()), Grammar)
 
 
 def test_what_is_not_enforced_is_told_by_tool() -> None:

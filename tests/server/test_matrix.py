@@ -257,6 +257,18 @@ async def test_what_ran_on_the_server_is_still_known_when_the_client_comes_back(
     assert [call.name for call in model.asked[2].messages[1].calls] == ["weather"]
 
 
+async def test_a_call_that_a_request_requires_is_required_also_where_its_history_has_results():
+    model = FakeModel(calls(KOELN))
+    asking = client(model, tools=Functions(clock)).chat.completions
+    called: Any = {
+        "role": "assistant",
+        "tool_calls": [{"id": "c1", "type": "function", "function": {"name": "weather", "arguments": "{}"}}],
+    }
+    history: Any = [*HI, called, {"role": "tool", "tool_call_id": "c1", "content": "sun"}]
+    await asking.create(model="m", messages=history, tools=[WEATHER], tool_choice="required", extra_body=MIXED)
+    assert model.asked[0].choice.mode == "required"
+
+
 async def test_what_ran_for_one_caller_is_not_shown_to_another_who_sends_the_same_history():
     settings = Settings(keys={name: Key(hash_key(f"sk-{name}")) for name in ("alice", "bob")})
     model = FakeModel(calls(TIME, BONN), says("a"), says("b"))

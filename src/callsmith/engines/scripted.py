@@ -24,7 +24,7 @@ Reply: TypeAlias = str | CallsmithError | tuple[Piece, ...]  # a text, an error 
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class RecordedRequest:
     """A recorded request."""
 
     prompt: Prompt
@@ -59,7 +59,7 @@ class Scripted:
         self._next = 0
         self._closed = False
         self.info = EngineInfo("scripted", template=template, specials=dict(specials or {}))
-        self.asked: list[Asked] = []
+        self.asked: list[RecordedRequest] = []
 
     async def generate(
         self, prompt: Prompt, sampling: Sampling, grammar: Grammar | Relay | None = None
@@ -67,7 +67,7 @@ class Scripted:
         """The next reply, in pieces; a piece counts as a token."""
         if self._closed:
             raise UsageError("the engine is closed")
-        self.asked.append(Asked(prompt, sampling, grammar))
+        self.asked.append(RecordedRequest(prompt, sampling, grammar))
         scanner, said = StopScanner(sampling.stop), 0
         reason: Literal["stop", "length"] = "stop"
         for piece in self._pieces(self._take()):

@@ -16,7 +16,7 @@ class StopScanner:
 
     def __init__(self, stops: Iterable[str]) -> None:
         self._stops = tuple(stop for stop in stops if stop)
-        self._held: list[Piece] = []
+        self._withheld: list[Piece] = []
         self.matched = ""
 
     @property
@@ -30,20 +30,20 @@ class StopScanner:
             return []
         if not self._stops:
             return [piece]
-        self._held.append(piece)
-        text = "".join(held.text for held in self._held)
+        self._withheld.append(piece)
+        text = "".join(piece.text for piece in self._withheld)
         found = [(start + len(stop), start, stop) for stop in self._stops if (start := text.find(stop)) >= 0]
         if not found:
             return self._release(len(text) - self._undecided(text))
         _, start, self.matched = min(found)  # the first to be complete, so that it does not matter how the text was cut
         said = self._release(start)
-        self._held.clear()
+        self._withheld.clear()
         return said
 
     def close(self) -> list[Piece]:
         """The withheld text at the end of the answer: it is no stop string."""
-        held, self._held = self._held, []
-        return held
+        withheld, self._withheld = self._withheld, []
+        return withheld
 
     def _undecided(self, text: str) -> int:
         """How many characters at the end may be the beginning of a stop string."""
@@ -53,16 +53,16 @@ class StopScanner:
     def _release(self, size: int) -> list[Piece]:
         """Remove the first `size` characters from the withheld text. A special token is released whole or not at all."""
         said: list[Piece] = []
-        while size and self._held:
-            piece = self._held[0]
+        while size and self._withheld:
+            piece = self._withheld[0]
             if len(piece.text) <= size:
-                said.append(self._held.pop(0))
+                said.append(self._withheld.pop(0))
                 size -= len(piece.text)
             elif piece.special:
                 break
             else:
                 said.append(Piece(piece.text[:size]))
-                self._held[0] = Piece(piece.text[size:])
+                self._withheld[0] = Piece(piece.text[size:])
                 break
         return said
 

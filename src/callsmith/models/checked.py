@@ -27,47 +27,49 @@ from callsmith.core.schema import validate
 from callsmith.core.values import Choice, Json, Message, Request, Result, Schema, Usage
 
 Ask: TypeAlias = Callable[[Request], AsyncGenerator[ModelEvent, None]]
-Left: TypeAlias = Callable[[str], Sequence[Unenforced]]  # what no grammar enforces of this tool; of the output, for no name
+UnenforcedOf: TypeAlias = Callable[
+    [str], Sequence[Unenforced]
+]  # what no grammar enforces of this tool; of the output, for no name
 
 
 async def checked(
-    first: AsyncGenerator[ModelEvent, None], request: Request, left: Left, ask: Ask
+    first: AsyncGenerator[ModelEvent, None], request: Request, unenforced: UnenforcedOf, ask: Ask
 ) -> AsyncGenerator[ModelEvent, None]:
     """The first answer to the request, with what `ask` returns in place of its invalid parts."""
-    held = _Held(request, left)
+    withheld = _Withheld(request, unenforced)
     stopped, retries, spent = Stopped("stop"), 0, Usage()
     async with aclosing(first) as events:
         async for event in events:
             if isinstance(event, Stopped):
                 stopped = event
-            for shown in held.sift(event):
+            for shown in withheld.sift(event):
                 yield shown
-    for ready, complaint in held.invalid:
+    for ready, complaint in withheld.invalid:
         retries += 1
         second = await _all(ask, _call_again(request, ready, complaint))
         spent += _end(second).usage
         for shown in _replaced(ready, second):
             yield shown
-    text = "".join(held.text)
-    if text and stopped.reason == "stop" and (complaint := held.complaint(text)):
+    text = "".join(withheld.text)
+    if text and stopped.reason == "stop" and (complaint := withheld.complaint(text)):
         retries += 1
         second = await _all(ask, _say_again(request, text, complaint))
         spent += _end(second).usage
         text = "".join(event.text for event in second if isinstance(event, Text)) or text
         stopped = replace(stopped, reason=_end(second).reason)
         strict = request.output is not None and request.output.strict and stopped.reason == "stop"
-        if strict and (complaint := held.complaint(text)):
+        if strict and (complaint := withheld.complaint(text)):
             raise ModelError(f"the answer does not fit the schema, also when asked again: {complaint}", retryable=True)
     if text:
         yield Text(text)
-    yield replace(stopped, usage=stopped.usage + spent, report=Report(tuple(held.doubts), retries))
+    yield replace(stopped, usage=stopped.usage + spent, report=Report(tuple(withheld.doubts), retries))
 
 
-class _Held:
+class _Withheld:
     """The withheld events. `doubts` is what no grammar enforced of the tools called so far and of the output."""
 
-    def __init__(self, request: Request, left: Left) -> None:
-        self._left = left
+    def __init__(self, request: Request, unenforced: UnenforcedOf) -> None:
+        self._unenforced = unenforced
         self._schemas = {tool.name: tool.parameters for tool in request.tools}
         self._begun: dict[int, list[ModelEvent]] = {}
         self.doubts: dict[Unenforced, None] = {}
@@ -76,9 +78,9 @@ class _Held:
         self._output: Schema | None = request.output.schema if request.output and self._doubted("") else None
 
     def _doubted(self, name: str) -> bool:
-        left = self._left(name)
-        self.doubts |= dict.fromkeys(left)
-        return bool(left)
+        unenforced = self._unenforced(name)
+        self.doubts |= dict.fromkeys(unenforced)
+        return bool(unenforced)
 
     def sift(self, event: ModelEvent) -> Iterator[ModelEvent]:
         """The events that can be passed on now."""
@@ -122,8 +124,8 @@ def _call_again(request: Request, ready: CallReady, complaint: str) -> Request:
 
 
 def _say_again(request: Request, text: str, complaint: str) -> Request:
-    told = Message.user(f"This answer is not valid: {complaint}. Answer again.")
-    return replace(request, messages=(*request.messages, Message.assistant(text), told), choice=Choice("none"))
+    retry = Message.user(f"This answer is not valid: {complaint}. Answer again.")
+    return replace(request, messages=(*request.messages, Message.assistant(text), retry), choice=Choice("none"))
 
 
 async def _all(ask: Ask, request: Request) -> list[ModelEvent]:

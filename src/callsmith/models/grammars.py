@@ -13,8 +13,7 @@ from callsmith.grammar.calls import grammar_for, unenforced
 from callsmith.grammar.nodes import Grammar
 from callsmith.grammar.relay import Relay, relay_for
 
-Made: TypeAlias = Grammar | Relay | None
-Left: TypeAlias = tuple[Unenforced, ...]
+AnswerGrammar: TypeAlias = Grammar | Relay | None
 
 _BY_CONTENT: Final = 64  # sets of tools whose grammars are cached
 _BY_OBJECTS: Final = 256  # the same sets as other objects
@@ -29,10 +28,10 @@ class Grammars:
     def __init__(self, format: Format, *, relays: bool = False) -> None:
         self._format = format
         self._relays = relays
-        self._by_objects: IdentityLRU[Made] = IdentityLRU(_BY_OBJECTS)
-        self._by_content: LRU[tuple[Made]] = LRU(_BY_CONTENT)
+        self._by_objects: IdentityLRU[AnswerGrammar] = IdentityLRU(_BY_OBJECTS)
+        self._by_content: LRU[tuple[AnswerGrammar]] = LRU(_BY_CONTENT)
 
-    def made(
+    def get(
         self,
         tools: Sequence[Tool],
         choice: Choice,
@@ -41,32 +40,34 @@ class Grammars:
         opened: str = "",
         thinking: bool = False,
         output: Output | None = None,
-    ) -> Made:
+    ) -> AnswerGrammar:
         """The grammar of an answer, or a relay; None where nothing is to be constrained."""
         tools = tuple(tools)
-        asked = (choice, parallel, opened, thinking)
+        key = (choice.mode, choice.names, parallel, opened, thinking)  # of primitives: hashed on every request
 
-        def make() -> Made:
+        def make() -> AnswerGrammar:
             if self._relays and (output is None or choice.mode == "required"):
                 relay = relay_for(self._format, tools, choice, parallel=parallel, opened=opened, thinking=thinking)
                 if relay is not None:
                     return relay
             return grammar_for(self._format, tools, choice, parallel=parallel, opened=opened, thinking=thinking, output=output)
 
-        def find() -> Made:  # requests often share their tools, but not the tuple
-            return self._by_objects.get_or_make((output, *tools), lambda: self._make_once(asked, tools, output, make), asked)
+        def find() -> AnswerGrammar:  # requests often share their tools, but not the tuple
+            return self._by_objects.get_or_make((output, *tools), lambda: self._make_once(key, tools, output, make), key)
 
-        return self._by_objects.get_or_make((output, tools), find, asked)
+        return self._by_objects.get_or_make((output, tools), find, key)
 
-    def unenforced(self, tool: Tool) -> Left:
+    def unenforced(self, tool: Tool) -> tuple[Unenforced, ...]:
         """What the grammar of this tool's calls does not enforce."""
         return tuple(Unenforced(tool.name, *one) for one in unenforced(self._format, tool))
 
-    def _make_once(self, asked: Hashable, tools: Sequence[Tool], output: Output | None, make: Callable[[], Made]) -> Made:
-        mark = fingerprint(tools, output)
-        if mark is None:
+    def _make_once(
+        self, key: Hashable, tools: Sequence[Tool], output: Output | None, make: Callable[[], AnswerGrammar]
+    ) -> AnswerGrammar:
+        digest = fingerprint(tools, output)
+        if digest is None:
             return make()
-        return (self._by_content.get((asked, mark)) or self._by_content.put((asked, mark), (make(),)))[0]
+        return (self._by_content.get((key, digest)) or self._by_content.put((key, digest), (make(),)))[0]
 
 
 def fingerprint(tools: Sequence[Tool], output: Output | None = None) -> bytes | None:

@@ -27,8 +27,8 @@ from callsmith.formats.prompt.template import Template
 from callsmith.formats.reader.reader import Reader
 from callsmith.grammar.nodes import Grammar
 from callsmith.grammar.output import format_for_output, output_grammar
-from callsmith.models.checked import Left, checked
-from callsmith.models.grammars import Grammars, Made
+from callsmith.models.checked import UnenforcedOf, checked
+from callsmith.models.grammars import AnswerGrammar, Grammars
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +57,7 @@ class _Plan:
     tools: tuple[Tool, ...]
     output: Output | None
     prompt: Prompt
-    grammar: Made
+    grammar: AnswerGrammar
 
 
 class LocalModel:
@@ -94,9 +94,9 @@ class LocalModel:
     async def stream(self, request: Request) -> AsyncGenerator[ModelEvent, None]:
         """The answer as events; only what has to be validated is withheld until it is complete."""
         plan = self._plan(self._settled(request))
-        answer, left = self._answer(plan), self._left(plan)
-        if left is not None:
-            answer = checked(answer, plan.request, left, lambda again: self._answer(self._plan(again)))
+        answer, unenforced = self._answer(plan), self._unenforced(plan)
+        if unenforced is not None:
+            answer = checked(answer, plan.request, unenforced, lambda again: self._answer(self._plan(again)))
         async with aclosing(answer) as events:
             async for event in events:
                 yield event
@@ -114,8 +114,8 @@ class LocalModel:
 
     async def _answer(self, plan: _Plan) -> AsyncGenerator[ModelEvent, None]:
         request, prompt = plan.request, plan.prompt
-        held = plan.grammar is not None
-        reader = Reader(self._written(plan), plan.tools, prompt.opened, specials=self._specials, is_constrained=held)
+        is_constrained = plan.grammar is not None
+        reader = Reader(self._written(plan), plan.tools, prompt.opened, specials=self._specials, is_constrained=is_constrained)
         answer = _Answer(self.format.ids, bool(plan.tools), parallel=request.parallel is not False)
         written: list[str] = []
 
@@ -157,13 +157,13 @@ class LocalModel:
             return self._read
         return self.format if plan.request.tools else self.format.without_calls()
 
-    def _grammar(self, request: Request, tools: Sequence[Tool], prompt: Prompt) -> Made:
+    def _grammar(self, request: Request, tools: Sequence[Tool], prompt: Prompt) -> AnswerGrammar:
         """The grammar of the answer; None where nothing is constrained. Required calls, structured output and calls of strict
         tools are always constrained, other calls only with `auto_guarded`."""
         free = request.choice.mode != "required" and request.output is None
         if free and not self.traits.auto_guarded and not any(tool.strict for tool in tools):
             return None
-        return self._grammars.made(
+        return self._grammars.get(
             tools,
             request.choice,
             parallel=request.parallel is not False,
@@ -172,20 +172,20 @@ class LocalModel:
             output=request.output,
         )
 
-    def _left(self, plan: _Plan) -> Left | None:
+    def _unenforced(self, plan: _Plan) -> UnenforcedOf | None:
         """What the grammar does not enforce and has to be validated; None if nothing. Tools are examined when called."""
         if plan.grammar is None or (isinstance(plan.grammar, Grammar) and not plan.grammar.unenforced):
             return None
         tools = {tool.name: tool for tool in plan.tools}
 
-        def left(name: str) -> Sequence[Unenforced]:
+        def unenforced(name: str) -> Sequence[Unenforced]:
             if name in tools:
                 return self._grammars.unenforced(tools[name])
             if name or plan.output is None:
                 return ()
             return [Unenforced("", *one) for one in output_grammar(self.format, plan.output).unenforced]
 
-        return left
+        return unenforced
 
     def _settled(self, request: Request) -> Request:
         """The request, with the model's defaults for what it leaves open."""

@@ -65,8 +65,8 @@ class Service:
 
     def visible_models(self) -> list[str]:
         """The names of the models that the caller may use."""
-        exchange = current_request()
-        return [name for name in self.models if exchange is None or matches(name, exchange.models)]
+        http = current_request()
+        return [name for name in self.models if http is None or matches(name, http.models)]
 
     def model(self, name: str) -> Model:
         """The model of that name, if the caller may use it."""
@@ -178,8 +178,8 @@ class Service:
         return (self.tools is None and not options.sources) or (bool(request.tools) and not mixed)
 
     def _recorder(self) -> Recorder:
-        exchange = current_request()
-        return CombinedRecorder(self.trace, *self.settings.recorders, *([exchange] if exchange else []))
+        http = current_request()
+        return CombinedRecorder(self.trace, *self.settings.recorders, *([http] if http else []))
 
     def _name(self, model: Model) -> str:
         return next((name for name, one in self.models.items() if one is model), "")

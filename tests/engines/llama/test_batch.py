@@ -23,7 +23,7 @@ class Decoder:
     def __init__(self, size: int = 2000, slice: int = 256) -> None:
         self.size = size
         self.slice = slice
-        self.held: dict[int, list[int]] = {}
+        self.cells: dict[int, list[int]] = {}
         self.batches: list[list[int]] = []  # the sequence of each row
         self.tokens = 0
         self.interrupted: list[bool] = []
@@ -37,9 +37,9 @@ class Decoder:
             error, self.broken = self.broken, None
             raise error
         for token, position, sequence, _ in rows:
-            held = self.held.setdefault(sequence, [])
-            assert position == len(held)
-            held.append(token)
+            cells = self.cells.setdefault(sequence, [])
+            assert position == len(cells)
+            cells.append(token)
         self.batches.append([row[2] for row in rows])
         self.tokens += len(rows)
         return self.flag[0] == b"0"
@@ -48,12 +48,12 @@ class Decoder:
         return np.zeros(1, np.float32)
 
     def forget(self, sequence: int, start: int) -> bool:
-        self.held[sequence] = self.held.get(sequence, [])[:start]
+        self.cells[sequence] = self.cells.get(sequence, [])[:start]
         return True
 
     def copy(self, source: int, target: int) -> None:
-        assert not self.held.get(target)
-        self.held[target] = self.held[source][:]
+        assert not self.cells.get(target)
+        self.cells[target] = self.cells[source][:]
 
     def interrupt_by(self, flag: object) -> None:
         self.flag = flag  # type: ignore[assignment]
@@ -82,7 +82,7 @@ class Said:
         return [Piece(f"{self.size} ")]
 
 
-class Asked:
+class FakeSequence:
     """A job that keeps what it is told."""
 
     exact = False
@@ -124,7 +124,7 @@ class Asked:
         return self.text == "".join(f"{number} " for number in range(1, self.wanted + 1)) and isinstance(self.ended[0], Finished)
 
 
-def batch_of(*jobs: Asked, most: int = 8, decoder: Decoder | None = None) -> Batch:
+def batch_of(*jobs: FakeSequence, most: int = 8, decoder: Decoder | None = None) -> Batch:
     decoder = decoder or Decoder()
     batch = Batch(decoder, Cache(decoder, 3 * most), most)
     for job in jobs:
@@ -145,7 +145,7 @@ def prompt(number: int, size: int = 20) -> list[int]:
 
 
 def test_all_who_speak_go_forward_in_one_decode() -> None:
-    jobs = [Asked(number, prompt(number)) for number in range(8)]
+    jobs = [FakeSequence(number, prompt(number)) for number in range(8)]
     batch = batch_of(*jobs)
     finish(batch)
     assert all(job.whole for job in jobs)
@@ -153,7 +153,7 @@ def test_all_who_speak_go_forward_in_one_decode() -> None:
 
 
 def test_those_who_do_not_fit_wait_for_their_turn_in_the_order_of_coming() -> None:
-    jobs = [Asked(number, prompt(number)) for number in range(5)]
+    jobs = [FakeSequence(number, prompt(number)) for number in range(5)]
     batch = batch_of(*jobs, most=2)
     over: list[int] = []
     while batch.size:
@@ -163,7 +163,7 @@ def test_those_who_do_not_fit_wait_for_their_turn_in_the_order_of_coming() -> No
 
 
 def test_a_long_prompt_does_not_stall_who_speaks() -> None:
-    speaking, long = Asked(1, prompt(1), 60), Asked(2, prompt(2, 900), 3)
+    speaking, long = FakeSequence(1, prompt(1), 60), FakeSequence(2, prompt(2, 900), 3)
     batch = batch_of(speaking)
     batch.step()
     batch.add(long)
@@ -178,7 +178,7 @@ def test_a_long_prompt_does_not_stall_who_speaks() -> None:
 
 
 def test_a_short_prompt_is_not_held_up_by_a_long_one() -> None:
-    long, short = Asked(1, prompt(1, 900)), Asked(2, prompt(2, 30))
+    long, short = FakeSequence(1, prompt(1, 900)), FakeSequence(2, prompt(2, 30))
     batch = batch_of(long, short)
     batch.step()
     assert short.told
@@ -187,7 +187,7 @@ def test_a_short_prompt_is_not_held_up_by_a_long_one() -> None:
 
 def test_answers_that_begin_alike_read_their_beginning_once() -> None:
     common = prompt(9, 300)
-    jobs = [Asked(number, [*common, *prompt(number, 10)], 2) for number in range(8)]
+    jobs = [FakeSequence(number, [*common, *prompt(number, 10)], 2) for number in range(8)]
     batch = batch_of(*jobs)
     finish(batch)
     assert all(job.whole for job in jobs)
@@ -197,11 +197,11 @@ def test_answers_that_begin_alike_read_their_beginning_once() -> None:
 
 
 def test_a_second_turn_pays_only_for_what_is_new() -> None:
-    first = Asked(1, prompt(1, 100), 10)
+    first = FakeSequence(1, prompt(1, 100), 10)
     batch = batch_of(first)
     finish(batch)
     answer = [10_000 + number for number in range(1, 11)]
-    second = Asked(2, [*first.tokens, *answer, *prompt(2, 7)])
+    second = FakeSequence(2, [*first.tokens, *answer, *prompt(2, 7)])
     batch.add(second)
     finish(batch)
     assert isinstance(second.ended[0], Finished)
@@ -209,14 +209,14 @@ def test_a_second_turn_pays_only_for_what_is_new() -> None:
 
 
 def test_when_nobody_wants_anything_the_end_of_an_answer_is_decoded_for_the_next_turn() -> None:
-    first = Asked(1, prompt(1, 100), 10)
+    first = FakeSequence(1, prompt(1, 100), 10)
     batch = batch_of(first)
     finish(batch)
     assert batch.busy
     assert batch.step()
     assert not batch.busy
     assert not batch.step()
-    second = Asked(2, [*first.tokens, *(10_000 + number for number in range(1, 11)), *prompt(2, 7)])
+    second = FakeSequence(2, [*first.tokens, *(10_000 + number for number in range(1, 11)), *prompt(2, 7)])
     batch.add(second)
     finish(batch)
     assert isinstance(second.ended[0], Finished)
@@ -225,7 +225,7 @@ def test_when_nobody_wants_anything_the_end_of_an_answer_is_decoded_for_the_next
 
 @pytest.mark.parametrize("broken", [False, True])
 def test_who_comes_then_does_not_wait_for_it(broken: bool) -> None:
-    first = Asked(1, prompt(1, 100), 10)
+    first = FakeSequence(1, prompt(1, 100), 10)
     decoder = Decoder()
     batch = batch_of(first, decoder=decoder)
     finish(batch)
@@ -235,10 +235,10 @@ def test_who_comes_then_does_not_wait_for_it(broken: bool) -> None:
         batch.wanted[0] = b"1"
     assert batch.step()
     assert batch.busy is not broken  # there may be time for it later
-    [held] = [held for held in decoder.held.values() if held]
-    assert len(held) == 100 + 9
+    [cells] = [cells for cells in decoder.cells.values() if cells]
+    assert len(cells) == 100 + 9
     batch.wanted[0] = b"0"
-    second = Asked(2, [*first.tokens, *prompt(2, 7)])
+    second = FakeSequence(2, [*first.tokens, *prompt(2, 7)])
     batch.add(second)
     finish(batch)
     assert second.whole
@@ -247,20 +247,20 @@ def test_who_comes_then_does_not_wait_for_it(broken: bool) -> None:
 def test_a_model_that_cannot_take_it_back_does_not_decode_ahead() -> None:
     decoder = Decoder()
     batch = Batch(decoder, Cache(decoder, 3), 1, settles=False)
-    batch.add(Asked(1, prompt(1)))
+    batch.add(FakeSequence(1, prompt(1)))
     finish(batch)
     assert not batch.busy
     assert not batch.step()
 
 
 def test_a_session_is_still_held_after_many_others() -> None:
-    first = Asked(1, prompt(1, 100), 10, session="s")
+    first = FakeSequence(1, prompt(1, 100), 10, session="s")
     batch = batch_of(first, decoder=Decoder(size=600), most=2)
     finish(batch)
     for number in range(2, 20):
-        batch.add(Asked(number, prompt(number, 100)))
+        batch.add(FakeSequence(number, prompt(number, 100)))
         finish(batch)
-    second = Asked(30, [*first.tokens, *prompt(30, 7)], session="s")
+    second = FakeSequence(30, [*first.tokens, *prompt(30, 7)], session="s")
     batch.add(second)
     finish(batch)
     assert isinstance(second.ended[0], Finished)
@@ -268,14 +268,14 @@ def test_a_session_is_still_held_after_many_others() -> None:
 
 
 def test_an_answer_given_up_is_parked_with_what_it_has() -> None:
-    job = Asked(1, prompt(1, 100), 50)
+    job = FakeSequence(1, prompt(1, 100), 50)
     batch = batch_of(job)
     for _ in range(10):
         batch.step()
     job.flag[0] = b"1"
     finish(batch, 2)
     assert job.ended == [None]
-    again = Asked(2, [*job.tokens, *(10_000 + number for number in range(1, 8)), 5])
+    again = FakeSequence(2, [*job.tokens, *(10_000 + number for number in range(1, 8)), 5])
     batch.add(again)
     finish(batch)
     assert isinstance(again.ended[0], Finished)
@@ -283,7 +283,7 @@ def test_an_answer_given_up_is_parked_with_what_it_has() -> None:
 
 
 def test_what_an_answer_has_cost_comes_with_each_piece() -> None:
-    job = Asked(1, prompt(1, 100), 4)
+    job = FakeSequence(1, prompt(1, 100), 4)
     finish(batch_of(job))
     assert [(piece.usage.prompt, piece.usage.completion) for piece in job.told if piece.usage] == [
         (100, 1),
@@ -294,14 +294,14 @@ def test_what_an_answer_has_cost_comes_with_each_piece() -> None:
 
 
 def test_an_error_in_one_answer_does_not_hurt_the_others() -> None:
-    jobs = [Asked(number, prompt(number), fails_at=2 if number == 1 else None) for number in range(4)]
+    jobs = [FakeSequence(number, prompt(number), fails_at=2 if number == 1 else None) for number in range(4)]
     finish(batch_of(*jobs))
     assert isinstance(jobs[1].ended[0], ValueError)
     assert all(job.whole for job in jobs if job.number != 1)
 
 
 def test_an_answer_whose_grammar_is_not_there_yet_waits_alone() -> None:
-    late, other = Asked(1, prompt(1)), Asked(2, prompt(2))
+    late, other = FakeSequence(1, prompt(1)), FakeSequence(2, prompt(2))
     late.ready = False
     batch = batch_of(late, other)
     while batch.step():
@@ -315,7 +315,7 @@ def test_an_answer_whose_grammar_is_not_there_yet_waits_alone() -> None:
 
 def test_when_the_cells_run_out_the_youngest_waits_and_all_are_finished_in_the_end() -> None:
     decoder = Decoder(size=300, slice=64)
-    jobs = [Asked(number, prompt(number, 40), 200) for number in range(4)]
+    jobs = [FakeSequence(number, prompt(number, 40), 200) for number in range(4)]
     for job in jobs:
         job.room = 260
     finish(batch_of(*jobs, decoder=decoder))
@@ -326,11 +326,11 @@ def test_parked_answers_make_room_for_new_ones() -> None:
     decoder = Decoder(size=300, slice=64)
     batch = batch_of(decoder=decoder)
     for number in range(10):
-        job = Asked(number, prompt(number, 100))
+        job = FakeSequence(number, prompt(number, 100))
         batch.add(job)
         finish(batch)
         assert job.whole
-    again = Asked(20, prompt(9, 100))
+    again = FakeSequence(20, prompt(9, 100))
     batch.add(again)
     finish(batch)
     assert isinstance(again.ended[0], Finished)
@@ -338,7 +338,7 @@ def test_parked_answers_make_room_for_new_ones() -> None:
 
 
 def test_only_one_who_is_alone_is_interrupted_in_the_middle_of_a_decode() -> None:
-    one, two = Asked(1, prompt(1)), Asked(2, prompt(2))
+    one, two = FakeSequence(1, prompt(1)), FakeSequence(2, prompt(2))
     decoder = Decoder()
     batch = batch_of(one, decoder=decoder)
     batch.step()
@@ -350,13 +350,13 @@ def test_only_one_who_is_alone_is_interrupted_in_the_middle_of_a_decode() -> Non
 
 def test_a_decode_that_is_interrupted_leaves_no_trace() -> None:
     decoder = Decoder()
-    job = Asked(1, prompt(1))
+    job = FakeSequence(1, prompt(1))
     batch = batch_of(job, decoder=decoder)
     batch._admit()
     job.flag[0] = b"1"
     batch._prepare(batch.live[0])
     batch._decode(batch._token_shares())
-    assert decoder.held[0] == []
+    assert decoder.cells[0] == []
     job.flag[0] = b"0"
     finish(batch)
     assert job.whole
@@ -364,7 +364,7 @@ def test_a_decode_that_is_interrupted_leaves_no_trace() -> None:
 
 def test_a_decode_that_fails_ends_all_it_was_for_and_nobody_else() -> None:
     decoder = Decoder()
-    jobs = [Asked(number, prompt(number)) for number in range(3)]
+    jobs = [FakeSequence(number, prompt(number)) for number in range(3)]
     batch = batch_of(*jobs, most=2, decoder=decoder)
     decoder.broken = ModelError("broken")
     finish(batch)
@@ -374,7 +374,7 @@ def test_a_decode_that_fails_ends_all_it_was_for_and_nobody_else() -> None:
 
 def test_a_decode_for_which_there_is_no_room_is_tried_again_with_fewer() -> None:
     decoder = Decoder()
-    jobs = [Asked(number, prompt(number)) for number in range(3)]
+    jobs = [FakeSequence(number, prompt(number)) for number in range(3)]
     batch = batch_of(*jobs, decoder=decoder)
     decoder.broken = ModelError("no room", retryable=True)
     finish(batch)
@@ -386,12 +386,12 @@ def test_who_goes_at_random_harms_nobody(seed: int) -> None:
     random = Random(seed)
     decoder = Decoder(size=600, slice=64)
     batch = batch_of(most=4, decoder=decoder)
-    jobs: list[Asked] = []
+    jobs: list[FakeSequence] = []
     beginnings = [prompt(number, 80) for number in range(3)]
     while len(jobs) < 40 or batch.size:
         if len(jobs) < 40 and random.random() < 0.4:
             tokens = [*random.choice(beginnings), *prompt(len(jobs) + 10, random.randint(1, 60))]
-            jobs.append(Asked(len(jobs) + 10, tokens, random.randint(1, 60)))
+            jobs.append(FakeSequence(len(jobs) + 10, tokens, random.randint(1, 60)))
             jobs[-1].ready = random.random() < 0.7
             batch.add(jobs[-1])
         for job in jobs:
@@ -401,7 +401,7 @@ def test_who_goes_at_random_harms_nobody(seed: int) -> None:
         batch.step()
         for member in batch.live:
             if member.slot:
-                assert decoder.held.get(member.slot.number, []) == member.slot.tokens
+                assert decoder.cells.get(member.slot.number, []) == member.slot.tokens
         assert batch.cache.free >= 0
     for job in jobs:
         assert len(job.ended) == 1

@@ -16,18 +16,18 @@ class Memory:
     slice = SLICE
 
     def __init__(self) -> None:
-        self.held: dict[int, list[int]] = {}
+        self.cells: dict[int, list[int]] = {}
         self.forgets_parts = True
 
     def forget(self, sequence: int, start: int) -> bool:
-        if start and start < len(self.held.get(sequence, [])) and not self.forgets_parts:
+        if start and start < len(self.cells.get(sequence, [])) and not self.forgets_parts:
             return False
-        self.held[sequence] = self.held.get(sequence, [])[:start]
+        self.cells[sequence] = self.cells.get(sequence, [])[:start]
         return True
 
     def copy(self, source: int, target: int) -> None:
-        assert not self.held.get(target)
-        self.held[target] = self.held[source][:]
+        assert not self.cells.get(target)
+        self.cells[target] = self.cells[source][:]
 
 
 class Filled(Cache):
@@ -39,7 +39,7 @@ class Filled(Cache):
 
     def decode(self, slot: Slot, tokens: Iterable[int]) -> None:
         tokens = [*tokens]
-        self.memory.held.setdefault(slot.number, []).extend(tokens)
+        self.memory.cells.setdefault(slot.number, []).extend(tokens)
         self.grow(slot, tokens)
 
     def answer(self, *tokens: int, exact: bool = False, session: str = "") -> Slot:
@@ -47,7 +47,7 @@ class Filled(Cache):
         slot = self.take([*tokens], exact=exact, session=session)
         self.decode(slot, tokens[len(slot.tokens) :])
         self.park(slot, [])
-        assert self.memory.held[slot.number] == slot.tokens == [*tokens]
+        assert self.memory.cells[slot.number] == slot.tokens == [*tokens]
         return slot
 
 
@@ -60,8 +60,8 @@ def test_the_longest_common_beginning_is_taken_over_and_the_other_stays_as_it_wa
     first = cache.answer(1, 2, 3, 4)
     taken = cache.take([1, 2, 9, 9])
     assert taken is not first
-    assert taken.tokens == cache.memory.held[taken.number] == [1, 2]
-    assert first.tokens == cache.memory.held[first.number] == [1, 2, 3, 4]
+    assert taken.tokens == cache.memory.cells[taken.number] == [1, 2]
+    assert first.tokens == cache.memory.cells[first.number] == [1, 2, 3, 4]
 
 
 def test_a_sequence_that_goes_on_is_continued_in_place(cache: Filled) -> None:
@@ -144,7 +144,7 @@ def test_a_model_that_cannot_forget_a_part_begins_afresh_but_goes_on(cache: Fill
     cache.answer(1, 2, 3)
     assert cache.take([1, 2, 3, 4]).tokens == [1, 2, 3]
     other = cache.take([1, 2, 4])
-    assert other.tokens == cache.memory.held[other.number] == []
+    assert other.tokens == cache.memory.cells[other.number] == []
 
 
 def test_what_belongs_to_a_session_goes_last(cache: Filled) -> None:
@@ -184,7 +184,7 @@ WORDS = {1: b"{", 2: b'"a', 3: b'"', 4: b'{"', 5: b'a"', 6: b"}", 7: b"x", 8: b"
 
 
 @pytest.mark.parametrize(
-    ("held", "wanted", "known"),
+    ("cells", "wanted", "known"),
     [
         ([1, 2, 3, 6, 7], [4, 5, 6, 7, 7], (5, 4)),  # {"a"}x in tokens of its own
         ([1, 2, 3, 7], [4, 5, 6, 7], (3, 2)),
@@ -195,8 +195,8 @@ WORDS = {1: b"{", 2: b'"a', 3: b'"', 4: b'{"', 5: b'a"', 6: b"}", 7: b"x", 8: b"
         ([], [7], (0, 0)),
     ],
 )
-def test_the_same_text_in_other_tokens_is_known_again(held: list[int], wanted: list[int], known: tuple[int, int]) -> None:
-    assert aligned(held, wanted, WORDS.__getitem__) == known
+def test_the_same_text_in_other_tokens_is_known_again(cells: list[int], wanted: list[int], known: tuple[int, int]) -> None:
+    assert aligned(cells, wanted, WORDS.__getitem__) == known
 
 
 def test_a_prompt_is_retold_in_the_tokens_in_which_it_is_held(cache: Filled) -> None:

@@ -288,9 +288,9 @@ class Batch:
         """Undo a decode that was aborted."""
         for entry in shares:
             slot = _slot_of(entry)
-            held = [*slot.tokens]
+            decoded = [*slot.tokens]
             self.cache.restore(slot)
-            entry.rest[:0] = held[len(slot.tokens) :]
+            entry.rest[:0] = decoded[len(slot.tokens) :]
 
     def _handle_failed_decode(self, shares: Iterable[BatchEntry], error: ModelError) -> None:
         """A decode failed: where cells may be short, evict and preempt to try again; else fail the requests in it."""

@@ -82,7 +82,7 @@ class TriggeredConstraint:
         return True
 
     @property
-    def held(self) -> ActiveConstraint | None:
+    def active(self) -> ActiveConstraint | None:
         """The constraint in force, once a trigger has been written."""
         return self._ready
 

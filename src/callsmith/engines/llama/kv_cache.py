@@ -69,9 +69,9 @@ class Cache:
         """
         best, most = tokens, self._longest(tokens)[1]
         for slot in self._slots:
-            held, known = aligned(slot.tokens, tokens, said)
+            cached, known = aligned(slot.tokens, tokens, said)
             if known > most:
-                best, most = [*slot.tokens[:held], *tokens[known:]], known
+                best, most = [*slot.tokens[:cached], *tokens[known:]], known
         return best
 
     def take(self, tokens: list[int], *, exact: bool = False, session: str = "") -> Slot:
@@ -198,32 +198,32 @@ def _rank(slot: Slot, session: str) -> tuple[bool, bool, int]:
     return slot.session == session, not slot.live, -len(slot.tokens)
 
 
-def shared(held: list[int], wanted: list[int], most: int) -> int:
+def shared(cached: list[int], wanted: list[int], most: int) -> int:
     """The length of the common prefix, at most `most`."""
-    low, high = 0, min(len(held), len(wanted), most)
+    low, high = 0, min(len(cached), len(wanted), most)
     while low < high:  # comparing slices is quick, token by token is not
         middle = (low + high + 1) // 2
-        if held[low:middle] == wanted[low:middle]:
+        if cached[low:middle] == wanted[low:middle]:
             low = middle
         else:
             high = middle - 1
     return low
 
 
-def aligned(held: list[int], wanted: list[int], said: Callable[[int], bytes]) -> tuple[int, int]:
+def aligned(cached: list[int], wanted: list[int], said: Callable[[int], bytes]) -> tuple[int, int]:
     """How many tokens the common text prefix has in each list, up to the last place where a token ends in both.
 
     The last token wanted is left out.
     """
     most = len(wanted) - 1
-    one = two = shared(held, wanted, most)
+    one = two = shared(cached, wanted, most)
     best = one, two
     left, right = b"", b""  # the text that only one of them has so far
     while True:
         if not left and not right:
             best = one, two
-        if not left and one < len(held):
-            more = said(held[one])
+        if not left and one < len(cached):
+            more = said(cached[one])
             left, one = more, one + 1
         elif not right and left and two < most:
             more = said(wanted[two])

@@ -23,7 +23,7 @@ class Constraint:
         self._unforced = False  # no token is forced here; where one is, the mask allows no shorter tokens
 
     @property
-    def held(self) -> "Constraint":
+    def active(self) -> "Constraint":
         """The constraint in force, which is this one."""
         return self
 

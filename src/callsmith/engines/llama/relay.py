@@ -131,7 +131,7 @@ class RelayConstraint:
             self._ask(plan.first, vocabulary.marked_text(self._relay.prefix))
 
     @property
-    def held(self) -> "RelayConstraint":
+    def active(self) -> "RelayConstraint":
         """The constraint in force, which is this one."""
         return self
 

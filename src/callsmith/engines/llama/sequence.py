@@ -30,18 +30,18 @@ class Sampler:
         self._min_p = max(sampling.min_p or 0.0, _NEGLIGIBLE)
         self._random = np.random.default_rng(None if sampling.seed is None else sampling.seed % 2**64)
 
-    def choose(self, logits: Logits, held: ActiveConstraint | None = None) -> int:
+    def choose(self, logits: Logits, active: ActiveConstraint | None = None) -> int:
         """The next token, of those the constraint allows: the result is as if all others had been masked first."""
         best = int(logits.argmax())
-        if held is None or held.among(np.array([best]))[0]:
-            return self._drawn(logits, best, held)
-        allowed = held.tokens()
+        if active is None or active.among(np.array([best]))[0]:
+            return self._drawn(logits, best, active)
+        allowed = active.tokens()
         if not len(allowed):
             raise ModelError("the grammar leaves no token to choose from")
         left = logits[allowed]
         return int(allowed[self._drawn(left, int(left.argmax()))])
 
-    def _drawn(self, logits: Logits, best: int, held: ActiveConstraint | None = None) -> int:
+    def _drawn(self, logits: Logits, best: int, active: ActiveConstraint | None = None) -> int:
         top = float(logits[best])
         if top == -math.inf:
             raise ModelError("the grammar leaves no token to choose from")
@@ -49,8 +49,8 @@ class Sampler:
             return best
         # Few tokens are within reach of the best one: finding them first spares sorting a whole vocabulary, or masking it.
         likely = np.flatnonzero(logits >= top + self._temperature * math.log(self._min_p))
-        if held and len(likely) > 1:
-            likely = likely[held.among(likely)]
+        if active and len(likely) > 1:
+            likely = likely[active.among(likely)]
         if 0 < self._top_k < len(likely):
             likely = likely[np.argpartition(-logits[likely], self._top_k - 1)[: self._top_k]]
         likely = likely[np.argsort(-logits[likely], kind="stable")]
@@ -105,17 +105,17 @@ class Sequence:
     def advance(self, logits: Logits) -> list[Piece]:
         """Sample the next token; the tokens that the grammar forces after it follow without sampling."""
         # Nothing is computed ahead while a step decodes: looking up a few tokens takes microseconds, a step milliseconds.
-        held = self._constraint.held if self._constraint else None
-        if held and self._most - self.size <= min(_CLOSING_TOKENS, self._most // 2):
-            if held.may_end:  # complete as it is; another call might not fit any more
+        active = self._constraint.active if self._constraint else None
+        if active and self._most - self.size <= min(_CLOSING_TOKENS, self._most // 2):
+            if active.may_end:  # complete as it is; another call might not fit any more
                 self.pending.clear()
                 self.finished = "stop"
                 return self._said([])
             logits += _CLOSING_BONUS * self._vocabulary.closing[self.size % 2]  # one kind of quote, then the other
-        token = self._sampler.choose(logits, held)
+        token = self._sampler.choose(logits, active)
         while isinstance(self._constraint, TriggeredConstraint) and not self._constraint.admits(token):
             logits[token] = -math.inf
-            token = self._sampler.choose(logits, held)
+            token = self._sampler.choose(logits, active)
         self.pending.clear()
         if self._is_end(token):
             self.finished = "stop"

@@ -20,6 +20,7 @@ from typing import TypeAlias, TypedDict, Unpack
 from uuid import uuid4
 
 from callsmith.core.approval import Approved, Decision, Policy
+from callsmith.core.choice import is_first_hop
 from callsmith.core.closing import closing
 from callsmith.core.errors import UnknownName, UsageError
 from callsmith.core.events import ConfirmationNeeded, RunEvent, StopReason, ToolFinished, TurnEnded
@@ -278,8 +279,9 @@ class Conversation:
             depth=settings.get("depth", 0),
             tighten=settings.get("tighten"),
         )
-        deferred = settings.get("external", ())
-        return PausableRun(self._guarded, self._tools, self._journal, deferred, self._limits, preface).events(request, context)
+        deferred, has_called = settings.get("external", ()), not is_first_hop(saved.messages)
+        run = PausableRun(self._guarded, self._tools, self._journal, deferred, self._limits, preface)
+        return run.events(request, context, has_called=has_called)
 
 
 def _new(journal: File | None) -> Path | None:

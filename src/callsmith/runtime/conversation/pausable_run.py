@@ -7,11 +7,10 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import assert_never
 
-from callsmith.core.choice import is_first_hop
 from callsmith.core.closing import closing
 from callsmith.core.events import CallDeferred, CallEvent, ConfirmationNeeded, RunEvent, ToolProgress
 from callsmith.core.ports import Context, Model, Toolset
-from callsmith.core.values import Call, Choice, Message, Request, Result, Tool
+from callsmith.core.values import Call, Message, Request, Result, Tool
 from callsmith.runtime.conversation.journal import Journal
 from callsmith.runtime.deferred import DeferredTools
 from callsmith.runtime.execute import STANDARD_LIMITS, Limits
@@ -32,12 +31,14 @@ class PausableRun:
     limits: Limits = STANDARD_LIMITS
     preface: tuple[Message, ...] = ()
 
-    async def events(self, request: Request, context: Context) -> AsyncIterator[RunEvent]:
-        """Everything up to the end of the turn, or to where it pauses; each event is in the journal before it is reported."""
+    async def events(self, request: Request, context: Context, *, has_called: bool) -> AsyncIterator[RunEvent]:
+        """Everything up to the end of the turn, or to where it pauses; each event is in the journal before it is reported.
+
+        `has_called`: the turn was resumed after a call, so that a call the request requires is not required once more.
+        """
         saved = self.journal.saved
-        request = replace(
-            request, messages=(*self.preface, *saved.messages), choice=_choice_from_here(request.choice, saved.messages)
-        )
+        choice = after_a_call(request.choice) if has_called and request.choice.mode == "required" else request.choice
+        request = replace(request, messages=(*self.preface, *saved.messages), choice=choice)
         context = replace(context, decisions=self.journal.decisions, granted=saved.granted)
         journaled = None if self.toolset is None else _Journaled(self.toolset, self.journal)
         toolset = DeferredTools(journaled, self.deferred) if self.deferred or journaled is None else journaled
@@ -45,11 +46,6 @@ class PausableRun:
             async for event in events:
                 await self.journal.note(event)
                 yield event
-
-
-def _choice_from_here(choice: Choice, messages: Sequence[Message]) -> Choice:
-    """A call that was required may have been made before a pause: requiring it again would go on for ever."""
-    return after_a_call(choice) if choice.mode == "required" and not is_first_hop(messages) else choice
 
 
 @dataclass(slots=True)

@@ -116,7 +116,8 @@ class ApprovalRun:
         """The run up to its end, or to where somebody has to be asked. Questions, and the end, are not reported yet."""
         await self._journal.begin()
         self._waiting, self._is_deferred = {}, False
-        async with closing(self._run.events(self._plan.request, self._plan.context)) as events:
+        has_called = self._storage.paused is not None  # the call that waited
+        async with closing(self._run.events(self._plan.request, self._plan.context, has_called=has_called)) as events:
             async for event in events:
                 match event:
                     case TurnEnded():

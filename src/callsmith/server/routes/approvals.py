@@ -83,14 +83,15 @@ class _Endpoints:
         self._running.add(resuming)
         resuming.add_done_callback(self._running.discard)
         answer = await asyncio.shield(resuming)
-        return _view((await approvals.get(id))[id], answer=answer)
+        return _view((await approvals.get(id)).get(id, decided), answer=answer)
 
     async def _resume(self, approvals: Approvals, id: str) -> Json:
         """What the model says now that it is decided; None where somebody else resumes the run."""
         async with AsyncExitStack() as leases:
             if not await approvals.take_leases([id], leases, unless_running=True):
                 return None
-            paused = await approvals.paused((await approvals.get(id))[id].run)
+            found = (await approvals.get(id)).get(id)  # None: deleted in the meantime
+            paused = None if found is None else await approvals.paused(found.run)
             if paused is None or all(one.id != id for one in paused.saved.pending):
                 return None
             return await _answer(self._service.resume(paused))

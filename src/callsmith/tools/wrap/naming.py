@@ -1,6 +1,7 @@
 """Merged, Renamed and Filtered toolsets: which tools are shown, and under which names."""
 
 import re
+from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -31,11 +32,12 @@ class Route:
     tool: Tool
 
 
-class Routed:
+class Routed(ABC):
     """A toolset that shows the tools of others under names of its own, and translates the names in calls and results."""
 
+    @abstractmethod
     async def _routes(self) -> Mapping[str, Route]:
-        raise NotImplementedError
+        """What runs the tools, by the names they are shown under."""
 
     async def tools(self) -> Sequence[Tool]:
         return [_renamed(route.tool, name) for name, route in (await self._routes()).items()]
