@@ -17,7 +17,7 @@ from callsmith.formats.prompt.prompt import fit_id
 from callsmith.formats.write import write
 from callsmith.grammar.schema.normalize import normalize
 from tests.grammar.bfcl import Entry, entries, schemas
-from tests.grammar.test_law4 import required, stuck
+from tests.grammar.checking import required, stuck
 
 pytestmark = pytest.mark.weights
 

@@ -21,8 +21,8 @@ from callsmith.formats.algebra import Format
 from callsmith.formats.write import write
 from callsmith.grammar.relay import MAX_TOOLS_IN_ONE_GRAMMAR, Relay, relay_for
 from tests.effort import tries
-from tests.grammar.sampling import Sampler, letters
-from tests.grammar.test_law4 import TOOLS, call, check_calls, compiler, obj, read_sample
+from tests.grammar.checking import TOOLS, call, check_calls, obj, read_sample
+from tests.grammar.sampling import Sampler, compiler, letters
 
 pytestmark = pytest.mark.weights
 

@@ -16,7 +16,7 @@ from callsmith.grammar.schema import normalize as normalizing
 from callsmith.grammar.schema.normal_form import UnenforcedKeywords
 from callsmith.grammar.schema.normalize import normalize, normalize_standalone
 from callsmith.grammar.targets.gbnf import to_gbnf
-from tests.grammar.test_law4 import stuck
+from tests.grammar.checking import stuck
 from tests.work import count_calls
 
 pytestmark = pytest.mark.weights

@@ -22,9 +22,9 @@ from callsmith.formats import formats
 from callsmith.formats.algebra import Format
 from callsmith.grammar.nodes import Grammar
 from tests.grammar import bfcl, schemas
+from tests.grammar.checking import read_sample, required
 from tests.grammar.judging import complaint
-from tests.grammar.sampling import Sampler
-from tests.grammar.test_law4 import compiler, read_sample, required
+from tests.grammar.sampling import Sampler, compiler
 
 pytestmark = pytest.mark.weights
 

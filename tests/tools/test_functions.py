@@ -18,7 +18,6 @@ from callsmith.core.errors import UsageError
 from callsmith.core.events import ToolProgress
 from callsmith.core.ports import Context
 from callsmith.core.values import Call, Result, Tool
-from callsmith.tools.define import array, boolean, define, enum, integer, number, object_, string
 from callsmith.tools.functions import Function, Functions, tool
 
 from .contract import ToolsetContract, outcome
@@ -385,73 +384,3 @@ async def test_closing_a_call_closes_the_generator_behind_it():
     await anext(aiter(items))
     await items.aclose()  # type: ignore[attr-defined]
     assert closed == [True]
-
-
-@pytest.mark.req("R2")
-@pytest.mark.req("R209")
-@pytest.mark.req("R3")
-@pytest.mark.req("R4")
-@pytest.mark.req("R19")
-def test_a_tool_can_be_built_by_hand():
-    made = (
-        define("weather")
-        .description("The weather.")
-        .parameter("city", string(minLength=1), "Where")
-        .parameter("unit", enum(["celsius", "fahrenheit"]), required=False)
-        .parameter("days", integer("How many"), required=False)
-        .parameter("where", object_({"lat": number(), "lon": number()}), required=False)
-        .parameter("tags", array(string()), required=False)
-        .parameter("exact", boolean(), required=False)
-        .parameter("guests", Guests, required=False)
-        .option(side_effects=True)
-        .build()
-    )
-    assert (made.name, made.description, made.side_effects) == ("weather", "The weather.", True)
-    assert made.parameters["required"] == ["city"]
-    assert made.parameters["properties"] == {
-        "city": {"type": "string", "minLength": 1, "description": "Where"},
-        "unit": {"type": "string", "enum": ["celsius", "fahrenheit"]},
-        "days": {"type": "integer", "description": "How many"},
-        "where": {
-            "type": "object",
-            "properties": {"lat": {"type": "number"}, "lon": {"type": "number"}},
-            "required": ["lat", "lon"],
-        },
-        "tags": {"type": "array", "items": {"type": "string"}},
-        "exact": {"type": "boolean"},
-        "guests": {
-            "type": "object",
-            "properties": {"adults": {"type": "integer"}, "children": {"type": "integer", "default": 0}},
-            "required": ["adults"],
-        },
-    }
-
-
-@pytest.mark.req("R3")
-def test_required_can_be_said_at_once_and_only_of_what_exists():
-    made = define("f").parameter("a").parameter("b").required(["b"])
-    assert made.build().parameters["required"] == ["b"]
-    with pytest.raises(UsageError, match="'c'"):
-        made.required(["c"])
-    with pytest.raises(UsageError, match="two parameters"):
-        made.parameter("a")
-
-
-def test_types_that_refer_to_their_own_definitions_still_resolve_in_the_whole():
-    class Tree(BaseModel):
-        children: list["Tree"] = []
-
-    made = define("f").parameter("tree", Tree).build()
-    assert "Tree" in made.parameters["$defs"]
-
-
-@pytest.mark.req("R150")
-async def test_a_tool_defined_by_hand_can_be_run_by_a_function():
-    def handler(**arguments: Any) -> Any:
-        return arguments
-
-    declared = define("echo").parameter("x", integer()).build()
-    toolset = Functions(Function.of(handler, declared))
-    assert list(await toolset.tools()) == [declared]
-    _, result = await outcome(toolset.call(Call("echo", {"x": 1}, "c"), Context()))
-    assert result.content == {"x": 1}

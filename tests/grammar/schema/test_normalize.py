@@ -19,8 +19,8 @@ from callsmith.formats.write import write
 from callsmith.grammar.patterns.portable import to_portable
 from callsmith.grammar.schema.normal_form import UnenforcedKeywords
 from callsmith.grammar.schema.normalize import normalize_standalone
-from tests.grammar.sampling import Sampler
-from tests.grammar.test_law4 import compiler, required, stuck
+from tests.grammar.checking import required, stuck
+from tests.grammar.sampling import Sampler, compiler
 
 pytestmark = pytest.mark.weights
 HERMES = format_named("hermes")

@@ -16,7 +16,7 @@ from callsmith.formats.write import write
 from callsmith.grammar.nodes import Grammar, JsonValue
 from callsmith.grammar.schema.normalize import normalize_standalone
 from callsmith.grammar.targets.lark import to_lark
-from tests.grammar.test_law4 import required, stuck
+from tests.grammar.checking import required, stuck
 
 pytestmark = pytest.mark.weights
 STRING, INTEGER = {"type": "string"}, {"type": "integer"}

@@ -31,13 +31,13 @@ async def pending(asking: httpx2.AsyncClient) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize(
-    ("word", "told"),
+    ("word", "content"),
     [
         ({"approve": True, "arguments": {"name": "Ada"}}, '"content": {"name": "Ada", "size": 7}'),
         ({"approve": False}, '"action": "decline"'),
     ],
 )
-async def test_what_a_server_wants_to_know_is_answered_over_http(word: dict[str, Any], told: str) -> None:
+async def test_what_a_server_wants_to_know_is_answered_over_http(word: dict[str, Any], content: str) -> None:
     store = SqliteStore()
     model = FakeModel(calls(Call("elicit", {}, "1")), says("So."))
     config = plain(approval=(("*", "auto"),))
@@ -50,7 +50,7 @@ async def test_what_a_server_wants_to_know_is_answered_over_http(word: dict[str,
         answered = await asking.post(f"/v1/approvals/{question['id']}", json=word)
         assert answered.status_code == 200, answered.text
         assert (await answering).json()["choices"][0]["message"]["content"] == "So."
-    assert told in model.asked[1].messages[-1].content
+    assert content in model.asked[1].messages[-1].content
 
 
 async def test_a_question_nobody_waits_for_any_more_is_withdrawn() -> None:
