@@ -4,6 +4,7 @@ From its first pause on the run is written to the store at every step, so that a
 that conversations have (`runtime.conversation.journal`); here it is stored together with the approvals it is about.
 """
 
+import asyncio
 import time
 from collections.abc import AsyncIterator, Iterable, Sequence
 from contextlib import AsyncExitStack
@@ -28,27 +29,43 @@ _ATTEMPTS = 5  # to write what others write at the same time
 
 
 class RunStorage:
-    """The journal of a run in the server's store, from its first pause on, with the approvals of its calls."""
+    """The journal of a run in the server's store, from its first pause on, with the approvals of its calls.
+
+    Calls run at once and write at once: one write after another, each at the version of the last. A write that was begun is
+    finished although its call is cancelled, for otherwise nobody would know that version.
+    """
 
     def __init__(self, approvals: Approvals, paused: PausedRun | None) -> None:
         self._approvals = approvals
+        self._lock = asyncio.Lock()
         self.paused = paused  # as it is in the store; None before the first pause
         self.decided: dict[str, Approval] = {}  # by call id, until the call has its result
 
     async def write(self, saved: Saved, *, starting: Call | None = None, results: Sequence[Result] = ()) -> None:
         """Store the state, and what becomes of the approvals of calls that start or have a result, all or nothing."""
-        began = self.decided.get(starting.id) if starting else None
-        changed = [replace(began, status="running", changed=time.time())] if began and not _is_denied(began) else []
-        done = [_with_result(self.decided[one.call_id], one) for one in results if one.call_id in self.decided]
-        is_new = self.paused is not None and saved != self.paused.saved
-        if changed or done or is_new:
-            await self.put(saved, *changed, *done, durable=starting is not None)
-        for approval in done:
-            del self.decided[approval.call.id]
-            await self._approvals.audit("answered", approval)
+        await asyncio.shield(self._write(saved, starting, results))
 
-    async def put(self, saved: Saved, *approvals: Approval, durable: bool = False) -> None:
+    async def put(self, saved: Saved, *approvals: Approval) -> None:
         """Write the run, if it has paused, and these approvals, all or nothing."""
+        await asyncio.shield(self._locked_put(saved, approvals))
+
+    async def _write(self, saved: Saved, starting: Call | None, results: Sequence[Result]) -> None:
+        async with self._lock:
+            began = self.decided.get(starting.id) if starting else None
+            changed = [replace(began, status="running", changed=time.time())] if began and not _is_denied(began) else []
+            done = [_with_result(self.decided[one.call_id], one) for one in results if one.call_id in self.decided]
+            is_new = self.paused is not None and saved != self.paused.saved
+            if changed or done or is_new:
+                await self._put(saved, [*changed, *done], durable=starting is not None)
+            for approval in done:
+                del self.decided[approval.call.id]
+                await self._approvals.audit("answered", approval)
+
+    async def _locked_put(self, saved: Saved, approvals: Sequence[Approval]) -> None:
+        async with self._lock:
+            await self._put(saved, approvals, durable=True)
+
+    async def _put(self, saved: Saved, approvals: Sequence[Approval], *, durable: bool) -> None:
         runs = [] if self.paused is None else [replace(self.paused, saved=saved)]
         for one in await self._approvals.write(*runs, *approvals, durable=durable):
             if isinstance(one, PausedRun):
@@ -156,7 +173,7 @@ class ApprovalRun:
         )
         moved = (replace(one, run=run) for one in known.values() if one.status == "pending" and one.run != run)
         approvals = [*fresh, *moved]
-        await self._storage.put(self._journal.saved, *approvals, durable=True)
+        await self._storage.put(self._journal.saved, *approvals)
         expiry = {one.id: one.expires for one in (*known.values(), *approvals)}
         self._waiting = {id: replace(one, expires=expiry[id]) for id, one in self._waiting.items()}
 
