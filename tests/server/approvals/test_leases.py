@@ -4,6 +4,7 @@ import asyncio
 import time
 from contextlib import AsyncExitStack
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,7 +13,7 @@ from callsmith.core.approval import Approved
 from callsmith.server.app import create_app
 from callsmith.server.approvals import approvals as module
 from callsmith.server.approvals.approvals import Approvals
-from callsmith.server.store import SqliteStore, Stale
+from callsmith.server.store import Document, SqliteStore, Stale
 from tests.conftest import Clock
 from tests.fakes import FakeModel
 from tests.server.approvals.shop import PAY, Shop, asked, pending
@@ -104,3 +105,24 @@ async def test_whoever_lost_a_run_to_another_writes_nothing_more_of_it():
     await approvals.write(paused)
     with pytest.raises(Stale):
         await approvals.write(paused)  # as it was before
+
+
+async def test_two_who_want_the_same_runs_do_not_wait_for_each_other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    class Slow(SqliteStore):
+        async def put(self, *documents: Document, durable: bool = False) -> None:
+            await super().put(*documents, durable=durable)
+            put.set()
+            await asyncio.sleep(0.1)  # the other one is at it meanwhile
+
+    async def resume(approvals: Approvals) -> bool:
+        async with AsyncExitStack() as leases:
+            return await approvals.take_leases(["confirm_1", "confirm_2"], leases)
+
+    monkeypatch.setattr(module, "POLL_SECONDS", 0.01)
+    put, path = asyncio.Event(), str(tmp_path / "store.db")
+    slow, other = Approvals(Slow(path)), Approvals(SqliteStore(path))
+    for id in ("confirm_1", "confirm_2"):
+        await pending(other, id, f"run_of_{id}")
+    first = asyncio.create_task(resume(slow))
+    await put.wait()
+    assert await asyncio.wait_for(asyncio.gather(first, resume(other)), 10) == [True, True]

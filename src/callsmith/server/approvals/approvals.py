@@ -234,9 +234,10 @@ class Approvals:
         async def attempt() -> bool | None:
             found = (await self.get(*ids)).values()
             runs = {one.run for one in found}
-            for run in runs - taken:
-                if await leases.enter_async_context(self.lease(run)):
-                    taken.add(run)
+            for run in sorted(runs - taken):  # all in one order: nobody waits for a lease of somebody who waits for theirs
+                if await self.is_leased(run) or not await leases.enter_async_context(self.lease(run)):
+                    break
+                taken.add(run)
             if runs <= taken and runs == {one.run for one in (await self.get(*ids)).values()}:  # none has moved meanwhile
                 return True
             return False if unless_running and any(one.result or one.status == "running" for one in found) else None
