@@ -6,7 +6,7 @@ from typing import Protocol, runtime_checkable
 
 from callsmith.core.approval import Decision, Policy
 from callsmith.core.events import CallEvent, ModelEvent
-from callsmith.core.values import Call, ChoicePolicy, Request, Tool
+from callsmith.core.values import Call, ChoicePolicy, Request, Sampling, Tool
 
 
 async def _at_once() -> None:
@@ -50,9 +50,9 @@ class ModelInfo:
     """What is known of a model besides its answers; the defaults stand for a model of which nothing is known.
 
     `name` and `description` are what the weights call themselves, `format` is how the model writes calls, `template` its chat
-    template. `context` is how many tokens prompt and answer may have together. `policy` is the choice policy where a request has
-    none, `guards` the names of the guards the model needs. `ready` is false while the model is loading. `count` gives the tokens
-    of the prompt of a request; None if the model cannot count.
+    template. `context` is how many tokens prompt and answer may have together. `policy` is the choice policy and `sampling` the
+    sampling where a request has none, `guards` the names of the guards the model needs. `ready` is false while the model is
+    loading. `count` gives the tokens of the prompt of a request; None if the model cannot count.
     """
 
     name: str = ""
@@ -62,6 +62,7 @@ class ModelInfo:
     thinks: bool = False
     context: int | None = None
     policy: ChoicePolicy = "auto"
+    sampling: Sampling = Sampling()
     guards: tuple[str, ...] = ()
     ready: bool = True
     count: Callable[[Request], Awaitable[int]] | None = field(default=None, compare=False, repr=False)

@@ -27,6 +27,7 @@ class EngineInfo:
     tokens prompt and answer may have together, None if that is not known. `template` is the chat template that the weights carry.
     `bos` and `eos` are the texts of the tokens that begin a document and end an answer. `specials` maps the text of special and
     added tokens to their ids. `relays`: `generate` takes a `Relay` too, which is cheaper than one grammar for many tools.
+    `sampling` is how tokens are sampled where a request does not say.
     """
 
     name: str = ""
@@ -37,6 +38,7 @@ class EngineInfo:
     eos: str = ""
     specials: Mapping[str, int] = field(default_factory=dict[str, int])
     relays: bool = False
+    sampling: Sampling = Sampling()
 
 
 @dataclass(frozen=True, slots=True)

@@ -87,6 +87,7 @@ class LocalModel:
             thinks=self.traits.thinks,
             context=engine.context,
             policy=self.traits.policy,
+            sampling=with_defaults(self.traits.sampling, engine.sampling),
             guards=self.traits.guards,
             count=self.count,
         )

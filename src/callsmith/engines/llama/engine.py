@@ -147,7 +147,6 @@ class LlamaEngine:
         self._batch = Batch(context, Cache(context, context.sequences), live, settles=not weights.recurrent)
         self._most = live + queue
         self._compiler = Compiler(weights.vocabulary)
-        self._defaults = _sampling_of_weights(weights)
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="callsmith-llama")
         self._compiling = ThreadPoolExecutor(1, thread_name_prefix="callsmith-grammar")  # compiles grammars during prefill
         self._lock = Lock()  # guards the four below
@@ -168,6 +167,7 @@ class LlamaEngine:
             eos=self._vocabulary.text(self._vocabulary.eos),
             specials=self._vocabulary.specials,
             relays=True,
+            sampling=_sampling_of_weights(weights),
         )
 
     @property
@@ -184,7 +184,7 @@ class LlamaEngine:
         self, prompt: Prompt, sampling: Sampling, grammar: Grammar | Relay | None = None
     ) -> AsyncGenerator[Piece | Finished, None]:
         """Continue the prompt: pieces of text, then one Finished."""
-        job = _Job(self, prompt, with_defaults(sampling, self._defaults), grammar, asyncio.get_running_loop())
+        job = _Job(self, prompt, with_defaults(sampling, self.info.sampling), grammar, asyncio.get_running_loop())
         self._enter(job)
         try:
             while not isinstance(item := await job.outbox.get(), Finished):

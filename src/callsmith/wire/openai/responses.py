@@ -56,10 +56,8 @@ _REPEATED: Mapping[str, Json] = {
     "prompt_cache_key": None,
     "safety_identifier": None,
     "store": True,
-    "temperature": None,
     "text": {"format": {"type": "text"}},
     "tool_choice": "auto",
-    "top_p": None,
     "user": None,
 }
 
@@ -221,10 +219,19 @@ def _repeated(fields: Fields) -> dict[str, Json]:
         "background": False,
         "reasoning": {key: reasoning.get(key) if reasoning else None for key in ("effort", "summary")},
         "service_tier": "default",
-        "tools": [dict(entry.data) for entry in _known_tools(fields)],
+        "tools": [_repeated_tool(entry) for entry in _known_tools(fields)],
         "top_logprobs": 0,
         "truncation": "disabled",  # also where "auto" was asked for: what does not fit is an error, nothing is dropped
     }
+
+
+def _repeated_tool(entry: Fields) -> dict[str, Json]:
+    """A tool as a response repeats it: a function has all of its fields."""
+    if _kind(entry) != "function":
+        return dict(entry.data)
+    function = entry.object("function") or entry
+    given = {key: value for key, value in function.data.items() if value is not None}
+    return {"description": None, "parameters": None, "strict": False, **given, "type": "function"}
 
 
 def write_request(asked: ResponsesRequest) -> dict[str, Json]:

@@ -12,7 +12,7 @@ added, and events are numbered without gaps. The whole response is the one in th
 `response.reasoning_text`; a client that asks for a summary (`reasoning.summary`) reads only that, and gets all of them in it.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Literal, TypeAlias, assert_never
 
@@ -29,7 +29,7 @@ from callsmith.core.events import (
     Thought,
     Unreadable,
 )
-from callsmith.core.values import Json, Usage
+from callsmith.core.values import Json, Sampling, Usage
 from callsmith.wire.calls import CallAssembler, CallWriter
 from callsmith.wire.errors import Failure, reported_error
 from callsmith.wire.extensions import read_report, write_report
@@ -56,13 +56,18 @@ _ERROR_CODES = {400: "invalid_prompt", 429: "rate_limit_exceeded"}
 
 @dataclass(frozen=True, slots=True)
 class Heading:
-    """What a response holds besides its answer; `repeated` are the fields of its request that it repeats."""
+    """What a response holds besides its answer; `repeated` are the fields of its request that it repeats.
+
+    `sampling` is the one in effect, `clock` the time in seconds since the epoch.
+    """
 
     id: str
     model: str
     created: int
     repeated: Mapping[str, Json] = field(default_factory=dict[str, Json])
     namespaces: Namespaces = field(default_factory=dict[str, tuple[str, str]])
+    sampling: Sampling = Sampling()
+    clock: Callable[[], float] | None = None
 
     @property
     def key(self) -> str:
@@ -148,6 +153,7 @@ class EventWriter(CallWriter):
             "id": self._heading.id,
             "object": "response",
             "created_at": self._heading.created,
+            "completed_at": None,
             "status": self._status,
             "error": None,
             "incomplete_details": None,
@@ -155,6 +161,7 @@ class EventWriter(CallWriter):
             "output": list(self._output),
             "usage": None,
             **self._heading.repeated,
+            **_write_sampling(self._heading.sampling),
             **self._end,
         }
 
@@ -234,7 +241,10 @@ class EventWriter(CallWriter):
             "usage": write_usage(event.usage),
             **write_report(event.report),
         }
-        return self._finish("incomplete", "incomplete") if cut else self._finish("completed", "completed")
+        if cut:
+            return self._finish("incomplete", "incomplete")
+        self._end["completed_at"] = int(self._heading.clock()) if self._heading.clock else self._heading.created
+        return self._finish("completed", "completed")
 
     def _finish(self, status: Status, said: Status) -> list[StreamEvent]:
         sent = self._end_text(said)
@@ -268,6 +278,17 @@ def write_response(events: Iterable[ModelEvent], heading: Heading) -> dict[str, 
         writer.write(event)
     writer.close()
     return writer.response()
+
+
+def _write_sampling(sampling: Sampling) -> dict[str, Json]:
+    """The sampling in effect: clients want numbers, and where a model does not say, it samples as its probabilities are."""
+    temperature, top_p = sampling.temperature, sampling.top_p
+    return {
+        "temperature": 1.0 if temperature is None else temperature,
+        "top_p": 1.0 if top_p is None else top_p,
+        "frequency_penalty": 0.0,
+        "presence_penalty": 0.0,
+    }
 
 
 def write_usage(usage: Usage) -> dict[str, Json]:

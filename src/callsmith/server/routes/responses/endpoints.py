@@ -13,7 +13,9 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from callsmith.core.errors import UsageError
+from callsmith.core.ports import model_info
 from callsmith.core.values import Json
+from callsmith.engines.port import with_defaults
 from callsmith.server.http.body_reader import BodyReader
 from callsmith.server.http.pagination import paginate
 from callsmith.server.http.request_context import caller
@@ -110,11 +112,13 @@ class _Dialect:
         service = self._service.for_request()
         if service.tools is not None and asked.max_tool_calls is not None:
             service = replace(service, tools=Limited(service.tools, budgets={"*": asked.max_tool_calls}))
-        heading = Heading(f"resp_{uuid4().hex}", asked.model, int(time.time()), asked.repeated, asked.namespaces)
+        sampling = with_defaults(asked.request.sampling, model_info(service.model(asked.model)).sampling)
+        heading = Heading(
+            f"resp_{uuid4().hex}", asked.model, int(time.time()), asked.repeated, asked.namespaces, sampling, time.time
+        )
         writer, kept = McpWriter(heading), self._kept()
         if not asked.request.session:  # the first response of a conversation names it
             asked = replace(asked, request=replace(asked.request, session=heading.id))
-        service.model(asked.model)
         events = answer_events(service, asked, replace(options, response_id=heading.id), writer, self._down)
 
         async def keep(response: Json) -> None:
