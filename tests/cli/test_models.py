@@ -35,6 +35,13 @@ def test_the_table_names_every_model_and_what_is_installed(callsmith, empty_cach
     assert "no" in lines[default_model()].split()
 
 
+def test_each_model_says_what_it_is_good_for(callsmith):
+    told = callsmith("models").out.partition("Good for:")[2]
+    rows = {row["name"]: row["good_for"] for row in json.loads(callsmith("models", "--json").out)}
+    assert set(rows) == {"qwen2.5-coder-1.5b", "qwen2.5-coder-0.5b", "smollm2-135m"}
+    assert all(good_for and f"{name}: {good_for}" in told for name, good_for in rows.items())
+
+
 def test_the_list_says_the_same_as_json(callsmith, empty_cache: Path):
     pretend(empty_cache, "smollm2-135m")
     rows = {row["name"]: row for row in json.loads(callsmith("models", "--json").out)}

@@ -36,6 +36,10 @@ def list_models(
         name = Text(row["name"], "bold") + Text(" (default)" if row["default"] else "", "dim")
         lines.append((name, Text(row["title"]), size(row["size"]), row["licence"], "yes" if row["path"] else "no"))
     print_table(("name", "model", "size", "licence", "installed"), lines)
+    typer.echo("Good for:")
+    for row in rows:
+        if row["good_for"]:
+            typer.echo(f"  {row['name']}: {row['good_for']}")
 
 
 @models_app.command("fetch")
@@ -68,6 +72,7 @@ def _rows(there: "Mapping[str, Path]") -> list[dict[str, Any]]:
             "title": entry.title,
             "size": entry.size,
             "licence": entry.licence,
+            "good_for": entry.good_for,
             "format": entry.format,
             "default": entry.name == default_model(),
             "path": str(there[entry.name]) if entry.name in there else None,
@@ -80,6 +85,7 @@ def _rows(there: "Mapping[str, Path]") -> list[dict[str, Any]]:
             "title": "",
             "size": path.stat().st_size,
             "licence": "",
+            "good_for": "",
             "format": None,
             "default": False,
             "path": str(path),

@@ -51,6 +51,7 @@ def store(tmp_path: Path, index: Path) -> Store:
         name="toy",
         title="A toy",
         licence="MIT",
+        good_for="tests",
         size=len(CONTENT),
         sha256=hashlib.sha256(CONTENT).hexdigest(),
         source=Wheels("toy-part{part}==1.0", "*/data/part.bin", PART, len(PARTS)),

@@ -31,14 +31,15 @@ class Wheels:
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """One model of the catalogue. `also` names formats it falls into when nothing constrains it; `parallel` whether it may
-    be left to make several calls at once where the request does not say: small models do not know when to stop.
-    `policy` says when it must call a tool where the request leaves the choice to it, `guards` names the guards it needs;
-    `auto_guarded` constrains its calls also where the choice is `auto`."""
+    """One model of the catalogue. `good_for` says what to use it for; `also` names formats it falls into when nothing constrains
+    it; `parallel` whether it may be left to make several calls at once where the request does not say: small models do not know
+    when to stop. `policy` says when it must call a tool where the request leaves the choice to it, `guards` names the guards it
+    needs; `auto_guarded` constrains its calls also where the choice is `auto`."""
 
     name: str
     title: str
     licence: str
+    good_for: str
     size: int
     sha256: str
     source: Wheels
@@ -95,6 +96,7 @@ def _entry(name: str, row: Mapping[str, Any]) -> Entry:
         name=name,
         title=row["title"],
         licence=row["licence"],
+        good_for=row["good_for"],
         size=row["size"],
         sha256=row["sha256"],
         source=Wheels(**source),
