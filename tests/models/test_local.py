@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from callsmith.core.errors import UnknownName, UsageError
-from callsmith.core.events import CallReady, CallStarted, ModelEvent, Stopped, Text, Thought, Unreadable
+from callsmith.core.events import CallReady, CallStarted, ModelEvent, Started, Stopped, Text, Thought, Unreadable
 from callsmith.core.values import Choice, Message, Request, Tool
 from callsmith.engines.scripted import Scripted
 from callsmith.formats import format_named
@@ -151,3 +151,25 @@ async def test_a_token_that_frames_messages_ends_the_answer_and_is_not_shown():
     answer = await events(local, Request((Message.user("Hi!"),)))
     assert "".join(event.text for event in answer if isinstance(event, Text)) == "Hello."
     assert isinstance(answer[-1], Stopped) and answer[-1].reason == "stop"
+
+
+async def test_an_answer_begins_with_the_cost_of_its_prompt():
+    local, _ = model("Hello there")
+    first, *_, last = await events(local, ASK)
+    assert isinstance(first, Started) and isinstance(last, Stopped)
+    assert first.usage.prompt == last.usage.prompt == await local.count(ASK) > 0
+    assert first.usage.completion == 0
+
+
+async def test_tokens_of_reasoning_are_counted_apart():
+    local, engine = model("<think>\nOne, two, three.\n</think>\n\nSix.")
+    last = (await events(local, Request((Message.user("Sum?"),))))[-1]
+    assert isinstance(last, Stopped)
+    assert last.usage.reasoning == await engine.count("One, two, three.")
+    assert last.usage.reasoning < last.usage.completion
+
+
+async def test_an_answer_without_reasoning_has_no_tokens_of_it():
+    local, _ = model("Six.")
+    last = (await events(local, ASK))[-1]
+    assert isinstance(last, Stopped) and last.usage.reasoning == 0

@@ -14,6 +14,7 @@ from callsmith.core.events import (
     CallStarted,
     ModelEvent,
     Report,
+    Started,
     Stopped,
     Text,
     Thought,
@@ -198,7 +199,12 @@ async def test_an_id_the_model_wrote_stays_when_it_is_asked_again():
 async def test_a_call_that_is_cut_off_is_told_as_ever():
     local, _ = model(move(1, 1))
     answer = await events(local, replace(MOVING, sampling=Sampling(max_tokens=14)))
-    assert [type(event) for event in answer if not isinstance(event, CallArguments)] == [CallStarted, Unreadable, Stopped]
+    assert [type(event) for event in answer if not isinstance(event, CallArguments)] == [
+        Started,
+        CallStarted,
+        Unreadable,
+        Stopped,
+    ]
 
 
 async def test_where_the_model_may_choose_only_strict_tools_and_guarded_models_are_checked():

@@ -10,6 +10,13 @@ StopReason: TypeAlias = Literal["stop", "length", "calls", "confirmation", "limi
 
 
 @dataclass(frozen=True, slots=True)
+class Started:
+    """The model has read the prompt and begins to answer; `usage` is what the prompt cost. At most once, before the answer."""
+
+    usage: Usage
+
+
+@dataclass(frozen=True, slots=True)
 class Text:
     """A piece of the answer the user sees."""
 
@@ -88,7 +95,7 @@ class Stopped:
     matched: str = ""
 
 
-ModelEvent: TypeAlias = Text | Thought | CallStarted | CallArguments | CallReady | Unreadable | Stopped
+ModelEvent: TypeAlias = Started | Text | Thought | CallStarted | CallArguments | CallReady | Unreadable | Stopped
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,8 +12,10 @@ from callsmith.core.events import (
     CallReady,
     CallStarted,
     ModelEvent,
+    Started,
     Stopped,
     StopReason,
+    Thought,
     Unenforced,
     Unreadable,
 )
@@ -119,29 +121,37 @@ class LocalModel:
         reader = Reader(self._written(plan), plan.tools, prompt.opened, specials=self._specials, is_constrained=is_constrained)
         answer = _Answer(self.format.ids, bool(plan.tools), parallel=request.parallel is not False)
         written: list[str] = []
+        begun = False
 
         async def spent(piece: Piece) -> Usage:
             count = self.engine.count
             return piece.usage or Usage(await count(prompt.text), await count("".join(written)))
+
+        async def stopped(reason: StopReason, usage: Usage, matched: str = "") -> Stopped:
+            reasoning = await self.engine.count("".join(answer.thoughts)) if answer.thoughts else 0
+            return Stopped(reason, replace(usage, reasoning=min(reasoning, usage.completion)), matched=matched)
 
         async with aclosing(self.engine.generate(prompt, request.sampling, plan.grammar)) as pieces:
             async for piece in pieces:
                 if isinstance(piece, Finished):
                     for event in answer.shown(reader.close()):
                         yield event
-                    yield Stopped(answer.reason(piece.reason), piece.usage, matched=piece.matched)
+                    yield await stopped(answer.reason(piece.reason), piece.usage, piece.matched)
                     return
+                if not begun:
+                    begun = True
+                    yield Started(replace(await spent(piece), completion=0))
                 if piece.special and not answer.calling and piece.text in self._foreign and piece.text in prompt.text:
                     # A token that frames messages: the model goes on with somebody else's turn, and its own is over.
                     for event in answer.shown(reader.close()):
                         yield event
-                    yield Stopped(answer.reason("stop"), await spent(piece))
+                    yield await stopped(answer.reason("stop"), await spent(piece))
                     return
                 written.append(piece.text)
                 for event in answer.shown(reader.feed(piece.text, piece.special)):
                     yield event
                 if answer.complete:
-                    yield Stopped("calls", await spent(piece))
+                    yield await stopped("calls", await spent(piece))
                     return
 
     def _plan(self, request: Request) -> _Plan:
@@ -210,6 +220,7 @@ class _Answer:
         self._ids: dict[int, str] = {}
         self._calls = 0
         self.calling = False  # a call has begun and is not complete
+        self.thoughts: list[str] = []
 
     @property
     def complete(self) -> bool:
@@ -226,6 +237,9 @@ class _Answer:
             match event:
                 case CallStarted() | CallArguments() | CallReady() | Unreadable() if not self._callable:
                     continue
+                case Thought(text):
+                    self.thoughts.append(text)
+                    yield event
                 case CallStarted():
                     self._ids[event.index] = event.id or fit_id(f"call_{uuid4().hex[:24]}", self._pattern)
                     yield replace(event, id=self._ids[event.index])

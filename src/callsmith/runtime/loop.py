@@ -21,6 +21,7 @@ from callsmith.core.events import (
     ModelEvent,
     Notice,
     RunEvent,
+    Started,
     Stopped,
     StopReason,
     Text,
@@ -173,7 +174,7 @@ class AnswerBuilder:
                 self.calls.append(call)
             case Stopped(reason, usage):
                 self.reason, self.usage = reason, usage
-            case CallStarted() | CallArguments():
+            case Started() | CallStarted() | CallArguments():
                 pass
             case _:
                 assert_never(event)

@@ -14,6 +14,7 @@ from callsmith.core.events import (
     CallStarted,
     ModelEvent,
     Report,
+    Started,
     Stopped,
     Text,
     Thought,
@@ -80,7 +81,7 @@ def test_streamed_or_whole_the_answer_is_the_same(events: list[ModelEvent]):
 def test_events_come_in_the_order_and_shape_clients_count_on():
     call = Call("add", {"a": 1}, "c1", '{"a": 1}')
     events = [Thought("hm"), Text("so"), CallStarted(0, "add", "c1"), CallArguments(0, '{"a": '), CallArguments(0, "1}")]
-    sent = sent_of([*events, CallReady(0, call), Stopped("calls", Usage(7, 3, 2, 1))])
+    sent = sent_of([Started(Usage(7, cached=2)), *events, CallReady(0, call), Stopped("calls", Usage(7, 3, 2, 1))])
     start, *blocks, delta, stop = sent
     assert start["message"] == {
         "id": "msg_1",
@@ -92,7 +93,8 @@ def test_events_come_in_the_order_and_shape_clients_count_on():
         "stop_sequence": None,
         "usage": start["message"]["usage"],
     }
-    assert start["message"]["usage"]["input_tokens"] == start["message"]["usage"]["output_tokens"] == 0
+    usage = start["message"]["usage"]
+    assert (usage["input_tokens"], usage["cache_read_input_tokens"], usage["output_tokens"]) == (5, 2, 0)
     assert [(one["index"], one.get("content_block") or one.get("delta")) for one in blocks] == [
         (0, {"type": "thinking", "thinking": "", "signature": ""}),
         (0, {"type": "thinking_delta", "thinking": "hm"}),

@@ -12,6 +12,7 @@ from callsmith.core.events import (
     ConfirmationNeeded,
     Notice,
     RunEvent,
+    Started,
     Stopped,
     Text,
     Thought,
@@ -59,7 +60,7 @@ class Transcript:
                 self._end_line()
             case TurnEnded():
                 self._end_line()
-            case ToolStarted() | ConfirmationNeeded() | CallDeferred():
+            case Started() | ToolStarted() | ConfirmationNeeded() | CallDeferred():
                 pass  # the call is on the screen already, and who is to be asked is asked when the turn has paused
             case _:
                 assert_never(event)

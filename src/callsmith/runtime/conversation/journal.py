@@ -18,6 +18,7 @@ from callsmith.core.events import (
     ConfirmationNeeded,
     Notice,
     RunEvent,
+    Started,
     Stopped,
     Text,
     Thought,
@@ -105,7 +106,7 @@ class Journal:
                 self._said = None
                 self.saved = replace(self.saved, messages=joined(self._base, messages))
                 await self._write()
-            case ToolProgress() | Notice():
+            case Started() | ToolProgress() | Notice():
                 pass
             case _:
                 assert_never(event)

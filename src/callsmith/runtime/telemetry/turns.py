@@ -30,6 +30,7 @@ from callsmith.core.events import (
     ConfirmationNeeded,
     Notice,
     RunEvent,
+    Started,
     Stopped,
     StopReason,
     Text,
@@ -202,7 +203,7 @@ class _TurnWatcher:
         if self.first is None:
             self.first = time.perf_counter() - self._began
         match event:
-            case Text() | Thought() | CallArguments() | ToolProgress() | TurnEnded():
+            case Started() | Text() | Thought() | CallArguments() | ToolProgress() | TurnEnded():
                 pass
             case CallStarted(index, name):
                 self._named[index] = name

@@ -13,6 +13,7 @@ from callsmith.core.events import (
     Notice,
     Report,
     RunEvent,
+    Started,
     Stopped,
     StopReason,
     Text,
@@ -48,6 +49,7 @@ class OneAnswer:
         self._made: dict[str, Call] = {}
         self._said = ""  # the end of what was said before the tools ran: the next words must not stick to it
         self._pause = False
+        self._started = False
         self._report, self._matched = Report(), ""
 
     def add(self, event: RunEvent) -> Iterator[AnswerEvent]:
@@ -74,6 +76,10 @@ class OneAnswer:
                 if self._shows_tool_items and result.call_id in self._made and result.code != "denied":
                     yield ToolStarted(self._made.pop(result.call_id))
                 yield event
+            case Started():
+                if not self._started:
+                    yield event
+                self._started = True
             case Thought() | ToolProgress() | Notice():
                 yield event
             case TurnEnded(_, reason, usage):

@@ -7,9 +7,9 @@
     {"type": "message_delta", "delta": {"stop_reason": "tool_use", "stop_sequence": null}, "usage": {"output_tokens": 9}}
     {"type": "message_stop"}
 
-Blocks are numbered from 0 without gaps. What the prompt has cost is known at the end: it stands in `message_delta`, and is 0 in
-`message_start`. A call begins on the wire with its arguments and not before: one that is cut off at its name would look like a
-call without any. How far an answer was held to its schemas (`report`) stands beside the reason it stopped.
+Blocks are numbered from 0 without gaps. What the prompt has cost stands in `message_start`, where the model says so when it
+begins, and in `message_delta`. A call begins on the wire with its arguments and not before: one that is cut off at its name
+would look like a call without any. How far an answer was held to its schemas (`report`) stands beside the reason it stopped.
 
 What tools of MCP servers did stands between the blocks of text: `mcp_tool_use` when one begins to run, `mcp_tool_result` when
 it has answered; calls that never ran are not shown. This API has nothing for a call that waits for approval: the answer says
@@ -22,7 +22,7 @@ of an answer in which tools of MCP servers ran.
 
 import json
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import assert_never
 
 from callsmith.core.errors import ModelError
@@ -34,6 +34,7 @@ from callsmith.core.events import (
     ModelEvent,
     Notice,
     Report,
+    Started,
     Stopped,
     StopReason,
     Text,
@@ -93,7 +94,7 @@ class EventWriter(CallWriter):
 
     def write(self, event: ModelEvent | ToolEvent) -> list[dict[str, Json]]:
         """What this event makes, the first time opened by the empty message."""
-        opening = [] if self._begun else [{"type": "message_start", "message": self._message()}]
+        opening = [] if self._begun else [{"type": "message_start", "message": self._message(_prompt_usage(event))}]
         self._begun = True
         match event:
             case Text(text):
@@ -111,7 +112,7 @@ class EventWriter(CallWriter):
             case ConfirmationNeeded():
                 self._extensions.add(event)
                 return opening
-            case ToolProgress() | Notice():
+            case Started() | ToolProgress() | Notice():
                 return opening
             case _:
                 assert_never(event)
@@ -120,7 +121,7 @@ class EventWriter(CallWriter):
         """The end, if the events had none."""
         return self.write(Stopped("stop"))
 
-    def _message(self) -> dict[str, Json]:
+    def _message(self, usage: Usage) -> dict[str, Json]:
         return {
             "id": self._heading.id,
             "type": "message",
@@ -129,7 +130,7 @@ class EventWriter(CallWriter):
             "content": [],
             "stop_reason": None,
             "stop_sequence": None,
-            "usage": write_usage(Usage()),
+            "usage": write_usage(usage),
         }
 
     def _write_piece(self, kind: str, text: str) -> list[dict[str, Json]]:
@@ -214,6 +215,12 @@ class EventWriter(CallWriter):
             ),
             {"type": "message_stop"},
         ]
+
+
+def _prompt_usage(event: ModelEvent | ToolEvent) -> Usage:
+    """What the prompt has cost, if the first event of an answer says so."""
+    usage = event.usage if isinstance(event, Started | Stopped) else Usage()
+    return replace(usage, completion=0, reasoning=0)
 
 
 def _delta(index: int, named: str, key: str, text: str) -> dict[str, Json]:

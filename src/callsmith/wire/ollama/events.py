@@ -19,6 +19,7 @@ from callsmith.core.events import (
     CallStarted,
     ModelEvent,
     Report,
+    Started,
     Stopped,
     Text,
     Thought,
@@ -65,7 +66,7 @@ class LineWriter:
                 return [self._heading.line(text)] if text else []
             case Thought(text):
                 return [self._heading.line(thinking=text)] if text else []
-            case CallStarted() | CallArguments():
+            case Started() | CallStarted() | CallArguments():
                 return []
             case CallReady(_, call):
                 self._calls += 1

@@ -21,6 +21,7 @@ from callsmith.core.events import (
     CallStarted,
     ModelEvent,
     Report,
+    Started,
     Stopped,
     StopReason,
     Text,
@@ -75,6 +76,8 @@ class ChunkWriter(CallWriter):
                 return opening + ([self._chunk({"reasoning_content": text})] if text else [])
             case CallArguments() | CallStarted() | CallReady() | Unreadable():
                 return opening + self.write_call(event)
+            case Started():
+                return opening
             case Stopped():
                 return opening + self._finish(event)
             case _:

@@ -23,6 +23,7 @@ from callsmith.core.events import (
     CallStarted,
     ModelEvent,
     Report,
+    Started,
     Stopped,
     StopReason,
     Text,
@@ -173,6 +174,8 @@ class EventWriter(CallWriter):
                 return self._write_piece(REASONING_SUMMARY if self._heading.wants_summary else REASONING_TEXT, text)
             case CallArguments() | CallStarted() | CallReady() | Unreadable():
                 return self.write_call(event)
+            case Started():
+                return []
             case Stopped():
                 return self._stop(event)
             case _:
