@@ -7,7 +7,7 @@ from typing import TypeVar
 
 from callsmith.core.closing import closing
 from callsmith.core.errors import QueueFull, TimedOut
-from callsmith.runtime.deadline import DeadlinePassed, with_deadline
+from callsmith.runtime.deadline import DeadlinePassed, finish_by, with_deadline
 
 T = TypeVar("T")
 
@@ -45,13 +45,9 @@ class Deadline:
 
     async def wait_for(self, work: Awaitable[T]) -> T:
         """What the work comes to, if that is in time."""
-        scope = asyncio.timeout_at(self._until)
         try:
-            async with scope:
-                return await work
-        except TimeoutError:
-            if not scope.expired():
-                raise
+            return await finish_by(self._until, work)
+        except DeadlinePassed:
             raise self._passed() from None
 
     def limit(self, items: AsyncIterator[T]) -> AsyncIterator[T]:
