@@ -251,3 +251,8 @@ def test_calls_are_constrained_where_the_model_may_choose_if_that_is_wanted(call
     monkeypatch.setattr(opening, "_engine", lambda *_: engine)
     assert callsmith("chat", "--model", "scripted:x", *switches, "Hi").out == "Hello.\n"
     assert (engine.asked[0].grammar is not None) == bool(switches)
+
+
+def test_a_scripted_text_may_be_longer_than_any_file_name(callsmith):
+    text = "Hello. " * 1000
+    assert callsmith("chat", "--model", f"scripted:{text}", "Hi").out.split() == text.split()

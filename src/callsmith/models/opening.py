@@ -18,6 +18,7 @@ from callsmith.models.local import LocalModel, Traits
 from callsmith.models.plugins import load_formats
 from callsmith.models.presets import preset_for
 from callsmith.models.weights.catalogue import Entry, catalogue
+from callsmith.models.weights.disk import find_file
 from callsmith.models.weights.fetch import locate
 from callsmith.models.weights.hub import HUB_SCHEME
 
@@ -80,7 +81,7 @@ def split_spec(spec: str) -> tuple[str, str]:
     try:
         find_engine(scheme)
     except UnknownName:
-        if Path(spec).expanduser().is_file():
+        if find_file(spec):
             return WEIGHTS_SCHEME, spec
         raise
     return scheme, rest

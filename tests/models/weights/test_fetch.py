@@ -282,3 +282,9 @@ REAL = [pytest.param(name, marks=() if name == SMALL else pytest.mark.slow) for 
 @pytest.mark.parametrize("name", REAL)
 def test_the_real_weights_are_what_the_catalogue_says(name: str) -> None:
     assert weights.fetch(name) == weights.verify(name) == weights.locate(name)
+
+
+@pytest.mark.parametrize("spec", ["x" * 5000, "~nobody-of-this-name/x.gguf", "x" * 5000 + ".gguf"])
+def test_a_text_that_cannot_be_a_path_is_a_model_that_is_not_known(spec: str):
+    with pytest.raises((UnknownName, Unavailable), match=r"unknown model|there is no file at"):
+        weights.locate(spec)

@@ -27,6 +27,21 @@ def digest_of(path: Path) -> Digest:
         return hashlib.file_digest(file, "sha256")
 
 
+def find_path(spec: str) -> Path | None:
+    """The file or folder of this name, if there is one; a text that cannot be a path names none."""
+    try:
+        path = Path(spec).expanduser()
+        return path if path.exists() else None
+    except (OSError, RuntimeError):  # too long for a name, or in the home of an unknown user
+        return None
+
+
+def find_file(spec: str) -> Path | None:
+    """The file of this name, if there is one."""
+    path = find_path(spec)
+    return path if path is not None and path.is_file() else None
+
+
 def is_gguf(path: Path) -> bool:
     """Whether the file begins as a GGUF file does."""
     with path.open("rb") as file:

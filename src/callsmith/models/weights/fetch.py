@@ -15,7 +15,7 @@ from typing import IO, TypeAlias
 from callsmith.core.errors import Unavailable, UnknownName
 from callsmith.models.weights import hub
 from callsmith.models.weights.catalogue import Entry, cache_folder, catalogue
-from callsmith.models.weights.disk import Digest, alone, beside, digest_of, is_gguf, require_room
+from callsmith.models.weights.disk import Digest, alone, beside, digest_of, find_file, find_path, is_gguf, require_room
 from callsmith.models.weights.wheels import open_member
 
 Progress: TypeAlias = Callable[[int, int], None]  # bytes done, bytes in all (0: not known)
@@ -35,9 +35,8 @@ class Store:
 
     def locate(self, spec: str) -> Path:
         """The file of a catalogue name, a path or a hub file: checked cheaply, by size or by its first bytes."""
-        own = Path(spec).expanduser()
-        if own.is_file():
-            return _gguf(own)
+        if found := find_file(spec):
+            return _gguf(found)
         if entry := self.entries.get(spec):
             return _whole(self._path(spec), entry)
         if remote := hub.parse(spec):
@@ -45,8 +44,8 @@ class Store:
             if not path.is_file():
                 raise Unavailable(f"{remote} has not been fetched yet", hint=_mend(spec))
             return _gguf(path, hint=_mend(spec, force=True))
-        if own.suffix == ".gguf" or own.name != spec:
-            raise Unavailable(f"there is {'a folder' if own.is_dir() else 'no file'} at {spec}", hint="Name a .gguf file.")
+        if spec.endswith(".gguf") or Path(spec).name != spec:
+            raise Unavailable(f"there is {'a folder' if find_path(spec) else 'no file'} at {spec}", hint="Name a .gguf file.")
         raise UnknownName("model", spec, self.entries)
 
     def fetch(self, spec: str, *, progress: Progress | None = None, force: bool = False) -> Path:
