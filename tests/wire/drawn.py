@@ -7,7 +7,7 @@ from typing import Any
 from hypothesis import strategies as st
 
 from callsmith.core.events import CallArguments, CallReady, CallStarted, ModelEvent, Stopped, Text, Thought
-from callsmith.core.values import Call, Choice, Sampling, Tool, Usage
+from callsmith.core.values import Call, Choice, Sampling, TokenBias, Tool, Usage
 
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(),
@@ -59,7 +59,17 @@ def samplings(max_tokens: st.SearchStrategy[int | None]) -> st.SearchStrategy[Sa
         seed=st.none() | st.integers(-(2**62), 2**62),
         max_tokens=max_tokens,
         stop=st.lists(WORDS.filter(bool), max_size=2).map(tuple),
+        typical_p=probability,
+        presence_penalty=st.none() | st.floats(-2, 2),
+        frequency_penalty=st.none() | st.floats(-2, 2),
+        repetition_penalty=st.none() | st.floats(0.1, 10),
+        penalty_window=st.none() | st.integers(0, 100),
+        logit_bias=st.dictionaries(st.integers(0, 10**6), st.floats(-100, 100), max_size=2).map(_biases),
     )
+
+
+def _biases(by_token: dict[int, float]) -> tuple[TokenBias, ...]:
+    return tuple(TokenBias(token, bias) for token, bias in by_token.items())
 
 
 def choices(tools: tuple[Tool, ...]) -> st.SearchStrategy[Choice]:

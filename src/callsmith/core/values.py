@@ -159,8 +159,22 @@ class Output:
 
 
 @dataclass(frozen=True, slots=True)
+class TokenBias:
+    """What is added to the logit of a token, given by its id."""
+
+    token: int
+    bias: float
+
+
+@dataclass(frozen=True, slots=True)
 class Sampling:
-    """How tokens are sampled. None: as the model's own settings say."""
+    """How tokens are sampled. None: as the model's own settings say.
+
+    `presence_penalty` and `frequency_penalty` are subtracted from the logits of tokens that the answer already has, once or as
+    often as it has them. `repetition_penalty` divides those of tokens in the prompt or the answer (multiplies, where they are
+    negative); 1 changes nothing. `penalty_window`: of how many tokens, the last ones, all three take account; None: of all.
+    `logit_bias` adds to the logits of some tokens.
+    """
 
     temperature: float | None = None
     top_p: float | None = None
@@ -169,6 +183,12 @@ class Sampling:
     seed: int | None = None
     max_tokens: int | None = None
     stop: tuple[str, ...] = ()
+    typical_p: float | None = None
+    presence_penalty: float | None = None
+    frequency_penalty: float | None = None
+    repetition_penalty: float | None = None
+    penalty_window: int | None = None
+    logit_bias: tuple[TokenBias, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

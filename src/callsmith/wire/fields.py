@@ -96,15 +96,15 @@ class Fields:
             raise self.error(key, f"must be at least {least}, got {value}")
         return value
 
-    def number(self, key: str, most: float = 1e308) -> float | None:
-        """A number from 0 to `most`; as it stands, to about as much as a float holds."""
+    def number(self, key: str, most: float = 1e308, *, least: float = 0) -> float | None:
+        """A number from `least` to `most`; as it stands, from 0 to about as much as a float holds."""
         value = self.get(key)
         if value is None:
             return None
         if isinstance(value, bool) or not isinstance(value, int | float):
             raise self.error(key, f"expected a number, got {kind(value)}")
-        if not 0 <= value <= most:
-            bounds = "at least 0" if value < 0 else f"at most {most:g}"
+        if not least <= value <= most:
+            bounds = f"at least {least:g}" if value < least else f"at most {most:g}"
             raise self.error(key, f"must be {bounds}, got {value}")
         return float(value)
 

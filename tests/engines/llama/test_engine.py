@@ -3,6 +3,7 @@
 import asyncio
 import json
 from collections.abc import AsyncGenerator, Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -15,7 +16,7 @@ import llguidance
 
 from callsmith.core.errors import ModelError, Unavailable, UnsupportedSchema, UsageError
 from callsmith.core.schema import validate
-from callsmith.core.values import Choice, Sampling, Tool
+from callsmith.core.values import Choice, Sampling, TokenBias, Tool
 from callsmith.engines import llama, open_engine
 from callsmith.engines.llama import compiler, gguf
 from callsmith.engines.llama.compiler import Compiler
@@ -70,6 +71,29 @@ class TestContract(EngineContract):
     @pytest.fixture
     def prompt(self) -> Prompt:
         return SEA
+
+
+async def test_a_bias_makes_a_token_certain_or_impossible(shared: LlamaEngine) -> None:
+    whole, _ = await say(shared, SEA)
+    first, *_ = shared._vocabulary.tokenize(whole)
+    banned, _ = await say(shared, SEA, replace(GREEDY, logit_bias=(TokenBias(first, -100.0),)))
+    assert not banned.startswith(shared._vocabulary.text(first))
+    [word] = shared._vocabulary.tokenize("sea")
+    forced, _ = await say(shared, SEA, replace(GREEDY, max_tokens=3, logit_bias=(TokenBias(word, 100.0),)))
+    assert forced == "seaseasea"
+
+
+async def test_a_penalty_keeps_an_answer_from_repeating_itself(shared: LlamaEngine) -> None:
+    [word] = shared._vocabulary.tokenize("sea")
+    biased = replace(GREEDY, max_tokens=3, logit_bias=(TokenBias(word, 20.0),))
+    assert (await say(shared, SEA, biased))[0] == "seaseasea"
+    assert (await say(shared, SEA, replace(biased, repetition_penalty=10.0)))[0] != "seaseasea"
+
+
+async def test_a_bias_on_a_token_that_is_not_there_fails_the_request_alone(shared: LlamaEngine) -> None:
+    with pytest.raises(UsageError, match="no token 99999999"):
+        await say(shared, SEA, replace(GREEDY, logit_bias=(TokenBias(99999999, 1.0),)))
+    assert (await say(shared, SEA))[0]
 
 
 async def answer_to(engine: LlamaEngine, node: Node, sampling: Sampling = GREEDY, prefix: str = "") -> list[Piece]:

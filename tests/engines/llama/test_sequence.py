@@ -12,8 +12,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from callsmith.core.errors import ModelError
-from callsmith.core.values import Sampling
+from callsmith.core.errors import ModelError, UsageError
+from callsmith.core.values import Sampling, TokenBias
+from callsmith.engines.llama.penalties import Adjustment, adjustment_for, check_bias
 from callsmith.engines.llama.sequence import Sampler, Sequence
 from callsmith.engines.port import with_defaults
 from tests.effort import tries
@@ -46,6 +47,8 @@ def test_tokens_are_drawn_as_often_as_they_are_likely() -> None:
         (Sampling(temperature=1.0, seed=1, top_p=0.85), {1, 2, 3}),
         (Sampling(temperature=1.0, seed=1, top_p=0.0), {1}),
         (Sampling(temperature=1.0, seed=1, min_p=0.15), {1, 2, 3}),
+        (Sampling(temperature=1.0, seed=1, typical_p=0.2), {2}),  # it tells about as much as is to be expected
+        (Sampling(temperature=1.0, seed=1, typical_p=0.7), {1, 2}),
     ],
 )
 def test_the_unlikely_can_be_cut_off(sampling: Sampling, left: set[int]) -> None:
@@ -138,7 +141,7 @@ class Digits:
         self._whole, self._said = whole, 0
 
     @property
-    def held(self) -> "Digits":
+    def active(self) -> "Digits | None":
         return self
 
     @property
@@ -173,3 +176,69 @@ def test_near_its_limit_an_answer_that_is_whole_begins_nothing_more(whole: int, 
     while sequence.finished is None:
         sequence.advance(np.zeros(10, np.float32))
     assert (sequence.size, sequence.finished) == (size, reason)
+
+
+# -- penalties and biases
+
+
+def adjusted(sampling: Sampling, *answer: int, prompt: tuple[int, ...] = ()) -> list[float]:
+    adjustment = Adjustment(sampling, prompt)
+    for token in answer:
+        adjustment.add(token)
+    logits = np.array([2.0, -2.0, 0.0, 4.0], np.float32)
+    adjustment.apply(logits)
+    return [round(float(one), 3) for one in logits]
+
+
+@pytest.mark.parametrize(
+    ("sampling", "expected"),
+    [
+        (Sampling(presence_penalty=0.5), [1.5, -2.5, 0.0, 4.0]),
+        (Sampling(frequency_penalty=0.5), [1.0, -2.5, 0.0, 4.0]),
+        (Sampling(presence_penalty=0.5, frequency_penalty=-0.5), [2.5, -2.0, 0.0, 4.0]),
+        (Sampling(repetition_penalty=2.0), [1.0, -4.0, 0.0, 2.0]),  # the prompt's token, too
+        (Sampling(repetition_penalty=2.0, penalty_window=2), [1.0, -4.0, 0.0, 4.0]),
+        (Sampling(presence_penalty=1.0, penalty_window=1), [2.0, -3.0, 0.0, 4.0]),
+        (Sampling(presence_penalty=1.0, repetition_penalty=2.0, penalty_window=0), [2.0, -2.0, 0.0, 4.0]),
+        (Sampling(logit_bias=(TokenBias(2, 5.0), TokenBias(0, -100.0))), [-98.0, -2.0, 5.0, 4.0]),
+    ],
+)
+def test_logits_are_changed_as_penalties_and_biases_say(sampling: Sampling, expected: list[float]) -> None:
+    assert adjusted(sampling, 0, 0, 1, prompt=(3,)) == expected
+
+
+@pytest.mark.parametrize(
+    "sampling", [Sampling(), Sampling(presence_penalty=0.0, frequency_penalty=0.0, repetition_penalty=1.0, penalty_window=64)]
+)
+def test_where_nothing_is_asked_for_there_is_nothing_to_apply(sampling: Sampling) -> None:
+    assert adjustment_for(sampling, [1, 2, 3]) is None
+
+
+def test_a_bias_on_a_token_that_is_not_there_is_refused() -> None:
+    check_bias(Sampling(logit_bias=(TokenBias(9, 1.0),)), 10)
+    with pytest.raises(UsageError, match="no token 10: they are numbered from 0 to 9"):
+        check_bias(Sampling(logit_bias=(TokenBias(10, 1.0),)), 10)
+
+
+class Forcing(Digits):
+    """Digits, of which the first is followed by two that are forced."""
+
+    @property
+    def active(self) -> None:
+        return None
+
+    def forced(self) -> list[int]:
+        return [7, 7] if self._said == 1 else []
+
+
+def test_tokens_that_the_grammar_forces_count_for_penalties() -> None:
+    stub: Any = Vocabulary()
+    constraint: Any = Forcing(11)
+    asked = Sampling(max_tokens=4, temperature=0.0, presence_penalty=2.0)
+    sequence = Sequence(stub, asked, room=100, constraint=constraint)
+    sequence.begin()
+    logits = np.array([0, 0, 0, 0, 0, 2, 0, 3, 0, 1.5], np.float32)
+    said: list[str] = []
+    while sequence.finished is None:
+        said += [piece.text for piece in sequence.advance(logits.copy())]
+    assert said == ["777", "5"]  # the third of 3, but penalised

@@ -48,11 +48,17 @@ def test_a_request_without_messages_asks_nothing():
 
 def test_options_are_sampling_and_how_a_model_is_loaded_is_skipped():
     options = {"temperature": 0.5, "top_k": 0, "top_p": 0.9, "min_p": 0.1, "seed": 7, "num_predict": 20, "stop": ["END"]}
-    assert read(options={**options, "num_ctx": 4096, "num_gpu": 1, "repeat_penalty": 1.0}).sampling == Sampling(
-        0.5, 0.9, 0, 0.1, 7, 20, ("END",)
-    )
+    assert read(options={**options, "num_ctx": 4096, "num_gpu": 1}).sampling == Sampling(0.5, 0.9, 0, 0.1, 7, 20, ("END",))
     assert read(options={"num_predict": -1}, keep_alive="5m").sampling == Sampling()
     assert read(options={"num_predict": -2}).sampling == Sampling()
+
+
+def test_a_repeat_penalty_looks_back_on_64_tokens_unless_the_request_says():
+    assert read(options={"repeat_penalty": 1.2}).sampling == Sampling(repetition_penalty=1.2, penalty_window=64)
+    assert read(options={"repeat_penalty": 1.2, "repeat_last_n": 8}).sampling.penalty_window == 8
+    assert read(options={"repeat_penalty": 1.2, "repeat_last_n": -1}).sampling.penalty_window is None
+    asked = {"presence_penalty": 0.5, "frequency_penalty": -1, "typical_p": 0.7}
+    assert read(options=asked).sampling == Sampling(presence_penalty=0.5, frequency_penalty=-1.0, typical_p=0.7)
 
 
 @pytest.mark.parametrize(
@@ -126,7 +132,7 @@ def test_a_prompt_is_a_users_message_behind_the_systems():
         ({"format": {"type": "strin"}}, "format"),
         ({"think": "much"}, "think"),
         ({"logprobs": True}, "logprobs"),
-        ({"options": {"repeat_penalty": 1.1}}, "options.repeat_penalty"),
+        ({"options": {"repeat_penalty": -1}}, "options.repeat_penalty"),
         ({"options": {"mirostat": 2}}, "options.mirostat"),
         ({"options": {"temperature": "warm"}}, "options.temperature"),
         ({"options": {"num_predict": 0}}, "options.num_predict"),

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from callsmith.core.errors import UnsupportedSchema, UsageError
-from callsmith.core.values import Call, Choice, Message, Request, Sampling, Tool
+from callsmith.core.values import Call, Choice, Message, Request, Sampling, TokenBias, Tool
 from callsmith.wire.openai.chat import ChatRequest, read_request, write_request
 from callsmith.wire.openai.common import write_error
 from tests.effort import tries
@@ -168,7 +168,16 @@ def test_parallel_calls_are_left_to_the_model_unless_the_request_says():
 
 
 def test_fields_nobody_knows_and_fields_that_ask_for_nothing_are_fine():
-    assert read(metadata={}, user="u", n=1, logprobs=False, response_format={"type": "text"}, presence_penalty=0.0) == read()
+    assert read(metadata={}, user="u", n=1, logprobs=False, response_format={"type": "text"}, logit_bias={}) == read()
+
+
+def test_penalties_and_biases_are_part_of_sampling():
+    asked = read(presence_penalty=1, frequency_penalty=-0.5, repetition_penalty=1.2, logit_bias={"5": -100, "0": 1.5})
+    biases = (TokenBias(5, -100.0), TokenBias(0, 1.5))
+    assert asked.request.sampling == Sampling(
+        presence_penalty=1.0, frequency_penalty=-0.5, repetition_penalty=1.2, logit_bias=biases
+    )
+    assert read(repeat_penalty=1.2, repeat_last_n=9).request.sampling == Sampling(repetition_penalty=1.2, penalty_window=9)
 
 
 # What is refused
@@ -218,8 +227,12 @@ def test_fields_nobody_knows_and_fields_that_ask_for_nothing_are_fine():
         ({"n": 17}, "n"),
         ({"logprobs": True}, "logprobs"),
         ({"modalities": ["text", "audio"]}, "modalities"),
-        ({"logit_bias": {"5": 1}}, "logit_bias"),
-        ({"frequency_penalty": 0.5}, "frequency_penalty"),
+        ({"logit_bias": {"5": 101}}, "logit_bias.5"),
+        ({"logit_bias": {"five": 1}}, "logit_bias"),
+        ({"logit_bias": {str(token): 1 for token in range(1025)}}, "logit_bias"),
+        ({"frequency_penalty": 2.5}, "frequency_penalty"),
+        ({"presence_penalty": -3}, "presence_penalty"),
+        ({"repetition_penalty": "much"}, "repetition_penalty"),
         ({"chat_template_kwargs": {"custom": 1}}, "chat_template_kwargs.custom"),
     ],
 )

@@ -26,6 +26,7 @@ try:
     from callsmith.engines.llama.compiler import ActiveConstraint, Compiler, TriggeredConstraint
     from callsmith.engines.llama.gguf import Context, Flag, Weights, new_flag, require_room
     from callsmith.engines.llama.kv_cache import Cache
+    from callsmith.engines.llama.penalties import check_bias
     from callsmith.engines.llama.sequence import DEFAULTS, Sequence
 except ModuleNotFoundError as missing:
     if missing.name not in ("llguidance", "numpy"):
@@ -108,7 +109,7 @@ class _Job:
         return self.constraint is None or self.constraint.done()
 
     def begin(self) -> Sequence:
-        self.sequence = self.engine.sequence(self.sampling, self.room, self.constraint.result() if self.constraint else None)
+        self.sequence = self.engine.sequence(self, self.constraint.result() if self.constraint else None)
         return self.sequence
 
     def choosing(self) -> None:
@@ -273,6 +274,7 @@ class LlamaEngine:
 
     def _prepare(self, job: _Job) -> None:
         """Tokenize the prompt, and start compiling the grammar, which goes on during prefill."""
+        check_bias(job.sampling, self._vocabulary.size)
         tokens = self._vocabulary.prompt(job.prompt)
         job.tokens = tokens if job.exact else self._batch.cache.with_cached_tokens(tokens, self._vocabulary.marked)
         job.room = require_room(job.tokens, self._context)
@@ -285,9 +287,16 @@ class LlamaEngine:
             unchecked = self._compiler.unchecked(job.grammar)
             job.checks = [self._compiling.submit(self._compiler.check, job.grammar, name) for name in unchecked]
 
-    def sequence(self, sampling: Sampling, room: int, constraint: "ActiveConstraint | TriggeredConstraint | None") -> Sequence:
+    def sequence(self, job: _Job, constraint: "ActiveConstraint | TriggeredConstraint | None") -> Sequence:
         """The sequence of a request whose grammar is ready."""
-        return Sequence(self._vocabulary, sampling, room=room, constraint=constraint, fast_forward=self.fast_forward)
+        return Sequence(
+            self._vocabulary,
+            job.sampling,
+            room=job.room,
+            prompt=job.tokens,
+            constraint=constraint,
+            fast_forward=self.fast_forward,
+        )
 
     def note(self, usage: Usage, sequence: Sequence) -> None:
         """Add a finished or cancelled request to the statistics."""

@@ -1,6 +1,7 @@
 """One sequence being generated: sampling, grammar, stop strings and length, apart from the engine that decodes it."""
 
 import math
+from collections.abc import Sequence as Tokens
 from typing import Final, Literal
 
 import numpy as np
@@ -10,6 +11,7 @@ from callsmith.core.errors import ModelError
 from callsmith.core.values import Sampling
 from callsmith.engines.llama.compiler import ActiveConstraint, TriggeredConstraint
 from callsmith.engines.llama.gguf import Logits, Vocabulary
+from callsmith.engines.llama.penalties import adjustment_for
 from callsmith.engines.port import Piece
 from callsmith.engines.text import Writer
 
@@ -21,13 +23,14 @@ _NEGLIGIBLE: Final = 1e-12  # a token this much less likely than the likeliest i
 
 
 class Sampler:
-    """Samples tokens from logits: temperature, top-k, top-p, min-p. The same seed samples the same."""
+    """Samples tokens from logits: temperature, top-k, typical-p, top-p, min-p. The same seed samples the same."""
 
     def __init__(self, sampling: Sampling) -> None:
         self._temperature = sampling.temperature or 0.0
         self._top_k = sampling.top_k or 0
         self._top_p = 1.0 if sampling.top_p is None else sampling.top_p
         self._min_p = max(sampling.min_p or 0.0, _NEGLIGIBLE)
+        self._typical_p = 1.0 if sampling.typical_p is None else sampling.typical_p
         self._random = np.random.default_rng(None if sampling.seed is None else sampling.seed % 2**64)
 
     def choose(self, logits: Logits, active: ActiveConstraint | None = None) -> int:
@@ -54,11 +57,22 @@ class Sampler:
         if 0 < self._top_k < len(likely):
             likely = likely[np.argpartition(-logits[likely], self._top_k - 1)[: self._top_k]]
         likely = likely[np.argsort(-logits[likely], kind="stable")]
+        if self._typical_p < 1:
+            likely = self._typical(likely, logits)
         weights: NDArray[np.float64] = np.exp((logits[likely].astype(np.float64) - top) / self._temperature).cumsum()
         enough = int(np.searchsorted(weights, self._top_p * float(weights[-1]))) + 1
         weights = weights[:enough]
         drawn = int(np.searchsorted(weights, self._random.random() * float(weights[-1]), side="right"))
         return int(likely[min(drawn, len(weights) - 1)])
+
+    def _typical(self, likely: NDArray[np.intp], logits: Logits) -> NDArray[np.intp]:
+        """Those tokens whose surprise is closest to the expected one, as many as have `typical_p` of the probability."""
+        scaled = logits[likely].astype(np.float64) / self._temperature
+        surprise = np.log(np.exp(scaled - scaled[0]).sum()) - (scaled - scaled[0])
+        shares = np.exp(-surprise)
+        nearest = np.argsort(np.abs(surprise - (shares * surprise).sum()), kind="stable")
+        enough = int(np.searchsorted(shares[nearest].cumsum(), self._typical_p)) + 1
+        return likely[np.sort(nearest[:enough])]
 
 
 class Sequence:
@@ -73,11 +87,13 @@ class Sequence:
         sampling: Sampling,
         *,
         room: int,
+        prompt: Tokens[int] = (),
         constraint: ActiveConstraint | TriggeredConstraint | None = None,
         fast_forward: bool = True,
     ) -> None:
         self._vocabulary = vocabulary
         self._sampler = Sampler(sampling)
+        self._adjustment = adjustment_for(sampling, prompt)
         self._constraint = constraint
         self._fast_forward = fast_forward
         self._most = room if sampling.max_tokens is None else min(room, sampling.max_tokens)
@@ -106,6 +122,8 @@ class Sequence:
         """Sample the next token; the tokens that the grammar forces after it follow without sampling."""
         # Nothing is computed ahead while a step decodes: looking up a few tokens takes microseconds, a step milliseconds.
         active = self._constraint.active if self._constraint else None
+        if self._adjustment:
+            self._adjustment.apply(logits)
         if active and self._most - self.size <= min(_CLOSING_TOKENS, self._most // 2):
             if active.may_end:  # complete as it is; another call might not fit any more
                 self.pending.clear()
@@ -140,6 +158,8 @@ class Sequence:
     def _take(self, token: int) -> list[Piece]:
         if self._constraint:
             self._constraint.consume(token)
+        if self._adjustment:
+            self._adjustment.add(token)
         self.pending.append(token)
         special = self._vocabulary.special.get(token)
         pieces = self._writer.write(self._vocabulary.says[token]) if special is None else self._writer.write_special(special)

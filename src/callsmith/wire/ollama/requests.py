@@ -39,14 +39,11 @@ _NEUTRAL_PROMPT: Mapping[str, tuple[Json, ...]] = {
 }
 # The same for options. How a model is loaded (num_ctx, num_gpu, …) was decided when the server began: those are skipped.
 _NEUTRAL_OPTIONS: Mapping[str, tuple[Json, ...]] = {
-    "frequency_penalty": (0,),
     "mirostat": (0,),
-    "presence_penalty": (0,),
-    "repeat_penalty": (0, 1),
     "tfs_z": (1,),
-    "typical_p": (1,),
 }
 _ROLES: Mapping[str, Role] = {"system": "system", "user": "user", "assistant": "assistant", "tool": "tool"}
+_WINDOW = 64  # tokens that a penalty looks back on where a request does not say
 _LEVELS = ("low", "medium", "high", "max")
 
 
@@ -99,7 +96,8 @@ def _read_options(fields: Fields) -> Sampling:
     options.refuse_unsupported(_NEUTRAL_OPTIONS)
     if options.get("num_predict") == -2:  # until the context is full, which is as far as no limit goes
         options = Fields({**options.data, "num_predict": None}, options.path)
-    return read_sampling(options, "num_predict")
+    window = {"repeat_last_n": _WINDOW} if options.get("repeat_penalty") is not None else {}
+    return read_sampling(Fields({**window, **options.data}, options.path), "num_predict")
 
 
 def _read_think(fields: Fields) -> bool | None:

@@ -32,15 +32,11 @@ from callsmith.wire.tools import read_tools, write_tool
 _NEUTRAL: dict[str, tuple[Json, ...]] = {
     "audio": (),
     "best_of": (1,),
-    "frequency_penalty": (0,),
     "grammar": ("",),
     "ignore_eos": (False,),
-    "logit_bias": ({},),
     "logprobs": (False,),
     "min_tokens": (0,),
     "modalities": (["text"], []),
-    "presence_penalty": (0,),
-    "repetition_penalty": (1,),
     "top_logprobs": (0,),
     "web_search_options": (),
 }

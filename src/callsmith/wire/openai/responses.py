@@ -36,10 +36,7 @@ _NEUTRAL: Mapping[str, tuple[Json, ...]] = {
     "background": (False,),
     "context_management": ([],),
     "conversation": (),
-    "frequency_penalty": (0,),
-    "logit_bias": ({},),
     "moderation": (),
-    "presence_penalty": (0,),
     "prompt": (),
     "top_logprobs": (0,),
 }

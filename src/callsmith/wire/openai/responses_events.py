@@ -289,8 +289,8 @@ def _write_sampling(sampling: Sampling) -> dict[str, Json]:
     return {
         "temperature": 1.0 if temperature is None else temperature,
         "top_p": 1.0 if top_p is None else top_p,
-        "frequency_penalty": 0.0,
-        "presence_penalty": 0.0,
+        "frequency_penalty": sampling.frequency_penalty or 0.0,
+        "presence_penalty": sampling.presence_penalty or 0.0,
     }
 
 
