@@ -11,6 +11,7 @@ from callsmith.formats import format_named
 from callsmith.grammar.nodes import Grammar
 from callsmith.grammar.relay import Relay
 from callsmith.models.grammars import Grammars, fingerprint
+from tests.work import count_calls
 
 REQUIRED = Choice("required")
 
@@ -103,3 +104,10 @@ def test_what_is_not_enforced_is_told_by_tool() -> None:
     left = grammars.unenforced(unlike)
     assert {(one.tool, one.keyword) for one in left} == {("odd", "not")}
     assert not any(grammars.unenforced(plain) for plain in many())
+
+
+def test_a_tool_is_examined_once_for_what_is_not_enforced() -> None:
+    grammars = Grammars(format_named("qwen3-coder"))
+    large = Tool("f", "", {"type": "object", "properties": {f"p{number}": {"type": "string"} for number in range(100)}})
+    first = count_calls(lambda: grammars.unenforced(large))
+    assert count_calls(lambda: grammars.unenforced(large)) < first / 20

@@ -17,6 +17,7 @@ AnswerGrammar: TypeAlias = Grammar | Relay | None
 
 _BY_CONTENT: Final = 64  # sets of tools whose grammars are cached
 _BY_OBJECTS: Final = 256  # the same sets as other objects
+_TOOLS: Final = 1024  # whose unenforced keywords are cached
 
 
 class Grammars:
@@ -30,6 +31,7 @@ class Grammars:
         self._relays = relays
         self._by_objects: IdentityLRU[AnswerGrammar] = IdentityLRU(_BY_OBJECTS)
         self._by_content: LRU[tuple[AnswerGrammar]] = LRU(_BY_CONTENT)
+        self._unenforced: IdentityLRU[tuple[Unenforced, ...]] = IdentityLRU(_TOOLS)
 
     def get(
         self,
@@ -59,7 +61,11 @@ class Grammars:
 
     def unenforced(self, tool: Tool) -> tuple[Unenforced, ...]:
         """What the grammar of this tool's calls does not enforce."""
-        return tuple(Unenforced(tool.name, *one) for one in unenforced(self._format, tool))
+
+        def find() -> tuple[Unenforced, ...]:
+            return tuple(Unenforced(tool.name, *one) for one in unenforced(self._format, tool))
+
+        return self._unenforced.get_or_make((tool,), find)
 
     def _make_once(
         self, key: Hashable, tools: Sequence[Tool], output: Output | None, make: Callable[[], AnswerGrammar]
