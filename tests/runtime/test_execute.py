@@ -292,7 +292,7 @@ async def test_a_result_too_long_for_the_model_is_cut_and_that_is_said_to_model_
     assert message.content.endswith("\n[Cut here: 99,012 of 100,012 characters are missing.]")
     assert len(message.content) < 1100
     assert [event.text for event in events if isinstance(event, Notice)] == [
-        "the result of big is too long: the model is not told 99,012 characters of it"
+        "the result of big is too long: the model does not read 99,012 characters of it"
     ]
 
 

@@ -99,13 +99,13 @@ def chat(
         host = stack.enter_context(opened_host(asked, features, runner))
         offered = Merged(("functions", toolset), ("mcp", Confirmed(host, host.policy))) if asked else toolset
         shown = limit_shown_tools(opened, offered, ToolCosts(), llm.tools_budget, guards=None if given.guards else ())
-        opening = Opening(*runner.run(shown), settings, save, recorder, alias_of(spec))
-        talk = Talk(opening, console, approver, runner)
-        talk.take_up()
+        setup = ChatSetup(*runner.run(shown), settings, save, recorder, alias_of(spec))
+        session = ChatSession(setup, console, approver, runner)
+        session.take_up()
         if prompt is not None:
-            talk.say(sys.stdin.read() if prompt == "-" else prompt)
+            session.say(sys.stdin.read() if prompt == "-" else prompt)
         else:
-            _converse(talk, spec)
+            _converse(session, spec)
 
 
 def _open(llm: "Llm") -> "tuple[str, OpenedModel]":
@@ -123,7 +123,7 @@ def _open(llm: "Llm") -> "tuple[str, OpenedModel]":
 
 
 @dataclass(frozen=True, slots=True)
-class Opening:
+class ChatSetup:
     """What every conversation of this command is started with."""
 
     model: "Model"
@@ -154,17 +154,17 @@ class Opening:
 
 
 @dataclass(slots=True)
-class Talk:
+class ChatSession:
     """A conversation in a terminal. The user is asked for approvals between the steps of a turn."""
 
-    opening: Opening
+    setup: ChatSetup
     console: "Console"
     approver: "Approver"
     runner: "asyncio.Runner"
     conversation: "Conversation" = field(init=False)
 
     def __post_init__(self) -> None:
-        self.conversation = self.opening.conversation(anew=False)
+        self.conversation = self.setup.conversation(anew=False)
 
     def say(self, text: str) -> None:
         """Run one turn: the user's message, and everything until the model has answered."""
@@ -178,17 +178,17 @@ class Talk:
             self._show(self.conversation.stream_resume())
             self._ask()
 
-    def obey(self, line: str) -> None:
+    def run_command(self, line: str) -> None:
         """Run a command: a line that begins with a slash."""
         command, _, rest = line.partition(" ")
         match command:
             case "/reset":
-                self.conversation = self.opening.conversation(anew=True)
+                self.conversation = self.setup.conversation(anew=True)
                 self.console.out("The conversation is forgotten.")
             case "/save" if rest.strip():
                 self.conversation.save(rest.strip())
             case "/tools":
-                for tool in self.runner.run(self.opening.toolset.tools()):
+                for tool in self.runner.run(self.setup.toolset.tools()):
                     summary = tool.description.partition("\n")[0]
                     self.console.out(f"{tool.name}({', '.join(tool.parameters.get('properties', ()))}): {summary}")
             case _:
@@ -196,10 +196,10 @@ class Talk:
 
     def _ask(self) -> None:
         """Ask for decisions until no call waits. Where no person is there to see it, the number of approvals is limited."""
-        words = 0
+        rounds = 0
         while pending := self.conversation.pending:
-            words += 1
-            if words > MOST_UNSEEN and not self.approver.attended:
+            rounds += 1
+            if rounds > MOST_UNSEEN and not self.approver.attended:
                 raise LimitReached("confirmations", f"the model has asked for {MOST_UNSEEN} confirmations in one turn")
             self._show(self.conversation.stream_resume(self.approver.decide(pending)))
 
@@ -209,27 +209,27 @@ class Talk:
 
         async def show() -> None:
             transcript = Transcript(self.console)
-            async with closing(await self.opening.watched(events)) as happening:
-                async for event in happening:
+            async with closing(await self.setup.watched(events)) as shown:
+                async for event in shown:
                     transcript.show(event)
 
         self.runner.run(show())
 
 
-def _converse(talk: Talk, spec: str) -> None:
+def _converse(session: ChatSession, spec: str) -> None:
     """Run turn after turn. An error in one is printed, and the next may be tried."""
     if sys.stdin.isatty():
-        talk.console.out(f"{spec}. {HELP}", style="dim")
+        session.console.out(f"{spec}. {HELP}", style="dim")
     for line in _lines():
         if line == "/quit":
             return
         try:
             if line.startswith("/"):
-                talk.obey(line)
+                session.run_command(line)
             else:
-                talk.say(line)
+                session.say(line)
         except KeyboardInterrupt:
-            talk.console.out("\n(stopped)", style="dim")
+            session.console.out("\n(stopped)", style="dim")
         except CallsmithError as error:
             typer.secho(f"error: {error}", err=True, fg="red")
 

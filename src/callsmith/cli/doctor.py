@@ -36,7 +36,7 @@ class Finding:
 
     verdict: Verdict
     what: str
-    told: str
+    message: str
     mend: str = ""
 
 
@@ -55,7 +55,7 @@ def doctor(
     failed = False
     for finding in _findings(settings_of(context).llm.model, config, url):
         failed = failed or finding.verdict == "fail"
-        typer.echo(typer.style(f"{finding.verdict:5}", fg=COLOURS[finding.verdict]) + f"{finding.what:9} {finding.told}")
+        typer.echo(typer.style(f"{finding.verdict:5}", fg=COLOURS[finding.verdict]) + f"{finding.what:9} {finding.message}")
         if finding.mend:
             typer.echo(f"{'':15}→ {finding.mend}")
     raise typer.Exit(1 if failed else 0)
@@ -68,8 +68,8 @@ def _findings(model: str | None, config: Path | None, url: str | None) -> Iterat
     yield from _extras()
     yield _attempt("llama.cpp", _library)
     yield _attempt("grammars", _grammars)
-    told, settings = _config(config)
-    yield told
+    finding, settings = _config(config)
+    yield finding
     spec = model or (settings and settings.llm.model) or default_model()
     yield from _weights(spec)
     if settings:
@@ -168,11 +168,11 @@ def _memory(size: int) -> Finding:
 
     free, needed = free_memory(), int(size * ROOM)
     if free is None:
-        return Finding("ok", "memory", f"about {spelled(needed)} are needed; what is free cannot be told here")
-    told = f"{spelled(free)} free, about {spelled(needed)} needed"
+        return Finding("ok", "memory", f"about {spelled(needed)} are needed; what is free is not known here")
+    text = f"{spelled(free)} free, about {spelled(needed)} needed"
     if free < needed:
-        return Finding("warn", "memory", told, "Take a smaller model, or stop something else: it will be very slow, or end.")
-    return Finding("ok", "memory", told)
+        return Finding("warn", "memory", text, "Take a smaller model, or stop something else: it will be very slow, or end.")
+    return Finding("ok", "memory", text)
 
 
 def free_memory() -> int | None:
@@ -191,10 +191,10 @@ def free_memory() -> int | None:
 
 
 def _port(host: str, port: int) -> Finding:
-    from callsmith.cli.serve import bound
+    from callsmith.cli.serve import bind_listener
 
     try:
-        bound(host, port).close()
+        bind_listener(host, port).close()
     except Unavailable as error:
         mend = "If that is not your server: callsmith serve --port 0 takes a free one."
         return Finding("warn", "port", error.message, mend)

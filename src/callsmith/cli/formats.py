@@ -62,7 +62,7 @@ def detect_format(
     if as_json:
         typer.echo(json.dumps(found.evidence | {"rendered": found.rendered}, ensure_ascii=False, indent=2))
         return
-    typer.echo(f"{found.told}\nThe template wrote:")
+    typer.echo(f"{found.message}\nThe template wrote:")
     typer.echo("\n".join(f"  {line}" for line in found.rendered.splitlines()))
     if "inferred" in found.evidence and not save:
         typer.echo("\nKeep it with --save FILE.toml, and use it with --format-file FILE.toml.")
@@ -78,7 +78,7 @@ class _Found:
     """A format that reads a template: what to say about it, and the text that it reads."""
 
     format: "Format"
-    told: str
+    message: str
     evidence: dict[str, Any]
     rendered: str
 
@@ -91,13 +91,13 @@ def _found(template: "Template", name: str) -> _Found:
 
     load_formats()
     if found := detect(template, formats().values()):
-        told = f"{found.format.name}\nIt reads back {found.found} of {found.expected} calls that the template was given"
+        message = f"{found.format.name}\nIt reads back {found.found} of {found.expected} calls that the template was given"
         evidence = {"format": found.format.name, "calls": found.found, "leftover": found.leftover}
-        return _Found(found.format, f"{told}, and leaves {found.leftover} characters as text.", evidence, found.text)
+        return _Found(found.format, f"{message}, and leaves {found.leftover} characters as text.", evidence, found.text)
     made = _inferred(template, name)
     toml = format_to_toml(made.format)
-    told = "\n".join(("No known format reads it. Worked out from what the template writes:\n", toml, *made.notes))
-    return _Found(made.format, told, {"format": None, "inferred": toml, "notes": made.notes}, made.text)
+    message = "\n".join(("No known format reads it. Worked out from what the template writes:\n", toml, *made.notes))
+    return _Found(made.format, message, {"format": None, "inferred": toml, "notes": made.notes}, made.text)
 
 
 @formats_app.command("check")

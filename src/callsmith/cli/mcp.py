@@ -91,12 +91,12 @@ async def happening(toolset: "Toolset", call: "Call", context: "Context") -> "As
 def _over_http(server: Any, address: str) -> None:
     import uvicorn
 
-    from callsmith.cli.serve import bound, is_loopback, url_of
+    from callsmith.cli.serve import bind_listener, is_loopback, url_of
     from callsmith.tools.mcp.server import PATH
 
     host, port = _address(address)
     app = server.streamable_http_app(host="127.0.0.1" if is_loopback(host) else host, streamable_http_path=PATH)
-    with bound(host, port) as listener:
+    with bind_listener(host, port) as listener:
         if not is_loopback(host):
             typer.secho(UNGUARDED.format(host=host), err=True, fg="yellow")
         listener.listen()  # whoever connects from now on is answered as soon as the server runs

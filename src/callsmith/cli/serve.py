@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from callsmith.server.http.shutdown import GracefulShutdown
     from callsmith.server.settings import EffectiveSettings, Log, Settings, SettingsSource
 
-GRACE_SECONDS = 5  # how long answers may go on once the server is told to stop
+GRACE_SECONDS = 5  # how long answers may go on once the server has to stop
 EXAMPLE = """\
   curl {url}/v1/chat/completions -H 'content-type: application/json' -d '{{
     "model": "{name}", "tool_choice": "required",
@@ -74,7 +74,7 @@ def _serve(settings: "Settings") -> None:
     import asyncio
     from dataclasses import replace
 
-    from callsmith.cli.inputs.mcp_servers import host_of, servers
+    from callsmith.cli.inputs.mcp_servers import make_host, servers
     from callsmith.cli.inputs.toolsets import load_toolset
     from callsmith.cli.terminal.fetching import ensure
     from callsmith.models.weights.catalogue import default_model
@@ -88,7 +88,7 @@ def _serve(settings: "Settings") -> None:
     toolset = load_toolset(llm.tools) if llm.tools else None
     mcp = settings.mcp
     asked = servers(mcp.config, mcp.command, mcp.args)
-    with recorders(settings.log) as recording, bound(settings.host, settings.port) as listener:
+    with recorders(settings.log) as recording, bind_listener(settings.host, settings.port) as listener:
         settings = replace(settings, recorders=recording)
         if not settings.keys and not is_loopback(settings.host):
             typer.secho(UNGUARDED.format(host=settings.host), err=True, fg="yellow")
@@ -100,7 +100,7 @@ def _serve(settings: "Settings") -> None:
             banner = _banner(url_of(settings.host, listener.getsockname()[1]), alias, served.info)
             with closing(SqliteStore(settings.store or ":memory:")) as store:
                 features = ClientFeatures(Elicitations(store, settings.approval_seconds).ask, served)
-                host = host_of(asked, features, mcp.tool_refresh_seconds) if asked else None
+                host = make_host(asked, features, mcp.tool_refresh_seconds) if asked else None
                 app = create_app({alias: served}, tools=toolset, settings=settings, store=store, mcp=host)
                 _run(GracefulShutdown(app), served, listener, banner, settings)
         finally:
@@ -180,7 +180,7 @@ def _run(app: "GracefulShutdown", served: "OpenedModel", listener: socket.socket
         app,
         log_config=None,
         access_log=False,  # our own says more
-        timeout_graceful_shutdown=GRACE_SECONDS + 5,  # for what does not even end when told to
+        timeout_graceful_shutdown=GRACE_SECONDS + 5,  # for what does not end even then
     )
     before = signal.signal(signal.SIGTERM, _terminated)
     try:
@@ -191,7 +191,7 @@ def _run(app: "GracefulShutdown", served: "OpenedModel", listener: socket.socket
         signal.signal(signal.SIGTERM, before)
 
 
-def bound(host: str, port: int) -> socket.socket:
+def bind_listener(host: str, port: int) -> socket.socket:
     """Bind the address before anything slow is done; nobody can connect yet."""
     try:
         family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0]

@@ -41,7 +41,7 @@ def list_tools(
     """List tools with their side effects, and how many tokens it takes to offer each: an estimate, unless a model is given."""
     import asyncio
 
-    from callsmith.cli.inputs.mcp_servers import host_of, servers
+    from callsmith.cli.inputs.mcp_servers import make_host, servers
     from callsmith.cli.inputs.toolsets import load_toolset
 
     logging.getLogger("callsmith.tools.mcp").setLevel(logging.ERROR)  # the state of the servers is printed below
@@ -52,7 +52,7 @@ def list_tools(
     async def listed() -> tuple[list["Tool"], tuple["Status", ...]]:
         asked = servers(mcp.config, mcp.command, mcp.args)
         own = [] if asked and tools is None else list(await load_toolset(tools or "demo").tools())
-        async with host_of(asked) as host:
+        async with make_host(asked) as host:
             return [*own, *await host.tools()], host.status()
 
     found, states = asyncio.run(listed())

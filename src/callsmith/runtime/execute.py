@@ -18,7 +18,7 @@ from callsmith.runtime.results import result_message, tool_raised
 
 Outcome: TypeAlias = Result | ConfirmationNeeded | CallDeferred
 
-_GRACE = 0.15  # seconds a tool that was told to stop may take to do so before it is left behind
+_GRACE = 0.15  # seconds a tool may take to stop after it was cancelled before it is left behind
 _UNREAD = 1000  # events nobody has taken yet, from which on progress is dropped; results never are
 
 
@@ -27,8 +27,8 @@ class Limits:
     """How far a run may go.
 
     `iterations` bounds the rounds of calls, `parallel` the calls at a time, and `depth` the runs inside tools of runs. A call may
-    be silent for `seconds` (a tool's own timeout wins): each progress it tells begins them anew, up to `total` in all. The model
-    is told `result_characters` of a result. `tokens`, over all answers together, and `deadline`, in seconds, bound the whole run.
+    be silent for `seconds` (a tool's own timeout wins): each progress it reports begins them anew, `total` in all. The model
+    reads `result_characters` of a result. `tokens`, over all answers together, and `deadline`, in seconds, bound the whole run.
     """
 
     iterations: int = 6
@@ -255,7 +255,7 @@ class Round:
             return [outcome]
         # A toolset that does not say when a tool starts: where it answered well, it must have.
         began: list[ToolEvent] = [ToolStarted(attempt.call)] if outcome.ok and attempt.taken is None else []
-        notice = f"the result of {outcome.name} is too long: the model is not told {cut:,} characters of it"
+        notice = f"the result of {outcome.name} is too long: the model does not read {cut:,} characters of it"
         return [*began, ToolFinished(outcome), *([Notice(notice)] if cut else [])]
 
     def _ended(self, attempt: _Attempt, task: "asyncio.Task[None]") -> None:

@@ -31,7 +31,7 @@ def servers(config: Path | str | None, command: str | None, args: Sequence[str])
     return (*found, ServerConfig(ONE, command, tuple(args))) if command else found
 
 
-def host_of(
+def make_host(
     servers: Sequence[ServerConfig], features: "ClientFeatures" = NO_FEATURES, refresh: float = STANDARD_REFRESH
 ) -> McpHost:
     """A host of these servers. Where a login is required, the user is shown its page."""
@@ -54,7 +54,7 @@ def opened_host(
     servers: Sequence[ServerConfig], features: "ClientFeatures", runner: asyncio.Runner
 ) -> Generator[McpHost, None, None]:
     """A host of these servers that is closed at the end of the block."""
-    host = host_of(servers, features)
+    host = make_host(servers, features)
     runner.run(host.__aenter__())
     try:
         yield host

@@ -55,8 +55,8 @@ class Approver:
         return await asyncio.to_thread(alone)
 
     def _answer(self, question: ElicitationRequest) -> ElicitationReply:
-        told = f"? {question.server} asks: {question.message}"
-        self.console.out(_plain(f"{told} ({question.url})" if question.url else told), style="yellow", highlight=False)
+        text = f"? {question.server} asks: {question.message}"
+        self.console.out(_plain(f"{text} ({question.url})" if question.url else text), style="yellow", highlight=False)
         if not sys.stdin.isatty():
             self.console.out(HINT, style="yellow", highlight=False)
             return ElicitationReply("decline")

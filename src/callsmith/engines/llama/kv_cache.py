@@ -151,15 +151,15 @@ class Cache:
         return target
 
     def _take_exact(self, tokens: list[int]) -> Slot:
-        kept = self._sole
+        reused = self._sole
         for slot in self._slots:
-            if not slot.live and slot is not kept:
+            if not slot.live and slot is not reused:
                 self._cut(slot, 0)
-        if kept is None or kept.live:
+        if reused is None or reused.live:
             return self._empty()
-        common = min(shared(kept.tokens, tokens, len(tokens) - 1), kept.whole)
-        self._cut(kept, common // self._memory.slice * self._memory.slice)
-        return kept
+        common = min(shared(reused.tokens, tokens, len(tokens) - 1), reused.whole)
+        self._cut(reused, common // self._memory.slice * self._memory.slice)
+        return reused
 
     def _longest(self, tokens: list[int], session: str = "") -> tuple[Slot | None, int]:
         """The slot with the longest common prefix; among equals the session's own, a parked one, the most recently used."""

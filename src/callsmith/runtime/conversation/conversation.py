@@ -101,8 +101,8 @@ class Conversation:
         """The conversation of a file. If `unfinished`, `resume` goes on with it; with a journal (the same file will do) it is
         saved at every step.
         """
-        kept = Path(path) if journal is not None and Path(journal).resolve() == Path(path).resolve() else _new(journal)
-        return cls._of(answer_interrupted(read_journal(Path(path))), model, tools, kept, settings)
+        own = Path(path) if journal is not None and Path(journal).resolve() == Path(path).resolve() else _new(journal)
+        return cls._of(answer_interrupted(read_journal(Path(path))), model, tools, own, settings)
 
     @classmethod
     def _of(cls, saved: Saved, model: Model, tools: Toolset | None, journal: Path | None, settings: Settings) -> "Conversation":
@@ -285,7 +285,7 @@ class Conversation:
 
 
 def _new(journal: File | None) -> Path | None:
-    """The file a conversation will be kept in; not one that holds something already."""
+    """The file of a new journal; one that exists already is refused."""
     if journal is not None and Path(journal).exists():
         raise UsageError(f"{journal} is there already: Conversation.load goes on with it", field="journal")
     return None if journal is None else Path(journal)

@@ -131,8 +131,8 @@ class ResultsAsUser(_Guard):
         messages: list[Message] = []
         for are_results, group in groupby(request.messages, lambda message: message.role == "tool"):
             same = list(group)
-            told = Message.user(_results(f"{message.name} -> {message.content}" for message in same))
-            messages += [told] if are_results else same
+            as_user = Message.user(_results(f"{message.name} -> {message.content}" for message in same))
+            messages += [as_user] if are_results else same
         # To the model this looks like a new request of the user's; it must not be made to call for it.
         policy = "auto" if request.messages and request.messages[-1].role == "tool" else request.policy
         async with closing(self._model.stream(replace(request, messages=tuple(messages), policy=policy))) as events:
@@ -173,14 +173,14 @@ def _question_with_results(request: Request, hint: str = "") -> Request:
         return _with_hint(request, hint or ANSWER)
     steps = {step.fingerprint: step for step in RecentCalls.of(request).calls}.values()
     times = Counter(step.call.name for step in steps)
-    told = [f"{step.call.name}{f' {step.call.text}' * (times[step.call.name] > 1)} -> {step.result}" for step in steps]
+    results = [f"{step.call.name}{f' {step.call.text}' * (times[step.call.name] > 1)} -> {step.result}" for step in steps]
     asked = request.messages[at]
-    question = replace(asked, content=f"{asked.content}\n\n{_results(told, hint)}")
+    question = replace(asked, content=f"{asked.content}\n\n{_results(results, hint)}")
     return replace(request, messages=(*request.messages[:at], question), policy="auto")
 
 
-def _results(told: Iterable[str], hint: str = "") -> str:
-    return f"(system: tool results — {'; '.join(told)}. {hint and hint + ' '}{ANSWER})"
+def _results(results: Iterable[str], hint: str = "") -> str:
+    return f"(system: tool results — {'; '.join(results)}. {hint and hint + ' '}{ANSWER})"
 
 
 def _copies(recent: RecentCalls) -> frozenset[str]:

@@ -18,7 +18,7 @@ DRAINING = "callsmith.draining"  # in a request's scope: whether the server is s
 class GracefulShutdown:
     """An ASGI application around another one that can be shut down.
 
-    From `drain` on it reports that it is not ready for more. From `stop` on the application inside is told that its clients have
+    From `drain` on it reports that it is not ready for more. From `stop` on the application inside finds that its clients have
     disconnected, and cancels its work as it does for any such client. The clients, which are still connected, get an error in
     their own dialect: a last frame in a stream that has begun, and a 503 otherwise.
     """

@@ -1,4 +1,4 @@
-"""`/api/chat`, `/api/generate` and what is told of models: Ollama's dialect. Streams are lines of JSON."""
+"""`/api/chat`, `/api/generate` and the descriptions of models: Ollama's dialect. Streams are lines of JSON."""
 
 import time
 from collections.abc import AsyncIterator, Callable

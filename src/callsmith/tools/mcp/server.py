@@ -205,8 +205,8 @@ def _is_modern(asking: "Asking") -> bool:
 
 def _can_ask(asking: "Asking") -> bool:
     """Whether the client has a user who can fill in a form; one that says nothing of forms but can elicit has."""
-    told = asking.session.client_capabilities
-    able = told.elicitation if told else None
+    capabilities = asking.session.client_capabilities
+    able = capabilities.elicitation if capabilities else None
     forms = able is not None and (able.form is not None or able.url is None)
     return forms and (_is_modern(asking) or asking.session.can_send_request)
 

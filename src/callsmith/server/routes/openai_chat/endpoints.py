@@ -88,11 +88,11 @@ def _written(chunks: Iterable[Json]) -> bytes:
 
 def _chunks(event: AnswerEvent, writer: ChunkWriter, beside: AnswerExtensions) -> list[dict[str, Json]]:
     if isinstance(event, TOOL_EVENTS):
-        told = beside.add(event)
-        if told is None:
+        added = beside.add(event)
+        if added is None:
             return []
         *opening, last = writer.pause()
-        return [*opening, {**last, "callsmith": told}]
+        return [*opening, {**last, "callsmith": added}]
     chunks = writer.write(event)
     if isinstance(event, Stopped):
         chunks[0] = beside.end(chunks[0], whole=False)
