@@ -6,7 +6,7 @@ import pytest
 
 from callsmith.core.errors import UnknownName, UsageError
 from callsmith.core.events import CallReady, CallStarted, ModelEvent, Started, Stopped, Text, Thought, Unreadable
-from callsmith.core.values import Choice, Message, Request, Tool
+from callsmith.core.values import Choice, Message, Request, Result, Tool
 from callsmith.engines.scripted import Scripted
 from callsmith.formats import format_named
 from callsmith.formats.prompt.template import CHATML, Template
@@ -109,9 +109,26 @@ async def test_every_block_of_the_generic_format_is_a_call_with_an_id_of_its_own
     assert all(id.startswith("call_") for id in ids)
 
 
-async def test_an_id_the_model_wrote_is_kept():
-    local, _ = model('[TOOL_CALLS]get_weather[CALL_ID]aB3dE6gH9[ARGS]{"city": "Paris"}', "mistral-args")
-    assert [event.call.id for event in await events(local, ASK) if isinstance(event, CallReady)] == ["aB3dE6gH9"]
+@pytest.mark.req("R60")
+@pytest.mark.req("R197")
+@pytest.mark.parametrize(
+    "text",
+    [
+        '[TOOL_CALLS]get_weather[CALL_ID]aB3dE6gH9[ARGS]{"city": "Paris"}',
+        '[TOOL_CALLS] [{"name": "get_weather", "arguments": {"city": "Paris"}, "id": "aB3dE6gH9"}]',
+    ],
+    ids=["before", "behind"],
+)
+async def test_an_id_the_model_wrote_is_kept_from_the_first_event_to_the_result(text: str):
+    for format in ("mistral", "mistral-args"):
+        local, engine = model(text, format)
+        answer = await events(local, ASK)
+        (started,) = [event for event in answer if isinstance(event, CallStarted)]
+        (ready,) = [event for event in answer if isinstance(event, CallReady)]
+        assert started.id == ready.call.id == "aB3dE6gH9"
+        result = Message.tool(Result(ready.call.id, "get_weather", "sunny"))
+        await events(local, replace(ASK, messages=(*ASK.messages, Message.assistant(calls=[ready.call]), result)))
+        assert "aB3dE6gH9" in engine.asked[1].prompt.text
 
 
 @pytest.mark.req("R164")

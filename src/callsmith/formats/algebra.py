@@ -20,6 +20,7 @@ Literals: white space at the edges of a literal may be any amount, or none, when
 Parts that share an opener are tried in order; of several `Calls` all are read, and the first is written.
 """
 
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from enum import Enum
 from typing import TypeAlias
@@ -149,6 +150,26 @@ class Calls:
             ("values", values), ("index", index), ("most", most),
         ):  # fmt: skip
             object.__setattr__(self, name, value)
+
+    @property
+    def has_id_last(self) -> bool:
+        """Whether a call's id stands behind its arguments."""
+        holes = list(_holes(self.item))
+        return Hole.ID in holes and any(hole in (Hole.ARGS, Hole.VALUE) for hole in holes[: holes.index(Hole.ID)])
+
+
+def _holes(nodes: "Nodes") -> Iterator[Hole]:
+    """The holes of nodes, in order."""
+    for node in nodes:
+        match node:
+            case Hole():
+                yield node
+            case Obj():
+                yield from (hole for field in node.fields for hole in field if isinstance(hole, Hole))
+            case Opt() | Each() | Ident():
+                yield from _holes(node.nodes)
+            case str() | OneOf():
+                pass
 
 
 @dataclass(frozen=True, slots=True)

@@ -209,8 +209,8 @@ class LocalModel:
 
 
 class _Answer:
-    """Filters the events of an answer. Every call gets an id: the model's own where it wrote one before its arguments, else a
-    new one that fits the format. Calls that are not allowed are left out, and so is all that follows the one call allowed.
+    """Filters the events of an answer. Every call gets an id: the model's own where it is known when the call starts, else
+    a new one that fits the format. Calls that are not allowed are left out, and so is all that follows the one call allowed.
     """
 
     def __init__(self, pattern: str, callable: bool, *, parallel: bool) -> None:

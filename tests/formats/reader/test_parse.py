@@ -2,7 +2,7 @@
 
 import pytest
 
-from callsmith.core.events import CallReady, Text, Thought, Unreadable
+from callsmith.core.events import CallArguments, CallReady, CallStarted, Text, Thought, Unreadable
 from callsmith.core.values import Call, Tool
 from callsmith.formats import format_named
 from callsmith.formats.reader.parse import parse, parse_content
@@ -66,6 +66,42 @@ def test_the_chain_tells_calls_text_and_whether_it_found_any():
 def test_the_nine_letters_of_a_mistral_id_come_through():
     found, _, _ = parse_content('[TOOL_CALLS] [{"name": "get_weather", "arguments": {"city": "Paris"}, "id": "aB3dE6gH9"}]')
     assert found[0].id == "aB3dE6gH9"
+
+
+def chunked(format: str, text: str, size: int) -> list[list]:
+    """The events of each piece of a text, and those of its end."""
+    reader = Reader(format_named(format), [WEATHER, TIME])
+    return [*(reader.feed(text[at : at + size]) for at in range(0, len(text), size)), reader.close()]
+
+
+@pytest.mark.parametrize("size", [1, 7, 1000])
+def test_a_call_whose_id_comes_behind_its_arguments_starts_with_that_id(size: int):
+    text = 'Hm. [TOOL_CALLS] [{"name": "get_weather", "arguments": {"city": "Paris"}, "id": "aB3dE6gH9"}, {"name": "get_time", '
+    text += '"arguments": {}}] Done.'
+    events = [event for piece in chunked("mistral", text, size) for event in piece]
+    assert [event.id for event in events if isinstance(event, CallStarted)] == ["aB3dE6gH9", ""]
+    assert [event.call.id for event in events if isinstance(event, CallReady)] == ["aB3dE6gH9", ""]
+    streamed = "".join(event.text for event in events if isinstance(event, CallArguments) and event.index == 0)
+    assert streamed == '{"city": "Paris"}'
+    assert "".join(event.text for event in events if isinstance(event, Text)) == "Hm.  Done."
+
+
+@pytest.mark.parametrize(
+    ("format", "text"),
+    [
+        ("mistral", '[TOOL_CALLS] [{"id": "aB3dE6gH9", "name": "get_weather", "arguments": {"city": "Paris'),
+        ("mistral", '[TOOL_CALLS]get_weather[ARGS]{"city": "Paris'),
+        ("hermes", '<tool_call>{"name": "get_weather", "arguments": {"city": "Paris'),
+    ],
+)
+def test_a_call_is_withheld_only_for_an_id_that_is_still_to_come(format: str, text: str):
+    *pieces, _ = chunked(format, text, 1)
+    assert "Paris" in "".join(event.text for events in pieces for event in events if isinstance(event, CallArguments))
+
+
+def test_a_withheld_call_that_is_cut_off_is_started_and_unreadable():
+    events = read(format_named("mistral"), '[TOOL_CALLS] [{"name": "get_weather", "arguments": {"city": "Pa', [WEATHER])
+    assert [type(event) for event in events] == [CallStarted, CallArguments, Unreadable]
 
 
 @pytest.mark.req("R20")

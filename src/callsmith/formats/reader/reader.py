@@ -7,6 +7,7 @@
 
 From the marker of a call on, the text is saved until the call is complete: if it turns out to be no call, the marker is emitted
 as text and reading goes on behind it; once `CallStarted` has been emitted, what cannot be read becomes `Unreadable`.
+A call has one id from its first event on: where the format writes the id behind the arguments, the call is withheld until then.
 If no call stands outside the reasoning, calls inside it are recovered at the end, unless `recover` is off.
 No text makes a reader raise. `strict` allows no repairs.
 """
@@ -62,6 +63,7 @@ class Reader:
         self._literals = LiteralReader(self._source, self._markers.ignored_in_calls, strict=strict, is_constrained=is_constrained)
         self._call = CallReader(self._literals, {tool.name: tool for tool in tools}, self._start_call, self._pieces.append)
         self._index = 0
+        self._withheld: int | None = None  # the place in `_events` of a `CallStarted` whose id is still to come
         self._part: Says | Thinks | Quotes | None = None
         self._pending_space: str | None = None  # white space that counts only if text follows it
         self._at_start = False  # no text of this part has come yet, and white space before it is dropped
@@ -127,8 +129,13 @@ class Reader:
     def _drain(self) -> list[ModelEvent]:
         self._flush()
         events = self._events
-        self._events = []
-        return events
+        if self._withheld is None:
+            self._events = []
+            return events
+        ready = events[: self._withheld]
+        del events[: self._withheld]
+        self._withheld = 0
+        return ready
 
     def _flush(self) -> None:
         if not self._pieces:
@@ -340,6 +347,7 @@ class Reader:
         self._flush()
         self._event_type = None
         self._prompt_chars = 0
+        self._withheld = len(self._events) if not id and self._call.part.has_id_last else None
         self._events.append(CallStarted(self._index, name, id))
 
     def _finish_call(self) -> None:
@@ -350,6 +358,9 @@ class Reader:
         self._end_call()
 
     def _end_call(self) -> None:
+        if self._withheld is not None and self._call.id:
+            self._events[self._withheld] = CallStarted(self._index, self._call.name, self._call.id)
+        self._withheld = None
         self._call.reset()
         self._index += 1
         self._event_type = Text
