@@ -170,4 +170,4 @@ async def test_a_websocket_is_closed_where_keys_are_needed():
 
     scope = {"type": "websocket", "path": "/v1/chat/completions", "headers": [], "query_string": b""}
     await create_app({"m": FakeModel(says("a"))}, settings=SETTINGS)(scope, receive, send)
-    assert sent == [{"type": "websocket.close", "code": 1008}]
+    assert [(one["type"], one["code"]) for one in sent] == [("websocket.close", 1008)]

@@ -34,6 +34,12 @@ class BodyReader:
             body += piece
             if len(body) > self._largest:
                 raise self._too_large()
+        return self.parse(body)
+
+    def parse(self, body: bytes | bytearray) -> Json:
+        """Decode a body, or say why it is refused."""
+        if len(body) > self._largest:
+            raise self._too_large()
         try:
             return self.decode(body)
         except (ValueError, RecursionError) as error:

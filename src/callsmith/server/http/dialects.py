@@ -6,7 +6,7 @@ A dialect is found by listing `server/routes`: see `DIALECT` in its modules. The
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
-from starlette.requests import Request
+from starlette.requests import HTTPConnection
 
 from callsmith.core.values import Json
 from callsmith.wire.errors import Failure
@@ -36,7 +36,7 @@ class Dialect:
 DEFAULT = Dialect(openai.write_error, openai.write_failure)  # also where there is no dialect: `/health`, unknown paths
 
 
-def dialect_of(request: Request) -> Dialect:
+def dialect_of(request: HTTPConnection) -> Dialect:
     """The dialect of a request: by its path, or else by a header; otherwise OpenAI's."""
     known: Sequence[Dialect] = request.app.state.dialects if "app" in request.scope else ()
     by_path = (one for one in known if one.owns(request.url.path))

@@ -4,7 +4,7 @@ import logging
 from math import ceil
 
 from starlette.exceptions import HTTPException
-from starlette.requests import Request
+from starlette.requests import HTTPConnection, Request
 from starlette.responses import Response
 
 from callsmith.core.errors import CallsmithError, QueueFull
@@ -26,10 +26,11 @@ async def on_error(request: Request, error: Exception) -> Response:
     return response
 
 
-async def on_http_error(request: Request, error: Exception) -> Response:
+async def on_http_error(request: HTTPConnection, error: Exception) -> Response:
     """The response to a request with an unknown path or method, or without access."""
     assert isinstance(error, HTTPException)  # registered for nothing else
-    messages = {404: f"unknown path: {request.url.path}", 405: f"{request.method} is not possible on {request.url.path}"}
+    path, method = request.url.path, request.scope.get("method")
+    messages = {404: f"unknown path: {path}", 405: f"{method} is not possible on {path}"}
     response = _response(dialect_of(request).write_failure(error.status_code, messages.get(error.status_code, error.detail)))
     response.headers.update(error.headers or {})
     return response

@@ -10,8 +10,10 @@ from hashlib import sha256
 from hmac import compare_digest
 
 from starlette.exceptions import HTTPException
-from starlette.requests import Request
+from starlette.requests import HTTPConnection
+from starlette.responses import Response
 from starlette.types import ASGIApp, Receive, Scope, Send
+from starlette.websockets import WebSocket
 
 from callsmith.server.http.errors import on_http_error
 from callsmith.server.http.request_context import current_request
@@ -51,18 +53,17 @@ class KeyMiddleware:
         self._keys = keys
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] == "websocket":  # not supported, and must not get around the keys
-            await send({"type": "websocket.close", "code": 1008})
+        why = self._refusal(HTTPConnection(scope)) if scope["type"] in ("http", "websocket") else ""
+        if not why or (scope["type"] == "http" and scope["path"] in OPEN_PATHS):
+            await self._app(scope, receive, send)
             return
-        why = self._refusal(Request(scope)) if scope["type"] == "http" else ""
-        if why and scope["path"] not in OPEN_PATHS:
-            error = HTTPException(401, why, {"www-authenticate": "Bearer"})
-            response = await on_http_error(Request(scope), error)
+        response = await on_http_error(HTTPConnection(scope), HTTPException(401, why, {"www-authenticate": "Bearer"}))
+        if scope["type"] == "http":
             await response(scope, receive, send)
         else:
-            await self._app(scope, receive, send)
+            await refuse_websocket(WebSocket(scope, receive, send), response)
 
-    def _refusal(self, request: Request) -> str:
+    def _refusal(self, request: HTTPConnection) -> str:
         """Why this request is refused; empty if it is not."""
         presented = _key_in_headers(request)
         if not presented:
@@ -76,6 +77,14 @@ class KeyMiddleware:
         return ""
 
 
-def _key_in_headers(request: Request) -> str:
+async def refuse_websocket(socket: WebSocket, response: Response) -> None:
+    """Refuse a connection that has not been accepted; the client gets the response, where the HTTP server can send one."""
+    if "websocket.http.response" in socket.scope.get("extensions", {}):
+        await socket.send_denial_response(response)
+    else:
+        await socket.close(1008)
+
+
+def _key_in_headers(request: HTTPConnection) -> str:
     scheme, _, key = request.headers.get("authorization", "").partition(" ")
     return key.strip() if scheme.lower() == "bearer" and key.strip() else request.headers.get("x-api-key", "").strip()

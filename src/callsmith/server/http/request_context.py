@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import TypeAlias
 from uuid import uuid4
 
-from starlette.requests import Request
+from starlette.requests import HTTPConnection, Request
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
@@ -25,6 +25,7 @@ ACCESS = logging.getLogger("callsmith.access")
 
 ErrorHandler: TypeAlias = Callable[[Request, Exception], Awaitable[Response]]
 
+_BEGINNINGS = frozenset({"http.response.start", "websocket.accept", "websocket.http.response.start"})
 _VALID_ID = re.compile(r"[A-Za-z0-9_.:-]{1,128}")
 _current: ContextVar["RequestContext | None"] = ContextVar("callsmith_request", default=None)
 
@@ -70,17 +71,17 @@ class RequestContextMiddleware:
         self._access = access
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http":
+        if scope["type"] not in ("http", "websocket"):
             await self._app(scope, receive, send)
             return
-        given = Request(scope).headers.get(HEADER, "")
+        given = HTTPConnection(scope).headers.get(HEADER, "")
         context = RequestContext(given if _VALID_ID.fullmatch(given) else f"req_{uuid4().hex}")
         status, began = 0, time.perf_counter()
 
         async def sending(message: Message) -> None:
             nonlocal status
-            if message["type"] == "http.response.start":
-                status = message["status"]
+            if message["type"] in _BEGINNINGS:
+                status = message.get("status", 101)
                 message = {**message, "headers": [*message.get("headers", ()), (HEADER.encode(), context.id.encode())]}
             await send(message)
 
@@ -88,7 +89,7 @@ class RequestContextMiddleware:
         try:
             await self._app(scope, receive, sending)
         except Exception as error:
-            if status:
+            if status or scope["type"] != "http":
                 raise  # too late for another response: the HTTP server closes the connection
             await (await self._failed(Request(scope), error))(scope, receive, sending)
         finally:
@@ -99,7 +100,7 @@ class RequestContextMiddleware:
 
 def _log_fields(scope: Scope, status: int, seconds: float, context: RequestContext) -> dict[str, Json]:
     fields: dict[str, Json] = {
-        "method": scope["method"],
+        "method": scope.get("method", "WEBSOCKET"),
         "path": scope["path"],
         "status": status or 499,  # no response: the client disconnected before it began
         "seconds": round(seconds, 4),

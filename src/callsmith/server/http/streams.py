@@ -38,7 +38,7 @@ async def unless_disconnected(receive: Receive, work: Coroutine[Any, Any, T]) ->
             return working.result()
         raise ClientDisconnect
     finally:
-        await _cancel_all(working, leaving)
+        await cancel_all(working, leaving)
 
 
 class EventStream(Response):
@@ -88,7 +88,7 @@ class EventStream(Response):
                     _log.error("an answer failed while it was streamed", exc_info=error)
             await send({"type": "http.response.body", "body": b"", "more_body": False})
         finally:
-            await _cancel_all(sending, leaving, ticking)
+            await cancel_all(sending, leaving, ticking)
 
     async def _send_frames(self, send: Send) -> None:
         async with closing(self._frames) as frames:
@@ -136,7 +136,7 @@ async def merge_streams(streams: Sequence[AsyncIterator[T]]) -> AsyncIterator[tu
                 taken.release()
             item.result()
     finally:
-        await _cancel_all(*pumps)
+        await cancel_all(*pumps)
 
 
 async def _wait_for_disconnect(receive: Receive) -> None:
@@ -144,7 +144,7 @@ async def _wait_for_disconnect(receive: Receive) -> None:
         pass
 
 
-async def _cancel_all(*tasks: asyncio.Task[Any]) -> None:
+async def cancel_all(*tasks: asyncio.Task[Any]) -> None:
     """Cancel the tasks that still run, and wait until they have ended."""
     running = [task for task in tasks if not task.done()]
     for task in running:

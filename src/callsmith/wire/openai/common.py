@@ -32,6 +32,12 @@ def write_error(error: BaseException) -> Failure:
     return write_failure(known.status, known.message, param=known.param, code=code or known.code)
 
 
+def write_error_event(failure: Failure) -> dict[str, Json]:
+    """An error in place of an answer, where answers are WebSocket messages; there a code is wanted in any case."""
+    error = failure.body["error"]
+    return {"type": "error", "status": failure.status, "error": {**error, "code": error["code"] or error["type"]}}
+
+
 def write_model(name: str, created: int) -> dict[str, Json]:
     return {"id": name, "object": "model", "created": created, "owned_by": "callsmith"}
 

@@ -114,6 +114,7 @@ def read_request(body: Json, earlier: Sequence[Json] = (), known: Mapping[str, J
         choice.among(tools)
     own = _own_items(fields)
     items = _all_items(own, earlier, known or {})
+    _check_outputs(own, items)
     plain, decisions = plain_items(items)
     store = fields.flag("store")
     return ResponsesRequest(
@@ -152,6 +153,14 @@ def _all_items(own: Sequence[Fields], earlier: Sequence[Json], known: Mapping[st
     before = [Fields.of(item, f"previous_response_id.{index}") for index, item in enumerate(earlier)]
     found = [Fields(known.get(item.text("id") or "", item.data), item.path) if _refers(item) else item for item in own]
     return [*before, *found]
+
+
+def _check_outputs(own: Sequence[Fields], items: Sequence[Fields]) -> None:
+    """Refuse an output of a call that the conversation does not have."""
+    calls = {item.text("call_id") or item.text("id") for item in items if item_kind(item) == "function_call"}
+    for item in own:
+        if item_kind(item) == "function_call_output" and item.required_text("call_id") not in calls:
+            raise item.error("call_id", f"there is no call {item.text('call_id')!r} of which this is the output")
 
 
 def _read_messages(fields: Fields, items: Sequence[Fields]) -> tuple[Message, ...]:

@@ -3,12 +3,12 @@
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Generator
 from contextlib import contextmanager, suppress
-from typing import Any
+from typing import Any, TypeAlias
 from uuid import uuid4
 
 from callsmith.core.closing import closing
 from callsmith.core.errors import CallsmithError
-from callsmith.core.events import Text
+from callsmith.core.events import Stopped, Text
 from callsmith.core.values import Json
 from callsmith.server.http.frames import encode
 from callsmith.wire.openai.common import write_error
@@ -16,9 +16,15 @@ from callsmith.wire.openai.mcp_events import McpEvent, McpWriter
 from callsmith.wire.openai.responses_events import StreamEvent
 from callsmith.wire.sse import write_frame
 
+Framing: TypeAlias = Callable[[StreamEvent], bytes]
+
 _SETTLING = 5.0  # seconds a stopped answer gets to end
-_FRAME = b"\n\nevent: "  # nowhere but between two
 _NUMBER = 10**18  # stands for a number that is not known yet
+
+
+def write_sse(event: StreamEvent) -> bytes:
+    """An event as a server-sent event."""
+    return write_frame(encode(event), event["type"].encode())
 
 
 class Answer:
@@ -58,31 +64,30 @@ class Answer:
             await self._keep(self.writer.response())
         return self.writer.response()
 
-    async def frames(self) -> AsyncIterator[bytes]:
+    async def frames(self, framing: Framing = write_sse) -> AsyncIterator[bytes]:
         """The stream. Once it has begun, a failure is a part of it."""
-        frames, ending = _Frames(self.writer), b""
+        frames, ending = _Frames(self.writer, framing), list[StreamEvent]()
         with self._given():
             try:
                 async with closing(self._events):
                     while (event := await self._next()) is not None:
-                        frame_bytes = frames.of(event)
-                        if self.writer.ended:
-                            ending += frame_bytes
-                        elif frame_bytes:
+                        if isinstance(event, Stopped):
+                            ending += self.writer.write(event)
+                        elif frame_bytes := frames.of(event):
                             yield frame_bytes
-                ending += frames.write(self._end())
+                ending += self._end()
                 await self._keep(self.writer.response())
             except CallsmithError as error:
                 if not self.writer.begun:
                     raise
-                ending = _but_last(ending) + frames.write(self.writer.fail(write_error(error)))
+                ending = [*ending[:-1], *self.writer.fail(write_error(error))]
                 with suppress(CallsmithError):  # if it was the store that failed
                     await self._keep(self.writer.response())
-            yield ending
+            yield frames.write(ending)
 
-    def failure(self, error: BaseException) -> bytes:
+    def failure(self, error: BaseException, framing: Framing = write_sse) -> bytes:
         """The last frames of a stream that broke down."""
-        return _Frames(self.writer).write(self.writer.fail(write_error(error)))
+        return b"".join(map(framing, self.writer.fail(write_error(error))))
 
     def _end(self) -> list[StreamEvent]:
         """What an answer still lacks whose events are over."""
@@ -118,15 +123,12 @@ class Answer:
             self._over.set()
 
 
-def _but_last(frames: bytes) -> bytes:
-    return frames[: frames.rfind(_FRAME) + 2] if _FRAME in frames else b""
-
-
 class _Frames:
     """Encodes what is sent. Most of it is text deltas, and within a message those differ only in a number and the text."""
 
-    def __init__(self, writer: McpWriter) -> None:
+    def __init__(self, writer: McpWriter, framing: Framing = write_sse) -> None:
         self._writer = writer
+        self._framing = framing
         self._around: tuple[bytes, bytes, bytes] | None = None  # before and behind the number, and behind the text
 
     def of(self, event: McpEvent) -> bytes:
@@ -139,7 +141,7 @@ class _Frames:
 
     def write(self, sent: list[StreamEvent]) -> bytes:
         """These frames."""
-        return b"".join(write_frame(encode(one), one["type"].encode()) for one in sent)
+        return b"".join(map(self._framing, sent))
 
     def _cut(self, delta: StreamEvent) -> tuple[bytes, bytes, bytes]:
         mark = uuid4().hex

@@ -1,0 +1,125 @@
+"""`/v1/responses` over WebSocket: requests are messages, and each event of an answer is one.
+
+    → {"type": "response.create", "model": "qwen", "input": "Hi", "store": false}
+    ← {"type": "response.created", …} … {"type": "response.completed", …}
+    → {"type": "response.create", "model": "qwen", "input": "Go on", "store": false, "previous_response_id": "resp_1"}
+    ← {"type": "error", "status": 400, "error": {"code": …, "message": …}}      in place of an answer that never began
+
+One request is answered at a time, the others wait. Responses that are not to be stored can be gone on from as long as the
+connection lasts, unless that has failed once. A client that disconnects ends the answer at once.
+"""
+
+import asyncio
+import logging
+from urllib.parse import urlsplit
+
+from starlette.exceptions import HTTPException
+from starlette.websockets import WebSocket, WebSocketDisconnect
+
+from callsmith.core.closing import closing
+from callsmith.core.errors import CallsmithError
+from callsmith.server.http.body_reader import BodyReader
+from callsmith.server.http.frames import encode
+from callsmith.server.http.streams import cancel_all
+from callsmith.server.routes.responses.dialect import ResponsesDialect
+from callsmith.server.routes.responses.stored import RecentResponses
+from callsmith.wire.errors import Failure
+from callsmith.wire.fields import Fields
+from callsmith.wire.openai.common import write_error, write_error_event, write_failure
+from callsmith.wire.openai.responses_events import StreamEvent
+
+_log = logging.getLogger(__name__)
+
+_MOST_WAITING = 8  # messages; nothing more is received meanwhile
+_TRANSPORT_FIELDS = frozenset({"type", "stream_id", "generate", "stream", "stream_options", "background"})
+
+
+class Connection:
+    """A WebSocket connection of one client."""
+
+    def __init__(self, socket: WebSocket, dialect: ResponsesDialect, bodies: BodyReader) -> None:
+        self._socket = socket
+        self._dialect = dialect
+        self._bodies = bodies
+        self._recent = RecentResponses()
+        self._waiting: asyncio.Queue[bytes] = asyncio.Queue(_MOST_WAITING)
+
+    async def serve(self) -> None:
+        """Answer what the client sends, until it disconnects."""
+        if not self._is_allowed_origin():
+            await self._socket.close(1008)
+            return
+        await self._socket.accept()
+        receiving, answering = asyncio.create_task(self._receive()), asyncio.create_task(self._answer_all())
+        try:
+            await asyncio.wait({receiving, answering}, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            await cancel_all(receiving, answering)
+
+    def _is_allowed_origin(self) -> bool:
+        """Browsers ask nobody before they connect, but say which page it is for."""
+        origin, allowed = self._socket.headers.get("origin"), self._dialect.service.settings.cors_origins
+        return not origin or "*" in allowed or origin in allowed or urlsplit(origin).netloc == self._socket.headers.get("host")
+
+    async def _receive(self) -> None:
+        while (message := await self._socket.receive())["type"] != "websocket.disconnect":
+            await self._waiting.put(message.get("bytes") or (message.get("text") or "").encode())
+
+    async def _answer_all(self) -> None:
+        while True:
+            await self._answer(await self._waiting.get())
+
+    async def _answer(self, message: bytes) -> None:
+        """Answer one message; whatever is wrong with it is reported, and the next one is answered all the same."""
+        stream_id, previous = None, ""
+        try:
+            body = Fields.of(self._bodies.parse(message), "")
+            stream_id = body.text("stream_id")
+            previous = body.text("previous_response_id") or ""
+            is_complete = await self._give_answer(body, stream_id)
+        except WebSocketDisconnect:
+            raise
+        except Exception as error:
+            if not isinstance(error, CallsmithError | HTTPException):
+                _log.error("a request failed", exc_info=error)
+            await self._send(encode(_with_stream_id(write_error_event(_failure_of(error)), stream_id)))
+            is_complete = False
+        if not is_complete:
+            self._recent.forget(previous)
+
+    async def _give_answer(self, body: Fields, stream_id: str | None) -> bool:
+        """Send the events of an answer; whether it has not failed."""
+        if body.get("type") != "response.create":
+            raise body.error("type", "expected 'response.create'")
+        if body.flag("background") or body.flag("stream") is False:
+            raise body.error("background" if body.flag("background") else "stream", "over WebSocket an answer is always streamed")
+
+        def frame(event: StreamEvent) -> bytes:
+            return encode(_with_stream_id(event, stream_id)) + b"\n"
+
+        stored = self._dialect.stored(self._recent)
+        asked = {key: value for key, value in body.data.items() if key not in _TRANSPORT_FIELDS}
+        generates = body.flag("generate") is not False
+        answer = self._dialect.answer(await self._dialect.read(asked, stored), stored, generates=generates)
+        try:
+            async with closing(answer.frames(frame)) as frames:
+                async for lines in frames:
+                    await self._send(lines)
+        except Exception as error:
+            if not answer.writer.begun or isinstance(error, WebSocketDisconnect):
+                raise
+            _log.error("an answer failed while it was streamed", exc_info=error)
+            await self._send(answer.failure(error, frame))
+        return answer.writer.response()["status"] != "failed"
+
+    async def _send(self, lines: bytes) -> None:
+        for line in lines.splitlines():
+            await self._socket.send_text(line.decode())
+
+
+def _with_stream_id(event: StreamEvent, stream_id: str | None) -> StreamEvent:
+    return event if stream_id is None else {**event, "stream_id": stream_id}
+
+
+def _failure_of(error: Exception) -> Failure:
+    return write_failure(error.status_code, error.detail) if isinstance(error, HTTPException) else write_error(error)

@@ -1,0 +1,91 @@
+"""Requests of the Responses dialect, read and answered: the same whether they come over HTTP or WebSocket."""
+
+import time
+from collections import defaultdict
+from collections.abc import AsyncIterator
+from dataclasses import dataclass, field, replace
+from uuid import uuid4
+
+from callsmith.core.errors import UsageError
+from callsmith.core.events import Stopped
+from callsmith.core.ports import model_info
+from callsmith.core.values import Json
+from callsmith.engines.port import with_defaults
+from callsmith.server.http.request_context import caller
+from callsmith.server.routes.responses.answer import Answer
+from callsmith.server.routes.responses.mcp import answer_events, decided_in, sources_of, with_outcomes
+from callsmith.server.routes.responses.stored import EarlierItems, RecentResponses, StoredResponses
+from callsmith.server.service import Service
+from callsmith.tools.wrap import Limited
+from callsmith.wire.extensions import ToolOptions, read_extensions
+from callsmith.wire.openai.mcp_events import McpEvent, McpWriter
+from callsmith.wire.openai.responses import ResponsesRequest, read_references, read_request
+from callsmith.wire.openai.responses_events import Heading
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """A request as it was read: what is asked, what it builds on, and how it uses the server's tools."""
+
+    request: ResponsesRequest
+    before: EarlierItems
+    options: ToolOptions
+
+
+@dataclass(frozen=True, slots=True)
+class ResponsesDialect:
+    """Reads requests and answers them. `running` are the answers being given: by who asked, and by their ids."""
+
+    service: Service
+    running: dict[str, dict[str, Answer]] = field(default_factory=lambda: defaultdict[str, dict[str, Answer]](dict))
+
+    def stored(self, recent: RecentResponses | None = None) -> StoredResponses:
+        """The responses of the caller; `recent` are those that only a connection knows."""
+        return StoredResponses(self.service.store, caller(), recent)
+
+    async def read(self, body: Json, stored: StoredResponses) -> Asked:
+        """Read a request, with what it refers to."""
+        before, approvals = await stored.before(read_references(body)), self.service.approvals()
+        decided = decided_in(body)
+        earlier = await with_outcomes(list(before.earlier.values()), approvals, decided)
+        if isinstance(body.get("input"), list):
+            body["input"] = await with_outcomes(body["input"], approvals, decided)
+        asked = read_request(body, earlier, before.known)
+        if asked.store and not before.is_stored:
+            raise UsageError("store: what goes on from a response that was not stored cannot be stored", field="store")
+        options, session = read_extensions(body)
+        asked = replace(asked, request=replace(asked.request, session=session or before.conversation))
+        options = replace(options, sources=sources_of(asked.servers), shows_tool_items=bool(asked.servers))
+        return Asked(asked, before, options)
+
+    def answer(self, asked: Asked, stored: StoredResponses, *, generates: bool = True) -> Answer:
+        """The answer to a request, about to be given; an empty one, if it is only there to be gone on from."""
+        service, request = self.service.for_request(), asked.request
+        if service.tools is not None and request.max_tool_calls is not None:
+            service = replace(service, tools=Limited(service.tools, budgets={"*": request.max_tool_calls}))
+        sampling = with_defaults(request.request.sampling, model_info(service.model(request.model)).sampling)
+        heading = Heading(
+            f"resp_{uuid4().hex}", request.model, int(time.time()), request.repeated, request.namespaces, sampling, time.time
+        )
+        writer = McpWriter(heading)
+        if not request.request.session:  # the first response of a conversation names it
+            request = replace(request, request=replace(request.request, session=heading.id))
+        options = replace(asked.options, response_id=heading.id)
+        events = answer_events(service, request, options, writer, self._down) if generates else _no_events()
+
+        async def keep(response: Json) -> None:
+            if request.store:
+                await stored.keep(response, asked.before, request.input)
+            else:
+                stored.keep_recent(response, asked.before, request.input)
+
+        return Answer(events, writer, keep, self.running[caller()])
+
+    def _down(self) -> dict[str, str]:
+        """The MCP servers that do not run, and why."""
+        states = self.service.mcp.status() if self.service.mcp else ()
+        return {one.name: one.error or f"it is {one.state}" for one in states if one.state != "ready"}
+
+
+async def _no_events() -> AsyncIterator[McpEvent]:
+    yield Stopped("stop")
