@@ -16,7 +16,8 @@ a few combinators. The reader, the writer and the grammar all walk these same va
         ),
     )
 
-Literals: white space at the edges of a literal may be any amount, or none, when read; inside it must be the same.
+Literals: white space at the edges of a literal may be any amount, or none, when read; inside it must be the same. Beside a value
+in plain text, white space counts: what the literal has there is the format's (or missing), and the rest is the value's.
 Parts that share an opener are tried in order; of several `Calls` all are read, and the first is written.
 """
 
@@ -99,12 +100,10 @@ class Notation:
 class Raw:
     """Values as plain text, typed by the schema or by a TYPE flag.
 
-    `flags` are pairs of a flag and its type; the type "json" is any but a string. `trim`: one newline at each edge of a value
-    belongs to the format, not to the value.
+    `flags` are pairs of a flag and its type; the type "json" is any but a string.
     """
 
     flags: tuple[tuple[str, str], ...] = ()
-    trim: bool = True
     entities: bool = False  # names and keys carry &amp; and the like
     cdata: bool = False  # a value may stand in <![CDATA[…]]>
 
@@ -269,6 +268,13 @@ def literals_of(node: Node) -> tuple[str, ...]:
             return node.texts
         case _:
             return ()
+
+
+def space_around(nodes: Nodes, position: int) -> tuple[str, str]:
+    """The white space that the literals beside a node have at the edges toward it, as they are written."""
+    before = literals_of(nodes[position - 1])[:1] if position else ()
+    after = literals_of(nodes[position + 1])[:1] if position + 1 < len(nodes) else ()
+    return "".join(text[len(text.rstrip()) :] for text in before), "".join(text[: -len(text.lstrip()) or None] for text in after)
 
 
 def first_literals(nodes: Nodes, follow: tuple[str, ...] = ()) -> tuple[str, ...]:

@@ -25,7 +25,6 @@ from callsmith.formats.algebra import (
     Says,
     Spelling,
     first_literals,
-    literals_of,
     nodes_of,
 )
 
@@ -111,10 +110,7 @@ class _CallWriter:
             case Hole.TYPE:
                 return flag_of(values, value)
             case Hole.VALUE:
-                before = literals_of(nodes[position - 1])
-                return spell_within(
-                    values, value, first_literals(nodes[position + 1 :]), bare=not before or not before[0].endswith("\n")
-                )
+                return spell_within(values, value, first_literals(nodes[position + 1 :]))
             case _:
                 return self._node(node)
 
@@ -132,13 +128,11 @@ def flag_of(values: Spelling, value: Json) -> str:
     return flags.get(kind, flags.get("json", kind))
 
 
-def spell_within(values: Spelling, value: Json, closers: tuple[str, ...], *, bare: bool) -> str:
-    """Write a value up to a closer; a `UsageError` if it contains one. `bare`: the format puts no newline around it."""
+def spell_within(values: Spelling, value: Json, closers: tuple[str, ...]) -> str:
+    """Write a value up to a closer; a `UsageError` if it contains one."""
     text = spell(values, value)
     if isinstance(values, Raw) and any(closer in text for closer in closers):
         raise UsageError(f"the value {text!r} contains {closers[0]!r}, which ends it in this format")
-    if isinstance(values, Raw) and values.trim and bare and (text.startswith("\n") or text.endswith("\n")):
-        return f"\n{text}\n"
     return text
 
 

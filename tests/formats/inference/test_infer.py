@@ -5,7 +5,7 @@ import json
 import pytest
 
 from callsmith.core.values import Call, Choice
-from callsmith.formats.algebra import ARGS, ID, KEY, NAME, PYTHON, VALUE, Calls, Format, Nested, Raw, Thinks, each, obj
+from callsmith.formats.algebra import ARGS, ID, KEY, NAME, PYTHON, RAW, VALUE, Calls, Format, Nested, Raw, Thinks, each, obj
 from callsmith.formats.inference.detect import detect
 from callsmith.formats.inference.infer import Inferred, Unclear, infer
 from callsmith.formats.inference.laws import calls_in, check
@@ -68,7 +68,7 @@ def test_arguments_one_by_one_as_plain_text() -> None:
     )
     format = worked_out(made_of("{{- '<f ' + call.name + '>\\n' }}" + loop + "{{- '</f>' }}", between="\n"))
     argument = each("<p ", KEY, ">\n", VALUE, "\n</p>\n")
-    assert format.calls == Calls("<f ", NAME, ">\n", argument, "</f>", between="\n", values=Raw(trim=True))
+    assert format.calls == Calls("<f ", NAME, ">\n", argument, "</f>", between="\n", values=RAW)
 
 
 def test_arguments_with_the_flag_of_their_type() -> None:
@@ -77,7 +77,7 @@ def test_arguments_with_the_flag_of_their_type() -> None:
         "+ (value if value is string else value | tojson) + '</p>' }}{% endfor %}"
     )
     values = worked_out(made_of("{{- '<f ' + call.name + '>' }}" + loop + "{{- '</f>' }}")).calls.values
-    assert values == Raw(flags=(("yes", "string"), ("no", "json")), trim=False)
+    assert values == Raw(flags=(("yes", "string"), ("no", "json")))
 
 
 def test_python_calls() -> None:

@@ -33,7 +33,7 @@ def _dsml(*sections: str) -> Calls:
         f'<{D}invoke name="', NAME, any_('">\n', '"/>', '" />'),
         each(f'<{D}parameter name="', KEY, opt('" string="', TYPE), '">', VALUE, f"</{D}parameter>\n"), f"</{D}invoke>\n",
         open=(any_(*(f"<{D}{name}>\n" for name in sections)),), close=(any_(*(f"</{D}{name}>" for name in sections)),),
-        values=Raw(flags=(("true", "string"), ("false", "json")), trim=False),
+        values=Raw(flags=(("true", "string"), ("false", "json"))),
     )  # fmt: skip
 
 

@@ -6,26 +6,24 @@
 </tool_call>
 """
 
-from callsmith.formats.algebra import KEY, NAME, RAW, VALUE, Calls, Format, OneOf, Raw, Thinks, any_, each, opt
+from callsmith.formats.algebra import KEY, NAME, RAW, VALUE, Calls, Format, OneOf, Thinks, any_, each, opt
 
 THINKS = Thinks("<think>", "</think>\n", ended_by_calls=True)
 
 
-def _calls(newline: str, values: Raw = RAW) -> Calls:
+def _calls(newline: str) -> Calls:
     return Calls(
         "<tool_call>", NAME, newline,
         each("<arg_key>", KEY, f"</arg_key>{newline}", "<arg_value>", VALUE, f"</arg_value>{newline}"),
         "</tool_call>",
-        between=newline, values=values,
+        between=newline, values=RAW,
     )  # fmt: skip
 
 
 TURNS = ("<|observation|>", "<|user|>")  # headers of the next turn, with which the model ends its own
 GLM45 = Format(name="glm45", parts=(THINKS, _calls("\n")), aliases=("glm", "glm46", "glm4-moe"), drop=TURNS)
 GLM47 = Format(name="glm47", parts=(THINKS, _calls("")), aliases=("ling3", "glm5"), drop=TURNS)
-POOLSIDE = Format(
-    name="poolside-v1", parts=(THINKS, _calls("\n", Raw(trim=False))), drop=("<assistant>", "</assistant>"), aliases=("laguna",)
-)
+POOLSIDE = Format(name="poolside-v1", parts=(THINKS, _calls("\n")), drop=("<assistant>", "</assistant>"), aliases=("laguna",))
 
 
 def _tag(name: str, after: str = "") -> OneOf:

@@ -49,7 +49,7 @@ K3 = Format(
             each('<|open|>argument key="', KEY, opt('" type="', TYPE), '"<|sep|>', VALUE, "<|close|>argument<|sep|>"),
             "<|close|>call<|sep|>",
             open=("<|open|>tools<|sep|>",), close=("<|close|>tools<|sep|>",), index=1,
-            values=Raw(flags=tuple((kind, kind) for kind in TYPES), trim=False, entities=True),
+            values=Raw(flags=tuple((kind, kind) for kind in TYPES), entities=True),
         ),
     ),
     drop=("<|close|>message<|sep|>", "<|end_of_msg|>", "<|open|>", "<|close|>", "<|sep|>"),

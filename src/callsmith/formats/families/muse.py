@@ -10,7 +10,7 @@
 The prompt ends in `<|start|>assistant`.
 """
 
-from callsmith.formats.algebra import KEY, NAME, SKIP, VALUE, Calls, Format, Raw, Says, Thinks, any_, each, opt
+from callsmith.formats.algebra import KEY, NAME, RAW, SKIP, VALUE, Calls, Format, Says, Thinks, any_, each, opt
 
 START = opt("<|start|>assistant")
 END = any_("<|eom|>", "<|eot|>")
@@ -25,7 +25,7 @@ FORMAT = Format(
             START, " to=", NAME, "<|message|>", "<atem:function_calls>\n", '<atem:invoke name="', NAME, '">\n',
             each('<atem:parameter name="', KEY, '">', VALUE, "</atem:parameter>\n"),
             "</atem:invoke>\n", "</atem:function_calls>", END,
-            values=Raw(trim=False),
+            values=RAW,
         ),
         Says((START, opt(" to=", SKIP), "<|message|>"), (END,)),
     ),

@@ -237,12 +237,12 @@ class _ArgumentStyle:
             argument = way.with_space_inside()
             one, two = argument.open + EACH_MASK + argument.close, self.two.replace(argument.item, EACH_MASK)
             if two.count(EACH_MASK) == 2:
-                yield MaskedTurns(one, two, self._values(argument.item), replace(argument, item=self._with_flag(argument.item)))
+                yield MaskedTurns(one, two, self._values(), replace(argument, item=self._with_flag(argument.item)))
 
-    def _values(self, item: str) -> Spelling:
+    def _values(self) -> Spelling:
         if self.spelling != RAW:
             return self.spelling
-        return Raw(self._flags(), trim=f"\n{VALUE_MASK}\n" in item)
+        return Raw(self._flags())
 
     def _flags(self) -> tuple[tuple[str, str], ...]:
         head, tail = self._around()

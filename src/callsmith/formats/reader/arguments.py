@@ -22,12 +22,13 @@ from callsmith.formats.algebra import (
     first_literals,
     is_strong,
     literals_of,
+    space_around,
 )
 from callsmith.formats.reader.literals import LiteralReader
 from callsmith.formats.reader.markers import closers_of
 from callsmith.formats.reader.source import Emit, Incremental, Truncated, ignore, stops
 from callsmith.formats.reader.typed import json_string, parse_json, property_of
-from callsmith.formats.reader.values import Sink, ValueSchema, read_nested, read_notation, read_raw
+from callsmith.formats.reader.values import Bounds, Sink, ValueSchema, read_nested, read_notation, read_raw
 
 ARGS_KEYS = ("arguments", "parameters", "args", "input")
 
@@ -95,7 +96,8 @@ class ArgumentsReader:
         for position, node in enumerate(nodes):
             ends = first_literals(nodes[position + 1 :], follow)
             if node is VALUE and key is not None:
-                yield from self._read_named_value(key, flag, (*ends, *unclosed_ends), count)
+                bounds = Bounds((*ends, *unclosed_ends), *space_around(nodes, position))
+                yield from self._read_named_value(key, flag, bounds, count)
                 if (yield from self._source.at(unclosed_ends)):
                     self._literals.repair("missing-close")
                     return 1
@@ -129,7 +131,7 @@ class ArgumentsReader:
     def _argument_starts(self, nodes: Nodes) -> tuple[str, ...]:
         """How the arguments in the schema begin, on a line of their own: a raw value without a closer ends there."""
         values = self._part.values
-        if not isinstance(values, Raw) or not values.trim or self._literals.is_constrained or nodes[1] is not KEY:
+        if not isinstance(values, Raw) or self._literals.is_constrained or nodes[1] is not KEY:
             return ()
         before, after = literals_of(nodes[0])[:1], literals_of(nodes[2])[:1]
         keys = self._schema.get("properties", ()) if before and after else ()
@@ -145,15 +147,15 @@ class ArgumentsReader:
         closers = [text.strip() for node in flat for text in literals_of(node)[:1] if text.strip()]
         return (f"\n{closers[0]}\n{closers[1]}",) if len(closers) > 1 else ()
 
-    def _read_named_value(self, key: str, flag: str | None, ends: tuple[str, ...], count: int) -> Incremental[None]:
+    def _read_named_value(self, key: str, flag: str | None, bounds: Bounds, count: int) -> Incremental[None]:
         self._seen.add(key)
         if not count and key in ARGS_KEYS and key not in self._schema.get("properties", (key,)):
             buffered: list[str] = []
-            yield from self._read_value(key, flag, ends, buffered.append)
+            yield from self._read_value(key, flag, bounds, buffered.append)
             self._unwrap(key, "".join(buffered))
         else:
             self._push(f"{', ' if count else ''}{json_string(key)}: ")
-            yield from self._read_value(key, flag, ends, self._push)
+            yield from self._read_value(key, flag, bounds, self._push)
 
     def _unwrap(self, key: str, text: str) -> None:
         """Push a first argument that is not in the schema: as all arguments, if it is an object of them, else as it is."""
@@ -167,12 +169,12 @@ class ArgumentsReader:
         else:
             self._push(f"{json_string(key)}: {text}")
 
-    def _read_value(self, key: str, flag: str | None, ends: tuple[str, ...], push: Emit) -> Incremental[None]:
+    def _read_value(self, key: str, flag: str | None, bounds: Bounds, push: Emit) -> Incremental[None]:
         schema = ValueSchema(self._schema, property_of(self._schema, self._schema, key), flag)
         match self._part.values:
             case Notation() as spelling:
                 yield from read_notation(self._source, spelling, Sink(push, self._literals.repair))
             case Raw() as spelling:
-                yield from read_raw(self._source, spelling, ends, schema, push)
+                yield from read_raw(self._source, spelling, bounds, schema, push)
             case Nested() as spelling:
                 yield from read_nested(self._source, spelling, schema, push)

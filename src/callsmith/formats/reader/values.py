@@ -285,13 +285,23 @@ class ValueSchema(NamedTuple):
         return types & {meant} or types
 
 
-def read_raw(source: TextSource, spelling: Raw, closers: tuple[str, ...], schema: ValueSchema, push: Emit) -> Incremental[None]:
-    """Read a value as plain text up to one of the closers, which is left unread."""
+class Bounds(NamedTuple):
+    """What ends a value in plain text, and the white space that the format itself puts before and after the value."""
+
+    closers: tuple[str, ...]
+    before: str
+    after: str
+
+
+def read_raw(source: TextSource, spelling: Raw, bounds: Bounds, schema: ValueSchema, push: Emit) -> Incremental[None]:
+    """Read a value as plain text up to one of its closers, which is left unread."""
     types = schema.types(spelling)
-    wanted = stops(tuple(f"\n{closer}" for closer in closers) + closers) if spelling.trim else stops(closers)
-    if spelling.trim and (yield from source.at(("\n",))) and not (yield from source.at(wanted.texts)):
-        source.pos += 1
-    if spelling.cdata and (yield from source.at((CDATA,))):
+    closers, before, after = bounds
+    wanted = stops(tuple(after + closer for closer in closers) + closers) if after else stops(closers)
+    if before and (yield from source.at((before,))) and not (yield from source.at(wanted.texts)):
+        source.pos += len(before)
+    if spelling.cdata and (yield from source.at_after_space((CDATA,))):
+        yield from source.skip_space()
         source.pos += len(CDATA)
         end = yield from _read_leaf(source, CDATA_END, types, push)
         source.pos += len(end)
@@ -299,7 +309,7 @@ def read_raw(source: TextSource, spelling: Raw, closers: tuple[str, ...], schema
         return
     stop = yield from _read_leaf(source, wanted, types, push)
     if stop not in closers:
-        source.pos += 1
+        source.pos += len(after)
 
 
 def _read_leaf(source: TextSource, wanted: Stops, types: frozenset[str], push: Emit) -> Incremental[str]:
