@@ -16,12 +16,13 @@ from callsmith.core.values import Call, Json, Message, Role
 from callsmith.wire.calls import read_arguments
 from callsmith.wire.fields import Fields
 from callsmith.wire.openai.chat import read_content
+from callsmith.wire.openai.compaction import COMPACTION, read_compaction
 from callsmith.wire.openai.mcp import WITHOUT_STATUS
 
 _ROLES: dict[str, Role] = {"system": "system", "developer": "system", "user": "user", "assistant": "assistant"}
 
 # What other servers' own tools leave behind: nothing a model here could make use of.
-_FROM_VENDOR_TOOLS = frozenset({"compaction", "file_search_call", "tool_search_call", "web_search_call"})
+_FROM_VENDOR_TOOLS = frozenset({"file_search_call", "tool_search_call", "web_search_call"})
 
 _PREFIXES = {
     "message": "msg",
@@ -31,6 +32,7 @@ _PREFIXES = {
     "mcp_list_tools": "mcpl",
     "mcp_call": "mcp",
     "mcp_approval_response": "mcpr",
+    "compaction": "cmp",
 }
 
 
@@ -79,6 +81,9 @@ class _MessageBuilder:
                 call_id = item.required_text("call_id")
                 message = Message("tool", read_content(item, "output"), call_id=call_id, name=self._called.get(call_id, ""))
                 self._append(message)
+            case kind if kind == COMPACTION:
+                if summary := read_compaction(item):
+                    self._append(Message.assistant(f"Summary of the conversation so far:\n{summary}"))
             case "item_reference":
                 raise item.error("id", f"no item {item.text('id')!r} is stored here")
             case kind if kind in _FROM_VENDOR_TOOLS:
@@ -202,7 +207,7 @@ def stored_item(item: Mapping[str, Json], id: str) -> dict[str, Json]:
     """An item of a request as it is stored and listed: with an id, a type, a status, and its text in parts."""
     kind = item_kind(Fields(item))
     stored: dict[str, Json] = {**item, "id": id, "type": kind}
-    if kind not in WITHOUT_STATUS:
+    if kind not in WITHOUT_STATUS and kind != COMPACTION:
         stored["status"] = item.get("status") or "completed"
     content = item.get("content")
     if kind == "message" and isinstance(content, str):

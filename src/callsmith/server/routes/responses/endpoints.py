@@ -13,6 +13,7 @@ from callsmith.server.http.body_reader import BodyReader
 from callsmith.server.http.pagination import paginate
 from callsmith.server.http.request_context import caller
 from callsmith.server.http.streams import EventStream, JsonResponse, unless_disconnected
+from callsmith.server.routes.responses.compact import compact
 from callsmith.server.routes.responses.connection import Connection
 from callsmith.server.routes.responses.dialect import Asked, ResponsesDialect
 from callsmith.server.service import Service
@@ -26,6 +27,7 @@ def routes(service: Service) -> list[BaseRoute]:
     return [
         Route(PATH, endpoints.create, methods=["POST"]),
         WebSocketRoute(PATH, endpoints.connect),
+        Route(f"{PATH}/compact", endpoints.compact, methods=["POST"]),
         Route(f"{PATH}/input_tokens", endpoints.input_tokens, methods=["POST"]),
         Route(f"{PATH}/{{id}}", endpoints.retrieve, methods=["GET"]),
         Route(f"{PATH}/{{id}}", endpoints.delete, methods=["DELETE"]),
@@ -56,6 +58,10 @@ class _Endpoints:
         if counted is None:
             raise UsageError(f"the model {model!r} cannot count tokens", field="model")
         return JsonResponse({"object": "response.input_tokens", "input_tokens": counted})
+
+    async def compact(self, request: Request) -> Response:
+        work = compact(self._dialect, await self._bodies.read(request))
+        return JsonResponse(await unless_disconnected(request.receive, work))
 
     async def retrieve(self, request: Request) -> Response:
         if request.query_params.get("stream") == "true":
