@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 import callsmith.formats
+from callsmith.models import presets
 
 TEMPLATE = """\
 {%- if tools %}{{ tools | tojson }}{% endif %}
@@ -79,3 +80,14 @@ def test_a_file_that_is_no_format_is_a_usage_error(callsmith, tmp_path: Path):
     told = callsmith("formats", "check", str(path))
     assert told.code == 2
     assert "empty.toml: the format: `name` is missing" in told.err
+
+
+def test_presets_of_ones_own_say_what_a_model_is(callsmith, saved: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(presets, "_registered", [])
+    (tmp_path / "presets.toml").write_text('[mine]\nmodels = ["script*"]\nformats = ["json"]\n', "utf-8")
+    call = '{"name": "get_weather", "arguments": {"city": "Paris"}}'
+    ask = ("chat", "--model", f"scripted:{call}", "--tools", "demo", "Weather?")
+    assert call in callsmith(*ask).out  # in no format that is known of it
+    told = callsmith(*ask, "--presets", str(tmp_path / "presets.toml"))
+    assert "get_weather" in told.out
+    assert call not in told.out

@@ -1,5 +1,6 @@
-"""Formats from elsewhere: of packages, of the user's folder, and how they are refused."""
+"""Formats and presets from elsewhere: of packages, of the user's folder, and how they are refused."""
 
+from collections.abc import Callable
 from importlib.metadata import EntryPoint
 from pathlib import Path
 
@@ -10,8 +11,9 @@ from callsmith.core.errors import UsageError
 from callsmith.formats import format_named, formats, register
 from callsmith.formats.algebra import ARGS, NAME, Calls, Format
 from callsmith.formats.toml.write import format_to_toml
-from callsmith.models import plugins
-from callsmith.models.plugins import load_formats, register_file
+from callsmith.models import plugins, presets
+from callsmith.models.plugins import load_formats, load_presets, register_file, register_presets_file
+from callsmith.models.presets import Preset, preset_for, presets_in
 
 MINE = Format("mine-own", (Calls("<mine ", NAME, ">", ARGS, "</mine>"),), aliases=("my-model",))
 OTHER = Format("another-one", MINE.parts)
@@ -23,20 +25,23 @@ def apart(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
     monkeypatch.setattr(callsmith.formats, "_registered", {})
     monkeypatch.setattr(plugins, "entry_points", lambda **_: [])
     monkeypatch.setenv("CALLSMITH_CONFIG", str(tmp_path / "config"))
+    monkeypatch.setattr(presets, "_registered", [])
     load_formats.cache_clear()
+    load_presets.cache_clear()
     yield
     load_formats.cache_clear()
+    load_presets.cache_clear()
 
 
 @pytest.fixture
 def plugged(monkeypatch: pytest.MonkeyPatch):
-    def plug(offered: object) -> None:
+    def plug(offered: object, in_group: str = plugins.GROUP) -> None:
         class Entry(EntryPoint):
             def load(self) -> object:
                 return offered
 
-        entry = Entry("theirs", "their.package:thing", plugins.GROUP)
-        monkeypatch.setattr(plugins, "entry_points", lambda **_: [entry])
+        entry = Entry("theirs", "their.package:thing", in_group)
+        monkeypatch.setattr(plugins, "entry_points", lambda group: [entry] if group == in_group else [])
 
     return plug
 
@@ -108,3 +113,54 @@ def test_a_plug_in_that_offers_something_else_is_named(plugged):
     plugged("hermes")
     with pytest.raises(UsageError, match=r"the plug-in 'theirs' \(their.package:thing\): a format must be a `Format`"):
         load_formats()
+
+
+OWN = '[{name}]\nmodels = ["*llama-3*"]\nformats = ["{format}"]\n'
+
+
+def preset(name: str, format: str = "hermes") -> Preset:
+    (made,) = presets_in(OWN.format(name=name, format=format))
+    return made
+
+
+@pytest.mark.req("R45")
+@pytest.mark.parametrize("made", [lambda: preset("theirs"), lambda: [preset("theirs"), preset("more")]])
+def test_packages_offer_presets_that_are_tried_before_ours(plugged, made: Callable[[], object]):
+    plugged(made, plugins.PRESETS_GROUP)
+    assert preset_for("Llama-3.1-8B") != preset("theirs")
+    load_presets()
+    assert preset_for("Llama-3.1-8B") == preset("theirs")
+
+
+def test_a_plug_in_that_offers_something_else_than_presets_is_named(plugged):
+    plugged("hermes", plugins.PRESETS_GROUP)
+    with pytest.raises(UsageError, match=r"the plug-in 'theirs' \(their.package:thing\): a preset must be a `Preset`"):
+        load_presets()
+
+
+def test_presets_of_the_users_folder_win_over_packages_and_a_named_file_over_both(plugged, tmp_path: Path):
+    plugged(preset("theirs"), plugins.PRESETS_GROUP)
+    folder = tmp_path / "config" / "presets"
+    folder.mkdir(parents=True)
+    (folder / "a.toml").write_text(OWN.format(name="a", format="json"), "utf-8")
+    (folder / "b.toml").write_text(OWN.format(name="b", format="hermes"), "utf-8")
+    load_presets()
+    assert preset_for("Llama-3.1-8B") == preset("a", "json")
+    (tmp_path / "mine.toml").write_text(OWN.format(name="mine", format="json") + 'template = "mine.jinja"\n', "utf-8")
+    (tmp_path / "mine.jinja").write_text("{{ messages }}", "utf-8")
+    register_presets_file(tmp_path / "mine.toml")
+    found = preset_for("Llama-3.1-8B")
+    assert found is not None
+    assert (found.name, found.template) == ("mine", "{{ messages }}")
+
+
+def test_a_preset_may_name_a_format_of_the_users_and_a_file_that_is_wrong_is_named(tmp_path: Path):
+    (tmp_path / "config" / "formats").mkdir(parents=True)
+    (tmp_path / "config" / "formats" / "mine.toml").write_text(format_to_toml(MINE), "utf-8")
+    path = tmp_path / "presets.toml"
+    path.write_text(OWN.format(name="x", format="mine-own"), "utf-8")
+    register_presets_file(path)
+    assert preset_for("Llama-3.1-8B") == preset("x", "mine-own")
+    path.write_text(OWN.format(name="x", format="hermse"), "utf-8")
+    with pytest.raises(UsageError, match=r"presets\.toml: unknown format \(in the preset 'x'\) 'hermse'"):
+        register_presets_file(path)

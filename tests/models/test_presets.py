@@ -1,6 +1,7 @@
 """What is known of models by their names, and when it counts."""
 
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -28,6 +29,9 @@ from callsmith.models.presets import preset_for, presets, presets_in
         ("Meta-Llama-3.1-8B-Instruct", ["llama3-json", "pythonic"]),
         ("Llama-4-Scout", ["llama4-pythonic", "llama3-json"]),
         ("Devstral-Small-2507", ["mistral-args", "mistral"]),
+        ("granite-4.0-h-tiny-Q4_K_M", ["granite4", "json"]),
+        ("MiniCPM-V-4_5", ["hermes", "json"]),
+        ("llama3.2-3b-instruct", ["llama3-json", "pythonic"]),
     ],
 )
 @pytest.mark.req("R51")
@@ -49,6 +53,20 @@ def test_the_presets_that_come_along_are_sound():
 def test_a_format_that_does_not_exist_fails_when_presets_are_loaded_and_names_the_preset():
     with pytest.raises(UnknownName, match=r"unknown format \(in the preset 'mine'\) 'hermse'; did you mean 'hermes'\?"):
         presets_in('[mine]\nmodels = ["*"]\nformats = ["json", "hermse"]')
+
+
+def test_a_template_that_does_not_exist_fails_when_presets_are_loaded(tmp_path: Path):
+    row = '[mine]\nmodels = ["*"]\nformats = ["json"]\ntemplate = '
+    with pytest.raises(UnknownName, match=r"unknown chat template \(in the preset 'mine'\) 'lama2'; did you mean 'llama2'\?"):
+        presets_in(row + '"lama2"')
+    with pytest.raises(UsageError, match=r"preset 'mine': cannot read the chat template mine\.jinja"):
+        presets_in(row + '"mine.jinja"', tmp_path)
+
+
+@pytest.mark.parametrize("text", ["mine = 1", "[mine", 'models = ["*"]'])
+def test_what_is_no_table_of_presets_is_an_error(text: str):
+    with pytest.raises(UsageError, match=r"not TOML|expected tables of presets"):
+        presets_in(text)
 
 
 @pytest.mark.parametrize("row", ['models = ["*"]', 'formats = ["json"]', 'models = ["*"]\nformats = ["json"]\nparalel = true'])
@@ -104,9 +122,34 @@ def test_the_name_counts_where_the_template_shows_no_calls(opened):
 
 @pytest.mark.req("R44")
 @pytest.mark.req("R210")
-@pytest.mark.parametrize("name", ["my-own-model", "CodeLlama-7B-Instruct", "Meta-Llama-3-8B-Instruct", "llama_3_70b"])
+@pytest.mark.parametrize(
+    "name", ["my-own-model", "CodeLlama-7B-Instruct", "Meta-Llama-3-8B-Instruct", "llama_3_70b", "llama3-8b", "Llama 3.0 8B"]
+)
 def test_what_was_never_taught_a_format_speaks_the_generic_one(opened, name: str):
     assert opened(name, CHATML).format == format_named("generic-xml")
+
+
+@pytest.mark.req("R37")
+@pytest.mark.req("R39")
+@pytest.mark.parametrize(
+    ("name", "format", "marker"),
+    [
+        ("Meta-Llama-3.1-8B-Instruct", "llama3-json", "<|eom_id|>"),
+        ("Mistral-7B-Instruct-v0.3", "mistral", "[AVAILABLE_TOOLS]"),
+        ("Qwen2.5-7B-Instruct", "hermes", "<tools>"),
+        ("Meta-Llama-3-8B-Instruct", "generic-xml", "<|start_header_id|>"),
+        ("codellama-7b-instruct", "generic-xml", "<<SYS>>"),
+        ("my-own-model", "generic-xml", "<|im_start|>"),
+    ],
+)
+def test_weights_without_a_template_get_ours_and_the_formats_of_the_preset(opened, name: str, format: str, marker: str):
+    model = opened(name, "")
+    assert model.format == format_named(format)
+    assert marker in model.template.source
+
+
+def test_a_template_in_the_weights_wins_over_ours(opened):
+    assert "<|run " in opened("Meta-Llama-3.1-8B-Instruct", CALLING.replace("CALLS", ODD)).template.source
 
 
 @pytest.mark.req("R51")

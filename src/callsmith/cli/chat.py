@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from callsmith.cli.inputs.options import alias_of, named_format
+from callsmith.cli.inputs.options import alias_of, register_user_files
 from callsmith.cli.inputs.setting_options import SettingsCommand, settings_of
 from callsmith.core.errors import CallsmithError, LimitReached
 from callsmith.core.values import Choice, Sampling
@@ -39,6 +39,7 @@ class ChatCommand(SettingsCommand):
         "llm.model",
         "llm.format",
         "llm.format_file",
+        "llm.presets",
         "llm.chat_template",
         "llm.context",
         "llm.threads",
@@ -116,7 +117,7 @@ def _open(llm: "Llm") -> "tuple[str, OpenedModel]":
 
     spec = llm.model or default_model()
     ensure(spec)
-    format = named_format(llm.format, Path(llm.format_file) if llm.format_file else None)
+    format = register_user_files(llm)
     template = Path(llm.chat_template) if llm.chat_template else None
     options = Options(format, template, llm.context, llm.threads, llm.tool_choice_policy, auto_guarded=llm.auto_guarded or None)
     return spec, open_model(spec, options)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, NoReturn
 
 import typer
 
-from callsmith.cli.inputs.options import ConfigOption, SetOption, alias_of, named_format, require_server
+from callsmith.cli.inputs.options import ConfigOption, SetOption, alias_of, register_user_files, require_server
 from callsmith.cli.inputs.setting_options import given_settings
 from callsmith.core.errors import Unavailable, UsageError
 
@@ -130,7 +130,7 @@ def opened(spec: str, settings: "Settings") -> "OpenedModel":
     from callsmith.models import Options, open_model
 
     llm = settings.llm
-    format = named_format(llm.format, Path(llm.format_file) if llm.format_file else None)
+    format = register_user_files(llm)
     template = Path(llm.chat_template) if llm.chat_template else None
     if template and not template.is_file():
         raise UsageError(f"there is no chat template at {template}", field="llm.chat_template")

@@ -15,8 +15,8 @@ from callsmith.formats.inference.detect import detect, shows_reasoning
 from callsmith.formats.inference.infer import Inferred, infer
 from callsmith.formats.prompt.template import CHATML, Template
 from callsmith.models.local import LocalModel, Traits
-from callsmith.models.plugins import load_formats
-from callsmith.models.presets import preset_for
+from callsmith.models.plugins import load_presets
+from callsmith.models.presets import Preset, preset_for
 from callsmith.models.weights.catalogue import Entry, catalogue
 from callsmith.models.weights.disk import find_file
 from callsmith.models.weights.fetch import locate
@@ -48,15 +48,20 @@ class Options:
 
 def open_model(spec: str, options: Options = Options()) -> LocalModel:
     """Open a catalogue name, a GGUF file, `org/repo/file.gguf` of a hub, or the `scheme:rest` of any engine."""
-    load_formats()
+    load_presets()
     entry = catalogue().get(spec)
     engine = _engine(spec, entry, options)
-    source = _template_source(engine, entry, options)
     info = engine.info
-    template = Template(source, bos=info.bos, eos=info.eos, now=lambda form: datetime.now().astimezone().strftime(form))
-    names = (info.name, _file_name(spec))
-    known = entry or preset_for(*names)
-    speech = _speech(template, entry, options, names)
+    preset = None if entry else preset_for(info.name, _file_name(spec))
+    known = entry or preset
+    source = _template_source(options, entry) or info.template
+    template = Template(
+        source or (preset and preset.template) or CHATML,
+        bos=info.bos,
+        eos=info.eos,
+        now=lambda form: datetime.now().astimezone().strftime(form),
+    )
+    speech = _speech(options, entry, preset, template if source else None)
     return LocalModel(
         engine,
         speech.format,
@@ -101,10 +106,9 @@ def _file_name(spec: str) -> str:
     return Path(spec).stem if spec.lower().endswith(".gguf") else ""
 
 
-def _template_source(engine: Engine, entry: Entry | None, options: Options) -> str:
-    if options.template:
-        return options.template.read_text(encoding="utf-8")
-    return (entry and entry.template) or engine.info.template or CHATML
+def _template_source(options: Options, entry: Entry | None) -> str | None:
+    """The template that is used instead of the one in the weights, if there is one."""
+    return options.template.read_text(encoding="utf-8") if options.template else entry and entry.template
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,18 +120,20 @@ class _Speech:
     parallel: bool = True
 
 
-def _speech(template: Template, entry: Entry | None, options: Options, names: tuple[str, ...]) -> _Speech:
-    """The format: the user's, else the catalogue's, else what the template shows, else the preset of the model's name."""
+def _speech(options: Options, entry: Entry | None, preset: Preset | None, template: Template | None) -> _Speech:
+    """The format: the user's, else the catalogue's, else what the template shows, else the preset of the model's name.
+
+    `template` is None where it shows nothing of the model: it is one of ours, or a guess.
+    """
     if entry:
         also = tuple(format_named(name) for name in entry.also)
         return _Speech(format_named(options.format or entry.format), also, entry.parallel)
     if options.format:
         return _Speech(format_named(options.format))
-    if found := detect(template, formats().values()):
+    if template and (found := detect(template, formats().values())):
         return _Speech(found.format)
-    match infer(template):
-        case Inferred(format=format):
-            return _Speech(format)
-        case _:
-            preset = preset_for(*names)
-            return _Speech(preset.formats[0], preset.formats[1:], preset.parallel) if preset else _Speech(format_named(FALLBACK))
+    if template and isinstance(inferred := infer(template), Inferred):
+        return _Speech(inferred.format)
+    if preset:
+        return _Speech(preset.formats[0], preset.formats[1:], preset.parallel)
+    return _Speech(format_named(FALLBACK))

@@ -1,7 +1,8 @@
-"""Formats that do not come with callsmith: from installed packages, and from TOML files of the user's.
+"""Formats and presets that do not come with callsmith: from installed packages, and from TOML files of the user's.
 
-A package offers them as entry points in the group `callsmith.formats`: a `Format`, several, or a callable that gives them. A user
-puts files into `$CALLSMITH_CONFIG/formats` (else `callsmith/formats` in the user's configuration folder).
+A package offers them as entry points in the groups `callsmith.formats` and `callsmith.presets`: a `Format` or `Preset`, several,
+or a callable that gives them. A user puts files into `formats` and `presets` in `$CALLSMITH_CONFIG` (else in `callsmith` in the
+user's configuration folder).
 """
 
 import os
@@ -9,21 +10,42 @@ import sys
 from collections.abc import Callable, Iterable
 from functools import cache
 from importlib.metadata import entry_points
+from itertools import chain
 from pathlib import Path
-from typing import cast
+from typing import Any, TypeVar, cast
 
 from callsmith.core.errors import UsageError
 from callsmith.formats import register
 from callsmith.formats.algebra import Format
 from callsmith.formats.toml.read import format_from_toml
+from callsmith.models.presets import Preset, presets_in, register_presets
+
+T = TypeVar("T")
 
 GROUP = "callsmith.formats"
+PRESETS_GROUP = "callsmith.presets"
 
 
 @cache
 def load_formats() -> tuple[Format, ...]:
     """Register every format of plug-ins and of the user, once. An error names the plug-in or file it comes from."""
-    return (*_of_packages(), *_of_user())
+    offered = _of_packages(GROUP, lambda several: [register(one) for one in several])
+    return (*chain(*offered), *(register_file(path) for path in _of_user("formats")))
+
+
+@cache
+def load_presets() -> None:
+    """Register every preset of plug-ins and of the user, once; the user's are tried first. They may name formats of plug-ins."""
+    load_formats()
+    _of_packages(PRESETS_GROUP, register_presets)
+    for path in reversed(_of_user("presets")):
+        register_presets(_presets_of(path))
+
+
+def register_presets_file(path: Path) -> None:
+    """Have the presets in a TOML file tried before all others."""
+    load_presets()
+    register_presets(_presets_of(path))
 
 
 def register_file(path: Path) -> Format:
@@ -37,10 +59,7 @@ def register_file(path: Path) -> Format:
 
 def format_in(path: Path) -> Format:
     """The format in a TOML file."""
-    try:
-        text = path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise UsageError(f"cannot read {path}: {error}") from error
+    text = _text_of(path)
     try:
         return format_from_toml(text)
     except UsageError as error:
@@ -58,18 +77,33 @@ def config_folder() -> Path:
     return Path.home() / ".config" / "callsmith"
 
 
-def _of_user() -> list[Format]:
-    return [register_file(path) for path in sorted((config_folder() / "formats").glob("*.toml"))]
+def _presets_of(path: Path) -> tuple[Preset, ...]:
+    text = _text_of(path)
+    try:
+        return presets_in(text, path.parent)
+    except UsageError as error:
+        raise UsageError(f"{path}: {error}") from error
 
 
-def _of_packages() -> list[Format]:
-    found: list[Format] = []
-    for entry in entry_points(group=GROUP):
+def _text_of(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise UsageError(f"cannot read {path}: {error}") from error
+
+
+def _of_user(folder: str) -> list[Path]:
+    return sorted((config_folder() / folder).glob("*.toml"))
+
+
+def _of_packages(group: str, register: Callable[[list[Any]], T]) -> list[T]:
+    """Register what packages offer in a group; an error names the plug-in."""
+    found: list[T] = []
+    for entry in entry_points(group=group):
         offered = entry.load()
         made = cast("Callable[[], object]", offered)() if callable(offered) else offered
-        several = [made] if isinstance(made, Format) or not isinstance(made, Iterable) else list(cast("Iterable[object]", made))
         try:
-            found += [register(cast(Format, one)) for one in several]
+            found.append(register(list(cast("Iterable[object]", made)) if isinstance(made, Iterable) else [made]))
         except UsageError as error:
             raise UsageError(f"the plug-in {entry.name!r} ({entry.value}): {error}") from error
     return found

@@ -1,32 +1,39 @@
-"""Presets by model name (`presets.toml`): formats for weights whose template shows no calls, policy and guards for all."""
+"""Presets by model name: formats and a template for weights that show none, policy and guards for all.
+
+Ours are in `presets.toml`. Those that are registered, from files and packages of others, are tried first.
+"""
 
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from functools import cache
 from importlib.resources import files
-from typing import Any
+from pathlib import Path
+from typing import Any, cast
 
 from callsmith.core.choice import policy_named
 from callsmith.core.errors import UnknownName, UsageError
 from callsmith.core.values import ChoicePolicy
 from callsmith.formats import format_named
 from callsmith.formats.algebra import Format
+from callsmith.models.templates import template_named
 
-_KEYS = ("models", "formats", "parallel", "policy", "guards", "auto_guarded")
+_KEYS = ("models", "formats", "template", "parallel", "policy", "guards", "auto_guarded")
 
 
 @dataclass(frozen=True, slots=True)
 class Preset:
     """A family of models. `models` are patterns of their names; of `formats` the first is written and the others also read.
 
-    `parallel` and `formats` count where the template shows nothing, `policy`, `guards` and `auto_guarded` always.
+    `template` is the chat template of weights that have none. `parallel` and `formats` count where the weights' own template
+    shows nothing, `policy`, `guards` and `auto_guarded` always.
     """
 
     name: str
     models: tuple[str, ...]
     formats: tuple[Format, ...]
+    template: str = ""
     parallel: bool = True
     policy: ChoicePolicy | None = None
     guards: tuple[str, ...] = ()
@@ -38,10 +45,21 @@ class Preset:
         return any(fnmatchcase(spelled, pattern.lower()) for pattern in self.models)
 
 
-@cache
+_registered: list[Preset] = []
+
+
 def presets() -> tuple[Preset, ...]:
-    """Every preset, in the order they are tried."""
-    return presets_in((files("callsmith.models") / "presets.toml").read_text(encoding="utf-8"))
+    """Every preset, in the order they are tried: the one that was registered last first, ours at the end."""
+    return (*_registered, *_built_in())
+
+
+def register_presets(presets: Iterable[Preset]) -> None:
+    """Have presets tried before all others; registering the same ones again moves them to the front."""
+    added = list(presets)
+    for one in added:
+        if not isinstance(one, Preset):  # pyright: ignore[reportUnnecessaryIsInstance] (plug-ins are not type-checked)
+            raise UsageError(f"a preset must be a `Preset`, and {one!r} is a {type(one).__name__}")
+    _registered[:] = [*added, *(one for one in _registered if one not in added)]
 
 
 def preset_for(*names: str) -> Preset | None:
@@ -49,12 +67,24 @@ def preset_for(*names: str) -> Preset | None:
     return next((preset for preset in presets() if any(preset.knows(name) for name in names if name)), None)
 
 
-def presets_in(text: str) -> tuple[Preset, ...]:
-    """The presets of a TOML text. A format that does not exist is an error here, not when it is first needed."""
-    return tuple(_preset(name, row) for name, row in tomllib.loads(text).items())
+def presets_in(text: str, folder: Path | None = None) -> tuple[Preset, ...]:
+    """The presets of a TOML text, with templates from its folder. What does not exist is an error here, not when it is needed."""
+    try:
+        table = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise UsageError(f"not TOML: {error}") from error
+    return tuple(_preset(name, row, folder) for name, row in table.items())
 
 
-def _preset(name: str, row: Mapping[str, Any]) -> Preset:
+@cache
+def _built_in() -> tuple[Preset, ...]:
+    return presets_in((files("callsmith.models") / "presets.toml").read_text(encoding="utf-8"))
+
+
+def _preset(name: str, table: Any, folder: Path | None) -> Preset:
+    if not isinstance(table, dict):
+        raise UsageError(f"expected tables of presets, and {name!r} is none: [{name}]")
+    row = cast("Mapping[str, Any]", table)
     for key in row:
         if key not in _KEYS:
             raise UsageError(f"preset {name!r}: unknown key {key!r}; allowed: {', '.join(_KEYS)}")
@@ -64,6 +94,7 @@ def _preset(name: str, row: Mapping[str, Any]) -> Preset:
         name,
         tuple(row["models"]),
         tuple(_named(one, name) for one in row["formats"]),
+        template=_template(row["template"], folder, name) if "template" in row else "",
         parallel=row.get("parallel", True),
         policy=policy_named(row["policy"]) if "policy" in row else None,
         guards=tuple(row.get("guards", ())),
@@ -76,3 +107,15 @@ def _named(format: str, preset: str) -> Format:
         return format_named(format)
     except UnknownName as error:
         raise UnknownName(f"format (in the preset {preset!r})", format, error.known) from error
+
+
+def _template(template: str, folder: Path | None, preset: str) -> str:
+    if folder is None or not template.endswith(".jinja"):
+        try:
+            return template_named(template)
+        except UnknownName as error:
+            raise UnknownName(f"chat template (in the preset {preset!r})", template, error.known) from error
+    try:
+        return (folder / template).read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise UsageError(f"preset {preset!r}: cannot read the chat template {template}: {error}") from error

@@ -91,6 +91,9 @@ class Llm:
     format_file: str | None = flag(
         None, "--format-file", file="existing", help="A format of your own, as TOML; used unless --format names another."
     )
+    presets: str | None = flag(
+        None, "--presets", file="existing", help="Presets of your own, as TOML: what is known of models by their names."
+    )
     chat_template: str | None = flag(None, "--chat-template", file="existing", help="A chat template instead of the model's own.")
     context: int | None = flag(None, "--context", minimum=1, help="Tokens that prompt and answer may have together.")
     threads: int | None = flag(None, "--threads", minimum=1, help="Threads to compute with.")

@@ -10,6 +10,7 @@ from callsmith.core.errors import MissingExtra, UnknownName, UsageError
 
 if TYPE_CHECKING:
     from callsmith.formats.algebra import Format
+    from callsmith.server.settings import Llm
 
 FormatFileOption: TypeAlias = Annotated[
     Path | None,
@@ -51,6 +52,16 @@ def named_format(name: str | None, file: Path | None) -> str | None:
 
     made = register_file(file)
     return name or made.name
+
+
+def register_user_files(llm: "Llm") -> str | None:
+    """Register the format and the presets in the files that the settings name; returns the name of the format to use."""
+    format = named_format(llm.format, Path(llm.format_file) if llm.format_file else None)
+    if llm.presets:
+        from callsmith.models.plugins import register_presets_file
+
+        register_presets_file(Path(llm.presets))
+    return format
 
 
 def alias_of(spec: str) -> str:

@@ -13,6 +13,7 @@ from typing import Any
 
 from callsmith.core.choice import policy_named
 from callsmith.core.values import ChoicePolicy, Sampling
+from callsmith.models.templates import template_named
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +46,7 @@ class Entry:
     source: Wheels
     format: str
     also: tuple[str, ...] = ()
-    template_file: str = ""
+    template_name: str = ""
     context: int = 4096
     parallel: bool = True
     policy: ChoicePolicy | None = None
@@ -56,9 +57,7 @@ class Entry:
     @property
     def template(self) -> str | None:
         """The chat template to use instead of the one inside the weights, if theirs is wanting."""
-        if not self.template_file:
-            return None
-        return (files("callsmith.models.weights") / "templates" / self.template_file).read_text(encoding="utf-8")
+        return template_named(self.template_name) if self.template_name else None
 
 
 @cache
@@ -102,7 +101,7 @@ def _entry(name: str, row: Mapping[str, Any]) -> Entry:
         source=Wheels(**source),
         format=row["format"],
         also=tuple(row.get("also", ())),
-        template_file=row.get("template", ""),
+        template_name=row.get("template", ""),
         context=row["context"],
         parallel=row.get("parallel", True),
         policy=policy_named(row["policy"]) if "policy" in row else None,
