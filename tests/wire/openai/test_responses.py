@@ -211,7 +211,7 @@ def test_what_clients_really_send_is_read():
         ({"tools": [ADD], "tool_choice": {"type": "function", "name": "nope"}}, "tool_choice"),
         ({"tools": [ADD], "tool_choice": {"type": "web_search"}}, "tool_choice.type"),
         ({"background": True}, "background"),
-        ({"conversation": "conv_1"}, "conversation"),
+        ({"conversation": 1}, "conversation"),
         ({"prompt": {"id": "p"}}, "prompt"),
         ({"top_logprobs": 3}, "top_logprobs"),
         ({"include": ["message.output_text.logprobs"]}, "include"),

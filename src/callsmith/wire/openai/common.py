@@ -9,11 +9,11 @@ from callsmith.wire.fields import Fields
 
 
 class NotStored(UsageError):
-    """A response that is not, or no longer, known here."""
+    """A response, a conversation or an item that is not, or no longer, known here."""
 
-    def __init__(self, id: str, *, previous: bool = False) -> None:
-        which = f"Previous response with id '{id}' not found." if previous else f"Response with id '{id}' not found."
-        super().__init__(which, field="previous_response_id" if previous else None)
+    def __init__(self, id: str, *, previous: bool = False, kind: str = "Response") -> None:
+        which = "Previous response" if previous else kind
+        super().__init__(f"{which} with id '{id}' not found.", field="previous_response_id" if previous else None)
         self.previous = previous
 
 

@@ -35,7 +35,6 @@ from callsmith.wire.tools import read_tools
 _NEUTRAL: Mapping[str, tuple[Json, ...]] = {
     "background": (False,),
     "context_management": ([],),
-    "conversation": (),
     "moderation": (),
     "prompt": (),
     "top_logprobs": (0,),
@@ -63,10 +62,11 @@ Namespaces = Mapping[str, tuple[str, str]]  # a tool's flat name → the namespa
 
 @dataclass(frozen=True, slots=True)
 class StoredReferences:
-    """What a request refers to: an earlier response, and items given only by their ids."""
+    """What a request refers to: an earlier response or a conversation, and items given only by their ids."""
 
     previous: str = ""
     items: tuple[str, ...] = ()
+    conversation: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +95,10 @@ def read_references(body: Json) -> StoredReferences:
     """What has to be looked up before this body can be read."""
     fields = Fields.of(body, "")
     named = (item.required_text("id") for item in _own_items(fields) if _refers(item))
-    return StoredReferences(fields.text("previous_response_id") or "", tuple(named))
+    previous, conversation = fields.text("previous_response_id") or "", _read_conversation(fields)
+    if previous and conversation:
+        raise fields.error("conversation", "cannot be used together with previous_response_id")
+    return StoredReferences(previous, tuple(named), conversation)
 
 
 def read_request(body: Json, earlier: Sequence[Json] = (), known: Mapping[str, Json] | None = None) -> ResponsesRequest:
@@ -139,6 +142,14 @@ def read_request(body: Json, earlier: Sequence[Json] = (), known: Mapping[str, J
         listed=listed_servers(items),
         input=tuple(item.data for item in own),
         repeated=_repeated(fields),
+    )
+
+
+def _read_conversation(fields: Fields) -> str:
+    """The id of the conversation a request belongs to: a string, or an object that has it."""
+    given = fields.get("conversation")
+    return (
+        given if isinstance(given, str) else "" if given is None else fields.required_object("conversation").required_text("id")
     )
 
 
@@ -223,6 +234,7 @@ def _repeated(fields: Fields) -> dict[str, Json]:
     return {
         **{name: _REPEATED[name] if value is None else value for name, value in given.items()},
         "background": False,
+        "conversation": {"id": conversation} if (conversation := _read_conversation(fields)) else None,
         "reasoning": {key: reasoning.get(key) if reasoning else None for key in ("effort", "summary")},
         "service_tier": "default",
         "tools": [_repeated_tool(entry) for entry in _known_tools(fields)],

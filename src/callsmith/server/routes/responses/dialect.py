@@ -74,10 +74,7 @@ class ResponsesDialect:
         events = answer_events(service, request, options, writer, self._down) if generates else _no_events()
 
         async def keep(response: Json) -> None:
-            if request.store:
-                await stored.keep(response, asked.before, request.input)
-            else:
-                stored.keep_recent(response, asked.before, request.input)
+            await stored.keep(response, asked.before, request.input, store=request.store)
 
         return Answer(events, writer, keep, self.running[caller()])
 

@@ -15,6 +15,7 @@ from callsmith.server.http.request_context import caller
 from callsmith.server.http.streams import EventStream, JsonResponse, unless_disconnected
 from callsmith.server.routes.responses.compact import compact
 from callsmith.server.routes.responses.connection import Connection
+from callsmith.server.routes.responses.conversations import conversation_routes
 from callsmith.server.routes.responses.dialect import Asked, ResponsesDialect
 from callsmith.server.service import Service
 
@@ -33,6 +34,7 @@ def routes(service: Service) -> list[BaseRoute]:
         Route(f"{PATH}/{{id}}", endpoints.delete, methods=["DELETE"]),
         Route(f"{PATH}/{{id}}/cancel", endpoints.cancel, methods=["POST"]),
         Route(f"{PATH}/{{id}}/input_items", endpoints.input_items, methods=["GET"]),
+        *conversation_routes(endpoints.dialect, endpoints.bodies),
     ]
 
 
@@ -41,12 +43,12 @@ class _Endpoints:
 
     def __init__(self, service: Service) -> None:
         self._service = service
-        self._dialect = ResponsesDialect(service)
-        self._bodies = BodyReader(service.settings.largest_body)
+        self.dialect = ResponsesDialect(service)
+        self.bodies = BodyReader(service.settings.largest_body)
 
     async def create(self, request: Request) -> Response:
         asked = await self._read(request)
-        answer = self._dialect.answer(asked, self._dialect.stored())
+        answer = self.dialect.answer(asked, self.dialect.stored())
         if asked.request.stream:
             return EventStream(answer.frames(), answer.failure, keep_alive=self._service.settings.keep_alive)
         return JsonResponse(await unless_disconnected(request.receive, answer.whole()))
@@ -60,36 +62,36 @@ class _Endpoints:
         return JsonResponse({"object": "response.input_tokens", "input_tokens": counted})
 
     async def compact(self, request: Request) -> Response:
-        work = compact(self._dialect, await self._bodies.read(request))
+        work = compact(self.dialect, await self.bodies.read(request))
         return JsonResponse(await unless_disconnected(request.receive, work))
 
     async def retrieve(self, request: Request) -> Response:
         if request.query_params.get("stream") == "true":
             raise UsageError("stream: a stored response is not streamed again", field="stream")
         id = request.path_params["id"]
-        answer = self._dialect.running[caller()].get(id)
-        return JsonResponse(answer.writer.response() if answer else await self._dialect.stored().response(id))
+        answer = self.dialect.running[caller()].get(id)
+        return JsonResponse(answer.writer.response() if answer else await self.dialect.stored().response(id))
 
     async def delete(self, request: Request) -> Response:
         id = request.path_params["id"]
-        await self._service.approvals().drop(*await self._dialect.stored().forget(id))
+        await self._service.approvals().drop(*await self.dialect.stored().forget(id))
         return JsonResponse({"id": id, "object": "response", "deleted": True})
 
     async def cancel(self, request: Request) -> Response:
         id = request.path_params["id"]
-        answer = self._dialect.running[caller()].get(id)
+        answer = self.dialect.running[caller()].get(id)
         if answer is None:
-            status = (await self._dialect.stored().response(id))["status"]
+            status = (await self.dialect.stored().response(id))["status"]
             raise UsageError(f"a response that is {status} cannot be cancelled")
         await answer.stop()
         return JsonResponse(answer.writer.response())
 
     async def input_items(self, request: Request) -> Response:
-        items = await self._dialect.stored().input_items(request.path_params["id"])
+        items = await self.dialect.stored().input_items(request.path_params["id"])
         return JsonResponse(paginate(items, request))
 
     async def connect(self, socket: WebSocket) -> None:
-        await Connection(socket, self._dialect, self._bodies).serve()
+        await Connection(socket, self.dialect, self.bodies).serve()
 
     async def _read(self, request: Request) -> Asked:
-        return await self._dialect.read(await self._bodies.read(request), self._dialect.stored())
+        return await self.dialect.read(await self.bodies.read(request), self.dialect.stored())

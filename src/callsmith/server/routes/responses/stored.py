@@ -5,30 +5,33 @@ before it, those of its request, and its own. Whoever asks sees only what is the
 """
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 
 from callsmith.core.serialize import DocumentCodec
 from callsmith.core.values import Json
+from callsmith.server.routes.responses.stored_conversations import StoredConversations
+from callsmith.server.routes.responses.stored_items import RESPONSE, StoredItems, given_items
 from callsmith.server.store import Document, Store
-from callsmith.wire.fields import Fields
 from callsmith.wire.openai.common import NotStored
-from callsmith.wire.openai.items import item_id, item_kind, stored_item
 from callsmith.wire.openai.responses import StoredReferences
 
-_RESPONSE, _ITEM = "response", "response_item"
+_ADDED = frozenset({"completed", "incomplete"})  # the statuses with which a response is added to its conversation
 
 
 @dataclass(frozen=True, slots=True)
 class EarlierItems:
     """What a request leans on: the items of the conversation so far, in order, and those it only names; all by id.
 
-    `conversation` is the id of the response it began with. `is_stored`: the items so far are in the store.
+    `conversation` is the id of the response it began with or, with `is_kept`, of a conversation that the response is added to.
+    `is_stored`: the items so far are in the store.
     """
 
     earlier: Mapping[str, Json] = field(default_factory=dict[str, Json])
     known: Mapping[str, Json] = field(default_factory=dict[str, Json])
     conversation: str = ""
     is_stored: bool = True
+    is_kept: bool = False
 
 
 class RecentResponses:
@@ -81,50 +84,68 @@ class StoredResponses:
     subject: str = ""
     recent: RecentResponses | None = None
 
+    @property
+    def items(self) -> StoredItems:
+        return StoredItems(self.store, self.subject)
+
+    @property
+    def conversations(self) -> StoredConversations:
+        return StoredConversations(self.items)
+
     async def before(self, needs: StoredReferences) -> EarlierItems:
         """What is needed to read a request."""
-        known = await self._items(needs.items)
+        known = await self.items.get(needs.items)
         if self.recent:
             known = {**self.recent.items(needs.items), **known}
             if recent := self.recent.before(needs.previous):
                 return replace(recent, known=known)
+        if needs.conversation:
+            items = (await self.conversations.get(needs.conversation)).items
+            return EarlierItems(await self.items.get(items), known, needs.conversation, is_kept=True)
         earlier: Mapping[str, Json] = {}
         conversation = ""
         if needs.previous:
             previous = await self._stored(needs.previous, previous=True)
             ids = [*previous.earlier, *previous.input, *previous.output]
-            earlier = await self._items(ids)
+            earlier = await self.items.get(ids)
             if len(earlier) < len(set(ids)):  # a response it stands on was deleted
                 raise NotStored(needs.previous, previous=True)
             conversation = previous.conversation
         return EarlierItems(earlier, known, conversation)
 
-    def keep_recent(self, response: Mapping[str, Json], before: EarlierItems, given: Sequence[Mapping[str, Json]]) -> None:
-        """Let the connection know a response that is not to be stored."""
-        if self.recent and response["status"] != "failed":
-            brought = {id: before.known.get(id) if item is None else item for id, item in _given_items(response, given).items()}
-            earlier = {**before.earlier, **brought, **_made_items(response)}
-            self.recent.add(response["id"], EarlierItems(earlier, {}, before.conversation or response["id"], is_stored=False))
+    async def keep(
+        self, response: Mapping[str, Json], before: EarlierItems, given: Sequence[Mapping[str, Json]], *, store: bool = True
+    ) -> None:
+        """Store a response that has ended, with the items of its request; with its connection only, unless `store`."""
+        brought, made = given_items(response["id"].removeprefix("resp_"), given), _made_items(response)
+        conversation = before.conversation or response["id"]
+        if not store:
+            self._keep_recent(response, replace(before, conversation=conversation), brought)
+        stored = StoredResponse({**response, "output": []}, conversation, tuple(before.earlier), tuple(brought), tuple(made))
+        documents = [Document(self.items.kind(RESPONSE), response["id"], RESPONSE_CODEC.write(stored))] if store else []
+        if before.is_kept and response["status"] in _ADDED:
+            with suppress(NotStored):  # it was deleted meanwhile
+                await self.conversations.add(conversation, {**brought, **made}, *documents)
+                return
+        if store:
+            await self.store.put(*self.items.documents({**brought, **made}), *documents)
 
-    async def keep(self, response: Mapping[str, Json], before: EarlierItems, given: Sequence[Mapping[str, Json]]) -> None:
-        """Store a response that has ended, with the items of its request."""
-        brought, made = _given_items(response, given), _made_items(response)
-        items = [Document(self._kind(_ITEM), id, item) for id, item in {**brought, **made}.items() if item is not None]
-        stored = StoredResponse(
-            {**response, "output": []}, before.conversation or response["id"], tuple(before.earlier), tuple(brought), tuple(made)
-        )
-        await self.store.put(*items, Document(self._kind(_RESPONSE), response["id"], RESPONSE_CODEC.write(stored)))
+    def _keep_recent(self, response: Mapping[str, Json], before: EarlierItems, brought: Mapping[str, Json | None]) -> None:
+        if self.recent and response["status"] in _ADDED:
+            given = {id: before.known.get(id) if item is None else item for id, item in brought.items()}
+            earlier = {**before.earlier, **given, **_made_items(response)}
+            self.recent.add(response["id"], EarlierItems(earlier, {}, before.conversation, is_stored=False))
 
     async def response(self, id: str) -> dict[str, Json]:
         """The response as it was answered."""
         stored = await self._stored(id)
-        items = await self._items(stored.output)
+        items = await self.items.get(stored.output)
         return {**stored.response, "output": list(items.values())}
 
     async def input_items(self, id: str) -> list[Json]:
         """All that the model was told, the conversation before it included."""
         stored = await self._stored(id)
-        return list((await self._items([*stored.earlier, *stored.input])).values())
+        return list((await self.items.get([*stored.earlier, *stored.input])).values())
 
     async def forget(self, id: str) -> list[str]:
         """Delete a response, what was asked and what was answered. What referred to it or went on from it loses that.
@@ -134,38 +155,15 @@ class StoredResponses:
         stored = await self._stored(id)
         key = id.removeprefix("resp_")
         own = [*(item for item in stored.input if f"_{key}_" in item), *stored.output]
-        await self.store.delete(self._kind(_ITEM), *own)
-        await self.store.delete(self._kind(_RESPONSE), id)
+        await self.items.delete(own)
+        await self.store.delete(self.items.kind(RESPONSE), id)
         return list(stored.output)
 
-    def _kind(self, name: str) -> str:
-        """A kind for each caller: nobody can as much as name what belongs to another."""
-        return f"{name}/{self.subject}" if self.subject else name
-
     async def _stored(self, id: str, *, previous: bool = False) -> StoredResponse:
-        found = await self.store.get(self._kind(_RESPONSE), id)
+        found = await self.store.get(self.items.kind(RESPONSE), id)
         if id not in found:
             raise NotStored(id, previous=previous)
         return RESPONSE_CODEC.read(found[id].data)
-
-    async def _items(self, ids: Sequence[str]) -> dict[str, Json]:
-        found = await self.store.get(self._kind(_ITEM), *ids)
-        return {id: found[id].data for id in ids if id in found}
-
-
-def _given_items(response: Mapping[str, Json], given: Sequence[Mapping[str, Json]]) -> dict[str, Json | None]:
-    """The items of a request as they are stored, by their ids; None for those that are there already."""
-    key = response["id"].removeprefix("resp_")
-    found: dict[str, Json | None] = {}
-    for number, item in enumerate(given):
-        kind = item_kind(Fields(item))
-        if kind == "item_reference":
-            found[item["id"]] = None
-        else:
-            # An id of our own: the client's might be that of another item. But an approval is answered by the id it has.
-            id = item["id"] if kind == "mcp_approval_request" else item_id(kind, key, f"i{number}")
-            found[id] = stored_item(item, id)
-    return found
 
 
 def _made_items(response: Mapping[str, Json]) -> dict[str, Json]:

@@ -1,0 +1,115 @@
+"""`/v1/conversations`: conversations that the server keeps, and their items. A response is added to one by naming it."""
+
+from collections.abc import Mapping, Sequence
+from uuid import uuid4
+
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from callsmith.core.values import Json
+from callsmith.server.http.body_reader import BodyReader
+from callsmith.server.http.pagination import paginate
+from callsmith.server.http.streams import JsonResponse
+from callsmith.server.routes.responses.dialect import ResponsesDialect
+from callsmith.server.routes.responses.stored_conversations import StoredConversation, StoredConversations
+from callsmith.server.routes.responses.stored_items import given_items
+from callsmith.wire.fields import Fields
+from callsmith.wire.openai.common import NotStored
+from callsmith.wire.openai.items import read_items
+from callsmith.wire.openai.mcp import plain_items
+
+PATH = "/v1/conversations"
+
+_MOST_ITEMS = 20  # that are added at a time
+
+
+def conversation_routes(dialect: ResponsesDialect, bodies: BodyReader) -> list[Route]:
+    """The routes of conversations."""
+    endpoints = _Endpoints(dialect, bodies)
+    items = f"{PATH}/{{id}}/items"
+    return [
+        Route(PATH, endpoints.create, methods=["POST"]),
+        Route(f"{PATH}/{{id}}", endpoints.retrieve, methods=["GET"]),
+        Route(f"{PATH}/{{id}}", endpoints.update, methods=["POST"]),
+        Route(f"{PATH}/{{id}}", endpoints.delete, methods=["DELETE"]),
+        Route(items, endpoints.list_items, methods=["GET"]),
+        Route(items, endpoints.add_items, methods=["POST"]),
+        Route(f"{items}/{{item}}", endpoints.retrieve_item, methods=["GET"]),
+        Route(f"{items}/{{item}}", endpoints.delete_item, methods=["DELETE"]),
+    ]
+
+
+class _Endpoints:
+    """The endpoints."""
+
+    def __init__(self, dialect: ResponsesDialect, bodies: BodyReader) -> None:
+        self._dialect = dialect
+        self._bodies = bodies
+
+    async def create(self, request: Request) -> Response:
+        body = Fields.of(await self._bodies.read(request), "")
+        return _written(await self._stored().create(_read_metadata(body), _read_items(body)))
+
+    async def retrieve(self, request: Request) -> Response:
+        return _written(await self._stored().get(request.path_params["id"]))
+
+    async def update(self, request: Request) -> Response:
+        body = Fields.of(await self._bodies.read(request), "")
+        return _written(await self._stored().update(request.path_params["id"], _read_metadata(body)))
+
+    async def delete(self, request: Request) -> Response:
+        id = request.path_params["id"]
+        await self._stored().delete(id)
+        return JsonResponse({"id": id, "object": "conversation.deleted", "deleted": True})
+
+    async def list_items(self, request: Request) -> Response:
+        stored = self._stored()
+        conversation = await stored.get(request.path_params["id"])
+        return JsonResponse(paginate(list((await stored.items.get(conversation.items)).values()), request))
+
+    async def add_items(self, request: Request) -> Response:
+        body = Fields.of(await self._bodies.read(request), "")
+        given = _read_items(body)
+        if not given:
+            raise body.error("items", "at least one item is required")
+        items, stored = given_items(uuid4().hex, given), self._stored()
+        await stored.add(request.path_params["id"], items)
+        ids = list(items)
+        page = {"object": "list", "data": list(items.values()), "first_id": ids[0], "last_id": ids[-1], "has_more": False}
+        return JsonResponse(page)
+
+    async def retrieve_item(self, request: Request) -> Response:
+        stored, item = self._stored(), request.path_params["item"]
+        conversation = await stored.get(request.path_params["id"])
+        found = await stored.items.get([item]) if item in conversation.items else {}
+        if item not in found:
+            raise NotStored(item, kind="Item")
+        return JsonResponse(found[item])
+
+    async def delete_item(self, request: Request) -> Response:
+        return _written(await self._stored().remove(request.path_params["id"], request.path_params["item"]))
+
+    def _stored(self) -> StoredConversations:
+        return self._dialect.stored().conversations
+
+
+def _read_metadata(body: Fields) -> Mapping[str, Json]:
+    metadata = body.object("metadata")
+    for name in metadata.data if metadata else ():
+        assert metadata is not None
+        metadata.required_text(name)
+    return metadata.data if metadata else {}
+
+
+def _read_items(body: Fields) -> Sequence[Mapping[str, Json]]:
+    items = list(body.objects("items"))
+    if len(items) > _MOST_ITEMS:
+        raise body.error("items", f"{len(items)} items are too many: at most {_MOST_ITEMS} are added at a time")
+    read_items(plain_items(items)[0])  # what no response could be made of is refused now
+    return [item.data for item in items]
+
+
+def _written(conversation: StoredConversation) -> Response:
+    about = {"created_at": conversation.created, "metadata": dict(conversation.metadata)}
+    return JsonResponse({"id": conversation.id, "object": "conversation", **about})

@@ -1,0 +1,194 @@
+"""`/v1/conversations`, held against OpenAI's own client, and responses that are added to one."""
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import pytest
+from openai import AsyncOpenAI, BadRequestError, NotFoundError
+
+from callsmith.core.errors import Unavailable
+from callsmith.core.events import Text
+from callsmith.server.app import create_app
+from callsmith.server.http.keys import new_key
+from callsmith.server.settings import Key, Settings
+from callsmith.server.store import SqliteStore
+from tests.fakes import FakeModel
+from tests.server.asking import BONN, calls, client, http, says
+from tests.server.sockets import connected
+
+WEATHER: Any = {"type": "function", "name": "weather", "parameters": {"type": "object", "properties": {"city": {}}}}
+
+
+def user(text: str) -> Any:
+    return {"type": "message", "role": "user", "content": text}
+
+
+def told(model: FakeModel) -> list[str]:
+    return [message.content for message in model.asked[-1].messages]
+
+
+async def texts(asking: AsyncOpenAI, id: str) -> list[str]:
+    return [item.content[0].text async for item in asking.conversations.items.list(id, order="asc")]  # pyright: ignore
+
+
+async def test_a_conversation_is_created_found_updated_and_deleted():
+    asking = client(FakeModel(says("one")))
+    made = await asking.conversations.create(metadata={"topic": "tea"}, items=[user("a")])
+    assert (made.object, made.metadata) == ("conversation", {"topic": "tea"})
+    assert await asking.conversations.retrieve(made.id) == made
+    updated = await asking.conversations.update(made.id, metadata={"topic": "coffee"})
+    assert (updated.metadata, updated.created_at) == ({"topic": "coffee"}, made.created_at)
+    assert await texts(asking, made.id) == ["a"]
+    gone = await asking.conversations.delete(made.id)
+    assert (gone.id, gone.deleted, gone.object) == (made.id, True, "conversation.deleted")
+    with pytest.raises(NotFoundError):
+        await asking.conversations.retrieve(made.id)
+
+
+async def test_items_are_added_listed_in_pages_found_and_deleted():
+    asking = client(FakeModel(says("one")))
+    id = (await asking.conversations.create()).id
+    added = await asking.conversations.items.create(id, items=[user("a"), user("b")])
+    assert (added.data[0].id, added.data[1].id, added.has_more) == (added.first_id, added.last_id, False)
+    await asking.conversations.items.create(id, items=[user("c")])
+    page = await asking.conversations.items.list(id, limit=2)
+    assert ([item.content[0].text for item in page.data], page.has_more) == (["c", "b"], True)  # pyright: ignore
+    assert await texts(asking, id) == ["a", "b", "c"]
+    first: Any = added.data[0]
+    assert await asking.conversations.items.retrieve(first.id, conversation_id=id) == first
+    assert (await asking.conversations.items.delete(first.id, conversation_id=id)).id == id
+    assert await texts(asking, id) == ["b", "c"]
+    with pytest.raises(NotFoundError):
+        await asking.conversations.items.retrieve(first.id, conversation_id=id)
+
+
+@pytest.mark.parametrize("stream", [False, True])
+async def test_a_response_is_told_its_conversation_and_added_to_it(stream: bool):
+    model = FakeModel(calls(BONN), says("sun"), says("bye"))
+    asking = client(model)
+    id = (await asking.conversations.create(items=[user("hello")])).id
+
+    async def respond(**body: Any) -> Any:
+        made = await asking.responses.create(model="m", stream=stream, tools=[WEATHER], **body)
+        return [event async for event in made][-1].response if stream else made
+
+    first = await respond(input="weather?", conversation=id)
+    assert first.conversation.id == id
+    await respond(input=[{"type": "function_call_output", "call_id": "c1", "output": "sunny"}], conversation={"id": id})
+    await respond(input="thanks", conversation=id)
+    assert told(model) == ["hello", "weather?", "", "sunny", "sun", "thanks"]
+    kinds = [item.type async for item in asking.conversations.items.list(id, order="asc")]
+    assert kinds == ["message", "message", "function_call", "function_call_output", "message", "message", "message"]
+
+
+async def test_a_response_that_is_not_stored_is_added_all_the_same():
+    store = SqliteStore()
+    asking = client(FakeModel(says("one")), store=store)
+    id = (await asking.conversations.create()).id
+    await asking.responses.create(model="m", input="a", conversation=id, store=False)
+    assert await texts(asking, id) == ["a", "one"]
+    assert await store.list("response") == ()
+    await asking.conversations.delete(id)
+    assert await store.list("response_item") == ()  # nobody else has them
+
+
+async def test_what_belongs_to_a_stored_response_outlives_the_conversation():
+    asking = client(FakeModel(says("one")))
+    id = (await asking.conversations.create()).id
+    response = await asking.responses.create(model="m", input="a", conversation=id)
+    await asking.conversations.delete(id)
+    assert (await asking.responses.retrieve(response.id)).output_text == "one"
+
+
+async def test_a_response_that_failed_is_not_added():
+    model = FakeModel([Text("o"), Unavailable("gone")])
+    asking = client(model)
+    id = (await asking.conversations.create()).id
+    events = [event async for event in await asking.responses.create(model="m", input="a", conversation=id, stream=True)]
+    assert events[-1].type == "response.failed"
+    assert await texts(asking, id) == []
+
+
+async def test_responses_at_the_same_time_are_all_added_each_in_one_piece():
+    asking = client(FakeModel([Text("re"), 0.01, *says("ply")]))
+    id = (await asking.conversations.create()).id
+    await asyncio.gather(*(asking.responses.create(model="m", input=f"ask {n}", conversation=id) for n in range(6)))
+    found = await texts(asking, id)
+    assert sorted(found[::2]) == [f"ask {n}" for n in range(6)]
+    assert found[1::2] == ["reply"] * 6
+
+
+async def test_a_conversation_deleted_during_a_response_stays_deleted():
+    model = FakeModel([Text("a"), 0.3, *says("b")])
+    asking = client(model)
+    id = (await asking.conversations.create()).id
+    responding = asyncio.create_task(asking.responses.create(model="m", input="a", conversation=id))
+    while not model.asked:
+        await asyncio.sleep(0.01)
+    await asking.conversations.delete(id)
+    response = await responding
+    assert (await asking.responses.retrieve(response.id)).output_text == "ab"
+    with pytest.raises(NotFoundError):
+        await asking.conversations.retrieve(id)
+
+
+async def test_a_conversation_outlives_the_server(tmp_path: Path):
+    store = SqliteStore(str(tmp_path / "store.db"))
+    asking = client(FakeModel(says("one")), store=store)
+    id = (await asking.conversations.create()).id
+    await asking.responses.create(model="m", input="a", conversation=id)
+    store.close()
+    model = FakeModel(says("two"))
+    await client(model, store=SqliteStore(str(tmp_path / "store.db"))).responses.create(model="m", input="b", conversation=id)
+    assert told(model) == ["a", "one", "b"]
+
+
+async def test_a_conversation_goes_on_over_websocket():
+    model = FakeModel(says("one"), says("two"))
+    app = create_app({"m": model})
+    async with http(app) as asking, connected(app) as socket:
+        id = (await asking.post("/v1/conversations", json={})).json()["id"]
+        await socket.answer(input="a", conversation=id, store=False)
+        await socket.answer(input="b", conversation=id, store=False)
+    assert told(model) == ["a", "one", "b"]
+
+
+async def test_a_conversation_belongs_to_the_key_that_made_it():
+    keys = {name: new_key() for name in ("ann", "bob")}
+    settings = Settings(keys={name: Key(hash) for name, (_, hash) in keys.items()})
+    async with http(create_app({"m": FakeModel(says("one"))}, settings=settings)) as asking:
+        ann, bob = ({"authorization": f"Bearer {keys[name][0]}"} for name in ("ann", "bob"))
+        made = (await asking.post("/v1/conversations", json={"items": [user("a")]}, headers=ann)).json()
+        path = f"/v1/conversations/{made['id']}"
+        item = (await asking.get(f"{path}/items", headers=ann)).json()["first_id"]
+        body = {"model": "m", "input": "x", "conversation": made["id"]}
+        refused = [
+            await asking.get(path, headers=bob),
+            await asking.post(path, json={"metadata": {}}, headers=bob),
+            await asking.delete(path, headers=bob),
+            await asking.get(f"{path}/items", headers=bob),
+            await asking.post(f"{path}/items", json={"items": [user("b")]}, headers=bob),
+            await asking.get(f"{path}/items/{item}", headers=bob),
+            await asking.delete(f"{path}/items/{item}", headers=bob),
+            await asking.post("/v1/responses", json=body, headers=bob),
+        ]
+        assert [one.status_code for one in refused] == [404] * 8
+        assert (await asking.get(f"{path}/items", headers=ann)).json()["first_id"] == item
+
+
+async def test_what_is_wrong_is_said():
+    asking = client(FakeModel(says("one")))
+    id = (await asking.conversations.create()).id
+    first = await asking.responses.create(model="m", input="a")
+    wrong: list[tuple[Any, str]] = [
+        (asking.conversations.create(items=[user("a")] * 21), "items"),
+        (asking.conversations.items.create(id, items=[]), "items"),
+        (asking.conversations.items.create(id, items=[{"type": "unheard_of"}]), "items.0.type"),  # pyright: ignore
+        (asking.conversations.update(id, metadata={"a": 1}), "metadata.a"),  # pyright: ignore
+        (asking.responses.create(model="m", input="b", conversation=id, previous_response_id=first.id), "conversation"),
+    ]
+    for asked, param in wrong:
+        with pytest.raises(BadRequestError) as raised:
+            await asked
+        assert raised.value.param == param
