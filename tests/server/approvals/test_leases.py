@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from callsmith.core.approval import Approved
+from callsmith.core.errors import Unavailable
 from callsmith.server.app import create_app
 from callsmith.server.approvals import approvals as module
 from callsmith.server.approvals.approvals import Approvals
@@ -126,3 +127,22 @@ async def test_two_who_want_the_same_runs_do_not_wait_for_each_other(tmp_path: P
     first = asyncio.create_task(resume(slow))
     await put.wait()
     assert await asyncio.wait_for(asyncio.gather(first, resume(other)), 10) == [True, True]
+
+
+async def test_a_renewal_that_fails_once_is_tried_again_and_does_not_end_the_run(monkeypatch: pytest.MonkeyPatch):
+    class Unsteady(SqliteStore):
+        fails, renewed = True, 0
+
+        async def put(self, *documents: Document, durable: bool = False) -> None:
+            if documents[0].version and self.fails:
+                self.fails = False
+                raise Unavailable("the disk is busy")
+            await super().put(*documents, durable=durable)
+            self.renewed += bool(documents[0].version)
+
+    monkeypatch.setattr(module, "LEASE_SECONDS", 0.9)
+    store = Unsteady()
+    approvals = Approvals(store)
+    async with approvals.lease("run_1") as first:
+        await until(lambda: store.renewed)
+        assert (first, store.fails, await approvals.is_leased("run_1")) == (True, False, True)

@@ -14,7 +14,7 @@ from typing import Literal, TypeAlias, TypeVar, cast
 from uuid import uuid4
 
 from callsmith.core.approval import Approved, Decision
-from callsmith.core.errors import UsageError
+from callsmith.core.errors import Unavailable, UsageError
 from callsmith.core.events import ConfirmationNeeded
 from callsmith.core.serialize import DocumentCodec, Saved, dump
 from callsmith.core.values import Call, Json, Message, Request, Result
@@ -285,8 +285,9 @@ class Approvals:
         with suppress(Stale):  # it has lapsed and is another's: what we write from now on is refused
             while True:
                 await asyncio.sleep(LEASE_SECONDS / 3)
-                await self.store.put(replace(lease, version=version, expires=time.time() + LEASE_SECONDS))
-                version += 1
+                with suppress(Unavailable):  # there is time for another attempt before it lapses
+                    await self.store.put(replace(lease, version=version, expires=time.time() + LEASE_SECONDS))
+                    version += 1
 
     async def _release(self, lease: Document) -> None:
         """Let a lease lapse now, if it is still ours: another process may have it by now."""
