@@ -7,7 +7,7 @@ from typing import Any
 from hypothesis import strategies as st
 
 from callsmith.core.events import CallArguments, CallReady, CallStarted, ModelEvent, Stopped, Text, Thought
-from callsmith.core.values import Call, Choice, Sampling, TokenBias, Tool, Usage
+from callsmith.core.values import Call, Choice, Sampling, TokenBias, TokenLogprob, Tool, Usage
 
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(),
@@ -48,6 +48,13 @@ TOOLS = st.builds(Tool, NAMES, WORDS, SCHEMAS, strict=st.booleans())
 TOOLSETS = st.lists(TOOLS, max_size=3, unique_by=lambda tool: tool.name).map(tuple)
 
 
+_CHANCES = st.floats(-100, 0)
+_TOKENS = st.builds(TokenLogprob, st.binary(max_size=4), _CHANCES)
+LOGPROBS = st.lists(
+    st.builds(TokenLogprob, st.binary(max_size=4), _CHANCES, st.lists(_TOKENS, max_size=2).map(tuple)), max_size=2
+).map(tuple)
+
+
 def samplings(max_tokens: st.SearchStrategy[int | None]) -> st.SearchStrategy[Sampling]:
     probability = st.none() | st.floats(0, 1)
     return st.builds(
@@ -65,6 +72,7 @@ def samplings(max_tokens: st.SearchStrategy[int | None]) -> st.SearchStrategy[Sa
         repetition_penalty=st.none() | st.floats(0.1, 10),
         penalty_window=st.none() | st.integers(0, 100),
         logit_bias=st.dictionaries(st.integers(0, 10**6), st.floats(-100, 100), max_size=2).map(_biases),
+        logprobs=st.none() | st.integers(0, 20),
     )
 
 
@@ -80,7 +88,7 @@ def choices(tools: tuple[Tool, ...]) -> st.SearchStrategy[Choice]:
 
 
 @st.composite
-def said(draw: st.DrawFn) -> list[ModelEvent]:
+def said(draw: st.DrawFn, logprobs: st.SearchStrategy[tuple[TokenLogprob, ...]] = st.just(())) -> list[ModelEvent]:  # noqa: B008
     """What comes before the end of an answer. Its calls have different ids."""
     events: list[ModelEvent] = []
     ids: set[str] = set()
@@ -95,8 +103,10 @@ def said(draw: st.DrawFn) -> list[ModelEvent]:
             events += [CallArguments(number, piece) for piece in _pieces(call.text, cuts)]
             events.append(CallReady(number, call))
             number += 1
+        elif kind == "text":
+            events.append(Text(draw(WORDS.filter(bool)), draw(logprobs)))
         else:
-            events.append((Text if kind == "text" else Thought)(draw(WORDS.filter(bool))))
+            events.append(Thought(draw(WORDS.filter(bool))))
     return events
 
 
@@ -112,5 +122,5 @@ def reasons(events: list[ModelEvent]) -> st.SearchStrategy[Any]:
 
 @st.composite
 def answers(draw: st.DrawFn) -> list[ModelEvent]:
-    events = draw(said())
+    events = draw(said(LOGPROBS))
     return [*events, Stopped(draw(reasons(events)), draw(st.builds(Usage, *[st.integers(0, 9)] * 4)))]

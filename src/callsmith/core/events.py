@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
-from callsmith.core.values import Call, Message, Result, Usage
+from callsmith.core.values import Call, Message, Result, TokenLogprob, Usage
 
 # "calls": the caller has calls to run; "confirmation": some wait for a person's decision; "limit": a limit of the run.
 StopReason: TypeAlias = Literal["stop", "length", "calls", "confirmation", "limit"]
@@ -18,9 +18,10 @@ class Started:
 
 @dataclass(frozen=True, slots=True)
 class Text:
-    """A piece of the answer the user sees."""
+    """A piece of the answer the user sees; with the log probabilities of its tokens, where they were asked for."""
 
     text: str
+    logprobs: tuple[TokenLogprob, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

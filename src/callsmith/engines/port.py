@@ -13,7 +13,7 @@ from collections.abc import AsyncGenerator, Mapping
 from dataclasses import dataclass, field, fields, replace
 from typing import Literal, Protocol
 
-from callsmith.core.values import Sampling, Usage
+from callsmith.core.values import Sampling, TokenLogprob, Usage
 from callsmith.formats.prompt.prompt import Prompt
 from callsmith.grammar.nodes import Grammar
 from callsmith.grammar.relay import Relay
@@ -28,6 +28,7 @@ class EngineInfo:
     `bos` and `eos` are the texts of the tokens that begin a document and end an answer. `specials` maps the text of special and
     added tokens to their ids. `relays`: `generate` takes a `Relay` too, which is cheaper than one grammar for many tools.
     `sampling` is how tokens are sampled where a request does not say.
+    `logprobs`: `generate` gives log probabilities of tokens where the sampling settings ask for them.
     """
 
     name: str = ""
@@ -39,6 +40,19 @@ class EngineInfo:
     specials: Mapping[str, int] = field(default_factory=dict[str, int])
     relays: bool = False
     sampling: Sampling = Sampling()
+    logprobs: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class SampledToken:
+    """A token of an answer with its log probability, and from which to which character its text stands in that of the answer.
+
+    A token that holds the beginning of a character, and not all of it, ends before that.
+    """
+
+    logprob: TokenLogprob
+    start: int
+    end: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,11 +60,13 @@ class Piece:
     """The next piece of text. `special`: it is the text of one special token, and not the same letters in ordinary tokens.
 
     `usage` is the cost of the answer up to this piece, where the engine reports it: for a caller that stops reading here.
+    `tokens` are those sampled since the piece before, if their log probabilities were asked for.
     """
 
     text: str
     special: bool = False
     usage: Usage | None = field(default=None, compare=False, repr=False)
+    tokens: tuple[SampledToken, ...] = field(default=(), compare=False, repr=False)
 
 
 @dataclass(frozen=True, slots=True)

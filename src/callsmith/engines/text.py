@@ -73,6 +73,7 @@ class Writer:
     def __init__(self, stops: Iterable[str] = ()) -> None:
         self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
         self._scanner = StopScanner(stops)
+        self.size = 0  # characters decoded so far
 
     @property
     def stopped(self) -> str:
@@ -81,11 +82,15 @@ class Writer:
 
     def write(self, data: bytes) -> list[Piece]:
         """An ordinary token."""
-        return self._scanner.feed(Piece(self._decoder.decode(data)))
+        text = self._decoder.decode(data)
+        self.size += len(text)
+        return self._scanner.feed(Piece(text))
 
     def write_special(self, text: str) -> list[Piece]:
         """A special token: a character left half-written before it stays broken."""
-        return [*self._cut(), *self._scanner.feed(Piece(text, special=True))]
+        before = self._cut()
+        self.size += len(text)
+        return [*before, *self._scanner.feed(Piece(text, special=True))]
 
     def close(self) -> list[Piece]:
         """The text that was still withheld."""
@@ -94,4 +99,5 @@ class Writer:
     def _cut(self) -> list[Piece]:
         broken = self._decoder.decode(b"", final=True)
         self._decoder.reset()
+        self.size += len(broken)
         return self._scanner.feed(Piece(broken))

@@ -24,7 +24,7 @@ from callsmith.core.events import (
     Unreadable,
 )
 from callsmith.core.schema import validate
-from callsmith.core.values import Choice, Json, Message, Request, Result, Schema, Usage
+from callsmith.core.values import Choice, Json, Message, Request, Result, Schema, TokenLogprob, Usage
 
 Ask: TypeAlias = Callable[[Request], AsyncGenerator[ModelEvent, None]]
 UnenforcedOf: TypeAlias = Callable[
@@ -50,18 +50,21 @@ async def checked(
         spent += _end(second).usage
         for shown in _replaced(ready, second):
             yield shown
-    text = "".join(withheld.text)
+    text, logprobs = "".join(withheld.text), tuple(withheld.logprobs)
     if text and stopped.reason == "stop" and (complaint := withheld.complaint(text)):
         retries += 1
         second = await _all(ask, _say_again(request, text, complaint))
         spent += _end(second).usage
-        text = "".join(event.text for event in second if isinstance(event, Text)) or text
+        again = [event for event in second if isinstance(event, Text)]
+        if again:
+            text = "".join(event.text for event in again)
+            logprobs = tuple(one for event in again for one in event.logprobs)
         stopped = replace(stopped, reason=_end(second).reason)
         strict = request.output is not None and request.output.strict and stopped.reason == "stop"
         if strict and (complaint := withheld.complaint(text)):
             raise ModelError(f"the answer does not fit the schema, also when asked again: {complaint}", retryable=True)
     if text:
-        yield Text(text)
+        yield Text(text, logprobs)
     yield replace(stopped, usage=stopped.usage + spent, report=Report(tuple(withheld.doubts), retries))
 
 
@@ -74,6 +77,7 @@ class _Withheld:
         self._begun: dict[int, list[ModelEvent]] = {}
         self.doubts: dict[Unenforced, None] = {}
         self.text: list[str] = []
+        self.logprobs: list[TokenLogprob] = []
         self.invalid: list[tuple[CallReady, str]] = []
         self._output: Schema | None = request.output.schema if request.output and self._doubted("") else None
 
@@ -87,8 +91,9 @@ class _Withheld:
         match event:
             case Stopped():
                 pass
-            case Text(text) if self._output is not None:
+            case Text(text, logprobs) if self._output is not None:
                 self.text.append(text)
+                self.logprobs += logprobs
             case CallStarted(index, name) if self._doubted(name):
                 self._begun[index] = [event]
             case CallArguments(index) if index in self._begun:

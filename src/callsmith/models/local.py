@@ -7,6 +7,7 @@ from typing import Literal
 from uuid import uuid4
 
 from callsmith.core.choice import apply_policy
+from callsmith.core.errors import UsageError
 from callsmith.core.events import (
     CallArguments,
     CallReady,
@@ -31,6 +32,7 @@ from callsmith.grammar.nodes import Grammar
 from callsmith.grammar.output import format_for_output, output_grammar
 from callsmith.models.checked import UnenforcedOf, checked
 from callsmith.models.grammars import AnswerGrammar, Grammars
+from callsmith.models.logprobs import LogprobAligner
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,6 +121,7 @@ class LocalModel:
         request, prompt = plan.request, plan.prompt
         is_constrained = plan.grammar is not None
         reader = Reader(self._written(plan), plan.tools, prompt.opened, specials=self._specials, is_constrained=is_constrained)
+        aligner = None if request.sampling.logprobs is None else LogprobAligner(reader)
         answer = _Answer(self.format.ids, bool(plan.tools), parallel=request.parallel is not False)
         written: list[str] = []
         begun = False
@@ -134,7 +137,7 @@ class LocalModel:
         async with aclosing(self.engine.generate(prompt, request.sampling, plan.grammar)) as pieces:
             async for piece in pieces:
                 if isinstance(piece, Finished):
-                    for event in answer.shown(reader.close()):
+                    for event in answer.shown((aligner or reader).close()):
                         yield event
                     yield await stopped(answer.reason(piece.reason), piece.usage, piece.matched)
                     return
@@ -143,12 +146,12 @@ class LocalModel:
                     yield Started(replace(await spent(piece), completion=0))
                 if piece.special and not answer.calling and piece.text in self._foreign and piece.text in prompt.text:
                     # A token that frames messages: the model goes on with somebody else's turn, and its own is over.
-                    for event in answer.shown(reader.close()):
+                    for event in answer.shown((aligner or reader).close()):
                         yield event
                     yield await stopped(answer.reason("stop"), await spent(piece))
                     return
                 written.append(piece.text)
-                for event in answer.shown(reader.feed(piece.text, piece.special)):
+                for event in answer.shown(aligner.feed(piece) if aligner else reader.feed(piece.text, piece.special)):
                     yield event
                 if answer.complete:
                     yield await stopped("calls", await spent(piece))
@@ -200,6 +203,8 @@ class LocalModel:
 
     def _settled(self, request: Request) -> Request:
         """The request, with the model's defaults for what it leaves open."""
+        if request.sampling.logprobs is not None and not self.engine.info.logprobs:
+            raise UsageError("logprobs: this model's engine does not give log probabilities", field="logprobs")
         return replace(
             request,
             sampling=with_defaults(request.sampling, self.traits.sampling),

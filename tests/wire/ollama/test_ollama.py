@@ -131,7 +131,7 @@ def test_a_prompt_is_a_users_message_behind_the_systems():
         ({"format": "yaml"}, "format"),
         ({"format": {"type": "strin"}}, "format"),
         ({"think": "much"}, "think"),
-        ({"logprobs": True}, "logprobs"),
+        ({"logprobs": True, "top_logprobs": 21}, "top_logprobs"),
         ({"options": {"repeat_penalty": -1}}, "options.repeat_penalty"),
         ({"options": {"mirostat": 2}}, "options.mirostat"),
         ({"options": {"temperature": "warm"}}, "options.temperature"),

@@ -279,7 +279,7 @@ class Batch:
     def _emit(self, entry: BatchEntry, pieces: list[Piece]) -> None:
         said, usage = entry.said, entry.usage
         assert said is not None
-        entry.job.post([Piece(piece.text, piece.special, usage) for piece in pieces])
+        entry.job.post([Piece(piece.text, piece.special, usage, piece.tokens) for piece in pieces])
         entry.rest += said.pending
         if said.finished:
             self._finish(entry, Finished(said.finished, usage, said.matched))

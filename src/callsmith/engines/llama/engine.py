@@ -168,6 +168,7 @@ class LlamaEngine:
             eos=self._vocabulary.text(self._vocabulary.eos),
             specials=self._vocabulary.specials,
             relays=True,
+            logprobs=True,
             sampling=_sampling_of_weights(weights),
         )
 

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Sequence as Tokens
+from dataclasses import replace
 from typing import Final, Literal
 
 import numpy as np
@@ -11,6 +12,7 @@ from callsmith.core.errors import ModelError
 from callsmith.core.values import Sampling
 from callsmith.engines.llama.compiler import ActiveConstraint, TriggeredConstraint
 from callsmith.engines.llama.gguf import Logits, Vocabulary
+from callsmith.engines.llama.logprobs import Logprobs
 from callsmith.engines.llama.penalties import adjustment_for
 from callsmith.engines.port import Piece
 from callsmith.engines.text import Writer
@@ -95,7 +97,8 @@ class Sequence:
         self._sampler = Sampler(sampling)
         self._adjustment = adjustment_for(sampling, prompt)
         self._constraint = constraint
-        self._fast_forward = fast_forward
+        self._logprobs = None if sampling.logprobs is None else Logprobs(vocabulary, sampling.logprobs)
+        self._fast_forward = fast_forward and not self._logprobs  # tokens that are not sampled have no probabilities
         self._most = room if sampling.max_tokens is None else min(room, sampling.max_tokens)
         self._writer = Writer(sampling.stop)
         self.pending: list[int] = []
@@ -122,6 +125,8 @@ class Sequence:
         """Sample the next token; the tokens that the grammar forces after it follow without sampling."""
         # Nothing is computed ahead while a step decodes: looking up a few tokens takes microseconds, a step milliseconds.
         active = self._constraint.active if self._constraint else None
+        if self._logprobs:
+            self._logprobs.see(logits)
         if self._adjustment:
             self._adjustment.apply(logits)
         if active and self._most - self.size <= min(_CLOSING_TOKENS, self._most // 2):
@@ -161,8 +166,10 @@ class Sequence:
         if self._adjustment:
             self._adjustment.add(token)
         self.pending.append(token)
-        special = self._vocabulary.special.get(token)
+        before, special = self._writer.size, self._vocabulary.special.get(token)
         pieces = self._writer.write(self._vocabulary.says[token]) if special is None else self._writer.write_special(special)
+        if self._logprobs:
+            self._logprobs.add(token, before, self._writer.size)
         self._check_end()
         return pieces
 
@@ -189,4 +196,6 @@ class Sequence:
                 joined[-1] = Piece(joined[-1].text + piece.text)
             else:
                 joined.append(piece)
+        if self._logprobs and joined:
+            joined[-1] = replace(joined[-1], tokens=self._logprobs.take())
         return joined

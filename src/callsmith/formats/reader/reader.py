@@ -105,6 +105,14 @@ class Reader:
             self._events += self._recover_calls()
         return self._drain()
 
+    @property
+    def withheld(self) -> int:
+        """How many characters of the answer may still become text, or be left out: so far no event has come of them."""
+        source = self._source
+        unread = source.text[source.pos :] if source.saved is None else source.since_mark() + source.text[source.pos :]
+        unread = unread[self._prompt_chars :]
+        return len(unread) - unread.count(SPECIAL_MARK) + len(self._pending_space or "")
+
     def _recover_calls(self) -> list[ModelEvent]:
         """The events of calls of known tools inside the reasoning, which was emitted as `Thought` already."""
         self._flush()

@@ -25,7 +25,7 @@ class CachedFrames(Generic[E]):
 
     def encode_event(self, event: E) -> bytes:
         """The bytes of an event, all in one piece; empty if nothing is sent for it."""
-        text = event.text if type(event) is Text else ""
+        text = event.text if type(event) is Text and not event.logprobs else ""
         if text and self._around:
             return self._around[0] + encode(text) + self._around[1]
         written = self._write(event)

@@ -59,7 +59,7 @@ class OneAnswer:
                 if self._pause and self._said.strip() and not self._said.endswith("\n"):
                     yield Text("\n\n")
                 self._pause, self._said = False, text or self._said
-                yield Text(text)
+                yield Text(text) if isinstance(event, Unreadable) else event
             case Stopped():
                 self._pause, self._report, self._matched = True, self._report + event.report, event.matched
             case ConfirmationNeeded():

@@ -29,6 +29,7 @@ from callsmith.core.values import Call, Json, Usage
 from callsmith.wire.errors import reported_error
 from callsmith.wire.extensions import read_report, write_report
 from callsmith.wire.fields import Fields
+from callsmith.wire.logprobs import read_logprobs, write_logprobs
 from callsmith.wire.ollama.requests import write_call
 
 
@@ -62,7 +63,10 @@ class LineWriter:
         if self._first is None:
             self._first = self._heading.clock()
         match event:
-            case Text(text) | Unreadable(text):
+            case Text(text, logprobs):
+                line = self._heading.line(text)
+                return [{**line, "logprobs": write_logprobs(logprobs)} if logprobs else line] if text else []
+            case Unreadable(text):
                 return [self._heading.line(text)] if text else []
             case Thought(text):
                 return [self._heading.line(thinking=text)] if text else []
@@ -111,10 +115,11 @@ def write_response(events: Iterable[ModelEvent], heading: Heading) -> dict[str, 
     for event in events:
         lines += writer.write(event)
     lines += writer.close()
-    merged = _MergedAnswer()
+    merged, logprobs = _MergedAnswer(), list[Json]()
     for line in lines:
         merged.add(line["message"] if heading.chat else line)
-    return {**lines[-1], **merged.fields(heading)}
+        logprobs += line.get("logprobs", ())
+    return {**lines[-1], **merged.fields(heading), **({"logprobs": logprobs} if logprobs else {})}
 
 
 @dataclass(slots=True)
@@ -153,7 +158,7 @@ class LineReader:
         message = fields.required_object("message")
         thought, text = message.text("thinking"), message.text("content")
         events: list[ModelEvent] = [Thought(thought)] if thought else []
-        events += [Text(text)] if text else []
+        events += [Text(text, read_logprobs(fields, "logprobs"))] if text else []
         for call in message.objects("tool_calls"):
             events += self._read_call(call)
         if fields.flag("done"):

@@ -19,6 +19,7 @@ from callsmith.wire.calls import read_arguments
 from callsmith.wire.errors import Failure, describe_error
 from callsmith.wire.extensions import read_policy
 from callsmith.wire.fields import Fields, without_none
+from callsmith.wire.logprobs import read_wanted, write_wanted
 from callsmith.wire.openai.chat import (
     read_choice,
     read_functions,
@@ -28,9 +29,7 @@ from callsmith.wire.sampling import read_sampling, write_sampling
 from callsmith.wire.tools import write_tool
 
 # Fields that are not supported, each with the values that ask for nothing.
-_NEUTRAL: Mapping[str, tuple[Json, ...]] = {"logprobs": (False,), "top_logprobs": (0,)}
 _NEUTRAL_PROMPT: Mapping[str, tuple[Json, ...]] = {
-    **_NEUTRAL,
     "context": ([],),
     "images": ([],),
     "raw": (False,),
@@ -59,7 +58,6 @@ class OllamaRequest:
 def read_chat(body: Json) -> OllamaRequest:
     """The request to `/api/chat`; a UsageError names the field that is wrong."""
     fields = Fields.of(body, "")
-    fields.refuse_unsupported(_NEUTRAL)
     request = replace(
         _read_request(fields, _read_messages(fields)),
         tools=read_functions(fields, "tools"),
@@ -86,7 +84,8 @@ def _asked(fields: Fields, request: Request) -> OllamaRequest:
 
 
 def _read_request(fields: Fields, messages: tuple[Message, ...]) -> Request:
-    return Request(messages, sampling=_read_options(fields), thinking=_read_think(fields), output=_read_format(fields))
+    sampling = replace(_read_options(fields), logprobs=read_wanted(fields))
+    return Request(messages, sampling=sampling, thinking=_read_think(fields), output=_read_format(fields))
 
 
 def _read_options(fields: Fields) -> Sampling:
@@ -180,6 +179,7 @@ def write_chat(asked: OllamaRequest) -> dict[str, Json]:
         "think": request.thinking,
         "format": format,
         "options": options or None,
+        **write_wanted(request.sampling.logprobs),
     }
     return {**without_none(body), "stream": asked.stream}
 

@@ -24,6 +24,7 @@ from callsmith.core.values import (
 from callsmith.wire.calls import read_arguments
 from callsmith.wire.extensions import read_policy
 from callsmith.wire.fields import Fields, kind, without_none
+from callsmith.wire.logprobs import read_wanted, write_wanted
 from callsmith.wire.openai.output import read_output, write_output
 from callsmith.wire.sampling import read_sampling, write_sampling
 from callsmith.wire.tools import read_tools, write_tool
@@ -34,10 +35,8 @@ _NEUTRAL: dict[str, tuple[Json, ...]] = {
     "best_of": (1,),
     "grammar": ("",),
     "ignore_eos": (False,),
-    "logprobs": (False,),
     "min_tokens": (0,),
     "modalities": (["text"], []),
-    "top_logprobs": (0,),
     "web_search_options": (),
 }
 
@@ -86,7 +85,7 @@ def read_request(body: Json) -> ChatRequest:
             tools=tools,
             choice=choice,
             parallel=False if legacy else parallel,  # one `function_call` is all the deprecated answer can hold
-            sampling=read_sampling(fields, limit),
+            sampling=replace(read_sampling(fields, limit), logprobs=read_wanted(fields)),
             thinking=read_thinking(fields),
             output=read_output(fields),
             policy=read_policy(fields),
@@ -240,6 +239,7 @@ def write_request(chat: ChatRequest) -> dict[str, Json]:
         "tool_choice": write_choice(request.choice),
         "parallel_tool_calls": None if chat.legacy else request.parallel,
         **write_sampling(request.sampling, "max_completion_tokens"),
+        **write_wanted(request.sampling.logprobs),
         "chat_template_kwargs": None if request.thinking is None else {"enable_thinking": request.thinking},
         **write_output(request.output),
         "tool_choice_policy": request.policy,

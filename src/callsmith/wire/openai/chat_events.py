@@ -10,7 +10,7 @@ The report on how far an answer was held to its schemas stands beside the choice
 Not covered: interleaved calls are passed on interleaved; the reasons of repairs do not travel.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import assert_never
 
@@ -28,11 +28,12 @@ from callsmith.core.events import (
     Thought,
     Unreadable,
 )
-from callsmith.core.values import Json, Usage
+from callsmith.core.values import Json, TokenLogprob, Usage
 from callsmith.wire.calls import CallAssembler, CallWriter
 from callsmith.wire.errors import reported_error
 from callsmith.wire.extensions import read_report, write_report
 from callsmith.wire.fields import Fields
+from callsmith.wire.logprobs import read_logprobs, write_logprobs
 from callsmith.wire.openai.common import read_usage, write_usage
 
 _CHUNK = "chat.completion.chunk"
@@ -70,8 +71,8 @@ class ChunkWriter(CallWriter):
         """The chunks this event makes, the first of them opened by one that names the role."""
         opening = self._opening()
         match event:
-            case Text(text):
-                return opening + self._write_text(text)
+            case Text(text, logprobs):
+                return opening + self._write_text(text, logprobs)
             case Thought(text):
                 return opening + ([self._chunk({"reasoning_content": text})] if text else [])
             case CallArguments() | CallStarted() | CallReady() | Unreadable():
@@ -106,8 +107,8 @@ class ChunkWriter(CallWriter):
     def _end_call(self, index: int, unreadable: str | None) -> list[dict[str, Json]]:
         return []
 
-    def _write_text(self, text: str) -> list[dict[str, Json]]:
-        return [self._chunk({"content": text})] if text else []
+    def _write_text(self, text: str, logprobs: Sequence[TokenLogprob] = ()) -> list[dict[str, Json]]:
+        return [self._chunk({"content": text}, logprobs=logprobs)] if text else []
 
     def _call_chunks(self, call: dict[str, Json]) -> list[dict[str, Json]]:
         if not self._heading.legacy:
@@ -124,8 +125,11 @@ class ChunkWriter(CallWriter):
             chunks.append(_usage_chunk(self._heading, event.usage))
         return chunks
 
-    def _chunk(self, delta: dict[str, Json], finish_reason: str | None = None) -> dict[str, Json]:
-        choice = {"index": self._choice, "delta": delta, "logprobs": None, "finish_reason": finish_reason}
+    def _chunk(
+        self, delta: dict[str, Json], finish_reason: str | None = None, logprobs: Sequence[TokenLogprob] = ()
+    ) -> dict[str, Json]:
+        written = _write_content_logprobs(write_logprobs(logprobs))
+        choice = {"index": self._choice, "delta": delta, "logprobs": written, "finish_reason": finish_reason}
         return self._heading.around(_CHUNK, [choice])
 
 
@@ -165,8 +169,13 @@ def write_choices(answers: Iterable[Iterable[ModelEvent]], heading: Heading) -> 
                 usage, report = _sum_usage(usage, event.usage), report + event.report
             merged.add(writer.write(event))
         merged.add(writer.close())
-        choices.append({"index": number, "message": merged.message(), "logprobs": None, "finish_reason": merged.reason})
+        logprobs = _write_content_logprobs(merged.logprobs)
+        choices.append({"index": number, "message": merged.message(), "logprobs": logprobs, "finish_reason": merged.reason})
     return {**heading.around("chat.completion", choices), "usage": write_usage(usage), **write_report(report)}
+
+
+def _write_content_logprobs(tokens: list[Json]) -> Json:
+    return {"content": tokens, "refusal": None} if tokens else None
 
 
 def _sum_usage(one: Usage, other: Usage) -> Usage:
@@ -185,12 +194,14 @@ class _MergedMessage:
     texts: dict[str, list[str]] = field(default_factory=lambda: {"content": [], "reasoning_content": []})
     calls: list[dict[str, Json]] = field(default_factory=list[dict[str, Json]])
     function: dict[str, str] | None = None
+    logprobs: list[Json] = field(default_factory=list[Json])
     reason: str = "stop"
 
     def add(self, chunks: list[dict[str, Json]]) -> None:
         for chunk in chunks:
             for choice in chunk["choices"]:
                 self._add_delta(choice["delta"])
+                self.logprobs += choice["logprobs"]["content"] if choice["logprobs"] else []
                 self.reason = choice["finish_reason"] or self.reason
 
     def _add_delta(self, delta: dict[str, Json]) -> None:
@@ -243,7 +254,7 @@ class EventReader:
         for choice in fields.objects("choices"):
             delta = choice.object("delta")
             if delta is not None:
-                events += self._read_delta(delta)
+                events += self._read_delta(delta, read_logprobs(choice.object("logprobs"), "content"))
             reason = choice.text("finish_reason")
             if reason is not None:
                 self._reason = _READ_REASONS.get(reason, "stop")
@@ -253,14 +264,14 @@ class EventReader:
     def close(self) -> list[ModelEvent]:
         return [*self._calls.end_all(), Stopped(self._reason, self._usage, self._report)]
 
-    def _read_delta(self, delta: Fields) -> list[ModelEvent]:
+    def _read_delta(self, delta: Fields, logprobs: tuple[TokenLogprob, ...]) -> list[ModelEvent]:
         events: list[ModelEvent] = []
         thought = delta.text("reasoning_content") or delta.text("reasoning")
         if thought:
             events += [*self._calls.end_complete(), Thought(thought)]
         text = delta.text("content")
         if text:
-            events += [*self._calls.end_complete(), Text(text)]
+            events += [*self._calls.end_complete(), Text(text, logprobs)]
         for call in delta.objects("tool_calls"):
             events += self._read_call(call.integer("index"), call.text("id") or "", call.object("function") or call)
         deprecated = delta.object("function_call")

@@ -10,12 +10,13 @@ they are there. Of MCP servers those can be used that are configured where this 
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from callsmith.core.values import Choice, Json, Message, Request, Tool
 from callsmith.wire.extensions import read_policy
 from callsmith.wire.fields import Fields, without_none
+from callsmith.wire.logprobs import read_top
 from callsmith.wire.mcp_names import MCP, mcp_name, split_mcp_name
 from callsmith.wire.openai.chat import read_choice, read_thinking
 from callsmith.wire.openai.items import flat_name, item_kind, read_items, write_items
@@ -37,7 +38,6 @@ _NEUTRAL: Mapping[str, tuple[Json, ...]] = {
     "context_management": ([],),
     "moderation": (),
     "prompt": (),
-    "top_logprobs": (0,),
 }
 _LOGPROBS = "message.output_text.logprobs"
 
@@ -108,8 +108,6 @@ def read_request(body: Json, earlier: Sequence[Json] = (), known: Mapping[str, J
     """
     fields = Fields.of(body, "")
     fields.refuse_unsupported(_NEUTRAL)
-    if _LOGPROBS in fields.texts("include"):
-        raise fields.error("include", f"{_LOGPROBS!r} is not supported")
     tools, spaces = fields.cached("tools", _read_tools)
     servers = tuple(read_server(entry) for entry in _known_tools(fields) if _kind(entry) == MCP)
     choice = _read_choice(fields)
@@ -127,7 +125,7 @@ def read_request(body: Json, earlier: Sequence[Json] = (), known: Mapping[str, J
             tools=tools,
             choice=choice,
             parallel=fields.flag("parallel_tool_calls"),
-            sampling=read_sampling(fields, "max_output_tokens"),
+            sampling=replace(read_sampling(fields, "max_output_tokens"), logprobs=_read_logprobs(fields)),
             thinking=_read_thinking(fields),
             output=read_text_output(fields),
             policy=read_policy(fields),
@@ -228,6 +226,11 @@ def _read_thinking(fields: Fields) -> bool | None:
     return read_thinking(fields) if effort is None else effort != "none"
 
 
+def _read_logprobs(fields: Fields) -> int | None:
+    top = read_top(fields, "top_logprobs")
+    return top or (0 if _LOGPROBS in fields.texts("include") else None)
+
+
 def _repeated(fields: Fields) -> dict[str, Json]:
     given = {name: fields.get(name) for name in _REPEATED}
     reasoning = fields.object("reasoning")
@@ -238,7 +241,7 @@ def _repeated(fields: Fields) -> dict[str, Json]:
         "reasoning": {key: reasoning.get(key) if reasoning else None for key in ("effort", "summary")},
         "service_tier": "default",
         "tools": [_repeated_tool(entry) for entry in _known_tools(fields)],
-        "top_logprobs": 0,
+        "top_logprobs": fields.integer("top_logprobs") or 0,
         "truncation": "disabled",  # also where "auto" was asked for: what does not fit is an error, nothing is dropped
     }
 
@@ -262,6 +265,8 @@ def write_request(asked: ResponsesRequest) -> dict[str, Json]:
         "tool_choice": _write_choice(request.choice),
         "parallel_tool_calls": request.parallel,
         **write_sampling(request.sampling, "max_output_tokens"),
+        "include": None if request.sampling.logprobs is None else [_LOGPROBS],
+        "top_logprobs": request.sampling.logprobs,
         "reasoning": None if request.thinking is None else {"effort": "medium" if request.thinking else "none"},
         **write_text_output(request.output),
         "tool_choice_policy": request.policy,

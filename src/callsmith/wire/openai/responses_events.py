@@ -12,7 +12,7 @@ added, and events are numbered without gaps. The whole response is the one in th
 `response.reasoning_text`; a client that asks for a summary (`reasoning.summary`) reads only that, and gets all of them in it.
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal, TypeAlias, assert_never
 
@@ -35,6 +35,7 @@ from callsmith.wire.calls import CallAssembler, CallWriter
 from callsmith.wire.errors import Failure, reported_error
 from callsmith.wire.extensions import read_report, write_report
 from callsmith.wire.fields import Fields
+from callsmith.wire.logprobs import read_logprobs, write_logprobs
 from callsmith.wire.openai.common import read_usage
 from callsmith.wire.openai.items import (
     MESSAGE_TEXT,
@@ -90,6 +91,7 @@ class _OpenItem:
     item: dict[str, Json]
     kind: TextKind = MESSAGE_TEXT
     pieces: list[str] = field(default_factory=list[str])
+    logprobs: list[Json] = field(default_factory=list[Json])
 
     @property
     def at(self) -> dict[str, Json]:
@@ -168,8 +170,8 @@ class EventWriter(CallWriter):
 
     def _write(self, event: ModelEvent) -> Iterable[StreamEvent]:
         match event:
-            case Text(text):
-                return self._write_text(text)
+            case Text(text, logprobs):
+                return self._write_piece(MESSAGE_TEXT, text, write_logprobs(logprobs))
             case Thought(text):
                 return self._write_piece(REASONING_SUMMARY if self._heading.wants_summary else REASONING_TEXT, text)
             case CallArguments() | CallStarted() | CallReady() | Unreadable():
@@ -186,7 +188,7 @@ class EventWriter(CallWriter):
             return []
         return [self._event(f"response.{kind}", response=self.response()) for kind in ("created", "in_progress")]
 
-    def _write_piece(self, kind: TextKind, text: str) -> list[StreamEvent]:
+    def _write_piece(self, kind: TextKind, text: str, logprobs: Sequence[Json] = ()) -> list[StreamEvent]:
         if not text:
             return []
         sent: list[StreamEvent] = []
@@ -198,7 +200,9 @@ class EventWriter(CallWriter):
                 self._event(f"{kind.part_event}.added", **self._open_text.at, **kind.part_index, part=kind.write_part(""))
             )
         self._open_text.pieces.append(text)
-        sent.append(self._event(f"{kind.text_event}.delta", **self._open_text.at, **kind.part_index, delta=text, **kind.more))
+        self._open_text.logprobs += logprobs
+        more = {**kind.more, "logprobs": list(logprobs)} if logprobs else kind.more
+        sent.append(self._event(f"{kind.text_event}.delta", **self._open_text.at, **kind.part_index, delta=text, **more))
         return sent
 
     def _end_text(self, status: Status) -> list[StreamEvent]:
@@ -206,9 +210,10 @@ class EventWriter(CallWriter):
         if said is None:
             return []
         kind, text = said.kind, "".join(said.pieces)
-        part = kind.write_part(text)
+        more = {"logprobs": said.logprobs} if said.logprobs else {}
+        part = {**kind.write_part(text), **more}
         return [
-            self._event(f"{kind.text_event}.done", **said.at, **kind.part_index, text=text, **kind.more),
+            self._event(f"{kind.text_event}.done", **said.at, **kind.part_index, text=text, **{**kind.more, **more}),
             self._event(f"{kind.part_event}.done", **said.at, **kind.part_index, part=part),
             self._done(said, status, **{kind.key: [part]}),
         ]
@@ -323,9 +328,9 @@ class EventReader:
             case "response.output_item.added":
                 return self._added(place, fields.required_object("item"))
             case "response.output_text.delta" | "response.refusal.delta":
-                return self._text(Text, place, fields.text("delta") or "")
+                return self._text(place, Text(fields.text("delta") or "", read_logprobs(fields, "logprobs")))
             case "response.reasoning_text.delta" | "response.reasoning_summary_text.delta":
-                return self._text(Thought, place, fields.text("delta") or "")
+                return self._text(place, Thought(fields.text("delta") or ""))
             case "response.function_call_arguments.delta":
                 return self._calls.add(place, fields.text("delta") or "")
             case "response.output_item.done":
@@ -352,9 +357,9 @@ class EventReader:
         name, id = flat_name(item.text("namespace"), item.required_text("name")), item.text("call_id") or ""
         return self._calls.start(place, name, id)
 
-    def _text(self, made: type[Text] | type[Thought], place: int, text: str) -> list[ModelEvent]:
+    def _text(self, place: int, event: Text | Thought) -> list[ModelEvent]:
         self._streamed.add(place)
-        return [made(text)] if text else []
+        return [event] if event.text else []
 
     def _done(self, place: int, item: Fields) -> list[ModelEvent]:
         """The end of an item; all of it, from servers that send no pieces."""
@@ -365,7 +370,7 @@ class EventReader:
         if place in self._streamed or kind not in ("message", "reasoning"):
             return []
         text = "".join(part.text("text") or "" for part in item.objects("content" if item.get("content") else "summary"))
-        return self._text(Thought if kind == "reasoning" else Text, place, text)
+        return self._text(place, Thought(text) if kind == "reasoning" else Text(text))
 
     def _finished(self, response: Fields) -> list[ModelEvent]:
         usage = response.object("usage")

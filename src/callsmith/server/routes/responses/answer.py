@@ -133,10 +133,11 @@ class _Frames:
 
     def of(self, event: McpEvent) -> bytes:
         """The frames of an event, in one piece."""
-        if type(event) is Text and self._around and (number := self._writer.continue_text(event.text)) is not None:
-            return b"%b%d%b%b%b" % (self._around[0], number, self._around[1], encode(event.text), self._around[2])
+        text = event.text if type(event) is Text and not event.logprobs else ""
+        if text and self._around and (number := self._writer.continue_text(text)) is not None:
+            return b"%b%d%b%b%b" % (self._around[0], number, self._around[1], encode(text), self._around[2])
         sent = self._writer.write(event)
-        self._around = self._cut(sent[-1]) if type(event) is Text and sent else None
+        self._around = self._cut(sent[-1]) if text and sent else None
         return self.write(sent)
 
     def write(self, sent: list[StreamEvent]) -> bytes:
