@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from callsmith.core.errors import UsageError
 from callsmith.core.events import Text, Thought
 from callsmith.core.values import Choice, Tool
-from callsmith.formats import formats
+from callsmith.formats import format_named, formats
 from callsmith.formats.algebra import Format
 from callsmith.formats.write import write
 from callsmith.grammar.calls import grammar_for
@@ -86,6 +86,7 @@ def test_every_kind_of_value_is_accepted_as_it_is_written(format: Format) -> Non
     chain = {"n": 1, "next": {"n": 2, "next": None}}
     for name, arguments in [
         ("now", {}),
+        ("get_weather", {"city": "\n  Paris \n\n"}),
         ("mixed", {"e": None, "c": "fixed", "v": True, "x": 1e-07}),
         ("refs", {"tree": tree}),
         ("chain", {"first": chain}),
@@ -99,6 +100,14 @@ def test_every_kind_of_value_is_accepted_as_it_is_written(format: Format) -> Non
         text = write(format, [call(format, name, arguments)])
         assert stuck(required(format, TOOLS), text) is None, text
         assert calls_in(read(format, [text], TOOLS)) == [(name, arguments)]
+
+
+def test_a_key_with_angle_brackets_is_written_where_keys_are_attributes() -> None:
+    format = format_named("kimi-k3")
+    tool = Tool("compare", "", {"type": "object", "properties": {"a<b": {"type": "string"}, '"&"': {"type": "integer"}}})
+    text = write(format, [call(format, "compare", {"a<b": "x", '"&"': 1})])
+    assert stuck(required(format, [tool]), text) is None
+    assert calls_in(read(format, [text], [tool])) == [("compare", {"a<b": "x", '"&"': 1})]
 
 
 # -- what is wrong is rejected

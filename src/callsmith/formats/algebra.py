@@ -202,7 +202,7 @@ Part: TypeAlias = Calls | Thinks | Says | Quotes
 
 @dataclass(frozen=True, slots=True)
 class Format:
-    """How a model family writes a turn. `ids` is the pattern of a call id; `drop` are markers that are dropped everywhere."""
+    """How a model family writes a turn. `ids` is the pattern of a call id; `drop` are markers that mean nothing by themselves."""
 
     name: str
     parts: tuple[Part, ...]

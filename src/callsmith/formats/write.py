@@ -1,6 +1,5 @@
 """Writing calls as text, as the model family itself writes them."""
 
-import html
 import json
 from collections.abc import Sequence
 from typing import Any as AnyType
@@ -116,8 +115,8 @@ class _CallWriter:
 
 
 def escaped(values: Spelling, name: str) -> str:
-    """A name or key as it is written."""
-    return html.escape(name) if isinstance(values, Raw) and values.entities else name
+    """A name or key as it is written: between double quotes, only these and `&` need entities."""
+    return name.replace("&", "&amp;").replace('"', "&quot;") if isinstance(values, Raw) and values.entities else name
 
 
 def flag_of(values: Spelling, value: Json) -> str:

@@ -29,7 +29,7 @@ from callsmith.formats.algebra import (
 from callsmith.formats.algebra import (
     Node as FormatNode,
 )
-from callsmith.formats.reader.literals import NAME_LIKE, WORD_LIKE
+from callsmith.formats.reader.literals import word_like
 from callsmith.formats.reader.markers import compile_markers
 from callsmith.formats.write import escaped, literal_text
 from callsmith.grammar.nodes import NOTHING, Alt, FreeText, Grammar, Lit, Many, Node, Pattern, Seq, Until
@@ -254,7 +254,7 @@ class CallsGrammar:
 
     def _member(self, nodes: Nodes, place: Place, key: str) -> Node:
         values = self.part.values
-        like = NAME_LIKE if isinstance(values, Notation) else WORD_LIKE
+        like = word_like(values, is_name=isinstance(values, Notation))
         python = isinstance(values, Notation) and values.python
         if not like.fullmatch(key) or key != key.strip() or (python and not key.isidentifier()):
             raise UnsupportedSchema(place.schema.path, "properties", f"this format cannot write the key {key!r}")

@@ -7,8 +7,17 @@ from typing import NamedTuple, cast
 from callsmith.core.errors import UnsupportedSchema
 from callsmith.core.values import Json, Schema
 from callsmith.formats.algebra import JSON, Nested, Notation, Raw, Spelling
-from callsmith.formats.reader.typed import ALL_TYPES, JSON_TYPES, common_types, items_of, property_of, typed_json, types_of
-from callsmith.formats.reader.values import KEY_END, TAG_NAME
+from callsmith.formats.reader.typed import (
+    ALL_TYPES,
+    JSON_TYPES,
+    TAG_NAME,
+    common_types,
+    items_of,
+    property_of,
+    typed_json,
+    types_of,
+)
+from callsmith.formats.reader.values import KEY_END
 from callsmith.formats.write import spell
 from callsmith.grammar.nodes import NOTHING, Alt, JsonValue, Lit, Many, Node, Pattern, Record, Ref, Seq, Until
 from callsmith.grammar.rules import Rules

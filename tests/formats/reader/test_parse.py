@@ -1,5 +1,7 @@
 """Parsing text of an unknown format, and the repairs of the reader, each reported by name."""
 
+import re
+
 import pytest
 
 from callsmith.core.events import CallArguments, CallReady, CallStarted, Text, Thought, Unreadable
@@ -381,3 +383,27 @@ def test_a_bracket_too_many_is_skipped_only_before_what_closes() -> None:
     lfm2 = format_named("lfm2")
     assert parse(lfm2, "<|tool_call_start|>[]}<b>").content == "}<b>"
     assert parse(lfm2, "<|tool_call_start|>[]}<|tool_call_end|>b").content == "b"
+
+
+@pytest.mark.parametrize("size", [1, 7, 1000])
+def test_a_string_that_is_not_closed_ends_with_the_special_token_that_ends_its_call(size):
+    specials = frozenset({"<|start|>", "<|channel|>", "<|constrain|>", "<|message|>", "<|call|>"})
+    message = '<|start|>assistant<|channel|>commentary to=functions.get_weather <|constrain|>json<|message|>{"city": "%s<|call|>'
+    reader = Reader(format_named("harmony"), [WEATHER], specials=specials)
+    events = []
+    for piece in re.split(f"({'|'.join(map(re.escape, specials))})", message % "Par" + message % 'Paris"}'):
+        whole = piece in specials
+        for at in range(0, len(piece), len(piece) if whole else size):
+            events += reader.feed(piece if whole else piece[at : at + size], whole)
+    events += reader.close()
+    assert [event.reason for event in events if isinstance(event, Unreadable)] == ["a string is not closed"]
+    assert [event.call.arguments for event in events if isinstance(event, CallReady)] == [{"city": "Paris"}]
+
+
+def test_a_special_token_in_the_letters_of_a_string_is_part_of_it():
+    reader = Reader(format_named("harmony"), [WEATHER], specials=frozenset({"<|message|>", "<|call|>"}))
+    events = reader.feed("<|channel|>commentary to=functions.get_weather")
+    events += reader.feed("<|message|>", True) + reader.feed('{"city": "a <|call|> b"}') + reader.feed("<|call|>", True)
+    assert [event.call.arguments for event in events + reader.close() if isinstance(event, CallReady)] == [
+        {"city": "a <|call|> b"}
+    ]

@@ -3,7 +3,8 @@
     <|channel|>analysis<|message|>Need the weather.<|end|>
     <|start|>assistant<|channel|>commentary to=functions.get_weather <|constrain|>json<|message|>{"city": "Paris"}<|call|>
 
-The prompt ends in `<|start|>assistant`. The recipient stands behind the channel or before it.
+The prompt ends in `<|start|>assistant`. The recipient stands behind the channel or before it; if it is the assistant itself, the
+message is a thought.
 """
 
 from callsmith.formats.algebra import ARGS, NAME, SKIP, Calls, Format, Says, Thinks, any_, opt
@@ -19,6 +20,10 @@ FORMAT = Format(
     aliases=("gpt-oss", "openai"),
     parts=(
         Thinks((START, "<|channel|>", "analysis", "<|message|>"), (END,), ended_by_calls=True),
+        Thinks(
+            (START, "<|channel|>", any_("commentary", "analysis"), " to=assistant", "<|message|>"), (END,), ended_by_calls=True
+        ),
+        Thinks((START, " to=assistant", "<|channel|>", SKIP, "<|message|>"), (END,), ended_by_calls=True),
         Calls(START, "<|channel|>", "commentary", *TO, " <|constrain|>json", "<|message|>", ARGS, "<|call|>"),
         Calls(START, "<|channel|>", any_("commentary", "analysis"), *TO, AGAIN, *KIND, "<|message|>", ARGS, "<|call|>"),
         Calls(START, *TO, "<|channel|>", SKIP, *KIND, "<|message|>", ARGS, "<|call|>"),

@@ -3,7 +3,7 @@
     <|message_model|><|content_thinking|>Need the weather.<|end_message|>
     <|message_model|>get_weather<|content_invoke_tool_json|>{"name": "get_weather", "args": {"city": "Paris"}}<|end_message|>
 
-The prompt ends in `<|message_model|>`.
+The prompt ends in `<|message_model|>`. A plain text invocation (`<|content_invoke_tool_text|>`) names no arguments: it is text.
 """
 
 from callsmith.formats.algebra import ARGS, NAME, SKIP, Calls, Format, Says, Thinks, any_, obj, opt
@@ -18,7 +18,7 @@ FORMAT = Format(
         Calls(
             opt("<|message_model|>", opt(NAME)), "<|content_invoke_tool_json|>", obj(("name", NAME), ("args", ARGS)), END,
         ),
-        Says((START, any_("<|content_text|>", "<|content_tool_error|>")), (END,)),
+        Says((START, any_("<|content_text|>", "<|content_invoke_tool_text|>", "<|content_tool_error|>")), (END,)),
     ),
     drop=(
         "<|message_user|>", "<|message_system|>", "<|message_tool|>", "<|content_audio_input|>", "<|content_image_input|>",

@@ -24,7 +24,7 @@ GIGACHAT3 = Format(
         Calls("<|function_call|>", NAMED, most=1),
         Calls("function call", opt("<|role_sep|>\n"), NAMED, most=1),
     ),
-    drop=("</s>",),
+    drop=("</s>", "<|message_sep|>", "assistant<|role_sep|>"),
 )
 GIGACHAT31 = Format(name="gigachat31", parts=(Calls("<|function_call|>", NAMED, most=1),), drop=("</s>",))
 FUNCTIONARY_V31 = Format(name="functionary-v31", parts=(Calls("<function=", NAME, ">", ARGS, "</function>"),))

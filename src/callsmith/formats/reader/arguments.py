@@ -27,8 +27,8 @@ from callsmith.formats.algebra import (
 from callsmith.formats.reader.literals import LiteralReader
 from callsmith.formats.reader.markers import closers_of
 from callsmith.formats.reader.source import Emit, Incremental, Truncated, ignore, stops
-from callsmith.formats.reader.typed import json_string, parse_json, property_of
-from callsmith.formats.reader.values import Bounds, Sink, ValueSchema, read_nested, read_notation, read_raw
+from callsmith.formats.reader.typed import Bounds, ValueSchema, json_string, parse_json, property_of, read_nested, read_raw
+from callsmith.formats.reader.values import Sink, read_notation
 
 ARGS_KEYS = ("arguments", "parameters", "args", "input")
 
@@ -173,7 +173,7 @@ class ArgumentsReader:
         schema = ValueSchema(self._schema, property_of(self._schema, self._schema, key), flag)
         match self._part.values:
             case Notation() as spelling:
-                yield from read_notation(self._source, spelling, Sink(push, self._literals.repair))
+                yield from read_notation(self._source, spelling, Sink(push, self._literals.repair), schema)
             case Raw() as spelling:
                 yield from read_raw(self._source, spelling, bounds, schema, push)
             case Nested() as spelling:

@@ -9,7 +9,7 @@ from callsmith.formats.algebra import JSON, Calls, Notation, Spelling, is_strong
 from callsmith.formats.reader.literals import LiteralReader, tool_by_name
 from callsmith.formats.reader.markers import closers_of
 from callsmith.formats.reader.source import Emit, Incremental, Mismatch
-from callsmith.formats.reader.typed import parse_json
+from callsmith.formats.reader.typed import ValueSchema, parse_json
 from callsmith.formats.reader.values import Sink, read_notation
 
 FENCES = ("```json", "```")
@@ -88,7 +88,7 @@ class CallState:
         if is_doubled:
             literals.repair("doubled-braces")
             source.pos += 1
-        schema = self.schema if notation.bare_keys else None
+        schema = ValueSchema(self.schema, self.schema)
         yield from read_notation(source, notation, Sink(self.push, literals.repair), schema, self.closers())
         if is_doubled and (yield from source.at(("}",))):
             source.pos += 1

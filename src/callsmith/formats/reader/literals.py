@@ -4,11 +4,11 @@ import html
 import re
 from collections.abc import Collection, Mapping
 
-from callsmith.core.values import Tool
+from callsmith.core.values import Json, Schema, Tool
 from callsmith.formats.algebra import OneOf, Opt, Raw, Spelling, first_literals, literals_of
 from callsmith.formats.reader.markers import SPECIAL_MARK
 from callsmith.formats.reader.source import MAX_WORD, Incremental, Mismatch, TextSource, Truncated, stops
-from callsmith.formats.reader.typed import parse_json
+from callsmith.formats.reader.typed import JSON_TYPES, common_types, parse_json, property_of, types_of
 
 NAME_LIKE = re.compile(r"[\w.\-:/&;$@+#]+")
 NUMBER_AS_NAME = re.compile(r"(?:functions?|call|tool)?[._:]?\d+")  # a number instead of a name
@@ -16,6 +16,14 @@ NAME_WITH_NUMBER = re.compile(r"(?:functions?[._]?)?(.+?)[:_]?\d*")  # functions
 MAX_REPEATED_MARKERS = 2
 STRAY_CLOSERS = ("}", "]", "```")
 WORD_LIKE = re.compile(r"[^<>\n]+")
+ATTRIBUTE_LIKE = re.compile(r"[^\n]+")  # between double quotes
+
+
+def word_like(values: Spelling, *, is_name: bool) -> re.Pattern[str]:
+    """The pattern of a word inside a call: a name, a key, a type, an id."""
+    if isinstance(values, Raw) and values.entities:
+        return ATTRIBUTE_LIKE
+    return NAME_LIKE if is_name else WORD_LIKE
 
 
 def tool_by_name(name: str, tools: Collection[str]) -> str | None:
@@ -33,14 +41,18 @@ def tool_by_arguments(arguments: str, tools: Mapping[str, Tool]) -> str | None:
     found = parse_json(arguments)
     if found is None:
         return None
-    keys: set[str] = set(found)
-    schemas = {name: tool.parameters for name, tool in tools.items()}
-    fitting = [
-        name
-        for name, schema in schemas.items()
-        if keys.issuperset(schema.get("required", ())) and keys.issubset(schema.get("properties", keys))
-    ]
+    fitting = [name for name, tool in tools.items() if _fits(tool.parameters, found)]
     return fitting[0] if len(fitting) == 1 else None
+
+
+def _fits(schema: Schema, arguments: Mapping[str, Json]) -> bool:
+    """Whether a schema declares these arguments with the types they have, and none that it requires is missing."""
+    declared = set(schema.get("properties", ()))
+    return set(arguments).issuperset(schema.get("required", ())) and all(
+        (key in declared or property_of(schema, schema, key))
+        and common_types({JSON_TYPES[type(value)]}, types_of(schema, property_of(schema, schema, key)))
+        for key, value in arguments.items()
+    )
 
 
 class LiteralReader:
@@ -139,7 +151,7 @@ class LiteralReader:
     def read_word(self, ends: tuple[str, ...], values: Spelling, *, is_name: bool = False) -> Incremental[str]:
         """Read a word up to one of `ends`."""
         yield from self.skip_ignored()
-        word = (yield from self.source.read_word(stops(ends), NAME_LIKE if is_name else WORD_LIKE)).replace(SPECIAL_MARK, "")
+        word = (yield from self.source.read_word(stops(ends), word_like(values, is_name=is_name))).replace(SPECIAL_MARK, "")
         return html.unescape(word) if isinstance(values, Raw) and values.entities else word
 
     def is_present(self, node: Opt, follow: tuple[str, ...]) -> Incremental[bool]:

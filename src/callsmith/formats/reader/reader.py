@@ -258,6 +258,10 @@ class Reader:
                     return
                 truncated = truncated or isinstance(problem, Truncated)
                 source.rewind()
+        if hit in self._markers.format.drop and (not truncated or self._source.text[self._source.pos :].strip() == hit):
+            source.unmark()
+            source.pos += len(hit)
+            return
         if truncated and is_strong(hit) and self._prompt_chars < len(hit):
             source.pos = len(source.text)
             self._flush()

@@ -1,18 +1,31 @@
-"""Values written as plain text: which JSON types the schema allows for them, and their conversion to JSON text."""
+"""Reading values in plain text: which JSON types the schema allows for them, and their conversion to JSON text.
+
+`push` is given the JSON text as soon as it is certain. A string streams; a value whose type is not yet known is buffered to its
+end, so that nothing pushed has to be taken back.
+"""
 
 import ast
 import json
 import re
 from collections.abc import Iterable, Mapping
 from json.encoder import encode_basestring
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 
 from callsmith.core.lenient_schema import json_types
 from callsmith.core.schema import pointer, subschemas
 from callsmith.core.values import Schema
+from callsmith.formats.algebra import Nested, Raw
+from callsmith.formats.reader.source import Emit, Incremental, Mismatch, Stops, TextSource, Truncated, stops
 
 NUMBER = re.compile(r"-?(0|[1-9]\d*)(\.\d+)?([eE][+-]?\d+)?", re.ASCII)  # JSON has no digits of other scripts
 LOOSE_NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?", re.ASCII)  # as programming languages write it
+MAX_DEPTH = 100
+STRING = frozenset({"string"})
+STRING_END = stops(('"', "\\"))
+TAG_END = stops((">",))
+TAG_NAME = re.compile(r"[^<>\n]+")
+CDATA = "<![CDATA["
+CDATA_END = stops(("]]>",))
 BARE_WORDS = {"true": "true", "false": "false", "null": "null", "True": "true", "False": "false", "None": "null"}
 JSON_TYPES: dict[type, str] = {
     str: "string",
@@ -220,3 +233,140 @@ def _finite(text: str) -> float:
     if value != value or value in (float("inf"), float("-inf")):
         raise ValueError(text)
     return value
+
+
+# --- reading --------------------------------------------------------------------------------------------------------------
+
+
+class ValueSchema(NamedTuple):
+    """What is known of a value before it is read: the whole schema, its own schema, and its type flag if it has one."""
+
+    root: Schema
+    schema: Schema
+    flag: str | None = None
+
+    def types(self, spelling: Raw) -> frozenset[str]:
+        """The types the value may have: those of the schema, narrowed by the flag as far as the schema allows."""
+        types = types_of(self.root, self.schema)
+        meant = dict(spelling.flags).get(self.flag or "")
+        if meant is None:
+            return types
+        if meant == "json":
+            return types - STRING or types
+        return types & {meant} or types
+
+    def property(self, key: str) -> "ValueSchema":
+        """What is known of a property of the value."""
+        return ValueSchema(self.root, property_of(self.root, self.schema, key))
+
+
+class Bounds(NamedTuple):
+    """What ends a value in plain text, and the white space that the format itself puts before and after the value."""
+
+    closers: tuple[str, ...]
+    before: str
+    after: str
+
+
+def read_raw(source: TextSource, spelling: Raw, bounds: Bounds, schema: ValueSchema, push: Emit) -> Incremental[None]:
+    """Read a value as plain text up to one of its closers, which is left unread."""
+    types = schema.types(spelling)
+    closers, before, after = bounds
+    wanted = stops(tuple(after + closer for closer in closers) + closers) if after else stops(closers)
+    if before and (yield from source.at((before,))) and not (yield from source.at(wanted.texts)):
+        source.pos += len(before)
+    if spelling.cdata and (yield from source.at_after_space((CDATA,))):
+        yield from source.skip_space()
+        source.pos += len(CDATA)
+        end = yield from _read_leaf(source, CDATA_END, types, push)
+        source.pos += len(end)
+        yield from source.skip_space()
+        return
+    stop = yield from _read_leaf(source, wanted, types, push)
+    if stop not in closers:
+        source.pos += len(after)
+
+
+def _read_leaf(source: TextSource, wanted: Stops, types: frozenset[str], push: Emit) -> Incremental[str]:
+    """Read text up to a stop. A value that can only be a string streams, any other is converted when it is complete."""
+    if types == STRING:
+        push('"')
+        stop = yield from source.read_until(wanted, lambda text: push(json_string(text)[1:-1]))
+        push('"')
+    else:
+        buffered: list[str] = []
+        stop = yield from _buffer_until(source, wanted, buffered, skip_quoted="string" not in types)
+        if stop is not None:
+            push(typed_json("".join(buffered), types))
+    if stop is None:
+        raise Truncated("the text ended in a value")
+    return stop
+
+
+def _buffer_until(source: TextSource, wanted: Stops, buffered: list[str], *, skip_quoted: bool) -> Incremental[str | None]:
+    """Buffer the text up to a stop. In a JSON array or object, stops between quotes are skipped."""
+    is_structure = skip_quoted and (yield from source.skip_space()) and source.text[source.pos] in "[{"
+    if not is_structure:
+        return (yield from source.read_until(wanted, buffered.append))
+    outside = stops((*wanted.texts, '"'))
+    while (stop := (yield from source.read_until(outside, buffered.append))) == '"':
+        if buffered and buffered[-1].endswith("\\"):
+            return (yield from source.read_until(wanted, buffered.append))  # escaped twice: the quotes quote nothing
+        source.pos += 1
+        buffered.append('"')
+        while (stop := (yield from source.read_until(STRING_END, buffered.append))) == "\\":
+            buffered.append((yield from source.peek_chars(2)))
+            source.pos += 2
+        if stop is None:
+            return None
+        source.pos += 1
+        buffered.append('"')
+    return stop
+
+
+def read_nested(source: TextSource, spelling: Nested, schema: ValueSchema, push: Emit, depth: int = 0) -> Incremental[None]:
+    """Read a value of nested elements, up to the closing tag around it, which is left unread."""
+    if depth > MAX_DEPTH:
+        raise Mismatch("nested too deep")
+    root, own = schema.root, schema.schema
+    types = types_of(root, own)
+    tag, end = f"{spelling.prefix}<", f"{spelling.prefix}</"
+    if types == STRING:
+        yield from _read_leaf(source, stops((end,)), types, push)
+        return
+    buffered: list[str] = []
+    if (yield from source.read_until(stops((tag,)), buffered.append)) is None:
+        raise Truncated("the text ended in a value")
+    is_list: bool | None = None
+    while (yield from source.at((tag, end))) != end:
+        if (yield from source.at((tag,))) is None:
+            raise Mismatch("an element is missing")
+        source.pos += len(tag)
+        key = yield from read_tag_name(source)
+        if is_list is None:
+            is_list = "array" in types if len(types & {"array", "object"}) == 1 else key == spelling.item
+            push("[" if is_list else "{")
+        else:
+            push(", ")
+        if not is_list:
+            push(f"{json_string(key)}: ")
+        inner = ValueSchema(root, items_of(root, own)) if is_list else schema.property(key)
+        yield from read_nested(source, spelling, inner, push, depth + 1)
+        source.pos += len(end)
+        if (yield from read_tag_name(source)) != key:
+            raise Mismatch(f"element {key!r} is not closed")
+        yield from source.skip_space()
+    text = "".join(buffered)
+    if is_list is not None:
+        push("]" if is_list else "}")
+    elif not text.strip() and types & {"array", "object"} and "string" not in types:
+        push("[]" if "array" in types else "{}")
+    else:
+        push(typed_json(text, types))
+
+
+def read_tag_name(source: TextSource) -> Incremental[str]:
+    """Read the name and the end of a tag whose start was read."""
+    word = yield from source.read_word(TAG_END, TAG_NAME)
+    source.pos += 1
+    return word
