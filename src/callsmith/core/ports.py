@@ -6,7 +6,7 @@ from typing import Protocol, runtime_checkable
 
 from callsmith.core.approval import Decision, Policy
 from callsmith.core.events import CallEvent, ModelEvent
-from callsmith.core.values import Call, ChoicePolicy, Request, Sampling, Tool
+from callsmith.core.values import Call, ChoicePolicy, Completion, Request, Sampling, Tool
 
 
 async def _at_once() -> None:
@@ -52,7 +52,8 @@ class ModelInfo:
     `name` and `description` are what the weights call themselves, `format` is how the model writes calls, `template` its chat
     template. `context` is how many tokens prompt and answer may have together. `policy` is the choice policy and `sampling` the
     sampling where a request has none, `guards` the names of the guards the model needs. `ready` is false while the model is
-    loading. `count` gives the tokens of the prompt of a request; None if the model cannot count.
+    loading. `count` gives the tokens of the prompt of a request; None if the model cannot count. `complete`
+    continues a text as it stands, `tokenizer` gives the model's tokens; None if it cannot.
     """
 
     name: str = ""
@@ -66,6 +67,25 @@ class ModelInfo:
     guards: tuple[str, ...] = ()
     ready: bool = True
     count: Callable[[Request], Awaitable[int]] | None = field(default=None, compare=False, repr=False)
+    complete: Callable[[Completion], AsyncIterator[ModelEvent]] | None = field(default=None, compare=False, repr=False)
+    tokenizer: "ModelTokenizer | None" = field(default=None, compare=False, repr=False)
+
+
+class ModelTokenizer(Protocol):
+    """The tokens of a model: from text to their ids, and back."""
+
+    def encode(self, text: str, *, bos: bool = True, specials: bool = True) -> list[int]:
+        """The tokens of a text. `bos`: with the token that begins a document, if the model wants one. `specials`: what spells
+        a special token is that token."""
+        ...
+
+    def encode_request(self, request: Request) -> list[int]:
+        """The tokens of the prompt that a request becomes."""
+        ...
+
+    def decode(self, tokens: Sequence[int]) -> list[bytes]:
+        """The text of each token; a UsageError if there is no such token."""
+        ...
 
 
 @runtime_checkable

@@ -228,6 +228,17 @@ class Request:
 
 
 @dataclass(frozen=True, slots=True)
+class Completion:
+    """A text that a model is asked to continue as it stands: there is no template, and no tools. `prompt` is the text, or the ids
+    of its tokens."""
+
+    prompt: str | tuple[int, ...]
+    sampling: Sampling = Sampling()
+    output: Output | None = None
+    session: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class Usage:
     """Counts of tokens. `cached` is a part of `prompt`, `reasoning` of `completion`."""
 

@@ -9,7 +9,7 @@
 `tests/engines/contract.py` holds an engine to it.
 """
 
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from typing import Literal, Protocol
 
@@ -29,6 +29,7 @@ class EngineInfo:
     added tokens to their ids. `relays`: `generate` takes a `Relay` too, which is cheaper than one grammar for many tools.
     `sampling` is how tokens are sampled where a request does not say.
     `logprobs`: `generate` gives log probabilities of tokens where the sampling settings ask for them.
+    `tokenizer`: its tokens, where they are known here; then a prompt may also be given as ids of tokens.
     """
 
     name: str = ""
@@ -41,6 +42,22 @@ class EngineInfo:
     relays: bool = False
     sampling: Sampling = Sampling()
     logprobs: bool = False
+    tokenizer: "Tokenizer | None" = field(default=None, compare=False, repr=False)
+
+
+class Tokenizer(Protocol):
+    """The tokens of an engine's model. `bos` is the one that every prompt begins with, None if there is none."""
+
+    @property
+    def bos(self) -> int | None: ...
+
+    def encode(self, text: str, *, specials: bool = True) -> list[int]:
+        """The tokens of a text, without a BOS. `specials`: what spells a special token is that token."""
+        ...
+
+    def decode(self, tokens: Sequence[int]) -> list[bytes]:
+        """The text of each token; a UsageError if there is no such token."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)

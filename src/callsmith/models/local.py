@@ -21,7 +21,7 @@ from callsmith.core.events import (
     Unreadable,
 )
 from callsmith.core.ports import ModelInfo
-from callsmith.core.values import ChoicePolicy, Output, Request, Sampling, Tool, Usage
+from callsmith.core.values import ChoicePolicy, Completion, Output, Request, Sampling, Tool, Usage
 from callsmith.engines.port import Engine, Finished, Piece, with_defaults
 from callsmith.formats.algebra import Format
 from callsmith.formats.prompt.escaping import Escaper
@@ -33,6 +33,7 @@ from callsmith.grammar.output import format_for_output, output_grammar
 from callsmith.models.checked import UnenforcedOf, checked
 from callsmith.models.grammars import AnswerGrammar, Grammars
 from callsmith.models.logprobs import LogprobAligner
+from callsmith.models.plain_text import LocalTokenizer, continue_text
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,6 +95,8 @@ class LocalModel:
             sampling=with_defaults(self.traits.sampling, engine.sampling),
             guards=self.traits.guards,
             count=self.count,
+            complete=self.complete,
+            tokenizer=LocalTokenizer(engine.tokenizer, self._prompt) if engine.tokenizer else None,
         )
 
     async def stream(self, request: Request) -> AsyncGenerator[ModelEvent, None]:
@@ -106,12 +109,19 @@ class LocalModel:
             async for event in events:
                 yield event
 
+    def complete(self, completion: Completion) -> AsyncGenerator[ModelEvent, None]:
+        """Continue a text as it stands."""
+        settled = self._settled_sampling(completion.sampling)
+        return continue_text(self.engine, replace(completion, sampling=settled))
+
     async def count(self, request: Request) -> int:
         """How many tokens the prompt of this request has, without a BOS that the engine may add."""
+        return sum([await self.engine.count(piece) for piece in self._prompt(request).pieces])
+
+    def _prompt(self, request: Request) -> Prompt:
         request = self._settled(request)
         tools = request.choice.among(request.tools)
-        prompt = prompt_for(request, tools, self.template, self.format, self._escaper)
-        return sum([await self.engine.count(piece) for piece in prompt.pieces])
+        return prompt_for(request, tools, self.template, self.format, self._escaper)
 
     async def close(self) -> None:
         """Free what the engine holds. Answering afterwards is an error."""
@@ -203,14 +213,17 @@ class LocalModel:
 
     def _settled(self, request: Request) -> Request:
         """The request, with the model's defaults for what it leaves open."""
-        if request.sampling.logprobs is not None and not self.engine.info.logprobs:
-            raise UsageError("logprobs: this model's engine does not give log probabilities", field="logprobs")
         return replace(
             request,
-            sampling=with_defaults(request.sampling, self.traits.sampling),
+            sampling=self._settled_sampling(request.sampling),
             parallel=self.traits.parallel if request.parallel is None else request.parallel,
             choice=apply_policy(request, self.traits.policy),
         )
+
+    def _settled_sampling(self, sampling: Sampling) -> Sampling:
+        if sampling.logprobs is not None and not self.engine.info.logprobs:
+            raise UsageError("logprobs: this model's engine does not give log probabilities", field="logprobs")
+        return with_defaults(sampling, self.traits.sampling)
 
 
 class _Answer:

@@ -17,10 +17,10 @@ from typing import cast
 from starlette.exceptions import HTTPException
 
 from callsmith.core.closing import closing
-from callsmith.core.errors import UnknownName
+from callsmith.core.errors import UnknownName, UsageError
 from callsmith.core.events import ModelEvent, RunEvent, TurnEnded
 from callsmith.core.ports import Context, Model, Toolset, model_info
-from callsmith.core.values import Request, Tool
+from callsmith.core.values import Completion, Request, Tool
 from callsmith.runtime.discovery.find_tools import ToolCosts, limit_shown_tools
 from callsmith.runtime.telemetry.trace import CombinedRecorder, Trace
 from callsmith.runtime.telemetry.turns import Recorder, TurnInfo, recording
@@ -68,6 +68,13 @@ class Service:
         http = current_request()
         return [name for name in self.models if http is None or matches(name, http.models)]
 
+    def only_model(self) -> str:
+        """The name of the model that a request means if it names none: the one there is."""
+        visible = self.visible_models()
+        if len(visible) != 1:
+            raise UsageError(f"model: there are {len(visible)} models; name one of {', '.join(visible)}", field="model")
+        return visible[0]
+
     def model(self, name: str) -> Model:
         """The model of that name, if the caller may use it."""
         if name not in self.models:
@@ -89,6 +96,10 @@ class Service:
         if self.runs_no_tools(request, options):
             return self._pipeline(lambda: self._ask_model(model, request))
         return self._pipeline(lambda: self._run_tools(model, request, options))
+
+    def complete(self, model: Model, completion: Completion) -> AsyncIterator[ModelEvent]:
+        """The continuation of a plain text."""
+        return _model_events(self._pipeline(lambda: self._continue_text(model, completion)))
 
     def resume(self, paused: PausedRun) -> AsyncIterator[AnswerEvent]:
         """What comes after a pause, now that a person has decided. The caller has the lease on the run."""
@@ -113,6 +124,12 @@ class Service:
         request.choice.among(request.tools)
         asked = TurnInfo(self._name(model), request.tools, request.choice, external=True)
         return _Answering(model.stream(request), asked, _unchanged)
+
+    async def _continue_text(self, model: Model, completion: Completion) -> "_Answering":
+        complete = model_info(model).complete
+        if complete is None:
+            raise UsageError("this model answers messages only, it does not continue a text", field="model")
+        return _Answering(complete(completion), TurnInfo(self._name(model), external=True), _unchanged)
 
     async def _run_tools(
         self, model: Model, request: Request, options: ToolOptions, paused: PausedRun | None = None

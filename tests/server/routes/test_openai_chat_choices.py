@@ -114,7 +114,7 @@ async def test_leaving_merged_streams_closes_them():
     assert model.open == 0
 
 
-@pytest.mark.parametrize("path", ["/v1/completions", "/tokenize", "/detokenize"])
+@pytest.mark.parametrize("path", ["/v1/embeddings", "/embeddings", "/embedding"])
 async def test_what_is_not_served_says_what_to_use_instead(path: str):
     async with http(create_app({"m": FakeModel([Stopped("stop", Usage())])})) as asking:
         answer = await asking.post(path, json={"model": "m", "prompt": "hi"})

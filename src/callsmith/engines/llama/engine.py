@@ -8,6 +8,7 @@ A seed gives the same answer only if no other request is live: what else is deco
 
 import asyncio
 from collections.abc import AsyncGenerator
+from collections.abc import Sequence as Tokens
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -24,7 +25,7 @@ from callsmith.grammar.relay import Relay
 try:
     from callsmith.engines.llama.batch import Batch
     from callsmith.engines.llama.compiler import ActiveConstraint, Compiler, TriggeredConstraint
-    from callsmith.engines.llama.gguf import Context, Flag, Weights, new_flag, require_room
+    from callsmith.engines.llama.gguf import Context, Flag, Vocabulary, Weights, new_flag, require_room
     from callsmith.engines.llama.kv_cache import Cache
     from callsmith.engines.llama.penalties import check_bias
     from callsmith.engines.llama.sequence import DEFAULTS, Sequence
@@ -169,6 +170,7 @@ class LlamaEngine:
             specials=self._vocabulary.specials,
             relays=True,
             logprobs=True,
+            tokenizer=_Tokenizer(self),
             sampling=_sampling_of_weights(weights),
         )
 
@@ -179,8 +181,13 @@ class LlamaEngine:
 
     async def count(self, text: str) -> int:
         """How many tokens the text has."""
+        return len(self.vocabulary.tokenize(text))
+
+    @property
+    def vocabulary(self) -> Vocabulary:
+        """The tokens, while the engine is open."""
         self._check_open()
-        return len(self._vocabulary.tokenize(text))
+        return self._vocabulary
 
     async def generate(
         self, prompt: Prompt, sampling: Sampling, grammar: Grammar | Relay | None = None
@@ -306,6 +313,24 @@ class LlamaEngine:
         self.stats.cached += usage.cached
         self.stats.sampled += sequence.sampled
         self.stats.forced += sequence.forced
+
+
+@dataclass(frozen=True, slots=True)
+class _Tokenizer:
+    """The tokens of an engine, while it is open."""
+
+    engine: LlamaEngine
+
+    @property
+    def bos(self) -> int | None:
+        vocabulary = self.engine.vocabulary
+        return vocabulary.bos if vocabulary.adds_bos else None
+
+    def encode(self, text: str, *, specials: bool = True) -> list[int]:
+        return self.engine.vocabulary.tokenize(text, specials=specials)
+
+    def decode(self, tokens: "Tokens[int]") -> list[bytes]:
+        return self.engine.vocabulary.decode(tokens)
 
 
 def _sampling_of_weights(weights: Weights) -> Sampling:

@@ -50,11 +50,13 @@ class Vocabulary:
         self._safe_cuts = self._find_safe_cuts()
         self._token_cache: LRU[array[int]] = LRU(_CACHED_BYTES)
 
-    def tokenize(self, text: str) -> list[int]:
-        """The tokens of the text, special ones where their text stands; no BOS is added.
+    def tokenize(self, text: str, *, specials: bool = True) -> list[int]:
+        """The tokens of the text, special ones where their text stands, unless `specials` is off; no BOS is added.
 
         Most of a prompt was in the one before: the tokens of long pieces are cached.
         """
+        if not specials:
+            return self._tokens(text.encode(), specials=False).tolist()
         tokens: list[int] = []
         for piece in self._safe_cuts.pieces(text.encode()):
             known = self._token_cache.get(piece)
@@ -67,10 +69,21 @@ class Vocabulary:
 
     def prompt(self, prompt: Prompt) -> list[int]:
         """The tokens of a prompt: with BOS if the model wants it and the text does not begin with it."""
+        if prompt.tokens is not None:
+            self.decode(prompt.tokens)
+            return [*prompt.tokens]
         tokens = list(chain.from_iterable(map(self.tokenize, prompt.pieces)))
         if self.adds_bos and tokens[:1] != [self.bos]:
             tokens.insert(0, self.bos)
         return tokens
+
+    def decode(self, tokens: Iterable[int]) -> list[bytes]:
+        """The text of each of these tokens."""
+        tokens = [*tokens]
+        for token in tokens:
+            if not 0 <= token < self.size:
+                raise UsageError(f"there is no token {token}: they are numbered from 0 to {self.size - 1}")
+        return [self.says[token] for token in tokens]
 
     def text(self, token: int) -> str:
         """The text of one token; empty for a token the model does not have."""
@@ -103,10 +116,10 @@ class Vocabulary:
         longest_first = sorted(self.specials, key=len, reverse=True)
         return re.compile("(" + "|".join(map(re.escape, longest_first)) + ")") if longest_first else None
 
-    def _tokens(self, data: bytes) -> "array[int]":
+    def _tokens(self, data: bytes, *, specials: bool = True) -> "array[int]":
         room = len(data) + 8
         tokens = (C.c_int32 * room)()
-        count = self._c.llama_tokenize(self.pointer, data, len(data), tokens, room, False, True)
+        count = self._c.llama_tokenize(self.pointer, data, len(data), tokens, room, False, specials)
         if count < 0:
             raise ModelError(f"the tokenizer needs {-count} tokens for {len(data)} bytes")
         return array("i", tokens[:count])

@@ -41,13 +41,15 @@ class Prompt:
     """The text an engine continues. `opened` is the end of `text` that begins the model's own turn (`<think>\\n`, `>>>`, …).
 
     `cuts` are positions in `text` that no token may span: there, text of a message only looks like a special token.
-    `session` names the conversation, if it is known, for an engine that caches.
+    `session` names the conversation, if it is known, for an engine that caches. `tokens` are the ids of the tokens of `text`,
+    where they were given; they need not be those that the text would have.
     """
 
     text: str
     opened: str = ""
     cuts: tuple[int, ...] = ()
     session: str = ""
+    tokens: tuple[int, ...] | None = None
 
     @property
     def pieces(self) -> list[str]:

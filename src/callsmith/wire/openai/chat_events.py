@@ -144,7 +144,7 @@ class ChoicesWriter:
     def write(self, choice: int, event: ModelEvent) -> list[dict[str, Json]]:
         """The chunks this event makes."""
         if isinstance(event, Stopped):
-            self._usage = _sum_usage(self._usage, event.usage)
+            self._usage = sum_usage(self._usage, event.usage)
         return self._writers[choice].write(event)
 
     def close(self) -> list[dict[str, Json]]:
@@ -166,7 +166,7 @@ def write_choices(answers: Iterable[Iterable[ModelEvent]], heading: Heading) -> 
         writer, merged = ChunkWriter(heading, number), _MergedMessage()
         for event in events:
             if isinstance(event, Stopped):
-                usage, report = _sum_usage(usage, event.usage), report + event.report
+                usage, report = sum_usage(usage, event.usage), report + event.report
             merged.add(writer.write(event))
         merged.add(writer.close())
         logprobs = _write_content_logprobs(merged.logprobs)
@@ -178,7 +178,7 @@ def _write_content_logprobs(tokens: list[Json]) -> Json:
     return {"content": tokens, "refusal": None} if tokens else None
 
 
-def _sum_usage(one: Usage, other: Usage) -> Usage:
+def sum_usage(one: Usage, other: Usage) -> Usage:
     """What answers to one request have cost: they share their prompt."""
     return replace(one + other, prompt=max(one.prompt, other.prompt), cached=max(one.cached, other.cached))
 

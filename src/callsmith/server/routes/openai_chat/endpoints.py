@@ -25,12 +25,9 @@ from callsmith.wire.openai.chat_events import ChunkWriter, Heading, write_respon
 from callsmith.wire.openai.common import write_error, write_failure
 from callsmith.wire.sse import DONE, write_frame
 
-# What other servers have and this one has not, and what to ask for instead.
-_INSTEAD = {
-    "/v1/completions": "a prompt is sent to /v1/chat/completions as a user's message, or to /api/generate",
-    "/tokenize": "/v1/messages/count_tokens tells how many tokens a request has",
-    "/detokenize": "texts are sent and answered as texts",
-}
+# What other servers have and this one has not.
+_NOT_HERE = "no embeddings are computed here: only text is generated"
+_EMBEDDINGS = ("/v1/embeddings", "/embeddings", "/embedding")
 
 
 def routes(service: Service) -> list[Route]:
@@ -61,14 +58,14 @@ def routes(service: Service) -> list[Route]:
         return JsonResponse(dialect_of(request).write_model(name, began))
 
     async def elsewhere(request: Request) -> Response:
-        path = request.url.path
-        return JsonResponse(write_failure(404, f"{path} is not served here: {_INSTEAD[path]}").body, status_code=404)
+        return JsonResponse(write_failure(404, f"{request.url.path} is not served here: {_NOT_HERE}").body, status_code=404)
 
     return [
-        Route("/v1/chat/completions", completions, methods=["POST"]),
-        Route("/v1/models", models),
+        # Without /v1 as well, as llama-server has them.
+        *(Route(path, completions, methods=["POST"]) for path in ("/v1/chat/completions", "/chat/completions")),
+        *(Route(path, models) for path in ("/v1/models", "/models")),
         Route("/v1/models/{name:path}", model),
-        *(Route(path, elsewhere, methods=["GET", "POST"]) for path in _INSTEAD),
+        *(Route(path, elsewhere, methods=["GET", "POST"]) for path in _EMBEDDINGS),
     ]
 
 

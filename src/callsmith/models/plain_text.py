@@ -1,0 +1,66 @@
+"""Plain text and tokens, apart from messages: continuing a text as it stands, and the tokens of texts and prompts."""
+
+from collections.abc import AsyncGenerator, Callable, Sequence
+from contextlib import aclosing
+from dataclasses import dataclass, replace
+
+from callsmith.core.errors import UsageError
+from callsmith.core.events import ModelEvent, Report, Started, Stopped, Text, Unenforced
+from callsmith.core.values import Completion, Request, Usage
+from callsmith.engines.port import Engine, Finished, Tokenizer
+from callsmith.formats.algebra import Format
+from callsmith.formats.prompt.prompt import Prompt
+from callsmith.grammar.nodes import Grammar
+from callsmith.grammar.output import output_grammar
+
+_PLAIN = Format(name="plain", parts=())  # no markers around text
+
+
+async def continue_text(engine: Engine, completion: Completion) -> AsyncGenerator[ModelEvent, None]:
+    """What the engine writes after the prompt. Special tokens are left out; those that end an answer end it."""
+    prompt, grammar = _prompt(engine, completion), None
+    report = Report()
+    if completion.output is not None:
+        held = output_grammar(_PLAIN, completion.output)
+        grammar, report = Grammar(held.node), Report(tuple(Unenforced("", *one) for one in held.unenforced))
+    begun = False
+    async with aclosing(engine.generate(prompt, completion.sampling, grammar)) as pieces:
+        async for piece in pieces:
+            if not begun:
+                begun = True
+                yield Started(replace(piece.usage or Usage(await engine.count(prompt.text)), completion=0))
+            if isinstance(piece, Finished):
+                yield Stopped(piece.reason, piece.usage, report, piece.matched)
+                return
+            if not piece.special:
+                yield Text(piece.text, tuple(one.logprob for one in piece.tokens))
+
+
+def _prompt(engine: Engine, completion: Completion) -> Prompt:
+    if isinstance(completion.prompt, str):
+        return Prompt(completion.prompt, session=completion.session)
+    if engine.info.tokenizer is None:
+        raise UsageError("prompt: this model's engine takes text only, no ids of tokens", field="prompt")
+    text = b"".join(engine.info.tokenizer.decode(completion.prompt)).decode("utf-8", "replace")
+    return Prompt(text, session=completion.session, tokens=completion.prompt)
+
+
+@dataclass(frozen=True, slots=True)
+class LocalTokenizer:
+    """The tokens of a local model. `prompt_for` makes a prompt of a request."""
+
+    tokens: Tokenizer
+    prompt_for: Callable[[Request], Prompt]
+
+    def encode(self, text: str, *, bos: bool = True, specials: bool = True) -> list[int]:
+        return self._begun(self.tokens.encode(text, specials=specials), bos)
+
+    def encode_request(self, request: Request) -> list[int]:
+        return self._begun([token for piece in self.prompt_for(request).pieces for token in self.tokens.encode(piece)], bos=True)
+
+    def decode(self, tokens: Sequence[int]) -> list[bytes]:
+        return self.tokens.decode(tokens)
+
+    def _begun(self, tokens: list[int], bos: bool) -> list[int]:
+        first = self.tokens.bos
+        return tokens if not bos or first is None or tokens[:1] == [first] else [first, *tokens]

@@ -1,0 +1,88 @@
+"""What clients of llama-server and vLLM ask for besides OpenAI's dialects: tokens, plain completions, properties."""
+
+from collections.abc import AsyncIterator
+
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from callsmith.core.closing import closing
+from callsmith.core.errors import UsageError
+from callsmith.core.events import ModelEvent
+from callsmith.core.ports import ModelTokenizer, model_info
+from callsmith.server.http.body_reader import BodyReader
+from callsmith.server.http.frames import encode
+from callsmith.server.http.streams import EventStream, JsonResponse, collect_items, unless_disconnected
+from callsmith.server.routes.openai_completions import prompt_text
+from callsmith.server.service import Service
+from callsmith.wire.llama_server import (
+    CompletionWriter,
+    read_completion,
+    read_detokenize,
+    read_tokenize,
+    write_props,
+    write_text,
+    write_tokens,
+)
+from callsmith.wire.openai.common import write_error
+from callsmith.wire.sse import write_frame
+
+
+def routes(service: Service) -> list[Route]:
+    """The routes of these servers. A request that names no model means the one there is."""
+    bodies = BodyReader(service.settings.largest_body)
+
+    def tokenizer_of(name: str) -> ModelTokenizer:
+        tokenizer = model_info(service.model(name)).tokenizer
+        if tokenizer is None:
+            raise UsageError(f"model: the tokens of {name!r} are not known here", field="model")
+        return tokenizer
+
+    async def completion(request: Request) -> Response:
+        asked = read_completion(await bodies.read(request))
+        name = asked.model or service.only_model()
+        model = service.model(name)
+        writer = CompletionWriter(name, prompt_text(model, asked.completion))
+        events = service.complete(model, asked.completion)
+        if asked.stream:
+            return EventStream(_frames(events, writer), _failure_frame, keep_alive=service.settings.keep_alive)
+        for event in await unless_disconnected(request.receive, collect_items(events)):
+            writer.write(event)
+        return JsonResponse(writer.whole())
+
+    async def tokenize(request: Request) -> Response:
+        asked = read_tokenize(await bodies.read(request))
+        name = asked.model or service.only_model()
+        tokenizer = tokenizer_of(name)
+        if asked.request is not None:
+            tokens = tokenizer.encode_request(asked.request)
+        else:
+            tokens = tokenizer.encode(asked.text, bos=asked.bos, specials=asked.specials)
+        return JsonResponse(write_tokens(asked, tokens, tokenizer.decode(tokens), model_info(service.model(name)).context))
+
+    async def detokenize(request: Request) -> Response:
+        name, tokens = read_detokenize(await bodies.read(request))
+        texts = tokenizer_of(name or service.only_model()).decode(tokens)
+        return JsonResponse(write_text(b"".join(texts).decode("utf-8", "replace")))
+
+    async def props(request: Request) -> Response:
+        name = request.query_params.get("model") or service.only_model()
+        return JsonResponse(write_props(name, model_info(service.model(name))))
+
+    return [
+        Route("/completion", completion, methods=["POST"]),
+        Route("/tokenize", tokenize, methods=["POST"]),
+        Route("/detokenize", detokenize, methods=["POST"]),
+        Route("/props", props),
+    ]
+
+
+async def _frames(events: AsyncIterator[ModelEvent], writer: CompletionWriter) -> AsyncIterator[bytes]:
+    async with closing(events) as items:
+        async for event in items:
+            for sent in writer.write(event):
+                yield write_frame(encode(sent))
+
+
+def _failure_frame(error: BaseException) -> bytes:
+    return write_frame(encode(write_error(error).body))

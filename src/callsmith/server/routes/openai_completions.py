@@ -1,0 +1,90 @@
+"""`POST /v1/completions`: texts that are continued as they stand."""
+
+import time
+from collections.abc import AsyncIterator, Sequence
+from dataclasses import replace
+from uuid import uuid4
+
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from callsmith.core.closing import closing
+from callsmith.core.errors import UsageError
+from callsmith.core.events import ModelEvent
+from callsmith.core.ports import Model, model_info
+from callsmith.core.values import Completion, Json
+from callsmith.server.http.body_reader import BodyReader
+from callsmith.server.http.frames import encode
+from callsmith.server.http.streams import EventStream, JsonResponse, merge_streams, unless_disconnected
+from callsmith.server.service import Service
+from callsmith.wire.openai.common import write_error
+from callsmith.wire.openai.completions import CompletionsRequest, CompletionWriter, Heading, read_request
+from callsmith.wire.sse import DONE, write_frame
+
+
+def routes(service: Service) -> list[Route]:
+    """The routes of this dialect."""
+    bodies = BodyReader(service.settings.largest_body)
+
+    async def completions(request: Request) -> Response:
+        asked = read_request(await bodies.read(request))
+        name = asked.model or service.only_model()
+        model = service.model(name)
+        answers = [service.complete(model, one) for one in _seeded(asked)]
+        echoed = [text for one in asked.completions for text in [prompt_text(model, one)] * asked.n] if asked.echo else ()
+        heading = Heading(f"cmpl-{uuid4().hex}", name, int(time.time()), asked.include_usage)
+        writer = CompletionWriter(heading, len(answers), echoed)
+        if asked.stream:
+            return EventStream(_frames(answers, writer), _failure_frame, keep_alive=service.settings.keep_alive)
+        await unless_disconnected(request.receive, _all(answers, writer))
+        return JsonResponse(writer.whole())
+
+    return [Route(path, completions, methods=["POST"]) for path in ("/v1/completions", "/completions")]
+
+
+def prompt_text(model: Model, completion: Completion) -> str:
+    """The prompt as text."""
+    if isinstance(completion.prompt, str):
+        return completion.prompt
+    tokenizer = model_info(model).tokenizer
+    if tokenizer is None:
+        raise UsageError("prompt: this model takes text only, no ids of tokens", field="prompt")
+    return b"".join(tokenizer.decode(completion.prompt)).decode("utf-8", "replace")
+
+
+def _seeded(asked: CompletionsRequest) -> list[Completion]:
+    """All completions: those of one prompt with seeds of their own, for the same one would make them the same."""
+    return [
+        replace(one, sampling=replace(one.sampling, seed=None if one.sampling.seed is None else one.sampling.seed + number))
+        for one in asked.completions
+        for number in range(asked.n)
+    ]
+
+
+async def _chunks(answers: Sequence[AsyncIterator[ModelEvent]], writer: CompletionWriter) -> AsyncIterator[Json]:
+    for chunk in writer.begin():
+        yield chunk
+    async with closing(merge_streams(answers)) as items:
+        async for number, event in items:
+            for chunk in writer.write(number, event):
+                yield chunk
+    for chunk in writer.close():
+        yield chunk
+
+
+async def _frames(answers: Sequence[AsyncIterator[ModelEvent]], writer: CompletionWriter) -> AsyncIterator[bytes]:
+    async with closing(_chunks(answers, writer)) as chunks:
+        async for chunk in chunks:
+            yield write_frame(encode(chunk))
+    yield write_frame(DONE.encode())
+
+
+async def _all(answers: Sequence[AsyncIterator[ModelEvent]], writer: CompletionWriter) -> None:
+    async with closing(_chunks(answers, writer)) as chunks:
+        async for _ in chunks:
+            pass
+
+
+def _failure_frame(error: BaseException) -> bytes:
+    return write_frame(encode(write_error(error).body))
