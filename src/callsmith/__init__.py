@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from callsmith.core.ports import Context, Model, Toolset
     from callsmith.core.values import Call, Choice, Message, Output, Request, Result, Sampling, Tool
     from callsmith.formats import format_named
-    from callsmith.formats.algebra import Format
+    from callsmith.formats.inference.find_calls import find_calls
     from callsmith.formats.reader.reader import Reader
     from callsmith.models.opening import open_model
     from callsmith.runtime.conversation.agent import Agent
@@ -60,7 +60,6 @@ __all__ = [
     "Context",
     "Conversation",
     "Denied",
-    "Format",
     "Functions",
     "LimitReached",
     "Limits",
@@ -84,6 +83,7 @@ __all__ = [
     "TurnEnded",
     "UsageError",
     "define",
+    "find_calls",
     "format_named",
     "open_model",
     "run",
@@ -101,7 +101,7 @@ _HOMES = {
     "core.ports": ("Context", "Model", "Toolset"),
     "core.values": ("Call", "Choice", "Message", "Output", "Request", "Result", "Sampling", "Tool"),
     "formats": ("format_named",),
-    "formats.algebra": ("Format",),
+    "formats.inference.find_calls": ("find_calls",),
     "formats.reader.reader": ("Reader",),
     "models.opening": ("open_model",),
     "runtime.conversation.agent": ("Agent",),

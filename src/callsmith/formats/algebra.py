@@ -191,10 +191,14 @@ class Says:
 
 @dataclass(frozen=True, slots=True)
 class Quotes:
-    """Quoted text, such as code in a fence: it is text with its markers, and nothing in it is a call."""
+    """Quoted text, such as code in a fence: it is text with its markers, and nothing in it is a call.
+
+    `one_line`: it opens only where it is closed on the same line, as `code` between backticks.
+    """
 
     open: Nodes | str
     close: Nodes | str
+    one_line: bool = False
 
 
 Part: TypeAlias = Calls | Thinks | Says | Quotes

@@ -5,9 +5,9 @@ import re
 import pytest
 
 from callsmith.core.events import CallArguments, CallReady, CallStarted, Text, Thought, Unreadable
-from callsmith.core.values import Call, Tool
+from callsmith.core.values import Tool
 from callsmith.formats import format_named
-from callsmith.formats.reader.parse import parse, parse_content
+from callsmith.formats.reader.parse import parse
 from callsmith.formats.reader.reader import Reader, read
 
 WEATHER = Tool("get_weather", "", {"type": "object", "properties": {"city": {"type": "string"}, "days": {"type": "integer"}}})
@@ -17,19 +17,6 @@ PARIS = [("get_weather", {"city": "Paris"})]
 
 def calls(parsed) -> list[tuple[str, dict]]:
     return [(call.name, dict(call.arguments)) for call in parsed.calls]
-
-
-@pytest.mark.req("R196")
-@pytest.mark.req("R213")
-@pytest.mark.req("R59")
-@pytest.mark.req("R53")
-@pytest.mark.req("R54")
-def test_a_call_inside_a_thought_is_found_and_the_thought_is_not_said():
-    raw = '<think>Let me check.\n<tool_call>{"name":"get_time","arguments":{}}</tool_call>\n</think>One moment.'
-    found, cleaned, fallback = parse_content(raw)
-    assert [(call.name, call.text) for call in found] == [("get_time", "{}")]
-    assert cleaned == "One moment."
-    assert fallback
 
 
 def test_a_call_inside_a_thought_is_left_alone_where_one_stands_outside():
@@ -53,21 +40,6 @@ def test_recovery_can_be_turned_off():
     reader = Reader(format_named("hermes"), [TIME], recover=False)
     events = reader.feed('<think><tool_call>{"name": "get_time", "arguments": {}}</tool_call></think>') + reader.close()
     assert not [event for event in events if isinstance(event, CallReady)]
-
-
-@pytest.mark.req("R58")
-def test_the_chain_tells_calls_text_and_whether_it_found_any():
-    assert parse_content("Hello.") == ((), "Hello.", False)
-    found, cleaned, fallback = parse_content('Sure.\n{"name": "get_weather", "arguments": {"city": "Paris"}}', [WEATHER])
-    assert found == (Call("get_weather", {"city": "Paris"}, "get_weather_0"),)
-    assert (cleaned, fallback) == ("Sure.", True)
-
-
-@pytest.mark.req("R60")
-@pytest.mark.req("R197")
-def test_the_nine_letters_of_a_mistral_id_come_through():
-    found, _, _ = parse_content('[TOOL_CALLS] [{"name": "get_weather", "arguments": {"city": "Paris"}, "id": "aB3dE6gH9"}]')
-    assert found[0].id == "aB3dE6gH9"
 
 
 def chunked(format: str, text: str, size: int) -> list[list]:
@@ -106,12 +78,6 @@ def test_a_withheld_call_that_is_cut_off_is_started_and_unreadable():
     assert [type(event) for event in events] == [CallStarted, CallArguments, Unreadable]
 
 
-@pytest.mark.req("R20")
-def test_a_call_without_an_id_is_called_by_name_and_number():
-    text = '<tool_call>{"name": "get_time", "arguments": {}}</tool_call>'
-    assert [call.id for call in parse_content(text + "\n" + text)[0]] == ["get_time_0", "get_time_1"]
-
-
 @pytest.mark.req("R56")
 def test_a_plain_call_counts_only_with_the_name_of_a_tool():
     text = "Let me see: get_weather(city='Paris', days=2). Not forget_weather(city='x') or print(a=1)."
@@ -125,19 +91,6 @@ def test_quoted_code_is_never_dispatched():
     text = "Do it so:\n```python\nget_weather(city='Paris')\n```\nand not otherwise."
     parsed = parse(format_named("plain-call"), text, [WEATHER])
     assert (calls(parsed), parsed.content) == ([], text)
-
-
-@pytest.mark.req("R46")
-@pytest.mark.parametrize(
-    "text",
-    [
-        '<tool_call>\n{"name": "get_weather", "arguments": {"city": "Paris"}}\n</tool_call>',
-        '{"name": "get_weather", "arguments": {"city": "Paris"}}',
-        '```json\n{"name": "get_weather", "arguments": {"city": "Paris"}}\n```',
-    ],
-)
-def test_tags_bare_objects_and_fences_are_all_read(text: str):
-    assert [(call.name, dict(call.arguments)) for call in parse_content(text, [WEATHER])[0]] == PARIS
 
 
 @pytest.mark.req("R48")
@@ -168,25 +121,6 @@ def test_tags_bare_objects_and_fences_are_all_read(text: str):
 def test_families_are_read_under_the_names_their_detectors_have_elsewhere(name: str, text: str):
     parsed = parse(format_named(name), text, [WEATHER])
     assert (calls(parsed), parsed.content) == (PARIS, "")
-
-
-@pytest.mark.req("R55")
-@pytest.mark.req("R54")
-@pytest.mark.parametrize(
-    ("text", "cleaned"),
-    [
-        ('<think>Hm.</think>So: <tool_call>{"name": "get_weather", "arguments": {"city": "Paris"}}</tool_call>', "So:"),
-        ('<think>Hm.</think>{"name": "get_weather", "arguments": {"city": "Paris"}}', ""),
-        ('<think>Hm.</think><|tool_call>call:get_weather{city:<|"|>Paris<|"|>}<tool_call|>', ""),
-        ("<think>Hm.</think>So: get_weather(city='Paris')", "So:"),
-    ],
-    ids=["marked", "bare", "gemma", "plain"],
-)
-def test_the_chain_ends_in_plain_calls_and_never_says_a_thought(text: str, cleaned: str):
-    found, said, _ = parse_content(text, [WEATHER])
-    assert [(call.name, dict(call.arguments)) for call in found] == PARIS
-    assert said == cleaned
-    assert parse_content("<think>Hm.</think>Just words (of course).", [WEATHER]) == ((), "Just words (of course).", False)
 
 
 @pytest.mark.req("R224")

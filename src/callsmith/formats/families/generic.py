@@ -24,6 +24,7 @@ PLAIN_CALL = Format(  # `get_weather(city='Paris')` in the text, recognized by t
     name="plain-call",
     parts=(
         Quotes("```", "```"),
+        Quotes("`", "`", one_line=True),
         Calls(NAME, "(", each(KEY, "=", VALUE, between=", "), ")", between="\n", values=PYTHON),
     ),
 )

@@ -17,11 +17,11 @@ ARRAY = Calls(
 BARE = Calls(obj(("name", NAME), ("arguments", ARGS)), open=("[",), between=", ", close=("]",))
 NAMED = Calls("[TOOL_CALLS]", NAME, opt("[CALL_ID]", ID), opt("[ARGS]"), ARGS)
 
-MISTRAL = Format(name="mistral", parts=(THINKS, ARRAY, NAMED, BARE), ids=NINE, drop=("</s>",))
+MISTRAL = Format(name="mistral", parts=(THINKS, ARRAY, NAMED, BARE), ids=NINE, drop=("</s>", "[/TOOL_CALLS]"))
 MISTRAL_ARGS = Format(
     name="mistral-args",
     parts=(THINKS, NAMED, ARRAY, BARE),
     aliases=("ministral", "devstral"),
     ids=NINE,
-    drop=("</s>",),
+    drop=("</s>", "[/TOOL_CALLS]"),
 )

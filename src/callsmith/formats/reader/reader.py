@@ -245,8 +245,11 @@ class Reader:
                     self._enter(None)
                 elif isinstance(part, Quotes):
                     source.pos += len(hit)
-                    self._emit(hit)
-                    self._part = part
+                    if part.one_line:
+                        yield from self._read_line_quote(part)
+                    else:
+                        self._emit(hit)
+                        self._part = part
                 else:
                     yield from self._call.read_markers(nodes_of(part.open))
                     self._enter(part)
@@ -272,6 +275,15 @@ class Reader:
         source.pos += len(hit)
         self._emit(hit)
         self._text_closers.update(closer for part in self._markers.openers[hit] for closer in strong_closers_of(part))
+
+    def _read_line_quote(self, part: Quotes) -> Incremental[None]:
+        """Emit quoted text up to its closer; a `Mismatch` if the line ends first."""
+        source, close = self._source, first_literals(nodes_of(part.close))
+        hit = yield from source.read_until(stops((*close, "\n")), ignore)
+        if hit not in close:
+            raise Mismatch("not closed on its line")
+        source.pos += len(hit or "")
+        self._emit(source.since_mark())
 
     def _without_prompt(self, text: str) -> str:
         """Raw text without the characters of the prompt and without the marks of special tokens."""

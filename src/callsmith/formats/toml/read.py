@@ -117,8 +117,12 @@ def _read_part(row: AnyType, location: _Location) -> Part:
                 ended,
             )
         case "quotes":
-            location.check_keys(table, "kind", "open", "close")
-            return Quotes(_read_text_marker(table, "open", location), _read_text_marker(table, "close", location))
+            location.check_keys(table, "kind", "open", "close", "one_line")
+            return Quotes(
+                _read_text_marker(table, "open", location),
+                _read_text_marker(table, "close", location),
+                location.get(table, "one_line", bool, False),
+            )
         case _:
             raise location.error('`kind` must be "calls", "thinks", "says" or "quotes"')
 

@@ -18,6 +18,7 @@ from callsmith.formats.algebra import (
     OneOf,
     Opt,
     Part,
+    Quotes,
     Says,
     Spelling,
     Thinks,
@@ -43,7 +44,7 @@ def _part_table(part: Part) -> Table:
         frame |= {"close": _node_rows(part.close)} if part.close else {}
         if isinstance(part, Thinks | Says) and part.ended_by_calls != isinstance(part, Says):  # not the default
             frame |= {"ended_by_calls": part.ended_by_calls}
-        return frame
+        return frame | ({"one_line": True} if isinstance(part, Quotes) and part.one_line else {})
     table: Table = {"kind": "calls", "item": _compact(part.item)}
     table |= {"open": _compact(part.open)} if part.open else {}
     table |= {"between": part.between} if part.between else {}

@@ -1,0 +1,95 @@
+"""Finding the calls in a text whose format is not known.
+
+    calls, content, fallback = find_calls(answer, tools)
+
+The formats are tried one after another, and the first that finds a call is taken: first outside the reasoning, then on the text
+without it, then bare JSON, Gemma's inline calls and plain `name(key=value)`, and at last inside the reasoning. What stands in
+code (fences, backticks) is an example and no call, unless a fence is all there is.
+"""
+
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
+from typing import NamedTuple
+
+from callsmith.core.values import Call, Tool
+from callsmith.formats import format_named
+from callsmith.formats.algebra import Calls, Format, Quotes, Thinks, first_literals
+from callsmith.formats.reader.parse import Parsed, parse
+
+CHAIN = ("hermes", "generic-xml", "qwen3-coder", "mistral", "llama3-json", "pythonic", "granite", "xlam")
+BARE_FORMATS = ("json", "gemma4", "plain-call")  # tried behind the chain, in the text without reasoning
+CODE = (
+    Quotes("```", "```"),
+    Quotes("~~~", "~~~"),
+    Quotes("``", "``", one_line=True),
+    Quotes("`", "`", one_line=True),
+)
+FENCED = re.compile(r"(```|~~~)[\w-]*\n(?P<code>((?!\1).)*)\1", re.DOTALL)
+EMPTY = r"(?:\[\s*\]|```[\w-]*\s*```|<tool_call>\s*</tool_call>)"  # what is left around calls that were taken out
+EDGES = re.compile(rf"^(?:{EMPTY}\s*)+|(?:\s*{EMPTY})+$")
+
+
+class FoundCalls(NamedTuple):
+    """Calls that were found in a text, the text without calls and reasoning, and whether there are any calls."""
+
+    calls: tuple[Call, ...]
+    content: str
+    fallback: bool
+
+
+def find_calls(
+    text: str, tools: Iterable[Tool] = (), formats: Sequence[str] | None = None, *, recover: bool = True
+) -> FoundCalls:
+    """Find the calls in a text, and what is left for the user. A call without an id gets `NAME_INDEX`.
+
+    `formats` are tried instead of the common ones, in this order; with those that write calls in fences, fences count.
+    Without `recover` nothing inside the reasoning is a call; turn it off for text that others may have written.
+    """
+    tools = tuple(tools)
+    chain = [_without_code(format_named(name), keep_fenced=formats is not None) for name in formats or CHAIN]
+    thinks = tuple(dict.fromkeys(part for format in chain for part in format.parts if isinstance(part, Thinks)))
+    chain = [replace(format, parts=tuple(dict.fromkeys((*thinks, *format.parts)))) for format in chain]
+    plain = parse(Format("text", thinks), text)
+    found = next(_attempts(chain, text, plain, tools, recover=recover), None)
+    if found is None:
+        return FoundCalls((), _said(chain, text, tools), False)
+    named = [replace(call, id=call.id or f"{call.name}_{index}") for index, call in enumerate(found.calls)]
+    return FoundCalls(tuple(named), EDGES.sub("", found.content.strip()).strip(), True)
+
+
+def _attempts(chain: Sequence[Format], text: str, plain: Parsed, tools: tuple[Tool, ...], *, recover: bool) -> Iterator[Parsed]:
+    """The readings that find calls, the best first. `plain` is the text without its reasoning, and the reasoning."""
+    names = {tool.name for tool in tools}
+
+    def readings(formats: Iterable[Format], text: str, *, only_known: bool) -> Iterator[Parsed]:
+        for format in formats:
+            parsed = parse(format, text, tools, recover=False)
+            if parsed.calls and (not only_known or all(call.name in names for call in parsed.calls)):
+                yield parsed
+
+    json, *by_name = (_without_code(format_named(name)) for name in BARE_FORMATS)
+    yield from readings(chain, text, only_known=False)
+    yield from readings((*chain, json), plain.content, only_known=False)
+    yield from readings(by_name, plain.content, only_known=True)
+    if fence := FENCED.fullmatch(plain.content.strip()):
+        yield from readings((*chain, json), fence["code"], only_known=bool(tools))
+    if recover:
+        inside = readings(chain, plain.reasoning, only_known=bool(tools))
+        yield from (replace(parsed, content=plain.content) for parsed in inside)
+
+
+def _without_code(format: Format, *, keep_fenced: bool = False) -> Format:
+    """The format, in which code is text. `keep_fenced`: its own parts that open with a fence stay."""
+    parts = [part for part in format.parts if keep_fenced or not (isinstance(part, Calls) and _opens_fenced(part))]
+    return replace(format, parts=(*parts, *(quotes for quotes in CODE if quotes not in parts)))
+
+
+def _opens_fenced(part: Calls) -> bool:
+    return any(text.startswith("```") for text in first_literals(part.open, first_literals(part.item)))
+
+
+def _said(chain: Sequence[Format], text: str, tools: tuple[Tool, ...]) -> str:
+    """The text for the user where there is no call; empty where it is only an empty list of calls in one of the formats."""
+    contents = [parse(format, text, tools, recover=False).content.strip() for format in chain]
+    return contents[0] if all(contents) and not re.fullmatch(EMPTY, contents[0]) else ""
