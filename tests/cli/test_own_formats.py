@@ -82,6 +82,15 @@ def test_a_file_that_is_no_format_is_a_usage_error(callsmith, tmp_path: Path):
     assert "empty.toml: the format: `name` is missing" in told.err
 
 
+def test_calls_inside_reasoning_can_be_ignored(callsmith):
+    script = 'scripted:<think><tool_call>{"name": "get_weather", "arguments": {"city": "Paris"}}</tool_call></think>Done.'
+    ask = ("chat", "--model", script, "--format", "hermes", "--tools", "demo", "Weather?")
+    assert "get_weather" in callsmith(*ask).out
+    told = callsmith(*ask, "--in-reasoning", "ignore")
+    assert (told.code, "→ get_weather" in told.out) == (0, False)
+    assert callsmith(*ask, "--in-reasoning", "never").code == 2
+
+
 def test_presets_of_ones_own_say_what_a_model_is(callsmith, saved: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(presets, "_registered", [])
     (tmp_path / "presets.toml").write_text('[mine]\nmodels = ["script*"]\nformats = ["json"]\n', "utf-8")

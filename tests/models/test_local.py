@@ -147,6 +147,15 @@ async def test_a_model_that_is_bad_at_it_makes_one_call_unless_it_is_asked_for_m
     assert len(calls(await events(local, replace(ASK, parallel=True)))) == 2
 
 
+async def test_calls_inside_the_reasoning_are_recovered_or_ignored_as_the_model_s_traits_say():
+    for in_reasoning, made in (("recover", [("get_weather", {"city": "Paris"})]), ("ignore", [])):
+        local, _ = model(f"<think>\n{CALL}\n</think>\n\nHm.", in_reasoning=in_reasoning)
+        answer = await events(local, ASK)
+        assert calls(answer) == made
+        assert answer[-1].reason == ("calls" if made else "stop")
+        assert not made or [event.repairs for event in answer if isinstance(event, CallReady)] == [("in-reasoning",)]
+
+
 @pytest.mark.req("R213")
 async def test_a_thought_is_told_from_text():
     local, _ = model("<think>\nHm.\n</think>\n\nYes.")

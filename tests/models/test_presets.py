@@ -180,6 +180,16 @@ def test_a_preset_may_constrain_calls_under_auto_and_the_user_decides(opened, mo
     assert opened("LFM2-8B", CHATML, auto_guarded=True).traits.auto_guarded
 
 
+def test_a_preset_may_ignore_calls_inside_reasoning_and_the_user_decides(opened, monkeypatch: pytest.MonkeyPatch):
+    mine = presets_in('[mine]\nmodels = ["tiny*"]\nformats = ["hermes"]\nin_reasoning = "ignore"')
+    monkeypatch.setattr(opening, "preset_for", lambda *names: mine[0] if any(map(mine[0].knows, names)) else None)
+    assert opened("Tiny 1B", CHATML).traits.in_reasoning == "ignore"
+    assert opened("Tiny 1B", CHATML, in_reasoning="recover").traits.in_reasoning == "recover"
+    assert opened("LFM2-8B", CHATML).traits.in_reasoning == "recover"
+    with pytest.raises(UsageError, match="preset 'mine': `in_reasoning` must be"):
+        presets_in('[mine]\nmodels = ["*"]\nformats = ["hermes"]\nin_reasoning = "never"')
+
+
 @pytest.mark.req("R34")
 def test_a_presets_policy_counts_whatever_the_template_shows_and_the_users_wins(opened, monkeypatch: pytest.MonkeyPatch):
     mine = presets_in('[mine]\nmodels = ["tiny*"]\nformats = ["hermes"]\npolicy = "required_first_hop"')

@@ -45,6 +45,7 @@ class ChatCommand(SettingsCommand):
         "llm.threads",
         "llm.tool_choice_policy",
         "llm.auto_guarded",
+        "llm.in_reasoning",
         "llm.tools",
         "llm.tools_budget",
         "mcp.config",
@@ -119,7 +120,15 @@ def _open(llm: "Llm") -> "tuple[str, OpenedModel]":
     ensure(spec)
     format = register_user_files(llm)
     template = Path(llm.chat_template) if llm.chat_template else None
-    options = Options(format, template, llm.context, llm.threads, llm.tool_choice_policy, auto_guarded=llm.auto_guarded or None)
+    options = Options(
+        format,
+        template,
+        llm.context,
+        llm.threads,
+        llm.tool_choice_policy,
+        auto_guarded=llm.auto_guarded or None,
+        in_reasoning=llm.in_reasoning,
+    )
     return spec, open_model(spec, options)
 
 

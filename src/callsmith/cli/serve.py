@@ -143,6 +143,7 @@ def opened(spec: str, settings: "Settings") -> "OpenedModel":
         live=llm.concurrency,
         queue=settings.queue,
         auto_guarded=llm.auto_guarded or None,
+        in_reasoning=llm.in_reasoning,
     )
     return open_model(spec, options)
 

@@ -21,7 +21,7 @@ from callsmith.core.events import (
     Unreadable,
 )
 from callsmith.core.ports import ModelInfo
-from callsmith.core.values import ChoicePolicy, Completion, Output, Request, Sampling, Tool, Usage
+from callsmith.core.values import ChoicePolicy, Completion, InReasoning, Output, Request, Sampling, Tool, Usage
 from callsmith.engines.port import Engine, Finished, Piece, with_defaults
 from callsmith.formats.algebra import Format
 from callsmith.formats.prompt.escaping import Escaper
@@ -42,7 +42,8 @@ class Traits:
 
     `also` are formats it is read in besides its own; `parallel`, whether it may make several calls at once where a request does
     not say; `thinks`, whether it reasons; `auto_guarded`, whether calls are constrained also where the choice is `auto`;
-    `policy`, on which hops it may choose at all; `guards`, the names of the guards it needs where its calls are run here.
+    `policy`, on which hops it may choose at all; `in_reasoning`, what becomes of calls inside its reasoning;
+    `guards`, the names of the guards it needs where its calls are run here.
     """
 
     also: tuple[Format, ...] = ()
@@ -51,6 +52,7 @@ class Traits:
     thinks: bool = False
     auto_guarded: bool = False
     policy: ChoicePolicy = "auto"
+    in_reasoning: InReasoning = "recover"
     guards: tuple[str, ...] = ()
 
 
@@ -130,7 +132,14 @@ class LocalModel:
     async def _answer(self, plan: _Plan) -> AsyncGenerator[ModelEvent, None]:
         request, prompt = plan.request, plan.prompt
         is_constrained = plan.grammar is not None
-        reader = Reader(self._written(plan), plan.tools, prompt.opened, specials=self._specials, is_constrained=is_constrained)
+        reader = Reader(
+            self._written(plan),
+            plan.tools,
+            prompt.opened,
+            specials=self._specials,
+            is_constrained=is_constrained,
+            recover=self.traits.in_reasoning == "recover",
+        )
         aligner = None if request.sampling.logprobs is None else LogprobAligner(reader)
         answer = _Answer(self.format.ids, bool(plan.tools), parallel=request.parallel is not False)
         written: list[str] = []

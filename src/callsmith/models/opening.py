@@ -6,7 +6,7 @@ from datetime import datetime
 from pathlib import Path
 
 from callsmith.core.errors import UnknownName
-from callsmith.core.values import ChoicePolicy, Sampling
+from callsmith.core.values import ChoicePolicy, InReasoning, Sampling
 from callsmith.engines import accepted_options, find_engine
 from callsmith.engines.port import Engine
 from callsmith.formats import format_named, formats
@@ -33,7 +33,8 @@ class Options:
     """What a user may set; None leaves it to the catalogue, the preset or the model file.
 
     `live` is how many requests are decoded at once, `queue` how many more may wait. `auto_guarded` constrains calls also where
-    the model may choose to make them: it still may answer with text, but a call it begins is valid.
+    the model may choose to make them: it still may answer with text, but a call it begins is valid. `in_reasoning` says whether
+    calls inside the reasoning are recovered where none stands outside, or ignored.
     """
 
     format: str | None = None
@@ -44,6 +45,7 @@ class Options:
     live: int | None = None
     queue: int | None = None
     auto_guarded: bool | None = None
+    in_reasoning: InReasoning | None = None
 
 
 def open_model(spec: str, options: Options = Options()) -> LocalModel:
@@ -72,6 +74,7 @@ def open_model(spec: str, options: Options = Options()) -> LocalModel:
             parallel=speech.parallel,
             thinks=shows_reasoning(speech.format, template.source),
             policy=options.policy or (known and known.policy) or "auto",
+            in_reasoning=options.in_reasoning or (known.in_reasoning if known else "recover"),
             guards=known.guards if known else (),
             auto_guarded=bool(known and known.auto_guarded) if options.auto_guarded is None else options.auto_guarded,
         ),

@@ -10,16 +10,16 @@ from fnmatch import fnmatchcase
 from functools import cache
 from importlib.resources import files
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, cast, get_args
 
 from callsmith.core.choice import policy_named
 from callsmith.core.errors import UnknownName, UsageError
-from callsmith.core.values import ChoicePolicy
+from callsmith.core.values import ChoicePolicy, InReasoning
 from callsmith.formats import format_named
 from callsmith.formats.algebra import Format
 from callsmith.models.templates import template_named
 
-_KEYS = ("models", "formats", "template", "parallel", "policy", "guards", "auto_guarded")
+_KEYS = ("models", "formats", "template", "parallel", "policy", "guards", "auto_guarded", "in_reasoning")
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +27,7 @@ class Preset:
     """A family of models. `models` are patterns of their names; of `formats` the first is written and the others also read.
 
     `template` is the chat template of weights that have none. `parallel` and `formats` count where the weights' own template
-    shows nothing, `policy`, `guards` and `auto_guarded` always.
+    shows nothing, `policy`, `guards`, `auto_guarded` and `in_reasoning` always.
     """
 
     name: str
@@ -38,6 +38,7 @@ class Preset:
     policy: ChoicePolicy | None = None
     guards: tuple[str, ...] = ()
     auto_guarded: bool = False
+    in_reasoning: InReasoning = "recover"
 
     def knows(self, model: str) -> bool:
         """Whether a model's name matches; case does not matter, and `-`, `_` and a space are the same."""
@@ -99,6 +100,7 @@ def _preset(name: str, table: Any, folder: Path | None) -> Preset:
         policy=policy_named(row["policy"]) if "policy" in row else None,
         guards=tuple(row.get("guards", ())),
         auto_guarded=row.get("auto_guarded", False),
+        in_reasoning=_in_reasoning(row.get("in_reasoning", "recover"), name),
     )
 
 
@@ -107,6 +109,12 @@ def _named(format: str, preset: str) -> Format:
         return format_named(format)
     except UnknownName as error:
         raise UnknownName(f"format (in the preset {preset!r})", format, error.known) from error
+
+
+def _in_reasoning(value: Any, preset: str) -> InReasoning:
+    if value not in get_args(InReasoning):
+        raise UsageError(f'preset {preset!r}: `in_reasoning` must be "recover" or "ignore"')
+    return value
 
 
 def _template(template: str, folder: Path | None, preset: str) -> str:

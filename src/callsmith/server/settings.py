@@ -25,7 +25,7 @@ from types import NoneType
 from typing import Any, Literal, TypeVar, cast, get_args, get_origin, get_type_hints
 
 from callsmith.core.errors import UnknownName, UsageError
-from callsmith.core.values import ChoicePolicy, Json
+from callsmith.core.values import ChoicePolicy, InReasoning, Json
 from callsmith.runtime.execute import Limits
 from callsmith.runtime.telemetry.turns import Recorder
 from callsmith.wire.extensions import EVERYTHING, ToolMode
@@ -110,6 +110,9 @@ class Llm:
         False,
         "--auto-guarded",
         help="Constrain calls to the tools' schemas also where the model may choose to call or to answer.",
+    )
+    in_reasoning: InReasoning | None = flag(
+        None, "--in-reasoning", help="Calls inside the reasoning, where none stands outside: recover them, or ignore."
     )
     tools: str | None = flag(None, "--tools", help="demo, or module:attribute, or a module with @tool functions.")
     tool_mode: ToolMode = "standard"

@@ -28,6 +28,7 @@ from callsmith.formats.algebra import (
     nodes_of,
 )
 from callsmith.formats.reader.source import Stops, stops
+from callsmith.formats.write import literal_text
 
 # Tokens that tokenizers add around turns. Servers that do not strip them let them into the text, where they have no meaning.
 CONTROL_TOKENS = (
@@ -113,6 +114,15 @@ def closers_of(part: Calls) -> tuple[str, ...]:
     last = part.item[-1]
     nodes = (last.nodes if isinstance(last, Opt) else (last,)) + part.close
     return tuple(text.strip() for node in nodes for text in literals_of(node) if text.strip())
+
+
+def trimmed_edges(part: Says | Thinks | Quotes | None) -> tuple[bool, bool]:
+    """Whether white space at the start and at the end of a part belongs to its markers: always in reasoning."""
+    if isinstance(part, Says):
+        opener, closer = literal_text(nodes_of(part.open)), literal_text(nodes_of(part.close))
+        return opener[-1:].isspace(), closer[:1].isspace()
+    thought = isinstance(part, Thinks)
+    return thought, thought
 
 
 def with_marked_specials(format: Format, specials: frozenset[str]) -> Format:

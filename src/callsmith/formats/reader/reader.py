@@ -28,9 +28,9 @@ from callsmith.formats.reader.markers import (
     ends_reasoning,
     mark_specials,
     strong_closers_of,
+    trimmed_edges,
 )
 from callsmith.formats.reader.source import Incremental, Mismatch, TextSource, Truncated, ignore, stops
-from callsmith.formats.write import literal_text
 
 
 class Reader:
@@ -119,7 +119,9 @@ class Reader:
         if self._markers.only_special(self._markers.openers) and not self._markers.only_special(self._thoughts):
             return []  # a real marker would have come as a special token
         format, known = self._markers.format, self._call.tools
-        inner = Reader(replace(format, parts=tuple(part for part in format.parts if isinstance(part, Calls))), known.values())
+        inner = Reader(
+            replace(format, parts=tuple(part for part in format.parts if isinstance(part, Calls | Quotes))), known.values()
+        )
         events = inner.feed("".join(self._thoughts)) + inner.close()
         ready = {
             event.index: event for event in events if isinstance(event, CallReady) and (not known or event.call.name in known)
@@ -184,7 +186,7 @@ class Reader:
     def _enter(self, part: Says | Thinks | Quotes | None) -> None:
         """Begin a part: the text that follows belongs to it. None: plain text outside all parts."""
         self._flush()
-        trims_start, trims_end = _trimmed_edges(part)
+        trims_start, trims_end = trimmed_edges(part)
         self._at_start = trims_start or isinstance(self._part, Thinks)
         self._trims_end = trims_end
         self._part = part
@@ -388,15 +390,6 @@ class Reader:
         self._call.reset()
         self._index += 1
         self._event_type = Text
-
-
-def _trimmed_edges(part: Says | Thinks | Quotes | None) -> tuple[bool, bool]:
-    """Whether white space at the start and at the end of a part belongs to its markers: always in reasoning."""
-    if isinstance(part, Says):
-        opener, closer = literal_text(nodes_of(part.open)), literal_text(nodes_of(part.close))
-        return opener[-1:].isspace(), closer[:1].isspace()
-    thought = isinstance(part, Thinks)
-    return thought, thought
 
 
 def read(format: Format, text: str, tools: Iterable[Tool] = (), opened: str = "") -> list[ModelEvent]:

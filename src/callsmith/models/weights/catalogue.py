@@ -12,7 +12,7 @@ from types import MappingProxyType
 from typing import Any
 
 from callsmith.core.choice import policy_named
-from callsmith.core.values import ChoicePolicy, Sampling
+from callsmith.core.values import ChoicePolicy, InReasoning, Sampling
 from callsmith.models.templates import template_named
 
 
@@ -35,7 +35,8 @@ class Entry:
     """One model of the catalogue. `good_for` says what to use it for; `also` names formats it falls into when nothing constrains
     it; `parallel` whether it may be left to make several calls at once where the request does not say: small models do not know
     when to stop. `policy` says when it must call a tool where the request leaves the choice to it, `guards` names the guards it
-    needs; `auto_guarded` constrains its calls also where the choice is `auto`."""
+    needs; `auto_guarded` constrains its calls also where the choice is `auto`;
+    `in_reasoning` says what becomes of calls inside its reasoning."""
 
     name: str
     title: str
@@ -52,6 +53,7 @@ class Entry:
     policy: ChoicePolicy | None = None
     guards: tuple[str, ...] = ()
     auto_guarded: bool = False
+    in_reasoning: InReasoning = "recover"
     sampling: Sampling = field(default_factory=Sampling)
 
     @property
@@ -107,5 +109,6 @@ def _entry(name: str, row: Mapping[str, Any]) -> Entry:
         policy=policy_named(row["policy"]) if "policy" in row else None,
         guards=tuple(row.get("guards", ())),
         auto_guarded=row.get("auto_guarded", False),
+        in_reasoning=row.get("in_reasoning", "recover"),
         sampling=Sampling(**row.get("sampling", {})),
     )
