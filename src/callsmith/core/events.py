@@ -77,13 +77,18 @@ class Unenforced:
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """How an answer was constrained: what was validated only afterwards, and how many retries that took."""
+    """What was done for an answer: what was validated only afterwards, how many retries that took, and what a guard took back."""
 
     unenforced: tuple[Unenforced, ...] = ()
     retries: int = 0
+    taken_back: tuple[str, ...] = ()  # "repeated_call", "early_answer", "copy", "empty", "call"
 
     def __add__(self, other: "Report") -> "Report":
-        return Report(tuple(dict.fromkeys(self.unenforced + other.unenforced)), self.retries + other.retries)
+        return Report(
+            tuple(dict.fromkeys(self.unenforced + other.unenforced)),
+            self.retries + other.retries,
+            self.taken_back + other.taken_back,
+        )
 
 
 @dataclass(frozen=True, slots=True)

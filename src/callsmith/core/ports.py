@@ -23,7 +23,8 @@ class Context:
 
     `subject` is the caller (results are never shared between callers), `depth` how many runs this one is nested in. `decisions`
     are a person's decisions by call id, `granted` the tools that need no further approval in this conversation, `tighten` the
-    policy that the request adds to the operator's.
+    policy that the request adds to the operator's. `earlier` is the result of an identical call of the same turn: nobody is asked
+    about such a call again.
 
     A toolset awaits `starting()` right before the tool runs, so that the start can be written down first. A tool that cannot be
     cancelled, because it runs in a thread, can poll `cancelled()`: once that is true, nobody waits for its result.
@@ -35,6 +36,7 @@ class Context:
     decisions: Mapping[str, Decision] = field(default_factory=dict[str, Decision])
     granted: frozenset[str] = frozenset()
     tighten: Policy | None = None
+    earlier: str | None = None
     starting: Callable[[], Awaitable[None]] = field(default=_at_once, compare=False, repr=False)
     cancelled: Callable[[], bool] = field(default=_never, compare=False, repr=False)
 

@@ -1,6 +1,7 @@
 """A round of calls: validated, run side by side under deadlines, and each answered exactly once, whatever happens."""
 
 import asyncio
+import json
 from collections import deque
 from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -17,6 +18,7 @@ from callsmith.runtime.nesting import enter_tool
 from callsmith.runtime.results import result_message, tool_raised
 
 Outcome: TypeAlias = Result | ConfirmationNeeded | CallDeferred
+CallKey: TypeAlias = tuple[str, str]  # the same for identical calls
 
 _GRACE = 0.15  # seconds a tool may take to stop after it was cancelled before it is left behind
 _UNREAD = 1000  # events nobody has taken yet, from which on progress is dropped; results never are
@@ -42,6 +44,11 @@ class Limits:
 
 
 STANDARD_LIMITS = Limits()
+
+
+def call_key(call: Call) -> CallKey:
+    """What is the same of identical calls: the tool and the arguments."""
+    return call.name, json.dumps(call.arguments, sort_keys=True, default=dict)
 
 
 @dataclass(slots=True, eq=False)
@@ -90,12 +97,21 @@ class Round:
 
     Calls run side by side, except those of tools with side effects: among themselves they run one after another, in their order.
     A call that needs a person's approval is among `waiting` instead of the results, one that the caller runs among `deferred`.
+    `earlier` has the results of the calls made before in the same turn.
     Closing the iterator cancels what still runs: tasks are given a moment to end, threads are left behind, and late results are
     dropped.
     """
 
-    def __init__(self, calls: Sequence[Call], tools: Mapping[str, Tool], toolset: Toolset, limits: Limits) -> None:
+    def __init__(
+        self,
+        calls: Sequence[Call],
+        tools: Mapping[str, Tool],
+        toolset: Toolset,
+        limits: Limits,
+        earlier: Mapping[CallKey, str] | None = None,
+    ) -> None:
         self._tools = tools
+        self._earlier = earlier or {}
         self._toolset = toolset
         self._limits = limits
         self._attempts = [_Attempt(place, call, tools.get(call.name)) for place, call in enumerate(calls)]
@@ -188,6 +204,7 @@ class Round:
         context = replace(
             around,
             depth=around.depth + 1,
+            earlier=self._earlier.get(call_key(call)),
             starting=lambda: self._announce(attempt),
             cancelled=lambda: attempt.given_up or around.cancelled(),
         )
@@ -254,7 +271,7 @@ class Round:
         if not isinstance(outcome, Result):
             return [outcome]
         # A toolset that does not say when a tool starts: where it answered well, it must have.
-        began: list[ToolEvent] = [ToolStarted(attempt.call)] if outcome.ok and attempt.taken is None else []
+        began: list[ToolEvent] = [ToolStarted(attempt.call)] if outcome.ok and not outcome.code and attempt.taken is None else []
         notice = f"the result of {outcome.name} is too long: the model does not read {cut:,} characters of it"
         return [*began, ToolFinished(outcome), *([Notice(notice)] if cut else [])]
 

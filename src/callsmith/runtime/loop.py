@@ -30,10 +30,12 @@ from callsmith.core.events import (
     TurnEnded,
     Unreadable,
 )
+from callsmith.core.failures import is_failure
 from callsmith.core.ports import Context, Model, Toolset
 from callsmith.core.values import Call, Choice, Message, Request, Result, Tool, Usage
 from callsmith.runtime.deadline import DeadlinePassed, with_deadline
-from callsmith.runtime.execute import STANDARD_LIMITS, Limits, Round
+from callsmith.runtime.execute import STANDARD_LIMITS, CallKey, Limits, Round, call_key
+from callsmith.runtime.guards.guards import guarded
 from callsmith.runtime.nesting import nested_context
 
 NO_CONTEXT = Context()
@@ -42,15 +44,23 @@ SPENT_TEXT = "limit_reached: {}; the call was not run"
 
 
 async def run(
-    model: Model, toolset: Toolset, request: Request, *, limits: Limits = STANDARD_LIMITS, context: Context = NO_CONTEXT
+    model: Model,
+    toolset: Toolset,
+    request: Request,
+    *,
+    limits: Limits = STANDARD_LIMITS,
+    context: Context = NO_CONTEXT,
+    guards: Iterable[str] | None = None,
 ) -> AsyncIterator[RunEvent]:
     """Everything that happens until the model has answered; the last event is TurnEnded.
 
     The model is offered `request.tools`, or all the toolset has when there are none. After `limits.iterations` rounds of
     calls, further calls are answered with a limit and the model is asked a last time, without tools. When tokens or time are
     spent, calls are answered alike and the run ends ("limit"). Where a call needs a person's approval the run ends without its
-    result ("confirmation"), and where only the caller's own calls are left, with those ("calls").
+    result ("confirmation"), and where only the caller's own calls are left, with those ("calls"). `guards` names the
+    guards of the model (`runtime.guards`); without, it has those it is known to need.
     """
+    model = guarded(model, guards)
     context = nested_context(context, limits.depth)
     own = {tool.name: tool for tool in await toolset.tools()}
     offered = request.tools or tuple(own.values())
@@ -101,7 +111,8 @@ class _RunState:
             for event in self._refuse(calls, notice, LIMIT_TEXT):
                 yield event
         else:
-            work = Round(calls, self._tools, toolset, self._limits)
+            earlier = earlier_results((*self._asked.messages, *self.added))
+            work = Round(calls, self._tools, toolset, self._limits, earlier)
             async with closing(work.run(context, self._until)) as happenings:
                 async for happening in happenings:
                     yield happening
@@ -221,6 +232,19 @@ def unanswered(messages: Sequence[Message]) -> tuple[Call, ...]:
             return tuple(call for call in message.calls if not _taken(call.id, answers))
         answers.append(message.call_id)
     return ()
+
+
+def earlier_results(messages: Sequence[Message]) -> dict[CallKey, str]:
+    """The results of the calls since the last message of the user, without those of calls that failed."""
+    calls: dict[str, Call] = {}
+    results: dict[CallKey, str] = {}
+    for message in messages:
+        if message.role == "user":
+            calls, results = {}, {}
+        calls |= {call.id: call for call in message.calls}
+        if message.call_id in calls and not is_failure(message.content):
+            results[call_key(calls[message.call_id])] = message.content
+    return results
 
 
 def _taken(id: str, answers: list[str]) -> bool:

@@ -1,7 +1,7 @@
 """`run_sync`: the async library for programs that have no event loop."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterable
 from typing import TypeVar
 
 from callsmith.core.closing import closing
@@ -25,10 +25,16 @@ def collect(events: AsyncIterator[T]) -> list[T]:
 
 
 def run_sync(
-    model: Model, toolset: Toolset, request: Request, *, limits: Limits = STANDARD_LIMITS, context: Context = NO_CONTEXT
+    model: Model,
+    toolset: Toolset,
+    request: Request,
+    *,
+    limits: Limits = STANDARD_LIMITS,
+    context: Context = NO_CONTEXT,
+    guards: Iterable[str] | None = None,
 ) -> TurnEnded:
     """Run a conversation's turn to its end, as `run` does, and return the last event."""
-    events: list[RunEvent] = collect(run(model, toolset, request, limits=limits, context=context))
+    events: list[RunEvent] = collect(run(model, toolset, request, limits=limits, context=context, guards=guards))
     ended = events[-1]
     assert isinstance(ended, TurnEnded)  # run() ends in nothing else
     return ended

@@ -22,6 +22,7 @@ from callsmith.core.events import ModelEvent, RunEvent, TurnEnded
 from callsmith.core.ports import Context, Model, Toolset, model_info
 from callsmith.core.values import Completion, Request, Tool
 from callsmith.runtime.discovery.find_tools import ToolCosts, limit_shown_tools
+from callsmith.runtime.guards.guards import guarded
 from callsmith.runtime.telemetry.trace import CombinedRecorder, Trace
 from callsmith.runtime.telemetry.turns import Recorder, TurnInfo, recording
 from callsmith.server.approvals.approval_run import ApprovalRun
@@ -123,7 +124,8 @@ class Service:
         """Nothing runs here: the model is asked, and its calls go back to the client."""
         request.choice.among(request.tools)
         asked = TurnInfo(self._name(model), request.tools, request.choice, external=True)
-        return _Answering(model.stream(request), asked, _unchanged)
+        events = guarded(model, None if self.settings.guards else ()).stream(request)
+        return _Answering(events, asked, _unchanged)
 
     async def _continue_text(self, model: Model, completion: Completion) -> "_Answering":
         complete = model_info(model).complete

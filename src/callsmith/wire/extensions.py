@@ -153,11 +153,12 @@ def write_tool_event(event: ToolEvent) -> dict[str, Json]:
 
 
 def write_report(report: Report) -> dict[str, Json]:
-    """How far an answer was held to its schemas, as a field to add; none where there is nothing to report."""
+    """What was done for an answer, as a field to add; none where there is nothing to report."""
     if report == Report():
         return {}
     left = [{"tool": one.tool or None, "path": one.path, "keyword": one.keyword} for one in report.unenforced]
-    return {"callsmith": {"unenforced": left, "retries": report.retries}}
+    taken_back: dict[str, Json] = {"taken_back": [*report.taken_back]} if report.taken_back else {}
+    return {"callsmith": {"unenforced": left, "retries": report.retries, **taken_back}}
 
 
 def read_report(fields: Fields) -> Report | None:
@@ -169,4 +170,4 @@ def read_report(fields: Fields) -> Report | None:
         Unenforced(one.text("tool") or "", one.text("path") or "", one.text("keyword") or "")
         for one in extension.objects("unenforced")
     )
-    return Report(tuple(left), extension.integer("retries") or 0)
+    return Report(tuple(left), extension.integer("retries") or 0, tuple(extension.texts("taken_back")))

@@ -3,6 +3,7 @@
 import asyncio
 import time
 from collections.abc import AsyncIterator
+from dataclasses import replace
 
 import pytest
 
@@ -24,6 +25,7 @@ from callsmith.core.values import Call, Choice, Message, Request, Result, Tool, 
 from callsmith.runtime.conversation.conversation import Conversation
 from callsmith.runtime.conversation.history import answered, joined
 from callsmith.runtime.execute import Limits
+from callsmith.tools.wrap import Confirmed
 from tests.fakes import StrictFakeModel, calls, says
 from tests.runtime.desk import ADA, BOB, SEE, Desk, Free, Stuck, tool_texts
 from tests.waiting import until
@@ -333,3 +335,23 @@ async def test_a_long_result_is_cut_in_a_turn_that_was_cut_off_too():
         pass
     await events.aclose()
     assert tool_texts(conversation)[0][1].startswith("x" * 10 + "\n[Cut here")
+
+
+async def test_nobody_is_asked_about_a_call_again_that_was_approved_and_made_in_the_same_turn():
+    again = replace(ADA, id="c9")
+    model, desk = StrictFakeModel(calls(ADA), calls(again), says("Sent."), calls(replace(ADA, id="c10"))), Free()
+    conversation = Conversation(model, Confirmed(desk))
+    assert [asked.call for asked in (await conversation.send("Write to Ada.")).pending] == [ADA]
+    reply = await conversation.decide(ADA.id, Approved())
+    assert (reply.text, reply.pending) == ("Sent.", ())
+    assert len(desk.done) == 1
+    first, second = (message.content for message in conversation.messages if message.role == "tool")
+    assert second.startswith(first) and "not made again" in second
+    assert [asked.call.id for asked in (await conversation.send("Once more.")).pending] == ["c10"]  # a new turn is a new wish
+
+
+async def test_a_call_that_failed_or_was_denied_is_asked_about_again():
+    again = replace(ADA, id="c9")
+    conversation = Conversation(StrictFakeModel(calls(ADA), calls(again)), Confirmed(Free()))
+    await conversation.send("Write to Ada.")
+    assert [asked.call for asked in (await conversation.decide(ADA.id, Denied("not now"))).pending] == [again]

@@ -7,7 +7,7 @@ from functools import partial
 import pytest
 
 from callsmith.core.events import ConfirmationNeeded, ToolStarted
-from callsmith.core.ports import Model
+from callsmith.core.ports import Model, ModelInfo
 from callsmith.core.values import Call, Choice, Message, Request, Result, Tool
 from callsmith.engines.scripted import Scripted
 from callsmith.formats import format_named
@@ -134,8 +134,26 @@ async def test_below_the_budget_nothing_changes_at_all():
     everything_fits = sum((await priced(model)(MANY)).values())
     assert await limit_shown_tools(model, toolset, ToolCosts(), everything_fits) == (model, toolset)
     assert await limit_shown_tools(model, toolset, ToolCosts(), 0) == (model, toolset)
-    shown, found_in = await limit_shown_tools(model, toolset, ToolCosts(), everything_fits - 1)
+    assert await limit_shown_tools(model, toolset, ToolCosts(), everything_fits - 20) == (model, toolset)  # not clearly too large
+    shown, found_in = await limit_shown_tools(model, toolset, ToolCosts(), everything_fits * 3 // 4)
     assert shown is not model and found_in is not toolset
+
+
+async def test_a_small_model_searches_before_it_answers_and_may_answer_when_nothing_was_found():
+    class Small(FakeModel):
+        info = ModelInfo(guards=("small",))
+
+    model = Small(says(""))
+    shown, _ = await limit_shown_tools(model, handlers(*MANY), ToolCosts(), 100)
+    assert isinstance(shown, BudgetedModel)
+    for guards, mode in ((None, "required"), ((), "auto")):
+        limited, _ = await limit_shown_tools(model, handlers(*MANY), ToolCosts(), 100, guards=guards)
+        assert isinstance(limited, BudgetedModel)
+        assert (await limited.shown_request(ASKED)).choice.mode == mode
+    found = await shown.shown_request(replace(ASKED, messages=(*ASKED.messages, *searched("weather"))))
+    assert (found.choice.mode, FIND_TOOLS in names(found.tools)) == ("required", False)
+    vain = await shown.shown_request(replace(ASKED, messages=(*ASKED.messages, *searched("xyzzy")), policy="required_first_hop"))
+    assert (vain.choice.mode, vain.policy, FIND_TOOLS in names(vain.tools)) == ("auto", "auto", True)
 
 
 async def test_a_toolset_with_a_search_of_its_own_is_left_alone():

@@ -1,6 +1,6 @@
 """The safety net for small models."""
 
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable
 from dataclasses import replace
 from typing import Any
 
@@ -9,9 +9,9 @@ from typer.testing import CliRunner
 
 from callsmith.cli.main import app
 from callsmith.core.errors import UnknownName
-from callsmith.core.events import CallArguments, CallReady, CallStarted, ModelEvent, Stopped, Text, Thought, TurnEnded
+from callsmith.core.events import CallArguments, CallReady, CallStarted, ModelEvent, Stopped, Text, ToolFinished, TurnEnded
 from callsmith.core.ports import ModelInfo
-from callsmith.core.values import Call, Choice, Message, Output, Request, Result, Tool, Usage
+from callsmith.core.values import Choice, Message, Request, Tool, Usage
 from callsmith.engines.scripted import Scripted
 from callsmith.formats import format_named
 from callsmith.formats.prompt.template import CHATML, Template
@@ -19,36 +19,15 @@ from callsmith.models import opening
 from callsmith.models.local import LocalModel, Traits
 from callsmith.models.presets import presets
 from callsmith.models.weights.catalogue import catalogue
-from callsmith.runtime.guards.guards import ANSWER, default_guards, guarded
+from callsmith.runtime.guards.answers import LINE
+from callsmith.runtime.guards.guards import default_guards, guarded
 from callsmith.runtime.guards.loop_detectors import MOST_CALLS
+from callsmith.runtime.guards.prompts import ANSWER
 from callsmith.runtime.loop import run
 from callsmith.server.service import Service, Settings
 from callsmith.tools.functions import Functions, tool
 from tests.fakes import FakeModel
-
-CITY = {"type": "object", "properties": {"city": {"type": "string", "description": "Where."}}, "required": ["city"]}
-WEATHER = Tool("weather", "The weather.", CITY)
-CLOCK = Tool("clock", "The time of day.", {"type": "object", "properties": {"zone": {"type": "string"}}})
-QUESTION = Message.user("What is the weather in Bonn?")
-
-SAYS = [Text("It is "), Text("mild."), Stopped("stop", Usage(10, 2))]
-
-
-def calls(name: str, **arguments: Any) -> Call:
-    return Call(name, arguments, f"c{next(NUMBERS)}")
-
-
-NUMBERS = iter(range(10_000))
-
-
-def history(*rounds: tuple[Call, Any] | Sequence[tuple[Call, Any]]) -> tuple[Message, ...]:
-    """The question, and rounds of calls with their results."""
-    messages = [QUESTION]
-    for one in rounds:
-        steps = [one] if isinstance(one, tuple) else one
-        messages.append(Message.assistant(calls=[call for call, _ in steps]))
-        messages += [Message.tool(Result(call.id, call.name, content)) for call, content in steps]
-    return tuple(messages)
+from tests.runtime.guards.histories import CITY, CLOCK, JSON, QUESTION, SAYS, WEATHER, bonn, calls, history
 
 
 async def asked(guard: str, *rounds: Any, request: Request | None = None) -> Request:
@@ -66,10 +45,6 @@ SAME = "Making the same calls again gives the same results."
 def hint_in(request: Request) -> str:
     """What stands behind the latest result or, where the question is asked anew, behind the question."""
     return request.messages[-1].content.partition("\n")[2]
-
-
-def bonn(city: str = "Bonn") -> Call:
-    return calls("weather", city=city)
 
 
 # repeats
@@ -222,83 +197,6 @@ async def test_a_tool_that_was_called_often_enough_is_no_longer_offered():
     assert (await asked("budgets", *rounds, request=Request((), (WEATHER,)))).choice == Choice("none")
 
 
-# answers
-
-JSON = '{"celsius": 14, "sky": "mild"}'
-
-
-async def answered(*answers: Sequence[ModelEvent], result: Any = JSON) -> tuple[list[ModelEvent], FakeModel]:
-    model = FakeModel(*answers)
-    request = Request(history((bonn(), result)), (WEATHER,))
-    return [event async for event in guarded(model, ["answers"]).stream(request)], model
-
-
-def pieces(text: str, size: int = 3) -> list[ModelEvent]:
-    return [*(Text(text[start : start + size]) for start in range(0, len(text), size)), Stopped("stop", Usage(5, 1))]
-
-
-@pytest.mark.req("R102")
-@pytest.mark.parametrize(
-    "copy",
-    [
-        JSON,
-        '{"name": "weather", "arguments": {"city": "Bonn"}}\n',
-        '{"celsius":14,\n "sky":"mild"}',
-        f"```json\n{JSON}\n```",
-        f"```\n{JSON}```",
-        "",
-        "\n",
-    ],
-)
-async def test_an_answer_that_only_repeats_the_result_is_asked_for_again(copy: str):
-    events, model = await answered(pieces(copy), SAYS)
-    assert events == [*SAYS[:-1], Stopped("stop", Usage(15, 3))]
-    assert hint_in(model.asked[1]) == f"\n(system: tool results — weather -> {JSON}. {ANSWER})"
-    assert model.asked[1].choice == Choice("none")
-    assert model.closed == 2
-
-
-async def test_it_is_asked_for_again_once():
-    events, model = await answered(pieces(JSON))
-    assert "".join(event.text for event in events if isinstance(event, Text)) == JSON
-    assert len(model.asked) == 2
-
-
-async def test_an_answer_that_begins_like_the_result_or_follows_none_is_left_as_it_is():
-    longer = pieces(f"{JSON} means mild.")
-    assert (await answered(longer))[0] == longer
-    plain = pieces("14 degrees")
-    assert (await answered(plain, result="14 degrees"))[0] == plain
-    model = FakeModel(pieces(JSON))
-    assert [event async for event in guarded(model, ["answers"]).stream(Request((QUESTION,)))] == pieces(JSON)
-
-
-async def test_json_is_an_answer_where_it_is_wanted():
-    model = FakeModel(pieces(JSON))
-    request = Request(history((bonn(), JSON)), (WEATHER,), output=Output.json_object())
-    assert [event async for event in guarded(model, ["answers"]).stream(request)] == pieces(JSON)
-
-
-async def test_an_ordinary_answer_is_not_held_back():
-    async def slowly(request: Request) -> AsyncIterator[ModelEvent]:
-        yield Thought("hm")
-        yield Text("It")
-        raise AssertionError("nothing more was asked for")
-
-    model = FakeModel()
-    model.stream = slowly
-    events = guarded(model, ["answers"]).stream(Request(history((bonn(), JSON)), (WEATHER,)))
-    assert [await anext(events), await anext(events)] == [Thought("hm"), Text("It")]
-    await events.aclose()
-
-
-async def test_a_call_is_an_answer():
-    call = [CallStarted(0, "weather"), CallReady(0, bonn()), Stopped("calls")]
-    assert (await answered(call))[0] == call
-    held = [Text("{"), *call]
-    assert (await answered(held))[0] == held
-
-
 # results-as-user
 
 
@@ -351,7 +249,7 @@ async def test_a_small_model_that_would_call_for_ever_answers_in_the_end_and_the
     events = [event async for event in run(guarded(deciding(model, answers)), Functions(weather), Request((QUESTION,)))]
     ended = events[-1]
     assert isinstance(ended, TurnEnded)
-    assert [message.role for message in ended.messages] == ["assistant", "tool"] * 3 + ["assistant"]
+    assert [message.role for message in ended.messages] == ["assistant", "tool", "assistant"]
     assert ended.messages[-1].content == "It is mild."
     assert {message.content for message in ended.messages if message.role == "tool"} == {"mild in Bonn"}
 
@@ -370,7 +268,7 @@ def deciding(model: FakeModel, answers: Callable[[Request], list[ModelEvent]]) -
 
 @pytest.mark.req("R102")
 def test_the_bundle_for_small_models():
-    assert default_guards() == ("repeats", "cycles", "echoes", "missing", "budgets", "answers")
+    assert default_guards() == ("repeats", "cycles", "echoes", "missing", "budgets", "answers", "search-first")
 
 
 def test_a_model_is_guarded_as_it_needs_and_others_are_left_alone():
@@ -390,7 +288,7 @@ def test_every_guard_that_is_named_for_a_model_exists():
 
 
 def test_the_models_that_come_along_have_the_safety_net():
-    assert {name: entry.guards for name, entry in catalogue().items()} == dict.fromkeys(catalogue(), ("small",))
+    assert {name: "small" in entry.guards for name, entry in catalogue().items()} == dict.fromkeys(catalogue(), True)
 
 
 # where calls are run for a user
@@ -414,11 +312,17 @@ async def test_the_server_guards_small_models_whose_calls_it_runs_unless_told_no
     assert (ANSWER in engine.asked[-1].prompt.text) == on
 
 
-async def test_a_client_that_runs_its_calls_itself_gets_the_model_as_it_is():
-    model, engine = small_model("It is mild.")
-    request = Request(history(*[(bonn(), "mild")] * 3), (WEATHER,))
-    assert [event async for event in Service({}, Functions(weather), Settings()).answer(model, request)]
-    assert ANSWER not in engine.asked[0].prompt.text
+@pytest.mark.parametrize("on", [True, False])
+async def test_calls_that_a_client_runs_are_guarded_from_the_history_alone(on: bool):
+    model, engine = small_model(CALLING, "It is mild.")
+    request = Request(history((bonn(), "mild")), (WEATHER,))
+    service = Service({"small": model}, None, Settings(guards=on))
+    events = [event async for event in service.answer(model, request)]
+    assert any(isinstance(event, CallReady) for event in events) == (not on)
+    end = events[-1]
+    assert isinstance(end, Stopped)
+    assert (end.reason, end.report.taken_back) == (("stop", ("repeated_call",)) if on else ("calls", ()))
+    assert [LINE in one.prompt.text for one in engine.asked] == [False, True][: len(engine.asked)]
 
 
 @pytest.mark.req("R214")
@@ -428,7 +332,15 @@ async def test_a_model_whose_first_call_is_constrained_is_guarded_all_the_same()
     events = [event async for event in run(guarded(model), Functions(weather), request)]
     assert isinstance(events[-1], TurnEnded)
     assert [one.grammar is not None for one in engine.asked] == [True, False, False]
-    assert [SAME in one.prompt.text for one in engine.asked] == [False, False, True]
+    assert [LINE in one.prompt.text for one in engine.asked] == [False, False, True]
+
+
+async def test_a_run_has_the_guards_its_model_needs_and_others_where_they_are_named():
+    for guards, runs in ((None, 1), ((), 2)):
+        model, engine = small_model(CALLING, CALLING, "It is mild.")
+        events = [event async for event in run(model, Functions(weather), Request((QUESTION,)), guards=guards)]
+        assert sum(isinstance(event, ToolFinished) for event in events) == runs
+        assert any(LINE in one.prompt.text for one in engine.asked) == (guards is None)
 
 
 @pytest.mark.req("R102")

@@ -1,6 +1,7 @@
 """Calls that wait for approval: stored, listed, decided over HTTP, resumed, and never run twice."""
 
 import asyncio
+from dataclasses import replace
 from typing import Any
 
 import httpx2
@@ -127,7 +128,8 @@ async def test_what_is_remembered_is_not_asked_about_again_in_the_conversation()
 
 
 async def test_a_call_that_is_made_again_with_the_same_id_is_asked_about_again():
-    shop, model = Shop(), FakeModel(calls(PAY), calls(PAY), says("Twice."), calls(PAY), says("Thrice."))
+    more = replace(PAY, arguments={"euros": 7})
+    shop, model = Shop(), FakeModel(calls(PAY), calls(more), says("Twice."), calls(PAY), says("Thrice."))
     async with http(create_app({"m": model}, tools=shop.tools)) as asking:
         (first,) = await asked(asking, session_id="s1")
         again = (await answer(asking, first, approve=True))["answer"]["approvals"]
@@ -137,7 +139,7 @@ async def test_a_call_that_is_made_again_with_the_same_id_is_asked_about_again()
         (third,) = await asked(asking, session_id="s1")
         assert third not in (first, second)
         assert (await answer(asking, third, approve=False))["answer"]["text"] == "Thrice."
-    assert shop.paid == [("pay", 5), ("pay", 5)]
+    assert shop.paid == [("pay", 5), ("pay", 7)]
 
 
 async def test_a_yes_that_comes_too_late_runs_nothing(clock: Clock):

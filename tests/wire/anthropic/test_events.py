@@ -33,7 +33,7 @@ def answers(draw: st.DrawFn) -> list[ModelEvent]:
     events = draw(said())
     reason = draw(reasons(events))
     matched = draw(st.sampled_from(["", "END"])) if reason == "stop" else ""
-    report = draw(st.sampled_from([Report(), Report((Unenforced("add", "#", "not"),), 1)]))
+    report = draw(st.sampled_from([Report(), Report((Unenforced("add", "#", "not"),), 1, ("copy",))]))
     usage = draw(st.builds(Usage, st.integers(9, 99), *[st.integers(0, 9)] * 3))
     return [*events, Stopped(reason, usage, report, matched)]
 

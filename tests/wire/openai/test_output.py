@@ -124,13 +124,14 @@ def test_an_output_and_a_policy_survive_the_way_there_and_back(output: Output | 
     assert read_request(json.loads(json.dumps(write_request(chat)))) == chat
 
 
-REPORT = Report((Unenforced("add", "#", "not"), Unenforced("", "#/properties/a", "uniqueItems")), 1)
+REPORT = Report((Unenforced("add", "#", "not"), Unenforced("", "#/properties/a", "uniqueItems")), 1, ("empty",))
 TOLD = {
     "unenforced": [
         {"tool": "add", "path": "#", "keyword": "not"},
         {"tool": None, "path": "#/properties/a", "keyword": "uniqueItems"},
     ],
     "retries": 1,
+    "taken_back": ["empty"],
 }
 
 
@@ -147,4 +148,4 @@ def test_a_report_stands_in_the_response_and_beside_the_end_of_a_stream_and_is_r
 
 def test_where_there_is_nothing_to_tell_nothing_is_told():
     assert "callsmith" not in write_response([Stopped("stop")], Heading("chatcmpl-1", "m", 1))
-    assert REPORT + Report(REPORT.unenforced[:1], 2) == Report(REPORT.unenforced, 3)
+    assert REPORT + Report(REPORT.unenforced[:1], 2, ("call",)) == Report(REPORT.unenforced, 3, ("empty", "call"))

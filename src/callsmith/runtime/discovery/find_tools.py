@@ -2,8 +2,8 @@
 
     model, toolset = await limit_shown_tools(model, toolset, ToolCosts())
 
-Where all definitions fit the budget, no tool is hidden. Otherwise the model is shown `find_tools` and those tools it has found or
-called, as the messages show; there is no other state. The toolset still has all its tools: a call of a hidden one runs like any.
+Where all definitions fit the budget, or nearly so, no tool is hidden. Otherwise the model is shown `find_tools` and the tools it
+has found or called, as the messages show; there is no other state. The toolset has all its tools: a call of a hidden one runs.
 """
 
 import json
@@ -23,7 +23,7 @@ from callsmith.core.events import CallEvent, ModelEvent
 from callsmith.core.ports import Context, Model, ModelInfo, Toolset, model_info
 from callsmith.core.values import Call, Choice, Message, Request, Result, Tool
 from callsmith.runtime.discovery.search import search
-from callsmith.runtime.guards.guards import guarded
+from callsmith.runtime.guards.guards import guard_names, guarded
 from callsmith.runtime.telemetry.trace import estimate_tokens
 
 # Tools → the cost of each in tokens, by its name.
@@ -31,6 +31,7 @@ CostFunction: TypeAlias = Callable[[Sequence[Tool]], Awaitable[Mapping[str, int]
 
 STANDARD_BUDGET = 4_000  # tokens, where nothing is known of the model's context
 _SHARE = 4  # of its context a quarter
+_SLACK = 1.25  # a set that is this much too large is still shown: searching has a price of its own
 _LONGEST_LINE = 160  # characters of a description
 _MOST_SOURCES = 12  # that are listed by name
 _MOST_KNOWN = 64  # sets of tools whose costs are cached
@@ -103,9 +104,11 @@ async def limit_shown_tools(
     """
     safe, budget = guarded(model, guards), standard_budget(model) if budget is None else budget
     tools = await toolset.tools() if budget else ()
-    if sum((await costs.of(model, tools)).values()) <= budget or FIND_TOOLS in {*pinned, *(tool.name for tool in tools)}:
+    if _fits((await costs.of(model, tools)).values(), budget) or FIND_TOOLS in {*pinned, *(tool.name for tool in tools)}:
         return safe, toolset
-    return BudgetedModel(safe, partial(costs.of, model), budget, pinned=pinned), SearchableToolset(toolset)
+    search_first = "search-first" in guard_names(model, guards)
+    shown = BudgetedModel(safe, partial(costs.of, model), budget, pinned=pinned, search_first=search_first)
+    return shown, SearchableToolset(toolset)
 
 
 class SearchableToolset:
@@ -136,11 +139,15 @@ class BudgetedModel:
     """A model that is shown `find_tools`, the pinned tools and, within the budget, the tools found or called last.
 
     The last one found or called is shown even where it does not fit. While a call is required, a search that has found something
-    is not repeated: one of the tools it found has to be called.
+    is not repeated: one of the tools it found has to be called. With `search_first` a call is required until there is a result,
+    for a small model that sees only a search answers without. After a search in vain it may always answer.
     """
 
-    def __init__(self, model: Model, price: CostFunction, budget: int, *, pinned: Collection[str] = ()) -> None:
+    def __init__(
+        self, model: Model, price: CostFunction, budget: int, *, pinned: Collection[str] = (), search_first: bool = False
+    ) -> None:
         self._model = model
+        self._search_first = search_first
         self._price = price
         self._budget = budget
         self._pinned = frozenset(pinned)
@@ -169,7 +176,7 @@ class BudgetedModel:
             return request
         offered = [tool for tool in request.choice.among(request.tools) if tool.name != FIND_TOOLS]
         costs = await self._price(offered)
-        if sum(costs.values()) <= self._budget:
+        if _fits(costs.values(), self._budget):
             return replace(request, tools=tuple(tool for tool in request.tools if tool is not finder))
         mentioned = [name for name in _mentioned(request.messages) if name in costs]
         shown = self._fitting(dict.fromkeys(reversed(mentioned)), costs)
@@ -177,9 +184,15 @@ class BudgetedModel:
         by_name = {tool.name: tool for tool in offered}
         names = dict.fromkeys([tool.name for tool in offered if tool.name in self._pinned] + mentioned)
         tools = [by_name[name] for name in names if name in shown or name in self._pinned]
-        must = apply_policy(request, model_info(self._model).policy).mode == "required"
-        demanded = must and any(name in costs for last in request.messages[-1:] for name in _found_in(last))
-        return replace(request, tools=tuple(tools if demanded else [finder, *tools]), choice=Choice(request.choice.mode))
+        last = request.messages[-1] if request.messages else Message.user("")
+        found = any(name in costs for name in _found_in(last))
+        if _is_search_result(last) and not found and request.choice.mode == "auto":
+            return replace(request, tools=(finder, *tools), choice=Choice("auto"), policy="auto")
+        own = model_info(self._model).policy
+        policy = "required_first_hop" if self._search_first and own == "auto" and request.policy is None else own
+        mode = apply_policy(request, policy).mode
+        shown_tools = tools if found and mode == "required" else [finder, *tools]
+        return replace(request, tools=tuple(shown_tools), choice=Choice(mode))
 
     def _fitting(self, recent: Iterable[str], costs: Mapping[str, int]) -> set[str]:
         left = self._budget - sum(cost for name, cost in costs.items() if name in self._pinned)
@@ -223,4 +236,13 @@ def _mentioned(messages: Iterable[Message]) -> list[str]:
 
 def _found_in(message: Message) -> list[str]:
     """The tools a message names, if it is the result of a search."""
-    return _FOUND.findall(message.content) if message.role == "tool" and message.name == FIND_TOOLS else []
+    return _FOUND.findall(message.content) if _is_search_result(message) else []
+
+
+def _is_search_result(message: Message) -> bool:
+    return message.role == "tool" and message.name == FIND_TOOLS
+
+
+def _fits(costs: Iterable[int], budget: int) -> bool:
+    """Whether tools of these costs may all be shown. Where searching begins, a set must be clearly too large."""
+    return sum(costs) <= budget * _SLACK

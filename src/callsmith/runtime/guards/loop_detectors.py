@@ -5,12 +5,14 @@ a call whose result changes (polling) is no loop.
 """
 
 import json
+import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from typing import Any, cast
 
+from callsmith.core.failures import is_failure
 from callsmith.core.values import Call, Json, Message, Request, Tool
 
 MOST_CALLS = 5  # of one tool in one turn
@@ -45,24 +47,64 @@ class AnsweredCall:
 
 @dataclass(frozen=True, slots=True)
 class RecentCalls:
-    """The rounds of answered calls since the last message of the user, and the tools that were offered.
+    """The rounds of answered calls since the last message of the user, the tools that were offered, and that message.
 
     There are none unless the last message is a result.
     """
 
     rounds: tuple[tuple[AnsweredCall, ...], ...]
     tools: Mapping[str, Tool]
+    question: str = ""
 
     @classmethod
     def of(cls, request: Request) -> "RecentCalls":
         said = [message.role for message in request.messages]
         begins = len(said) - said[::-1].index("user") if "user" in said else 0
         rounds = tuple(filter(None, _rounds(request.messages[begins:]))) if said[-1:] == ["tool"] else ()
-        return cls(rounds, {tool.name: tool for tool in request.tools})
+        question = request.messages[begins - 1].content if begins else ""
+        return cls(rounds, {tool.name: tool for tool in request.tools}, question)
 
     @property
     def calls(self) -> tuple[AnsweredCall, ...]:
         return tuple(chain.from_iterable(self.rounds))
+
+    def has_called(self, name: str) -> bool:
+        """Whether this tool was called."""
+        return any(one.call.name == name for one in self.calls)
+
+    def is_new(self, call: Call) -> bool:
+        """Whether a call is none of these again, as it is or with arguments that nobody has given.
+
+        A call of the same tool with other arguments is new if one of those stands in the question or in a part of a result. Small
+        models feed results back (50 USD are 45 EUR: what are 45 USD?) and invent names. After a failure they may try what they
+        like, but the failure's own text.
+        """
+        return all(self._differs(call, one) for one in self.calls if one.call.name == call.name)
+
+    def _differs(self, call: Call, earlier: AnsweredCall) -> bool:
+        before = earlier.call.arguments
+        changed = [value for name, value in call.arguments.items() if _normalized(value) != _normalized(before.get(name))]
+        if is_failure(earlier.result):
+            return any(not self._is_result(value) for value in changed)
+        return any(self._is_given(value) for value in changed)
+
+    def _is_result(self, value: Json) -> bool:
+        return any(_normalized(value) in (_normalized(one.result), _normalized(_parsed(one.result))) for one in self.calls)
+
+    def _is_given(self, value: Json) -> bool:
+        results = [one.result for one in self.calls]
+        match value:
+            case bool() | None:
+                return True
+            case int() | float():  # one that stands nowhere, as the number of a page, is the model's to choose
+                return value in _numbers(self.question) or not any(value in _numbers(text) for text in results)
+            case str():
+                word, found = _words(value), any(_words(value) in _words(text) for text in results)
+                return word in _words(self.question) or (found and not self._is_result(value))
+            case Mapping():
+                return any(map(self._is_given, cast("Mapping[str, Json]", value).values()))
+            case _:
+                return any(map(self._is_given, cast("Sequence[Json]", value)))
 
 
 def repeats(turn: RecentCalls) -> Advice | None:
@@ -176,6 +218,14 @@ def _described(tool: Tool, name: str) -> str:
     return f"{name} ({words})" if words else name
 
 
+def _words(text: str) -> str:
+    return " ".join(text.split()).casefold()
+
+
+def _numbers(text: str) -> set[float]:
+    return {float(number) for number in re.findall(r"-?\d+(?:\.\d+)?", text.replace(",", ""))}
+
+
 def _normalized(value: Json) -> str:
     """A value as text, the same for values that differ only in white space, case, number type or the order of keys."""
     return json.dumps(_normalize(value), sort_keys=True, default=str)
@@ -184,7 +234,7 @@ def _normalized(value: Json) -> str:
 def _normalize(value: Json) -> Json:
     match value:
         case str():
-            return " ".join(value.split()).casefold()
+            return _words(value)
         case float() if value.is_integer():
             return int(value)
         case list():

@@ -8,7 +8,7 @@ from uuid import uuid4
 from callsmith.core.approval import Denied, Judgement, Policy
 from callsmith.core.closing import closing
 from callsmith.core.events import ConfirmationNeeded
-from callsmith.core.failures import failed, unknown_tool
+from callsmith.core.failures import already_done, failed, unknown_tool
 from callsmith.core.ports import Context, Toolset
 from callsmith.core.schema import validate
 from callsmith.core.values import Call, Result, Tool
@@ -54,6 +54,8 @@ class Confirmed(Wrapper):
         if isinstance(decision, Denied):
             return failed(call, "denied", decision.message or "a person said no")
         if decision is None and judged.verdict == "ask" and tool.name not in context.granted:
+            if context.earlier is not None:
+                return already_done(call, context.earlier)
             expires = None if self._expires is None else time.time() + self._expires
             return ConfirmationNeeded(f"confirm_{uuid4().hex[:24]}", call, judged.reason, expires)
         if decision is None or decision.arguments is None or decision.arguments == call.arguments:

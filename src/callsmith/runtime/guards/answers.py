@@ -1,0 +1,161 @@
+"""The answer after tool results. A small model repeats its call, copies what it was shown, talks about the tool, or says nothing.
+
+What is of no use is taken back before anybody sees or runs it, and the model is asked again, in up to three attempts:
+
+1. as the request is: a new call is passed on, and so is text that is no copy;
+2. with `LINE` behind the latest result: it may only answer;
+3. with the question and all results in one message, and without tools.
+
+With `asks_for_answer`, no text is taken at the first attempt. For this is what some small models do, measured: a new call after a
+result is nearly always right, while their own text is often about the tool; behind the line they answer well, but call no more.
+So the first attempt finds out whether there is a call to come, and the second answers.
+"""
+
+import json
+from collections.abc import AsyncIterator, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+
+from callsmith.core.closing import closing
+from callsmith.core.events import CallArguments, CallReady, CallStarted, ModelEvent, Started, Stopped, Text, Thought, Unreadable
+from callsmith.core.ports import Model
+from callsmith.core.values import Choice, Request, Usage
+from callsmith.runtime.guards.guard import Guard
+from callsmith.runtime.guards.loop_detectors import RecentCalls
+from callsmith.runtime.guards.prompts import question_with_results, with_line
+
+LINE = "The call is done. Now answer the user in plain words, without calling a tool."
+
+
+class AnswerGuard(Guard):
+    """Takes back repeated calls, copies and empty answers after a result, and asks again."""
+
+    def __init__(self, model: Model, *, asks_for_answer: bool = False) -> None:
+        super().__init__(model)
+        self._asks_for_answer = asks_for_answer
+
+    def stream(self, request: Request) -> AsyncIterator[ModelEvent]:
+        recent = RecentCalls.of(request)
+        is_plain = not recent.rounds or request.choice.mode == "required"
+        return self._model.stream(request) if is_plain else self._screened(request, recent)
+
+    async def _screened(self, request: Request, recent: RecentCalls) -> AsyncIterator[ModelEvent]:
+        spent, taken_back = Usage(), list[str]()  # over the attempts so far
+        for attempt in self._attempts(request, recent):
+            async with closing(self._model.stream(attempt.request)) as events:
+                async for event in events:
+                    for shown in attempt.screen(event):
+                        if isinstance(shown, Started) and taken_back:
+                            continue
+                        if isinstance(shown, Stopped) and (taken_back or attempt.dropped):
+                            report = replace(shown.report, taken_back=(*taken_back, *attempt.dropped))
+                            yield replace(shown, usage=spent + shown.usage, report=report)
+                        else:
+                            yield shown
+                    if attempt.flaw:
+                        break
+            if not attempt.flaw:
+                return
+            spent += attempt.usage
+            taken_back.append(attempt.flaw)
+
+    def _attempts(self, request: Request, recent: RecentCalls) -> "Iterator[_Attempt]":
+        """The requests to try one after another; of the last one everything is taken but calls."""
+        may_call = request.choice.mode == "auto" and bool(request.tools)
+        only_answers = self._asks_for_answer and not request.output
+        copies = frozenset[str]() if request.output else _copies(recent)  # where JSON is wanted, it is an answer
+        if may_call or not only_answers:
+            yield _Attempt(request, recent, copies, takes_calls=may_call, takes_text=not only_answers)
+        sampling = request.sampling if request.sampling.temperature is not None else replace(request.sampling, temperature=0.0)
+        sure = replace(request, sampling=sampling)  # to read an answer off the results, nothing needs to be drawn
+        yield _Attempt(with_line(sure, LINE), recent, copies, takes_calls=False)
+        yield _Attempt(replace(question_with_results(sure), choice=Choice("none")), takes_calls=False)
+
+
+@dataclass(slots=True)
+class _Attempt:
+    """A request, and what is passed on of the answer to it: nothing until it is known to be of use.
+
+    Without `recent` calls all text is of use. `flaw` says what is wrong with the answer, `dropped` what is left out of it.
+    """
+
+    request: Request
+    recent: RecentCalls | None = None
+    copies: frozenset[str] = frozenset()
+    takes_calls: bool = True
+    takes_text: bool = True
+    flaw: str = ""
+    dropped: list[str] = field(default_factory=list[str])
+    usage: Usage = field(default_factory=Usage)
+    _texts: list[ModelEvent] = field(default_factory=list[ModelEvent])  # withheld
+    _calls: dict[int, list[ModelEvent]] = field(default_factory=dict[int, list[ModelEvent]])  # withheld, by index
+    _is_useful: bool = False
+    _has_called: bool = False
+
+    def screen(self, event: ModelEvent) -> Sequence[ModelEvent]:
+        """What can be passed on now."""
+        match event:
+            case Text():
+                return self._text(event)
+            case CallStarted(index, name) if not self._trusts(name):
+                self._calls[index] = [event]
+            case CallArguments(index) if index in self._calls:
+                self._calls[index].append(event)
+            case CallReady(index, call) if index in self._calls or not self._trusts(call.name):
+                begun = self._calls.pop(index, [])
+                if self.takes_calls and self.recent is not None and self.recent.is_new(call):
+                    return self._release(*begun, event, is_call=True)
+                self.dropped.append("repeated_call" if self.takes_calls else "call")
+            case Unreadable(index=int(index)) if index in self._calls:
+                return self._release(*self._calls.pop(index), event)
+            case CallStarted() | CallArguments() | CallReady():
+                return self._release(event, is_call=True)
+            case Unreadable():
+                return self._release(event)
+            case Stopped():
+                return self._end(event)
+            case Started() | Thought():
+                return (event,)
+        return ()
+
+    def _trusts(self, name: str) -> bool:
+        """Whether a call of this tool is new whatever its arguments are."""
+        return self.takes_calls and (self.recent is None or not self.recent.has_called(name))
+
+    def _text(self, event: Text) -> Sequence[ModelEvent]:
+        if self._is_useful or self.recent is None:
+            return self._release(event)
+        self._texts.append(event)
+        said = self._said()
+        if said and not self.takes_text:
+            self.flaw = "early_answer"
+        elif not said or any(copy.startswith(said) for copy in self.copies):
+            return ()
+        return self._release() if self.takes_text else ()
+
+    def _said(self) -> str:
+        return "".join("".join(event.text.split()) for event in self._texts if isinstance(event, Text))
+
+    def _release(self, *events: ModelEvent, is_call: bool = False) -> Sequence[ModelEvent]:
+        """The answer is of use: pass on these events, and before them what was withheld."""
+        withheld, self._texts, self._is_useful = self._texts, [], True
+        self._has_called = self._has_called or is_call
+        return (*withheld, *events)
+
+    def _end(self, stopped: Stopped) -> Sequence[ModelEvent]:
+        self.usage = stopped.usage
+        if self._is_useful or self.recent is None or stopped.reason == "length":
+            reason = "stop" if stopped.reason == "calls" and not self._has_called else stopped.reason
+            return self._release(replace(stopped, reason=reason))
+        said = self._said()
+        self.flaw = self.dropped[-1] if self.dropped else "copy" if said else "empty"
+        return ()
+
+
+def _copies(recent: RecentCalls) -> frozenset[str]:
+    """Answers that say nothing, without their white space: JSON of the latest results or of a call, fenced or not, and `LINE`."""
+    results = [one.result for one in recent.rounds[-1]]
+    calls = [json.dumps({"name": one.call.name, "arguments": one.call.arguments}) for one in recent.calls]
+    copies = ["".join(text.split()) for text in (*results, *calls) if text.lstrip()[:1] in ("{", "[")]
+    fenced = [f"```{mark}{text}```" for text in copies for mark in ("", "json")]
+    lines = ["".join(text.split()) for text in (LINE, f"({LINE})", *LINE.split(". "))]
+    return frozenset({*copies, *fenced, *lines})
