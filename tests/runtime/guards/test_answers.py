@@ -164,6 +164,11 @@ def test_a_result_that_is_fed_back_makes_no_new_call_and_what_the_user_said_does
     assert is_new(calls("convert", amount=50, to="JPY"), first, question="How much are 50 USD in EUR and JPY?")
 
 
+async def test_an_argument_that_the_tool_does_not_have_makes_no_new_call():
+    events, _ = await answered(making(calls("weather", city="Bonn", celsius=14)), SAYS)
+    assert events == after("repeated_call")
+
+
 def test_an_invented_name_makes_no_new_call_and_one_of_a_result_does():
     first = (calls("read", path="todo.txt"), "Water the orchids; see plants.txt")
     assert not is_new(calls("read", path="orchids.txt"), first, question="What does todo.txt say?")

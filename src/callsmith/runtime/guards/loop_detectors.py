@@ -82,8 +82,10 @@ class RecentCalls:
         return all(self._differs(call, one) for one in self.calls if one.call.name == call.name)
 
     def _differs(self, call: Call, earlier: AnsweredCall) -> bool:
-        before = earlier.call.arguments
-        changed = [value for name, value in call.arguments.items() if _normalized(value) != _normalized(before.get(name))]
+        before, tool = earlier.call.arguments, self.tools.get(call.name)
+        known = tool.parameters.get("properties") if tool else None  # a result is also fed back as an argument of its own
+        arguments = {name: value for name, value in call.arguments.items() if known is None or name in known}
+        changed = [value for name, value in arguments.items() if _normalized(value) != _normalized(before.get(name))]
         if is_failure(earlier.result):
             return any(not self._is_result(value) for value in changed)
         return any(self._is_given(value) for value in changed)
