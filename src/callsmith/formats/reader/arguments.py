@@ -27,7 +27,17 @@ from callsmith.formats.algebra import (
 from callsmith.formats.reader.literals import LiteralReader
 from callsmith.formats.reader.markers import closers_of
 from callsmith.formats.reader.source import Emit, Incremental, Truncated, ignore, stops
-from callsmith.formats.reader.typed import Bounds, ValueSchema, json_string, parse_json, property_of, read_nested, read_raw
+from callsmith.formats.reader.typed import (
+    Bounds,
+    ValueSchema,
+    declared_keys,
+    json_string,
+    meant_key,
+    parse_json,
+    property_of,
+    read_nested,
+    read_raw,
+)
 from callsmith.formats.reader.values import Sink, read_notation
 
 ARGS_KEYS = ("arguments", "parameters", "args", "input")
@@ -148,6 +158,7 @@ class ArgumentsReader:
         return (f"\n{closers[0]}\n{closers[1]}",) if len(closers) > 1 else ()
 
     def _read_named_value(self, key: str, flag: str | None, bounds: Bounds, count: int) -> Incremental[None]:
+        key = self._meant(key)
         self._seen.add(key)
         if not count and key in ARGS_KEYS and key not in self._schema.get("properties", (key,)):
             buffered: list[str] = []
@@ -156,6 +167,14 @@ class ArgumentsReader:
         else:
             self._push(f"{', ' if count else ''}{json_string(key)}: ")
             yield from self._read_value(key, flag, bounds, self._push)
+
+    def _meant(self, key: str) -> str:
+        """The argument that a key means, whose case may be wrong."""
+        declared = declared_keys(self._schema, self._schema) if self._literals.follows_schema else ()
+        meant = meant_key(key, declared, self._seen)
+        if meant != key:
+            self._literals.repair("key-case")
+        return meant
 
     def _unwrap(self, key: str, text: str) -> None:
         """Push a first argument that is not in the schema: as all arguments, if it is an object of them, else as it is."""
@@ -173,7 +192,9 @@ class ArgumentsReader:
         schema = ValueSchema(self._schema, property_of(self._schema, self._schema, key), flag)
         match self._part.values:
             case Notation() as spelling:
-                yield from read_notation(self._source, spelling, Sink(push, self._literals.repair), schema)
+                yield from read_notation(
+                    self._source, spelling, Sink(push, self._literals.repair, self._literals.follows_schema), schema
+                )
             case Raw() as spelling:
                 yield from read_raw(self._source, spelling, bounds, schema, push)
             case Nested() as spelling:

@@ -89,7 +89,9 @@ class CallState:
             literals.repair("doubled-braces")
             source.pos += 1
         schema = ValueSchema(self.schema, self.schema)
-        yield from read_notation(source, notation, Sink(self.push, literals.repair), schema, self.closers())
+        yield from read_notation(
+            source, notation, Sink(self.push, literals.repair, literals.follows_schema), schema, self.closers()
+        )
         if is_doubled and (yield from source.at(("}",))):
             source.pos += 1
 

@@ -71,6 +71,11 @@ class LiteralReader:
         self._ignored_starts = {text[0] for text in self._ignored}
         self.repairs: set[str] = set()
 
+    @property
+    def follows_schema(self) -> bool:
+        """Whether keys and values that can mean only one thing are corrected to fit the schema."""
+        return not self.is_constrained
+
     def repair(self, name: str) -> None:
         """Record a repair by name; a `Mismatch` where none is allowed."""
         if self.strict:

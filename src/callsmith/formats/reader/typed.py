@@ -7,7 +7,7 @@ end, so that nothing pushed has to be taken back.
 import ast
 import json
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from json.encoder import encode_basestring
 from typing import Any, NamedTuple, cast
 
@@ -147,6 +147,25 @@ def property_of(root: Schema, schema: Any, key: str, depth: int = 0) -> Schema:
     return resolve(root, found.get("additionalProperties"))
 
 
+def declared_keys(root: Schema, schema: Any) -> Collection[str]:
+    """The names of the properties, where no others are meant to be given; else none."""
+    found = resolve(root, schema)
+    return () if "patternProperties" in found or found.get("additionalProperties") else found.get("properties") or ()
+
+
+def meant_key(key: str, declared: Collection[str], seen: Collection[str]) -> str:
+    """The property that a key means, where only case or `_` and `-` are wrong; the key itself if that is not certain."""
+    if key in declared:
+        return key
+    folded = _fold(key)
+    alike = [name for name in declared if _fold(name) == folded]
+    return alike[0] if len(alike) == 1 and alike[0] not in seen else key
+
+
+def _fold(key: str) -> str:
+    return key.replace("_", "").replace("-", "").casefold()
+
+
 def items_of(root: Schema, schema: Any, depth: int = 0) -> Schema:
     """The schema of an array's items, also if an alternative declares it."""
     found = resolve(root, schema)
@@ -258,6 +277,10 @@ class ValueSchema(NamedTuple):
     def property(self, key: str) -> "ValueSchema":
         """What is known of a property of the value."""
         return ValueSchema(self.root, property_of(self.root, self.schema, key))
+
+    def items(self) -> "ValueSchema":
+        """What is known of the items of the value."""
+        return ValueSchema(self.root, items_of(self.root, self.schema))
 
 
 class Bounds(NamedTuple):

@@ -14,7 +14,9 @@ from callsmith.formats.reader.typed import (
     STRING,
     ValueSchema,
     bare_word_json,
+    declared_keys,
     json_string,
+    meant_key,
     parse_json,
     typed_json,
     types_of,
@@ -35,10 +37,11 @@ DICT_OR_SET = "}{}"  # Python's braces, before the first item shows which
 
 
 class Sink(NamedTuple):
-    """Two callbacks: one takes JSON text, the other the names of repairs."""
+    """Two callbacks: one takes JSON text, the other the names of repairs. `follows_schema`: keys and values are corrected."""
 
     push: Emit
     repair: Emit
+    follows_schema: bool = False
 
 
 def read_notation(
@@ -46,11 +49,13 @@ def read_notation(
 ) -> Incremental[None]:
     """Read one value of a notation, nested ones included. Iterative, so that the stack does not limit the depth.
 
-    With a schema, bare words follow it: the value itself or one of its properties. At `ends`, open brackets are closed; a string
-    that contains one of them as a special token is not closed.
+    With a schema, bare words follow it; if the sink says so, also keys in another case and values of another type, which can mean
+    only one thing. At `ends`, open brackets are closed; a string that contains one of them as a special token is not closed.
     """
     push = sink.push
-    word_schema = schema  # of a bare word that comes next
+    next_schema = schema  # of the value that comes next
+    schemas: list[ValueSchema | None] = []  # of the open objects; of the items of the open lists
+    seen: list[set[str]] = []  # the keys of the open objects
     special_ends = tuple(end for end in ends if SPECIAL_MARK in end)
     closers: list[str] = []
     has_key = False  # a key and its colon have been read
@@ -60,7 +65,8 @@ def read_notation(
         if closers and not has_key and char == closers[-1][0]:
             source.pos += 1
             push(closers.pop()[1:])
-            count.pop()
+            for stack in (count, schemas, seen):
+                stack.pop()
         else:
             if closers and not has_key:
                 if count[-1] and not (yield from _read_comma(source, sink, closers, ends)):
@@ -71,17 +77,23 @@ def read_notation(
                 if closers[-1] == DICT_OR_SET:
                     closers[-1] = yield from _read_dict_or_set_start(source, spelling, sink)
                     has_key = closers[-1] != SET
+                    next_schema = None
+                    schemas[-1] = schemas[-1] if has_key else None
                     continue
                 if closers[-1] == BRACKETS["{"]:
-                    key = yield from _read_key(source, spelling, sink)
-                    word_schema = schema.property(key) if schema and len(closers) == 1 else None
+                    inner = schemas[-1]
+                    key = yield from _read_key(source, spelling, sink, inner, seen[-1])
+                    next_schema = inner.property(key) if inner else None
                     has_key = True
                     continue
+                next_schema = schemas[-1]
             has_key = False
             enclosing = (CALL_END,) * spelling.python + tuple(closer[0] for closer in closers)
-            opened = yield from _read_value_start(source, spelling, sink, word_schema, enclosing, special_ends)
+            opened = yield from _read_value_start(source, spelling, sink, next_schema, enclosing, special_ends)
             if opened:
-                word_schema = None
+                known = next_schema if next_schema and next_schema.schema else None
+                schemas.append(known.items() if known and opened[0] != "}" else known)
+                seen.append(set())
                 if len(closers) >= MAX_DEPTH:
                     raise Mismatch("nested too deep")
                 closers.append(opened)
@@ -125,7 +137,13 @@ def _read_value_start(
         return BRACKETS[char]
     quote = yield from _read_quote(source, spelling, sink)
     if quote:
-        yield from read_string(source, quote, spelling, sink, enclosing, ends)
+        types = types_of(schema.root, schema.schema) if schema and sink.follows_schema else STRING
+        if types >= STRING:
+            yield from read_string(source, quote, spelling, sink, enclosing, ends)
+            return ""
+        pieces: list[str] = []
+        yield from read_string(source, quote, spelling, Sink(pieces.append, sink.repair), enclosing, ends)
+        sink.push(_typed_string("".join(pieces), types, sink))
         return ""
     word: list[str] = []
     if (yield from source.read_until(BARE_END if spelling.bare_keys else WORD_END, word.append)) is None:
@@ -137,17 +155,29 @@ def _read_value_start(
         raise Mismatch("a quote is missing")
     if spelling == JSON and not (text in ("true", "false", "null") or text[0] in "-0123456789"):
         sink.repair("python-literals")
-    sink.push(_bare_word_json(text, spelling, schema))
+    sink.push(_bare_word_json(text, spelling, schema, sink))
     return ""
 
 
-def _bare_word_json(text: str, spelling: Notation, schema: ValueSchema | None) -> str:
+def _typed_string(text: str, types: frozenset[str], sink: Sink) -> str:
+    """A JSON string as a value of one of the types, if it can be one."""
+    meant = typed_json(str(parse_json(text)), types)
+    if meant.startswith('"'):
+        return text
+    sink.repair("value-type")
+    return meant
+
+
+def _bare_word_json(text: str, spelling: Notation, schema: ValueSchema | None, sink: Sink) -> str:
     """A bare word as JSON text. A string of relaxed notations, and a number with zeros before it, are what the schema says."""
     has_zeros = ZEROS_FIRST.fullmatch(text)
-    if schema and (spelling.bare_keys or has_zeros):
+    if schema and schema.schema and (spelling.bare_keys or has_zeros or sink.follows_schema):
         types = types_of(schema.root, schema.schema)
-        if types == STRING or has_zeros:
+        if (types == STRING and spelling.bare_keys) or has_zeros:
             return typed_json(text, types)
+        if types <= STRING | {"null"} and sink.follows_schema and bare_word_json(text)[0] not in '"n':
+            sink.repair("value-type")
+            return json_string(text)
     return bare_word_json(text)
 
 
@@ -180,19 +210,23 @@ def _read_quote(source: TextSource, spelling: Notation, sink: Sink) -> Increment
     return quote
 
 
-def _read_key(source: TextSource, spelling: Notation, sink: Sink) -> Incremental[str]:
-    """Read a key and its colon; returns the key."""
+def _read_key(source: TextSource, spelling: Notation, sink: Sink, schema: ValueSchema | None, seen: set[str]) -> Incremental[str]:
+    """Read a key and its colon; returns the key. `seen` are the keys of this object so far."""
     yield from source.peek()
+    declared = declared_keys(schema.root, schema.schema) if schema and sink.follows_schema else ()
+    read = sent = ""  # as JSON text; what may still be corrected is not sent
+
+    def push(text: str) -> None:
+        nonlocal read, sent
+        read += text
+        if not declared or any(json_string(name).startswith(read) for name in declared):
+            sink.push(read[len(sent) :])
+            sent = read
+
     quote = yield from _read_quote(source, spelling, sink)
     if quote:
-        pieces: list[str] = []
-
-        def push(text: str) -> None:
-            pieces.append(text)
-            sink.push(text)
-
         yield from read_string(source, quote, spelling, Sink(push, sink.repair))
-        key = str(parse_json("".join(pieces)))
+        key = str(parse_json(read))
     else:
         word: list[str] = []
         stop = yield from source.read_until(KEY_END, word.append)
@@ -203,7 +237,14 @@ def _read_key(source: TextSource, spelling: Notation, sink: Sink) -> Incremental
             raise Mismatch("a key is missing")
         if not spelling.bare_keys:
             sink.repair("bare-keys")
-        sink.push(json_string(key))
+        push(json_string(key))
+    meant = meant_key(key, declared, seen)
+    if meant != key and json_string(meant).startswith(sent):
+        sink.repair("key-case")
+        key, read = meant, json_string(meant)
+    if len(read) > len(sent):
+        sink.push(read[len(sent) :])
+    seen.add(key)
     if (yield from source.peek()) != ":":
         raise Mismatch("expected ':'")
     source.pos += 1
