@@ -98,10 +98,18 @@ def killed(folder: Path, says: str, *, hang: bool = False) -> Iterator[str]:
     Its model always says the same. Its one tool, of an MCP server "files", writes into the file `erased` what it erases; it
     may hang then.
     """
+    arguments = [str(folder), "PORT", says, "hang" if hang else ""]
+    with killed_program(_PROGRAM, *arguments) as url:
+        yield url
+
+
+@contextmanager
+def killed_program(program: str, *arguments: str) -> Iterator[str]:
+    """The address of a server that a program runs, which is then killed. PORT, in it or an argument, is where it listens."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
-    command = [sys.executable, "-c", _PROGRAM, str(folder), str(port), says, "hang" if hang else ""]
+    command = [sys.executable, "-c", *(part.replace("PORT", str(port)) for part in (program, *arguments))]
     with subprocess.Popen(command, cwd=Path(__file__).parents[1]) as server:
         try:
             _until_it_listens(server, port)

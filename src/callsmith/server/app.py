@@ -1,7 +1,7 @@
 """The server: `uvicorn.run(create_app({"qwen": model}, tools=Functions(weather)))`."""
 
 from collections.abc import AsyncGenerator, Mapping
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, nullcontext
 
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
@@ -48,16 +48,18 @@ def create_app(
             ClientDisconnect: on_disconnect,
         },
         middleware=_around(settings),
-        lifespan=None if mcp is None else lambda _: _alive(mcp),
+        lifespan=lambda _: _alive(service),
     )
     app.state.dialects = [found for module in route_modules() if isinstance(found := vars(module).get("DIALECT"), Dialect)]
     return app
 
 
 @asynccontextmanager
-async def _alive(mcp: McpHost) -> AsyncGenerator[None, None]:
-    async with mcp:
+async def _alive(service: Service) -> AsyncGenerator[None, None]:
+    async with service.mcp or nullcontext():
         yield
+        for finish in service.on_shutdown:
+            await finish()
 
 
 def _around(settings: Settings) -> list[Middleware]:

@@ -43,7 +43,10 @@ from callsmith.wire.extensions import DEFAULT_OPTIONS, TOOL_EVENTS, ToolOptions
 
 @dataclass(frozen=True, slots=True)
 class Service:
-    """The models, the server's own tools, the settings, what is remembered, and the trace of what was asked and done."""
+    """The models, the server's own tools, the settings, what is remembered, and the trace of what was asked and done.
+
+    `on_shutdown` is what is left to be done when the server ends.
+    """
 
     models: Mapping[str, Model]
     tools: Toolset | None
@@ -54,6 +57,7 @@ class Service:
     hidden_rounds: HiddenRounds = field(default_factory=HiddenRounds)
     costs: ToolCosts = field(default_factory=ToolCosts)
     mcp: McpHost | None = None
+    on_shutdown: list[Callable[[], Awaitable[None]]] = field(default_factory=list[Callable[[], Awaitable[None]]])
 
     @property
     def configured(self) -> Mapping[str, str]:

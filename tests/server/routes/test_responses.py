@@ -260,7 +260,7 @@ async def test_an_answer_being_streamed_can_be_cancelled_and_keeps_what_was_said
         assert model.open == 0
         assert (await asking.get(path)).json() == cancelled
         again = await asking.post(f"{path}/cancel")
-        assert (again.status_code, "cancelled" in again.json()["error"]["message"]) == (400, True)
+        assert (again.status_code, again.json()) == (200, cancelled)
 
 
 async def test_what_is_over_or_unknown_cannot_be_cancelled():
@@ -323,7 +323,7 @@ async def test_a_store_that_fails_is_told_and_does_not_look_like_an_answer_that_
 @pytest.mark.parametrize(
     ("method", "path", "body", "status", "param"),
     [
-        ("POST", "", {"model": "m", "input": "a", "background": True}, 400, "background"),
+        ("POST", "", {"model": "m", "input": "a", "background": True, "store": False}, 400, "background"),
         ("POST", "", {"model": "n", "input": "a"}, 404, "model"),
         ("POST", "", {"model": "m", "input": "a", "tool_choice": "required"}, 400, "tool_choice"),
         ("POST", "", {"model": "m", "input": [{"type": "item_reference", "id": "x"}]}, 400, "input.0.id"),

@@ -210,7 +210,6 @@ def test_what_clients_really_send_is_read():
         ({"tools": [{"type": "namespace", "name": "n", "tools": [{"type": "function"}]}]}, "tools.0.tools.0.name"),
         ({"tools": [ADD], "tool_choice": {"type": "function", "name": "nope"}}, "tool_choice"),
         ({"tools": [ADD], "tool_choice": {"type": "web_search"}}, "tool_choice.type"),
-        ({"background": True}, "background"),
         ({"conversation": 1}, "conversation"),
         ({"prompt": {"id": "p"}}, "prompt"),
         ({"top_logprobs": 21}, "top_logprobs"),

@@ -21,11 +21,15 @@ class AdmissionGate:
         self.active = 0
         self._average = 1.0  # seconds an answer takes
 
+    def check(self, most: int, waiting: int = 0) -> None:
+        """`QueueFull` if one more answer is too many, besides those that are `waiting` to be admitted."""
+        if self.active + waiting >= most:
+            raise QueueFull(most, self._average)
+
     @contextmanager
     def admit(self, most: int) -> Generator[None, None, None]:
         """Count one more answer while the block lasts; `QueueFull` if there are too many already."""
-        if self.active >= most:
-            raise QueueFull(most, self._average)
+        self.check(most)
         clock = asyncio.get_running_loop().time
         began = clock()
         self.active += 1

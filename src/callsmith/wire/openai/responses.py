@@ -34,7 +34,6 @@ from callsmith.wire.tools import read_tools
 
 # Fields that are not supported, each with the values that ask for nothing.
 _NEUTRAL: Mapping[str, tuple[Json, ...]] = {
-    "background": (False,),
     "context_management": ([],),
     "moderation": (),
     "prompt": (),
@@ -85,6 +84,7 @@ class ResponsesRequest:
     max_tool_calls: int | None = None
     namespaces: Namespaces = field(default_factory=dict[str, tuple[str, str]])
     servers: tuple[McpServer, ...] = ()
+    background: bool = False
     decisions: Decisions = field(default_factory=Decisions, compare=False)
     listed: frozenset[str] = field(default=frozenset(), compare=False)
     input: tuple[Mapping[str, Json], ...] = field(default=(), compare=False)
@@ -132,6 +132,7 @@ def read_request(body: Json, earlier: Sequence[Json] = (), known: Mapping[str, J
         ),
         stream=fields.flag("stream") or False,
         store=True if store is None else store,
+        background=fields.flag("background") or False,
         previous=fields.text("previous_response_id") or "",
         max_tool_calls=fields.integer("max_tool_calls", 0),
         namespaces=spaces,
@@ -236,7 +237,7 @@ def _repeated(fields: Fields) -> dict[str, Json]:
     reasoning = fields.object("reasoning")
     return {
         **{name: _REPEATED[name] if value is None else value for name, value in given.items()},
-        "background": False,
+        "background": fields.flag("background") or False,
         "conversation": {"id": conversation} if (conversation := _read_conversation(fields)) else None,
         "reasoning": {key: reasoning.get(key) if reasoning else None for key in ("effort", "summary")},
         "service_tier": "default",
@@ -274,6 +275,7 @@ def write_request(asked: ResponsesRequest) -> dict[str, Json]:
         "previous_response_id": asked.previous or None,
         "store": None if asked.store else False,
         "stream": asked.stream or None,
+        "background": asked.background or None,
     }
     return without_none(body)
 

@@ -50,6 +50,7 @@ from callsmith.wire.openai.responses import Namespaces
 
 StreamEvent: TypeAlias = dict[str, Json]  # an event of the stream
 Status: TypeAlias = Literal["in_progress", "completed", "incomplete", "failed", "cancelled"]
+OPEN_STATUSES = frozenset({"queued", "in_progress"})  # of a response that goes on
 
 # There is no event for an answer that was cancelled: it is one that is not complete, and its status says why.
 _LAST: dict[Status, str] = {"cancelled": "response.incomplete"}

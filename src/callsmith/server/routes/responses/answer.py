@@ -81,9 +81,13 @@ class Answer:
                 if not self.writer.begun:
                     raise
                 ending = [*ending[:-1], *self.writer.fail(write_error(error))]
-                with suppress(CallsmithError):  # if it was the store that failed
-                    await self._keep(self.writer.response())
+                await self.keep()
             yield frames.write(ending)
+
+    async def keep(self) -> None:
+        """Store the response as it stands, if that is possible."""
+        with suppress(CallsmithError):
+            await self._keep(self.writer.response())
 
     def failure(self, error: BaseException, framing: Framing = write_sse) -> bytes:
         """The last frames of a stream that broke down."""

@@ -1,7 +1,4 @@
-"""`/v1/responses`: OpenAI's stateful endpoints. Answers are stored, unless a request says otherwise, and can be gone on from.
-
-Not covered: answers in the background, replaying a stream.
-"""
+"""`/v1/responses`: OpenAI's stateful endpoints. Answers are stored, unless a request says otherwise, and can be gone on from."""
 
 from starlette.requests import Request
 from starlette.responses import Response
@@ -13,11 +10,13 @@ from callsmith.server.http.body_reader import BodyReader
 from callsmith.server.http.pagination import paginate
 from callsmith.server.http.request_context import caller
 from callsmith.server.http.streams import EventStream, JsonResponse, unless_disconnected
+from callsmith.server.routes.responses.background import BackgroundAnswer, BackgroundAnswers
 from callsmith.server.routes.responses.compact import compact
 from callsmith.server.routes.responses.connection import Connection
 from callsmith.server.routes.responses.conversations import conversation_routes
 from callsmith.server.routes.responses.dialect import Asked, ResponsesDialect
 from callsmith.server.service import Service
+from callsmith.wire.openai.responses_events import OPEN_STATUSES
 
 PATH = "/v1/responses"
 
@@ -44,10 +43,14 @@ class _Endpoints:
     def __init__(self, service: Service) -> None:
         self._service = service
         self.dialect = ResponsesDialect(service)
+        self._background = BackgroundAnswers(self.dialect)
         self.bodies = BodyReader(service.settings.largest_body)
 
     async def create(self, request: Request) -> Response:
         asked = await self._read(request)
+        if asked.request.background:
+            one = await self._background.start(asked)
+            return self._stream(one) if asked.request.stream else JsonResponse(one.response())
         answer = self.dialect.answer(asked, self.dialect.stored())
         if asked.request.stream:
             return EventStream(answer.frames(), answer.failure, keep_alive=self._service.settings.keep_alive)
@@ -66,29 +69,47 @@ class _Endpoints:
         return JsonResponse(await unless_disconnected(request.receive, work))
 
     async def retrieve(self, request: Request) -> Response:
-        if request.query_params.get("stream") == "true":
-            raise UsageError("stream: a stored response is not streamed again", field="stream")
-        id = request.path_params["id"]
+        id, query = request.path_params["id"], request.query_params
+        one = self._background.get(id)
+        if query.get("stream") == "true":
+            if one is None:
+                await self.dialect.stored().response(id)
+                raise UsageError("stream: only responses in the background are streamed again, for some time", field="stream")
+            after = query.get("starting_after", "-1")
+            if not after.lstrip("-").isdecimal():
+                raise UsageError(f"starting_after: {after!r} is no sequence number", field="starting_after")
+            return self._stream(one, max(0, int(after) + 1))
+        if one is not None and not one.over.is_set():
+            return JsonResponse(one.response())
         answer = self.dialect.running[caller()].get(id)
-        return JsonResponse(answer.writer.response() if answer else await self.dialect.stored().response(id))
+        return JsonResponse(answer.writer.response() if answer else await self._background.response(id))
 
     async def delete(self, request: Request) -> Response:
         id = request.path_params["id"]
+        await self._background.stop(id)
         await self._service.approvals().drop(*await self.dialect.stored().forget(id))
         return JsonResponse({"id": id, "object": "response", "deleted": True})
 
     async def cancel(self, request: Request) -> Response:
         id = request.path_params["id"]
+        await self._background.stop(id)
         answer = self.dialect.running[caller()].get(id)
-        if answer is None:
-            status = (await self.dialect.stored().response(id))["status"]
-            raise UsageError(f"a response that is {status} cannot be cancelled")
-        await answer.stop()
-        return JsonResponse(answer.writer.response())
+        if answer is not None:
+            await answer.stop()
+            return JsonResponse(answer.writer.response())
+        response = await self._background.response(id)
+        if response["status"] in OPEN_STATUSES:
+            raise UsageError("another process is giving this response: it can be cancelled only there")
+        if response["status"] != "cancelled":  # once more does no harm
+            raise UsageError(f"a response that is {response['status']} cannot be cancelled")
+        return JsonResponse(response)
 
     async def input_items(self, request: Request) -> Response:
         items = await self.dialect.stored().input_items(request.path_params["id"])
         return JsonResponse(paginate(items, request))
+
+    def _stream(self, one: BackgroundAnswer, start: int = 0) -> EventStream:
+        return EventStream(one.read(start), one.answer.failure, keep_alive=self._service.settings.keep_alive)
 
     async def connect(self, socket: WebSocket) -> None:
         await Connection(socket, self.dialect, self.bodies).serve()

@@ -8,13 +8,15 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 
+from callsmith.core.errors import UsageError
 from callsmith.core.serialize import DocumentCodec
 from callsmith.core.values import Json
 from callsmith.server.routes.responses.stored_conversations import StoredConversations
 from callsmith.server.routes.responses.stored_items import RESPONSE, StoredItems, given_items
-from callsmith.server.store import Document, Store
+from callsmith.server.store import Document, Stale, Store
 from callsmith.wire.openai.common import NotStored
 from callsmith.wire.openai.responses import StoredReferences
+from callsmith.wire.openai.responses_events import OPEN_STATUSES
 
 _ADDED = frozenset({"completed", "incomplete"})  # the statuses with which a response is added to its conversation
 
@@ -106,6 +108,8 @@ class StoredResponses:
         conversation = ""
         if needs.previous:
             previous = await self._stored(needs.previous, previous=True)
+            if previous.response["status"] in OPEN_STATUSES:
+                raise UsageError("previous_response_id: this response is not complete", field="previous_response_id")
             ids = [*previous.earlier, *previous.input, *previous.output]
             earlier = await self.items.get(ids)
             if len(earlier) < len(set(ids)):  # a response it stands on was deleted
@@ -158,6 +162,15 @@ class StoredResponses:
         await self.items.delete(own)
         await self.store.delete(self.items.kind(RESPONSE), id)
         return list(stored.output)
+
+    async def fail(self, id: str, why: str) -> None:
+        """Enter that a response that is not complete has failed, unless it is written meanwhile."""
+        (found,) = (await self.store.get(self.items.kind(RESPONSE), id)).values()
+        stored = RESPONSE_CODEC.read(found.data)
+        if stored.response["status"] in OPEN_STATUSES:
+            failed = {**stored.response, "status": "failed", "error": {"code": "server_error", "message": why}}
+            with suppress(Stale):
+                await self.store.put(replace(found, data=RESPONSE_CODEC.write(replace(stored, response=failed))))
 
     async def _stored(self, id: str, *, previous: bool = False) -> StoredResponse:
         found = await self.store.get(self.items.kind(RESPONSE), id)

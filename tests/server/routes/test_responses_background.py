@@ -1,0 +1,214 @@
+"""Responses in the background, held against OpenAI's own client: polled, streamed again, cancelled, and cut off."""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import httpx2
+import pytest
+from openai import AsyncOpenAI, BadRequestError, NotFoundError, RateLimitError
+
+from callsmith.core.errors import Unavailable
+from callsmith.core.events import ModelEvent, Text
+from callsmith.core.values import Request
+from callsmith.server.app import create_app
+from callsmith.server.approvals import approvals
+from callsmith.server.http.keys import new_key
+from callsmith.server.settings import Key, Settings
+from callsmith.server.store import SqliteStore
+from callsmith.wire.sse import FrameReader
+from tests.fakes import FakeModel
+from tests.server.asking import client, http, listening, says
+from tests.serving import killed_program
+from tests.waiting import until
+
+
+class Endless(FakeModel):
+    """A model that says one word, and then nothing more."""
+
+    def __init__(self) -> None:
+        super().__init__(says(""))
+        self.is_silent = False
+
+    async def stream(self, request: Request) -> AsyncIterator[ModelEvent]:
+        self.open += 1
+        try:
+            yield Text("one")
+            self.is_silent = True  # the word has been taken
+            await asyncio.Event().wait()
+        finally:
+            self.open -= 1
+
+
+async def ended(asking: AsyncOpenAI, id: str) -> Any:
+    """The response, when it has ended."""
+    while (response := await asking.responses.retrieve(id)).status in ("queued", "in_progress"):
+        await asyncio.sleep(0.01)
+    return response
+
+
+async def test_a_response_in_the_background_is_polled_until_it_is_complete():
+    model = FakeModel([Text("one"), 0.05, *says(" two")])
+    asking = client(model)
+    response = await asking.responses.create(model="m", input="a", background=True)
+    assert (response.status, response.background, response.output) == ("queued", True, [])
+    await until(lambda: model.open == 1)
+    assert (await asking.responses.retrieve(response.id)).status == "in_progress"
+    found = await ended(asking, response.id)
+    assert (found.status, found.output_text, found.background) == ("completed", "one two", True)
+    after = await asking.responses.create(model="m", input="b", previous_response_id=response.id)
+    assert [message.content for message in model.asked[1].messages] == ["a", "one two", "b"]
+    assert after.status == "completed"
+
+
+async def test_it_goes_on_when_its_client_is_gone():
+    model = FakeModel([Text("one"), 0.3, *says(" two")])
+    async with listening(model) as url:
+        body = {"model": "m", "input": "a", "background": True, "stream": True}
+        async with httpx2.AsyncClient(base_url=url) as gone, gone.stream("POST", "/v1/responses", json=body) as stream:
+            async for data in stream.aiter_bytes():
+                id = json.loads(FrameReader().feed(data)[0].data)["response"]["id"]
+                break
+        async with AsyncOpenAI(base_url=f"{url}/v1", api_key="x", max_retries=0) as asking:
+            assert (await ended(asking, id)).output_text == "one two"
+
+
+async def test_its_stream_can_be_read_again_from_any_event_on():
+    model = FakeModel([Text("one"), Text(" two"), 0.2, Text(" three"), *says(" four")])
+    asking = client(model)
+    stream = await asking.responses.create(model="m", input="a", background=True, stream=True)
+    events = [event async for event in stream]
+    assert [event.sequence_number for event in events] == list(range(len(events)))
+    id = events[0].response.id  # pyright: ignore
+    again = [event async for event in await asking.responses.retrieve(id, stream=True)]
+    assert again == events
+    rest = [event async for event in await asking.responses.retrieve(id, stream=True, starting_after=4)]
+    assert rest == events[5:]
+
+
+async def test_a_stream_is_taken_up_while_the_answer_is_being_given():
+    model = FakeModel([Text("one"), 0.2, Text(" two"), *says(" three")])
+    asking = client(model)
+    response = await asking.responses.create(model="m", input="a", background=True)
+    await until(lambda: model.open == 1)
+    events = [event async for event in await asking.responses.retrieve(response.id, stream=True)]
+    assert [event.sequence_number for event in events] == list(range(len(events)))
+    assert events[-1].type == "response.completed"
+
+
+async def test_it_can_be_cancelled_and_that_twice():
+    model = Endless()
+    asking = client(model)
+    response = await asking.responses.create(model="m", input="a", background=True)
+    await until(lambda: model.is_silent)
+    cancelled = await asking.responses.cancel(response.id)
+    assert (cancelled.status, cancelled.output_text, model.open) == ("cancelled", "one", 0)
+    assert await asking.responses.cancel(response.id) == cancelled
+    assert await asking.responses.retrieve(response.id) == cancelled
+
+
+async def test_one_that_is_deleted_ends_and_stays_deleted():
+    model, store = FakeModel([Text("one"), 30.0, *says(" two")]), SqliteStore()
+    asking = client(model, store=store)
+    response = await asking.responses.create(model="m", input="a", background=True)
+    await until(lambda: model.open == 1)
+    await asking.responses.delete(response.id)
+    assert (model.open, await store.list("response"), await store.list("response_item")) == (0, (), ())
+    with pytest.raises(NotFoundError):
+        await asking.responses.retrieve(response.id)
+
+
+@pytest.mark.parametrize("answer", [Unavailable("gone"), [Text("one"), Unavailable("gone")], RuntimeError("inner secret")])
+async def test_one_that_fails_is_failed(answer: Any):
+    asking = client(FakeModel(answer))
+    response = await asking.responses.create(model="m", input="a", background=True)
+    found = await ended(asking, response.id)
+    assert (found.status, found.error.code) == ("failed", "server_error")
+    assert "secret" not in found.error.message
+
+
+async def test_one_that_its_server_did_not_live_to_complete_is_failed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(approvals, "LEASE_SECONDS", 0.3)
+    path = str(tmp_path / "store.db")
+    program = f"""
+import uvicorn
+from callsmith.core.events import Text
+from callsmith.server.app import create_app
+from callsmith.server.approvals import approvals
+from callsmith.server.store import SqliteStore
+from tests.fakes import FakeModel
+approvals.LEASE_SECONDS = 0.3
+uvicorn.run(create_app({{"m": FakeModel([Text("one"), 60.0])}}, store=SqliteStore({path!r})), port=PORT, log_level="critical")
+"""
+    with killed_program(program) as url:
+        async with AsyncOpenAI(base_url=f"{url}/v1", api_key="x", max_retries=0) as asking:
+            response = await asking.responses.create(model="m", input="a", background=True)
+            while (await asking.responses.retrieve(response.id)).status != "in_progress":
+                await asyncio.sleep(0.01)
+        other = client(FakeModel(says("one")), store=SqliteStore(path))  # another process, so to speak
+        assert (await other.responses.retrieve(response.id)).status == "queued"
+        with pytest.raises(BadRequestError, match="another process"):
+            await other.responses.cancel(response.id)
+        with pytest.raises(BadRequestError, match="not complete"):
+            await other.responses.create(model="m", input="b", previous_response_id=response.id)
+    found = await ended(other, response.id)
+    assert (found.status, found.error.code) == ("failed", "server_error")
+    assert "stopped" in found.error.message
+
+
+async def test_at_the_end_of_the_server_what_runs_is_stored_as_failed():
+    model, store = Endless(), SqliteStore()
+    app = create_app({"m": model}, store=store)
+    async with app.router.lifespan_context(app):
+        async with http(app) as asking:
+            body = {"model": "m", "input": "a", "background": True}
+            id = (await asking.post("/v1/responses", json=body)).json()["id"]
+        await until(lambda: model.is_silent)
+    assert model.open == 0
+    found = await client(model, store=store).responses.retrieve(id)
+    assert (found.status, found.output_text) == ("failed", "one")
+
+
+async def test_no_more_run_in_the_background_than_are_admitted():
+    asking = client(FakeModel([Text("one"), 60.0]), settings=Settings(queue=2))
+    made = [await asking.responses.create(model="m", input="a", background=True) for _ in range(2)]
+    with pytest.raises(RateLimitError):
+        await asking.responses.create(model="m", input="a", background=True)
+    await asking.responses.cancel(made[0].id)
+    await asking.responses.create(model="m", input="a", background=True)
+
+
+async def test_it_belongs_to_the_key_that_asked_for_it():
+    keys = {name: new_key() for name in ("ann", "bob")}
+    settings = Settings(keys={name: Key(hash) for name, (_, hash) in keys.items()})
+    model = FakeModel([Text("one"), 30.0])
+    async with http(create_app({"m": model}, settings=settings)) as asking:
+        ann, bob = ({"authorization": f"Bearer {keys[name][0]}"} for name in ("ann", "bob"))
+        made = await asking.post("/v1/responses", json={"model": "m", "input": "a", "background": True}, headers=ann)
+        path = f"/v1/responses/{made.json()['id']}"
+        assert (await asking.get(path, headers=bob)).status_code == 404
+        assert (await asking.get(f"{path}?stream=true", headers=bob)).status_code == 404
+        assert (await asking.post(f"{path}/cancel", headers=bob)).status_code == 404
+        assert (await asking.delete(path, headers=bob)).status_code == 404
+        assert (await asking.post(f"{path}/cancel", headers=ann)).json()["status"] == "cancelled"
+
+
+async def test_what_cannot_be_streamed_again_is_said():
+    asking = client(FakeModel(says("one")))
+    response = await asking.responses.create(model="m", input="a")
+    with pytest.raises(BadRequestError, match="stream"):
+        await asking.responses.retrieve(response.id, stream=True)
+    other = await asking.responses.create(model="m", input="a", background=True)
+    with pytest.raises(BadRequestError, match="starting_after"):
+        await asking.responses.retrieve(other.id, stream=True, starting_after="x")  # pyright: ignore
+
+
+async def test_one_of_a_conversation_is_added_to_it_when_it_is_complete():
+    asking = client(FakeModel([Text("one"), 0.05, *says(" two")]))
+    conversation = await asking.conversations.create()
+    response = await asking.responses.create(model="m", input="a", background=True, conversation=conversation.id)
+    assert [item async for item in asking.conversations.items.list(conversation.id)] == []
+    await ended(asking, response.id)
+    assert len([item async for item in asking.conversations.items.list(conversation.id)]) == 2
