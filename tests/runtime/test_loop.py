@@ -3,13 +3,16 @@
 import asyncio
 import sys
 from collections.abc import AsyncIterator
+from dataclasses import dataclass, replace
 
 import pytest
+from pydantic import BaseModel, field_validator
 
-from callsmith.core.errors import UnknownName, UsageError
+from callsmith.core.errors import ModelError, UnknownName, UsageError
 from callsmith.core.events import Notice, Stopped, Text, Thought, ToolProgress, ToolStarted, TurnEnded, Unreadable
 from callsmith.core.ports import Context
-from callsmith.core.values import Call, Choice, Message, Request, Result, Tool, Usage
+from callsmith.core.values import Call, Choice, Message, Output, Request, Result, Tool, Usage
+from callsmith.runtime.conversation.conversation import Conversation
 from callsmith.runtime.execute import Limits
 from callsmith.runtime.loop import LIMIT_TEXT, run
 from callsmith.runtime.sync import collect, run_sync
@@ -321,3 +324,80 @@ async def test_what_a_tool_answers_after_it_was_given_up_is_not_heard():
     assert [(result.call_id, result.code) for result in finished(events)] == [("c1", "timeout"), ("c2", "")]
     assert [message.call_id for message in model.asked[1].messages if message.role == "tool"] == ["c1", "c2"]
     assert "late" not in str(events)
+
+
+def test_a_text_is_a_request_of_one_message_and_the_end_has_the_answer_as_text():
+    model = FakeModel(calls(Call("hello", {"to": "Ada"}, "c1"), text="wait"), says("done"))
+    turn = run_sync(model, Handlers(hello=hello), "Say hello to Ada.")
+    assert model.asked[0].messages == (Message.user("Say hello to Ada."),)
+    assert turn.text == turn.value == "done"
+    assert run_sync(FakeModel(says("hi")), None, "Hi").text == "hi"
+    assert TurnEnded((), "stop").text == ""
+
+
+@dataclass(frozen=True)
+class Person:
+    name: str
+    born: int
+
+
+class Book(BaseModel):
+    title: str
+    authors: list[Person] = []
+
+    @field_validator("title")
+    @classmethod
+    def _has_words(cls, title: str) -> str:
+        if not title.strip():
+            raise ValueError("a title has words")
+        return title
+
+
+def _answered(text: str, output: Output) -> TurnEnded:
+    return run_sync(FakeModel(says(text)), None, Request((Message.user("Who?"),), output=output))
+
+
+def test_the_value_of_a_run_is_of_the_type_that_was_asked_for():
+    ada = Person("Ada", 1815)
+    assert _answered('{"name": "Ada", "born": 1815}', Output(Person)).value == ada
+    book = '{"title": "Notes", "authors": [{"name": "Ada", "born": 1815}]}'
+    assert _answered(book, Output(Book)).value == Book(title="Notes", authors=[ada])
+    assert _answered("[1, 2]", Output(list[int])).value == [1, 2]
+    assert _answered('{"name": "Ada"}', Output.json_object()).value == {"name": "Ada"}
+    assert _answered("yes", Output(choices=("yes", "no"))).value == "yes"
+
+
+def test_a_type_becomes_a_schema_that_constrains_the_answer():
+    wanted = replace(Output(Person), strict=True)
+    assert wanted.schema is not None
+    assert (set(wanted.schema["properties"]), wanted.schema["required"]) == ({"name", "born"}, ["name", "born"])
+    assert (wanted.value_type, wanted.strict) == (Person, True)
+    with pytest.raises(UsageError, match="no JSON Schema"):
+        Output(FakeModel)
+
+
+@pytest.mark.parametrize(
+    ("text", "output", "why"),
+    [
+        ('{"name": "Ada"}', Output(Person), "not a valid Person: at /born: Field required"),
+        ('{"title": " "}', Output(Book), "not a valid Book: at /title: Value error, a title has words"),
+        ("{", Output.json_object(), "not a valid JSON"),
+    ],
+)
+def test_an_answer_that_is_not_of_the_type_is_an_error_when_the_value_is_read(text: str, output: Output, why: str):
+    turn = _answered(text, output)
+    assert turn.text == text
+    with pytest.raises(ModelError, match=why):
+        _ = turn.value
+
+
+def test_a_run_that_ended_before_its_answer_has_no_value():
+    cut = FakeModel([Text('{"name": "A'), Stopped("length")])
+    turn = run_sync(cut, None, Request((Message.user("Who?"),), output=Output(Person)))
+    with pytest.raises(ModelError, match="the run ended with 'length'"):
+        _ = turn.value
+
+
+def test_a_conversation_gives_values_of_a_type_too():
+    conversation = Conversation(FakeModel(says('{"name": "Ada", "born": 1815}')), output=Output(Person))
+    assert conversation.send_sync("Who?").value == Person("Ada", 1815)

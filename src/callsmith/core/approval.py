@@ -11,6 +11,7 @@ from typing import Literal, TypeAlias
 
 from callsmith.core.errors import CallsmithError
 from callsmith.core.events import ConfirmationNeeded
+from callsmith.core.types.field_checks import check_fields
 from callsmith.core.values import Call, Json, Tool
 
 Verdict: TypeAlias = Literal["auto", "ask", "deny"]  # from the least strict to the strictest
@@ -18,6 +19,7 @@ Verdict: TypeAlias = Literal["auto", "ask", "deny"]  # from the least strict to 
 _STRICTNESS: Mapping[Verdict, int] = {"auto": 0, "ask": 1, "deny": 2}
 
 
+@check_fields
 @dataclass(frozen=True, slots=True)
 class Approved:
     """The call may run: with these arguments if some are given; if `remember`, the tool is not asked about again."""
@@ -26,6 +28,7 @@ class Approved:
     remember: bool = False
 
 
+@check_fields
 @dataclass(frozen=True, slots=True)
 class Denied:
     """The call may not run. `message` is shown to the model."""
@@ -47,6 +50,7 @@ class Judgement:
         return other if _STRICTNESS[other.verdict] > _STRICTNESS[self.verdict] else self
 
 
+@check_fields
 @dataclass(frozen=True, slots=True)
 class Rule:
     """The verdict on calls of these tools (shell patterns of name and source), with these side effects, with such arguments.
@@ -70,6 +74,7 @@ class Rule:
         )
 
 
+@check_fields
 @dataclass(frozen=True, slots=True)
 class Policy:
     """Rules, of which the first that applies decides; where none does, calls with side effects are asked about and others run."""

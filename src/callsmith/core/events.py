@@ -1,9 +1,10 @@
 """Events: what happens while a model answers (ModelEvent) and while tools run (RunEvent)."""
 
 from dataclasses import dataclass
-from typing import Literal, TypeAlias
+from typing import Any, Literal, TypeAlias
 
-from callsmith.core.values import Call, Message, Result, TokenLogprob, Usage
+from callsmith.core.errors import ModelError
+from callsmith.core.values import Call, Message, Output, Result, TokenLogprob, Usage
 
 # "calls": the caller has calls to run; "confirmation": some wait for a person's decision; "limit": a limit of the run.
 StopReason: TypeAlias = Literal["stop", "length", "calls", "confirmation", "limit"]
@@ -157,11 +158,34 @@ class Notice:
 
 @dataclass(frozen=True, slots=True)
 class TurnEnded:
-    """The run is over. `messages` is what it added to the conversation, `usage` the sum over all its steps."""
+    """The run is over. `messages` is what it added to the conversation, `usage` the sum over all its steps.
+
+    `text` is the model's answer, `value` the same as the request's `output` wants it: `Output(Person)` gives a `Person`.
+    """
 
     messages: tuple[Message, ...]
     reason: StopReason
     usage: Usage = Usage()
+    output: Output | None = None
+
+    @property
+    def text(self) -> str:
+        """The last thing the model said; empty if it has only called tools."""
+        return next((message.content for message in reversed(self.messages) if message.role == "assistant"), "")
+
+    @property
+    def value(self) -> Any:
+        """The answer parsed as the output says; a ModelError if it does not fit, or if the run ended before it was complete."""
+        return answer_value(self.output, self.text, self.reason)
+
+
+def answer_value(output: Output | None, text: str, reason: StopReason) -> Any:
+    """The value of an answer under the output that was asked for; the text itself where none was."""
+    if output is None:
+        return text
+    if reason != "stop":
+        raise ModelError(f"there is no complete answer: the run ended with {reason!r}")
+    return output.parse(text)
 
 
 # What a toolset reports of a call: progress, then exactly one of the others.

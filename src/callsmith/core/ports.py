@@ -6,6 +6,7 @@ from typing import Protocol, runtime_checkable
 
 from callsmith.core.approval import Decision, Policy
 from callsmith.core.events import CallEvent, ModelEvent
+from callsmith.core.types.field_checks import check_fields
 from callsmith.core.values import Call, ChoicePolicy, Completion, Request, Sampling, Tool
 
 
@@ -17,6 +18,7 @@ def _never() -> bool:
     return False
 
 
+@check_fields
 @dataclass(frozen=True, slots=True)
 class Context:
     """For whom and under which decisions a tool runs; passed through every wrapper to the tool itself.

@@ -19,7 +19,7 @@ import jsonschema_rs
 
 from callsmith.core.errors import UnsupportedSchema, UsageError
 from callsmith.core.lenient_schema import is_standard, standardize
-from callsmith.core.values import Json, Schema
+from callsmith.core.types.json_types import Json, Schema
 
 # The keywords whose value is a schema, a list of schemas, or a mapping of names to schemas.
 _SINGLE_SCHEMAS = frozenset(
@@ -89,12 +89,23 @@ def check_schema(schema: Schema, field: str | None = None) -> None:
 def schema_of(annotation: Any) -> dict[str, Json]:
     """The JSON Schema of a Python type: a pydantic model, a dataclass, an enum, `list[int]`, …"""
     from pydantic import TypeAdapter
-    from pydantic.errors import PydanticInvalidForJsonSchema, PydanticSchemaGenerationError
+    from pydantic.errors import PydanticUserError
 
     try:
         return drop_titles(TypeAdapter(annotation).json_schema())
-    except (PydanticInvalidForJsonSchema, PydanticSchemaGenerationError) as error:
+    except PydanticUserError as error:
         raise UsageError(f"no JSON Schema for {annotation!r}: {str(error).splitlines()[0]}") from error
+
+
+def parse_as(annotation: Any, text: str) -> Any:
+    """A value of the Python type from JSON text; a ValueError lists what does not fit."""
+    from pydantic import TypeAdapter, ValidationError
+
+    try:
+        return TypeAdapter(annotation).validate_json(text)
+    except ValidationError as error:
+        found = error.errors(include_url=False, include_input=False)
+        raise ValueError("; ".join(str(Complaint(pointer(one["loc"]), one["msg"])) for one in found)) from error
 
 
 def drop_titles(schema: Schema) -> dict[str, Json]:

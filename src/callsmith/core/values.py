@@ -4,12 +4,12 @@ import json
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal, TypeAlias, get_origin
 
-from callsmith.core.errors import UnknownName, UsageError
+from callsmith.core.errors import ModelError, UnknownName, UsageError
+from callsmith.core.types.field_checks import check_argument, check_fields, examine_fields
+from callsmith.core.types.json_types import Json, Schema
 
-Json: TypeAlias = Any  # a JSON value: dict, list, str, int, float, bool or None
-Schema: TypeAlias = Mapping[str, Any]  # a JSON Schema document
 Role: TypeAlias = Literal["system", "user", "assistant", "tool"]
 Mode: TypeAlias = Literal["auto", "none", "required"]
 # What an "auto" choice is turned into: nothing else, a required call until there is a first result, or a required call always.
@@ -23,6 +23,7 @@ def _no_parameters() -> Schema:
     return {"type": "object", "properties": {}}
 
 
+@check_fields
 @dataclass(frozen=True, slots=True)
 class Tool:
     """A tool that can be called. A model sees the first five fields; the others say how to run it and are never sent.
@@ -46,6 +47,7 @@ class Tool:
             raise UsageError(f"tool name {self.name!r} must be 1 to 256 letters, digits, '_', '-', '.', ':' or '/'")
 
 
+@check_fields
 @dataclass(frozen=True, slots=True)
 class Call:
     """A tool call. `text` is the arguments as the JSON text that was read; `arguments` is the same, parsed."""
@@ -60,6 +62,7 @@ class Call:
             object.__setattr__(self, "text", json.dumps(self.arguments, ensure_ascii=False))
 
 
+@check_fields
 @dataclass(frozen=True, slots=True)
 class Result:
     """The result of a call. `code` names the kind of failure: bad_request, not_found, timeout, internal_error, …"""
@@ -76,6 +79,7 @@ class Result:
         return self.content if isinstance(self.content, str) else json.dumps(self.content, ensure_ascii=False)
 
 
+@check_fields
 @dataclass(frozen=True, slots=True)
 class Message:
     """One message of a conversation. `calls` on the assistant's, `call_id` and `name` on a tool's."""
@@ -101,14 +105,17 @@ class Message:
 
     @classmethod
     def tool(cls, result: Result) -> "Message":
+        if type(result) is not Result:
+            check_argument("result", result, Result)
         return cls("tool", result.text, call_id=result.call_id, name=result.name)
 
 
+@check_fields
 @dataclass(frozen=True, slots=True)
 class Choice:
     """Whether tools may or must be called, and which: `names` limits the choice to some of them (empty: all)."""
 
-    mode: Mode = "auto"
+    mode: Mode = field(default="auto", metadata={"advice": "Choice.only('get_weather') requires the tool of that name"})
     names: tuple[str, ...] = ()
 
     @classmethod
@@ -132,23 +139,40 @@ class Choice:
         return tools if isinstance(tools, tuple) and len(tools) == len(offered) else tuple(offered.values())
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, init=False)
 class Output:
-    """What the text of an answer must be: JSON that fits a schema, one of several texts, a match of a regular expression, or text
-    that a Lark grammar accepts. Exactly one of them.
+    """What the text of an answer must be: JSON that fits a schema or a Python type, one of several texts, a match of a regular
+    expression, or text that a Lark grammar accepts. Exactly one of them.
 
+    A type (a pydantic model, a dataclass, `list[int]`, …) becomes a schema, and the answer is parsed into it: `value_type`.
     `strict`: where part of a schema can only be checked afterwards, an answer that fails twice is an error and not an answer.
     """
 
-    schema: Schema | None = None
+    schema: Schema | None = field(default=None, metadata={"advice": "a JSON Schema, or a type: a pydantic model, a dataclass"})
     choices: tuple[str, ...] = ()
     pattern: str = ""
     grammar: str = ""
     strict: bool = False
+    value_type: Any = None
 
-    def __post_init__(self) -> None:
-        given = (self.schema is not None, bool(self.choices), bool(self.pattern), bool(self.grammar))
-        if sum(given) != 1:
+    def __init__(
+        self,
+        schema: Schema | type[Any] | None = None,
+        choices: tuple[str, ...] = (),
+        pattern: str = "",
+        grammar: str = "",
+        strict: bool = False,
+        value_type: Any = None,
+    ) -> None:
+        if isinstance(schema, type) or get_origin(schema) is not None:
+            from callsmith.core.schema import schema_of
+
+            schema, value_type = schema_of(schema), schema
+        given = (schema, choices, pattern, grammar, strict, value_type)
+        for name, value in zip(self.__slots__, given, strict=True):
+            object.__setattr__(self, name, value)
+        examine_fields(self)
+        if sum((self.schema is not None, bool(self.choices), bool(self.pattern), bool(self.grammar))) != 1:
             raise UsageError("an output is given by exactly one of: a schema, choices, a pattern, a grammar", field="output")
         if "" in self.choices:
             raise UsageError("an empty text is no choice", field="output")
@@ -158,7 +182,22 @@ class Output:
         """Any JSON object."""
         return cls({"type": "object"})
 
+    def parse(self, text: str) -> Any:
+        """The value of an answer: of the type asked for, else parsed JSON, else the text. A ModelError if it does not fit."""
+        if self.schema is None:
+            return text
+        try:
+            if self.value_type is None:
+                return json.loads(text)
+            from callsmith.core.schema import parse_as
 
+            return parse_as(self.value_type, text)
+        except (ValueError, RecursionError) as error:
+            wanted = getattr(self.value_type, "__name__", "JSON")
+            raise ModelError(f"the answer is not a valid {wanted}: {error}", retryable=True) from error
+
+
+@check_fields
 @dataclass(frozen=True, slots=True)
 class TokenBias:
     """What is added to the logit of a token, given by its id."""
@@ -167,6 +206,7 @@ class TokenBias:
     bias: float
 
 
+@check_fields
 @dataclass(frozen=True, slots=True)
 class Sampling:
     """How tokens are sampled. None: as the model's own settings say.
@@ -209,6 +249,7 @@ class TokenLogprob:
         return self.data.decode("utf-8", "replace")
 
 
+@check_fields
 @dataclass(frozen=True, slots=True)
 class Request:
     """What a model is asked. `parallel`, `thinking` and `policy`: None means as the model's own settings say.
@@ -217,7 +258,7 @@ class Request:
     conversation this is a part of, so that its KV cache can be reused.
     """
 
-    messages: tuple[Message, ...]
+    messages: tuple[Message, ...] = field(metadata={"advice": "Message.user('…') makes one of a text"})
     tools: tuple[Tool, ...] = ()
     choice: Choice = Choice()
     parallel: bool | None = None

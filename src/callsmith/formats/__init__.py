@@ -5,6 +5,7 @@ from importlib import import_module
 from pkgutil import iter_modules
 
 from callsmith.core.errors import UnknownName, UsageError
+from callsmith.core.types.field_checks import check_argument
 from callsmith.formats import families
 from callsmith.formats.algebra import Format
 
@@ -40,6 +41,7 @@ def register(format: Format) -> Format:
 
 def format_named(name: str) -> Format:
     """The format of a name or an alias that other servers use; `_` and `-` are the same."""
+    check_argument("name", name, str)
     known = formats()
     normalized = _normalize(name)
     for format in (NONE, *known.values()):

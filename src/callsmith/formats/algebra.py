@@ -26,6 +26,8 @@ from dataclasses import dataclass, replace
 from enum import Enum
 from typing import TypeAlias
 
+from callsmith.core.types.field_checks import check_fields
+
 
 class Hole(Enum):
     """A place in the text for a part of the call."""
@@ -204,6 +206,7 @@ class Quotes:
 Part: TypeAlias = Calls | Thinks | Says | Quotes
 
 
+@check_fields
 @dataclass(frozen=True, slots=True)
 class Format:
     """How a model family writes a turn. `ids` is the pattern of a call id; `drop` are markers that mean nothing by themselves."""

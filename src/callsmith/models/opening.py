@@ -6,6 +6,7 @@ from datetime import datetime
 from pathlib import Path
 
 from callsmith.core.errors import UnknownName
+from callsmith.core.types.field_checks import check_argument, check_fields
 from callsmith.core.values import ChoicePolicy, InReasoning, Sampling
 from callsmith.engines import accepted_options, find_engine
 from callsmith.engines.port import Engine
@@ -28,6 +29,7 @@ _LONGEST_CONTEXT = 8192  # tokens, where the user does not ask for more: memory 
 _SCHEME = re.compile(r"[a-z][a-z0-9_-]+")  # two letters at least: `C:` is a drive
 
 
+@check_fields
 @dataclass(frozen=True, slots=True)
 class Options:
     """What a user may set; None leaves it to the catalogue, the preset or the model file.
@@ -50,6 +52,8 @@ class Options:
 
 def open_model(spec: str, options: Options = Options()) -> LocalModel:
     """Open a catalogue name, a GGUF file, `org/repo/file.gguf` of a hub, or the `scheme:rest` of any engine."""
+    check_argument("spec", spec, str)
+    check_argument("options", options, Options)
     load_presets()
     entry = catalogue().get(spec)
     engine = _engine(spec, entry, options)

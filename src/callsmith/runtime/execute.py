@@ -13,6 +13,7 @@ from callsmith.core.events import CallDeferred, ConfirmationNeeded, Notice, Tool
 from callsmith.core.failures import failed, unknown_tool
 from callsmith.core.ports import Context, Toolset
 from callsmith.core.schema import validate
+from callsmith.core.types.field_checks import check_fields
 from callsmith.core.values import Call, Message, Result, Tool
 from callsmith.runtime.nesting import enter_tool
 from callsmith.runtime.results import result_message, tool_raised
@@ -24,6 +25,7 @@ _GRACE = 0.15  # seconds a tool may take to stop after it was cancelled before i
 _UNREAD = 1000  # events nobody has taken yet, from which on progress is dropped; results never are
 
 
+@check_fields
 @dataclass(frozen=True, slots=True)
 class Limits:
     """How far a run may go.

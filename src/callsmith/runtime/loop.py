@@ -1,6 +1,6 @@
 """The run: ask the model, run the calls it makes, tell it the results, ask again, until it answers without calling.
 
-    async for event in run(model, toolset, Request((Message.user("What is the weather in Bonn?"),))):
+    async for event in run(model, toolset, "What is the weather in Bonn?"):
         ...
 
 Messages are the only state: a history that ends in unanswered calls is taken up where it stopped.
@@ -32,8 +32,10 @@ from callsmith.core.events import (
 )
 from callsmith.core.failures import is_failure
 from callsmith.core.ports import Context, Model, Toolset
+from callsmith.core.types.field_checks import check_argument
 from callsmith.core.values import Call, Choice, Message, Request, Result, Tool, Usage
 from callsmith.runtime.deadline import DeadlinePassed, with_deadline
+from callsmith.runtime.deferred import DeferredTools
 from callsmith.runtime.execute import STANDARD_LIMITS, CallKey, Limits, Round, call_key
 from callsmith.runtime.guards.guards import guarded
 from callsmith.runtime.nesting import nested_context
@@ -45,8 +47,8 @@ SPENT_TEXT = "limit_reached: {}; the call was not run"
 
 async def run(
     model: Model,
-    toolset: Toolset,
-    request: Request,
+    toolset: Toolset | None,
+    request: Request | str,
     *,
     limits: Limits = STANDARD_LIMITS,
     context: Context = NO_CONTEXT,
@@ -54,12 +56,16 @@ async def run(
 ) -> AsyncIterator[RunEvent]:
     """Everything that happens until the model has answered; the last event is TurnEnded.
 
-    The model is offered `request.tools`, or all the toolset has when there are none. After `limits.iterations` rounds of
-    calls, further calls are answered with a limit and the model is asked a last time, without tools. When tokens or time are
-    spent, calls are answered alike and the run ends ("limit"). Where a call needs a person's approval the run ends without its
-    result ("confirmation"), and where only the caller's own calls are left, with those ("calls"). `guards` names the
-    guards of the model (`runtime.guards`); without, it has those it is known to need.
+    A text is a request of one message. The model is offered `request.tools`, or all the toolset has when there are none. After
+    `limits.iterations` rounds of calls, further calls are answered with a limit and the model is asked a last time, without
+    tools. When tokens or time are spent, calls are answered alike and the run ends ("limit"). Where a call needs a person's
+    approval the run ends without its result ("confirmation"), and where only the caller's own calls are left, with those
+    ("calls"). `guards` names the guards of the model (`runtime.guards`); without, it has those it is known to need.
     """
+    check_parts(model, toolset, limits)
+    check_argument("context", context, Context)
+    request = _request_of(request)
+    toolset = DeferredTools(None, ()) if toolset is None else toolset
     model = guarded(model, guards)
     context = nested_context(context, limits.depth)
     own = {tool.name: tool for tool in await toolset.tools()}
@@ -81,7 +87,18 @@ async def run(
                 async for event in events:
                     yield event
             calls = turn.calls
-    yield TurnEnded(tuple(turn.added), turn.reason, turn.usage)
+    yield TurnEnded(tuple(turn.added), turn.reason, turn.usage, request.output)
+
+
+def check_parts(model: Model, toolset: Toolset | None, limits: Limits) -> None:
+    """Raise a UsageError if these are not what a run is made of."""
+    check_argument("model", model, Model, "open_model('…') opens one")
+    check_argument("toolset", toolset, Toolset | None, "Functions(get_weather) makes one of functions")
+    check_argument("limits", limits, Limits)
+
+
+def _request_of(given: Request | str) -> Request:
+    return Request((Message.user(given),)) if isinstance(given, str) else check_argument("request", given, Request | str)
 
 
 class _RunState:

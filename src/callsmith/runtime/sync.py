@@ -26,14 +26,14 @@ def collect(events: AsyncIterator[T]) -> list[T]:
 
 def run_sync(
     model: Model,
-    toolset: Toolset,
-    request: Request,
+    toolset: Toolset | None,
+    request: Request | str,
     *,
     limits: Limits = STANDARD_LIMITS,
     context: Context = NO_CONTEXT,
     guards: Iterable[str] | None = None,
 ) -> TurnEnded:
-    """Run a conversation's turn to its end, as `run` does, and return the last event."""
+    """Run a request (or a text) to its end, as `run` does, and return the last event; its `text` is the answer."""
     events: list[RunEvent] = collect(run(model, toolset, request, limits=limits, context=context, guards=guards))
     ended = events[-1]
     assert isinstance(ended, TurnEnded)  # run() ends in nothing else

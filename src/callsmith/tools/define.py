@@ -12,10 +12,10 @@ The schema helpers return JSON Schema; any other schema, or a Python type, can b
 """
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from typing import Any, cast
 
-from callsmith.core.errors import UsageError
+from callsmith.core.errors import UnknownName, UsageError
 from callsmith.core.schema import check_schema, schema_of
 from callsmith.core.values import Json, Schema, Tool
 
@@ -92,6 +92,10 @@ class Definition:
 
     def option(self, **options: Any) -> "Definition":
         """Set further fields of the Tool: `side_effects=True`, `timeout=5`, …"""
+        known = [one.name for one in fields(Tool)]
+        for name in options:
+            if name not in known:
+                raise UnknownName("option of a tool", name, known, field=name)
         return replace(self, options={**self.options, **options})
 
     def build(self) -> Tool:
@@ -110,4 +114,4 @@ class Definition:
 
 def define(name: str) -> Definition:
     """Start the definition of a tool."""
-    return Definition(name)
+    return Definition(Tool(name).name)

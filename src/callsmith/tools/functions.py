@@ -30,6 +30,7 @@ from callsmith.core.events import ToolProgress
 from callsmith.core.failures import failed, unknown_tool
 from callsmith.core.ports import Context
 from callsmith.core.signature import BoundArguments, Signature
+from callsmith.core.types.field_checks import check_argument, check_fields
 from callsmith.core.values import Call, Json, Result, Tool
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -38,6 +39,7 @@ T = TypeVar("T")
 MARK = "__callsmith_tool__"  # the attribute that @tool sets on a function
 
 
+@check_fields
 @dataclass(frozen=True, slots=True)
 class ToolDeclaration:
     """The options of `@tool`: what the signature and the docstring do not say."""
@@ -59,6 +61,7 @@ def tool(function: Any = None, /, **options: Any) -> Any:
     """Mark a function as a tool. The function itself is unchanged; `Functions` reads the mark."""
 
     def mark(marked: Any) -> Any:
+        check_argument("function", marked, Callable[..., Any])
         setattr(marked, MARK, ToolDeclaration(**options))
         return marked
 
@@ -102,6 +105,7 @@ class Functions:
     def __init__(self, *functions: Callable[..., Any] | Function) -> None:
         self._functions: dict[str, Function] = {}
         for one in functions:
+            check_argument("function", one, Callable[..., Any] | Function)
             function = one if isinstance(one, Function) else Function.of(one)
             if function.tool.name in self._functions:
                 raise UsageError(f"two functions are called {function.tool.name!r}; name one with @tool(name=...)")

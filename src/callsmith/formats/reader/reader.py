@@ -16,6 +16,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from callsmith.core.events import CallArguments, CallReady, CallStarted, ModelEvent, Text, Thought, Unreadable
+from callsmith.core.types.field_checks import check_argument, check_items
 from callsmith.core.values import Call, Tool
 from callsmith.formats.algebra import NAME, Calls, Format, Obj, Part, Quotes, Says, Thinks, first_literals, is_strong, nodes_of
 from callsmith.formats.reader.call import CallReader
@@ -51,7 +52,8 @@ class Reader:
         is_constrained: bool = False,
         recover: bool = True,
     ) -> None:
-        tools = tuple(tools)
+        tools = check_items("tools", tools, Tool)
+        check_argument("format", format, Format, "format_named('hermes') finds one")
         self._markers: Markers = compile_markers(format, specials, frozenset(tool.name for tool in tools))
         self._recovers = recover and not strict
         self._thoughts: list[str] = []

@@ -18,6 +18,7 @@ from callsmith.core.closing import closing
 from callsmith.core.events import CallEvent, ConfirmationNeeded, RunEvent, ToolProgress, ToolStarted
 from callsmith.core.failures import failed, unknown_tool
 from callsmith.core.ports import Context, Model, Toolset
+from callsmith.core.types.field_checks import check_fields
 from callsmith.core.values import Call, ChoicePolicy, Result, Tool
 from callsmith.runtime.conversation.conversation import Conversation, File, Settings
 from callsmith.runtime.execute import STANDARD_LIMITS, Limits
@@ -30,6 +31,7 @@ TASK = {
 NOBODY_TO_ASK = "it needs a person's approval, and nobody can be asked from here: do without it"
 
 
+@check_fields
 @dataclass(frozen=True, slots=True)
 class Agent:
     """A model's part in a conversation. `guards` are the names of `runtime.guards`; None: those the model is known to need."""

@@ -16,22 +16,24 @@ from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, 
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TypeAlias, TypedDict, Unpack
+from typing import Any, TypeAlias, TypedDict, Unpack
 from uuid import uuid4
 
 from callsmith.core.approval import Approved, Decision, Policy
 from callsmith.core.choice import is_first_hop
 from callsmith.core.closing import closing
 from callsmith.core.errors import UnknownName, UsageError
-from callsmith.core.events import ConfirmationNeeded, RunEvent, StopReason, ToolFinished, TurnEnded
+from callsmith.core.events import ConfirmationNeeded, RunEvent, StopReason, ToolFinished, TurnEnded, answer_value
 from callsmith.core.ports import Context, Model, Toolset
 from callsmith.core.serialize import Saved
-from callsmith.core.values import Call, Choice, ChoicePolicy, Message, Request, Result, Sampling, Tool, Usage
+from callsmith.core.types.field_checks import check_argument, check_items, check_keywords
+from callsmith.core.values import Call, Choice, ChoicePolicy, Message, Output, Request, Result, Sampling, Tool, Usage
 from callsmith.runtime.conversation.journal import Journal, answer_interrupted, expired
 from callsmith.runtime.conversation.journal_file import FileStorage, read_journal, write_journal
 from callsmith.runtime.conversation.pausable_run import PausableRun
 from callsmith.runtime.execute import STANDARD_LIMITS, Limits
 from callsmith.runtime.guards.guards import guarded
+from callsmith.runtime.loop import check_parts
 from callsmith.runtime.sync import collect
 
 File: TypeAlias = str | os.PathLike[str]
@@ -43,7 +45,8 @@ NO_DECISIONS: Mapping[str, Decision] = {}
 class Reply:
     """What a turn has come to: the model's answer, or what has to be done before there is one.
 
-    `pending` are calls a person must be asked about (`decide`), `calls` those the caller runs itself (`submit_results`).
+    `pending` are calls a person must be asked about (`decide`), `calls` those the caller runs itself (`submit_results`). `value`
+    is the text as the conversation's `output` wants it: `Output(Person)` gives a `Person`.
     """
 
     text: str
@@ -51,18 +54,26 @@ class Reply:
     calls: tuple[Call, ...] = ()
     pending: tuple[ConfirmationNeeded, ...] = ()
     usage: Usage = Usage()
+    output: Output | None = None
+
+    @property
+    def value(self) -> Any:
+        """The answer parsed as the output says; a ModelError if it does not fit, or if there is none yet."""
+        return answer_value(self.output, self.text, self.reason)
 
 
 class Settings(TypedDict, total=False):
     """How a conversation is led. Not saved with it: it is given again when the conversation is loaded.
 
-    `external` are tools the caller runs itself, `tighten` what is added to the policy of the tools, `guards` the model's safety
-    net (None: the one it is known to need), `depth` how many conversations this one is nested in.
+    `output` is what every answer must be, `external` are tools the caller runs itself, `tighten` what is added to the policy of
+    the tools, `guards` the model's safety net (None: the one it is known to need), `depth` how many conversations this one is
+    nested in.
     """
 
     choice: Choice
     policy: ChoicePolicy | None
     sampling: Sampling
+    output: Output | None
     limits: Limits
     external: Sequence[Tool]
     tighten: Policy | None
@@ -85,7 +96,9 @@ class Conversation:
         journal: File | None = None,
         **settings: Unpack[Settings],
     ) -> None:
-        saved = Saved(id or uuid4().hex, tuple(messages), subject, instructions)
+        said = check_items("messages", messages, Message)
+        check_argument("instructions", instructions, str)
+        saved = Saved(id or uuid4().hex, said, subject, instructions)
         self._set_up(saved, model, tools, _new(journal), settings)
 
     @classmethod
@@ -111,11 +124,13 @@ class Conversation:
         return made
 
     def _set_up(self, saved: Saved, model: Model, tools: Toolset | None, journal: Path | None, settings: Settings) -> None:
+        check_keywords(Settings, settings)
+        self._limits = settings.get("limits", STANDARD_LIMITS)
+        check_parts(model, tools, self._limits)
         self._model = model
         self._guarded = guarded(model, settings.get("guards"))
         self._tools = tools
         self._settings = settings
-        self._limits = settings.get("limits", STANDARD_LIMITS)
         self._journal = Journal(saved, None if journal is None else FileStorage(journal), self._limits)
         self._busy = False
 
@@ -221,9 +236,10 @@ class Conversation:
         if not self.unfinished:
             raise UsageError("there is nothing to go on with: the last turn has ended")
         asked = {one.call.id: one for one in self.pending}
-        for call_id in decisions:
+        for call_id, decision in decisions.items():
             if call_id not in asked:
                 raise UnknownName("call that waits for a decision", call_id, asked)
+            check_argument("decision", decision, Decision)
         late = {call_id for call_id, decision in decisions.items() if _too_late(asked[call_id], decision)}
         for call_id in decisions.keys() - late:
             await self._journal.decide(asked[call_id], decisions[call_id])
@@ -260,8 +276,7 @@ class Conversation:
 
     def _reply_of(self, ended: RunEvent | None) -> Reply:
         assert isinstance(ended, TurnEnded)  # a turn ends in nothing else
-        text = next((message.content for message in reversed(ended.messages) if message.role == "assistant"), "")
-        return Reply(text, ended.reason, self.calls, self.pending, ended.usage)
+        return Reply(ended.text, ended.reason, self.calls, self.pending, ended.usage, ended.output)
 
     def _events(self) -> AsyncIterator[RunEvent]:
         saved, settings = self._journal.saved, self._settings
@@ -270,6 +285,7 @@ class Conversation:
             (),
             choice=settings.get("choice", Choice()),
             sampling=settings.get("sampling", Sampling()),
+            output=settings.get("output"),
             policy=settings.get("policy"),
             session=saved.id,
         )

@@ -11,6 +11,7 @@ from callsmith.core.events import ConfirmationNeeded
 from callsmith.core.failures import already_done, failed, unknown_tool
 from callsmith.core.ports import Context, Toolset
 from callsmith.core.schema import validate
+from callsmith.core.types.field_checks import check_argument
 from callsmith.core.values import Call, Result, Tool
 from callsmith.tools.wrap.wrapper import Item, Wrapper
 
@@ -26,7 +27,7 @@ class Confirmed(Wrapper):
 
     def __init__(self, toolset: Toolset, policy: Policy = STANDARD_POLICY, *, expires: float | None = None) -> None:
         super().__init__(toolset)
-        self._policy = policy
+        self._policy: Policy = check_argument("policy", policy, Policy)
         self._expires = expires
         self._known: dict[str, Tool] = {}  # also under names that are shown no more: the toolset may still run them
 

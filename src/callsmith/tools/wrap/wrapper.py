@@ -5,6 +5,7 @@ from typing import TypeAlias
 
 from callsmith.core.events import CallEvent
 from callsmith.core.ports import Toolset
+from callsmith.core.types.field_checks import check_argument
 from callsmith.core.values import Tool
 
 Item: TypeAlias = CallEvent
@@ -14,7 +15,7 @@ class Wrapper:
     """A toolset around a toolset. A subclass implements `call`."""
 
     def __init__(self, toolset: Toolset) -> None:
-        self._toolset = toolset
+        self._toolset: Toolset = check_argument("toolset", toolset, Toolset, "Functions(get_weather) makes one of functions")
 
     async def tools(self) -> Sequence[Tool]:
         return await self._toolset.tools()
