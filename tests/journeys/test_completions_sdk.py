@@ -171,3 +171,19 @@ async def test_paths_without_a_version_and_the_properties(small: LocalModel) -> 
         assert props["model_alias"] == "m"
         assert props["default_generation_settings"]["n_ctx"] == 2048
         assert props["chat_template"]
+
+
+async def test_a_grammar_in_gbnf_is_followed_wherever_it_is_sent(small: LocalModel) -> None:
+    gbnf = 'root ::= answer ("," answer)+\nanswer ::= "yes" | "no"'
+    schema = {"enum": ["Bonn", "Rome"]}
+    async with http_of(small) as http:
+        native = (await http.post("/completion", json={"prompt": "Is it? ", "n_predict": 9, "grammar": gbnf})).json()
+        assert set(native["content"].split(",")) <= {"yes", "no", ""}
+        chosen = (await http.post("/completion", json={"prompt": "A city: ", "json_schema": schema})).json()
+        assert json.loads(chosen["content"]) in schema["enum"]
+        asked = {"model": "m", "messages": HI, "max_tokens": 9}
+        chat = (await http.post("/v1/chat/completions", json={**asked, "grammar": 'root ::= "yes" | "no"'})).json()
+        assert chat["choices"][0]["message"]["content"] in ("yes", "no")
+        broken = await http.post("/v1/chat/completions", json={**asked, "grammar": "root ::= nowhere"})
+        assert (broken.status_code, broken.json()["error"]["param"]) == (400, "grammar")
+        assert "no rule 'nowhere'" in broken.json()["error"]["message"]

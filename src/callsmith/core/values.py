@@ -142,7 +142,7 @@ class Choice:
 @dataclass(frozen=True, slots=True, init=False)
 class Output:
     """What the text of an answer must be: JSON that fits a schema or a Python type, one of several texts, a match of a regular
-    expression, or text that a Lark grammar accepts. Exactly one of them.
+    expression, or text that a grammar accepts, which is written in Lark or in GBNF. Exactly one of them.
 
     A type (a pydantic model, a dataclass, `list[int]`, …) becomes a schema, and the answer is parsed into it: `value_type`.
     `strict`: where part of a schema can only be checked afterwards, an answer that fails twice is an error and not an answer.

@@ -7,6 +7,7 @@ from callsmith.core.schema import check_schema
 from callsmith.core.values import Output
 from callsmith.formats.algebra import Format, Quotes, Says, nodes_of
 from callsmith.formats.write import literal_text
+from callsmith.grammar.gbnf_text import gbnf_to_lark, is_gbnf
 from callsmith.grammar.nodes import JsonValue, Lit, Node, Pattern, Seq, UserGrammar
 from callsmith.grammar.patterns.portable import to_portable
 from callsmith.grammar.schema.normal_form import UnenforcedKeywords
@@ -63,7 +64,7 @@ def _body(output: Output, unenforced: UnenforcedKeywords) -> Node:
         return Pattern("|".join(map(_literal_pattern, output.choices)))
     if output.pattern:
         return Pattern(to_portable(output.pattern) or output.pattern.replace("\n", r"\n"))
-    return UserGrammar(output.grammar)
+    return UserGrammar(gbnf_to_lark(output.grammar) if is_gbnf(output.grammar) else output.grammar)
 
 
 def _literal_pattern(text: str) -> str:

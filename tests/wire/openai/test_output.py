@@ -81,7 +81,8 @@ def test_every_spelling_of_an_output_is_understood(body: dict[str, Any], output:
         ({"guided_choice": [1]}, "guided_choice.0", "a string"),
         ({"guided_regex": ""}, "guided_regex", "empty"),
         ({"structured_outputs": {"structural_tag": {}}}, "structured_outputs.structural_tag", "not supported"),
-        ({"grammar": "root ::= x"}, "grammar", "not supported"),
+        ({"grammar": "root ::= x", "guided_choice": ["a"]}, "grammar", "guided_choice"),
+        ({"grammar": 5}, "grammar", "a string"),
         ({"tool_choice_policy": "always"}, "tool_choice_policy", "required_always"),
     ],
 )

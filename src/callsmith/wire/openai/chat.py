@@ -33,7 +33,6 @@ from callsmith.wire.tools import read_tools, write_tool
 _NEUTRAL: dict[str, tuple[Json, ...]] = {
     "audio": (),
     "best_of": (1,),
-    "grammar": ("",),
     "ignore_eos": (False,),
     "min_tokens": (0,),
     "modalities": (["text"], []),

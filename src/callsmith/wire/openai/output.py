@@ -109,8 +109,10 @@ def _pattern(fields: Fields, key: str) -> Output:
     return Output(pattern=fields.required_text(key))
 
 
-def _grammar(fields: Fields, key: str) -> Output:
-    return Output(grammar=fields.required_text(key))
+def _grammar(fields: Fields, key: str) -> Output | None:
+    """A grammar, in Lark or in GBNF; an empty text asks for none."""
+    text = fields.text(key)
+    return Output(grammar=text) if text else None
 
 
 def _any_object(fields: Fields, key: str) -> Output | None:
@@ -140,5 +142,6 @@ _SOURCES: Mapping[str, _Source] = {
     "guided_choice": _choices,
     "guided_regex": _pattern,
     "guided_grammar": _grammar,
+    "grammar": _grammar,
     "structured_outputs": _structured_outputs,
 }
