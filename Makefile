@@ -19,7 +19,7 @@ PYTEST := $(BIN)/python -m pytest
 SPREAD := -n $(JOBS) --dist worksteal
 
 .DEFAULT_GOAL := setup
-.PHONY: setup serve chat test test-slow test-thorough test-law4 test-dispatch test-fuzz test-choices test-tokenizer test-model test-clients test-agents test-node test-openresponses \
+.PHONY: setup serve chat test test-slow test-thorough test-law4 test-dispatch test-fuzz test-choices test-tokenizer test-model test-clients test-agents test-node test-openresponses test-readme \
 	test-mcp test-mcp-conformance check format bench rivals requirements lock clean help
 
 setup: $(STAMP) ## create .venv and install everything that is pinned in requirements.lock
@@ -72,6 +72,9 @@ test-model: $(STAMP) ## ask a small model through every API
 
 test-tokenizer: $(STAMP) ## try the tokenizer of the larger model, which is fetched for it
 	$(PYTEST) -m slow tests/engines/llama/test_vocabulary.py tests/journeys/test_letters.py tests/models/weights/test_fetch.py $(ARGS)
+
+test-readme: $(STAMP) $(LLAMA) ## run what the README shows on the default model, which is fetched for it
+	$(FASTER) $(PYTEST) -m slow tests/journeys/test_readme.py $(ARGS)
 
 test-choices: $(STAMP) ## ask a small model over HTTP for dozens of answers of every tool choice
 	CALLSMITH_TESTS=thorough $(PYTEST) -m slow tests/journeys/test_choices_http.py $(ARGS)

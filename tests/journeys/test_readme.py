@@ -1,0 +1,99 @@
+"""What the README shows, pasted as it stands, on the default model."""
+
+import json
+import re
+import shlex
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import httpx2
+import pytest
+
+from callsmith.models.weights.catalogue import default_model
+from callsmith.models.weights.fetch import fetch
+
+pytestmark = [pytest.mark.slow, pytest.mark.weights]
+
+README = (Path(__file__).parents[2] / "README.md").read_text(encoding="utf-8")
+PYTHON = re.findall(r"```python\n(.*?)```", README, re.DOTALL)
+# What a Python example contains, and what it prints.
+PRINTS = {
+    "Will it be sunny in Paris?": r"(?i)sunny.*\n(?s:.*)get_weather",
+    "save_note": r"save_note .*B19.*\n(?s:.*)\S{2,}",
+    "find_calls(": r"get_weather.*One moment\. True",
+    "Reader(format_named": r"CallReady\(index=0, call=Call\(name='get_weather', arguments=\{'city': 'Paris'\}",
+}
+# Commands of the README, and what they print.
+COMMANDS = {
+    'callsmith chat "What time is it in Tokyo?"': r"\d{1,2}:\d\d|\d{1,2} ?[ap]\.?m|o'clock",
+    "callsmith models": r"qwen2\.5-coder-1\.5b",
+    "callsmith formats": r"<tool_call>",
+    "callsmith grammar --tools tools.json": r"get_weather",
+    "callsmith parse --format hermes answer.txt": r'"get_weather"',
+}
+
+
+@pytest.fixture(scope="module", autouse=True)
+def weights() -> None:
+    fetch(default_model())
+
+
+def ran(*command: str, cwd: Path) -> str:
+    done = subprocess.run(command, cwd=cwd, capture_output=True, text=True, timeout=600, stdin=subprocess.DEVNULL)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+@pytest.mark.parametrize("number", range(len(PYTHON)))
+def test_a_python_example_runs_and_answers(number: int, tmp_path: Path):
+    (printed,) = [pattern for mark, pattern in PRINTS.items() if mark in PYTHON[number]]
+    (tmp_path / "example.py").write_text(PYTHON[number])
+    said = ran(sys.executable, "example.py", cwd=tmp_path)
+    assert re.search(printed, said), said
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_a_command_runs_and_answers(command: str, tmp_path: Path):
+    assert command in README
+    tool = {"type": "function", "function": {"name": "get_weather", "parameters": {"type": "object", "properties": {}}}}
+    (tmp_path / "tools.json").write_text(json.dumps([tool]))
+    (tmp_path / "answer.txt").write_text('<tool_call>\n{"name": "get_weather", "arguments": {}}\n</tool_call>')
+    program, *arguments = shlex.split(command)
+    said = ran(sys.executable, "-m", program, *arguments, cwd=tmp_path)
+    assert re.search(COMMANDS[command], said), said
+
+
+def test_the_tool_call_over_http_is_answered_as_shown(tmp_path: Path):
+    (found,) = re.findall(r"curl http://127\.0\.0\.1:8000(\S+) .*? -d '(.*?)'\n```\s+```json\n(.*?)```", README, re.DOTALL)
+    path, body, shown = found
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    command = [sys.executable, "-m", "callsmith", "serve", "--port", str(port)]
+    with subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as server:
+        try:
+            answer = posted(f"http://127.0.0.1:{port}{path}", json.loads(body))
+        finally:
+            server.terminate()
+    expected = json.loads(shown.replace("…", ""))
+    assert answer["choices"][0]["finish_reason"] == expected["choices"][0]["finish_reason"] == "tool_calls"
+    (call,) = answer["choices"][0]["message"]["tool_calls"]
+    (like,) = expected["choices"][0]["message"]["tool_calls"]
+    assert (call["function"]["name"], json.loads(call["function"]["arguments"])) == ("get_weather", {"city": "Paris"})
+    assert call["function"] == like["function"]
+
+
+def posted(url: str, body: Any) -> Any:
+    for _ in range(600):  # while the model is loaded
+        try:
+            answer = httpx2.post(url, json=body, timeout=300)
+            if answer.status_code != 503:
+                return answer.raise_for_status().json()
+        except httpx2.ConnectError:
+            pass
+        time.sleep(0.5)
+    raise AssertionError("the server did not start")
