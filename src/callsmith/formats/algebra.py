@@ -209,7 +209,10 @@ Part: TypeAlias = Calls | Thinks | Says | Quotes
 @check_fields
 @dataclass(frozen=True, slots=True)
 class Format:
-    """How a model family writes a turn. `ids` is the pattern of a call id; `drop` are markers that mean nothing by themselves."""
+    """How a model family writes a turn. `ids` is the pattern of a call id; `drop` are markers that mean nothing by themselves.
+
+    A marker of plain words counts only at the start of the turn, where it opens text or reasoning or is dropped.
+    """
 
     name: str
     parts: tuple[Part, ...]

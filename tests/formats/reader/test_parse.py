@@ -8,6 +8,7 @@ import pytest
 from callsmith.core.events import CallArguments, CallReady, CallStarted, Text, Thought, Unreadable
 from callsmith.core.values import Tool
 from callsmith.formats import format_named
+from callsmith.formats.inference.laws import CHUNKS, merge_deltas
 from callsmith.formats.reader.parse import parse
 from callsmith.formats.reader.reader import Reader, read
 
@@ -428,3 +429,21 @@ def test_what_is_strict_or_constrained_is_read_as_it_is_written(options: dict):
     events = reader.feed(hermes('{"Seats": "2", "is_direct": "true"}')) + reader.close()
     (ready,) = [event for event in events if isinstance(event, CallReady)]
     assert (dict(ready.call.arguments), ready.repairs) == ({"Seats": "2", "is_direct": "true"}, ())
+
+
+@pytest.mark.parametrize("size", CHUNKS)
+@pytest.mark.parametrize(
+    ("name", "opened", "text", "expected"),
+    [
+        ("gemma4", "", "\nthought\nAll is well.", [Text("All is well.")]),
+        ("gemma4", "<|turn>model\n", "thought\nAll is well.", [Text("All is well.")]),
+        ("gemma4", "<|turn>model\n", "thoughts\ncome first", [Text("thoughts\ncome first")]),
+        ("gemma4", "<|turn>model\n<|channel>thought\n<channel|>", "thought\nis free", [Text("thought\nis free")]),
+        ("apriel", "\n<|begin_assistant|>\n", "Here are my reasoning steps:\nHm", [Thought("Hm")]),
+        ("apriel", "\n<|begin_assistant|>\nHere are my reasoning steps:\n", "Here are two", [Thought("Here are two")]),
+    ],
+)
+def test_a_marker_of_plain_words_counts_only_where_the_turn_begins(name, opened, text, expected, size):
+    reader = Reader(format_named(name), (), opened)
+    events = [event for at in range(0, len(text), size) for event in reader.feed(text[at : at + size])]
+    assert merge_deltas(events + reader.close()) == expected

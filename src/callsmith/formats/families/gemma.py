@@ -19,7 +19,11 @@ GEMMA4 = Format(
         Calls("<|tool_call>", "call:", NAME, ARGS, "<tool_call|>", values=_relaxed('<|"|>')),
         Calls("<|tool_call>", NAME, ARGS, "<tool_call|>", values=_relaxed('<|"|>')),
     ),
-    drop=("<turn|>", "<|tool_response>"),
+    drop=(
+        "<turn|>",
+        "<|tool_response>",
+        "thought\n",
+    ),  # the last is all that servers which strip tokens leave of an empty thought
 )
 FUNCTIONGEMMA = Format(
     name="functiongemma",

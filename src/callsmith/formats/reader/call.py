@@ -81,6 +81,14 @@ class CallReader(CallState):
         char = yield from self.source.peek()
         return char if char.isalpha() or char == "_" else None
 
+    def joined_part(self, part: Calls) -> Incremental[Calls | None]:
+        """The part without its outer markers, if the next call stands inside the markers of the last one."""
+        item = part.item
+        start = max((at - (node is NAME) for at, node in enumerate(item) if node is NAME or isinstance(node, Obj)), default=0)
+        if start < 1 or not (yield from self.source.at(first_literals(item[start:]))):
+            return None
+        return Calls(*item[start:], close=part.close, values=part.values)
+
     def _read_literal(self, node: str | OneOf, *, is_last: bool) -> Incremental[bool]:
         """Read a literal; whether it was a self-closing tag."""
         if self.has_arguments and not self.started:

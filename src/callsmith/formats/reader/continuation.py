@@ -20,7 +20,7 @@ def split_header(format: Format, opened: str) -> tuple[str, str]:
 
 
 def missing_thought_opener(format: Format, text: str) -> str:
-    """The opener of reasoning, if the whole text closes reasoning that it does not open; else an empty string."""
+    """What the text lacks of the opener of reasoning, if it closes reasoning that it does not open; else an empty string."""
     thinks = format.thinks
     if thinks is None:
         return ""
@@ -29,4 +29,7 @@ def missing_thought_opener(format: Format, text: str) -> str:
         return ""  # the closer may also close text
     ended = min((text.find(close) for close in closes if close in text), default=-1)
     begun = min((text.find(opener) for opener in first_literals(nodes_of(thinks.open)) if opener in text), default=len(text))
-    return literal_text(nodes_of(thinks.open)) if 0 <= ended < begun else ""
+    if not 0 <= ended < begun:
+        return ""
+    opener = literal_text(nodes_of(thinks.open))
+    return opener[: next((at for at in range(1, len(opener)) if text.startswith(opener[at:])), len(opener))]

@@ -3,6 +3,7 @@
 They are derived from the nodes of the format, and cached by format, special tokens and tool names.
 """
 
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from functools import lru_cache
@@ -36,6 +37,7 @@ CONTROL_TOKENS = (
     "<end_of_turn>", "<｜begin▁of▁sentence｜>", "<｜end▁of▁sentence｜>", "<|START_OF_TURN_TOKEN|>", "<|CHATBOT_TOKEN|>",
     "<|END_OF_TURN_TOKEN|>",
 )  # fmt: skip
+WORDS = re.compile(r"[\w\s,.:']+")
 SPECIAL_MARK = "\ufdd0"  # put before the text of a special token, to tell it from ordinary text; a noncharacter, never real text
 
 
@@ -43,13 +45,16 @@ SPECIAL_MARK = "\ufdd0"  # put before the text of a special token, to tell it fr
 class Markers:
     """The markers of a format. `openers` lists, by marker, the parts it may open, in order.
 
-    `text_stops` are all markers, to be searched for in plain text. `drop` are those without meaning; of them, `ignored_in_calls`
-    are not the start of another marker, so that they can be skipped even between two nodes of a call.
+    `prompt_stops` are all markers. `text_stops`, searched for in the model's text, are without the `start_words`: markers
+    of plain words, which count only at the start of the turn. `drop` are markers without meaning; those of `ignored_in_calls` are
+    not the start of another marker, so that they can be skipped even between two nodes of a call.
     """
 
     format: Format
     openers: dict[str, tuple[Part, ...]]
     text_stops: Stops
+    prompt_stops: Stops
+    start_words: tuple[str, ...]
     drop: frozenset[str]
     ignored_in_calls: frozenset[str]
 
@@ -99,8 +104,11 @@ def compile_markers(format: Format, specials: frozenset[str] = frozenset(), name
     meaningless = {*marked.drop, *(mark_specials(text, specials) for text in CONTROL_TOKENS)}
     drop = frozenset(meaningless - closers - set(openers))
     known = (*openers, *closers, *drop)
+    frames = {opener for opener, parts in openers.items() if not any(isinstance(part, Calls) for part in parts)}
+    words = tuple(text for text in known if text in frames | drop and WORDS.fullmatch(text))
     ignored = frozenset(text for text in drop if not any(other != text and other.startswith(text) for other in known))
-    return Markers(marked, openers, stops(known), drop, ignored)
+    text_stops = stops(tuple(text for text in known if text not in words))
+    return Markers(marked, openers, text_stops, stops(known), words, drop - {*words}, ignored - {*words})
 
 
 def strong_closers_of(part: Part) -> tuple[str, ...]:

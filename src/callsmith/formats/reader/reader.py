@@ -18,7 +18,7 @@ from dataclasses import replace
 from callsmith.core.events import CallArguments, CallReady, CallStarted, ModelEvent, Text, Thought, Unreadable
 from callsmith.core.types.field_checks import check_argument, check_items
 from callsmith.core.values import Call, Tool
-from callsmith.formats.algebra import NAME, Calls, Format, Obj, Part, Quotes, Says, Thinks, first_literals, is_strong, nodes_of
+from callsmith.formats.algebra import Calls, Format, Obj, Part, Quotes, Says, Thinks, first_literals, is_strong, nodes_of
 from callsmith.formats.reader.call import CallReader
 from callsmith.formats.reader.literals import LiteralReader
 from callsmith.formats.reader.markers import (
@@ -74,6 +74,8 @@ class Reader:
         self._has_text = False  # some text was emitted, reasoning aside
         self._text_closers: set[str] = set()  # closers whose openers were emitted as text: they are text too
         self._prompt_chars = 0  # how many characters of the unread text belong to the prompt
+        self._has_parts = False  # some part of the turn was entered
+        self._in_prompt = bool(opened)
         self._coroutine = self._read_turn()
         next(self._coroutine)
         if opened:
@@ -82,6 +84,11 @@ class Reader:
             self._drain()
             self._pending_space = ""
             self._prompt_chars = self._source.pending()
+            self._in_prompt = False
+            if self._markers.start_words and self._source.saved is None:
+                self._coroutine = self._read_turn()  # the prompt's header is over, and the turn begins here
+                self._source.fast_path = None
+                next(self._coroutine)
 
     def feed(self, text: str, special: bool = False) -> list[ModelEvent]:
         """Take a piece of text and return the events it completes. `special`: the piece is one special token."""
@@ -121,15 +128,12 @@ class Reader:
         if self._markers.only_special(self._markers.openers) and not self._markers.only_special(self._thoughts):
             return []  # a real marker would have come as a special token
         format, known = self._markers.format, self._call.tools
-        inner = Reader(
-            replace(format, parts=tuple(part for part in format.parts if isinstance(part, Calls | Quotes))), known.values()
-        )
+        parts = tuple(part for part in format.parts if isinstance(part, Calls | Quotes))
+        inner = Reader(replace(format, parts=parts), known.values())
         events = inner.feed("".join(self._thoughts)) + inner.close()
-        ready = {
-            event.index: event for event in events if isinstance(event, CallReady) and (not known or event.call.name in known)
-        }
+        ready = [event for event in events if isinstance(event, CallReady) and (not known or event.call.name in known)]
         found: list[ModelEvent] = []
-        for index, event in enumerate(ready.values()):
+        for index, event in enumerate(ready):
             call = event.call
             found += [CallStarted(index, call.name, call.id), CallArguments(index, call.text)]
             found.append(CallReady(index, call, (*event.repairs, "in-reasoning")))
@@ -188,6 +192,7 @@ class Reader:
     def _enter(self, part: Says | Thinks | Quotes | None) -> None:
         """Begin a part: the text that follows belongs to it. None: plain text outside all parts."""
         self._flush()
+        self._has_parts = True
         trims_start, trims_end = trimmed_edges(part)
         self._at_start = trims_start or isinstance(self._part, Thinks)
         self._trims_end = trims_end
@@ -203,8 +208,13 @@ class Reader:
         """Read the whole turn: text up to a marker, then the marker, until the text ends."""
         yield
         markers, source = self._markers, self._source
+        words = () if self._in_prompt or self._has_parts else markers.start_words
+        if words and (hit := (yield from source.at_after_space(words))):
+            yield from source.skip_space()
+            yield from self._read_marker(hit)
         while True:
-            wanted = markers.part_stops(self._part) if self._part else markers.text_stops
+            outside = markers.prompt_stops if self._in_prompt else markers.text_stops
+            wanted = markers.part_stops(self._part) if self._part else outside
             hit = yield from source.read_until(wanted, self._emit)
             if hit is None:
                 return
@@ -265,11 +275,8 @@ class Reader:
                     return
                 truncated = truncated or isinstance(problem, Truncated)
                 source.rewind()
-        if hit in self._markers.format.drop and (not truncated or self._source.text[self._source.pos :].strip() == hit):
-            source.unmark()
-            source.pos += len(hit)
-            return
-        if truncated and is_strong(hit) and self._prompt_chars < len(hit):
+        is_dropped = hit in self._markers.format.drop and (not truncated or source.text[source.pos :].strip() == hit)
+        if truncated and not is_dropped and is_strong(hit) and self._prompt_chars < len(hit):
             source.pos = len(source.text)
             self._flush()
             self._events.append(Unreadable(self._without_prompt(source.since_mark()), "truncated"))
@@ -277,8 +284,9 @@ class Reader:
             return
         source.unmark()
         source.pos += len(hit)
-        self._emit(hit)
-        self._text_closers.update(closer for part in self._markers.openers[hit] for closer in strong_closers_of(part))
+        if not is_dropped:
+            self._emit(hit)
+            self._text_closers.update(closer for part in self._markers.openers[hit] for closer in strong_closers_of(part))
 
     def _read_line_quote(self, part: Quotes) -> Incremental[None]:
         """Emit quoted text up to its closer; a `Mismatch` if the line ends first."""
@@ -338,7 +346,7 @@ class Reader:
                     raise Mismatch("an empty section")
                 yield from call.read_markers(part.close, optional=True)
                 return
-            joined = (yield from self._joined_part(part)) if unclosed and not leading else None
+            joined = (yield from call.joined_part(part)) if unclosed and not leading else None
             if leading or joined:
                 try:
                     yield from call.read(
@@ -360,14 +368,6 @@ class Reader:
         if not count:
             raise Truncated("the text ended") if source.ended and source.pos >= len(source.text) else Mismatch("no call")
         source.rewind()
-
-    def _joined_part(self, part: Calls) -> Incremental[Calls | None]:
-        """The part without its outer markers, if the next call stands inside the markers of the last one."""
-        item = part.item
-        start = max((at - (node is NAME) for at, node in enumerate(item) if node is NAME or isinstance(node, Obj)), default=0)
-        if start < 1 or not (yield from self._source.at(first_literals(item[start:]))):
-            return None
-        return Calls(*item[start:], close=part.close, values=part.values)
 
     # --- one call ---------------------------------------------------------------------------------------------------------
 
