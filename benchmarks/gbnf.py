@@ -21,7 +21,7 @@ RANDOM, TOOLS = 400, 400
 
 def main(model: str) -> None:
     """`model` is not needed: the engine works on characters."""
-    os.environ.pop("CALLSMITH_LIBLLAMA", None)  # their converter is in the pinned library
+    os.environ["CALLSMITH_LIBLLAMA"] = "pinned"  # their converter is in the pinned library
     if why := missing():
         print(f"\nGBNF: {why}")
         return

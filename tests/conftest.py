@@ -1,6 +1,7 @@
 """What all tests share: how many cases are generated, the order on several workers, and one model with real weights."""
 
 import asyncio
+import os
 import time
 from collections.abc import Iterator
 
@@ -10,6 +11,8 @@ from hypothesis import HealthCheck, is_hypothesis_test, settings
 from callsmith.models.local import LocalModel
 from tests.effort import PROFILE, PROFILES
 from tests.small import open_small
+
+os.environ.setdefault("CALLSMITH_LIBLLAMA", "pinned")  # whatever else has been fetched on this machine
 
 for name, examples in PROFILES.items():  # no deadline: cases are judged by what they find, and not by how busy the machine is
     settings.register_profile(name, max_examples=examples, deadline=None, suppress_health_check=[HealthCheck.too_slow])

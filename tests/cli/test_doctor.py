@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from callsmith.cli import doctor
+from callsmith.engines import llama_library
 from callsmith.engines.llama import libllama
 from tests.small import small_file
 
@@ -25,7 +26,7 @@ def line_of(out: str, what: str) -> str:
 
 
 def test_where_everything_is_there_every_line_says_ok(callsmith, monkeypatch):
-    monkeypatch.setattr(libllama, "processor", lambda: "")
+    monkeypatch.setattr(llama_library, "processor", lambda: "")
     told = callsmith(*SCRIPTED)
     assert told.code == 0
     lines = [line for line in told.out.splitlines() if not line.startswith(" ")]
@@ -77,14 +78,18 @@ def test_a_library_of_another_build_fails(callsmith, monkeypatch, tmp_path):
     assert "unset it" in told.out
 
 
-def test_a_library_without_code_for_the_processor_is_a_warning_with_the_way_to_a_faster_one(callsmith, monkeypatch):
+def test_a_library_without_code_for_the_processor_is_a_warning_with_the_way_to_a_faster_one(callsmith, monkeypatch, tmp_path):
     library = libllama.load()
-    monkeypatch.setattr(libllama, "processor", lambda: "fp asimd asimddp")
+    monkeypatch.setattr(llama_library, "processor", lambda: "fp asimd asimddp")
     monkeypatch.setattr(library, "uses", "CPU : NEON = 1 | ")
+    monkeypatch.setattr(llama_library, "faster_library", lambda: llama_library.LINUX_ARM)
     told = callsmith(*SCRIPTED)
     assert told.code == 0
     assert line_of(told.out, "llama.cpp").startswith("warn")
-    assert f"{libllama.FASTER}, and set CALLSMITH_LIBLLAMA=" in told.out
+    assert "→ To answer faster: callsmith library fetch, and unset CALLSMITH_LIBLLAMA\n" in told.out
+    monkeypatch.setenv("CALLSMITH_LIBLLAMA", "")
+    monkeypatch.setenv("CALLSMITH_CACHE", str(tmp_path))
+    assert "→ To answer faster: callsmith library fetch\n" in callsmith(*SCRIPTED).out
     monkeypatch.setattr(library, "uses", "CPU : NEON = 1 | DOTPROD = 1 | ")
     assert line_of(callsmith(*SCRIPTED).out, "llama.cpp").startswith("ok")
 

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from callsmith.core.errors import Unavailable
+from callsmith.engines.llama import libllama
 from callsmith.models.weights import fetch as weights
 from callsmith.models.weights.catalogue import catalogue, default_model
 
@@ -91,3 +92,12 @@ def test_a_model_that_is_not_there_is_fetched_when_it_is_used(callsmith, monkeyp
     told = callsmith("chat", "--model", "smollm2-135m", "Hi")
     assert told.code == 1
     assert "fetching smollm2-135m" in told.err
+
+
+def test_nothing_is_fetched_for_an_engine_that_does_not_work(callsmith, empty_cache: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(weights, "fetch", lambda *_, **__: pytest.fail("fetched"))
+    monkeypatch.setenv("CALLSMITH_LIBLLAMA", "/nowhere/libllama.so")
+    libllama.load.cache_clear()
+    told = callsmith("chat", "--model", "smollm2-135m", "Hi")
+    assert told.code == 1
+    assert "CALLSMITH_LIBLLAMA names no library" in told.err

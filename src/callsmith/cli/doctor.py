@@ -1,6 +1,7 @@
 """`callsmith doctor`: checks the installation, and says how to fix what is missing."""
 
 import json
+import os
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -109,13 +110,15 @@ def _attempt(what: str, look: Callable[[], str | Finding]) -> Finding:
 
 
 def _library() -> Finding:
-    from callsmith.engines.llama.libllama import FASTER, load, locate, processor
+    from callsmith.engines.llama.libllama import load
+    from callsmith.engines.llama_library import VARIABLE, faster_library, locate, processor
 
     path = locate()
     neglected = load().neglects(processor())  # loading proves that it is laid out as we know it
     told = f"{path}, of a build that is known"
     if neglected:
-        mend = f"To answer faster: {FASTER}, and set CALLSMITH_LIBLLAMA=~/.cache/callsmith/llama"
+        fetch = f"callsmith library fetch{f', and unset {VARIABLE}' if os.environ.get(VARIABLE) else ''}"
+        mend = f"To answer faster: {fetch}" if faster_library() else ""
         return Finding("warn", "llama.cpp", f"{told}, but without the code for this processor's {neglected}", mend)
     return Finding("ok", "llama.cpp", told)
 

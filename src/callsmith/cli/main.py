@@ -11,6 +11,7 @@ from callsmith.cli.formats import formats_app
 from callsmith.cli.grammar import grammar
 from callsmith.cli.inputs.setting_options import SettingsCommand
 from callsmith.cli.keys import keys_app
+from callsmith.cli.library import library_app
 from callsmith.cli.mcp import McpCommand, mcp
 from callsmith.cli.models import models_app
 from callsmith.cli.parse import parse
@@ -73,5 +74,6 @@ app.command(cls=DoctorCommand)(doctor)
 app.command(cls=McpCommand)(mcp)
 app.add_typer(formats_app, name="formats")
 app.add_typer(keys_app, name="keys")
+app.add_typer(library_app, name="library")
 app.add_typer(models_app, name="models")
 app.add_typer(tools_app, name="tools")

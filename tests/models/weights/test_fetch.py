@@ -14,7 +14,7 @@ import pytest
 from callsmith.core.errors import Rejected, Unavailable, UnknownName
 from callsmith.models.weights import fetch as weights
 from callsmith.models.weights import hub
-from callsmith.models.weights.catalogue import Entry, Wheels, cache_folder, catalogue, default_model
+from callsmith.models.weights.catalogue import Entry, Wheels, catalogue, default_model, weights_folder
 from callsmith.models.weights.fetch import Store
 from tests.small import SMALL
 
@@ -258,12 +258,12 @@ def test_a_hub_that_refuses_or_is_not_there_says_so(store: Store, hub_server: ty
     assert caught.value.retryable
 
 
-def test_the_cache_folder_can_be_chosen(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_the_weights_folder_can_be_chosen(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.delenv("CALLSMITH_CACHE", raising=False)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "xdg"))
-    assert cache_folder() == tmp_path / "xdg" / "callsmith" / "models"
+    assert weights_folder() == tmp_path / "xdg" / "callsmith" / "models"
     monkeypatch.setenv("CALLSMITH_CACHE", str(tmp_path / "own"))
-    assert cache_folder() == tmp_path / "own" / "models"
+    assert weights_folder() == tmp_path / "own" / "models"
 
 
 def test_the_catalogue_is_complete_and_the_default_comes_first() -> None:
@@ -272,7 +272,7 @@ def test_the_catalogue_is_complete_and_the_default_comes_first() -> None:
         assert len(entry.sha256) == 64
         assert (entry.source.parts - 1) * entry.source.part_size < entry.size <= entry.source.parts * entry.source.part_size
         assert entry.licence
-        assert not entry.template_file or "<|im_start|>" in (entry.template or "")
+        assert not entry.template_name or "<|im_start|>" in (entry.template or "")
 
 
 REAL = [pytest.param(name, marks=() if name == SMALL else pytest.mark.slow) for name in sorted(catalogue())]

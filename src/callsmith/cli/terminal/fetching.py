@@ -8,7 +8,7 @@ from callsmith.core.errors import Unavailable, UnknownName
 
 
 def ensure(spec: str) -> None:
-    """Fetch the weights of a catalogue name or a hub file, unless they are there."""
+    """Fetch the weights of a catalogue name or a hub file, unless they are there, if there is an engine that can run them."""
     from callsmith.models.weights.catalogue import catalogue
     from callsmith.models.weights.disk import find_file
     from callsmith.models.weights.fetch import locate
@@ -19,6 +19,9 @@ def ensure(spec: str) -> None:
     try:
         locate(spec)
     except Unavailable:
+        from callsmith.engines.llama.libllama import load
+
+        load()  # if it is missing or does not work, say so before a gigabyte is fetched
         fetch(spec)
 
 
@@ -28,14 +31,14 @@ def fetch(spec: str, *, force: bool = False) -> Path:
     from rich.progress import BarColumn, DownloadColumn, Progress, TimeRemainingColumn, TransferSpeedColumn
 
     from callsmith.models.weights import fetch as weights
-    from callsmith.models.weights.catalogue import cache_folder, catalogue
+    from callsmith.models.weights.catalogue import catalogue, weights_folder
     from callsmith.models.weights.hub import parse
 
     entry = catalogue().get(spec)
     if entry is None and parse(spec) is None:
         raise UnknownName("model", spec, catalogue())
     what = f"{spec} ({entry.title}), {size(entry.size)}," if entry else spec
-    typer.echo(f"Fetching {what} into {cache_folder()}", err=True)
+    typer.echo(f"Fetching {what} into {weights_folder()}", err=True)
     with Progress(
         BarColumn(), DownloadColumn(), TransferSpeedColumn(), TimeRemainingColumn(), console=Console(stderr=True)
     ) as progress:

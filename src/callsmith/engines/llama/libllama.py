@@ -1,11 +1,8 @@
-"""llama.cpp's C library, taken out of an installed wheel: where it is, whether it fits, how it is called.
+"""llama.cpp's C library: whether it fits, and how it is called. Where it is found is in `llama_library`.
 
 The layout of the two parameter structs changes between builds of llama.cpp, and a wrong one corrupts memory without a word.
 So the layouts below belong to known builds, and loading a library proves that one of them fits: all symbols are there, the
 library writes exactly as many bytes as our structs have, and known defaults stand where we expect them. Otherwise `Unavailable`.
-
-`CALLSMITH_LIBLLAMA=/path/to/libllama.so`, or a folder with one in it, names another library with a known layout: v0.5.0 or the
-pinned build's.
 """
 
 import _ctypes
@@ -18,17 +15,11 @@ from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cache
 from importlib.metadata import version
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Final, TypeAlias
 
-from callsmith.core.errors import MissingExtra, Unavailable
-
-PACKAGE: Final = "xllamacpp"
-BUILD: Final = "2026.10.11549"
-MEND: Final = f"pip install '{PACKAGE}=={BUILD}'"
-# Of v0.5.0, with code for each kind of ARM processor.
-FASTER: Final = "npm install --prefix ~/.cache/callsmith/llama @node-llama-cpp/linux-arm64@3.22.1"
+from callsmith.core.errors import CallsmithError, Unavailable
+from callsmith.engines.llama_library import MEND, PACKAGE, locate, mend_for, pinned_library
 
 _Pointer = C.c_void_p
 
@@ -210,7 +201,7 @@ class Library:
             with openmp_policy():
                 self.c = C.CDLL(str(path))
         except OSError as error:
-            raise Unavailable(f"the llama.cpp library cannot be loaded: {error}", hint=MEND) from error
+            raise Unavailable(f"the llama.cpp library cannot be loaded: {error}", hint=mend_for(path)) from error
         declare(self.c)
         context = check_layout(self.c)
         self.c.llama_context_default_params.restype = context
@@ -239,25 +230,8 @@ class Library:
 
 @cache
 def load() -> Library:
-    """The library of this process: `CALLSMITH_LIBLLAMA`, else the one in the pinned package."""
+    """The library of this process."""
     return Library(locate())
-
-
-def locate() -> Path:
-    """The file of the library."""
-    if named := os.environ.get("CALLSMITH_LIBLLAMA"):
-        path = Path(named).expanduser()
-        files = sorted(path.rglob("libllama.*")) if path.is_dir() else [path]
-        if not files or not files[0].is_file():
-            raise Unavailable(f"CALLSMITH_LIBLLAMA names no library: {path}", hint=f"unset it, and {MEND}")
-        return files[0]
-    spec = find_spec(PACKAGE)
-    if spec is None or spec.origin is None:
-        raise MissingExtra("llama", "running GGUF files in process")
-    for pattern in ("*.so", "*.dylib", "*.pyd"):
-        if found := sorted(Path(spec.origin).parent.glob(f"{PACKAGE}*{pattern[1:]}")):
-            return found[0]
-    raise Unavailable(f"the {PACKAGE} package holds no library", hint=f"pip install --force-reinstall '{PACKAGE}=={BUILD}'")
 
 
 def declare(dll: C.CDLL) -> None:
@@ -299,8 +273,8 @@ def _fitting(dll: C.CDLL, name: str, structs: Sequence[type[C.Structure]]) -> ty
 
 def _misfit(why: str) -> Unavailable:
     try:
-        installed = "" if os.environ.get("CALLSMITH_LIBLLAMA") else f" ({PACKAGE} {version(PACKAGE)})"
-    except ModuleNotFoundError:
+        installed = f" ({PACKAGE} {version(PACKAGE)})" if locate() == pinned_library() else ""
+    except (CallsmithError, ModuleNotFoundError):
         installed = ""
     return Unavailable(f"this build of the llama.cpp library{installed} is not one that callsmith knows: {why}", hint=MEND)
 
@@ -353,15 +327,6 @@ def _call_into(function: C.c_void_p, buffer: "C.Array[C.c_uint8]") -> bool:
         return False
     ffi.ffi_call(call, function, buffer, None)
     return True
-
-
-def processor() -> str:
-    """What the processor can do, in the system's words; empty where it does not say."""
-    try:
-        lines = Path("/proc/cpuinfo").read_text("utf-8", "replace").splitlines()
-    except OSError:
-        return ""
-    return next((line.partition(":")[2] for line in lines if line.startswith(("Features", "flags"))), "")
 
 
 def cores() -> int:

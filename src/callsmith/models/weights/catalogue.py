@@ -1,7 +1,5 @@
 """The weights callsmith knows by name (`catalogue.toml`), and the folder they are cached in."""
 
-import os
-import sys
 import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -13,6 +11,7 @@ from typing import Any
 
 from callsmith.core.choice import policy_named
 from callsmith.core.values import ChoicePolicy, InReasoning, Sampling
+from callsmith.engines.cache_folder import cache_folder
 from callsmith.models.templates import template_named
 
 
@@ -76,17 +75,9 @@ def default_model() -> str:
     return next(iter(catalogue()))
 
 
-def cache_folder() -> Path:
-    """The folder of cached weights: `$CALLSMITH_CACHE`, else the user's cache folder as the platform has it."""
-    if chosen := os.environ.get("CALLSMITH_CACHE"):
-        return Path(chosen).expanduser() / "models"
-    if xdg := os.environ.get("XDG_CACHE_HOME"):
-        return Path(xdg) / "callsmith" / "models"
-    if sys.platform == "win32":
-        return Path(os.environ.get("LOCALAPPDATA") or Path.home() / "AppData" / "Local") / "callsmith" / "Cache" / "models"
-    if sys.platform == "darwin":
-        return Path.home() / "Library" / "Caches" / "callsmith" / "models"
-    return Path.home() / ".cache" / "callsmith" / "models"
+def weights_folder() -> Path:
+    """The folder of cached weights."""
+    return cache_folder() / "models"
 
 
 def _entry(name: str, row: Mapping[str, Any]) -> Entry:

@@ -14,7 +14,7 @@ from typing import IO, TypeAlias
 
 from callsmith.core.errors import Unavailable, UnknownName
 from callsmith.models.weights import hub
-from callsmith.models.weights.catalogue import Entry, cache_folder, catalogue
+from callsmith.models.weights.catalogue import Entry, catalogue, weights_folder
 from callsmith.models.weights.disk import Digest, alone, beside, digest_of, find_file, find_path, is_gguf, require_room
 from callsmith.models.weights.wheels import open_member
 
@@ -29,7 +29,7 @@ class Store:
     def __init__(
         self, folder: Path | None = None, entries: Mapping[str, Entry] | None = None, options: Sequence[str] = ()
     ) -> None:
-        self.folder = folder or cache_folder()
+        self.folder = folder or weights_folder()
         self.entries = catalogue() if entries is None else entries
         self.options = tuple(options)
 
