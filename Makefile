@@ -21,7 +21,7 @@ SPREAD := -n $(JOBS) --dist worksteal
 
 .DEFAULT_GOAL := setup
 .PHONY: setup serve chat test test-slow test-thorough test-law4 test-dispatch test-fuzz test-choices test-tokenizer test-model test-clients test-agents test-node test-openresponses test-readme \
-	test-mcp test-mcp-conformance check format bench rivals requirements lock clean help
+	test-mcp test-mcp-conformance test-wheel check format bench rivals requirements lock clean help
 
 setup: $(STAMP) ## create .venv and install everything that is pinned in requirements.lock
 
@@ -129,6 +129,9 @@ $(MCP_NODE)/.package-lock.json: tests/tools/mcp/node/package-lock.json | $(STAMP
 		ci --prefix tests/tools/mcp/node --no-audit --no-fund --loglevel error
 	touch $@
 
+test-wheel: $(STAMP) ## build the wheel, and use it in empty environments, bare and with each extra (minutes)
+	$(PYTEST) -m wheel tests/test_wheel.py $(ARGS)
+
 check: $(STAMP) ## lint, formatting, types
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
@@ -157,7 +160,7 @@ lock: $(STAMP) ## pin the newest versions that pyproject.toml allows
 		echo "# download: about $$(du -sm $$wheels | cut -f1) MB" >> requirements.lock; rm -rf $$wheels
 
 clean: ## remove .venv and everything that was made
-	rm -rf $(VENV) $(CLIENTS) $(NODE) $(SUITE_NODE) $(MCP) $(MCP_NODE) .venv-rivals build dist .pytest_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) $(CLIENTS) $(NODE) $(SUITE_NODE) $(MCP) $(MCP_NODE) .venv-rivals .venv-wheel build dist .pytest_cache .ruff_cache .hypothesis
 	find src tests -name __pycache__ -type d -prune -exec rm -rf {} +
 
 help: ## this list
