@@ -9,10 +9,12 @@ pytest.importorskip("numpy")
 pytest.importorskip("xllamacpp")
 
 import anthropic
+import ollama
+import openai
 
 from callsmith.server.app import create_app
 from tests.serving import served_apart
-from tests.small import open_small
+from tests.small import open_small, small_file
 
 pytestmark = pytest.mark.weights
 
@@ -30,6 +32,16 @@ def claude(address: str) -> anthropic.Anthropic:
     return anthropic.Anthropic(base_url=address, api_key="none", max_retries=0)
 
 
+@pytest.fixture(scope="module")
+def gpt(address: str) -> openai.OpenAI:
+    return openai.OpenAI(base_url=f"{address}/v1", api_key="none", max_retries=0)
+
+
+@pytest.fixture(scope="module")
+def llama(address: str) -> ollama.Client:
+    return ollama.Client(address)
+
+
 def test_a_stream_of_messages_begins_with_the_tokens_of_its_prompt(claude: anthropic.Anthropic):
     counted = claude.messages.count_tokens(model="small", messages=HI).input_tokens
     for _ in range(2):  # the second time from the cache, which this API does not count among the input
@@ -39,3 +51,55 @@ def test_a_stream_of_messages_begins_with_the_tokens_of_its_prompt(claude: anthr
         assert first.input_tokens + first.cache_read_input_tokens == counted > 0
         assert first.input_tokens == last.input_tokens
         assert first.output_tokens == 0 < last.output_tokens
+
+
+def test_a_model_is_described_by_its_weights(llama: ollama.Client):
+    (listed,), (running,) = llama.list().models, llama.ps().models
+    for one in (listed, running):
+        assert one.size == small_file().stat().st_size
+        assert one.details is not None
+        assert (one.details.format, one.details.family, one.details.quantization_level) == ("gguf", "llama", "Q4_1")
+        assert one.details.parameter_size == "134.52M"
+    assert running.context_length == 512
+    shown = llama.show("small")
+    assert shown.modelinfo is not None
+    assert shown.modelinfo["llama.context_length"] == 512
+    assert shown.modelinfo["general.parameter_count"] == 134515008
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_durations_are_those_of_the_model(llama: ollama.Client, stream: bool):
+    answer = llama.chat("small", HI, stream=stream, options={"num_predict": 16, "seed": 1})
+    last = list(answer)[-1] if stream else answer
+    loading, reading, writing = last.load_duration, last.prompt_eval_duration, last.eval_duration
+    assert last.total_duration == loading + reading + writing
+    assert min(loading, reading) > 0
+    assert writing > 16 * 50_000  # nanoseconds: no machine decodes a token in 50 µs
+
+
+def test_a_prompt_that_is_too_long_is_told_as_each_client_knows_it(
+    claude: anthropic.Anthropic, gpt: openai.OpenAI, llama: ollama.Client
+):
+    long = "word " * 600
+    messages = [{"role": "user", "content": long}]
+    with pytest.raises(openai.BadRequestError) as chat:
+        gpt.chat.completions.create(model="small", messages=messages)
+    assert (chat.value.code, chat.value.param) == ("context_length_exceeded", "messages")
+    with pytest.raises(openai.BadRequestError) as response:
+        gpt.responses.create(model="small", input=long)
+    assert (response.value.code, response.value.param) == ("context_length_exceeded", "input")
+    with pytest.raises(anthropic.BadRequestError, match=r"prompt is too long: \d+ tokens > 512 ") as message:
+        claude.messages.create(model="small", messages=messages, max_tokens=4)
+    assert message.value.body["error"]["type"] == "invalid_request_error"
+    with pytest.raises(ollama.ResponseError, match="prompt is too long"):
+        llama.generate("small", long)
+
+
+def test_without_a_name_or_by_default_the_first_model_is_meant(
+    claude: anthropic.Anthropic, gpt: openai.OpenAI, llama: ollama.Client
+):
+    assert gpt.chat.completions.create(model="default", messages=HI, max_tokens=2).model == "small"
+    assert gpt.responses.create(input="hi", max_output_tokens=2).model == "small"
+    assert claude.messages.create(model="", messages=HI, max_tokens=2).model == "small"
+    assert llama.generate("default:latest", "hi", options={"num_predict": 2}).done
+    assert gpt.models.retrieve("default").id == "small"

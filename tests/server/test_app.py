@@ -35,6 +35,7 @@ async def test_a_plain_question_gets_a_plain_answer():
     answer = await client(FakeModel([Thought("hm"), *says("hel", "lo")])).chat.completions.create(model="m", messages=HI)
     assert answer.choices[0].message.content == "hello"
     assert answer.choices[0].message.reasoning_content == "hm"  # type: ignore[attr-defined]
+    assert answer.choices[0].message.reasoning == "hm"  # type: ignore[attr-defined]
     assert answer.choices[0].finish_reason == "stop"
     assert answer.usage is not None
     assert (answer.usage.total_tokens, answer.usage.prompt_tokens_details.cached_tokens) == (10, 2)  # type: ignore[union-attr]

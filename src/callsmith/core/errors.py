@@ -4,6 +4,7 @@
     ├─ UsageError              the programmer (or API client) fixes it; raised when things are built, before any run
     │   ├─ UnsupportedSchema     .path .keyword
     │   ├─ UnknownName           .kind .name .known
+    │   ├─ PromptTooLong         .tokens .context
     │   └─ MissingExtra          .extra
     ├─ ModelError              the operator fixes it       .retryable .hint
     │   ├─ Unavailable           not there, or not in working order
@@ -52,6 +53,15 @@ class UnknownName(UsageError):
         close = get_close_matches(name, self.known, 1)
         hint = f"did you mean {close[0]!r}?" if close else f"known: {', '.join(sorted(self.known)) or 'none'}"
         super().__init__(f"unknown {kind} {name!r}; {hint}", field=field)
+
+
+class PromptTooLong(UsageError):
+    """A prompt that leaves no room for an answer in the context."""
+
+    def __init__(self, tokens: int, context: int) -> None:
+        super().__init__(f"the prompt is too long: {tokens} tokens > {context} that the context holds, answer included")
+        self.tokens = tokens
+        self.context = context
 
 
 class MissingExtra(UsageError):

@@ -50,20 +50,33 @@ class Model(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
+class WeightsInfo:
+    """What a file of weights says of itself: its format ("gguf"), the architecture ("qwen2"), how many parameters there are, how
+    they are quantised ("Q4_K_M"), and how many bytes the file has. What is not known is empty or 0."""
+
+    format: str = ""
+    architecture: str = ""
+    parameters: int = 0
+    quantization: str = ""
+    size: int = 0
+
+
+@dataclass(frozen=True, slots=True)
 class ModelInfo:
     """What is known of a model besides its answers; the defaults stand for a model of which nothing is known.
 
     `name` and `description` are what the weights call themselves, `format` is how the model writes calls, `template` its chat
-    template. `context` is how many tokens prompt and answer may have together. `policy` is the choice policy and `sampling` the
-    sampling where a request has none, `guards` the names of the guards the model needs. `ready` is false while the model is
-    loading. `count` gives the tokens of the prompt of a request; None if the model cannot count. `complete`
-    continues a text as it stands, `tokenizer` gives the model's tokens; None if it cannot.
+    template, `weights` the file it was opened from. `context` is how many tokens prompt and answer may have together. `policy`
+    is the choice policy and `sampling` the sampling where a request has none, `guards` the names of the guards the model needs.
+    `ready` is false while the model is loading. `count` gives the tokens of the prompt of a request; None if the model cannot
+    count. `complete` continues a text as it stands, `tokenizer` gives the model's tokens; None if it cannot.
     """
 
     name: str = ""
     description: str = ""
     format: str = ""
     template: str = ""
+    weights: WeightsInfo = WeightsInfo()
     thinks: bool = False
     context: int | None = None
     policy: ChoicePolicy = "auto"

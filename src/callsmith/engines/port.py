@@ -13,6 +13,7 @@ from collections.abc import AsyncGenerator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from typing import Literal, Protocol
 
+from callsmith.core.ports import WeightsInfo
 from callsmith.core.values import Sampling, TokenLogprob, Usage
 from callsmith.formats.prompt.prompt import Prompt
 from callsmith.grammar.nodes import Grammar
@@ -24,7 +25,8 @@ class EngineInfo:
     """What is known of an engine and of the weights it has opened.
 
     `name` is what the weights call the model, `description` their architecture, size and quantisation. `context` is how many
-    tokens prompt and answer may have together, None if that is not known. `template` is the chat template that the weights carry.
+    tokens prompt and answer may have together, None if that is not known. `template` is the chat template that the weights
+    carry, `weights` what else they say of themselves.
     `bos` and `eos` are the texts of the tokens that begin a document and end an answer. `specials` maps the text of special and
     added tokens to their ids. `relays`: `generate` takes a `Relay` too, which is cheaper than one grammar for many tools.
     `sampling` is how tokens are sampled where a request does not say.
@@ -36,6 +38,7 @@ class EngineInfo:
     description: str = ""
     context: int | None = None
     template: str | None = None
+    weights: WeightsInfo = WeightsInfo()
     bos: str = ""
     eos: str = ""
     specials: Mapping[str, int] = field(default_factory=dict[str, int])

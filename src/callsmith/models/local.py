@@ -91,6 +91,7 @@ class LocalModel:
             description=engine.description,
             format=self.format.name,
             template=self.template.source,
+            weights=engine.weights,
             thinks=self.traits.thinks,
             context=engine.context,
             policy=self.traits.policy,

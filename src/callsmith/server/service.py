@@ -40,6 +40,8 @@ from callsmith.tools.mcp import McpHost
 from callsmith.tools.wrap import Confirmed, Filtered, Merged
 from callsmith.wire.extensions import DEFAULT_OPTIONS, TOOL_EVENTS, ToolOptions
 
+DEFAULT_MODEL = "default"  # another name for the first model
+
 
 @dataclass(frozen=True, slots=True)
 class Service:
@@ -73,12 +75,11 @@ class Service:
         http = current_request()
         return [name for name in self.models if http is None or matches(name, http.models)]
 
-    def only_model(self) -> str:
-        """The name of the model that a request means if it names none: the one there is."""
-        visible = self.visible_models()
-        if len(visible) != 1:
-            raise UsageError(f"model: there are {len(visible)} models; name one of {', '.join(visible)}", field="model")
-        return visible[0]
+    def model_name(self, name: str) -> str:
+        """The name of the model that is meant: without one, or by `default`, the first that the caller may use."""
+        if name in self.models or name not in ("", DEFAULT_MODEL):
+            return name
+        return next(iter(self.visible_models()), DEFAULT_MODEL)
 
     def model(self, name: str) -> Model:
         """The model of that name, if the caller may use it."""

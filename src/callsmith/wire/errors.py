@@ -4,8 +4,19 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import cast
 
-from callsmith.core.errors import LimitReached, ModelError, Rejected, TimedOut, Unavailable, UnknownName, UsageError
+from callsmith.core.errors import (
+    LimitReached,
+    ModelError,
+    PromptTooLong,
+    Rejected,
+    TimedOut,
+    Unavailable,
+    UnknownName,
+    UsageError,
+)
 from callsmith.core.values import Json
+
+PROMPT_TOO_LONG = "context_length_exceeded"  # the code that clients know
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +42,8 @@ def describe_error(error: BaseException) -> ErrorDescription:
     match error:
         case UnknownName(kind="model"):
             return ErrorDescription(404, str(error), "model", "model_not_found")
+        case PromptTooLong():
+            return ErrorDescription(400, str(error), code=PROMPT_TOO_LONG)
         case UsageError():
             return ErrorDescription(400, str(error), error.field)
         case LimitReached():

@@ -146,7 +146,6 @@ def test_counting_needs_no_limit_and_no_turn_of_the_users():
     [
         ({"max_tokens": None}, "max_tokens"),
         ({"max_tokens": 0}, "max_tokens"),
-        ({"model": ""}, "model"),
         ({"messages": []}, "messages"),
         ({"messages": "hi"}, "messages"),
         ({"messages": [{"role": "tool", "content": ""}]}, "messages.0.role"),

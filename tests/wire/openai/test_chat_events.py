@@ -63,7 +63,7 @@ def test_chunks_come_in_the_order_and_shape_clients_count_on():
     chunks = chunks_of(events, Heading("i", "m", 1, include_usage=True))
     assert deltas(chunks) == [
         {"role": "assistant", "content": ""},
-        {"reasoning_content": "hm"},
+        {"reasoning_content": "hm", "reasoning": "hm"},
         {"content": "so"},
         {"tool_calls": [{"index": 0, "id": "c1", "type": "function", "function": {"name": "add", "arguments": ""}}]},
         {"tool_calls": [{"index": 0, "function": {"arguments": '{"a": '}}]},

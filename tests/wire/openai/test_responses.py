@@ -203,7 +203,6 @@ def test_what_clients_really_send_is_read():
         ({"input": [{"type": "function_call", "name": "a"}]}, "input.0.id"),
         ({"input": [{"type": "function_call_output", "output": "a"}]}, "input.0.call_id"),
         ({"input": [{"type": "item_reference", "id": "nope"}]}, "input.0.id"),
-        ({"model": ""}, "model"),
         ({"instructions": 5}, "instructions"),
         ({"tools": [{"type": "function", "name": "a b"}]}, "tools.0.name"),
         ({"tools": [{"type": "function", "name": "a", "parameters": {"type": "array"}}]}, "tools.0.parameters.type"),

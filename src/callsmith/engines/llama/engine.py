@@ -165,6 +165,7 @@ class LlamaEngine:
             description=weights.description,
             context=context.size,
             template=weights.template,
+            weights=weights.info,
             bos=self._vocabulary.text(self._vocabulary.bos),
             eos=self._vocabulary.text(self._vocabulary.eos),
             specials=self._vocabulary.specials,

@@ -13,7 +13,8 @@ from typing import Final, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from callsmith.core.errors import ModelError, Unavailable, UsageError
+from callsmith.core.errors import ModelError, PromptTooLong, Unavailable, UsageError
+from callsmith.core.ports import WeightsInfo
 from callsmith.engines.llama.libllama import Library
 from callsmith.engines.llama.token_cache import LONG, SafeCuts
 from callsmith.engines.lru import LRU
@@ -24,6 +25,15 @@ Flag: TypeAlias = "C.Array[C.c_char]"  # b"0", or b"1" once it is set
 
 _UNKNOWN, _CONTROL, _USER_DEFINED, _LSTRIP = 1 << 0, 1 << 3, 1 << 4, 1 << 7
 _CACHED_BYTES = 32 << 20  # of text, and of its tokens: a few dozen prompts with hundreds of tools
+
+# The file types of llama.cpp, by their number in `general.file_type`.
+_QUANTIZATIONS: Mapping[str, str] = {
+    "0": "F32", "1": "F16", "2": "Q4_0", "3": "Q4_1", "7": "Q8_0", "8": "Q5_0", "9": "Q5_1", "10": "Q2_K", "11": "Q3_K_S",
+    "12": "Q3_K_M", "13": "Q3_K_L", "14": "Q4_K_S", "15": "Q4_K_M", "16": "Q5_K_S", "17": "Q5_K_M", "18": "Q6_K",
+    "19": "IQ2_XXS", "20": "IQ2_XS", "21": "Q2_K_S", "22": "IQ3_XS", "23": "IQ3_XXS", "24": "IQ1_S", "25": "IQ4_NL",
+    "26": "IQ3_S", "27": "IQ3_M", "28": "IQ2_S", "29": "IQ2_M", "30": "IQ4_XS", "31": "IQ1_M", "32": "BF16", "36": "TQ1_0",
+    "37": "TQ2_0", "38": "MXFP4",
+}  # fmt: skip
 
 # Brackets and tags, then separators, then a digit.
 _CLOSING = [(re.compile(rb"[\]})]+|</?|/?>"), 3), (re.compile(rb"""[,:]\s?["']?"""), 2), (re.compile(rb"\s?[0-9]"), 1)]
@@ -159,6 +169,13 @@ class Weights:
         self.trained_context: int = self._c.llama_model_n_ctx_train(self.pointer)
         self.name = self.metadata("general.name") or path.stem
         self.description = self._describe()
+        self.info = WeightsInfo(
+            format="gguf",
+            architecture=self.metadata("general.architecture") or "",
+            parameters=self._c.llama_model_n_params(self.pointer),
+            quantization=_QUANTIZATIONS.get(self.metadata("general.file_type") or "", ""),
+            size=path.stat().st_size,
+        )
         template: bytes | None = self._c.llama_model_chat_template(self.pointer, None)
         self.template = template.decode("utf-8", "replace") if template else None
 
@@ -265,8 +282,5 @@ def require_room(tokens: list[int], context: Context) -> int:
         raise UsageError("the prompt is empty", field="messages")
     room = context.size - len(tokens)
     if room < 1:
-        raise UsageError(
-            f"the prompt is too long: {len(tokens)} tokens > {context.size} that the context holds, answer included",
-            field="messages",
-        )
+        raise PromptTooLong(len(tokens), context.size)
     return room

@@ -141,6 +141,7 @@ _SIGNATURES: Final[Mapping[str, tuple[Any, ...]]] = {
     "llama_model_free": (None, _Pointer),
     "llama_model_get_vocab": (_Pointer, _Pointer),
     "llama_model_n_ctx_train": (_Int, _Pointer),
+    "llama_model_n_params": (C.c_uint64, _Pointer),
     "llama_model_chat_template": (_Text, _Pointer, _Text),
     "llama_model_desc": (_Int, _Pointer, _Text, _Size),
     "llama_model_meta_val_str": (_Int, _Pointer, _Text, _Text, _Size),

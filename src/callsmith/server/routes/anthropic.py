@@ -56,7 +56,7 @@ def routes(service: Service) -> list[Route]:
         body = await bodies.read(request)
         asked = read_request(body, counting=counting)
         options, session = read_extensions(body)
-        asked = replace(asked, request=replace(asked.request, session=session))
+        asked = replace(asked, model=service.model_name(asked.model), request=replace(asked.request, session=session))
         called = {call.name for message in asked.request.messages for call in message.calls}
         if not asked.servers and all(bare_name(name) == name for name in called):
             return _LocalRequest(asked, options, {})

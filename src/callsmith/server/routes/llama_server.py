@@ -40,7 +40,7 @@ def routes(service: Service) -> list[Route]:
 
     async def completion(request: Request) -> Response:
         asked = read_completion(await bodies.read(request))
-        name = asked.model or service.only_model()
+        name = service.model_name(asked.model)
         model = service.model(name)
         writer = CompletionWriter(name, prompt_text(model, asked.completion))
         events = service.complete(model, asked.completion)
@@ -52,7 +52,7 @@ def routes(service: Service) -> list[Route]:
 
     async def tokenize(request: Request) -> Response:
         asked = read_tokenize(await bodies.read(request))
-        name = asked.model or service.only_model()
+        name = service.model_name(asked.model)
         tokenizer = tokenizer_of(name)
         if asked.request is not None:
             tokens = tokenizer.encode_request(asked.request)
@@ -62,11 +62,11 @@ def routes(service: Service) -> list[Route]:
 
     async def detokenize(request: Request) -> Response:
         name, tokens = read_detokenize(await bodies.read(request))
-        texts = tokenizer_of(name or service.only_model()).decode(tokens)
+        texts = tokenizer_of(service.model_name(name or "")).decode(tokens)
         return JsonResponse(write_text(b"".join(texts).decode("utf-8", "replace")))
 
     async def props(request: Request) -> Response:
-        name = request.query_params.get("model") or service.only_model()
+        name = service.model_name(request.query_params.get("model", ""))
         return JsonResponse(write_props(name, model_info(service.model(name))))
 
     return [

@@ -17,11 +17,11 @@ from callsmith.core.values import Json
 from callsmith.server.http.body_reader import BodyReader
 from callsmith.server.http.dialects import Dialect
 from callsmith.server.http.frames import CachedFrames, encode
-from callsmith.server.http.streams import EventStream, JsonResponse, collect_items, unless_disconnected
+from callsmith.server.http.streams import EventStream, JsonResponse, unless_disconnected
 from callsmith.server.service import Service
 from callsmith.wire.extensions import read_extensions
 from callsmith.wire.fields import Fields
-from callsmith.wire.ollama.events import Heading, LineWriter, write_loaded, write_response
+from callsmith.wire.ollama.events import Heading, LineWriter, merge_lines, write_loaded
 from callsmith.wire.ollama.requests import (
     ModelSummary,
     OllamaRequest,
@@ -77,7 +77,7 @@ class _Dialect:
 
     async def show(self, request: Request) -> Response:
         fields = Fields.of(await self._bodies.read(request), "")
-        named = fields.text("model") or fields.text("name") or fields.required_text("model")  # `name` is what it was called once
+        named = fields.text("model") or fields.text("name") or ""  # `name` is what it was called once
         return JsonResponse(write_show(self._about(self._known(named))))
 
     async def version(self, _: Request) -> Response:
@@ -87,11 +87,12 @@ class _Dialect:
         return PlainTextResponse("callsmith is running")
 
     async def _answer(self, request: Request, read: Callable[[Json], OllamaRequest], *, chat: bool) -> Response:
-        service = self._service
+        service, arrived = self._service, time.perf_counter_ns()
         body = await self._bodies.read(request)
         asked = read(body)
-        model = service.model(self._known(asked.model))
-        heading = Heading(asked.model, _now(), time.perf_counter_ns, chat)
+        name = self._known(asked.model)
+        model = service.model(name)
+        heading = Heading(asked.model or name, _now(), time.perf_counter_ns, arrived, chat)
         if not asked.request.messages:
             return JsonResponse(write_loaded(heading))
         options, session = read_extensions(body)
@@ -99,16 +100,17 @@ class _Dialect:
         if asked.stream:
             alive, seconds = _line(heading.line()), service.settings.keep_alive
             return EventStream(_lines(events, heading), _failure_line, keep_alive=seconds, alive=alive, media_type=_LINES)
-        return JsonResponse(write_response(await unless_disconnected(request.receive, collect_items(events)), heading))
+        return JsonResponse(await unless_disconnected(request.receive, _whole(events, heading)))
 
     def _known(self, name: str) -> str:
         """The name as it is known here."""
-        plain = name.removesuffix(_LATEST)
-        return plain if name not in self._service.models and plain in self._service.models else name
+        known = self._service.models
+        plain = self._service.model_name(name.removesuffix(_LATEST))
+        return plain if name not in known and plain in known else name
 
     def _about(self, name: str) -> ModelSummary:
         info = model_info(self._service.model(name))
-        return ModelSummary(name, self._began, info.format, info.template, info.thinks, info.context)
+        return ModelSummary(name, self._began, info.weights, info.template, info.thinks, info.context)
 
 
 async def _lines(events: AsyncIterator[ModelEvent], heading: Heading) -> AsyncIterator[bytes]:
@@ -120,6 +122,15 @@ async def _lines(events: AsyncIterator[ModelEvent], heading: Heading) -> AsyncIt
                 yield line
     for line in writer.close():
         yield _line(line)
+
+
+async def _whole(events: AsyncIterator[ModelEvent], heading: Heading) -> Json:
+    """The whole answer, written while it comes: the durations are those of the model."""
+    writer, lines = LineWriter(heading), list[dict[str, Json]]()
+    async with closing(events) as items:
+        async for event in items:
+            lines += writer.write(event)
+    return merge_lines(lines + writer.close(), heading)
 
 
 def _line(value: Json) -> bytes:

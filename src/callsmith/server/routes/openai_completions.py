@@ -29,7 +29,7 @@ def routes(service: Service) -> list[Route]:
 
     async def completions(request: Request) -> Response:
         asked = read_request(await bodies.read(request))
-        name = asked.model or service.only_model()
+        name = service.model_name(asked.model)
         model = service.model(name)
         answers = [service.complete(model, one) for one in _seeded(asked)]
         echoed = [text for one in asked.completions for text in [prompt_text(model, one)] * asked.n] if asked.echo else ()

@@ -79,7 +79,7 @@ def read_request(body: Json, *, counting: bool = False) -> MessagesRequest:
         raise fields.error("max_tokens", "is required")
     if not counting and request.messages[-1].role == "assistant":
         raise fields.error("messages", "the last one is the assistant's, and continuing it is not supported")
-    return MessagesRequest(fields.required_text("model"), request, fields.flag("stream") or False, thoughts, servers)
+    return MessagesRequest(fields.text("model") or "", request, fields.flag("stream") or False, thoughts, servers)
 
 
 def _read_tools(fields: Fields, key: str) -> tuple[Tool, ...]:

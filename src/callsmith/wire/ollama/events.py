@@ -8,7 +8,7 @@ A call comes whole, its arguments as an object: what has begun like a call and i
 Durations are in nanoseconds. Not covered: the letters of arguments and the reasons of repairs do not travel.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import assert_never
 
@@ -35,11 +35,13 @@ from callsmith.wire.ollama.requests import write_call
 
 @dataclass(frozen=True, slots=True)
 class Heading:
-    """What every line of an answer repeats. `clock` tells the nanoseconds; `chat`: as messages, and not as a plain response."""
+    """What every line of an answer repeats. `clock` tells the nanoseconds, `arrived` when the request came; `chat`: as messages,
+    and not as a plain response."""
 
     model: str
     created_at: str
     clock: Callable[[], int]
+    arrived: int
     chat: bool = True
 
     def line(self, content: str = "", *, done: bool = False, **fields: Json) -> dict[str, Json]:
@@ -93,8 +95,8 @@ class LineWriter:
             {
                 **self._heading.line(done=True),
                 "done_reason": "length" if event.reason == "length" else "stop",
-                "total_duration": now - self._began,
-                "load_duration": 0,
+                "total_duration": now - self._heading.arrived,
+                "load_duration": self._began - self._heading.arrived,  # what passed before the model was asked
                 "prompt_eval_count": event.usage.prompt,
                 "prompt_eval_duration": first - self._began,
                 "eval_count": event.usage.completion,
@@ -110,11 +112,13 @@ def write_loaded(heading: Heading) -> dict[str, Json]:
 
 
 def write_response(events: Iterable[ModelEvent], heading: Heading) -> dict[str, Json]:
-    """The whole answer: the same lines, put together, so that streaming or not makes no difference."""
-    writer, lines = LineWriter(heading), list[dict[str, Json]]()
-    for event in events:
-        lines += writer.write(event)
-    lines += writer.close()
+    """The whole answer of these events."""
+    writer = LineWriter(heading)
+    return merge_lines([line for event in events for line in writer.write(event)] + writer.close(), heading)
+
+
+def merge_lines(lines: Sequence[dict[str, Json]], heading: Heading) -> dict[str, Json]:
+    """The whole answer: the lines of a stream, put together, so that streaming or not makes no difference."""
     merged, logprobs = _MergedAnswer(), list[Json]()
     for line in lines:
         merged.add(line["message"] if heading.chat else line)

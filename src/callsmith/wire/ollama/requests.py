@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from hashlib import sha256
 from typing import cast
 
+from callsmith.core.ports import WeightsInfo
 from callsmith.core.schema import check_schema
 from callsmith.core.values import Call, Json, Message, Output, Request, Role, Sampling
 from callsmith.wire.calls import read_arguments
@@ -80,7 +81,7 @@ def read_generate(body: Json) -> OllamaRequest:
 
 
 def _asked(fields: Fields, request: Request) -> OllamaRequest:
-    return OllamaRequest(fields.required_text("model"), request, fields.flag("stream") is not False)
+    return OllamaRequest(fields.text("model") or "", request, fields.flag("stream") is not False)
 
 
 def _read_request(fields: Fields, messages: tuple[Message, ...]) -> Request:
@@ -209,7 +210,7 @@ class ModelSummary:
 
     name: str
     moment: str
-    family: str = ""
+    weights: WeightsInfo = WeightsInfo()
     template: str = ""
     thinks: bool = False
     context: int | None = None
@@ -232,7 +233,7 @@ def write_tag(about: ModelSummary) -> dict[str, Json]:
         "name": about.name,
         "model": about.name,
         "modified_at": about.moment,
-        "size": 0,
+        "size": about.weights.size,
         "digest": sha256(about.name.encode()).hexdigest(),
         "details": _write_details(about),
     }
@@ -247,25 +248,41 @@ def write_running(about: ModelSummary) -> dict[str, Json]:
 
 def write_show(about: ModelSummary) -> dict[str, Json]:
     """All that is known of a model."""
-    family = about.family or "unknown"
-    length = {} if about.context is None else {f"{family}.context_length": about.context}
+    family = about.weights.architecture or "unknown"
+    known = {
+        "general.parameter_count": about.weights.parameters,
+        f"{family}.context_length": about.context,  # what is served, which may be less than the model was trained for
+    }
     return {
         "modelfile": "",
         "parameters": "",
         "template": about.template,
         "details": _write_details(about),
-        "model_info": {"general.architecture": family, "general.basename": about.name, **length},
+        "model_info": {"general.architecture": family, "general.basename": about.name, **_without_empty(known)},
         "capabilities": ["completion", "tools", *(["thinking"] if about.thinks else [])],
         "modified_at": about.moment,
     }
 
 
 def _write_details(about: ModelSummary) -> dict[str, Json]:
+    weights = about.weights
     return {
         "parent_model": "",
-        "format": "",
-        "family": about.family,
-        "families": [about.family] if about.family else [],
-        "parameter_size": "",
-        "quantization_level": "",
+        "format": weights.format,
+        "family": weights.architecture,
+        "families": [weights.architecture] if weights.architecture else [],
+        "parameter_size": _write_count(weights.parameters),
+        "quantization_level": weights.quantization,
     }
+
+
+def _without_empty(fields: dict[str, Json]) -> dict[str, Json]:
+    return {key: value for key, value in fields.items() if value}
+
+
+def _write_count(number: int) -> str:
+    """A number of parameters as people write it: 1.5B, 134.52M."""
+    for unit, letter, digits in ((1e9, "B", 1), (1e6, "M", 2), (1e3, "K", 0)):
+        if number >= unit:
+            return f"{number / unit:.{digits}f}{letter}"
+    return str(number) if number else ""

@@ -78,7 +78,7 @@ def read_request(body: Json) -> ChatRequest:
     parallel = fields.flag("parallel_tool_calls")
     limit = "max_tokens" if fields.get("max_completion_tokens") is None else "max_completion_tokens"
     return ChatRequest(
-        model=fields.required_text("model"),
+        model=fields.text("model") or "",
         request=Request(
             messages=_read_messages(fields),
             tools=tools,

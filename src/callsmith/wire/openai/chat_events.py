@@ -74,7 +74,7 @@ class ChunkWriter(CallWriter):
             case Text(text, logprobs):
                 return opening + self._write_text(text, logprobs)
             case Thought(text):
-                return opening + ([self._chunk({"reasoning_content": text})] if text else [])
+                return opening + ([self._chunk({"reasoning_content": text, "reasoning": text})] if text else [])
             case CallArguments() | CallStarted() | CallReady() | Unreadable():
                 return opening + self.write_call(event)
             case Started():
@@ -223,7 +223,7 @@ class _MergedMessage:
         called = bool(self.calls) or self.function is not None
         message: dict[str, Json] = {"role": "assistant", "content": None if called and not content else content, "refusal": None}
         if reasoning:
-            message["reasoning_content"] = reasoning
+            message["reasoning_content"] = message["reasoning"] = reasoning
         if self.calls:
             message["tool_calls"] = self.calls
         if self.function is not None:

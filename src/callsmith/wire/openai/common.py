@@ -4,7 +4,7 @@ from collections.abc import Iterable
 
 from callsmith.core.errors import UsageError
 from callsmith.core.values import Json, Usage
-from callsmith.wire.errors import Failure, describe_error
+from callsmith.wire.errors import PROMPT_TOO_LONG, Failure, describe_error
 from callsmith.wire.fields import Fields
 
 
@@ -23,13 +23,14 @@ def write_failure(status: int, message: str, *, param: str | None = None, code: 
     return Failure(status, {"error": {"message": message, "type": kind, "param": param, "code": code}})
 
 
-def write_error(error: BaseException) -> Failure:
-    """An exception as the client may see it."""
+def write_error(error: BaseException, prompt: str = "messages") -> Failure:
+    """An exception as the client may see it; `prompt` is the field of the request that the model's prompt is made of."""
     if isinstance(error, NotStored) and not error.previous:
         return write_failure(404, str(error))
     code = "previous_response_not_found" if isinstance(error, NotStored) else None
     known = describe_error(error)
-    return write_failure(known.status, known.message, param=known.param, code=code or known.code)
+    param = prompt if known.code == PROMPT_TOO_LONG else known.param
+    return write_failure(known.status, known.message, param=param, code=code or known.code)
 
 
 def write_error_event(failure: Failure) -> dict[str, Json]:

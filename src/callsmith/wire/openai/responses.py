@@ -119,7 +119,7 @@ def read_request(body: Json, earlier: Sequence[Json] = (), known: Mapping[str, J
     plain, decisions = plain_items(items)
     store = fields.flag("store")
     return ResponsesRequest(
-        model=fields.required_text("model"),
+        model=fields.text("model") or "",
         request=Request(
             messages=_read_messages(fields, plain),
             tools=tools,

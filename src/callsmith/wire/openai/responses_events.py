@@ -32,7 +32,7 @@ from callsmith.core.events import (
 )
 from callsmith.core.values import Json, Sampling, Usage
 from callsmith.wire.calls import CallAssembler, CallWriter
-from callsmith.wire.errors import Failure, reported_error
+from callsmith.wire.errors import PROMPT_TOO_LONG, Failure, reported_error
 from callsmith.wire.extensions import read_report, write_report
 from callsmith.wire.fields import Fields
 from callsmith.wire.logprobs import read_logprobs, write_logprobs
@@ -143,8 +143,9 @@ class EventWriter(CallWriter):
         """The end of an answer that failed; in place of another end, which has not been sent."""
         if self.ended:
             self._sent -= 1
-        code = _ERROR_CODES.get(failure.status, "server_error")
-        self._end = {"error": {"code": code, "message": failure.body["error"]["message"]}}
+        error: dict[str, Json] = failure.body["error"]
+        code = error["code"] if error["code"] == PROMPT_TOO_LONG else _ERROR_CODES.get(failure.status, "server_error")
+        self._end = {"error": {"code": code, "message": error["message"]}}
         return [*self._opening(), *self._finish("failed", "incomplete")]
 
     def cancel(self) -> list[StreamEvent]:

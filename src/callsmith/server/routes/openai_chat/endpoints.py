@@ -37,6 +37,7 @@ def routes(service: Service) -> list[Route]:
     async def completions(request: Request) -> Response:
         body = await bodies.read(request)
         chat = read_request(body)
+        chat = replace(chat, model=service.model_name(chat.model))
         options, session = read_extensions(body)
         asked = replace(chat.request, session=session)
         heading = Heading(f"chatcmpl-{uuid4().hex}", chat.model, int(time.time()), chat.include_usage, chat.legacy)
@@ -53,7 +54,7 @@ def routes(service: Service) -> list[Route]:
         return JsonResponse(dialect_of(request).write_models(service.visible_models(), began))
 
     async def model(request: Request) -> Response:
-        name = request.path_params["name"]
+        name = service.model_name(request.path_params["name"])
         service.model(name)
         return JsonResponse(dialect_of(request).write_model(name, began))
 

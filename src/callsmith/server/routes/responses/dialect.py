@@ -54,7 +54,8 @@ class ResponsesDialect:
         if asked.store and not before.is_stored:
             raise UsageError("store: what goes on from a response that was not stored cannot be stored", field="store")
         options, session = read_extensions(body)
-        asked = replace(asked, request=replace(asked.request, session=session or before.conversation))
+        name = self.service.model_name(asked.model)
+        asked = replace(asked, model=name, request=replace(asked.request, session=session or before.conversation))
         options = replace(options, sources=sources_of(asked.servers), shows_tool_items=bool(asked.servers))
         return Asked(asked, before, options)
 
