@@ -7,9 +7,13 @@ from callsmith.core.schema import check_schema
 from callsmith.core.values import TOOL_NAME, Json, Schema, Tool
 from callsmith.wire.fields import Fields
 
+# Where the parameters stand: in chat completions, in Messages, in MCP, and in a form that some libraries have.
+_SPELLINGS = ("parameters", "input_schema", "inputSchema", "parameters_schema")
+
 
 def read_tools(entries: Iterable[Fields], schema: str) -> tuple[Tool, ...]:
-    """The tools in these objects; `schema` is the key under which the parameters stand."""
+    """The tools in these objects; `schema` is the key under which the dialect has the parameters. Those of others are read too,
+    and so is a list of `required` parameters beside them."""
     tools: dict[str, Tool] = {}
     for entry in entries:
         name = entry.required_text("name")
@@ -33,11 +37,29 @@ def write_tool(tool: Tool, schema: str) -> dict[str, Json]:
 
 
 def _read_parameters(fields: Fields, key: str) -> Schema | None:
-    parameters = fields.object(key)
+    spellings = dict.fromkeys((key, *_SPELLINGS))
+    first, *others = [name for name in spellings if fields.get(name) is not None] or [key]
+    for other in others:
+        if fields.get(other) != fields.get(first):
+            raise fields.error(other, f"differs from {fields.at(first)}, and a tool has one schema")
+    parameters = fields.object(first)
     if parameters is None:
-        return None
+        return _with_required(fields, None)
     check_schema(parameters.data, parameters.path)
     types = parameters.get("type")
     if types is not None and types != "object" and not (isinstance(types, list) and "object" in types):
         raise parameters.error("type", f"a tool takes an object, not {types!r}")
-    return parameters.data
+    return _with_required(fields, parameters.data)
+
+
+def _with_required(fields: Fields, schema: Schema | None) -> Schema | None:
+    """The schema with the names that `required` lists beside it."""
+    if fields.array("required") is None:
+        return schema
+    required, known = list(fields.texts("required")), (schema or {}).get("required")
+    if known is not None and set(known) != set(required):
+        raise fields.error("required", "differs from the one in the tool's schema")
+    for index, name in enumerate(required):
+        if name not in (schema or {}).get("properties", {}):
+            raise fields.error(f"required.{index}", f"{name!r} is none of the tool's parameters")
+    return schema if schema is None or not required else {**schema, "required": required}

@@ -33,7 +33,20 @@ SIGNATURE = "callsmith"  # of every thought we give: clients send a thought back
 DEFAULT_MAX_TOKENS = 8192
 
 # Fields that are not supported, each with the values that ask for nothing.
-_NEUTRAL: dict[str, tuple[Json, ...]] = {"container": ()}
+_NEUTRAL: dict[str, tuple[Json, ...]] = {"compaction": (), "container": (), "diagnostics": (), "fallbacks": ([],)}
+# Fields of which nothing comes, and why that does no harm.
+HINTS: dict[str, str] = {
+    "betas": "a header: every beta is welcome",
+    "cache_control": "every prompt is cached",
+    "context_management": "clients always send it; a history that does not fit is an error, and nothing is dropped from it",
+    "fallback_credit_token": "nothing is billed",
+    "inference_geo": "the model runs where the server does",
+    "metadata": "for the caller's own lists",
+    "service_tier": "there is one",
+    "speed": "there is one",
+    "user_profile_id": "callers are told apart by their keys",
+    "workspace_id": "callers are told apart by their keys",
+}
 _SCHEMA = "input_schema"
 _MODES: dict[str, Mode] = {"auto": "auto", "any": "required", "none": "none"}
 _THINKING = {"enabled": True, "adaptive": True, "between_tools": True, "disabled": False}
@@ -93,6 +106,8 @@ def _read_choice(fields: Fields) -> tuple[Choice, bool | None]:
         return Choice(), None
     single = choice.flag("disable_parallel_tool_use")
     parallel = None if single is None else not single
+    if choice.get("specific") is not None:
+        return Choice.only(choice.required_text("specific")), parallel
     named = choice.required_text("type")
     if named == "tool":
         return Choice.only(choice.required_text("name")), parallel

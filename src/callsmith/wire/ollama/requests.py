@@ -32,14 +32,30 @@ from callsmith.wire.tools import write_tool
 # Fields that are not supported, each with the values that ask for nothing.
 _NEUTRAL_PROMPT: Mapping[str, tuple[Json, ...]] = {
     "context": ([],),
+    "height": (0,),
     "images": ([],),
     "raw": (False,),
+    "steps": (0,),
     "suffix": ("",),
     "template": ("",),
+    "width": (0,),
 }
-# The same for options. How a model is loaded (num_ctx, num_gpu, …) was decided when the server began: those are skipped.
+# Fields and options of which nothing comes, and why that does no harm.
+HINTS: Mapping[str, str] = {"keep_alive": "models stay loaded for as long as the server runs"}
+_LOADING = "how a model is loaded was decided when the server began"
+OPTION_HINTS: Mapping[str, str] = {
+    **dict.fromkeys(
+        ("embedding_only", "f16_kv", "logits_all", "low_vram", "main_gpu", "num_batch", "num_ctx", "num_gpu"), _LOADING
+    ),
+    **dict.fromkeys(("num_thread", "numa", "use_mlock", "use_mmap", "vocab_only"), _LOADING),
+    "mirostat_eta": "it belongs to mirostat, which is refused",
+    "mirostat_tau": "it belongs to mirostat, which is refused",
+    "num_keep": "nothing is dropped from a prompt",
+}
+# Options that are not supported.
 _NEUTRAL_OPTIONS: Mapping[str, tuple[Json, ...]] = {
     "mirostat": (0,),
+    "penalize_newline": (True,),
     "tfs_z": (1,),
 }
 _ROLES: Mapping[str, Role] = {"system": "system", "user": "user", "assistant": "assistant", "tool": "tool"}

@@ -31,12 +31,38 @@ from callsmith.wire.tools import read_tools, write_tool
 
 # Fields that are not supported, each with the values that ask for nothing.
 _NEUTRAL: dict[str, tuple[Json, ...]] = {
+    "allowed_token_ids": ([],),
     "audio": (),
+    "bad_words": ([],),
     "best_of": (1,),
+    "chat_template": ("",),
+    "documents": ([],),
+    "echo": (False,),
     "ignore_eos": (False,),
+    "include_stop_str_in_output": (False,),
+    "length_penalty": (1,),
     "min_tokens": (0,),
     "modalities": (["text"], []),
+    "moderation": (),
+    "prompt_logprobs": (0, False),
+    "skip_special_tokens": (True,),
+    "stop_token_ids": ([],),
+    "truncate_prompt_tokens": (),
+    "use_beam_search": (False,),
     "web_search_options": (),
+}
+# Fields of which nothing comes, and why that does no harm. Whatever is not read, refused or one of these, no client knows.
+HINTS: dict[str, str] = {
+    "metadata": "for the caller's own lists",
+    "prediction": "answers come no faster, and are the same",
+    "prompt_cache_key": "every prompt is cached",
+    "prompt_cache_options": "every prompt is cached",
+    "prompt_cache_retention": "every prompt is cached, as long as there is room",
+    "safety_identifier": "nobody is watched here",
+    "service_tier": "there is one",
+    "store": "the answer is the same; completions cannot be fetched again",
+    "user": "callers are told apart by their keys",
+    "verbosity": "no model here was trained for it; clients send it unasked, like an effort",
 }
 
 MAX_CHOICES = 16  # answers to one request
@@ -55,7 +81,10 @@ _MODES: dict[str, Mode] = {"auto": "auto", "none": "none", "required": "required
 
 @dataclass(frozen=True, slots=True)
 class ChatRequest:
-    """What was asked, of which model, and how the answer is wanted. `legacy`: through the deprecated `functions`."""
+    """What was asked, of which model, and how the answer is wanted.
+
+    `legacy`: through the deprecated `functions`. `shows_thoughts`: whether reasoning is to be shown.
+    """
 
     model: str
     request: Request
@@ -63,6 +92,7 @@ class ChatRequest:
     include_usage: bool = False
     legacy: bool = False
     n: int = 1
+    shows_thoughts: bool = True
 
 
 def read_request(body: Json) -> ChatRequest:
@@ -93,6 +123,7 @@ def read_request(body: Json) -> ChatRequest:
         include_usage=(options.flag("include_usage") if options else None) or False,
         legacy=legacy,
         n=_read_n(fields),
+        shows_thoughts=fields.flag("include_reasoning") is not False,
     )
 
 
@@ -124,6 +155,8 @@ def read_choice(fields: Fields, key: str) -> Choice:
             raise fields.error(key, f"{value!r} is none of {', '.join(_MODES)} or an object that names a function")
         return Choice(_MODES[value])
     choice = Fields.of(value, fields.at(key))
+    if choice.get("specific") is not None:
+        return Choice.only(choice.required_text("specific"))
     named = choice.text("type") or "function"
     if named in _MODES:
         return Choice(_MODES[named])
@@ -243,6 +276,7 @@ def write_request(chat: ChatRequest) -> dict[str, Json]:
         **write_output(request.output),
         "tool_choice_policy": request.policy,
         "n": chat.n if chat.n > 1 else None,
+        "include_reasoning": None if chat.shows_thoughts else False,
         "stream": chat.stream or None,
         "stream_options": {"include_usage": True} if chat.include_usage else None,
     }

@@ -50,6 +50,7 @@ class Heading:
     created: int
     include_usage: bool = False
     legacy: bool = False
+    shows_thoughts: bool = True
 
     def around(self, object: str, choices: list[Json]) -> dict[str, Json]:
         """These choices, in a body of this kind."""
@@ -74,7 +75,8 @@ class ChunkWriter(CallWriter):
             case Text(text, logprobs):
                 return opening + self._write_text(text, logprobs)
             case Thought(text):
-                return opening + ([self._chunk({"reasoning_content": text, "reasoning": text})] if text else [])
+                shown = text and self._heading.shows_thoughts
+                return opening + ([self._chunk({"reasoning_content": text, "reasoning": text})] if shown else [])
             case CallArguments() | CallStarted() | CallReady() | Unreadable():
                 return opening + self.write_call(event)
             case Started():

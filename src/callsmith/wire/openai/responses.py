@@ -34,9 +34,23 @@ from callsmith.wire.tools import read_tools
 
 # Fields that are not supported, each with the values that ask for nothing.
 _NEUTRAL: Mapping[str, tuple[Json, ...]] = {
+    "access_programs": ({},),
     "context_management": ([],),
+    "image": ({},),
     "moderation": (),
     "prompt": (),
+    "truncation": ("disabled",),
+}
+# Fields of which nothing comes but that some are repeated in the response, and why that does no harm.
+HINTS: Mapping[str, str] = {
+    "metadata": "for the caller's own lists",
+    "prompt_cache_key": "every prompt is cached",
+    "prompt_cache_options": "every prompt is cached",
+    "prompt_cache_retention": "every prompt is cached, as long as there is room",
+    "safety_identifier": "nobody is watched here",
+    "service_tier": "there is one",
+    "stream_options": "all it could ask for is padding against eavesdroppers",
+    "user": "callers are told apart by their keys",
 }
 _LOGPROBS = "message.output_text.logprobs"
 
@@ -243,7 +257,7 @@ def _repeated(fields: Fields) -> dict[str, Json]:
         "service_tier": "default",
         "tools": [_repeated_tool(entry) for entry in _known_tools(fields)],
         "top_logprobs": fields.integer("top_logprobs") or 0,
-        "truncation": "disabled",  # also where "auto" was asked for: what does not fit is an error, nothing is dropped
+        "truncation": "disabled",
     }
 
 

@@ -40,7 +40,9 @@ def routes(service: Service) -> list[Route]:
         chat = replace(chat, model=service.model_name(chat.model))
         options, session = read_extensions(body)
         asked = replace(chat.request, session=session)
-        heading = Heading(f"chatcmpl-{uuid4().hex}", chat.model, int(time.time()), chat.include_usage, chat.legacy)
+        heading = Heading(
+            f"chatcmpl-{uuid4().hex}", chat.model, int(time.time()), chat.include_usage, chat.legacy, chat.shows_thoughts
+        )
         beside = AnswerExtensions(options.shows_events)
         if chat.n > 1:
             return await answer_choices(service, replace(chat, request=asked), heading, options, request)
