@@ -1,5 +1,6 @@
 """A small real model, asked by the vendors' own clients: counts, durations and errors as each of them knows them."""
 
+import json
 from collections.abc import Iterator
 
 import pytest
@@ -93,6 +94,34 @@ def test_a_prompt_that_is_too_long_is_told_as_each_client_knows_it(
     assert message.value.body["error"]["type"] == "invalid_request_error"
     with pytest.raises(ollama.ResponseError, match="prompt is too long"):
         llama.generate("small", long)
+
+
+def test_a_prefilled_answer_is_continued(claude: anthropic.Anthropic, gpt: openai.OpenAI, llama: ollama.Client):
+    begun = [{"role": "user", "content": "Count from one to five."}, {"role": "assistant", "content": "one, two, three,"}]
+    options = {"continue_final_message": True, "add_generation_prompt": False}
+    chat = gpt.chat.completions.create(model="small", messages=begun, max_tokens=4, temperature=0, extra_body=options)
+    message = claude.messages.create(model="small", messages=begun, max_tokens=4, extra_body={"temperature": 0})
+    line = llama.chat("small", begun, options={"num_predict": 4, "temperature": 0})
+    assert chat.choices[0].message.content == message.content[0].text == line.message.content
+    assert (line.message.content or "").strip().startswith("four")
+
+
+def test_a_prefilled_answer_is_held_to_its_schema_from_its_beginning(gpt: openai.OpenAI):
+    schema = {"type": "object", "properties": {"city": {"enum": ["Bonn", "Rome"]}, "people": {"type": "integer"}}}
+    schema |= {"required": ["city", "people"], "additionalProperties": False}
+    wanted = {"type": "json_schema", "json_schema": {"name": "city", "schema": schema, "strict": True}}
+
+    def answer(begun: str) -> str:
+        messages = [{"role": "user", "content": "A city?"}, {"role": "assistant", "content": begun}]
+        options = {"continue_final_message": True}
+        said = gpt.chat.completions.create(
+            model="small", messages=messages, response_format=wanted, max_tokens=40, extra_body=options
+        )
+        return begun + (said.choices[0].message.content or "")
+
+    assert json.loads(answer('{"city": "R'))["city"] == "Rome"
+    with pytest.raises(openai.BadRequestError, match="beginning of the answer"):
+        answer('{"town": ')
 
 
 def test_without_a_name_or_by_default_the_first_model_is_meant(

@@ -199,3 +199,38 @@ async def test_an_answer_without_reasoning_has_no_tokens_of_it():
     local, _ = model("Six.")
     last = (await events(local, ASK))[-1]
     assert isinstance(last, Stopped) and last.usage.reasoning == 0
+
+
+async def test_a_prefilled_answer_is_continued_and_not_repeated():
+    local, engine = model(" there.")
+    asked = Request((Message.user("Greet."), Message.assistant("Hello")), prefill=True)
+    answer = await events(local, asked)
+    assert engine.asked[0].prompt.text.endswith("<|im_start|>assistant\nHello")
+    assert "".join(event.text for event in answer if isinstance(event, Text)) == " there."
+    plain = replace(asked, prefill=False)
+    await events(local, plain)
+    assert engine.asked[1].prompt.text.endswith("Hello<|im_end|>\n<|im_start|>assistant\n")
+
+
+async def test_a_prefilled_call_is_read_from_its_beginning():
+    local, _ = model(CALL[20:])
+    answer = await events(local, replace(ASK, messages=(*ASK.messages, Message.assistant(CALL[:20])), prefill=True))
+    assert calls(answer) == [("get_weather", {"city": "Paris"})]
+    assert not any(isinstance(event, Text) for event in answer)
+
+
+async def test_prefilled_text_stands_behind_the_reasoning_that_the_template_opens():
+    engine = Scripted([" three."], repeat=True)
+    opening = CHATML.replace("<|im_start|>assistant\n' }}", "<|im_start|>assistant\n<think>\n' }}")
+    local = LocalModel(engine, format_named("hermes"), Template(opening))
+    asked = Request((Message.user("Sum?"), Message.assistant("It is", reasoning="1 + 2")), prefill=True)
+    answer = await events(local, asked)
+    assert engine.asked[0].prompt.text.endswith("assistant\n<think>\n1 + 2\n</think>\n\nIt is")
+    assert [event for event in answer if isinstance(event, Text | Thought)] == [Text(" thr"), Text("ee.")]
+
+
+async def test_a_history_that_goes_on_behind_the_prefilled_words_has_nothing_to_continue():
+    local, engine = model("Fine.")
+    called = (Message.assistant("Let me see."), Message.user("Well?"))
+    await events(local, Request((Message.user("Weather?"), *called), prefill=True))
+    assert engine.asked[0].prompt.text.endswith("<|im_start|>assistant\n")

@@ -255,7 +255,8 @@ class Request:
     """What a model is asked. `parallel`, `thinking` and `policy`: None means as the model's own settings say.
 
     `output` constrains the text, not the calls: where tools are offered, the answer is calls or the output. `session` names the
-    conversation this is a part of, so that its KV cache can be reused.
+    conversation this is a part of, so that its KV cache can be reused. `prefill`: a last message of the assistant's is the
+    beginning of the answer, which the model continues.
     """
 
     messages: tuple[Message, ...] = field(metadata={"advice": "Message.user('…') makes one of a text"})
@@ -267,6 +268,13 @@ class Request:
     output: Output | None = None
     policy: ChoicePolicy | None = None
     session: str = ""
+    prefill: bool = False
+
+    @property
+    def prefilled(self) -> Message | None:
+        """The message that the answer goes on from, if there is one."""
+        last = self.messages[-1] if self.prefill and self.messages else None
+        return last if last and last.role == "assistant" and not last.calls else None
 
 
 @dataclass(frozen=True, slots=True)

@@ -103,10 +103,11 @@ class LocalModel:
         )
 
     async def stream(self, request: Request) -> AsyncGenerator[ModelEvent, None]:
-        """The answer as events; only what has to be validated is withheld until it is complete."""
+        """The answer as events; only what has to be validated is withheld until it is complete. An answer that goes on from a
+        prefilled one is not asked for again: nothing in its place would go on from the same words."""
         plan = self._plan(self._settled(request))
         answer, unenforced = self._answer(plan), self._unenforced(plan)
-        if unenforced is not None:
+        if unenforced is not None and not plan.prompt.prefilled:
             answer = checked(answer, plan.request, unenforced, lambda again: self._answer(self._plan(again)))
         async with aclosing(answer) as events:
             async for event in events:
@@ -136,7 +137,7 @@ class LocalModel:
         reader = Reader(
             self._written(plan),
             plan.tools,
-            prompt.opened,
+            (prompt.opened, *prompt.prefilled),
             specials=self._specials,
             is_constrained=is_constrained,
             recover=self.traits.in_reasoning == "recover",

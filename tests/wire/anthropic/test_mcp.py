@@ -120,7 +120,7 @@ def test_what_ran_on_the_server_is_read_as_calls_with_their_results_in_the_calls
 def test_a_turn_that_ends_with_what_ran_on_the_server_is_gone_on_with():
     asked = read(messages=[*HI, said("assistant", far_use("c1"), far_result("c1", "3"))])
     assert [message.role for message in asked.request.messages] == ["user", "assistant", "tool"]
-    with pytest.raises(UsageError, match="continuing it"):
+    with pytest.raises(UsageError, match="calls without results"):
         read(messages=[*HI, said("assistant", far_use("c1"))])
 
 

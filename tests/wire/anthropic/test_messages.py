@@ -133,6 +133,12 @@ def test_what_clients_send_along_and_asks_for_nothing_here_is_fine():
     assert read(**along, container=None, thread=None, betas=["x"], speed="fast", fallbacks=[]) == read()
 
 
+def test_a_last_message_of_the_assistants_is_the_beginning_of_the_answer():
+    asked = read_request({"messages": [*HI, {"role": "assistant", "content": "{"}], "max_tokens": 5}).request
+    assert asked.prefilled == Message.assistant("{")
+    assert read_request({"messages": HI, "max_tokens": 5}).request.prefilled is None
+
+
 def test_counting_needs_no_limit_and_no_turn_of_the_users():
     body = {"model": "m", "messages": [*HI, {"role": "assistant", "content": "so"}]}
     assert len(read_request(body, counting=True).request.messages) == 2
@@ -157,7 +163,7 @@ def test_counting_needs_no_limit_and_no_turn_of_the_users():
         ({"messages": [said("assistant", {"type": "tool_use", "id": "c"}), *HI]}, "messages.0.content.0.name"),
         ({"messages": [said("assistant", {**use("c"), "input": "x"}), *HI]}, "messages.0.content.0.input"),
         ({"messages": [said("assistant", {"type": "server_tool_use"}), *HI]}, "messages.0.content.0.type"),
-        ({"messages": [*HI, {"role": "assistant", "content": "{"}]}, "messages"),
+        ({"messages": [*HI, said("assistant", use("c"))]}, "messages"),
         ({"system": [{"type": "image"}]}, "system.0.type"),
         ({"system": 5}, "system"),
         ({"tools": [{"name": "a b"}]}, "tools.0.name"),

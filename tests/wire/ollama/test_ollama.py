@@ -117,6 +117,11 @@ def test_a_prompt_is_a_users_message_behind_the_systems():
     assert asked.request.thinking is True
 
 
+def test_a_last_message_of_the_assistants_is_the_beginning_of_the_answer():
+    assert read(messages=[*HI, {"role": "assistant", "content": "{"}]).prefilled == Message.assistant("{")
+    assert read(messages=HI).prefilled is None
+
+
 # What is refused
 
 
@@ -231,7 +236,8 @@ def test_a_whole_answer_says_what_the_stream_says():
 @settings(max_examples=tries(20, 60), deadline=None)
 def test_a_request_survives_the_way_there_and_back(chat: Any):
     messages = tuple(replace(one, name=one.name if one.role == "tool" else "") for one in chat.request.messages)
-    asked = OllamaRequest(chat.model, replace(chat.request, messages=_consistent(messages)), chat.stream)
+    prefill = bool(messages) and messages[-1].role == "assistant" and not messages[-1].calls
+    asked = OllamaRequest(chat.model, replace(chat.request, messages=_consistent(messages), prefill=prefill), chat.stream)
     assert read_chat(json.loads(json.dumps(write_chat(asked)))) == asked
 
 

@@ -16,6 +16,7 @@ from tests.effort import tries
 from tests.wire.drawn import CALLS, NAMES, TOOLSETS, WORDS, bodies, choices, samplings
 
 HI = [{"role": "user", "content": "hi"}]
+BEGUN: Any = [*HI, {"role": "assistant", "content": "{"}]
 ADD = {"type": "function", "function": {"name": "add", "description": "Add.", "parameters": {"type": "object"}}}
 SUB = {"type": "function", "name": "sub"}
 
@@ -235,6 +236,9 @@ def test_penalties_and_biases_are_part_of_sampling():
         ({"repetition_penalty": "much"}, "repetition_penalty"),
         ({"chat_template_kwargs": {"custom": 1}}, "chat_template_kwargs.custom"),
         ({"model": 5}, "model"),
+        ({"continue_final_message": True}, "continue_final_message"),
+        ({"messages": BEGUN, "continue_final_message": True, "add_generation_prompt": True}, "add_generation_prompt"),
+        ({"messages": BEGUN, "add_generation_prompt": False}, "add_generation_prompt"),
     ],
 )
 def test_what_is_wrong_or_would_be_ignored_is_refused_by_name(body: dict[str, Any], field: str):
@@ -292,3 +296,17 @@ def requests(draw: st.DrawFn) -> ChatRequest:
 @given(requests())
 def test_a_request_survives_the_way_there_and_back(chat: ChatRequest):
     assert read_request(json.loads(json.dumps(write_request(chat)))) == chat
+
+
+@pytest.mark.parametrize("more", [{}, {"add_generation_prompt": False}])
+def test_a_last_message_is_continued_where_a_request_says_so(more: dict[str, Any]):
+    body = {"messages": BEGUN, "continue_final_message": True, **more}
+    assert read_request(body).request.prefilled == Message.assistant("{")
+    assert read_request(write_request(read_request(body))).request.prefill
+    assert read_request({"messages": BEGUN, "add_generation_prompt": True}).request.prefilled is None
+
+
+def test_thoughts_are_left_out_where_a_request_says_so():
+    asked = read_request({"messages": HI, "include_reasoning": False})
+    assert not asked.shows_thoughts
+    assert read_request(write_request(asked)) == asked

@@ -173,3 +173,9 @@ def test_arguments_that_never_become_json_are_unreadable():
 def test_an_error_in_the_stream_is_raised():
     with pytest.raises(ModelError, match="overloaded"):
         EventReader().feed({"error": {"message": "overloaded"}})
+
+
+def test_thoughts_that_are_not_wanted_are_not_shown():
+    heading = Heading("i", "m", 0, shows_thoughts=False)
+    whole = write_response([Thought("hm"), Text("so"), Stopped("stop")], heading)
+    assert whole["choices"][0]["message"] == {"role": "assistant", "content": "so", "refusal": None}

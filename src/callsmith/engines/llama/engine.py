@@ -11,6 +11,7 @@ from collections.abc import AsyncGenerator
 from collections.abc import Sequence as Tokens
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
+from itertools import chain
 from pathlib import Path
 from threading import Event, Lock
 
@@ -110,7 +111,10 @@ class _Job:
         return self.constraint is None or self.constraint.done()
 
     def begin(self) -> Sequence:
-        self.sequence = self.engine.sequence(self, self.constraint.result() if self.constraint else None)
+        constraint = self.constraint.result() if self.constraint else None
+        if constraint is not None:
+            self.engine.prefill(constraint, self.prompt)
+        self.sequence = self.engine.sequence(self, constraint)
         return self.sequence
 
     def choosing(self) -> None:
@@ -295,6 +299,14 @@ class LlamaEngine:
             # Every tool is compiled before the answer begins, so that a schema that cannot be is reported in time.
             unchecked = self._compiler.unchecked(job.grammar)
             job.checks = [self._compiling.submit(self._compiler.check, job.grammar, name) for name in unchecked]
+
+    def prefill(self, constraint: "ActiveConstraint | TriggeredConstraint", prompt: Prompt) -> None:
+        """Advance a constraint by the beginning of the answer that the prompt holds."""
+        for token in chain.from_iterable(map(self._vocabulary.tokenize, prompt.prefilled)):
+            if not constraint.admits(token):
+                raise UsageError("the beginning of the answer is none that its schema or its tools allow", field="messages")
+            if isinstance(constraint, TriggeredConstraint):
+                constraint.consume(token)
 
     def sequence(self, job: _Job, constraint: "ActiveConstraint | TriggeredConstraint | None") -> Sequence:
         """The sequence of a request whose grammar is ready."""

@@ -87,9 +87,14 @@ def _special_starts(specials: frozenset[str]) -> tuple[re.Pattern[str] | None, t
     return re.compile(f"[{re.escape(first)}]") if first else None, tuple(sorted({len(special) for special in long}))
 
 
+def split_at_breaks(text: str) -> tuple[str, ...]:
+    """The parts of the text between the breaks."""
+    return tuple(_BREAKS.split(text))
+
+
 def remove_breaks(text: str) -> tuple[str, tuple[int, ...]]:
     """The text without the breaks, and the positions where they were."""
-    parts = _BREAKS.split(text)
+    parts = split_at_breaks(text)
     cuts: list[int] = []
     for part in parts[:-1]:
         cuts.append((cuts[-1] if cuts else 0) + len(part))

@@ -15,11 +15,11 @@ from itertools import pairwise
 from typing import Any
 
 from callsmith.core.values import Call, Message, Output, Request, Schema, Tool
-from callsmith.formats.algebra import Format
+from callsmith.formats.algebra import Format, Says, Thinks, nodes_of
 from callsmith.formats.prompt.adapt import JsonObject
-from callsmith.formats.prompt.escaping import Escaper, remove_breaks
+from callsmith.formats.prompt.escaping import Escaper, remove_breaks, split_at_breaks
 from callsmith.formats.prompt.template import Template
-from callsmith.formats.write import write
+from callsmith.formats.write import literal_text, write
 
 INSTRUCTIONS = """\
 You can call tools. To call one, write it in this form and then stop:
@@ -40,6 +40,7 @@ MAX_ID_ATTEMPTS = 100  # to find an id that no other call has
 class Prompt:
     """The text an engine continues. `opened` is the end of `text` that begins the model's own turn (`<think>\\n`, `>>>`, …).
 
+    `prefilled` is the beginning of the answer behind it that the request brings, split where special tokens are only text.
     `cuts` are positions in `text` that no token may span: there, text of a message only looks like a special token.
     `session` names the conversation, if it is known, for an engine that caches. `tokens` are the ids of the tokens of `text`,
     where they were given; they need not be those that the text would have.
@@ -50,6 +51,7 @@ class Prompt:
     cuts: tuple[int, ...] = ()
     session: str = ""
     tokens: tuple[int, ...] | None = None
+    prefilled: tuple[str, ...] = ()
 
     @property
     def pieces(self) -> list[str]:
@@ -66,6 +68,8 @@ def prompt_for(
     """
     traits, escaper = template.traits, escaper or Escaper()
     messages = tuple(escaper.escape_message(message, format.thinks) for message in request.messages)
+    beginning = messages[-1] if request.prefilled else None
+    messages = messages[:-1] if beginning else messages
     tools = escaper.escape_tools(tools)
     if tools and not traits.tools:
         messages = _with_instructions(messages, _tool_instructions(request, tools, format))
@@ -79,8 +83,27 @@ def prompt_for(
     shown = [_template_tool(tool) for tool in tools] if traits.tools else []
     thinking = {} if request.thinking is None else {"enable_thinking": request.thinking, "thinking": request.thinking}
     marked, opened = template.render_prompt(written, shown, thinking)
-    text, cuts = remove_breaks(marked)
-    return Prompt(text, opened, cuts, request.session)
+    prefilled = _prefilled(beginning, format, opened) if beginning else ""
+    text, cuts = remove_breaks(marked + prefilled)
+    return Prompt(text, opened, cuts, request.session, prefilled=split_at_breaks(prefilled) if prefilled else ())
+
+
+def _prefilled(message: Message, format: Format, opened: str) -> str:
+    """The beginning of an answer as the model would have written it, behind what the template has opened."""
+    says = next((part for part in format.parts if isinstance(part, Says)), None)
+    content = message.content
+    if says and content and not _is_opened(says, opened):
+        content = literal_text(nodes_of(says.open)) + content
+    thinks = format.thinks
+    if thinks is None or not (message.reasoning or _is_opened(thinks, opened)):
+        return content
+    head = "" if _is_opened(thinks, opened) else literal_text(nodes_of(thinks.open))
+    return head + message.reasoning + (literal_text(nodes_of(thinks.close)) + content if content else "")
+
+
+def _is_opened(part: Says | Thinks, opened: str) -> bool:
+    head = literal_text(nodes_of(part.open)).rstrip()
+    return bool(head) and opened.rstrip().endswith(head)
 
 
 def fit_id(id: str, pattern: str) -> str:

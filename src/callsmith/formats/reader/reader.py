@@ -35,7 +35,7 @@ from callsmith.formats.reader.source import Incremental, Mismatch, TextSource, T
 
 
 class Reader:
-    """Reads one turn of a model. `opened` is the end of the prompt, which may have begun the turn.
+    """Reads one turn of a model. `opened` is the end of the prompt, which may have begun the turn; in pieces no special spans.
 
     `specials` are the tokenizer's special tokens. `is_constrained`: a grammar constrained the text. Then every value is closed,
     and only its closer ends it.
@@ -45,7 +45,7 @@ class Reader:
         self,
         format: Format,
         tools: Iterable[Tool] = (),
-        opened: str = "",
+        opened: str | tuple[str, ...] = "",
         *,
         specials: frozenset[str] = frozenset(),
         strict: bool = False,
@@ -78,8 +78,8 @@ class Reader:
         self._in_prompt = bool(opened)
         self._coroutine = self._read_turn()
         next(self._coroutine)
-        if opened:
-            self._source.feed(mark_specials(opened, specials))
+        if any(opened):
+            self._source.feed("".join(mark_specials(one, specials) for one in ([opened] if isinstance(opened, str) else opened)))
             next(self._coroutine, None)
             self._drain()
             self._pending_space = ""

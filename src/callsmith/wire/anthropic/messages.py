@@ -78,8 +78,9 @@ def read_request(body: Json, *, counting: bool = False) -> MessagesRequest:
     if tools and not servers:
         choice.among(tools)
     thinking, thoughts = _read_thinking(fields)
+    messages = (*_read_system(fields), *_read_messages(fields))
     request = Request(
-        messages=(*_read_system(fields), *_read_messages(fields)),
+        messages=messages,
         tools=tools,
         choice=choice,
         parallel=parallel,
@@ -87,11 +88,12 @@ def read_request(body: Json, *, counting: bool = False) -> MessagesRequest:
         thinking=thinking,
         output=_read_output(fields),
         policy=read_policy(fields),
+        prefill=messages[-1].role == "assistant",
     )
     if not counting and request.sampling.max_tokens is None:
         raise fields.error("max_tokens", "is required")
-    if not counting and request.messages[-1].role == "assistant":
-        raise fields.error("messages", "the last one is the assistant's, and continuing it is not supported")
+    if not counting and request.messages[-1].calls:
+        raise fields.error("messages", "the last one has calls without results")
     return MessagesRequest(fields.text("model") or "", request, fields.flag("stream") or False, thoughts, servers)
 
 

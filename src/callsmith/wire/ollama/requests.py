@@ -102,7 +102,8 @@ def _asked(fields: Fields, request: Request) -> OllamaRequest:
 
 def _read_request(fields: Fields, messages: tuple[Message, ...]) -> Request:
     sampling = replace(_read_options(fields), logprobs=read_wanted(fields))
-    return Request(messages, sampling=sampling, thinking=_read_think(fields), output=_read_format(fields))
+    prefill = bool(messages) and messages[-1].role == "assistant" and not messages[-1].calls
+    return Request(messages, sampling=sampling, thinking=_read_think(fields), output=_read_format(fields), prefill=prefill)
 
 
 def _read_options(fields: Fields) -> Sampling:

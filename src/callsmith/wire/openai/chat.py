@@ -107,10 +107,11 @@ def read_request(body: Json) -> ChatRequest:
     options = fields.object("stream_options")
     parallel = fields.flag("parallel_tool_calls")
     limit = "max_tokens" if fields.get("max_completion_tokens") is None else "max_completion_tokens"
+    messages = _read_messages(fields)
     return ChatRequest(
         model=fields.text("model") or "",
         request=Request(
-            messages=_read_messages(fields),
+            messages=messages,
             tools=tools,
             choice=choice,
             parallel=False if legacy else parallel,  # one `function_call` is all the deprecated answer can hold
@@ -118,6 +119,7 @@ def read_request(body: Json) -> ChatRequest:
             thinking=read_thinking(fields),
             output=read_output(fields),
             policy=read_policy(fields),
+            prefill=_read_prefill(fields, messages[-1]),
         ),
         stream=fields.flag("stream") or False,
         include_usage=(options.flag("include_usage") if options else None) or False,
@@ -125,6 +127,17 @@ def read_request(body: Json) -> ChatRequest:
         n=_read_n(fields),
         shows_thoughts=fields.flag("include_reasoning") is not False,
     )
+
+
+def _read_prefill(fields: Fields, last: Message) -> bool:
+    """Whether the last message is to be continued. The template's opening of a new answer belongs to it or to nothing."""
+    continues, opens = fields.flag("continue_final_message") or False, fields.flag("add_generation_prompt")
+    if opens is not None and opens == continues:
+        why = "must be false where the last message is continued" if continues else "false needs continue_final_message"
+        raise fields.error("add_generation_prompt", why)
+    if continues and (last.role != "assistant" or last.calls):
+        raise fields.error("continue_final_message", "the last message is none of the assistant's, or has calls")
+    return continues
 
 
 def _read_n(fields: Fields) -> int:
@@ -276,6 +289,8 @@ def write_request(chat: ChatRequest) -> dict[str, Json]:
         **write_output(request.output),
         "tool_choice_policy": request.policy,
         "n": chat.n if chat.n > 1 else None,
+        "continue_final_message": request.prefill or None,
+        "add_generation_prompt": False if request.prefill else None,
         "include_reasoning": None if chat.shows_thoughts else False,
         "stream": chat.stream or None,
         "stream_options": {"include_usage": True} if chat.include_usage else None,
