@@ -237,10 +237,10 @@ class _Regex:
                 inner = self._node(item)
                 return inner and f"(?:{inner}){{{least},{'' if most is None else most}}}"
             case Seq(items) | Alt(items):
-                parts = [self._node(item) for item in items]
-                known = [part for part in parts if part is not None]
-                whole = "".join(known) if isinstance(node, Seq) else f"(?:{'|'.join(known)})"
-                return whole if len(known) == len(parts) and len(whole) <= _MAX_REGEX else None
+                known = [part for part in map(self._node, items) if part is not None]
+                if len(known) < len(items) or sum(map(len, known)) + len(known) > _MAX_REGEX:
+                    return None
+                return "".join(known) if isinstance(node, Seq) else f"(?:{'|'.join(known)})"
             case _:
                 raise TypeError(f"no part of a GBNF grammar: {node}")
 

@@ -15,7 +15,7 @@ class Logprobs:
 
     def __init__(self, vocabulary: Vocabulary, top: int) -> None:
         self._vocabulary = vocabulary
-        self._top = top
+        self._top = min(top, vocabulary.size)
         self._logits: Logits = np.zeros(0, np.float32)
         self._tokens: list[SampledToken] = []
 
@@ -32,7 +32,7 @@ class Logprobs:
         def described(one: int, top: tuple[TokenLogprob, ...] = ()) -> TokenLogprob:
             return TokenLogprob(self._vocabulary.says[one], float(logits[one]) - whole, top)
 
-        likely = np.argpartition(-logits, self._top - 1)[: self._top] if self._top else np.zeros(0, np.intp)
+        likely = np.argpartition(logits, -self._top)[-self._top :] if self._top else np.zeros(0, np.intp)
         likely = likely[np.argsort(-logits[likely], kind="stable")]
         self._tokens.append(SampledToken(described(token, tuple(described(int(one)) for one in likely)), start, end))
 

@@ -1,5 +1,6 @@
 """What clients of llama-server and vLLM ask for besides OpenAI's dialects: tokens, plain completions, properties."""
 
+import asyncio
 from collections.abc import AsyncIterator
 
 from starlette.requests import Request
@@ -55,9 +56,9 @@ def routes(service: Service) -> list[Route]:
         name = service.model_name(asked.model)
         tokenizer = tokenizer_of(name)
         if asked.request is not None:
-            tokens = tokenizer.encode_request(asked.request)
+            tokens = await asyncio.to_thread(tokenizer.encode_request, asked.request)
         else:
-            tokens = tokenizer.encode(asked.text, bos=asked.bos, specials=asked.specials)
+            tokens = await asyncio.to_thread(tokenizer.encode, asked.text, bos=asked.bos, specials=asked.specials)
         return JsonResponse(write_tokens(asked, tokens, tokenizer.decode(tokens), model_info(service.model(name)).context))
 
     async def detokenize(request: Request) -> Response:
