@@ -11,6 +11,7 @@ import ollama._types
 import pytest
 from anthropic.types import message_create_params as messages
 from anthropic.types.beta import message_create_params as beta_messages
+from openai.types import completion_create_params as completions
 from openai.types.chat import completion_create_params as chat
 from openai.types.responses import response_create_params as responses
 from openai.types.shared_params import FunctionDefinition
@@ -19,6 +20,7 @@ from callsmith.core.errors import UsageError
 from callsmith.wire.anthropic import messages as anthropic_wire
 from callsmith.wire.ollama import requests as ollama_wire
 from callsmith.wire.openai import chat as chat_wire
+from callsmith.wire.openai import completions as completions_wire
 from callsmith.wire.openai import responses as responses_wire
 
 SCHEMA: Any = {"type": "object", "properties": {"city": {"type": "string"}}}
@@ -93,6 +95,31 @@ TYPES = {
         },
         chat_wire.HINTS,
         {"tool_choice": {"tools": [ADD]}, "function_call": {"functions": [{"name": "add"}]}, "top_logprobs": {"logprobs": True}},
+    ),
+    "completions": RequestType(
+        _fields(completions.CompletionCreateParamsBase),
+        completions_wire.read_request,
+        {"model": "m", "prompt": "hi"},
+        {
+            **SAMPLING,
+            "best_of": 2,
+            "echo": True,
+            "frequency_penalty": 0.5,
+            "logit_bias": {"5": 1},
+            "logprobs": 2,
+            "max_tokens": 5,
+            "model": "n",
+            "n": 2,
+            "presence_penalty": 0.5,
+            "prompt": [1, 2],
+            "seed": 5,
+            "stop": "x",
+            "stream_options": {"include_usage": True},
+            "suffix": "x",
+            "user": "u",
+        },
+        completions_wire.HINTS,
+        {},
     ),
     "responses": RequestType(
         _fields(responses.ResponseCreateParamsBase),

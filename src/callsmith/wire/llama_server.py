@@ -19,11 +19,11 @@ from callsmith.wire.logprobs import read_top, write_logprobs
 from callsmith.wire.openai.chat import read_request as read_chat
 from callsmith.wire.openai.completions import read_prompts
 from callsmith.wire.openai.output import read_output
-from callsmith.wire.sampling import read_sampling
+from callsmith.wire.sampling import UNSUPPORTED, read_sampling
 
 _NEUTRAL: dict[str, tuple[Json, ...]] = {
+    **UNSUPPORTED,
     "dry_multiplier": (0,),
-    "ignore_eos": (False,),
     "lora": ([],),
     "mirostat": (0,),
     "post_sampling_probs": (False,),

@@ -1,11 +1,28 @@
 """How tokens are to be chosen: the same fields in every dialect, but for the names of two of them."""
 
+from collections.abc import Mapping
 from typing import Final
 
 from callsmith.core.values import Json, Sampling, TokenBias
 from callsmith.wire.fields import Fields
 
 _MOST_BIASED: Final = 1024  # tokens with a bias
+
+# How other servers let tokens be chosen and this one does not, each with the values that ask for nothing.
+UNSUPPORTED: Final[Mapping[str, tuple[Json, ...]]] = {
+    "allowed_token_ids": ([],),
+    "bad_words": ([],),
+    "best_of": (1,),
+    "ignore_eos": (False,),
+    "include_stop_str_in_output": (False,),
+    "length_penalty": (1,),
+    "min_tokens": (0,),
+    "prompt_logprobs": (0, False),
+    "skip_special_tokens": (True,),
+    "stop_token_ids": ([],),
+    "truncate_prompt_tokens": (),
+    "use_beam_search": (False,),
+}
 
 
 def read_sampling(fields: Fields, limit: str, stop: str = "stop", *, allows_minus_one: bool = True) -> Sampling:

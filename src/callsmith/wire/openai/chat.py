@@ -26,29 +26,18 @@ from callsmith.wire.extensions import read_policy
 from callsmith.wire.fields import Fields, kind, without_none
 from callsmith.wire.logprobs import read_wanted, write_wanted
 from callsmith.wire.openai.output import read_output, write_output
-from callsmith.wire.sampling import read_sampling, write_sampling
+from callsmith.wire.sampling import UNSUPPORTED, read_sampling, write_sampling
 from callsmith.wire.tools import read_tools, write_tool
 
 # Fields that are not supported, each with the values that ask for nothing.
 _NEUTRAL: dict[str, tuple[Json, ...]] = {
-    "allowed_token_ids": ([],),
+    **UNSUPPORTED,
     "audio": (),
-    "bad_words": ([],),
-    "best_of": (1,),
     "chat_template": ("",),
     "documents": ([],),
     "echo": (False,),
-    "ignore_eos": (False,),
-    "include_stop_str_in_output": (False,),
-    "length_penalty": (1,),
-    "min_tokens": (0,),
     "modalities": (["text"], []),
     "moderation": (),
-    "prompt_logprobs": (0, False),
-    "skip_special_tokens": (True,),
-    "stop_token_ids": ([],),
-    "truncate_prompt_tokens": (),
-    "use_beam_search": (False,),
     "web_search_options": (),
 }
 # Fields of which nothing comes, and why that does no harm. Whatever is not read, refused or one of these, no client knows.

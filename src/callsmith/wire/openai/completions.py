@@ -18,18 +18,12 @@ from callsmith.wire.logprobs import read_top, write_number
 from callsmith.wire.openai.chat_events import sum_usage
 from callsmith.wire.openai.common import write_usage
 from callsmith.wire.openai.output import read_output
-from callsmith.wire.sampling import read_sampling
+from callsmith.wire.sampling import UNSUPPORTED, read_sampling
 
 MAX_COMPLETIONS = 64  # texts that one request may get, for all its prompts
 _DEFAULT_MAX_TOKENS = 16  # as others have it
-_NEUTRAL: dict[str, tuple[Json, ...]] = {
-    "best_of": (1,),
-    "ignore_eos": (False,),
-    "min_tokens": (0,),
-    "prompt_logprobs": (),
-    "suffix": ("",),
-    "use_beam_search": (False,),
-}
+_NEUTRAL: dict[str, tuple[Json, ...]] = {**UNSUPPORTED, "suffix": ("",)}
+HINTS: dict[str, str] = {"user": "callers are told apart by their keys"}
 
 
 @dataclass(frozen=True, slots=True)
