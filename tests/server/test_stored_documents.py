@@ -138,6 +138,15 @@ async def test_a_response_is_written_in_the_layout_of_version_1():
     assert {one.id: one.data for one in await store.list("response_item")} == OLD["response_item"]
 
 
+async def test_a_conversation_is_written_in_the_layout_of_version_1():
+    store = SqliteStore()
+    conversations = StoredResponses(store).conversations
+    made = await conversations.create({"topic": "tea"}, [{"type": "message", "role": "user", "content": "Hi"}])
+    (document,), (item,) = await store.list("conversation"), await store.list("response_item")
+    layout = {"version": 1, "created": made.created, "metadata": {"topic": "tea"}, "items": [item.id]}
+    assert (document.id, document.data) == (made.id, layout)
+
+
 def test_an_approval_is_written_in_the_layout_of_version_1():
     assert APPROVAL_CODEC.write(APPROVALS[1]) == {
         "version": 1,

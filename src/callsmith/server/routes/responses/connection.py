@@ -6,7 +6,8 @@
     ← {"type": "error", "status": 400, "error": {"code": …, "message": …}}      in place of an answer that never began
 
 One request is answered at a time, the others wait. Responses that are not to be stored can be gone on from as long as the
-connection lasts, unless that has failed once. A client that disconnects ends the answer at once.
+connection lasts, unless that has failed once. A client that disconnects ends the answer at once; a server that shuts down closes
+the connection with code 1012.
 """
 
 import asyncio
