@@ -60,7 +60,7 @@ def test_a_model_is_described_by_its_weights(llama: ollama.Client):
         assert one.size == small_file().stat().st_size
         assert one.details is not None
         assert (one.details.format, one.details.family, one.details.quantization_level) == ("gguf", "llama", "Q4_1")
-        assert one.details.parameter_size == "134.52M"
+        assert one.details.parameter_size == "135M"
     assert running.context_length == 512
     shown = llama.show("small")
     assert shown.modelinfo is not None

@@ -51,12 +51,16 @@ class Model(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class WeightsInfo:
-    """What a file of weights says of itself: its format ("gguf"), the architecture ("qwen2"), how many parameters there are, how
-    they are quantised ("Q4_K_M"), and how many bytes the file has. What is not known is empty or 0."""
+    """What a file of weights says of itself: its format ("gguf"), the architecture ("qwen2"), how many parameters there are, what
+    the model's size is called ("1.5B"), how they are quantised ("Q4_K_M"), and how many bytes the file has.
+
+    What is not known is empty or 0. A file may hold more parameters than its model has: some are in it twice.
+    """
 
     format: str = ""
     architecture: str = ""
     parameters: int = 0
+    size_label: str = ""
     quantization: str = ""
     size: int = 0
 

@@ -11,9 +11,18 @@ from hypothesis import strategies as st
 
 from callsmith.core.errors import LimitReached, ModelError, UnknownName, UsageError
 from callsmith.core.events import CallArguments, CallReady, CallStarted, ModelEvent, Stopped, Text, Thought, Unreadable
+from callsmith.core.ports import WeightsInfo
 from callsmith.core.values import Call, Choice, Message, Output, Request, Sampling, Tool, Usage
 from callsmith.wire.ollama.events import Heading, LineReader, LineWriter, write_response
-from callsmith.wire.ollama.requests import OllamaRequest, read_chat, read_generate, write_chat, write_error
+from callsmith.wire.ollama.requests import (
+    ModelSummary,
+    OllamaRequest,
+    read_chat,
+    read_generate,
+    write_chat,
+    write_error,
+    write_tag,
+)
 from tests.effort import tries
 from tests.wire.drawn import CALLS, bodies
 from tests.wire.openai.test_chat import requests
@@ -227,6 +236,19 @@ def test_a_whole_answer_says_what_the_stream_says():
     plain = write_response(events[:4], heading(chat=False))
     assert (plain["response"], plain["thinking"]) == ("so it is", "hm")
     assert "message" not in plain
+
+
+@pytest.mark.parametrize(
+    ("weights", "size"),
+    [
+        (WeightsInfo(parameters=1_543_714_304), "1.5B"),
+        (WeightsInfo(parameters=134_515_008), "134.52M"),
+        (WeightsInfo(parameters=1_777_088_000, size_label="1.5B"), "1.5B"),
+        (WeightsInfo(), ""),
+    ],
+)
+def test_the_size_of_a_model_is_what_it_calls_itself_or_its_parameters(weights: WeightsInfo, size: str):
+    assert write_tag(ModelSummary("m", "2026-01-01T00:00:00Z", weights))["details"]["parameter_size"] == size
 
 
 # The laws

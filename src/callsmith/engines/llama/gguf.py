@@ -173,6 +173,7 @@ class Weights:
             format="gguf",
             architecture=self.metadata("general.architecture") or "",
             parameters=self._c.llama_model_n_params(self.pointer),
+            size_label=self.metadata("general.size_label") or "",
             quantization=_QUANTIZATIONS.get(self.metadata("general.file_type") or "", ""),
             size=path.stat().st_size,
         )

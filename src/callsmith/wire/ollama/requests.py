@@ -288,7 +288,7 @@ def _write_details(about: ModelSummary) -> dict[str, Json]:
         "format": weights.format,
         "family": weights.architecture,
         "families": [weights.architecture] if weights.architecture else [],
-        "parameter_size": _write_count(weights.parameters),
+        "parameter_size": weights.size_label or _write_count(weights.parameters),
         "quantization_level": weights.quantization,
     }
 
