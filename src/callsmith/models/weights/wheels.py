@@ -9,24 +9,32 @@ import shutil
 import subprocess
 import sys
 import zlib
-from collections.abc import Generator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Generator, Sequence
+from contextlib import contextmanager, suppress
 from fnmatch import fnmatchcase
 from importlib.util import find_spec
 from pathlib import Path
+from subprocess import PIPE
 from typing import IO
 from zipfile import BadZipFile, ZipFile
 
 from callsmith.core.errors import Unavailable
 
+LOOK_SECONDS = 0.5  # how often the progress of a download is looked at
+
 
 @contextmanager
-def open_member(requirement: str, member: str, scratch: Path, options: Sequence[str] = ()) -> Generator[IO[bytes]]:
-    """The first member whose path matches the pattern. `scratch` is emptied before and removed afterwards."""
+def open_member(
+    requirement: str, member: str, scratch: Path, options: Sequence[str] = (), report: Callable[[int], None] | None = None
+) -> Generator[IO[bytes]]:
+    """The first member whose path matches the pattern. `scratch` is emptied before and removed afterwards.
+
+    While the wheel is being downloaded, `report` is called with the number of bytes that have arrived.
+    """
     shutil.rmtree(scratch, ignore_errors=True)
     scratch.mkdir(parents=True)
     try:
-        _bring(requirement, scratch, options)
+        _bring(requirement, scratch, options, report or (lambda arrived: None))
         with _opened(requirement, member, scratch) as stream:
             yield stream
     finally:
@@ -55,17 +63,37 @@ def _opened(requirement: str, member: str, scratch: Path) -> Generator[IO[bytes]
         raise Unavailable(f"the wheel of {requirement} is damaged: {error}", retryable=True) from error
 
 
-def _bring(requirement: str, scratch: Path, options: Sequence[str]) -> None:
+def _bring(requirement: str, scratch: Path, options: Sequence[str], report: Callable[[int], None]) -> None:
     """Run the installer. Its temporary files go to the same disk as the weights: a small /tmp would not hold them."""
     environment = {**os.environ, **dict.fromkeys(("TMPDIR", "TEMP", "TMP"), str(scratch))}
     command = [*_installer(scratch), *options, requirement]
-    done = subprocess.run(command, cwd=scratch, env=environment, capture_output=True, text=True, errors="replace", check=False)
-    if done.returncode != 0:
+    with subprocess.Popen(
+        command, cwd=scratch, env=environment, stdout=PIPE, stderr=PIPE, text=True, errors="replace"
+    ) as running:
+        while True:
+            try:
+                stdout, stderr = running.communicate(timeout=LOOK_SECONDS)
+                break
+            except subprocess.TimeoutExpired:
+                report(_size_of(scratch))
+            except BaseException:
+                running.kill()
+                raise
+    if running.returncode != 0:
         raise Unavailable(
-            f"could not bring {requirement}: {_gist(done.stderr or done.stdout)}",
+            f"could not bring {requirement}: {_gist(stderr or stdout)}",
             hint="Check the network and the package index that pip is configured to use.",
             retryable=True,
         )
+
+
+def _size_of(folder: Path) -> int:
+    """The bytes in a folder whose files come and go."""
+    found = 0
+    for path in folder.rglob("*"):
+        with suppress(OSError):
+            found += path.stat().st_size if path.is_file() else 0
+    return found
 
 
 def _installer(scratch: Path) -> list[str]:
