@@ -55,7 +55,7 @@ RAN = [Text("a"), ToolStarted(CALL), SEEN, Text("\n"), Text("\nb"), Text("\nc"),
 HEADINGS: dict[str, Callable[[], Any]] = {
     "chat": lambda: openai_chat_events.ChunkWriter(openai_chat_events.Heading("id", "m", 1)),
     "messages": lambda: anthropic_events.EventWriter(anthropic_events.Heading("id", "m", mcp_tools={"look": ("eyes", "look")})),
-    "Ollama": lambda: ollama_events.LineWriter(ollama_events.Heading("m", "now", lambda: 1, chat=True)),
+    "Ollama": lambda: ollama_events.LineWriter(ollama_events.Heading("m", "now", lambda: 1, 1, chat=True)),
 }
 
 
