@@ -17,10 +17,11 @@ INTERNLM = Format(
         Calls("<|action_start|>", opt("<|plugin|>"), obj(("name", NAME), ("parameters", ARGS)), "<|action_end|>"),
     ),
 )
+EMPTY_MESSAGE = opt("assistant<|role_sep|>\n", "<|message_sep|>\n\n", write=False)
 GIGACHAT3 = Format(
     name="gigachat3",
     parts=(
-        Calls("<|message_sep|>\n\n", "function call<|role_sep|>\n", NAMED, most=1),
+        Calls("<|message_sep|>\n\n", EMPTY_MESSAGE, "function call<|role_sep|>\n", NAMED, most=1),
         Calls("<|function_call|>", NAMED, most=1),
         Calls("function call", opt("<|role_sep|>\n"), NAMED, most=1),
     ),

@@ -4,7 +4,7 @@ They are derived from the nodes of the format, and cached by format, special tok
 """
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from functools import lru_cache
 
@@ -47,7 +47,7 @@ class Markers:
 
     `prompt_stops` are all markers. `text_stops`, searched for in the model's text, are without the `start_words`: markers
     of plain words, which count only at the start of the turn. `drop` are markers without meaning; those of `ignored_in_calls` are
-    not the start of another marker, so that they can be skipped even between two nodes of a call.
+    neither part of a call nor the start of another marker, so that they can be skipped even between two nodes of a call.
     """
 
     format: Format
@@ -106,9 +106,18 @@ def compile_markers(format: Format, specials: frozenset[str] = frozenset(), name
     known = (*openers, *closers, *drop)
     frames = {opener for opener, parts in openers.items() if not any(isinstance(part, Calls) for part in parts)}
     words = tuple(text for text in known if text in frames | drop and WORDS.fullmatch(text))
-    ignored = frozenset(text for text in drop if not any(other != text and other.startswith(text) for other in known))
+    in_calls = {text for part in marked.parts if isinstance(part, Calls) for text in _texts_of(part.item)}
+    ignored = frozenset(text for text in drop - in_calls if not any(other != text and other.startswith(text) for other in known))
     text_stops = stops(tuple(text for text in known if text not in words))
     return Markers(marked, openers, text_stops, stops(known), words, drop - {*words}, ignored - {*words})
+
+
+def _texts_of(nodes: Nodes) -> Iterator[str]:
+    """The literals of nodes, without white space at their edges."""
+    for node in nodes:
+        yield from (text.strip() for text in literals_of(node))
+        if isinstance(node, Opt):
+            yield from _texts_of(node.nodes)
 
 
 def strong_closers_of(part: Part) -> tuple[str, ...]:
