@@ -447,3 +447,14 @@ def test_a_marker_of_plain_words_counts_only_where_the_turn_begins(name, opened,
     reader = Reader(format_named(name), (), opened)
     events = [event for at in range(0, len(text), size) for event in reader.feed(text[at : at + size])]
     assert merge_deltas(events + reader.close()) == expected
+
+
+@pytest.mark.parametrize("arguments", ['{"fromCity": "Oslo"}', '{"FromCity": "Oslo"}', '{"from_city": "Oslo"}', '{"fromage": 1}'])
+def test_a_key_that_may_be_corrected_is_streamed_alike_however_the_text_is_cut(arguments: str):
+    def streamed(size: int) -> str:
+        reader = Reader(format_named("hermes"), [SEARCH])
+        text = hermes(arguments)
+        events = [event for at in range(0, 80, size) for event in reader.feed(text[at : min(at + size, 80)])]
+        return "".join(event.text for event in events if isinstance(event, CallArguments))
+
+    assert len({streamed(size) for size in (1, 3, 80)}) == 1

@@ -219,9 +219,10 @@ def _read_key(source: TextSource, spelling: Notation, sink: Sink, schema: ValueS
     def push(text: str) -> None:
         nonlocal read, sent
         read += text
-        if not declared or any(json_string(name).startswith(read) for name in declared):
-            sink.push(read[len(sent) :])
-            sent = read
+        certain = read[: max(_shared_length(json_string(name), read) for name in declared)] if declared else read
+        if len(certain) > len(sent):
+            sink.push(certain[len(sent) :])
+            sent = certain
 
     quote = yield from _read_quote(source, spelling, sink)
     if quote:
@@ -250,6 +251,11 @@ def _read_key(source: TextSource, spelling: Notation, sink: Sink, schema: ValueS
     source.pos += 1
     sink.push(": ")
     return key
+
+
+def _shared_length(one: str, other: str) -> int:
+    """The length of the common start of two texts."""
+    return next((at for at, (a, b) in enumerate(zip(one, other, strict=False)) if a != b), min(len(one), len(other)))
 
 
 def read_string(
