@@ -17,7 +17,7 @@ so in its text and in `callsmith.approvals`, and ends with `end_turn`. `pause_tu
 clients send such a turn back at once (the SDK's tool runner does, without limit), and nobody will have answered by then.
 
 Not covered: interleaved calls are passed on interleaved; the reasons of repairs do not travel; `EventReader` reads only the text
-of an answer in which tools of MCP servers ran.
+of an answer in which tools of MCP servers ran, and what the prompt has cost it tells at the end.
 """
 
 import json
