@@ -77,3 +77,8 @@ def test_a_file_that_holds_no_template_is_told(callsmith, tmp_path: Path, name: 
 
 def test_a_name_that_is_neither_file_nor_model_is_told(callsmith):
     assert callsmith("formats", "detect", "no-such-model").code == 2
+
+
+def test_a_template_that_is_not_there_is_told_as_a_file(callsmith):
+    told = callsmith("formats", "detect", "nope.jinja")
+    assert (told.code, told.err.partition(",")[0]) == (2, "error: there is no file nope.jinja")

@@ -131,3 +131,25 @@ def test_a_trace_that_cannot_be_written_is_told_before_anything_is_said(callsmit
     told = callsmith("chat", "--model", script("Hi."), "--trace", str(tmp_path / "missing" / "t.jsonl"), "Hello")
     assert (told.code, told.out) == (1, "")
     assert told.err.startswith("error: cannot write ")
+
+
+@pytest.mark.parametrize(
+    ("source", "line", "what"),
+    [
+        ("import os\n\nimport nothing_like_this\n", "line 3: import nothing_like_this", "ModuleNotFoundError: No module named"),
+        ("def f(:\n    pass\n", "line 1: def f(:", "SyntaxError: invalid syntax"),
+        ("x = {}\nx['a']\n", "line 2: x['a']", "KeyError: 'a'"),
+        ("import sys\nsys.exit(3)\n", "line 2: sys.exit(3)", "SystemExit: 3"),
+    ],
+)
+def test_a_module_that_cannot_be_imported_is_told_in_three_lines(
+    callsmith, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, source: str, line: str, what: str
+):
+    monkeypatch.syspath_prepend(tmp_path)
+    (tmp_path / "unfit_tools.py").write_text(source, "utf-8")
+    told = callsmith("tools", "list", "--tools", "unfit_tools")
+    monkeypatch.delitem(sys.modules, "unfit_tools", raising=False)
+    first, second, third = told.err.splitlines()
+    assert (told.code, first) == (2, "error: the tools module 'unfit_tools' cannot be imported")
+    assert second == f"  {tmp_path / 'unfit_tools.py'}, {line}"
+    assert third.startswith(f"  {what}")

@@ -268,7 +268,7 @@ async def test_who_does_not_ask_for_servers_sees_words_only() -> None:
 
 async def test_real_servers_are_reached_by_their_names_and_by_the_addresses_they_are_configured_with() -> None:
     free = {"approval": (("*", "auto"),)}
-    first = written(("echo", {"text": "Hello"}), ("add", {"a": 1, "b": 2}), ("fails", {}))
+    first = written(("files_echo", {"text": "Hello"}), ("far_add", {"a": 1, "b": 2}), ("files_fails", {}))
     gone = ServerConfig("gone", command="/nowhere/at/all")
     with serving(small_server().streamable_http_app()) as port:
         far = f"http://127.0.0.1:{port}/mcp"

@@ -16,7 +16,7 @@ from callsmith.core.values import Call, Result, Tool
 from callsmith.runtime.execute import Limits, Round, ToolEvent
 from callsmith.tools.functions import Functions, tool
 from callsmith.tools.wrap import Confirmed
-from tests.fakes import Handlers
+from tests.fakes import FakeModel, Handlers, calls, everything, finished, says
 from tests.virtual_time import now, virtual_time
 
 
@@ -352,3 +352,14 @@ async def test_what_runs_ends_when_the_run_is_out_of_time():
     assert now() - began == pytest.approx(0.05)
     assert [result.code for result in work.results] == ["", *["limit_reached"] * 6]
     assert sum(isinstance(event, ToolFinished) for event in events) == 7
+
+
+async def test_what_a_tool_raises_is_logged_with_its_traceback(caplog: pytest.LogCaptureFixture):
+    async def divide(_: Call) -> str:
+        return str(1 / 0)
+
+    (result,) = finished(await everything(FakeModel(calls(Call("divide", {}, "c1")), says("oh")), Handlers(divide=divide)))
+    assert result.code == "internal_error"
+    (record,) = caplog.records
+    assert record.getMessage() == "the tool divide raised ZeroDivisionError"
+    assert "return str(1 / 0)" in caplog.text

@@ -12,7 +12,7 @@ import typer
 
 from callsmith.cli.inputs.options import alias_of, register_user_files
 from callsmith.cli.inputs.setting_options import SettingsCommand, settings_of
-from callsmith.core.errors import CallsmithError, LimitReached
+from callsmith.core.errors import CallsmithError, LimitReached, Unavailable
 from callsmith.core.values import Choice, Sampling
 
 if TYPE_CHECKING:
@@ -51,6 +51,7 @@ class ChatCommand(SettingsCommand):
         "mcp.config",
         "mcp.command",
         "mcp.args",
+        "mcp.trust",
         "log.trace",
     )
 
@@ -75,7 +76,7 @@ def chat(
 
     from rich.console import Console
 
-    from callsmith.cli.inputs.mcp_servers import opened_host, servers
+    from callsmith.cli.inputs.mcp_servers import opened_host, servers, wait_until_started
     from callsmith.cli.inputs.toolsets import load_toolset
     from callsmith.cli.terminal.approvals import Approver
     from callsmith.runtime.discovery.find_tools import ToolCosts, limit_shown_tools
@@ -86,7 +87,7 @@ def chat(
 
     given = settings_of(context)
     llm, mcp = given.llm, given.mcp
-    asked = () if no_tools else servers(mcp.config, mcp.command, mcp.args)
+    asked = () if no_tools else servers(mcp)
     nothing = no_tools or (asked and llm.tools is None)
     toolset = Confirmed(Functions() if nothing else load_toolset(llm.tools or "demo"))
     settings: Settings = {"choice": _choice(tool_choice), "sampling": Sampling(max_tokens=max_tokens)}
@@ -99,6 +100,9 @@ def chat(
     with asyncio.Runner() as runner, ExitStack() as stack:
         stack.callback(lambda: runner.run(opened.close()))
         host = stack.enter_context(opened_host(asked, features, runner))
+        runner.run(wait_until_started(host))
+        if failed := [status for status in host.status() if status.state == "failed"]:
+            raise Unavailable(f"the MCP server {failed[0].name} has failed: {failed[0].error}", hint='Or set it to "disabled".')
         offered = Merged(("functions", toolset), ("mcp", Confirmed(host, host.policy))) if asked else toolset
         shown = limit_shown_tools(opened, offered, ToolCosts(), llm.tools_budget, guards=None if given.guards else ())
         setup = ChatSetup(*runner.run(shown), settings, save, recorder, alias_of(spec))

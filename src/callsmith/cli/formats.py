@@ -191,6 +191,8 @@ def _template(source: str) -> "Template":
     if path.is_file() and not is_gguf(path):
         return Template(_text_in(path))
     entry = catalogue().get(source)
+    if entry is None and not source.endswith(".gguf") and not path.exists():
+        raise UsageError(f"there is no file {source}, and no model of that name; models: {', '.join(catalogue())}")
     if entry and entry.template:
         return Template(entry.template)
     import asyncio

@@ -87,7 +87,7 @@ def _serve(settings: "Settings") -> None:
     llm = settings.llm
     toolset = load_toolset(llm.tools) if llm.tools else None
     mcp = settings.mcp
-    asked = servers(mcp.config, mcp.command, mcp.args)
+    asked = servers(mcp)
     with recorders(settings.log) as recording, bind_listener(settings.host, settings.port) as listener:
         settings = replace(settings, recorders=recording)
         if not settings.keys and not is_loopback(settings.host):

@@ -26,7 +26,7 @@ COUNTS = ("offered", "called", "invalid", "repaired", "declined", "failed", "tim
 class ListToolsCommand(SettingsCommand):
     """`callsmith tools list`, with the options that name tools."""
 
-    only = ("llm.tools", "mcp.config", "mcp.command", "mcp.args")
+    only = ("llm.tools", "mcp.config", "mcp.command", "mcp.args", "mcp.trust")
 
 
 @tools_app.command("list", cls=ListToolsCommand)
@@ -41,7 +41,7 @@ def list_tools(
     """List tools with their side effects, and how many tokens it takes to offer each: an estimate, unless a model is given."""
     import asyncio
 
-    from callsmith.cli.inputs.mcp_servers import make_host, servers
+    from callsmith.cli.inputs.mcp_servers import make_host, servers, wait_until_started
     from callsmith.cli.inputs.toolsets import load_toolset
 
     logging.getLogger("callsmith.tools.mcp").setLevel(logging.ERROR)  # the state of the servers is printed below
@@ -50,9 +50,10 @@ def list_tools(
     tools, mcp = settings.llm.tools, settings.mcp
 
     async def listed() -> tuple[list["Tool"], tuple["Status", ...]]:
-        asked = servers(mcp.config, mcp.command, mcp.args)
+        asked = servers(mcp)
         own = [] if asked and tools is None else list(await load_toolset(tools or "demo").tools())
         async with make_host(asked) as host:
+            await wait_until_started(host)
             return [*own, *await host.tools()], host.status()
 
     found, states = asyncio.run(listed())
@@ -62,8 +63,10 @@ def list_tools(
     rows = [_row(tool, costs.each[tool.name]) for tool in found]
     if as_json:
         typer.echo(json.dumps(rows, ensure_ascii=False, indent=2))
-        return
-    _print_tools(rows, costs)
+    else:
+        _print_tools(rows, costs)
+    if any(status.state == "failed" for status in states):
+        raise typer.Exit(1)
 
 
 @tools_app.command("report")

@@ -135,6 +135,9 @@ class Mcp:
     config: str | None = flag(None, "--mcp-config", file="any", help="A file with mcpServers, in JSON or TOML.")
     command: str | None = flag(None, "--mcp-command", help="The command of one MCP server.")
     args: tuple[str, ...] = flag((), "--mcp-args", help="The arguments of --mcp-command, separated by commas.")
+    trust: bool = flag(
+        False, "--mcp-trust", help="Believe what the server of --mcp-command says of its tools: those that only read run unasked."
+    )
     tool_refresh_seconds: float = flag(
         30.0, "--mcp-tool-refresh-seconds", minimum=1, help="Seconds between two listings of a server's tools."
     )

@@ -42,6 +42,22 @@ def test_the_same_is_read_from_toml(tmp_path: Path):
     assert (server.args, server.trust, server.approval) == (("a", "1"), True, (("write*", "ask"),))
 
 
+def test_what_names_no_servers_is_refused_and_not_taken_as_empty():
+    with pytest.raises(UsageError, match=r"as in VS Code\) in the configuration, but 'server'"):
+        read_servers({"server": {"s": {"command": "x"}}})
+    with pytest.raises(UsageError, match="both mcpServers and servers"):
+        read_servers({"mcpServers": {}, "servers": {"s": {"command": "x"}}})
+
+
+def test_a_file_of_vs_code_is_read_and_what_it_asks_its_user_for_is_refused():
+    entry = {"type": "stdio", "command": "x", "env": {"TOKEN": "${env:TOKEN}"}}
+    for document in ({"inputs": [], "servers": {"s": entry}}, {"mcp": {"servers": {"s": entry}}}):
+        (server,) = read_servers(document, {"TOKEN": "secret"})
+        assert (server.name, server.env) == ("s", {"TOKEN": "secret"})
+    with pytest.raises(UsageError, match=r"nobody can be asked for \$\{input:token\} here; use an environment variable"):
+        read_servers({"servers": {"s": {"command": "x", "env": {"TOKEN": "${input:token}"}}}})
+
+
 @pytest.mark.parametrize("section", ["mcpServers", "mcp_servers", "servers"])
 def test_other_hosts_names_of_the_section_are_known(section: str):
     assert read_servers({section: {"s": {"command": "x"}}})[0].name == "s"

@@ -8,14 +8,12 @@ from typing import Any
 
 import pytest
 
-from callsmith.core.approval import Approved
 from callsmith.core.errors import MissingExtra, UsageError
-from callsmith.core.events import ConfirmationNeeded, ToolProgress
+from callsmith.core.events import ToolProgress
 from callsmith.core.ports import Context, Toolset
-from callsmith.core.values import Call, Result
+from callsmith.core.values import Call
 from callsmith.tools.mcp import McpHost, ServerConfig
 from callsmith.tools.mcp import host as host_module
-from callsmith.tools.wrap import Confirmed
 from tests.tools.contract import ToolsetContract, outcome
 from tests.tools.mcp.trying import call, called, plain, status
 from tests.waiting import until
@@ -60,51 +58,42 @@ async def test_300_tools_come_in_pages():
 
 
 @pytest.mark.req("R155")
-@pytest.mark.parametrize(
-    ("prefix", "names"),
-    [
-        ("auto", ["a_echo", "a_pid", "b_echo", "b_pid", "sleep"]),
-        ("always", ["a_echo", "a_pid", "b_echo", "b_pid", "b_sleep"]),
-        ("never", ["echo", "pid", "sleep"]),
-    ],
-)
-async def test_tools_of_the_same_name_are_told_apart_by_their_server(prefix: Any, names: list[str]):
+@pytest.mark.parametrize("prefix", ["auto", "always"])
+async def test_with_several_servers_tools_have_the_name_of_their_server_as_a_prefix(prefix: Any):
     a = plain("a", options={"tools": ["echo", "pid"]}, prefix=prefix)
     b = plain("b", options={"tools": ["echo", "pid", "sleep"]}, prefix=prefix)
     async with McpHost([a, b]) as host:
         tools = await host.tools()
-        assert [tool.name for tool in tools] == names
+        assert [tool.name for tool in tools] == ["a_echo", "a_pid", "b_echo", "b_pid", "b_sleep"]
         assert {tool.source for tool in tools} == {"mcp:a", "mcp:b"}
-        if prefix == "never":
-            assert "echo: another tool is called echo already" in status(host, "b").notices
-        else:
-            assert tools[0].original == "echo"
-            pids = {(await call(host, f"{name}_pid")).text for name in "ab"}
-            assert len(pids) == 2
-            assert (await call(host, "a_echo", text="x")).name == "a_echo"
+        assert tools[0].original == "echo"
+        pids = {(await call(host, f"{name}_pid")).text for name in "ab"}
+        assert len(pids) == 2
+        assert (await call(host, "a_echo", text="x")).name == "a_echo"
 
 
-async def test_a_name_that_was_given_out_stays_good_when_another_server_that_has_it_comes_up_later(tmp_path: Path):
+@pytest.mark.parametrize(("prefix", "name"), [("auto", "echo"), ("always", "a_echo"), ("never", "echo")])
+async def test_the_tools_of_one_server_have_a_prefix_only_where_it_is_asked_for(prefix: Any, name: str):
+    async with McpHost([plain("a", options={"tools": ["echo"]}, prefix=prefix)]) as host:
+        assert [tool.name for tool in await host.tools()] == [name]
+
+
+async def test_without_prefixes_two_tools_of_one_name_are_an_error():
+    a = plain("a", options={"tools": ["echo"]}, prefix="never")
+    b = plain("b", options={"tools": ["pid"]}, prefix="never")
+    async with McpHost([a, b]) as host:
+        assert [tool.name for tool in await host.tools()] == ["echo", "pid"]
+    async with McpHost([a, plain("b", options={"tools": ["echo"]}, prefix="never")]) as host:
+        with pytest.raises(UsageError, match='called echo, mcp:a and mcp:b: set "prefix" to "auto"'):
+            await host.tools()
+
+
+async def test_names_stay_as_they_are_when_another_server_comes_up_later(tmp_path: Path):
     late = {"tools": ["pid"], "fail_once": str(tmp_path / "tried")}
     async with McpHost([plain("a", options={"tools": ["pid"]}), plain("b", options=late)]) as host:
-        assert [tool.name for tool in await host.tools()] == ["pid"]
-        pid = (await call(host, "pid")).text
+        assert [tool.name for tool in await host.tools()] == ["a_pid"]
         await until(lambda: status(host, "b").state == "ready")
         assert [tool.name for tool in await host.tools()] == ["a_pid", "b_pid"]
-        assert (await call(host, "pid")).text == (await call(host, "a_pid")).text == pid != (await call(host, "b_pid")).text
-
-
-async def test_a_call_by_a_name_from_before_is_asked_about_like_any_other(tmp_path: Path):
-    late = {"tools": ["pid"], "fail_once": str(tmp_path / "tried")}
-    async with McpHost([plain("a", options={"tools": ["pid"]}), plain("b", options=late)]) as host:
-        confirmed, meant = Confirmed(host), Call("pid", {}, "c1")
-        assert [tool.name for tool in await confirmed.tools()] == ["pid"]
-        await until(lambda: status(host, "b").state == "ready")
-        assert [tool.name for tool in await confirmed.tools()] == ["a_pid", "b_pid"]
-        (asked,) = [item async for item in confirmed.call(meant, Context())]
-        assert asked == ConfirmationNeeded(asked.id, meant, "pid has side effects")  # type: ignore[union-attr]
-        *_, last = [item async for item in confirmed.call(meant, Context(decisions={"c1": Approved()}))]
-        assert isinstance(last, Result) and last.ok
 
 
 async def test_names_are_made_to_fit_every_api():

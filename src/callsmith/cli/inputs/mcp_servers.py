@@ -18,17 +18,20 @@ from callsmith.tools.mcp.host import NO_FEATURES
 from callsmith.tools.mcp.supervisor import STANDARD_REFRESH
 
 if TYPE_CHECKING:
+    from callsmith.server.settings import Mcp
     from callsmith.tools.mcp.elicitation import ClientFeatures
 
+PATIENCE = 11.0  # seconds between two words about servers that are still starting
 ONE = "mcp"  # the name of the server of --mcp-command
 
 
-def servers(config: Path | str | None, command: str | None, args: Sequence[str]) -> tuple[ServerConfig, ...]:
+def servers(given: "Mcp") -> tuple[ServerConfig, ...]:
     """The servers of a configuration file, and the one of a command."""
-    if args and not command:
-        raise UsageError("--mcp-args are the arguments of --mcp-command, which is missing", field="mcp.args")
-    found = load_servers(Path(config), os.environ) if config else ()
-    return (*found, ServerConfig(ONE, command, tuple(args))) if command else found
+    for name, value in (("args", given.args), ("trust", given.trust)):
+        if value and not given.command:
+            raise UsageError(f"--mcp-{name} goes with --mcp-command, which is missing", field=f"mcp.{name}")
+    found = load_servers(Path(given.config), os.environ) if given.config else ()
+    return (*found, ServerConfig(ONE, given.command, given.args, trust=given.trust)) if given.command else found
 
 
 def make_host(
@@ -42,6 +45,18 @@ def make_host(
     from callsmith.tools.mcp.auth import Login
 
     return McpHost(servers, features=features, refresh=refresh, auth=Login(config_folder() / "mcp", _show))
+
+
+async def wait_until_started(host: McpHost) -> None:
+    """Wait until every server is ready or has failed, and say which ones take long: a first start may install them."""
+    waiting = asyncio.ensure_future(host.settled())
+    try:
+        while not (await asyncio.wait({waiting}, timeout=PATIENCE))[0]:
+            for status in host.status():
+                if status.state == "starting":
+                    typer.secho(f"{status.name}: {'; '.join(status.notices) or 'it is starting'}", err=True, fg="yellow")
+    finally:
+        waiting.cancel()
 
 
 async def _show(server: str, url: str) -> None:

@@ -6,6 +6,7 @@ mytools:toolset      a toolset, a function, or a list of functions
 """
 
 import sys
+import traceback
 from collections.abc import Callable, Iterable
 from importlib import import_module
 from pathlib import Path
@@ -39,12 +40,23 @@ def _module(name: str) -> ModuleType:
         sys.path.insert(0, here)
     try:
         return import_module(name)
-    except ModuleNotFoundError as error:
-        if error.name is None or not f"{name}.".startswith(f"{error.name}."):
-            raise  # the module is there; something it imports is not
-        raise UsageError(f"there is no Python module {name!r} here", field="tools") from error
-    except ValueError as error:
-        raise UsageError(f"{name!r} does not name a Python module", field="tools") from error
+    except (Exception, SystemExit) as error:  # whatever the user's module does when it is imported
+        if isinstance(error, ModuleNotFoundError) and error.name and f"{name}.".startswith(f"{error.name}."):
+            raise UsageError(f"there is no Python module {name!r} here", field="tools") from error
+        place = _place(error)
+        if not place:
+            raise UsageError(f"{name!r} does not name a Python module", field="tools") from error
+        what = traceback.format_exception_only(error)[-1].strip()
+        raise UsageError(f"the tools module {name!r} cannot be imported\n  {place}\n  {what}", field="tools") from error
+
+
+def _place(error: BaseException) -> str:
+    """The file and the line at which an import failed; empty if no file had been opened yet."""
+    if isinstance(error, SyntaxError):
+        return f"{error.filename}, line {error.lineno}: {(error.text or '').strip()}"
+    frames = [one for one in traceback.extract_tb(error.__traceback__) if not one.filename.startswith("<frozen ")]
+    inside = frames[2:]  # behind ours and importlib's
+    return f"{inside[-1].filename}, line {inside[-1].lineno}: {inside[-1].line}" if inside else ""
 
 
 def _of_module(module: ModuleType) -> Toolset:

@@ -24,10 +24,11 @@ def routes(service: Service) -> list[Route]:
 
     async def health(request: Request) -> Response:
         models = {name: "ready" if model_info(model).ready else "loading" for name, model in service.models.items()}
-        tools = await _tools(service.tools)
         servers = service.mcp.status() if service.mcp else ()
-        well = "error" not in tools and all(state == "ready" for state in models.values())
-        status = "ok" if well and all(one.state != "failed" for one in servers) else "degraded"
+        starts = any(one.state in ("configured", "starting") for one in servers)
+        tools = {} if starts else await _tools(service.tools)  # they would wait for the servers
+        states = {*models.values(), *(one.state for one in servers), *(["failed"] if "error" in tools else [])}
+        status = "degraded" if "failed" in states else "starting" if states & {"loading", "configured", "starting"} else "ok"
         if service.settings.keys and not caller():
             return JsonResponse({"status": status})
         body: dict[str, Json] = {"status": status, "models": models, "tools": tools, "answering": service.gate.active}

@@ -4,8 +4,8 @@
         "files": {"command": "npx", "args": ["-y", "@modelcontextprotocol/server-filesystem", "/tmp"], "trust": true},
         "issues": {"url": "https://example.org/mcp", "headers": {"Authorization": "Bearer ${ISSUES_TOKEN}"}, "approval": "ask"}}}
 
-In TOML the tables are `[mcpServers.files]`. `${NAME}` is the environment variable NAME, `${NAME:-other}` has a default. Keys that
-only other hosts know are skipped; one that looks like a misspelled key of ours is an error.
+In TOML the tables are `[mcpServers.files]`; `servers`, as in VS Code, is read the same. `${NAME}` is an environment variable, and
+`${NAME:-other}` one with a default. Keys that only other hosts know are skipped; what looks like a misspelled key is an error.
 """
 
 import difflib
@@ -29,8 +29,11 @@ ClientAuth: TypeAlias = Literal["basic", "post"]  # whether the secret is sent a
 STANDARD_TIMEOUT = 30.0  # seconds
 STANDARD_START = 30.0
 LOGIN_SECONDS = 300.0  # a person may take to log in
+INSTALL_SECONDS = 900.0  # an installer may take in addition; ended half way, it may leave something broken behind
+INSTALLERS = frozenset({"npx", "bunx", "pnpx", "pnpm", "yarn", "uvx", "uv", "pipx", "docker", "podman"})
 SECTIONS = ("mcpServers", "mcp_servers", "servers")
-_VARIABLE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)(?::-([^}]*))?\}")
+_VARIABLE = re.compile(r"\$\{(?:env:)?([A-Za-z_][A-Za-z0-9_]*)(?::-([^}]*))?\}")
+_INPUT = re.compile(r"\$\{input:[^}]*\}")  # VS Code asks its user for these
 _PROTOCOL = re.compile(r"auto|legacy|\d{4}-\d\d-\d\d")
 _NAME = re.compile(r"[A-Za-z0-9_.-]{1,64}")
 _TRANSPORTS: Mapping[str, Transport] = {
@@ -112,9 +115,14 @@ class ServerConfig:
 
     @property
     def total_start_timeout(self) -> float:
-        """How many seconds a start may take, with the login of a person."""
+        """How many seconds a start may take, with the login of a person or the installation of the server."""
         by_hand = self.oauth is not None and self.oauth.grant == "authorization_code"
-        return self.start_timeout + (LOGIN_SECONDS if by_hand else 0.0)
+        return self.start_timeout + (LOGIN_SECONDS if by_hand else 0.0) + (INSTALL_SECONDS if self.installs else 0.0)
+
+    @property
+    def installs(self) -> bool:
+        """Whether the command may have to fetch and install the server before it starts it."""
+        return Path(self.command).stem.lower() in INSTALLERS
 
     @property
     def source(self) -> str:
@@ -147,9 +155,15 @@ def load_servers(path: Path, environment: Mapping[str, str]) -> tuple[ServerConf
 def read_servers(document: Json, environment: Mapping[str, str] | None = None) -> tuple[ServerConfig, ...]:
     """The servers of a configuration, without those that are disabled."""
     whole = _table(document, "the configuration")
-    section = next((name for name in SECTIONS if name in whole), None)
-    if section is None:
-        raise UsageError('no "mcpServers" in the configuration', field="mcpServers")
+    if isinstance(whole.get("mcp"), Mapping) and not any(name in whole for name in SECTIONS):
+        whole = _table(whole["mcp"], "mcp")  # the settings of VS Code
+    sections = [name for name in SECTIONS if name in whole]
+    if not sections:
+        found = ", ".join(map(repr, whole)) or "nothing"
+        raise UsageError(f'no "mcpServers" (or "servers", as in VS Code) in the configuration, but {found}', field="mcpServers")
+    if len(sections) > 1:
+        raise UsageError(f"the configuration has both {sections[0]} and {sections[1]}: which of them?", field=sections[1])
+    section = sections[0]
     entries = _table(whole[section], section)
     read = [_EntryReader(name, _table(entry, f"{section}.{name}"), environment or {}) for name, entry in entries.items()]
     return tuple(one.server() for one in read if not one.get("disabled", bool, False) and one.get("enabled", bool, True))
@@ -218,6 +232,8 @@ class _EntryReader:
 
     def _expand(self, key: str, text: str) -> str:
         """The text with environment variables expanded."""
+        if asked := _INPUT.search(text):
+            raise self._error(key, f"nobody can be asked for {asked[0]} here; use an environment variable, as in ${{TOKEN}}")
 
         def value(found: re.Match[str]) -> str:
             name, otherwise = found.groups()

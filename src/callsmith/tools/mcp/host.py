@@ -6,7 +6,6 @@ async with McpHost(load_servers(Path("mcp.json"), os.environ)) as host:
 """
 
 import asyncio
-from collections import Counter
 from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from dataclasses import replace
 from importlib.util import find_spec
@@ -66,6 +65,10 @@ class McpHost(Routed):
         for server in self._servers.values():
             server.start()
 
+    async def settled(self) -> None:
+        """Wait until every server is ready or has failed, however long an installation takes."""
+        await asyncio.gather(*(server.settled() for server in self._servers.values()))
+
     async def close(self) -> None:
         """End all servers, with all their processes."""
         await asyncio.gather(*(server.close() for server in self._servers.values()))
@@ -104,24 +107,25 @@ class McpHost(Routed):
         servers = self._servers.values()
         await asyncio.gather(*(server.tools() for server in servers))
         found = [(server, tool) for server in servers for tool in server.last_tools]
-        names = _names([(server.config, tool) for server, tool in found])
         routes: dict[str, Route] = {}
         hidden: list[tuple[str, str]] = []
-        for (server, tool), name in zip(found, names, strict=True):
-            if name in routes:
+        for server, tool in found:
+            name = self._name(server.config, tool)
+            if name not in routes:
+                routes[name] = Route(server, tool)
+            elif routes[name].toolset is server:
                 hidden.append((server.config.name, f"{tool.name}: another tool is called {name} already"))
             else:
-                routes[name] = Route(server, tool)
+                raise UsageError(
+                    f"two MCP servers have a tool that is called {name}, {routes[name].tool.source} and {tool.source}: "
+                    'set "prefix" to "auto" or "always"',
+                    field="mcpServers",
+                )
         self._hidden = tuple(hidden)
         self._known_routes |= routes
         return routes
 
-
-def _names(tools: Sequence[tuple[ServerConfig, Tool]]) -> list[str]:
-    """The tools' names here: with the server's name as a prefix where that is configured, or needed to tell them apart."""
-    counts = Counter(api_name(tool.name) for _, tool in tools)
-    names: list[str] = []
-    for config, tool in tools:
-        alone = config.prefix == "never" or (config.prefix == "auto" and counts[api_name(tool.name)] == 1)
-        names.append(api_name(tool.name if alone else f"{config.name}_{tool.name}"))
-    return names
+    def _name(self, config: ServerConfig, tool: Tool) -> str:
+        """The tool's name here; with several servers it begins with the name of its own, unless `prefix` is "never"."""
+        is_prefixed = config.prefix == "always" or (config.prefix == "auto" and len(self._servers) > 1)
+        return api_name(f"{config.name}_{tool.name}" if is_prefixed else tool.name)

@@ -34,6 +34,7 @@ _FIRST_PAUSE, _LONGEST_PAUSE = 0.5, 60.0  # seconds before a server is restarted
 _STEADY = 30.0  # seconds after which a server counts as recovered
 _SETTLING = 0.2  # seconds after a change: changes come in bursts
 _BETWEEN_LISTS = 1.0
+_SLOW = 10.0  # seconds after which a start is said to take long
 _LINES = 20  # of a server's stderr that are stored
 
 _log = logging.getLogger(__name__)
@@ -41,7 +42,7 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Status:
-    """The state of a server. `notices` say which of its tools are not offered, and why."""
+    """The state of a server. `notices` say which of its tools are not offered, and why, or that its start takes long."""
 
     name: str
     state: State = "configured"
@@ -89,6 +90,11 @@ class ServerSupervisor:
         if self._task is not None:
             await asyncio.shield(asyncio.wait([self._task]))
 
+    async def settled(self) -> None:
+        """Start the server, and wait until it is ready or has failed, however long that takes."""
+        self.start()
+        await self._settled.wait()
+
     async def tools(self) -> Sequence[Tool]:
         """The server's tools. For a server that has ended these are the last ones: it may be back when it is called."""
         self.start()
@@ -106,9 +112,7 @@ class ServerSupervisor:
         await self._wait()
         connection = self._connection
         if connection is None:
-            yield failed(
-                call, "unavailable", f"the MCP server {self.config.name} is not running: {self.status.error or 'it is starting'}"
-            )
+            yield failed(call, "unavailable", f"the MCP server {self.config.name} is not running: {self._why_not()}")
             return
         if call.name not in (self._tools or {}):
             yield unknown_tool(call, self._tools or ())
@@ -117,6 +121,9 @@ class ServerSupervisor:
         async with closing(self._call_events(connection, call, context.subject)) as items:
             async for item in items:
                 yield item
+
+    def _why_not(self) -> str:
+        return self.status.error or "; ".join(self.status.notices) or "it is starting"
 
     async def _wait(self) -> None:
         """Wait until the server is ready, has failed, or has taken too long."""
@@ -176,6 +183,7 @@ class ServerSupervisor:
         self._set_start_deadline()
         self._stderr_lines.clear()
         self._set_status(replace(self.status, state="starting", starts=self.status.starts + 1))
+        slow = asyncio.get_running_loop().call_later(min(_SLOW, self.config.start_timeout), self._tell_that_it_is_slow)
         why = "it ended"
         try:
             async with AsyncExitStack() as stack:
@@ -184,6 +192,7 @@ class ServerSupervisor:
                         connect(self.config, self._features, self._stderr_lines, self._auth)
                     )
                     await self._list(connection)
+                slow.cancel()
                 self._timeout = None
                 self._connection = connection
                 self._set_status(
@@ -195,11 +204,21 @@ class ServerSupervisor:
             why = f"it did not answer within {self.config.total_start_timeout:g} seconds"
         except Exception as error:  # whatever a server, its transport or the SDK may do
             why = str(first_error(error)) or type(first_error(error)).__name__
+        slow.cancel()
         self._connection = self._timeout = None
         why = "\n".join((why, *self._stderr_lines))
         state: State = "configured" if self._closing.is_set() else "failed"
-        self._set_status(replace(self.status, state=state, error="" if state == "configured" else why))
+        self._set_status(replace(self.status, state=state, error="" if state == "configured" else why, notices=()))
         self._settled.set()
+
+    def _tell_that_it_is_slow(self) -> None:
+        """Say that the start takes long. An installation is left to end: half of one may be worse than none."""
+        if self.status.state == "starting":
+            what = next((one for one in self.config.args if not one.startswith("-")), "")  # a package; behind it may be secrets
+            shown = f"{self.config.command} {what}".strip() if self.config.installs else self.config.command or self.config.url
+            doing = "installing" if self.config.installs else "starting"
+            self._set_status(replace(self.status, notices=(f"still {doing}: {shown}",)))
+            _log.warning("MCP server %s is still %s: %s", self.config.name, doing, shown)
 
     async def _refresh_tools(self, connection: Connection) -> None:
         """List the tools again at intervals and on changes, until the connection breaks or is closed."""
