@@ -19,8 +19,9 @@ from typing import Any, get_args
 import httpx2
 import pytest
 
-from callsmith.cli.serve import is_loopback, opened
+from callsmith.cli.serve import _banner, _tools_here, is_loopback, opened
 from callsmith.core.errors import QueueFull
+from callsmith.core.ports import ModelInfo
 from callsmith.core.values import Message, Request, Tool
 from callsmith.engines.scripted import Scripted
 from callsmith.formats import format_named
@@ -394,3 +395,11 @@ async def test_until_it_is_told_to_stop_it_changes_nothing():
             answer = await client.post("/v1/chat/completions", json=ASK)
             assert answer.json()["choices"][0]["message"]["content"] == "Hello!"
             assert (await client.get("/nowhere")).status_code == 404
+
+
+def test_the_banner_names_the_tools_that_run_here_and_shows_how_to_use_them():
+    banner = _banner("http://h:1", "m", ModelInfo(format="hermes"), _tools_here((), []))
+    assert "Tools run here" not in banner and '"tools"' in banner
+    banner = _banner("http://h:1", "m", ModelInfo(format="hermes"), _tools_here([Tool("now"), Tool("add")], ["files"]))
+    assert "Tools run here: now, add and those of the MCP servers files (/health shows them)." in banner
+    assert '"tools"' not in banner and '"tool_events": true' in banner

@@ -8,7 +8,9 @@ from pathlib import Path
 
 import httpx2
 import pytest
+from typer.testing import CliRunner
 
+from callsmith.cli.main import app
 from tests.cli.conftest import CALL
 
 SECRET = "hunter2-Ada-Lovelace"
@@ -153,3 +155,15 @@ def test_a_module_that_cannot_be_imported_is_told_in_three_lines(
     assert (told.code, first) == (2, "error: the tools module 'unfit_tools' cannot be imported")
     assert second == f"  {tmp_path / 'unfit_tools.py'}, {line}"
     assert third.startswith(f"  {what}")
+
+
+def test_where_there_is_little_room_no_name_is_cut_and_no_line_is_too_long(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    name = "a_tool_with_quite_a_long_name_that_has_to_be_readable"
+    source = f"from callsmith import tool\n\n@tool\ndef {name}(city: str, days: int = 1) -> str:\n    'Tells all it knows.'\n"
+    (tmp_path / "long_named.py").write_text(source, "utf-8")
+    monkeypatch.syspath_prepend(tmp_path)
+    told = CliRunner().invoke(app, ["tools", "list", "--tools", "long_named"], env={"COLUMNS": "80", "NO_COLOR": "1"})
+    assert told.exit_code == 0, told.output
+    assert name in told.stdout.splitlines()
+    assert "arguments: city, days" in told.stdout
+    assert max(map(len, told.stdout.splitlines())) <= 80

@@ -17,6 +17,7 @@ from callsmith.core.errors import Unavailable, UsageError
 
 if TYPE_CHECKING:
     from callsmith.core.ports import ModelInfo, OpenedModel
+    from callsmith.core.values import Tool
     from callsmith.runtime.telemetry.turns import Recorder
     from callsmith.server.http.shutdown import GracefulShutdown
     from callsmith.server.settings import EffectiveSettings, Log, Settings, SettingsSource
@@ -28,6 +29,11 @@ EXAMPLE = """\
     "messages": [{{"role": "user", "content": "What is the weather in Paris?"}}],
     "tools": [{{"type": "function", "function": {{"name": "get_weather", "parameters": {{"type": "object",
       "properties": {{"city": {{"type": "string"}}}}, "required": ["city"]}}}}}}]}}'
+"""
+OWN_TOOLS = """\
+  curl {url}/v1/chat/completions -H 'content-type: application/json' -d '{{
+    "model": "{name}", "tool_events": true,
+    "messages": [{{"role": "user", "content": "What can you find out with your tools?"}}]}}'
 """
 UNGUARDED = """\
 warning: whoever reaches {host} can use this server: it asks for no key, and runs its tools for anyone.
@@ -97,7 +103,8 @@ def _serve(settings: "Settings") -> None:
         served = opened(spec, settings)
         try:
             alias = llm.name or alias_of(spec)
-            banner = _banner(url_of(settings.host, listener.getsockname()[1]), alias, served.info)
+            here = _tools_here(asyncio.run(toolset.tools()) if toolset else (), [one.name for one in asked])
+            banner = _banner(url_of(settings.host, listener.getsockname()[1]), alias, served.info, here)
             with closing(SqliteStore(settings.store or ":memory:")) as store:
                 features = ClientFeatures(Elicitations(store, settings.approval_seconds).ask, served)
                 host = make_host(asked, features, mcp.tool_refresh_seconds) if asked else None
@@ -216,10 +223,19 @@ def url_of(host: str, port: int) -> str:
     return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
 
 
-def _banner(url: str, name: str, info: "ModelInfo") -> str:
+def _tools_here(tools: "Sequence[Tool]", servers: Sequence[str]) -> str:
+    """The tools that the server runs itself, in words."""
+    parts = [", ".join(tool.name for tool in tools)] if tools else []
+    parts += [f"those of the MCP servers {', '.join(servers)} (/health shows them)"] if servers else []
+    return " and ".join(parts)
+
+
+def _banner(url: str, name: str, info: "ModelInfo", here: str) -> str:
     what = info.description or info.name
     known = f"{name} ({what}; format {info.format})" if what else f"{name} (format {info.format})"
-    return f"Serving {known} at {url}/v1. Ctrl-C ends it. Try:\n\n{EXAMPLE.format(url=url, name=name)}"
+    tools = f" Tools run here: {here}." if here else ""
+    example = (OWN_TOOLS if here else EXAMPLE).format(url=url, name=name)
+    return f"Serving {known} at {url}/v1. Ctrl-C ends it.{tools} Try:\n\n{example}"
 
 
 def _terminated(*_: object) -> NoReturn:

@@ -228,11 +228,20 @@ def _as_json(selection: "Selection") -> dict[str, Any]:
 
 
 def print_table(heads: tuple[str, ...], lines: list[tuple[Any, ...]]) -> None:
+    """Print a table; where the terminal is too narrow for it, each row as a name and what belongs to it below."""
     from rich import box
     from rich.console import Console
+    from rich.padding import Padding
     from rich.table import Table
 
     table = Table(*heads, box=box.SIMPLE_HEAD)
     for line in lines:
         table.add_row(*line)
-    Console().print(table)
+    console = Console(highlight=False)
+    if console.measure(table, options=console.options.update(width=10_000)).maximum <= console.width:
+        console.print(table)
+        return
+    for name, *cells in lines:
+        console.print(name, soft_wrap=True)
+        below = "; ".join(f"{head}: {cell}" for head, cell in zip(heads[1:], cells, strict=True) if str(cell))
+        console.print(Padding(below, (0, 0, 0, 2)), markup=False)
