@@ -143,7 +143,8 @@ def test_a_yes_can_be_given_beforehand(callsmith, script):
 
 @pytest.mark.parametrize("more", [["--yes"], []], ids=["yes", "nobody there"])
 def test_a_model_that_calls_for_ever_is_stopped_where_nobody_sees_it(callsmith, script, more: list[str]):
-    told = callsmith("chat", "--model", script(*[SEND] * 40), *more, "Tell Ada.")
+    sends = [SEND.replace("late", f"{number} minutes late") for number in range(40)]  # the same again would not be asked about
+    told = callsmith("chat", "--model", script(*sends), *more, "Tell Ada.")
     assert told.code == 1
     assert told.err == "error: the model has asked for 25 confirmations in one turn\n"
 
