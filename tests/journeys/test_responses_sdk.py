@@ -229,7 +229,7 @@ async def test_the_servers_own_tools_run_unseen() -> None:
     ("given", "field"),
     [
         ({"input": [{"role": "nobody", "content": "hi"}]}, "input.0.role"),
-        ({"input": "hi", "background": True}, "background"),
+        ({"input": "hi", "truncation": "auto"}, "truncation"),
         ({"input": "hi", "tools": [{"type": "function", "name": "no such name!"}]}, "tools.0.name"),
         (
             {"input": "hi", "text": {"format": {"type": "json_schema", "name": "x", "schema": {"type": "strin"}}}},
