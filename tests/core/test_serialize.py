@@ -84,6 +84,7 @@ REQUESTS = built(
     output=st.none() | st.builds(Output, OBJECT, strict=FLAG) | st.just(Output(choices=("yes", "no"))),
     policy=st.sampled_from([None, "auto", "required_first_hop", "required_always"]),
     session=TEXT,
+    prefill=FLAG,
 )
 RULES = built(
     Rule, then=st.sampled_from(["auto", "ask", "deny"]), tools=TEXT, sources=TEXT, side_effects=st.none() | FLAG,

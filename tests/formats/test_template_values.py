@@ -22,6 +22,7 @@ from tests.formats.templates import REAL, ROOT, needs_corpus, real
 
 MOST = 24  # arguments of one call
 SHIPPED = sorted((ROOT / "src" / "callsmith" / "models").rglob("*.jinja"))
+SHOW_NO_CALLS = ("llama2", "llama3.0")  # their models were never taught any
 EDGES = ("", "\n", "\n\n", " ", "\t", "\r\n", " \n", "\n ", "\n\t", "\n \n")
 CORES = ("", "x", "if a:\n    b()")
 TEXTS = sorted({before + core + after for core in CORES for before in EDGES for after in EDGES})
@@ -171,5 +172,6 @@ def test_values_in_plain_text_are_read_back_exactly(name: str) -> None:
 def test_values_in_the_calls_of_a_template_of_ours_are_read_back_exactly(path: Path) -> None:
     template = Template(path.read_text("utf-8"))
     evidence = detect(template, formats().values())
-    assert evidence is not None
-    check(template, evidence.format, [])
+    assert (evidence is None) == (path.stem in SHOW_NO_CALLS)
+    if evidence is not None:
+        check(template, evidence.format, [])

@@ -97,7 +97,7 @@ class Client:
         await asyncio.sleep(self.chance.random() * 0.2)
 
     async def garbage(self, path: str) -> None:
-        content = self.chance.choice((self.chance.randbytes(200), b"[" * 5000, b"{}", body_of(path, stream=True)[:-7]))
+        content = self.chance.choice((self.chance.randbytes(200), b"[" * 5000, b'{"model": 7}', body_of(path, stream=True)[:-7]))
         self.writer.write(head(path, len(content)) + content)
         assert (await self.reader.read(-1)).startswith((b"HTTP/1.1 400", b"HTTP/1.1 422"))
 

@@ -14,7 +14,7 @@ import pytest
 from callsmith.core.approval import Approved
 from callsmith.core.events import CallReady, ModelEvent, Stopped, Text, ToolProgress
 from callsmith.core.ports import Context
-from callsmith.core.values import Call, Message, Request, Result, Tool
+from callsmith.core.values import Call, Request, Result, Tool
 from callsmith.runtime.conversation import journal_file
 from callsmith.runtime.conversation.conversation import Conversation
 from callsmith.tools.wrap import Confirmed
@@ -194,14 +194,14 @@ def test_killed_at_any_write_nothing_happens_twice_and_every_call_is_answered(tm
 
 def outcome(folder: Path) -> str:
     """How it ended, and that it ended well."""
-    messages = [Message(**message) for message in json.loads((folder / "talk.json").read_text())["messages"]]
-    assert [message.role for message in messages] == ["user", "assistant", "tool", "tool", "assistant"]
-    assert [message.call_id for message in messages[2:4]] == ["c1", "c2"]
-    assert messages[3].content == "look done"
+    messages = json.loads((folder / "talk.json").read_text())["messages"]
+    assert [message["role"] for message in messages] == ["user", "assistant", "tool", "tool", "assistant"]
+    assert [message["call_id"] for message in messages[2:4]] == ["c1", "c2"]
+    assert messages[3]["content"] == "look done"
     booked = (folder / "book").read_text() if (folder / "book").exists() else ""
-    if messages[2].content == "book done":
+    if messages[2]["content"] == "book done":
         assert booked == "once\n"
         return "seat booked once"
-    assert messages[2].content.startswith("interrupted: ")
+    assert messages[2]["content"].startswith("interrupted: ")
     assert booked in ("", "once\n")
     return "interrupted"

@@ -9,7 +9,7 @@ pytest.importorskip("llguidance")
 pytest.importorskip("numpy")
 pytest.importorskip("xllamacpp")
 
-from callsmith.core.events import CallReady, ModelEvent, Stopped, Text, Unreadable
+from callsmith.core.events import CallReady, ModelEvent, Started, Stopped, Text, Unreadable
 from callsmith.core.schema import validate
 from callsmith.core.values import Choice, Message, Request, Sampling, Tool
 from callsmith.models.local import LocalModel
@@ -114,7 +114,7 @@ async def test_the_tool_that_is_named_is_the_one_that_is_called(small: LocalMode
 async def check_none(model: LocalModel, count: int) -> None:
     asked = [ask(model, number * 4 // count, TOOLS, Choice("none"), max_tokens=30) for number in range(count)]
     for events in await asyncio.gather(*asked):
-        assert not [event for event in events if not isinstance(event, Text | Stopped)]
+        assert not [event for event in events if not isinstance(event, Started | Text | Stopped)]
         assert isinstance(events[-1], Stopped)
 
 
