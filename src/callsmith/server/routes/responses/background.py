@@ -16,7 +16,7 @@ from callsmith.core.values import Json
 from callsmith.server.http.request_context import caller
 from callsmith.server.http.streams import cancel_all
 from callsmith.server.routes.responses.answer import Answer
-from callsmith.server.routes.responses.dialect import Asked, ResponsesDialect
+from callsmith.server.routes.responses.dialect import ReadRequest, ResponsesDialect
 from callsmith.wire.openai.responses_events import OPEN_STATUSES
 
 _log = logging.getLogger(__name__)
@@ -87,7 +87,7 @@ class BackgroundAnswers:
         self._tasks: set[asyncio.Task[None]] = set()
         dialect.service.on_shutdown.append(self.close)
 
-    async def start(self, asked: Asked) -> BackgroundAnswer:
+    async def start(self, asked: ReadRequest) -> BackgroundAnswer:
         """Begin to answer; the response is stored when this returns."""
         if not asked.request.store:
             raise UsageError("background: what is answered in the background has to be stored", field="background")

@@ -24,7 +24,7 @@ from callsmith.wire.openai.responses_events import Heading
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class ReadRequest:
     """A request as it was read: what is asked, what it builds on, and how it uses the server's tools."""
 
     request: ResponsesRequest
@@ -43,7 +43,7 @@ class ResponsesDialect:
         """The responses of the caller; `recent` are those that only a connection knows."""
         return StoredResponses(self.service.store, caller(), recent)
 
-    async def read(self, body: Json, stored: StoredResponses) -> Asked:
+    async def read(self, body: Json, stored: StoredResponses) -> ReadRequest:
         """Read a request, with what it refers to."""
         before, approvals = await stored.before(read_references(body)), self.service.approvals()
         decided = decided_in(body)
@@ -57,9 +57,9 @@ class ResponsesDialect:
         name = self.service.model_name(asked.model)
         asked = replace(asked, model=name, request=replace(asked.request, session=session or before.conversation))
         options = replace(options, sources=sources_of(asked.servers), shows_tool_items=bool(asked.servers))
-        return Asked(asked, before, options)
+        return ReadRequest(asked, before, options)
 
-    def answer(self, asked: Asked, stored: StoredResponses, *, generates: bool = True) -> Answer:
+    def answer(self, asked: ReadRequest, stored: StoredResponses, *, generates: bool = True) -> Answer:
         """The answer to a request, about to be given; an empty one, if it is only there to be gone on from."""
         service, request = self.service.for_request(), asked.request
         if service.tools is not None and request.max_tool_calls is not None:

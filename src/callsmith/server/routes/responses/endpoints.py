@@ -14,7 +14,7 @@ from callsmith.server.routes.responses.background import BackgroundAnswer, Backg
 from callsmith.server.routes.responses.compact import compact
 from callsmith.server.routes.responses.connection import Connection
 from callsmith.server.routes.responses.conversations import conversation_routes
-from callsmith.server.routes.responses.dialect import Asked, ResponsesDialect
+from callsmith.server.routes.responses.dialect import ReadRequest, ResponsesDialect
 from callsmith.server.service import Service
 from callsmith.wire.openai.responses_events import OPEN_STATUSES
 
@@ -114,5 +114,5 @@ class _Endpoints:
     async def connect(self, socket: WebSocket) -> None:
         await Connection(socket, self.dialect, self.bodies).serve()
 
-    async def _read(self, request: Request) -> Asked:
+    async def _read(self, request: Request) -> ReadRequest:
         return await self.dialect.read(await self.bodies.read(request), self.dialect.stored())
