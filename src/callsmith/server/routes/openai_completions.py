@@ -18,8 +18,9 @@ from callsmith.server.http.body_reader import BodyReader
 from callsmith.server.http.frames import encode
 from callsmith.server.http.streams import EventStream, JsonResponse, merge_streams, unless_disconnected
 from callsmith.server.service import Service
+from callsmith.wire.openai.chat_events import Heading
 from callsmith.wire.openai.common import write_error
-from callsmith.wire.openai.completions import CompletionsRequest, CompletionWriter, Heading, read_request
+from callsmith.wire.openai.completions import CompletionsRequest, CompletionWriter, read_request
 from callsmith.wire.sse import DONE, write_frame
 
 

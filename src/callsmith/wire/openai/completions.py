@@ -15,12 +15,13 @@ from callsmith.core.values import Completion, Json, TokenLogprob, Usage
 from callsmith.wire.extensions import write_report
 from callsmith.wire.fields import Fields, kind
 from callsmith.wire.logprobs import read_top, write_number
-from callsmith.wire.openai.chat_events import sum_usage
+from callsmith.wire.openai.chat_events import Heading, sum_usage
 from callsmith.wire.openai.common import write_usage
 from callsmith.wire.openai.output import read_output
 from callsmith.wire.sampling import UNSUPPORTED, read_sampling
 
 MAX_COMPLETIONS = 64  # texts that one request may get, for all its prompts
+_OBJECT = "text_completion"
 _DEFAULT_MAX_TOKENS = 16  # as others have it
 _NEUTRAL: dict[str, tuple[Json, ...]] = {**UNSUPPORTED, "suffix": ("",)}
 HINTS: dict[str, str] = {"user": "callers are told apart by their keys"}
@@ -83,20 +84,6 @@ def _is_id(value: Json) -> bool:
     return isinstance(value, int) and not isinstance(value, bool)
 
 
-@dataclass(frozen=True, slots=True)
-class Heading:
-    """What every chunk of an answer repeats."""
-
-    id: str
-    model: str
-    created: int
-    include_usage: bool = False
-
-    def around(self, choices: list[Json]) -> dict[str, Json]:
-        """These choices, in a body."""
-        return {"id": self.id, "object": "text_completion", "created": self.created, "model": self.model, "choices": choices}
-
-
 @dataclass(slots=True)
 class _Choice:
     """One of the texts being written. `offset` is how long it is so far."""
@@ -134,7 +121,7 @@ class CompletionWriter:
 
     def close(self) -> list[dict[str, Json]]:
         """What all of it has cost, where that was asked for."""
-        return [{**self._heading.around([]), "usage": write_usage(self._usage)}] if self._heading.include_usage else []
+        return [{**self._heading.around(_OBJECT, []), "usage": write_usage(self._usage)}] if self._heading.include_usage else []
 
     def whole(self) -> dict[str, Json]:
         """The whole answer."""
@@ -142,7 +129,7 @@ class CompletionWriter:
             {"index": number, "text": "".join(one.texts), "logprobs": one.logprobs, "finish_reason": one.reason or "stop"}
             for number, one in enumerate(self._choices)
         ]
-        return {**self._heading.around(choices), "usage": write_usage(self._usage), **write_report(self._report)}
+        return {**self._heading.around(_OBJECT, choices), "usage": write_usage(self._usage), **write_report(self._report)}
 
     def _chunk(self, number: int, text: str, logprobs: Sequence[TokenLogprob] = (), reason: str | None = None) -> dict[str, Json]:
         choice = self._choices[number]
@@ -151,7 +138,7 @@ class CompletionWriter:
             choice.logprobs = {key: (choice.logprobs or {}).get(key, []) + more for key, more in written.items()}
         choice.offset += len(text)
         choice.texts.append(text)
-        return self._heading.around([{"index": number, "text": text, "logprobs": written, "finish_reason": reason}])
+        return self._heading.around(_OBJECT, [{"index": number, "text": text, "logprobs": written, "finish_reason": reason}])
 
 
 def _write_logprobs(tokens: Iterable[TokenLogprob], offset: int) -> dict[str, list[Json]]:
