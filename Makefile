@@ -68,6 +68,9 @@ test-dispatch: $(STAMP) ## the same for the grammars of many tools
 test-fuzz: $(STAMP) ## read hundreds of thousands of broken answers
 	CALLSMITH_TESTS=thorough $(PYTEST) $(SPREAD) -m slow tests/formats/reader/test_fuzz.py $(ARGS)
 
+test-attack: $(STAMP) ## attack a running server in every way known
+	$(PYTEST) -m 'attack or not attack' tests/attack $(ARGS)
+
 test-model: $(STAMP) ## ask a small model through every API
 	$(PYTEST) -m 'model and not slow and not node and not clients and not mcp' $(ARGS)
 

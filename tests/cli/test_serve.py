@@ -30,7 +30,8 @@ from callsmith.models.local import LocalModel
 from callsmith.runtime.telemetry import span_export
 from callsmith.server.app import create_app
 from callsmith.server.http.shutdown import GracefulShutdown
-from callsmith.server.settings import Llm, Settings, setting_options
+from callsmith.server.settings import Llm, Settings
+from callsmith.server.settings_sources import setting_options
 from tests.serving import served
 from tests.small import small_file
 

@@ -9,15 +9,8 @@ from callsmith.core.errors import UnknownName, UsageError
 from callsmith.core.values import Json, Tool
 from callsmith.runtime.execute import Limits
 from callsmith.server.service import own_tools
-from callsmith.server.settings import (
-    Key,
-    Settings,
-    SettingsSource,
-    merge_settings,
-    read_environment,
-    read_settings_file,
-    write_settings,
-)
+from callsmith.server.settings import Key, Settings
+from callsmith.server.settings_sources import SettingsSource, merge_settings, read_environment, read_settings_file, write_settings
 from callsmith.tools.functions import Functions, tool
 from callsmith.tools.wrap import Confirmed
 

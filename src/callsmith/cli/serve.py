@@ -20,7 +20,8 @@ if TYPE_CHECKING:
     from callsmith.core.values import Tool
     from callsmith.runtime.telemetry.turns import Recorder
     from callsmith.server.http.shutdown import GracefulShutdown
-    from callsmith.server.settings import EffectiveSettings, Log, Settings, SettingsSource
+    from callsmith.server.settings import Log, Settings
+    from callsmith.server.settings_sources import EffectiveSettings, SettingsSource
 
 GRACE_SECONDS = 5  # how long answers may go on once the server has to stop
 EXAMPLE = """\
@@ -53,7 +54,7 @@ def serve(
     require_server()
     effective = load_settings(config, given_settings(context), set_ or [])
     if print_config:
-        from callsmith.server.settings import write_settings
+        from callsmith.server.settings_sources import write_settings
 
         typer.echo(write_settings(effective))
     else:
@@ -64,7 +65,7 @@ def load_settings(config: Path | None, options: "Sequence[SettingsSource]", more
     """Read the settings from a file, the environment and options. Without --config it is the user's own file, if there is one."""
     from callsmith.cli.inputs.options import pairs
     from callsmith.models.plugins import config_folder
-    from callsmith.server.settings import SettingsSource, merge_settings, read_environment, read_settings_file
+    from callsmith.server.settings_sources import SettingsSource, merge_settings, read_environment, read_settings_file
 
     own = config_folder() / "callsmith.toml"
     file = config or (own if own.is_file() else None)

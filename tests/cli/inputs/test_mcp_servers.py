@@ -14,7 +14,8 @@ from callsmith.cli.inputs.mcp_servers import servers
 from callsmith.cli.main import app
 from callsmith.core.errors import UsageError
 from callsmith.server.app import create_app
-from callsmith.server.settings import Mcp, SettingsSource, merge_settings
+from callsmith.server.settings import Mcp
+from callsmith.server.settings_sources import SettingsSource, merge_settings
 from callsmith.tools.mcp import McpHost, ServerConfig
 from tests.cli.conftest import CALL
 from tests.fakes import FakeModel

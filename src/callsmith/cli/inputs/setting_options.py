@@ -18,7 +18,8 @@ from typer.core import TyperCommand
 from typer.main import get_command
 
 if TYPE_CHECKING:
-    from callsmith.server.settings import SettingOption, Settings, SettingsSource
+    from callsmith.server.settings import Settings
+    from callsmith.server.settings_sources import SettingOption, SettingsSource
 
 HEADINGS = {"server": "Server", "llm": "Model and tools", "mcp": "MCP servers", "limits": "Limits", "log": "Logs and traces"}
 
@@ -31,7 +32,7 @@ class SettingsCommand(TyperCommand):
     @cached_property
     def settings(self) -> "Mapping[str, SettingOption]":
         """The settings that have an option here, by the parameter's name."""
-        from callsmith.server.settings import setting_options
+        from callsmith.server.settings_sources import setting_options
 
         return {one.name.replace(".", "__"): one for one in setting_options() if not self.only or one.name in self.only}
 
@@ -51,7 +52,7 @@ class SettingsCommand(TyperCommand):
         return [*self.setting_params, *super().get_params(ctx)]
 
     def invoke(self, ctx: Any) -> Any:
-        from callsmith.server.settings import SettingsSource
+        from callsmith.server.settings_sources import SettingsSource
 
         values = {name: ctx.params.pop(name) for name in self.settings}
         ctx.obj = [
@@ -83,7 +84,7 @@ def given_settings(context: typer.Context) -> "list[SettingsSource]":
 
 def settings_of(context: typer.Context) -> "Settings":
     """The settings as the options of this command alone make them."""
-    from callsmith.server.settings import merge_settings
+    from callsmith.server.settings_sources import merge_settings
 
     return merge_settings(*given_settings(context)).settings
 

@@ -1,0 +1,235 @@
+"""The settings of a server: from a TOML file, the environment and flags, each of which wins over the one before.
+
+    [server]
+    port = 9000                              # or CALLSMITH_SERVER__PORT=9000
+    cors_origins = ["https://chat.example"]
+
+    [llm]
+    model = "smollm2-135m"
+    tools = "mytools"
+    tools_max_iterations = 3                 # the same as iterations under [limits]
+
+    [keys.alice]
+    sha256 = "…"                             # `callsmith keys new alice` prints it
+
+No name is ignored: an unknown one is an error that says which one may have been meant.
+"""
+
+import json
+import re
+import tomllib
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, fields
+from pathlib import Path
+from types import NoneType
+from typing import Any, Literal, cast, get_args, get_origin, get_type_hints
+
+from callsmith.core.errors import UnknownName, UsageError
+from callsmith.core.values import Json
+from callsmith.runtime.execute import Limits
+from callsmith.server.settings import Flag, Key, Llm, Log, Mcp, Settings
+
+ENVIRONMENT = "CALLSMITH_"
+_SEPARATOR = "__"  # between section and name; variables without it are no settings: CALLSMITH_CACHE, CALLSMITH_DEBUG
+_KEY_NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
+
+_SECTIONS: Mapping[str, type] = {"server": Settings, "llm": Llm, "mcp": Mcp, "limits": Limits, "log": Log}
+_NOT_IN_SERVER_SECTION = frozenset(
+    {"llm", "mcp", "limits", "log", "keys", "recorders"}
+)  # those of Settings that [server] does not have
+
+# Other names of some limits.
+_ALIASES = {
+    "llm.tools_max_iterations": "limits.iterations",
+    "llm.tools_per_tool_timeout_seconds": "limits.seconds",
+    "llm.tools_max_parallel": "limits.parallel",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class SettingOption:
+    """A setting that has a command-line option: its full name, its type, its default and the option."""
+
+    name: str
+    type: Any
+    default: Any
+    flag: Flag
+
+
+def setting_options() -> tuple[SettingOption, ...]:
+    """The settings that have a command-line option, section by section."""
+    return tuple(
+        SettingOption(f"{section}.{one.name}", get_type_hints(kind)[one.name], one.default, one.metadata["flag"])
+        for section, kind in _SECTIONS.items()
+        for one in fields(kind)
+        if "flag" in one.metadata
+    )
+
+
+def _types() -> dict[str, Any]:
+    """The type of every setting by its full name, `server.port`. Settings of keys have * in place of the key's name."""
+    found = {f"keys.*.{name}": hint for name, hint in get_type_hints(Key).items()}
+    for section, kind in _SECTIONS.items():
+        hints = get_type_hints(kind)
+        found |= {f"{section}.{one.name}": hints[one.name] for one in fields(kind) if one.name not in _NOT_IN_SERVER_SECTION}
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class SettingsSource:
+    """Values by the full names of settings, and where they are from. `is_text`: they are strings, whatever their type."""
+
+    origin: str
+    values: Mapping[str, Json]
+    is_text: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class EffectiveSettings:
+    """The settings that are in effect, and where each that is not the default comes from."""
+
+    settings: Settings
+    origins: Mapping[str, str]
+
+
+def read_settings_file(path: Path) -> SettingsSource:
+    """Read the settings of a TOML file."""
+    try:
+        return SettingsSource(str(path), dict(_flatten(tomllib.loads(path.read_text("utf-8")))))
+    except OSError as error:
+        raise UsageError(f"cannot read {path}: {error.strerror or error}") from error
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise UsageError(f"{path}: {error}") from error
+
+
+def read_environment(environment: Mapping[str, str]) -> SettingsSource:
+    """Read the settings among environment variables: `CALLSMITH_SERVER__PORT` is server.port."""
+    named = {name: value for name, value in environment.items() if name.startswith(ENVIRONMENT) and _SEPARATOR in name}
+    values = {name.removeprefix(ENVIRONMENT).lower().replace(_SEPARATOR, "."): value for name, value in named.items()}
+    return SettingsSource("the environment", values, is_text=True)
+
+
+def merge_settings(*sources: SettingsSource) -> EffectiveSettings:
+    """Merge sources into settings; a later source wins over those before it."""
+    types, values, origins = _types(), dict[str, Json](), dict[str, str]()
+    for source in sources:
+        for name, value in _without_aliases(source).items():
+            hint = types.get(_with_wildcard(name))
+            if hint is None:
+                known = [*types, *_ALIASES, *([name.rpartition(".")[0] + ".sha256"] if name.startswith("keys.") else [])]
+                elsewhere = [one for one in known if one.endswith(f".{name}")]  # the section was left out
+                raise UnknownName(f"setting in {source.origin}", name, elsewhere or known, field=name)
+            try:
+                values[name] = _check_type(_parse_text(value, hint) if source.is_text else value, hint)
+            except ValueError as error:
+                raise UsageError(f"{source.origin}: {name}: {error}", field=name) from None
+            origins[name] = source.origin
+    return EffectiveSettings(_build_settings(values), origins)
+
+
+def write_settings(effective: EffectiveSettings) -> str:
+    """The text of a TOML file with all settings and where each comes from. Hashes of keys are hidden."""
+    settings, lines = effective.settings, list[str]()
+    for section in _SECTIONS:
+        holder: Any = settings if section == "server" else getattr(settings, section)
+        lines += ["", f"[{section}]"]
+        for one in fields(holder):
+            if one.name not in _NOT_IN_SERVER_SECTION:
+                lines.append(_line(f"{section}.{one.name}", getattr(holder, one.name), effective.origins))
+    for name, key in settings.keys.items():
+        lines += ["", f"[keys.{name}]", 'sha256 = "(hidden)"']
+        for part in ("models", "tools"):
+            lines.append(_line(f"keys.{name}.{part}", getattr(key, part), effective.origins))
+    return "\n".join(lines[1:])
+
+
+def _line(name: str, value: Json, origins: Mapping[str, str]) -> str:
+    short, origin = name.rpartition(".")[2], origins.get(name)
+    if value is None:
+        return f"# {short} is not set"
+    return f"{short} = {json.dumps(value, ensure_ascii=False)}" + (f"  # {origin}" if origin else "")
+
+
+def _flatten(table: Mapping[str, Json], before: str = "") -> Iterator[tuple[str, Json]]:
+    for name, value in table.items():
+        if isinstance(value, dict):
+            yield from _flatten(cast("dict[str, Json]", value), f"{before}{name}.")
+        else:
+            yield before + name, value
+
+
+def _without_aliases(source: SettingsSource) -> dict[str, Json]:
+    """The values of a source, with aliases replaced by the settings' own names."""
+    for other, name in _ALIASES.items():
+        if other in source.values and name in source.values:
+            raise UsageError(f"{source.origin}: {other} and {name} are the same setting; give one of them", field=other)
+    return {_ALIASES.get(name, name): value for name, value in source.values.items()}
+
+
+def _with_wildcard(name: str) -> str:
+    """The name of a setting, with * in place of a key's name."""
+    first, _, rest = name.partition(".")
+    which, _, part = rest.rpartition(".")
+    return f"keys.*.{part}" if first == "keys" and _KEY_NAME.fullmatch(which) else name
+
+
+def _parse_text(value: Json, hint: Any) -> Json:
+    """Parse a value given as text. Items of lists may be separated by commas; "none" unsets an optional setting."""
+    if not isinstance(value, str):
+        return value
+    if value.strip().lower() == "none" and NoneType in get_args(hint):
+        return None
+    if hint is str or (str in get_args(hint) and get_origin(hint) is not tuple) or get_origin(hint) is Literal:
+        return value
+    try:
+        return tomllib.loads(f"value = {value.lower() if hint is bool else value}")["value"]
+    except tomllib.TOMLDecodeError:
+        return [part.strip() for part in value.split(",") if part.strip()] if get_origin(hint) is tuple else value
+
+
+def _check_type(value: Json, hint: Any) -> Json:
+    """Return the value if it is of that type, or raise a ValueError."""
+    choices = get_args(hint)
+    if get_origin(hint) is tuple:
+        if not isinstance(value, list | tuple) or not all(isinstance(one, str) for one in cast("list[Json]", value)):
+            raise ValueError("expected a list of strings")
+        return tuple(cast("list[str]", value))
+    if get_origin(hint) is Literal:
+        if value not in choices:
+            raise ValueError(f"{value!r} is none of {', '.join(choices)}")
+        return value
+    if choices:  # an optional setting
+        return None if value is None else _check_type(value, next(one for one in choices if one is not NoneType))
+    if hint is float and isinstance(value, int) and not isinstance(value, bool):
+        value = float(value)
+    if type(value) is not hint:
+        expected = {bool: "true or false", int: "an integer", float: "a number", str: "a string"}[hint]
+        raise ValueError(f"expected {expected}, got {json.dumps(value, default=str)}")
+    if hint in (int, float) and value < 0:
+        raise ValueError(f"may not be negative, got {value}")
+    return value
+
+
+def _build_settings(values: Mapping[str, Json]) -> Settings:
+    sections: dict[str, dict[str, Json]] = {section: {} for section in _SECTIONS}
+    keys: dict[str, dict[str, Json]] = {}
+    for name, value in values.items():
+        first, _, rest = name.partition(".")
+        which, _, part = rest.rpartition(".")
+        (keys.setdefault(which, {}) if first == "keys" else sections[first])[part] = value
+    made: dict[str, Key] = {}
+    for name, parts in keys.items():
+        try:
+            made[name] = Key(parts.pop("sha256", ""), **parts)
+        except UsageError as error:
+            raise UsageError(f"keys.{name}.{error}", field=f"keys.{name}") from None
+    if not 0 <= sections["server"].get("port", 0) <= 65535:
+        raise UsageError("server.port: expected a number from 0 to 65535", field="server.port")
+    return Settings(
+        **sections["server"],
+        llm=Llm(**sections["llm"]),
+        mcp=Mcp(**sections["mcp"]),
+        limits=Limits(**sections["limits"]),
+        log=Log(**sections["log"]),
+        keys=made,
+    )
