@@ -58,7 +58,7 @@ TOOLS = built(
     source=TEXT,
     original=TEXT,
 )
-CONFIRMATIONS = built(ConfirmationNeeded, id=TEXT, call=CALLS, reason=TEXT, expires=SECONDS)
+CONFIRMATIONS = built(ConfirmationNeeded, id=TEXT, call=CALLS, reason=TEXT, expires=SECONDS, tool=st.none() | TOOLS)
 DECISIONS = built(Approved, arguments=st.none() | OBJECT, remember=FLAG) | built(Denied, message=TEXT)
 SAVED = built(
     Saved,

@@ -108,6 +108,13 @@ class Policy:
         return Judgement(self.otherwise, "every call is asked about")
 
 
+class ToolChanged(CallsmithError):
+    """A call that was approved for a tool that is another one by now; it has not run."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(f"{name} is another tool than the one that was approved")
+
+
 class ConfirmationRequired(CallsmithError):
     """A call that may not run before a person has approved it; it has not run."""
 

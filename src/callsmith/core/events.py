@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias
 
 from callsmith.core.errors import ModelError
-from callsmith.core.values import Call, Message, Output, Result, TokenLogprob, Usage
+from callsmith.core.values import Call, Message, Output, Result, TokenLogprob, Tool, Usage
 
 # "calls": the caller has calls to run; "confirmation": some wait for a person's decision; "limit": a limit of the run.
 StopReason: TypeAlias = Literal["stop", "length", "calls", "confirmation", "limit"]
@@ -133,13 +133,15 @@ class ToolFinished:
 class ConfirmationNeeded:
     """A call that needs a person's approval: it has not run. `id` names the question; a journal keeps it while the call waits.
 
-    The turn then ends; it continues when the conversation is run again with a decision on `call.id` in the context.
+    The turn then ends; it continues when the conversation is run again with a decision on `call.id` in the context. `tool` is
+    the definition that the person is asked about: the decision counts for no other.
     """
 
     id: str
     call: Call
     reason: str = ""
     expires: float | None = None  # seconds since the epoch; an approval after that is too late
+    tool: Tool | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,6 +4,7 @@ import json
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from hashlib import sha256
 from typing import Any, Literal, TypeAlias, get_origin
 
 from callsmith.core.errors import ModelError, UnknownName, UsageError
@@ -45,6 +46,21 @@ class Tool:
     def __post_init__(self) -> None:
         if not TOOL_NAME.fullmatch(self.name):
             raise UsageError(f"tool name {self.name!r} must be 1 to 256 letters, digits, '_', '-', '.', ':' or '/'")
+
+    @property
+    def digest(self) -> str:
+        """What tells this definition from any other: a hash of source, original name, description, schemas and hints.
+
+        It is the same under whatever name the tool is shown.
+        """
+        hints = [self.side_effects, self.idempotent]
+        definition = [self.source, self.original or self.name, self.description, self.parameters, self.output, hints]
+        return sha256(json.dumps(definition, sort_keys=True, default=dict).encode()).hexdigest()[:32]
+
+    @property
+    def grant(self) -> str:
+        """How a conversation remembers that this tool, under this name and with this definition, needs no further approval."""
+        return f"{self.name}@{self.digest}"
 
 
 @check_fields

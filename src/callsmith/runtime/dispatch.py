@@ -27,6 +27,7 @@ class Dispatcher:
         self._toolset = toolset
         self._limits = limits
         self._context = context
+        self._asked: dict[str, Tool] = {}  # by call id, until the call was confirmed
 
     async def definitions(self) -> tuple[Tool, ...]:
         """The tools of the toolset."""
@@ -37,8 +38,12 @@ class Dispatcher:
         return await self._run(call, self._context)
 
     async def dispatch_confirmed(self, call: Call, arguments: Mapping[str, Json] | None = None) -> Result:
-        """Run a call that a person has approved, with the person's arguments if given. The policy may still deny it."""
-        return await self._run(call, replace(self._context, decisions={call.id: Approved(arguments)}))
+        """Run a call that a person has approved, with the person's arguments if given. The policy may still deny it.
+
+        If the tool is no longer the one that `dispatch` has asked about, this raises ConfirmationRequired again.
+        """
+        asked = {call.id: self._asked.pop(call.id)} if call.id in self._asked else None
+        return await self._run(call, replace(self._context, decisions={call.id: Approved(arguments)}, asked=asked))
 
     async def _run(self, call: Call, context: Context) -> Result:
         tools = {tool.name: tool for tool in await self._toolset.tools()}
@@ -47,5 +52,7 @@ class Dispatcher:
             async for _ in events:
                 pass
         for needed in work.waiting:
+            if needed.tool is not None:
+                self._asked[call.id] = needed.tool
             raise ConfirmationRequired(needed)
         return work.results[0]

@@ -81,7 +81,7 @@ async def run(
                     yield happening
         # Decisions are on calls of the history. One on an id that is not there yet must not approve a later call of that id.
         if context.decisions:
-            context = replace(context, decisions={})
+            context = replace(context, decisions={}, asked=None)
         if turn.reason is None:
             async with closing(turn.ask(model, context)) as events:
                 async for event in events:

@@ -78,14 +78,15 @@ async def test_the_tools_of_one_server_have_a_prefix_only_where_it_is_asked_for(
         assert [tool.name for tool in await host.tools()] == [name]
 
 
-async def test_without_prefixes_two_tools_of_one_name_are_an_error():
+async def test_without_prefixes_the_first_of_two_tools_of_one_name_is_shown():
     a = plain("a", options={"tools": ["echo"]}, prefix="never")
     b = plain("b", options={"tools": ["pid"]}, prefix="never")
     async with McpHost([a, b]) as host:
         assert [tool.name for tool in await host.tools()] == ["echo", "pid"]
     async with McpHost([a, plain("b", options={"tools": ["echo"]}, prefix="never")]) as host:
-        with pytest.raises(UsageError, match='called echo, mcp:a and mcp:b: set "prefix" to "auto"'):
-            await host.tools()
+        assert [(tool.name, tool.source) for tool in await host.tools()] == [("echo", "mcp:a")]
+        (notice,) = status(host, "b").notices
+        assert notice.startswith("echo: a tool of mcp:a is called echo already")
 
 
 async def test_names_stay_as_they_are_when_another_server_comes_up_later(tmp_path: Path):

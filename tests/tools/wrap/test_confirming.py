@@ -27,7 +27,7 @@ def inner() -> Recording:
 @pytest.mark.req("R93")
 async def test_side_effects_are_asked_about_and_nothing_runs(inner: Recording):
     (asked,) = await items(Confirmed(inner), WIPE)
-    assert asked == ConfirmationNeeded(asked.id, WIPE, "wipe has side effects")
+    assert asked == ConfirmationNeeded(asked.id, WIPE, "wipe has side effects", tool=TOOLS[1])
     assert inner.calls == []
     assert (await items(Confirmed(inner), replace(WIPE, name="look")))[-1].ok
 
@@ -52,7 +52,7 @@ async def test_after_a_no_the_model_is_told(inner: Recording):
 
 
 async def test_a_no_counts_also_where_nobody_had_to_ask(inner: Recording):
-    context = Context(decisions={"c1": Denied()}, granted=frozenset({"wipe", "look"}))
+    context = Context(decisions={"c1": Denied()}, granted=frozenset(tool.grant for tool in TOOLS))
     for name in ("look", "wipe"):
         assert (await result(Confirmed(inner), replace(WIPE, name=name), context)).code == "denied"
 
@@ -70,12 +70,12 @@ async def test_a_question_may_expire(inner: Recording, clock: Clock):
 
 
 async def test_what_is_granted_is_not_asked_about_again(inner: Recording):
-    assert (await items(Confirmed(inner), WIPE, Context(granted=frozenset({"wipe"}))))[-1].ok
+    assert (await items(Confirmed(inner), WIPE, Context(granted=frozenset({TOOLS[1].grant}))))[-1].ok
 
 
 async def test_what_is_forbidden_stays_so_whatever_a_person_says(inner: Recording):
     policy = Policy((Rule("deny", tools="w*", reason="never here"),))
-    context = Context(decisions={"c1": Approved()}, granted=frozenset({"wipe"}))
+    context = Context(decisions={"c1": Approved()}, granted=frozenset({TOOLS[1].grant}))
     told = await result(Confirmed(inner, policy), WIPE, context)
     assert (told.code, told.text) == ("denied", "denied: never here")
 

@@ -54,7 +54,7 @@ async def test_a_name_hidden_by_its_prefix_is_unknown():
 async def test_what_is_granted_for_one_toolset_is_not_granted_for_its_neighbour():
     parts = [Confirmed(Recording(Tool("wipe", side_effects=True))) for _ in range(2)]
     merged = Merged(("a", parts[0]), ("b", parts[1]))
-    granted = Context(granted=frozenset({"a_wipe", "wipe"}))
+    granted = Context(granted=frozenset({(await merged.tools())[0].grant, Tool("wipe", side_effects=True).grant}))
     assert (await items(merged, Call("a_wipe", {}, "c1"), granted))[-1].content == "wipe done"
     (asked,) = await items(merged, Call("b_wipe", {}, "c1"), granted)
     assert (type(asked), asked.call.name) == (ConfirmationNeeded, "b_wipe")

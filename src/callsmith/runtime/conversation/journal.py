@@ -30,7 +30,7 @@ from callsmith.core.events import (
 )
 from callsmith.core.failures import failed
 from callsmith.core.serialize import Saved
-from callsmith.core.values import Call, Message, Result
+from callsmith.core.values import Call, Message, Result, Tool
 from callsmith.runtime.conversation.history import answered, joined
 from callsmith.runtime.execute import STANDARD_LIMITS, Limits
 from callsmith.runtime.loop import AnswerBuilder, unanswered
@@ -78,6 +78,11 @@ class Journal:
         """Decisions by the id of the call, and by that of the question, which may be about a call made inside that call."""
         decided = self.saved.decisions
         return {one.id: decided[one.call.id] for one in self.saved.pending if one.call.id in decided} | dict(decided)
+
+    @property
+    def asked(self) -> dict[str, Tool]:
+        """The tools that decisions are about, as they were when the person was asked, by call id."""
+        return {one.call.id: one.tool for one in self.saved.pending if one.tool is not None}
 
     async def begin(self, said: Message | None = None) -> None:
         """Begin a turn: with what the user says, or where the last one stopped."""
@@ -152,7 +157,8 @@ class Journal:
 
     async def decide(self, asked: ConfirmationNeeded, decision: Decision) -> None:
         """Enter a person's decision."""
-        remembered = {asked.call.name} if isinstance(decision, Approved) and decision.remember else frozenset[str]()
+        grant = asked.tool.grant if asked.tool else asked.call.name
+        remembered = {grant} if isinstance(decision, Approved) and decision.remember else frozenset[str]()
         decisions = {**self.saved.decisions, asked.call.id: decision}
         self.saved = replace(self.saved, decisions=decisions, granted=self.saved.granted | remembered)
         await self._write()
@@ -236,6 +242,13 @@ def interrupted(call: Call) -> Result:
         "Ask the user, or find out, before calling it again."
     )
     return failed(call, "interrupted", text)
+
+
+def asked_anew(call: Call) -> Result:
+    """The result of an approval whose tool had changed before it ran. The model does not read it: the call waits for another."""
+    return failed(
+        call, "expired", f"{call.name} is not the tool that was approved any more. It was not run, and is asked about anew."
+    )
 
 
 def expired(call: Call) -> Result:

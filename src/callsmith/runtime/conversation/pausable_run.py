@@ -39,7 +39,7 @@ class PausableRun:
         saved = self.journal.saved
         choice = after_a_call(request.choice) if has_called and request.choice.mode == "required" else request.choice
         request = replace(request, messages=(*self.preface, *saved.messages), choice=choice)
-        context = replace(context, decisions=self.journal.decisions, granted=saved.granted)
+        context = replace(context, decisions=self.journal.decisions, asked=self.journal.asked, granted=saved.granted)
         journaled = None if self.toolset is None else _Journaled(self.toolset, self.journal)
         toolset = DeferredTools(journaled, self.deferred) if self.deferred or journaled is None else journaled
         async with closing(run(self.model, toolset, request, limits=self.limits, context=context)) as events:

@@ -19,7 +19,7 @@ from callsmith.core.events import CallDeferred, ConfirmationNeeded, RunEvent, To
 from callsmith.core.serialize import Saved
 from callsmith.core.values import Call, Message, Result, Usage
 from callsmith.runtime.conversation.history import joined
-from callsmith.runtime.conversation.journal import Journal, interrupted
+from callsmith.runtime.conversation.journal import Journal, asked_anew, interrupted
 from callsmith.runtime.conversation.pausable_run import PausableRun
 from callsmith.server.approvals.approvals import Approval, Approvals, PausedRun
 from callsmith.server.store import Stale
@@ -49,6 +49,15 @@ class RunStorage:
         """Write the run, if it has paused, and these approvals, all or nothing."""
         await asyncio.shield(self._locked_put(saved, approvals))
 
+    def asked_anew(self, waiting: Iterable[ConfirmationNeeded]) -> list[Approval]:
+        """The approvals of calls that are asked about once more because their tools have changed: they are over."""
+        known = ((one.id, self.decided[one.call.id]) for one in waiting if one.call.id in self.decided)
+        return [
+            replace(old, status="expired", result=asked_anew(old.call), replaced_by=new, changed=time.time())
+            for new, old in known
+            if new != old.id
+        ]
+
     async def _write(self, saved: Saved, starting: Call | None, results: Sequence[Result]) -> None:
         async with self._lock:
             began = self.decided.get(starting.id) if starting else None
@@ -70,7 +79,7 @@ class RunStorage:
         for one in await self._approvals.write(*runs, *approvals, durable=durable):
             if isinstance(one, PausedRun):
                 self.paused = one
-            elif one.call.id in self.decided:
+            elif one.call.id in self.decided and self.decided[one.call.id].id == one.id:
                 self.decided[one.call.id] = one
 
 
@@ -123,6 +132,7 @@ class ApprovalRun:
             await self._journal.grant(await self._approvals.granted(session))
         ids = [one.id for one in self._journal.saved.pending] + list(self._plan.options.approvals)
         found = (await self._approvals.get(*ids)).values() if ids else ()
+        found = [one for one in found if not one.replaced_by]  # what became of those is their successors' matter
         for approval in found:
             if approval.result is None:
                 await self._journal.postpone(approval.question)
@@ -167,12 +177,12 @@ class ApprovalRun:
         plan, run = self._plan, self._storage.paused.id
         known = await self._approvals.get(*self._waiting)
         fresh = (
-            self._approvals.new(one, run, plan.sources.get(one.call.name, ""), plan.options.response_id)
+            self._approvals.new(one, run, _source(one, plan), plan.options.response_id)
             for id, one in self._waiting.items()
             if id not in known
         )
         moved = (replace(one, run=run) for one in known.values() if one.status == "pending" and one.run != run)
-        approvals = [*fresh, *moved]
+        approvals = [*fresh, *moved, *self._storage.asked_anew(self._waiting.values())]
         await self._storage.put(self._journal.saved, *approvals)
         expiry = {one.id: one.expires for one in (*known.values(), *approvals)}
         self._waiting = {id: replace(one, expires=expiry[id]) for id, one in self._waiting.items()}
@@ -223,6 +233,10 @@ class ApprovalRun:
         paused = self._storage.paused
         if paused is not None and not paused.options.response_id:
             await self._approvals.forget(paused.id)
+
+
+def _source(asked: ConfirmationNeeded, plan: RunPlan) -> str:
+    return asked.tool.source if asked.tool else plan.sources.get(asked.call.name, "")
 
 
 def _is_denied(approval: Approval) -> bool:

@@ -17,7 +17,7 @@ from callsmith.core.approval import Approved, Decision
 from callsmith.core.errors import Unavailable, UsageError
 from callsmith.core.events import ConfirmationNeeded
 from callsmith.core.serialize import DocumentCodec, Saved, dump
-from callsmith.core.values import Call, Json, Message, Request, Result
+from callsmith.core.values import Call, Json, Message, Request, Result, Tool
 from callsmith.runtime.conversation.journal import expired
 from callsmith.server.approvals.old_documents import upgrade_approval, upgrade_grant, upgrade_paused_run
 from callsmith.server.store import Document, Stale, Store
@@ -46,7 +46,8 @@ class Approval:
     """A call that waits for a person's decision, or did. `run` is where it belongs; `changed` when it was decided or begun.
 
     `asks` is what the server that runs the call wants to know in the middle of it (a schema, or a page to visit); such an
-    approval belongs to no run.
+    approval belongs to no run. `tool` is the definition that the person decides on; the decision counts for no other.
+    Where that had changed before the call ran, the person is asked anew: `replaced_by` is the id of that question.
     """
 
     id: str
@@ -62,12 +63,14 @@ class Approval:
     result: Result | None = None
     changed: float = 0.0
     asks: Mapping[str, Json] | None = None
+    tool: Tool | None = None
+    replaced_by: str = ""
     version: int = 0
 
     @property
     def question(self) -> ConfirmationNeeded:
         """What the person is asked."""
-        return ConfirmationNeeded(self.id, self.call, self.reason, self.expires)
+        return ConfirmationNeeded(self.id, self.call, self.reason, self.expires, self.tool)
 
     def status_at(self, now: float) -> Status:
         """Its status as it is now: what nobody has answered in time is expired."""
@@ -197,7 +200,7 @@ class Approvals:
         """The approval for a question that a run asks for the first time."""
         now = time.time()
         expires = min(now + self.seconds, now + self.seconds if needed.expires is None else needed.expires)
-        return Approval(needed.id, run, needed.call, source, needed.reason, now, expires, response=response)
+        return Approval(needed.id, run, needed.call, source, needed.reason, now, expires, response=response, tool=needed.tool)
 
     async def granted(self, conversation: str) -> frozenset[str]:
         """The tools a conversation may call without asking again."""
@@ -314,6 +317,7 @@ def write_view(approval: Approval) -> dict[str, Json]:
         "status": approval.status_at(time.time()),
         "tool": approval.call.name,
         "source": approval.source or None,
+        "description": approval.tool.description if approval.tool else None,
         "arguments": dict(approval.call.arguments),
         "reason": approval.reason,
         "created_at": int(approval.created),

@@ -113,14 +113,9 @@ class McpHost(Routed):
             name = self._name(server.config, tool)
             if name not in routes:
                 routes[name] = Route(server, tool)
-            elif routes[name].toolset is server:
-                hidden.append((server.config.name, f"{tool.name}: another tool is called {name} already"))
             else:
-                raise UsageError(
-                    f"two MCP servers have a tool that is called {name}, {routes[name].tool.source} and {tool.source}: "
-                    'set "prefix" to "auto" or "always"',
-                    field="mcpServers",
-                )
+                other = "another tool" if routes[name].toolset is server else f"a tool of {routes[name].tool.source}"
+                hidden.append((server.config.name, f'{tool.name}: {other} is called {name} already ("prefix" keeps them apart)'))
         self._hidden = tuple(hidden)
         self._known_routes |= routes
         return routes

@@ -60,6 +60,7 @@ class _Work:
     call: Call
     conversation: str
     words: Mapping[str, Decision] = field(default_factory=dict[str, Decision])
+    tools: Mapping[str, Tool] = field(default_factory=dict[str, Tool])  # that were asked about, by call id
     asked: ConfirmationNeeded | None = None
 
     def answered(self, word: Decision) -> "_Work":
@@ -67,7 +68,8 @@ class _Work:
             return self
         late = self.asked.expires is not None and time.time() >= self.asked.expires
         said = Denied(TOO_LATE) if late and isinstance(word, Approved) else word
-        return replace(self, words={**self.words, self.asked.id: said, self.call.id: said}, asked=None)
+        tools = {} if self.asked.tool is None else {self.call.id: self.asked.tool}
+        return replace(self, words={**self.words, self.asked.id: said, self.call.id: said}, tools=tools, asked=None)
 
 
 class ToolsetServer:
@@ -134,7 +136,7 @@ class ToolsetServer:
         return types.InputRequiredResult(input_requests={_ANSWER: form}, request_state=token)
 
     async def _run(self, work: _Work, asking: "Asking") -> Result | ConfirmationNeeded:
-        context, done = Context(conversation=work.conversation, decisions=work.words), 0.0
+        context, done = Context(conversation=work.conversation, decisions=work.words, asked=work.tools), 0.0
         async with closing(self._happening(self._toolset, work.call, context)) as events:
             async for event in events:
                 if isinstance(event, ToolFinished):

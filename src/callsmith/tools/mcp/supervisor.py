@@ -12,6 +12,7 @@ from contextlib import AsyncExitStack, suppress
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
+from callsmith.core.approval import ToolChanged
 from callsmith.core.closing import closing
 from callsmith.core.events import ToolProgress
 from callsmith.core.failures import failed, unknown_tool
@@ -34,6 +35,7 @@ _FIRST_PAUSE, _LONGEST_PAUSE = 0.5, 60.0  # seconds before a server is restarted
 _STEADY = 30.0  # seconds after which a server counts as recovered
 _SETTLING = 0.2  # seconds after a change: changes come in bursts
 _BETWEEN_LISTS = 1.0
+_LIST_BEFORE_CALL = 5.0  # seconds that a listing before an approved call may take
 _SLOW = 10.0  # seconds after which a start is said to take long
 _LINES = 20  # of a server's stderr that are stored
 
@@ -67,6 +69,7 @@ class ServerSupervisor:
         self._auth = auth
         self._is_allowed, self._is_denied = make_filter(config.allow), make_filter(config.deny)
         self._tools: Mapping[str, Tool] | None = None  # the last list received
+        self._listing = asyncio.Lock()
         self._connection: Connection | None = None
         self._settled = asyncio.Event()  # ready, or failed
         self._start_deadline = 0.0  # until when a start is waited for, in the loop's time
@@ -114,9 +117,14 @@ class ServerSupervisor:
         if connection is None:
             yield failed(call, "unavailable", f"the MCP server {self.config.name} is not running: {self._why_not()}")
             return
-        if call.name not in (self._tools or {}):
+        if context.approved:
+            await self._list_before_call(connection)
+        tool = (self._tools or {}).get(call.name)
+        if tool is None:
             yield unknown_tool(call, self._tools or ())
             return
+        if context.approved not in ("", tool.digest):
+            raise ToolChanged(call.name)
         await context.starting()
         async with closing(self._call_events(connection, call, context.subject)) as items:
             async for item in items:
@@ -248,9 +256,18 @@ class ServerSupervisor:
         finally:
             self._timeout = None
 
+    async def _list_before_call(self, connection: Connection) -> None:
+        """List the tools again before a call that was approved: it may be another tool by now."""
+        try:
+            async with asyncio.timeout(_LIST_BEFORE_CALL):
+                await self._list(connection)
+        except Exception as error:  # see _run_once; what was listed last is what the call is held to
+            _log.warning("MCP server %s: its tools could not be listed before a call: %s", self.config.name, first_error(error))
+
     async def _list(self, connection: Connection) -> None:
+        async with self._listing:
+            found, notices = await connection.tools()
         tools: dict[str, Tool] = {}
-        found, notices = await connection.tools()
         for listed in found:
             tool = read_tool(listed, self.config)
             if isinstance(tool, str):

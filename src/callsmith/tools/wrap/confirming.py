@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator, Sequence
 from dataclasses import replace
 from uuid import uuid4
 
-from callsmith.core.approval import Denied, Judgement, Policy
+from callsmith.core.approval import Denied, Judgement, Policy, ToolChanged
 from callsmith.core.closing import closing
 from callsmith.core.events import ConfirmationNeeded
 from callsmith.core.failures import already_done, failed, unknown_tool
@@ -13,16 +13,19 @@ from callsmith.core.ports import Context, Toolset
 from callsmith.core.schema import validate
 from callsmith.core.types.field_checks import check_argument
 from callsmith.core.values import Call, Result, Tool
+from callsmith.tools.wrap.changes import describe_change
 from callsmith.tools.wrap.wrapper import Item, Wrapper
 
 STANDARD_POLICY = Policy()
+_ATTEMPTS = 3  # at a tool that changes while it is called
 
 
 class Confirmed(Wrapper):
     """Runs what the policy lets run, refuses what it forbids, and asks about the rest.
 
     Asking is one `ConfirmationNeeded` and no result; the answer comes as a decision in the next run's context. `expires` is how
-    many seconds a question stands; whoever takes the answer holds it to that.
+    many seconds a question stands; whoever takes the answer holds it to that. A decision counts for the definition that the
+    person was shown: for a tool that has changed since then the person is asked anew, and told what has changed.
     """
 
     def __init__(self, toolset: Toolset, policy: Policy = STANDARD_POLICY, *, expires: float | None = None) -> None:
@@ -37,15 +40,26 @@ class Confirmed(Wrapper):
         return tools
 
     async def call(self, call: Call, context: Context) -> AsyncIterator[Item]:
-        shown = await self.tools()
-        tool = self._known.get(call.name)
-        settled = self._decide(tool, call, context) if tool else unknown_tool(call, [one.name for one in shown])
-        if not isinstance(settled, Call):
-            yield settled
-            return
-        async with closing(self._toolset.call(settled, context)) as items:
-            async for item in items:
-                yield _with_edit_notice(item, settled) if isinstance(item, Result) and settled is not call else item
+        for _ in range(_ATTEMPTS):
+            shown = await self.tools()
+            tool = self._known.get(call.name)
+            if tool is None:
+                yield unknown_tool(call, [one.name for one in shown])
+                return
+            settled = self._decide(tool, call, context)
+            if not isinstance(settled, Call):
+                yield settled
+                return
+            needs_approval = self._judge(tool, settled, context).verdict == "ask"
+            inner = replace(context, approved=tool.digest) if needs_approval else context
+            try:
+                async with closing(self._toolset.call(settled, inner)) as items:
+                    async for item in items:
+                        yield _passed_on(item, tool, settled if settled is not call else None)
+                return
+            except ToolChanged:  # just now: it is judged again, as what it is
+                continue
+        yield failed(call, "unavailable", f"{call.name} changes again and again")
 
     def _decide(self, tool: Tool, call: Call, context: Context) -> Call | Result | ConfirmationNeeded:
         """The call that may run, or what is said instead."""
@@ -54,14 +68,23 @@ class Confirmed(Wrapper):
             return failed(call, "denied", judged.reason)
         if isinstance(decision, Denied):
             return failed(call, "denied", decision.message or "a person said no")
-        if decision is None and judged.verdict == "ask" and tool.name not in context.granted:
+        if decision is None and judged.verdict == "ask" and tool.grant not in context.granted:
             if context.earlier is not None:
                 return already_done(call, context.earlier)
-            expires = None if self._expires is None else time.time() + self._expires
-            return ConfirmationNeeded(f"confirm_{uuid4().hex[:24]}", call, judged.reason, expires)
+            return self._question(tool, call, _regranted(tool, judged.reason, context))
+        if decision is not None and judged.verdict == "ask" and context.asked is not None:
+            asked = context.asked.get(call.id)
+            if asked is None or asked.digest != tool.digest:
+                change = describe_change(asked, tool) if asked else "it is not known what it was when that was asked"
+                reason = f"{tool.name} is not the tool that was asked about: {change}. It has not run. Is it to run as it is now?"
+                return self._question(tool, call, reason)
         if decision is None or decision.arguments is None or decision.arguments == call.arguments:
             return call
         return self._with_edited_arguments(tool, Call(call.name, dict(decision.arguments), call.id), context)
+
+    def _question(self, tool: Tool, call: Call, reason: str) -> ConfirmationNeeded:
+        expires = None if self._expires is None else time.time() + self._expires
+        return ConfirmationNeeded(f"confirm_{uuid4().hex[:24]}", call, reason, expires, tool)
 
     def _with_edited_arguments(self, tool: Tool, call: Call, context: Context) -> Call | Result:
         """A person's own arguments: they must fit like any others, and what is forbidden stays so."""
@@ -73,6 +96,20 @@ class Confirmed(Wrapper):
     def _judge(self, tool: Tool, call: Call, context: Context) -> Judgement:
         policy = self._policy.tightened(context.tighten) if context.tighten else self._policy
         return policy.judge(tool, call)
+
+
+def _regranted(tool: Tool, reason: str, context: Context) -> str:
+    """The reason, with a word on an earlier approval that was for another definition."""
+    if any(one.rpartition("@")[0] == tool.name or one == tool.name for one in context.granted):
+        return f"{reason}; it was approved for good, but its definition has changed since then"
+    return reason
+
+
+def _passed_on(item: Item, tool: Tool, edited: Call | None) -> Item:
+    """What a toolset reports. A question of its own is about the tool as it is known here."""
+    if isinstance(item, ConfirmationNeeded) and item.tool is None:
+        return replace(item, tool=tool)
+    return _with_edit_notice(item, edited) if isinstance(item, Result) and edited is not None else item
 
 
 def _with_edit_notice(result: Result, ran: Call) -> Result:

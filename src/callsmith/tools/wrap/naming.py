@@ -9,6 +9,7 @@ from fnmatch import fnmatchcase
 from hashlib import sha256
 from typing import Literal, TypeAlias, assert_never
 
+from callsmith.core.approval import ToolChanged
 from callsmith.core.closing import closing
 from callsmith.core.errors import UsageError
 from callsmith.core.events import CallDeferred, ConfirmationNeeded, ToolProgress
@@ -48,15 +49,21 @@ class Routed(ABC):
             yield unknown_tool(call, routes)
             return
         route = routes[call.name]
+        if context.approved and context.approved != route.tool.digest:
+            raise ToolChanged(call.name)
         # Grants are for outer names: inside, the same name may be another tool.
-        granted = frozenset({route.tool.name} if call.name in context.granted else ())
+        is_granted = bool(context.granted) and _renamed(route.tool, call.name).grant in context.granted
+        granted = frozenset({route.tool.grant} if is_granted else ())
         inner = replace(call, name=route.tool.name)
         async with closing(route.toolset.call(inner, replace(context, granted=granted))) as items:
             async for item in items:
                 match item:
                     case Result():
                         yield replace(item, name=call.name)
-                    case ConfirmationNeeded() | CallDeferred():
+                    case ConfirmationNeeded():
+                        tool = None if item.tool is None else _renamed(item.tool, call.name)
+                        yield replace(item, call=replace(item.call, name=call.name), tool=tool)
+                    case CallDeferred():
                         yield replace(item, call=replace(item.call, name=call.name))
                     case ToolProgress():
                         yield item

@@ -54,16 +54,30 @@ async def with_outcomes(items: Sequence[Json], approvals: Approvals, decided: fr
     """The items with what became of approvals that were answered elsewhere."""
     called = decided.union(_texts(items, "mcp_call", "approval_request_id"))
     asked = _texts(items, "mcp_approval_request", "id")
-    known = await approvals.get(*(id for id in asked if id not in called)) if asked else {}
-    last = {approval.run: id for id, approval in known.items()}
+    known = await _with_successors(approvals, await approvals.get(*asked) if asked else {})
+    replaced = {id for id, approval in known.items() if id != approval.id and approval.id in asked}
+    known = {id: approval for id, approval in known.items() if id not in called}
+    last = {approval.run: approval.id for approval in known.values()}
     found: list[Json] = []
     for item in items:
+        about = (*_texts([item], "mcp_approval_request", "id"), *_texts([item], "mcp_approval_response", "approval_request_id"))
+        if replaced.intersection(about):  # the question that replaced it follows
+            continue
         found.append(item)
         approval = next((known[id] for id in _texts([item], "mcp_approval_request", "id") if id in known), None)
         if approval is not None and approval.result is not None:
             found.append(_outcome(item, approval, approval.result))
             if last[approval.run] == approval.id:
                 found += await _items_since(approvals, approval.run)
+    return found
+
+
+async def _with_successors(approvals: Approvals, known: Mapping[str, Approval]) -> dict[str, Approval]:
+    """The approvals by these ids; where a tool had changed and the person was asked anew, the last one that was asked."""
+    found = dict(known)
+    while following := {id: approval.replaced_by for id, approval in found.items() if approval.replaced_by}:
+        newer = await approvals.get(*following.values())
+        found |= {id: newer[by] if by in newer else replace(found[id], replaced_by="") for id, by in following.items()}
     return found
 
 

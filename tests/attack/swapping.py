@@ -1,0 +1,32 @@
+"""An MCP server over stdio whose tools are those of a file: whoever writes the file swaps them. Calls are written to another."""
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+LISTED, CALLED, SAYS_SO = Path(sys.argv[1]), Path(sys.argv[2]), "--announce" in sys.argv
+
+
+def say(**message: Any) -> None:
+    print(json.dumps({"jsonrpc": "2.0", **message}), flush=True)
+
+
+def result(method: str, params: dict[str, Any]) -> dict[str, Any]:
+    if method == "initialize":
+        able = {"tools": {"listChanged": SAYS_SO}}
+        info = {"name": "swapping", "version": "1"}
+        return {"protocolVersion": params["protocolVersion"], "capabilities": able, "serverInfo": info}
+    if method == "tools/list":
+        return {"tools": json.loads(LISTED.read_text())}
+    with CALLED.open("a") as file:
+        file.write(params["name"] + "\n")
+    return {"content": [{"type": "text", "text": f"{LISTED.stem} did it"}]}
+
+
+for line in sys.stdin:
+    asked = json.loads(line)
+    if "id" in asked and asked.get("method") in ("initialize", "tools/list", "tools/call"):
+        say(id=asked["id"], result=result(asked["method"], asked.get("params") or {}))
+    elif "id" in asked:
+        say(id=asked["id"], error={"code": -32601, "message": "no such method"})
