@@ -131,7 +131,7 @@ async def read_stream(port: int, path: str, body: dict[str, Any]) -> bytes:
     """The body of the response, without the sizes of its chunks. Next to no work: the machine is to be the server's."""
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
     content = json.dumps({"model": "m", "stream": True, **body}).encode()
-    head = f"POST {path} HTTP/1.1\r\nhost: callsmith\r\nconnection: close\r\ncontent-length: {len(content)}\r\n\r\n"
+    head = f"POST {path} HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\ncontent-length: {len(content)}\r\n\r\n"
     writer.write(head.encode() + content)
     raw = await reader.read(-1)
     writer.close()

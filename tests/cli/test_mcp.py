@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from importlib import util
 from pathlib import Path
 
+import httpx2
 import pytest
 
 pytest.importorskip("mcp")
@@ -110,6 +111,26 @@ async def test_it_serves_over_http(folder: Path):
         for mode, version in ERAS.items():
             async with Client(url, mode=mode, elicitation_callback=yes, read_timeout_seconds=60) as client:
                 await use(client, version)
+
+
+async def test_pages_of_others_cannot_use_it_over_http(folder: Path):
+    listing = {"jsonrpc": "2.0", "id": 1, "method": "tools/list"}
+    takes = {"accept": "application/json, text/event-stream"}
+    with over_http(folder) as url:
+        async with httpx2.AsyncClient(headers=takes) as page:
+            for headers, status in (
+                ({"host": "evil.example"}, 421),
+                ({"origin": "https://evil.example"}, 403),
+                ({"origin": "null"}, 403),
+                ({"content-type": "text/plain"}, 415),
+            ):
+                assert (await page.post(url, json=listing, headers=headers)).status_code == status
+
+
+@pytest.mark.parametrize("address", ["0.0.0.0:0", "[::]:0", "192.0.2.1:0"])
+def test_it_does_not_serve_others_over_http_unless_insisted_on(callsmith, address: str):
+    told = callsmith("mcp", "--http", address)
+    assert (told.code, "--open" in told.err) == (2, True)
 
 
 def test_nothing_but_the_protocol_is_written_to_standard_output(folder: Path):

@@ -19,7 +19,7 @@ from typing import Any, get_args
 import httpx2
 import pytest
 
-from callsmith.cli.serve import _banner, _tools_here, is_loopback, opened
+from callsmith.cli.serve import _banner, _tools_here, opened
 from callsmith.core.errors import QueueFull
 from callsmith.core.ports import ModelInfo
 from callsmith.core.values import Message, Request, Tool
@@ -30,6 +30,7 @@ from callsmith.models.local import LocalModel
 from callsmith.runtime.telemetry import span_export
 from callsmith.server.app import create_app
 from callsmith.server.http.shutdown import GracefulShutdown
+from callsmith.server.network.origins import is_loopback
 from callsmith.server.settings import Llm, Settings
 from callsmith.server.settings_sources import setting_options
 from tests.serving import served
@@ -115,7 +116,7 @@ def test_a_port_in_use_is_told_before_anything_slow_is_done(callsmith):
 
 
 def test_a_host_that_is_not_ours_is_told(callsmith):
-    told = callsmith("serve", "--model", "scripted:Hi", "--host", "no.such.host.invalid")
+    told = callsmith("serve", "--model", "scripted:Hi", "--open", "--host", "no.such.host.invalid")
     assert told.code == 1
     assert told.err.startswith("error: cannot listen on no.such.host.invalid")
 
@@ -328,12 +329,19 @@ def test_the_model_can_be_named_by_the_environment(callsmith, monkeypatch):
     assert 'model = "scripted:Hi"  # --model' in callsmith("serve", "--print-config").out
 
 
-@pytest.mark.parametrize(("arguments", "warned"), [((), True), (("--set", "keys.a.sha256=" + "0" * 64), False)])
-def test_a_server_open_to_others_warns_unless_it_has_keys(serving, arguments, warned):
+@pytest.mark.parametrize("arguments", [("--open",), ("--set", "keys.a.sha256=" + "0" * 64)])
+def test_a_server_open_to_others_has_keys_or_was_insisted_on(serving, arguments):
     process, _ = serving("--model", "scripted:Hi", "--host", "0.0.0.0", *arguments)
     process.terminate()
-    process.wait(timeout=20)
-    assert ("callsmith keys new" in process.stderr.read()) is warned
+    assert process.wait(timeout=20) == 0
+
+
+@pytest.mark.parametrize("host", ["0.0.0.0", "::", "192.0.2.1", "box.example"])
+def test_without_keys_a_server_does_not_listen_for_others(callsmith, host):
+    told = callsmith("serve", "--model", "scripted:Hi", "--host", host)
+    assert told.code == 2
+    assert "callsmith keys new" in told.err
+    assert "--open" in told.err
 
 
 @pytest.mark.parametrize(
@@ -392,7 +400,7 @@ async def test_until_it_is_told_to_stop_it_changes_nothing():
     inner = create_app({"scripted": LocalModel(engine, format_named("hermes"), Template(CHATML))})
     for app in (inner, GracefulShutdown(inner)):
         transport = httpx2.ASGITransport(app=app)
-        async with httpx2.AsyncClient(transport=transport, base_url="http://test") as client:
+        async with httpx2.AsyncClient(transport=transport, base_url="http://localhost") as client:
             answer = await client.post("/v1/chat/completions", json=ASK)
             assert answer.json()["choices"][0]["message"]["content"] == "Hello!"
             assert (await client.get("/nowhere")).status_code == 404

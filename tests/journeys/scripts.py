@@ -60,8 +60,8 @@ def app_of(model: Model) -> Starlette:
 
 def client_of(app: Starlette) -> AsyncOpenAI:
     transport = httpx2.ASGITransport(app=app)
-    http = httpx2.AsyncClient(transport=transport, base_url="http://callsmith")
-    return AsyncOpenAI(base_url="http://callsmith/v1", api_key="none", http_client=http, max_retries=0)
+    http = httpx2.AsyncClient(transport=transport, base_url="http://localhost")
+    return AsyncOpenAI(base_url="http://localhost/v1", api_key="none", http_client=http, max_retries=0)
 
 
 def scripted_model(format: Format, text: str, chunk: int) -> LocalModel:

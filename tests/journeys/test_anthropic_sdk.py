@@ -49,8 +49,8 @@ TOOLS: Any = [
 
 def client_of(app: Starlette) -> AsyncAnthropic:
     transport = httpx2.ASGITransport(app=app, raise_app_exceptions=False)
-    http = httpx2.AsyncClient(transport=transport, base_url="http://callsmith")
-    return AsyncAnthropic(base_url="http://callsmith", api_key="none", http_client=http, max_retries=0)
+    http = httpx2.AsyncClient(transport=transport, base_url="http://localhost")
+    return AsyncAnthropic(base_url="http://localhost", api_key="none", http_client=http, max_retries=0)
 
 
 def told(*replies: Any, format: Format = HERMES, chunk: int = 4) -> tuple[Scripted, AsyncAnthropic]:
@@ -265,7 +265,7 @@ async def test_our_own_codec_reads_from_our_own_server_what_the_model_said() -> 
     model = LocalModel(engine, HERMES, Template(CHATML))
     direct = [event async for event in model.stream(request) if not isinstance(event, Started)]  # its counts come with the end
     async with httpx2.AsyncClient(
-        transport=httpx2.ASGITransport(app=create_app({"m": model})), base_url="http://callsmith"
+        transport=httpx2.ASGITransport(app=create_app({"m": model})), base_url="http://localhost"
     ) as http:
         response = await http.post("/v1/messages", json=write_request(MessagesRequest("m", request, stream=True)))
     reader, frames = EventReader(), FrameReader().feed(response.content)

@@ -50,7 +50,7 @@ def told() -> Counted:
 
 
 def head(path: str, length: int) -> bytes:
-    return f"POST {path} HTTP/1.1\r\nhost: callsmith\r\nconnection: close\r\ncontent-length: {length}\r\n\r\n".encode()
+    return f"POST {path} HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\ncontent-length: {length}\r\n\r\n".encode()
 
 
 def body_of(path: str, *, stream: bool) -> bytes:
@@ -165,7 +165,7 @@ async def check(requests: int, growth: int) -> None:
             client.reader, client.writer = await asyncio.open_connection("127.0.0.1", port)
             await client.good(path)
             client.writer.close()
-        health = b"GET /health HTTP/1.1\r\nhost: callsmith\r\nconnection: close\r\n\r\n"
+        health = b"GET /health HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n"
         client.reader, client.writer = await asyncio.open_connection("127.0.0.1", port)
         client.writer.write(health)
         told_of = json.loads((await client.reader.read(-1)).split(b"\r\n\r\n", 1)[1])

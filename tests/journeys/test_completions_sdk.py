@@ -29,7 +29,7 @@ GREEDY: dict[str, Any] = {"model": "m", "temperature": 0.0, "max_tokens": 6}
 
 def http_of(model: Any, **options: Any) -> httpx.AsyncClient:
     transport = httpx.ASGITransport(app=create_app({"m": model}, **options), raise_app_exceptions=False)
-    return httpx.AsyncClient(transport=transport, base_url="http://callsmith", timeout=None)
+    return httpx.AsyncClient(transport=transport, base_url="http://localhost", timeout=None)
 
 
 async def test_a_text_is_continued_as_it_stands(small: LocalModel) -> None:

@@ -81,7 +81,7 @@ async def test_responses_give_them_where_they_are_included(small: LocalModel) ->
 
 async def test_ollama_has_them_beside_the_message(small: LocalModel) -> None:
     transport = httpx.ASGITransport(app=create_app({"m": small}))
-    client = ollama.AsyncClient("http://callsmith", transport=transport)
+    client = ollama.AsyncClient("http://localhost", transport=transport)
     options = {"num_predict": 8, "temperature": 0.0}
     answer = await client.chat("m", HI, options=options, logprobs=True, top_logprobs=2)
     assert answer.logprobs

@@ -155,7 +155,7 @@ async def test_an_approval_that_was_given_elsewhere_is_known_in_the_conversation
     asking = client_of(app)
     first = await asking.responses.create(model="m", input="Erase a.", tools=[FILES], store=store)
     request: Any = first.output[-1]
-    async with httpx2.AsyncClient(transport=httpx2.ASGITransport(app=app), base_url="http://callsmith") as http:
+    async with httpx2.AsyncClient(transport=httpx2.ASGITransport(app=app), base_url="http://localhost") as http:
         (waiting,) = (await http.get("/v1/approvals")).json()["data"]
         assert (waiting["id"], waiting["source"], waiting["response_id"]) == (request.id, "mcp:files", first.id)
         said = await http.post(f"/v1/approvals/{request.id}", json={"approve": approve})

@@ -41,7 +41,7 @@ def get_weather(city: str) -> str:
 
 def client(model: Model, **options: Any) -> ollama.AsyncClient:
     transport = httpx.ASGITransport(app=create_app({"m": model}, **options), raise_app_exceptions=False)
-    return ollama.AsyncClient("http://callsmith", transport=transport)
+    return ollama.AsyncClient("http://localhost", transport=transport)
 
 
 async def test_a_question_gets_an_answer_with_its_cost():
@@ -103,7 +103,7 @@ async def test_a_choice_of_tools_is_honoured():
     model = FakeModel(calls(BONN))
     app = create_app({"m": model})
     tool = {"type": "function", "function": {"name": "weather"}}
-    async with httpx.AsyncClient(transport=httpx.ASGITransport(app=app), base_url="http://callsmith") as http:
+    async with httpx.AsyncClient(transport=httpx.ASGITransport(app=app), base_url="http://localhost") as http:
         for choice in ("none", "required", {"type": "function", "function": {"name": "weather"}}):
             body = {"model": "m", "messages": HI, "tools": [tool], "tool_choice": choice, "stream": False}
             assert (await http.post("/api/chat", json=body)).status_code == 200
@@ -162,7 +162,7 @@ async def test_a_request_that_asks_nothing_loads_the_model():
 
 async def test_the_version_is_one_that_clients_can_compare():
     transport = httpx.ASGITransport(app=create_app({"m": FakeModel(says("a"))}))
-    async with httpx.AsyncClient(transport=transport, base_url="http://callsmith") as http:
+    async with httpx.AsyncClient(transport=transport, base_url="http://localhost") as http:
         version = (await http.get("/api/version")).json()["version"]
         assert [part.isdecimal() for part in version.split(".")] == [True, True, True]
         assert (await http.head("/")).status_code == 200
@@ -216,7 +216,7 @@ async def test_a_real_model_calls_when_it_must(small: LocalModel):
     app = create_app({"m": small})
     tool = {"type": "function", "function": {"name": "look_up", "parameters": SCHEMA}}
     body = {"model": "m", "messages": HI, "tools": [tool], "tool_choice": "required", "parallel_tool_calls": False}
-    async with httpx.AsyncClient(transport=httpx.ASGITransport(app=app), base_url="http://callsmith", timeout=60) as http:
+    async with httpx.AsyncClient(transport=httpx.ASGITransport(app=app), base_url="http://localhost", timeout=60) as http:
         lines = (await http.post("/api/chat", json=body)).text.splitlines()
     (call,) = [call for line in lines for call in json.loads(line)["message"].get("tool_calls", ())]
     assert call["function"]["name"] == "look_up"

@@ -46,12 +46,12 @@ async def weather(city: str) -> str:
 
 def http(app: Starlette) -> httpx2.AsyncClient:
     transport = httpx2.ASGITransport(app=app, raise_app_exceptions=False)
-    return httpx2.AsyncClient(transport=transport, base_url="http://callsmith")
+    return httpx2.AsyncClient(transport=transport, base_url="http://localhost")
 
 
 def client(model: FakeModel, **options: Any) -> AsyncOpenAI:
     app = create_app({"m": model}, **options)
-    return AsyncOpenAI(base_url="http://callsmith/v1", api_key="ignored", http_client=http(app), max_retries=0)
+    return AsyncOpenAI(base_url="http://localhost/v1", api_key="ignored", http_client=http(app), max_retries=0)
 
 
 def listening(model: FakeModel, **options: Any) -> AbstractAsyncContextManager[str]:

@@ -336,7 +336,7 @@ async def test_many_requests_at_once_are_answered_each_with_its_own():
             yield Stopped("stop")
 
     app = create_app({"echo": Echo()})
-    asking = AsyncOpenAI(base_url="http://callsmith/v1", api_key="-", http_client=http(app))
+    asking = AsyncOpenAI(base_url="http://localhost/v1", api_key="-", http_client=http(app))
 
     async def ask(text: str) -> str | None:
         messages: Any = [{"role": "user", "content": text}]

@@ -14,19 +14,23 @@ from callsmith.cli.inputs.setting_options import SettingsCommand, settings_of
 from callsmith.core.errors import MissingExtra, UsageError
 
 if TYPE_CHECKING:
+    from starlette.exceptions import HTTPException
+    from starlette.types import Receive, Scope, Send
+
     from callsmith.core.ports import Context, Toolset
     from callsmith.core.values import Call
+    from callsmith.server.settings import Settings
     from callsmith.tools.mcp.server import ToolEvent
 
 UNGUARDED = """\
-warning: whoever reaches {host} can call these tools: nobody is asked for a key.
-Listen on 127.0.0.1 only, or put something before it that asks."""
+whoever reaches {host} could call these tools: nobody is asked for a key.
+Listen on 127.0.0.1 only, put something before it that asks, or insist with --open."""
 
 
 class McpCommand(SettingsCommand):
-    """`callsmith mcp`, with the option for the tools."""
+    """`callsmith mcp`, with the options for the tools and for who may reach them."""
 
-    only = ("llm.tools",)
+    only = ("llm.tools", "server.open", "server.allowed_hosts", "server.cors_origins")
 
 
 def mcp(
@@ -51,14 +55,15 @@ def mcp(
     from callsmith.tools.mcp.server import ToolsetServer, over_stdio
     from callsmith.tools.wrap import Confirmed
 
+    settings = settings_of(context)
     with _diverted():
-        toolset = load_toolset(settings_of(context).llm.tools or "demo")
+        toolset = load_toolset(settings.llm.tools or "demo")
     asks = yes or isinstance(toolset, Confirmed)
     server = ToolsetServer(toolset if asks else Confirmed(toolset), happening, version=version("callsmith")).server()
     if http is None:
         asyncio.run(over_stdio(server))
     else:
-        _over_http(server, http)
+        _over_http(server, http, settings)
 
 
 @contextmanager
@@ -88,22 +93,35 @@ async def happening(toolset: "Toolset", call: "Call", context: "Context") -> "As
             yield event
 
 
-def _over_http(server: Any, address: str) -> None:
+def _over_http(server: Any, address: str, settings: "Settings") -> None:
     import uvicorn
 
-    from callsmith.cli.serve import bind_listener, is_loopback, url_of
+    from callsmith.cli.serve import bind_listener, url_of
+    from callsmith.server.network.origins import OriginMiddleware, is_loopback
     from callsmith.tools.mcp.server import PATH
 
     host, port = _address(address)
-    app = server.streamable_http_app(host="127.0.0.1" if is_loopback(host) else host, streamable_http_path=PATH)
+    if not settings.open and not is_loopback(host):
+        raise UsageError(UNGUARDED.format(host=host), field="http")
+    app = OriginMiddleware(
+        server.streamable_http_app(host="", streamable_http_path=PATH),  # "": its own checks know fewer names than ours
+        _refuse,
+        host=host,
+        hosts=settings.allowed_hosts,
+        origins=settings.cors_origins,
+    )
     with bind_listener(host, port) as listener:
-        if not is_loopback(host):
-            typer.secho(UNGUARDED.format(host=host), err=True, fg="yellow")
         listener.listen()  # whoever connects from now on is answered as soon as the server runs
         typer.echo(f"Tools are at {url_of(host, listener.getsockname()[1])}{PATH}. Ctrl-C ends it.")
         # Of the parsers only h11 takes the white space around a header for no part of it, as the protocol wants it.
         config = uvicorn.Config(app, http="h11", log_level="warning", timeout_graceful_shutdown=3)
         uvicorn.Server(config).run(sockets=[listener])
+
+
+async def _refuse(scope: "Scope", receive: "Receive", send: "Send", error: "HTTPException") -> None:
+    from starlette.responses import PlainTextResponse
+
+    await PlainTextResponse(error.detail, error.status_code)(scope, receive, send)
 
 
 def _address(text: str) -> tuple[str, int]:

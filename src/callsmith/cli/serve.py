@@ -5,7 +5,6 @@ import signal
 import socket
 from collections.abc import Generator, Sequence
 from contextlib import ExitStack, closing, contextmanager
-from ipaddress import ip_address
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, NoReturn
 
@@ -37,8 +36,8 @@ OWN_TOOLS = """\
     "messages": [{{"role": "user", "content": "What can you find out with your tools?"}}]}}'
 """
 UNGUARDED = """\
-warning: whoever reaches {host} can use this server: it asks for no key, and runs its tools for anyone.
-Make a key with `callsmith keys new NAME`, or listen on 127.0.0.1 only."""
+whoever reaches {host} could use this server: it has no keys, and would run its tools for anyone.
+Make a key with `callsmith keys new NAME`, listen on 127.0.0.1 only, or insist with --open."""
 
 
 def serve(
@@ -88,17 +87,18 @@ def _serve(settings: "Settings") -> None:
     from callsmith.server.app import create_app
     from callsmith.server.approvals.elicitation import Elicitations
     from callsmith.server.http.shutdown import GracefulShutdown
+    from callsmith.server.network.origins import is_loopback
     from callsmith.server.store import SqliteStore
     from callsmith.tools.mcp.elicitation import ClientFeatures
 
+    if not (settings.keys or settings.open or is_loopback(settings.host)):
+        raise UsageError(UNGUARDED.format(host=settings.host), field="server.host")
     llm = settings.llm
     toolset = load_toolset(llm.tools) if llm.tools else None
     mcp = settings.mcp
     asked = servers(mcp)
     with recorders(settings.log) as recording, bind_listener(settings.host, settings.port) as listener:
         settings = replace(settings, recorders=recording)
-        if not settings.keys and not is_loopback(settings.host):
-            typer.secho(UNGUARDED.format(host=settings.host), err=True, fg="yellow")
         spec = llm.model or default_model()
         ensure(spec)
         served = opened(spec, settings)
@@ -154,14 +154,6 @@ def opened(spec: str, settings: "Settings") -> "OpenedModel":
         in_reasoning=llm.in_reasoning,
     )
     return open_model(spec, options)
-
-
-def is_loopback(host: str) -> bool:
-    """Whether only this machine can reach the address."""
-    try:
-        return ip_address(host.strip("[]")).is_loopback
-    except ValueError:
-        return host == "localhost"
 
 
 def _run(app: "GracefulShutdown", served: "OpenedModel", listener: socket.socket, banner: str, settings: "Settings") -> None:

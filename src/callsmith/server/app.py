@@ -12,9 +12,10 @@ from starlette.requests import ClientDisconnect
 from callsmith.core.errors import CallsmithError, UsageError
 from callsmith.core.ports import Model, Toolset
 from callsmith.server.http.dialects import Dialect
-from callsmith.server.http.errors import on_disconnect, on_error, on_http_error
+from callsmith.server.http.errors import on_disconnect, on_error, on_http_error, refuse
 from callsmith.server.http.keys import KeyMiddleware
 from callsmith.server.http.request_context import HEADER, RequestContextMiddleware
+from callsmith.server.network.origins import OriginMiddleware, allowed_hosts
 from callsmith.server.routes import route_modules
 from callsmith.server.service import Service, own_tools
 from callsmith.server.settings import Settings
@@ -64,7 +65,10 @@ async def _alive(service: Service) -> AsyncGenerator[None, None]:
 
 def _around(settings: Settings) -> list[Middleware]:
     """What stands around every route, from the outside to the inside."""
-    around = [Middleware(RequestContextMiddleware, on_error, access=settings.log.access)]
+    around = [
+        Middleware(RequestContextMiddleware, on_error, access=settings.log.access),
+        Middleware(OriginMiddleware, refuse, host=settings.host, hosts=allowed_hosts(settings), origins=settings.cors_origins),
+    ]
     if settings.cors_origins:
         cors = Middleware(
             CORSMiddleware,

@@ -156,12 +156,22 @@ class Settings:
     """All settings of a server. Fields that are no section of their own are under [server] in a file."""
 
     host: str = flag("127.0.0.1", "--host", help="The address to listen on.")
+    open: bool = flag(
+        False, "--open", help="Serve whoever reaches the address, without keys, although it is not only this machine that can."
+    )
+    allowed_hosts: tuple[str, ...] = flag(
+        (),
+        "--allow-host",
+        help="Names this server goes by, besides --host and those of this machine: shell patterns, separated by commas.",
+    )
     port: int = flag(8000, "--port", "-p", minimum=0, maximum=65535, help="The port to listen on; 0: any free one.")
     largest_body: int = 32 * 1024 * 1024  # bytes
     keep_alive: float = 15.0  # seconds without an event after which a stream sends a comment
     request_seconds: float | None = None  # deadline of an answer
     queue: int = flag(64, "--queue", minimum=1, help="Requests that may be answered or wait at a time; more are refused (429).")
-    cors_origins: tuple[str, ...] = ()  # origins of web pages that may send requests; "*": any
+    cors_origins: tuple[str, ...] = flag(
+        (), "--allow-origin", help="Origins of web pages that may send requests, separated by commas; *: any."
+    )
     store: str | None = None  # the file of the store; without one it is in memory
     approval_seconds: float = 24 * 60 * 60.0  # how long a call waits for a person's decision
     guards: bool = flag(True, "--no-guards", help="Do not guard small models against loops and copied answers.")

@@ -25,6 +25,10 @@ class Shop:
 
     @property
     def tools(self) -> Functions:
+        return Functions(*self.functions)
+
+    @property
+    def functions(self) -> tuple[Any, ...]:
         @tool(side_effects=True)
         async def pay(euros: int) -> str:
             self.paid.append(("pay", euros))
@@ -36,7 +40,7 @@ class Shop:
             self.paid.append(("tip", euros))
             return f"tipped {euros}"
 
-        return Functions(pay, tip)
+        return pay, tip
 
 
 async def ask(asking: httpx2.AsyncClient, **body: Any) -> Any:

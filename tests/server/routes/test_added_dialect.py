@@ -73,7 +73,7 @@ def toy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 
 def asking(app: Starlette | GracefulShutdown) -> httpx2.AsyncClient:
-    return httpx2.AsyncClient(transport=httpx2.ASGITransport(app), base_url="http://test")
+    return httpx2.AsyncClient(transport=httpx2.ASGITransport(app), base_url="http://localhost")
 
 
 @pytest.mark.usefixtures("toy")

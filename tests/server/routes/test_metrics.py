@@ -106,7 +106,7 @@ async def test_over_http_nothing_that_was_said_is_logged_and_settings_say_who_el
     model = StrictFakeModel(calls(Call("weather", {"city": SECRET}, "c1")), says("done"))
     app = create_app({"parrot": model}, tools=Functions(weather), settings=Settings(recorders=(trace,)))
     body: Any = {"model": "parrot", "messages": [{"role": "user", "content": SECRET}]}
-    async with httpx2.AsyncClient(transport=httpx2.ASGITransport(app=app), base_url="http://callsmith") as client:
+    async with httpx2.AsyncClient(transport=httpx2.ASGITransport(app=app), base_url="http://localhost") as client:
         answer = await client.post("/v1/chat/completions", json=body)
     assert answer.json()["choices"][0]["message"]["content"].endswith("done")
     assert [call.outcome for call in trace.turns()[0].calls] == ["ok"]

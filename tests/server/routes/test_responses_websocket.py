@@ -221,7 +221,7 @@ async def test_a_connection_needs_a_key_where_requests_need_one_and_belongs_to_i
     ("origin", "allowed", "is_accepted"),
     [
         ("https://evil.example", (), False),
-        ("http://callsmith", (), True),  # our own host
+        ("http://localhost", (), True),  # our own host
         ("https://app.example", ("https://app.example",), True),
         ("https://evil.example", ("*",), True),
     ],

@@ -132,6 +132,8 @@ class ApprovalRun:
             await self._journal.grant(await self._approvals.granted(session))
         ids = [one.id for one in self._journal.saved.pending] + list(self._plan.options.approvals)
         found = (await self._approvals.get(*ids)).values() if ids else ()
+        if self._storage.paused is None:
+            self._plan.check_open_calls(one.call for one in found)
         found = [one for one in found if not one.replaced_by]  # what became of those is their successors' matter
         for approval in found:
             if approval.result is None:

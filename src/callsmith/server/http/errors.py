@@ -6,6 +6,8 @@ from math import ceil
 from starlette.exceptions import HTTPException
 from starlette.requests import HTTPConnection, Request
 from starlette.responses import Response
+from starlette.types import Receive, Scope, Send
+from starlette.websockets import WebSocket
 
 from callsmith.core.errors import CallsmithError, QueueFull
 from callsmith.server.http.dialects import dialect_of
@@ -34,6 +36,17 @@ async def on_http_error(request: HTTPConnection, error: Exception) -> Response:
     response = _response(dialect_of(request).write_failure(error.status_code, messages.get(error.status_code, error.detail)))
     response.headers.update(error.headers or {})
     return response
+
+
+async def refuse(scope: Scope, receive: Receive, send: Send, error: HTTPException) -> None:
+    """Answer a request, or a WebSocket that has not been accepted, with an error; where the HTTP server can send one."""
+    response = await on_http_error(HTTPConnection(scope), error)
+    if scope["type"] == "http":
+        await response(scope, receive, send)
+    elif "websocket.http.response" in scope.get("extensions", {}):
+        await WebSocket(scope, receive, send).send_denial_response(response)
+    else:
+        await WebSocket(scope, receive, send).close(1008)
 
 
 async def on_disconnect(_: Request, __: Exception) -> Response:

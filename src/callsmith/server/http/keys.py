@@ -11,11 +11,9 @@ from hmac import compare_digest
 
 from starlette.exceptions import HTTPException
 from starlette.requests import HTTPConnection
-from starlette.responses import Response
 from starlette.types import ASGIApp, Receive, Scope, Send
-from starlette.websockets import WebSocket
 
-from callsmith.server.http.errors import on_http_error
+from callsmith.server.http.errors import refuse
 from callsmith.server.http.request_context import current_request
 from callsmith.server.settings import Key
 
@@ -57,11 +55,7 @@ class KeyMiddleware:
         if not why or (scope["type"] == "http" and scope["path"] in OPEN_PATHS):
             await self._app(scope, receive, send)
             return
-        response = await on_http_error(HTTPConnection(scope), HTTPException(401, why, {"www-authenticate": "Bearer"}))
-        if scope["type"] == "http":
-            await response(scope, receive, send)
-        else:
-            await refuse_websocket(WebSocket(scope, receive, send), response)
+        await refuse(scope, receive, send, HTTPException(401, why, {"www-authenticate": "Bearer"}))
 
     def _refusal(self, request: HTTPConnection) -> str:
         """Why this request is refused; empty if it is not."""
@@ -75,14 +69,6 @@ class KeyMiddleware:
         assert context is not None  # RequestContextMiddleware is around this
         context.subject, context.models, context.tools = name, self._keys[name].models, self._keys[name].tools
         return ""
-
-
-async def refuse_websocket(socket: WebSocket, response: Response) -> None:
-    """Refuse a connection that has not been accepted; the client gets the response, where the HTTP server can send one."""
-    if "websocket.http.response" in socket.scope.get("extensions", {}):
-        await socket.send_denial_response(response)
-    else:
-        await socket.close(1008)
 
 
 def _key_in_headers(request: HTTPConnection) -> str:

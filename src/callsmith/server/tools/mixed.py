@@ -17,11 +17,15 @@ _MOST = 1_000  # answers whose hidden rounds are remembered
 
 @dataclass(frozen=True, slots=True)
 class HiddenRound:
-    """What a run added before calls went back to the client: messages, the approvals that wait, and the conversation it is of."""
+    """What a run added before calls went back to the client: messages, the approvals that wait, and the conversation it is of.
+
+    `calls` are those in the messages that the model is known to have made.
+    """
 
     messages: tuple[Message, ...]
     approvals: tuple[str, ...] = ()
     conversation: str = ""
+    calls: tuple[Call, ...] = ()
 
 
 class HiddenRounds:
@@ -42,7 +46,7 @@ class HiddenRounds:
 
     def restore(self, subject: str, history: Sequence[Message]) -> HiddenRound:
         """The history as the model knows it, with the approvals and the conversation of the latest hidden round."""
-        restored, latest = list[Message](), HiddenRound(())
+        restored, calls, latest = list[Message](), list[Call](), HiddenRound(())
         digest = sha256(subject.encode())
         for message in history:
             known: tuple[Message, ...] = (message,)
@@ -51,9 +55,10 @@ class HiddenRounds:
                 here.update(_calls(message.calls))
                 if hidden := self._known.get(here.hexdigest()):
                     known, latest = hidden.messages, hidden
+                    calls += (call for one in known for call in one.calls)
             digest.update(_trait(message))
             restored += known
-        return replace(latest, messages=tuple(restored))
+        return replace(latest, messages=tuple(restored), calls=tuple(calls))
 
 
 def _trait(message: Message) -> bytes:

@@ -1,11 +1,13 @@
 """What a request comes down to where the server runs tools: worked out once, before the run begins."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from callsmith.core.errors import UsageError
 from callsmith.core.ports import Context, Model, Toolset
-from callsmith.core.values import Request, Tool
+from callsmith.core.values import Call, Request, Tool
 from callsmith.runtime.execute import STANDARD_LIMITS, Limits
+from callsmith.runtime.loop import unanswered
 from callsmith.server.tools.mixed import HiddenRound
 from callsmith.wire.extensions import DEFAULT_OPTIONS, ToolOptions
 
@@ -14,7 +16,8 @@ from callsmith.wire.extensions import DEFAULT_OPTIONS, ToolOptions
 class RunPlan:
     """The model with its guards, the tools, the request with all the model is offered, and for whom it runs.
 
-    `client_tools` are the client's own, as it describes them: the server does not run their calls.
+    `client_tools` are the client's own, as it describes them: the server does not run their calls. `seen` are the calls in the
+    history that the model made here.
     """
 
     model_name: str
@@ -25,6 +28,7 @@ class RunPlan:
     options: ToolOptions = DEFAULT_OPTIONS
     limits: Limits = STANDARD_LIMITS
     client_tools: tuple[Tool, ...] = ()
+    seen: tuple[Call, ...] = ()
 
     def restored(self, hidden: HiddenRound) -> "RunPlan":
         """The same with the rounds put back that the client does not know of."""
@@ -33,7 +37,22 @@ class RunPlan:
             request=replace(self.request, messages=hidden.messages),
             context=replace(self.context, conversation=self.request.session or hidden.conversation or self.context.conversation),
             options=replace(self.options, approvals=(*self.options.approvals, *hidden.approvals)),
+            seen=hidden.calls,
         )
+
+    def check_open_calls(self, asked_about: Iterable[Call]) -> None:
+        """Raise a UsageError if the history ends in a call of the server's tools that the model did not make here.
+
+        A client must not call them in the model's name, nor under the id of a call that a person was asked about.
+        """
+        seen, mine = {call.id: call for call in (*self.seen, *asked_about)}, {tool.name for tool in self.client_tools}
+        for call in unanswered(self.request.messages):
+            if seen.pop(call.id, None) != call and call.name not in mine:
+                raise UsageError(
+                    f"messages: the history ends in a call of {call.name!r} (id {call.id!r}) without its result, and this server "
+                    "has not seen the model make it; calls of the server's tools are made by the model only",
+                    field="messages",
+                )
 
     @property
     def deferred(self) -> tuple[Tool, ...]:

@@ -12,7 +12,6 @@ the connection with code 1012.
 
 import asyncio
 import logging
-from urllib.parse import urlsplit
 
 from starlette.exceptions import HTTPException
 from starlette.websockets import WebSocket, WebSocketDisconnect
@@ -47,20 +46,12 @@ class Connection:
 
     async def serve(self) -> None:
         """Answer what the client sends, until it disconnects."""
-        if not self._is_allowed_origin():
-            await self._socket.close(1008)
-            return
         await self._socket.accept()
         receiving, answering = asyncio.create_task(self._receive()), asyncio.create_task(self._answer_all())
         try:
             await asyncio.wait({receiving, answering}, return_when=asyncio.FIRST_COMPLETED)
         finally:
             await cancel_all(receiving, answering)
-
-    def _is_allowed_origin(self) -> bool:
-        """Browsers ask nobody before they connect, but say which page it is for."""
-        origin, allowed = self._socket.headers.get("origin"), self._dialect.service.settings.cors_origins
-        return not origin or "*" in allowed or origin in allowed or urlsplit(origin).netloc == self._socket.headers.get("host")
 
     async def _receive(self) -> None:
         while (message := await self._socket.receive())["type"] != "websocket.disconnect":
