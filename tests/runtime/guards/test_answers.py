@@ -182,3 +182,16 @@ def test_after_a_failure_every_other_call_is_new():
     assert is_new(calls("read", path="todo.md"), first, question="What is to do?")
     assert not is_new(calls("read", path="todo"), first, question="What is to do?")
     assert not is_new(calls("read", path="not_found: no such file"), first, question="What is to do?")
+
+
+@pytest.mark.parametrize("wrong", ["It is 140,000 degrees warm. So much for that.", "14000 degrees"])
+async def test_a_number_that_was_never_seen_is_taken_back(wrong: str):
+    events, model = await answered(pieces(""), pieces(wrong), SAYS)
+    assert events[:-1] == SAYS[:-1]
+    assert isinstance(events[-1], Stopped) and events[-1].report.taken_back == ("empty", "unknown_number")
+    assert len(model.asked) == 3
+
+
+async def test_behind_the_line_the_first_sentence_is_withheld_and_its_short_and_seen_numbers_are_fine():
+    events, _ = await answered(pieces(""), pieces("In 2 days: 14 degrees, it says. Then 99999 more."))
+    assert "".join(event.text for event in events if isinstance(event, Text)) == "In 2 days: 14 degrees, it says. Then 99999 more."

@@ -3,7 +3,7 @@
 What is of no use is taken back before anybody sees or runs it, and the model is asked again, in up to three attempts:
 
 1. as the request is: a new call is passed on, and so is text that is no copy;
-2. with `LINE` behind the latest result: it may only answer;
+2. with `LINE` behind the latest result: it may only answer, and large numbers of its first sentence must have been seen before;
 3. with the question and all results in one message, and without tools.
 
 With `asks_for_answer`, no text is taken at the first attempt. For this is what some small models do, measured: a new call after a
@@ -12,6 +12,7 @@ So the first attempt finds out whether there is a call to come, and the second a
 """
 
 import json
+import re
 from collections.abc import AsyncIterator, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
@@ -23,6 +24,7 @@ from callsmith.runtime.guards.guard import Guard
 from callsmith.runtime.guards.loop_detectors import RecentCalls
 from callsmith.runtime.guards.prompts import question_with_results, with_line
 
+_FIRST_SENTENCE = re.compile(r".{200}|.*?[.!?]\s", re.DOTALL)
 LINE = "The call is done. Now answer the user in plain words, without calling a tool."
 
 
@@ -67,7 +69,7 @@ class AnswerGuard(Guard):
             yield _Attempt(request, recent, copies, takes_calls=may_call, takes_text=not only_answers)
         sampling = request.sampling if request.sampling.temperature is not None else replace(request.sampling, temperature=0.0)
         sure = replace(request, sampling=sampling)  # to read an answer off the results, nothing needs to be drawn
-        yield _Attempt(with_line(sure, LINE), recent, copies, takes_calls=False)
+        yield _Attempt(with_line(sure, LINE), recent, copies, takes_calls=False, checks_numbers=not request.output)
         yield _Attempt(replace(question_with_results(sure), choice=Choice("none")), takes_calls=False)
 
 
@@ -83,6 +85,7 @@ class _Attempt:
     copies: frozenset[str] = frozenset()
     takes_calls: bool = True
     takes_text: bool = True
+    checks_numbers: bool = False  # of the first sentence, which is withheld for it
     flaw: str = ""
     dropped: list[str] = field(default_factory=list[str])
     usage: Usage = field(default_factory=Usage)
@@ -125,15 +128,29 @@ class _Attempt:
         if self._is_useful or self.recent is None:
             return self._release(event)
         self._texts.append(event)
-        said = self._said()
-        if said and not self.takes_text:
+        if self._said() and not self.takes_text:
             self.flaw = "early_answer"
-        elif not said or any(copy.startswith(said) for copy in self.copies):
             return ()
-        return self._release() if self.takes_text else ()
+        waits = self._copies() or (self.checks_numbers and not _FIRST_SENTENCE.match(self._text_so_far()))
+        return () if waits else self._judge()
+
+    def _judge(self, *last: ModelEvent) -> Sequence[ModelEvent]:
+        """Pass the text on, unless it has a number of its own."""
+        if self.checks_numbers and self.recent is not None and not self.recent.knows_numbers(self._text_so_far()):
+            self.flaw = "unknown_number"
+            return ()
+        return self._release(*last)
+
+    def _copies(self) -> bool:
+        """Whether the text so far says nothing, or may become a copy."""
+        said = self._said()
+        return not said or any(copy.startswith(said) for copy in self.copies)
+
+    def _text_so_far(self) -> str:
+        return "".join(event.text for event in self._texts if isinstance(event, Text))
 
     def _said(self) -> str:
-        return "".join("".join(event.text.split()) for event in self._texts if isinstance(event, Text))
+        return "".join(self._text_so_far().split())
 
     def _release(self, *events: ModelEvent, is_call: bool = False) -> Sequence[ModelEvent]:
         """The answer is of use: pass on these events, and before them what was withheld."""
@@ -146,8 +163,9 @@ class _Attempt:
         if self._is_useful or self.recent is None or stopped.reason == "length":
             reason = "stop" if stopped.reason == "calls" and not self._has_called else stopped.reason
             return self._release(replace(stopped, reason=reason))
-        said = self._said()
-        self.flaw = self.dropped[-1] if self.dropped else "copy" if said else "empty"
+        if not self.dropped and not self._copies():
+            return self._judge(stopped)
+        self.flaw = self.dropped[-1] if self.dropped else "copy" if self._said() else "empty"
         return ()
 
 

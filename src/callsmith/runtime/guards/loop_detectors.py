@@ -17,6 +17,7 @@ from callsmith.core.values import Call, Json, Message, Request, Tool
 
 MOST_CALLS = 5  # of one tool in one turn
 LONGEST_CYCLE = 4
+_LONG_NUMBER = re.compile(r"\d(?:[,.'\u2019\u00a0\u202f]?\d){3,}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,6 +81,12 @@ class RecentCalls:
         like, but the failure's own text.
         """
         return all(self._differs(call, one) for one in self.calls if one.call.name == call.name)
+
+    def knows_numbers(self, text: str) -> bool:
+        """Whether all long numbers of a text stand in the question, a call or a result: small models add and drop digits."""
+        seen = " ".join((self.question, *(f"{one.call.text} {one.result}" for one in self.calls)))
+        digits = re.sub(r"\D", "", seen)
+        return all(value in digits for value in (re.sub(r"\D", "", number) for number in _LONG_NUMBER.findall(text)))
 
     def _differs(self, call: Call, earlier: AnsweredCall) -> bool:
         before, tool = earlier.call.arguments, self.tools.get(call.name)
