@@ -17,11 +17,12 @@ MCP    := .venv-mcp
 MCP_NODE := tests/tools/mcp/node/node_modules
 JOBS   ?= 2
 PYTEST := $(BIN)/python -m pytest
+VERSIONS := sed -nE 's/^([^ ]+==[^\\]*[^\\ ]).*/\1/p' requirements.lock # without hashes, which would be asked of all else too
 SPREAD := -n $(JOBS) --dist worksteal
 
 .DEFAULT_GOAL := setup
-.PHONY: setup serve chat test test-slow test-thorough test-law4 test-dispatch test-fuzz test-choices test-tokenizer test-model test-clients test-agents test-node test-openresponses test-readme \
-	test-mcp test-mcp-conformance test-wheel check format bench rivals requirements lock clean help
+.PHONY: setup serve chat test test-slow test-thorough test-law4 test-dispatch test-fuzz test-attack test-choices test-tokenizer test-model test-clients test-agents test-node test-openresponses test-readme \
+	test-mcp test-mcp-conformance test-wheel check format bench rivals requirements dependencies lock clean help
 
 setup: $(STAMP) ## create .venv and install everything that is pinned in requirements.lock
 
@@ -31,7 +32,7 @@ $(STAMP): requirements.lock pyproject.toml
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	@echo "Installing the $$(grep -c == requirements.lock) packages of requirements.lock into $(VENV)," \
 		"$$(sed -n 's/^# download: //p' requirements.lock) to download. The larger ones:"
-	@{ $(BIN)/python -u -m pip install --disable-pip-version-check --progress-bar off -r requirements.lock && touch $@.ok; } | \
+	@{ $(BIN)/python -u -m pip install --disable-pip-version-check --progress-bar off --require-hashes -r requirements.lock && touch $@.ok; } | \
 		sed -nE -e 's,^ *(Downloading|Using cached) (.*/)?([^/-]*-[^/-]*)-.*( \(.* MB\))$$,  \3\4,p' \
 			-e 's,^Installing collected .*,  Unpacking them all.,p'
 	@rm $@.ok
@@ -90,9 +91,10 @@ test-clients: $(CLIENTS)/.installed ## drive the server with agent frameworks: m
 $(CLIENTS)/.installed: requirements.lock pyproject.toml
 	test -x $(CLIENTS)/bin/python || $(PYTHON) -m venv $(CLIENTS)
 	$(CLIENTS)/bin/python -m pip install --quiet --disable-pip-version-check 'pip>=25.1' # the first to know groups
-	$(CLIENTS)/bin/python -m pip install --quiet --disable-pip-version-check -r requirements.lock
+	$(CLIENTS)/bin/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements.lock
 	$(CLIENTS)/bin/python -m pip install --quiet --disable-pip-version-check --no-deps -e .
-	$(CLIENTS)/bin/python -m pip install --quiet --disable-pip-version-check -c requirements.lock --group clients
+	$(VERSIONS) > $(CLIENTS)/versions.txt
+	$(CLIENTS)/bin/python -m pip install --quiet --disable-pip-version-check -c $(CLIENTS)/versions.txt --group clients
 	touch $@
 
 test-agents: $(STAMP) ## let the coding agents that are installed (codex, claude) read a file
@@ -149,15 +151,19 @@ bench: $(STAMP) $(LIBRARY) ## measure
 
 # In a folder that only benchmarks/rivals.py looks into. The last version of torch for ARM that brings nothing for GPUs.
 rivals: $(STAMP) ## fetch the other grammar engines that make bench compares with, where there are any
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --target .venv-rivals --upgrade -c requirements.lock \
+	$(VERSIONS) > $(VENV)/versions.txt
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --target .venv-rivals --upgrade -c $(VENV)/versions.txt \
 		xgrammar 'torch==2.7.1; platform_machine == "aarch64"'
 
 requirements: $(STAMP) ## bring docs/requirements.md up to date with the tests
 	$(BIN)/python -m tests.requirements
 
+dependencies: $(STAMP) ## list in docs/dependencies.md what is installed, with licences
+	$(BIN)/python -m tests.dependencies
+
 lock: $(STAMP) ## pin the newest versions that pyproject.toml allows
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check uv
-	$(BIN)/uv pip compile pyproject.toml --all-extras --group dev --universal --upgrade --quiet \
+	$(BIN)/uv pip compile pyproject.toml --all-extras --group dev --universal --upgrade --generate-hashes --quiet \
 		--no-header --no-annotate --output-file requirements.lock
 	wheels=$$(mktemp -d) && $(BIN)/python -m pip download --quiet --disable-pip-version-check --no-deps -r requirements.lock -d $$wheels && \
 		echo "# download: about $$(du -sm $$wheels | cut -f1) MB" >> requirements.lock; rm -rf $$wheels

@@ -1,0 +1,78 @@
+"""docs/dependencies.md: what is installed with `callsmith[all]`, and under which licences.
+
+`python -m tests.dependencies` (or `make dependencies`) writes the page anew, from the packages that are installed.
+"""
+
+from collections.abc import Iterator
+from importlib.metadata import Distribution, distribution
+from pathlib import Path
+
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+
+ROOT = Path(__file__).parent.parent
+PAGE = ROOT / "docs" / "dependencies.md"
+LOCK = ROOT / "requirements.lock"
+BEGINNING = """\
+# Dependencies
+
+All that `pip install 'callsmith[all]'` brings with it, and its licence. Versions and the hashes of their files are pinned in
+`requirements.lock`; `make setup` installs nothing else. `make dependencies` writes this page.
+
+| package | licence |
+|---|---|
+"""
+
+def installed() -> dict[str, Distribution]:
+    """The packages that come with callsmith[all], by name. Those of other systems, which are not installed here, are left out."""
+    found: dict[str, Distribution] = {}
+    waiting: list[tuple[str, frozenset[str]]] = [("callsmith", frozenset({"all"}))]
+    seen: set[tuple[str, frozenset[str]]] = set()
+    while waiting:
+        one = waiting.pop()
+        if one in seen:
+            continue
+        seen.add(one)
+        name, extras = one
+        found[name] = distribution(name)
+        waiting += _needs(found[name], extras)
+    del found["callsmith"]
+    return dict(sorted(found.items()))
+
+
+def _needs(package: Distribution, extras: frozenset[str]) -> Iterator[tuple[str, frozenset[str]]]:
+    for line in package.requires or ():
+        needed = Requirement(line)
+        if needed.marker is None or any(needed.marker.evaluate({"extra": extra}) for extra in ("", *extras)):
+            yield canonicalize_name(needed.name), frozenset(needed.extras)
+
+
+def licence(package: Distribution) -> str:
+    """The licence as the package states it: as an expression, in its classifiers, or in words."""
+    data = package.metadata
+    if stated := data.get("License-Expression"):
+        return stated
+    classifiers = [one.rpartition(" :: ")[2] for one in data.get_all("Classifier") or () if one.startswith("License ::")]
+    named = [one for one in classifiers if one != "OSI Approved"]
+    return ", ".join(named) or (data.get("License") or "").strip().splitlines()[0]
+
+
+def page() -> str:
+    return BEGINNING + "".join(f"| {name} | {licence(one)} |\n" for name, one in installed().items())
+
+
+def pinned() -> dict[str, int]:
+    """The packages of the lock, and how many hashes each has."""
+    found: dict[str, int] = {}
+    name = ""
+    for line in LOCK.read_text("utf-8").splitlines():
+        if "==" in line:
+            name = line.partition("==")[0]
+            found[name] = 0
+        elif line.lstrip().startswith("--hash=sha256:"):
+            found[name] += 1
+    return found
+
+
+if __name__ == "__main__":
+    PAGE.write_text(page(), "utf-8")

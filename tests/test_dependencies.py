@@ -1,0 +1,35 @@
+"""What is installed: pinned with hashes, under licences that ask nothing of users, and nothing is unpickled."""
+
+import ast
+import re
+
+from tests.dependencies import PAGE, ROOT, installed, licence, page, pinned
+
+PERMISSIVE = re.compile(r"MIT|BSD|Apache|ISC|PSF|MPL|Mozilla|Zlib|CC0", re.IGNORECASE)
+UNSAFE = {"pickle", "_pickle", "cloudpickle", "dill", "joblib", "shelve"}
+
+
+def test_every_package_is_pinned_with_the_hashes_of_its_files():
+    hashes = pinned()
+    assert len(hashes) > 50
+    assert [name for name, count in hashes.items() if not count] == []
+    assert sorted(installed().keys() - hashes.keys()) == []
+
+
+def test_every_licence_is_known_and_permissive():
+    assert {name: licence(one) for name, one in installed().items() if not PERMISSIVE.search(licence(one))} == {}
+
+
+def test_the_page_lists_what_is_installed():
+    listed = re.findall(r"^\| ([\w-]+) \| ", PAGE.read_text("utf-8"), re.MULTILINE)[1:]
+    assert listed == [*installed()], "make dependencies writes the page anew"
+    assert PAGE.read_text("utf-8").partition("|---|")[0] == page().partition("|---|")[0]
+
+
+def test_nothing_is_unpickled():
+    for path in (ROOT / "src").rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+            names = [one.name for one in node.names] if isinstance(node, ast.Import) else []
+            names += [node.module or ""] if isinstance(node, ast.ImportFrom) else []
+            assert not UNSAFE & {name.partition(".")[0] for name in names}, path
+            assert not (isinstance(node, ast.Attribute) and ast.unparse(node) in ("marshal.loads", "marshal.load")), path
