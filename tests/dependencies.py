@@ -23,6 +23,7 @@ All that `pip install 'callsmith[all]'` brings with it, and its licence. Version
 |---|---|
 """
 
+
 def installed() -> dict[str, Distribution]:
     """The packages that come with callsmith[all], by name. Those of other systems, which are not installed here, are left out."""
     found: dict[str, Distribution] = {}

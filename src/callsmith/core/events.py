@@ -82,7 +82,7 @@ class Report:
 
     unenforced: tuple[Unenforced, ...] = ()
     retries: int = 0
-    taken_back: tuple[str, ...] = ()  # "repeated_call", "early_answer", "copy", "empty", "call"
+    taken_back: tuple[str, ...] = ()  # "repeated_call", "early_answer", "copy", "empty", "refusal", "unknown_number", "call"
 
     def __add__(self, other: "Report") -> "Report":
         return Report(

@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from callsmith.core.events import CallArguments, CallReady, CallStarted, ModelEvent, Report, Started, Stopped, Text, Thought
+from callsmith.core.failures import failed
 from callsmith.core.values import Call, Choice, Message, Output, Request, Usage
 from callsmith.runtime.guards.answers import LINE
 from callsmith.runtime.guards.guards import guarded
@@ -194,4 +195,20 @@ async def test_a_number_that_was_never_seen_is_taken_back(wrong: str):
 
 async def test_behind_the_line_the_first_sentence_is_withheld_and_its_short_and_seen_numbers_are_fine():
     events, _ = await answered(pieces(""), pieces("In 2 days: 14 degrees, it says. Then 99999 more."))
-    assert "".join(event.text for event in events if isinstance(event, Text)) == "In 2 days: 14 degrees, it says. Then 99999 more."
+    assert (
+        "".join(event.text for event in events if isinstance(event, Text)) == "In 2 days: 14 degrees, it says. Then 99999 more."
+    )
+
+
+async def test_a_number_that_was_misread_is_shown_in_groups():
+    result = '{"people": 97310, "area": 12.50001, "code": "A-97310"}'
+    _, model = await answered(pieces(""), pieces("It has 973,100 people."), SAYS, result=result)
+    assert '{"people": 97,310, "area": 12.50001, "code": "A-97310"}' in model.asked[2].messages[-1].content
+
+
+async def test_a_refusal_after_a_result_is_taken_back_and_one_after_a_failure_is_not():
+    refusal = "I'm sorry, but I can't assist with that."
+    events, _ = await answered(pieces(""), pieces(refusal), SAYS)
+    assert events == after("empty", "refusal")
+    events, _ = await answered(pieces(""), pieces(refusal), result=failed(bonn(), "failed", "no such city").text)
+    assert "".join(event.text for event in events if isinstance(event, Text)) == refusal

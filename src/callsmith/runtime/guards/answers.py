@@ -3,8 +3,9 @@
 What is of no use is taken back before anybody sees or runs it, and the model is asked again, in up to three attempts:
 
 1. as the request is: a new call is passed on, and so is text that is no copy;
-2. with `LINE` behind the latest result: it may only answer, and large numbers of its first sentence must have been seen before;
-3. with the question and all results in one message, and without tools.
+2. with `LINE` behind the latest result: it may only answer, and its first sentence may neither refuse nor have a long number that
+   nobody has seen before;
+3. with the question and all results in one message, and without tools; if it misread a number, with digits in groups.
 
 With `asks_for_answer`, no text is taken at the first attempt. For this is what some small models do, measured: a new call after a
 result is nearly always right, while their own text is often about the tool; behind the line they answer well, but call no more.
@@ -18,13 +19,15 @@ from dataclasses import dataclass, field, replace
 
 from callsmith.core.closing import closing
 from callsmith.core.events import CallArguments, CallReady, CallStarted, ModelEvent, Started, Stopped, Text, Thought, Unreadable
+from callsmith.core.failures import is_failure
 from callsmith.core.ports import Model
 from callsmith.core.values import Choice, Request, Usage
 from callsmith.runtime.guards.guard import Guard
 from callsmith.runtime.guards.loop_detectors import RecentCalls
-from callsmith.runtime.guards.prompts import question_with_results, with_line
+from callsmith.runtime.guards.prompts import question_with_results, with_grouped_digits, with_line
 
 _FIRST_SENTENCE = re.compile(r".{200}|.*?[.!?]\s", re.DOTALL)
+_REFUSAL = re.compile(r"\s*(?:I['\u2019]m|I am) sorry\b.*?\b(?:can['\u2019]t|cannot) (?:assist|help)", re.IGNORECASE | re.DOTALL)
 LINE = "The call is done. Now answer the user in plain words, without calling a tool."
 
 
@@ -69,8 +72,11 @@ class AnswerGuard(Guard):
             yield _Attempt(request, recent, copies, takes_calls=may_call, takes_text=not only_answers)
         sampling = request.sampling if request.sampling.temperature is not None else replace(request.sampling, temperature=0.0)
         sure = replace(request, sampling=sampling)  # to read an answer off the results, nothing needs to be drawn
-        yield _Attempt(with_line(sure, LINE), recent, copies, takes_calls=False, checks_numbers=not request.output)
-        yield _Attempt(replace(question_with_results(sure), choice=Choice("none")), takes_calls=False)
+        second = _Attempt(with_line(sure, LINE), recent, copies, takes_calls=False, checks_sentence=not request.output)
+        yield second
+        asked = question_with_results(sure)
+        last = with_grouped_digits(asked) if second.flaw == "unknown_number" else asked
+        yield _Attempt(replace(last, choice=Choice("none")), takes_calls=False)
 
 
 @dataclass(slots=True)
@@ -85,7 +91,7 @@ class _Attempt:
     copies: frozenset[str] = frozenset()
     takes_calls: bool = True
     takes_text: bool = True
-    checks_numbers: bool = False  # of the first sentence, which is withheld for it
+    checks_sentence: bool = False  # the first one, which is withheld for it
     flaw: str = ""
     dropped: list[str] = field(default_factory=list[str])
     usage: Usage = field(default_factory=Usage)
@@ -131,15 +137,18 @@ class _Attempt:
         if self._said() and not self.takes_text:
             self.flaw = "early_answer"
             return ()
-        waits = self._copies() or (self.checks_numbers and not _FIRST_SENTENCE.match(self._text_so_far()))
+        waits = self._copies() or (self.checks_sentence and not _FIRST_SENTENCE.match(self._text_so_far()))
         return () if waits else self._judge()
 
     def _judge(self, *last: ModelEvent) -> Sequence[ModelEvent]:
-        """Pass the text on, unless it has a number of its own."""
-        if self.checks_numbers and self.recent is not None and not self.recent.knows_numbers(self._text_so_far()):
-            self.flaw = "unknown_number"
-            return ()
-        return self._release(*last)
+        """Pass the text on, unless it refuses to answer or has a number of its own."""
+        if self.checks_sentence and self.recent is not None:
+            said = self._text_so_far()
+            if _REFUSAL.match(said) and not any(is_failure(one.result) for one in self.recent.rounds[-1]):
+                self.flaw = "refusal"
+            elif not self.recent.knows_numbers(said):
+                self.flaw = "unknown_number"
+        return () if self.flaw else self._release(*last)
 
     def _copies(self) -> bool:
         """Whether the text so far says nothing, or may become a copy."""

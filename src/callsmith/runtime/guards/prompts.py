@@ -3,6 +3,7 @@
 Both stand only in the request the model sees, never in the conversation.
 """
 
+import re
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import replace
@@ -10,6 +11,7 @@ from dataclasses import replace
 from callsmith.core.values import Request
 from callsmith.runtime.guards.loop_detectors import RecentCalls
 
+_LONG_INTEGER = re.compile(r"(?<![\w.,-])[1-9]\d{4,14}(?![\w-]|[.,]\d)")
 ANSWER = "Now answer the previous request in one short sentence."
 
 
@@ -30,6 +32,13 @@ def question_with_results(request: Request, hint: str = "") -> Request:
     asked = request.messages[at]
     question = replace(asked, content=f"{asked.content}\n\n{list_results(results, hint)}")
     return replace(request, messages=(*request.messages[:at], question), policy="auto")
+
+
+def with_grouped_digits(request: Request) -> Request:
+    """The request with 97310 as 97,310 in its last message: small models misread long rows of digits."""
+    *before, last = request.messages
+    content = _LONG_INTEGER.sub(lambda found: f"{int(found[0]):,}", last.content)
+    return replace(request, messages=(*before, replace(last, content=content)))
 
 
 def list_results(results: Iterable[str], hint: str = "") -> str:
