@@ -24,6 +24,7 @@ from callsmith.formats import format_named
 from callsmith.formats.write import write
 from callsmith.models.grammars import Grammars
 from callsmith.server.http.body_reader import BodyReader
+from callsmith.server.settings import Requests
 from callsmith.wire.openai.chat import ChatRequest, read_request, write_request
 from tests.formats.reader.corpus import CORPUS
 from tests.grammar.sampling import vocabulary
@@ -97,7 +98,8 @@ class Ours:
         return cold, chosen, warm * 1000, *self._sent(tools, grammars)
 
     def _sent(self, tools: list[Tool], grammars: Grammars) -> tuple[float, float]:
-        bodies, asked = BodyReader(10**9), ChatRequest("m", Request((Message.user("hi"),), tuple(tools), Choice("required")))
+        bodies = BodyReader(Requests(tools=10**6, schema_values=10**8))
+        asked = ChatRequest("m", Request((Message.user("hi"),), tuple(tools), Choice("required")))
         body, again, reading = json.dumps(write_request(asked)).encode(), list[float](), list[float]()
         for _ in range(6):
             read, spent = timed(lambda: read_request(bodies.decode(body)).request.tools)

@@ -17,7 +17,7 @@ from callsmith.formats import format_named
 from callsmith.formats.prompt.template import CHATML, Template
 from callsmith.models.local import LocalModel
 from callsmith.server.app import create_app
-from callsmith.server.service import Settings
+from callsmith.server.settings import Requests, Settings
 from tests.serving import served
 
 PATHS = ("/v1/chat/completions", "/v1/messages", "/v1/responses", "/api/chat", "/api/generate")
@@ -148,7 +148,7 @@ def resident() -> int:
 
 async def check(requests: int, growth: int) -> None:
     model = told()
-    app = create_app({"m": model}, settings=Settings(largest_body=1024 * 1024, queue=AT_ONCE * 4))
+    app = create_app({"m": model}, settings=Settings(requests=Requests(body_bytes=1024 * 1024), queue=AT_ONCE * 4))
     async with served(app, force=True, timeout_keep_alive=1) as url:
         port = int(url.rpartition(":")[2])
         await storm(port, requests // 5, seed=1)  # until everything that is loaded late is loaded

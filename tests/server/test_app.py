@@ -16,7 +16,7 @@ from callsmith.core.events import ModelEvent, Stopped, Text, Thought
 from callsmith.core.values import Call, Choice, Message, Request, Tool
 from callsmith.runtime.execute import Limits
 from callsmith.server.app import create_app
-from callsmith.server.service import Settings
+from callsmith.server.settings import Requests, Settings
 from callsmith.tools.functions import Functions, tool
 from callsmith.tools.wrap import Confirmed
 from callsmith.wire.openai.chat import ChatRequest, write_request
@@ -201,7 +201,7 @@ async def test_an_unknown_model_is_answered_with_those_that_are_known():
     ],
 )
 async def test_every_failure_has_the_same_shape(method: str, path: str, content: bytes, status: int):
-    app = create_app({"m": FakeModel(says("a"))}, settings=Settings(largest_body=10_000))
+    app = create_app({"m": FakeModel(says("a"))}, settings=Settings(requests=Requests(body_bytes=10_000)))
     async with http(app) as asking:
         response = await asking.request(method, path, content=content)
     assert response.status_code == status
@@ -214,7 +214,7 @@ async def test_a_body_without_a_length_is_measured_while_it_comes():
         while True:
             yield b" " * 1000
 
-    async with http(create_app({"m": FakeModel(says("a"))}, settings=Settings(largest_body=10_000))) as asking:
+    async with http(create_app({"m": FakeModel(says("a"))}, settings=Settings(requests=Requests(body_bytes=10_000)))) as asking:
         assert (await asking.post("/v1/chat/completions", content=endless())).status_code == 413
 
 

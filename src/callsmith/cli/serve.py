@@ -182,7 +182,7 @@ def _run(app: "GracefulShutdown", served: "OpenedModel", listener: socket.socket
         log_config=None,
         access_log=False,  # our own says more
         timeout_graceful_shutdown=GRACE_SECONDS + 5,  # for what does not end even then
-        ws_max_size=settings.largest_body,
+        ws_max_size=settings.requests.body_bytes,
     )
     before = signal.signal(signal.SIGTERM, _terminated)
     try:

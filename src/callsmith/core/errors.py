@@ -20,6 +20,14 @@ A *model* never sees these: it gets `Result(ok=False, code=...)`.
 from collections.abc import Iterable
 from difflib import get_close_matches
 
+_MOST_COMPARED, _LONGEST_COMPARED = 500, 256  # names, and characters of one: what is similar takes long to find
+_MOST_SHOWN = 50  # names that a message lists
+
+
+def shorten(text: str, most: int = 200) -> str:
+    """The text, cut behind so many characters."""
+    return text if len(text) <= most else f"{text[:most]}…"
+
 
 class CallsmithError(Exception):
     """The base class of all errors that callsmith raises on purpose."""
@@ -50,9 +58,12 @@ class UnknownName(UsageError):
         self.kind = kind
         self.name = name
         self.known = tuple(known)
-        close = get_close_matches(name, self.known, 1)
-        hint = f"did you mean {close[0]!r}?" if close else f"known: {', '.join(sorted(self.known)) or 'none'}"
-        super().__init__(f"unknown {kind} {name!r}; {hint}", field=field)
+        looked_at = self.known[:_MOST_COMPARED] if len(name) <= _LONGEST_COMPARED else ()
+        close = get_close_matches(name, looked_at, 1)
+        shown = ", ".join(sorted(self.known)[:_MOST_SHOWN]) or "none"
+        more = f" and {len(self.known) - _MOST_SHOWN} more" if len(self.known) > _MOST_SHOWN else ""
+        hint = f"did you mean {close[0]!r}?" if close else f"known: {shown}{more}"
+        super().__init__(f"unknown {kind} {shorten(name)!r}; {hint}", field=field)
 
 
 class PromptTooLong(UsageError):

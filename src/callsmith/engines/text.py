@@ -1,9 +1,37 @@
 """From tokens to text: whole characters only, and no part of a stop string."""
 
 import codecs
+from collections import deque
 from collections.abc import Iterable
 
 from callsmith.engines.port import Piece
+
+
+class _StopString:
+    """How much of a stop string the end of a text is: the search of Knuth, Morris and Pratt, a character at a time.
+
+    `_borders` has, for each beginning of the stop string so far, the size of the longest shorter one that it ends with.
+    """
+
+    def __init__(self, text: str) -> None:
+        self.text = text
+        self.matched = 0
+        self._borders: list[int] = []
+
+    def feed(self, character: str) -> bool:
+        """Go on by a character; whether the stop string is complete now."""
+        text, borders = self.text, self._borders
+        self.matched = self._longest(self.matched, character)
+        if self.matched > len(borders):
+            last = text[self.matched - 1]
+            borders.append(self._longest(borders[-1], last) if borders else 0)
+        return self.matched == len(text)
+
+    def _longest(self, size: int, character: str) -> int:
+        """The longest beginning with which a text ends that ended with one of this size, and got this character."""
+        while size and self.text[size] != character:
+            size = self._borders[size - 1]
+        return size + (self.text[size] == character)
 
 
 class StopScanner:
@@ -15,8 +43,10 @@ class StopScanner:
     """
 
     def __init__(self, stops: Iterable[str]) -> None:
-        self._stops = tuple(stop for stop in stops if stop)
-        self._withheld: list[Piece] = []
+        self._stops = tuple(_StopString(stop) for stop in stops if stop)
+        self._first = frozenset(stop.text[0] for stop in self._stops)
+        self._withheld: deque[Piece] = deque()
+        self._size = 0  # characters withheld
         self.matched = ""
 
     @property
@@ -28,27 +58,24 @@ class StopScanner:
         """The text that can be passed on now."""
         if self.found or not piece.text:
             return []
-        if not self._stops:
+        if not self._withheld and self._first.isdisjoint(piece.text):
             return [piece]
         self._withheld.append(piece)
-        text = "".join(piece.text for piece in self._withheld)
-        found = [(start + len(stop), start, stop) for stop in self._stops if (start := text.find(stop)) >= 0]
-        if not found:
-            return self._release(len(text) - self._undecided(text))
-        _, start, self.matched = min(found)  # the first to be complete, so that it does not matter how the text was cut
-        said = self._release(start)
-        self._withheld.clear()
-        return said
+        before, self._size = self._size, self._size + len(piece.text)
+        for size, character in enumerate(piece.text, before + 1):
+            # The first to be complete, so that it does not matter how the text was cut; of those, the one that began first.
+            complete = [stop.text for stop in self._stops if stop.feed(character)]
+            if complete:
+                self.matched = max(complete, key=len)
+                said = self._release(size - len(self.matched))
+                self._withheld.clear()
+                return said
+        return self._release(self._size - max(stop.matched for stop in self._stops))
 
     def close(self) -> list[Piece]:
         """The withheld text at the end of the answer: it is no stop string."""
-        withheld, self._withheld = self._withheld, []
-        return withheld
-
-    def _undecided(self, text: str) -> int:
-        """How many characters at the end may be the beginning of a stop string."""
-        begun = (size for stop in self._stops for size in range(1, len(stop)) if text.endswith(stop[:size]))
-        return max(begun, default=0)
+        withheld, self._withheld = self._withheld, deque[Piece]()
+        return list(withheld)
 
     def _release(self, size: int) -> list[Piece]:
         """Remove the first `size` characters from the withheld text. A special token is released whole or not at all."""
@@ -56,13 +83,15 @@ class StopScanner:
         while size and self._withheld:
             piece = self._withheld[0]
             if len(piece.text) <= size:
-                said.append(self._withheld.pop(0))
+                said.append(self._withheld.popleft())
                 size -= len(piece.text)
+                self._size -= len(piece.text)
             elif piece.special:
                 break
             else:
                 said.append(Piece(piece.text[:size]))
                 self._withheld[0] = Piece(piece.text[size:])
+                self._size -= size
                 break
         return said
 

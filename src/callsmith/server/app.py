@@ -11,6 +11,7 @@ from starlette.requests import ClientDisconnect
 
 from callsmith.core.errors import CallsmithError, UsageError
 from callsmith.core.ports import Model, Toolset
+from callsmith.server.http.body_reader import BodyReader
 from callsmith.server.http.dialects import Dialect
 from callsmith.server.http.errors import on_disconnect, on_error, on_http_error, refuse
 from callsmith.server.http.keys import KeyMiddleware
@@ -40,7 +41,7 @@ def create_app(
     if not models:
         raise UsageError("a server needs at least one model")
     own = own_tools(tools, settings.llm, mcp)
-    service = Service(models, own, settings, store=store or SqliteStore(), mcp=mcp)
+    service = Service(models, own, settings, store=store or SqliteStore(), mcp=mcp, bodies=BodyReader(settings.requests))
     app = Starlette(
         routes=[route for module in route_modules() for route in module.routes(service)],
         exception_handlers={

@@ -28,6 +28,7 @@ from callsmith.runtime.telemetry.turns import Recorder, TurnInfo, recording
 from callsmith.server.approvals.approval_run import ApprovalRun
 from callsmith.server.approvals.approvals import Approvals, PausedRun
 from callsmith.server.http.admission import AdmissionGate, Deadline
+from callsmith.server.http.body_reader import BodyReader
 from callsmith.server.http.keys import matches
 from callsmith.server.http.request_context import caller, current_request
 from callsmith.server.settings import EVERYTHING, Llm, Settings
@@ -59,6 +60,7 @@ class Service:
     hidden_rounds: HiddenRounds = field(default_factory=HiddenRounds)
     costs: ToolCosts = field(default_factory=ToolCosts)
     mcp: McpHost | None = None
+    bodies: BodyReader = field(default_factory=BodyReader)
     on_shutdown: list[Callable[[], Awaitable[None]]] = field(default_factory=list[Callable[[], Awaitable[None]]])
 
     @property

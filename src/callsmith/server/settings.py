@@ -139,6 +139,24 @@ class Log:
 
 
 @dataclass(frozen=True, slots=True)
+class Requests:
+    """How large a request may be, in every dialect: what is larger is refused, with the name of the field and the limit."""
+
+    body_bytes: int = 8 * 1024 * 1024
+    arriving_bytes: int = 64 * 1024 * 1024  # of all bodies that are not complete yet; half of it for one caller
+    values: int = 250_000  # JSON values in a body
+    messages: int = 10_000  # or items
+    tools: int = 2_000
+    tool_bytes: int = 256 * 1024  # of one tool, its schema included
+    schema_values: int = 100_000  # JSON values in the definitions of all tools
+    stops: int = 64
+    stop_bytes: int = 1024  # of one stop string
+    output_bytes: int = 256 * 1024  # of the schema, pattern or grammar that an answer has to fit
+    field_bytes: int = 64 * 1024  # of each field that is a list of names or numbers: metadata, logit_bias, …
+    approvals: int = 64  # that one request decides on
+
+
+@dataclass(frozen=True, slots=True)
 class Key:
     """A key of a caller, known by its hash only, and the models and tools it may use: shell patterns of names."""
 
@@ -165,7 +183,6 @@ class Settings:
         help="Names this server goes by, besides --host and those of this machine: shell patterns, separated by commas.",
     )
     port: int = flag(8000, "--port", "-p", minimum=0, maximum=65535, help="The port to listen on; 0: any free one.")
-    largest_body: int = 32 * 1024 * 1024  # bytes
     keep_alive: float = 15.0  # seconds without an event after which a stream sends a comment
     request_seconds: float | None = None  # deadline of an answer
     queue: int = flag(64, "--queue", minimum=1, help="Requests that may be answered or wait at a time; more are refused (429).")
@@ -177,6 +194,7 @@ class Settings:
     guards: bool = flag(True, "--no-guards", help="Do not guard small models against loops and copied answers.")
     llm: Llm = Llm()
     mcp: Mcp = Mcp()
+    requests: Requests = Requests()
     limits: Limits = Limits()
     log: Log = Log()
     keys: Mapping[str, Key] = field(default_factory=dict[str, Key])

@@ -27,19 +27,20 @@ from typing import Any, Literal, cast, get_args, get_origin, get_type_hints
 from callsmith.core.errors import UnknownName, UsageError
 from callsmith.core.values import Json
 from callsmith.runtime.execute import Limits
-from callsmith.server.settings import Flag, Key, Llm, Log, Mcp, Settings
+from callsmith.server.settings import Flag, Key, Llm, Log, Mcp, Requests, Settings
 
 ENVIRONMENT = "CALLSMITH_"
 _SEPARATOR = "__"  # between section and name; variables without it are no settings: CALLSMITH_CACHE, CALLSMITH_DEBUG
 _KEY_NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
 
-_SECTIONS: Mapping[str, type] = {"server": Settings, "llm": Llm, "mcp": Mcp, "limits": Limits, "log": Log}
+_SECTIONS: Mapping[str, type] = {"server": Settings, "llm": Llm, "mcp": Mcp, "requests": Requests, "limits": Limits, "log": Log}
 _NOT_IN_SERVER_SECTION = frozenset(
-    {"llm", "mcp", "limits", "log", "keys", "recorders"}
+    {"llm", "mcp", "requests", "limits", "log", "keys", "recorders"}
 )  # those of Settings that [server] does not have
 
 # Other names of some limits.
 _ALIASES = {
+    "server.largest_body": "requests.body_bytes",
     "llm.tools_max_iterations": "limits.iterations",
     "llm.tools_per_tool_timeout_seconds": "limits.seconds",
     "llm.tools_max_parallel": "limits.parallel",
@@ -229,6 +230,7 @@ def _build_settings(values: Mapping[str, Json]) -> Settings:
         **sections["server"],
         llm=Llm(**sections["llm"]),
         mcp=Mcp(**sections["mcp"]),
+        requests=Requests(**sections["requests"]),
         limits=Limits(**sections["limits"]),
         log=Log(**sections["log"]),
         keys=made,

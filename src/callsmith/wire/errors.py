@@ -1,7 +1,7 @@
 """Exceptions as clients may see them, before a dialect writes them: an HTTP status, a message and a code."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import cast
 
 from callsmith.core.errors import (
@@ -13,9 +13,11 @@ from callsmith.core.errors import (
     Unavailable,
     UnknownName,
     UsageError,
+    shorten,
 )
 from callsmith.core.values import Json
 
+_LONGEST = 4000  # characters of a message
 PROMPT_TOO_LONG = "context_length_exceeded"  # the code that clients know
 
 
@@ -38,7 +40,16 @@ class ErrorDescription:
 
 
 def describe_error(error: BaseException) -> ErrorDescription:
-    """The exception as a client may see it. What is not meant for clients is only called an internal error."""
+    """The exception as a client may see it, in a bounded number of words, whatever it quotes."""
+    described = _describe_error(error)
+    if len(described.message) <= _LONGEST and len(described.param or "") <= _LONGEST:
+        return described
+    param = None if described.param is None else shorten(described.param, _LONGEST)
+    return replace(described, message=shorten(described.message, _LONGEST), param=param)
+
+
+def _describe_error(error: BaseException) -> ErrorDescription:
+    """The description. What is not meant for clients is only called an internal error."""
     match error:
         case UnknownName(kind="model"):
             return ErrorDescription(404, str(error), "model", "model_not_found")

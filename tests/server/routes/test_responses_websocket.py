@@ -11,7 +11,7 @@ from callsmith.core.events import Text
 from callsmith.core.values import Message
 from callsmith.server.app import create_app
 from callsmith.server.http.keys import new_key
-from callsmith.server.settings import Key, Settings
+from callsmith.server.settings import Key, Requests, Settings
 from callsmith.server.store import SqliteStore
 from callsmith.wire.sse import FrameReader
 from tests.fakes import FakeModel
@@ -156,7 +156,8 @@ async def test_what_is_wrong_is_said_and_the_connection_goes_on(message: Any, st
 
 @pytest.mark.parametrize(("text", "status"), [("no JSON", 400), ("[]", 400), (json.dumps({"input": "x" * 2000}), 413)])
 async def test_messages_obey_the_limits_of_bodies(text: str, status: int):
-    async with connected(create_app({"m": FakeModel(says("one"))}, settings=Settings(largest_body=1000))) as socket:
+    settings = Settings(requests=Requests(body_bytes=1000))
+    async with connected(create_app({"m": FakeModel(says("one"))}, settings=settings)) as socket:
         socket.send_text(text)
         (error,) = await socket.events()
     assert error["status"] == status

@@ -181,10 +181,10 @@ def _rounds(messages: Sequence[Message]) -> Iterator[tuple[AnsweredCall, ...]]:
         if not message.calls:
             continue
         results: dict[str, str] = {}
-        for later in messages[index + 1 :]:
-            if later.role != "tool":
+        for at in range(index + 1, len(messages)):
+            if messages[at].role != "tool":
                 break
-            results[later.call_id] = later.content
+            results[messages[at].call_id] = messages[at].content
         yield tuple(AnsweredCall(call, results[call.id]) for call in message.calls if call.id in results)
 
 

@@ -35,12 +35,19 @@ class RequestContext:
     """One request: its id, its caller, and the models and tools the caller may use. As a recorder it adds up what turns cost."""
 
     id: str
+    address: str = ""
     subject: str = ""
     models: tuple[str, ...] = ("*",)
     tools: tuple[str, ...] = ("*",)
     model: str = ""
     calls: int = 0
     usage: Usage = field(default_factory=Usage)
+    body_bytes: int = 0
+
+    @property
+    def client(self) -> str:
+        """Who shares limits with others: the caller of a key, and without keys an address."""
+        return self.subject or f"@{self.address}"
 
     def add(self, turn: TurnRecord) -> None:
         self.model = turn.model
@@ -75,7 +82,7 @@ class RequestContextMiddleware:
             await self._app(scope, receive, send)
             return
         given = HTTPConnection(scope).headers.get(HEADER, "")
-        context = RequestContext(given if _VALID_ID.fullmatch(given) else f"req_{uuid4().hex}")
+        context = RequestContext(given if _VALID_ID.fullmatch(given) else f"req_{uuid4().hex}", _address(scope))
         status, began = 0, time.perf_counter()
 
         async def sending(message: Message) -> None:
@@ -98,13 +105,17 @@ class RequestContextMiddleware:
             _current.reset(token)
 
 
+def _address(scope: Scope) -> str:
+    return scope["client"][0] if scope.get("client") else ""
+
+
 def _log_fields(scope: Scope, status: int, seconds: float, context: RequestContext) -> dict[str, Json]:
     fields: dict[str, Json] = {
         "method": scope.get("method", "WEBSOCKET"),
         "path": scope["path"],
         "status": status or 499,  # no response: the client disconnected before it began
         "seconds": round(seconds, 4),
-        "client": scope["client"][0] if scope.get("client") else "",
+        "client": context.address,
         "subject": context.subject,
         "model": context.model,
     }

@@ -17,7 +17,6 @@ from callsmith.core.errors import Unavailable, UsageError
 from callsmith.core.events import ToolFinished
 from callsmith.core.values import Choice, Json, Tool
 from callsmith.runtime.results import result_message
-from callsmith.server.http.body_reader import BodyReader
 from callsmith.server.http.dialects import Dialect
 from callsmith.server.http.frames import CachedFrames, encode
 from callsmith.server.http.streams import EventStream, JsonResponse, collect_items, unless_disconnected
@@ -50,11 +49,11 @@ DIALECT = Dialect(
 
 def routes(service: Service) -> list[Route]:
     """The routes of this dialect."""
-    bodies = BodyReader(service.settings.largest_body)
+    bodies = service.bodies
 
     async def understood(request: Request, service: Service, *, counting: bool = False) -> "_LocalRequest":
         body = await bodies.read(request)
-        asked = read_request(body, counting=counting)
+        asked = await bodies.read_with(read_request, body, counting=counting)
         options, session = read_extensions(body)
         asked = replace(asked, model=service.model_name(asked.model), request=replace(asked.request, session=session))
         called = {call.name for message in asked.request.messages for call in message.calls}

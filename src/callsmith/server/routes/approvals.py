@@ -25,7 +25,6 @@ from callsmith.core.errors import CallsmithError
 from callsmith.core.events import CallReady, ConfirmationNeeded, Stopped, Text, Thought, Unreadable
 from callsmith.core.values import Json
 from callsmith.server.approvals.approvals import AlreadyAnswered, Approval, Approvals, Status, write_view
-from callsmith.server.http.body_reader import BodyReader
 from callsmith.server.http.pagination import paginate
 from callsmith.server.http.streams import JsonResponse
 from callsmith.server.service import Service
@@ -53,7 +52,6 @@ class _Endpoints:
 
     def __init__(self, service: Service) -> None:
         self._service = service
-        self._bodies = BodyReader(service.settings.largest_body)
         self._running: set[asyncio.Task[Json]] = set()  # an event loop does not keep its tasks alive by itself
 
     async def list(self, request: Request) -> Response:
@@ -68,7 +66,7 @@ class _Endpoints:
         return _view(found[request.path_params["id"]]) if found else _nothing(request)
 
     async def answer(self, request: Request) -> Response:
-        decision = _read_decision(Fields.of(await self._bodies.read(request), ""))
+        decision = _read_decision(Fields.of(await self._service.bodies.read(request), ""))
         approvals, id = self._service.approvals(), request.path_params["id"]
         found = (await approvals.get(id)).get(id)
         if found is None:

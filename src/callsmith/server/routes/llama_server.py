@@ -11,7 +11,6 @@ from callsmith.core.closing import closing
 from callsmith.core.errors import UsageError
 from callsmith.core.events import ModelEvent
 from callsmith.core.ports import ModelTokenizer, model_info
-from callsmith.server.http.body_reader import BodyReader
 from callsmith.server.http.frames import encode
 from callsmith.server.http.streams import EventStream, JsonResponse, collect_items, unless_disconnected
 from callsmith.server.routes.openai_completions import prompt_text
@@ -31,7 +30,7 @@ from callsmith.wire.sse import write_frame
 
 def routes(service: Service) -> list[Route]:
     """The routes of these servers. A request that names no model means the one there is."""
-    bodies = BodyReader(service.settings.largest_body)
+    bodies = service.bodies
 
     def tokenizer_of(name: str) -> ModelTokenizer:
         tokenizer = model_info(service.model(name)).tokenizer
@@ -40,7 +39,7 @@ def routes(service: Service) -> list[Route]:
         return tokenizer
 
     async def completion(request: Request) -> Response:
-        asked = read_completion(await bodies.read(request))
+        asked = await bodies.read_with(read_completion, await bodies.read(request))
         name = service.model_name(asked.model)
         model = service.model(name)
         writer = CompletionWriter(name, prompt_text(model, asked.completion))
@@ -52,7 +51,7 @@ def routes(service: Service) -> list[Route]:
         return JsonResponse(writer.whole())
 
     async def tokenize(request: Request) -> Response:
-        asked = read_tokenize(await bodies.read(request))
+        asked = await bodies.read_with(read_tokenize, await bodies.read(request))
         name = service.model_name(asked.model)
         tokenizer = tokenizer_of(name)
         if asked.request is not None:
@@ -62,7 +61,7 @@ def routes(service: Service) -> list[Route]:
         return JsonResponse(write_tokens(asked, tokens, tokenizer.decode(tokens), model_info(service.model(name)).context))
 
     async def detokenize(request: Request) -> Response:
-        name, tokens = read_detokenize(await bodies.read(request))
+        name, tokens = await bodies.read_with(read_detokenize, await bodies.read(request))
         texts = tokenizer_of(service.model_name(name or "")).decode(tokens)
         return JsonResponse(write_text(b"".join(texts).decode("utf-8", "replace")))
 

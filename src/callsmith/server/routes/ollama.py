@@ -14,7 +14,6 @@ from callsmith.core.closing import closing
 from callsmith.core.events import ModelEvent
 from callsmith.core.ports import model_info
 from callsmith.core.values import Json
-from callsmith.server.http.body_reader import BodyReader
 from callsmith.server.http.dialects import Dialect
 from callsmith.server.http.frames import CachedFrames, encode
 from callsmith.server.http.streams import EventStream, JsonResponse, unless_disconnected
@@ -60,7 +59,7 @@ class _Dialect:
 
     def __init__(self, service: Service) -> None:
         self._service = service
-        self._bodies = BodyReader(service.settings.largest_body)
+        self._bodies = service.bodies
         self._began = _now()
 
     async def chat(self, request: Request) -> Response:
@@ -89,7 +88,7 @@ class _Dialect:
     async def _answer(self, request: Request, read: Callable[[Json], OllamaRequest], *, chat: bool) -> Response:
         service, arrived = self._service, time.perf_counter_ns()
         body = await self._bodies.read(request)
-        asked = read(body)
+        asked = await self._bodies.read_with(read, body)
         name = self._known(asked.model)
         model = service.model(name)
         heading = Heading(asked.model or name, _now(), time.perf_counter_ns, arrived, chat)

@@ -14,7 +14,6 @@ from callsmith.core.errors import UsageError
 from callsmith.core.events import ModelEvent
 from callsmith.core.ports import Model, model_info
 from callsmith.core.values import Completion, Json
-from callsmith.server.http.body_reader import BodyReader
 from callsmith.server.http.frames import encode
 from callsmith.server.http.streams import EventStream, JsonResponse, merge_streams, unless_disconnected
 from callsmith.server.service import Service
@@ -26,10 +25,10 @@ from callsmith.wire.sse import DONE, write_frame
 
 def routes(service: Service) -> list[Route]:
     """The routes of this dialect."""
-    bodies = BodyReader(service.settings.largest_body)
+    bodies = service.bodies
 
     async def completions(request: Request) -> Response:
-        asked = read_request(await bodies.read(request))
+        asked = await bodies.read_with(read_request, await bodies.read(request))
         name = service.model_name(asked.model)
         model = service.model(name)
         answers = [service.complete(model, one) for one in _seeded(asked)]

@@ -8,6 +8,7 @@ is refused by name. Calls have no ids in this dialect, so they get some here, an
 `parallel_tool_calls` and `tool_choice_policy`.
 """
 
+from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from hashlib import sha256
@@ -140,16 +141,41 @@ def _read_format(fields: Fields) -> Output | None:
 
 
 def _read_messages(fields: Fields) -> tuple[Message, ...]:
-    waiting: list[Call] = []  # calls without a result so far
+    waiting = _WaitingCalls()
     messages: list[Message] = []
     for index, entry in enumerate(fields.objects("messages")):
         message = _read_message(entry, waiting, index)
-        waiting += message.calls
+        for call in message.calls:
+            waiting.add(call)
         messages.append(message)
     return tuple(messages)
 
 
-def _read_message(fields: Fields, waiting: list[Call], number: int) -> Message:
+class _WaitingCalls:
+    """The calls without a result so far. A result belongs to the first one with its id, or else with its name, or else of all."""
+
+    def __init__(self) -> None:
+        self._queues: dict[tuple[str, str], deque[tuple[int, Call]]] = {}
+        self._taken: set[int] = set()
+        self._count = 0
+
+    def add(self, call: Call) -> None:
+        for key in (("id", call.id), ("name", call.name), ("name", "")):
+            self._queues.setdefault(key, deque()).append((self._count, call))
+        self._count += 1
+
+    def take(self, name: str, call_id: str) -> Call | None:
+        """The call that a result with this name and id belongs to; it waits no longer."""
+        queue = self._queues.get(("id", call_id) if call_id else ("name", name), deque())
+        while queue:
+            number, call = queue.popleft()
+            if number not in self._taken:
+                self._taken.add(number)
+                return call
+        return None
+
+
+def _read_message(fields: Fields, waiting: _WaitingCalls, number: int) -> Message:
     spelled = fields.required_text("role")
     if spelled not in _ROLES:
         raise fields.error("role", f"{spelled!r} is none of {', '.join(_ROLES)}")
@@ -160,16 +186,10 @@ def _read_message(fields: Fields, waiting: list[Call], number: int) -> Message:
         return replace(message, reasoning=fields.text("thinking") or "", calls=tuple(calls))
     if message.role == "tool":
         name, call_id = fields.text("tool_name") or fields.text("name") or "", fields.text("tool_call_id") or ""
-        answered = next((call for call in waiting if _answers(call, name, call_id)), None)
-        if answered is not None:
-            waiting.remove(answered)
+        if answered := waiting.take(name, call_id):
             name, call_id = answered.name, answered.id
         return replace(message, name=name, call_id=call_id)
     return message
-
-
-def _answers(call: Call, name: str, call_id: str) -> bool:
-    return call.id == call_id if call_id else name in ("", call.name)
 
 
 def _read_call(fields: Fields, spare_id: str) -> Call:

@@ -8,7 +8,7 @@ what would change the answer and is not supported is refused by name, never igno
 ("auto", "required_first_hop", "required_always") says what becomes of a `tool_choice` that is "auto".
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import cast
 
 from callsmith.core.values import (
@@ -182,15 +182,25 @@ def _read_allowed(fields: Fields) -> Choice:
 def _read_messages(fields: Fields) -> tuple[Message, ...]:
     if not fields.array("messages"):
         raise fields.error("messages", "at least one message is required")
-    called: dict[str, str] = {}  # call id → tool name: a template may need the name, which tool messages leave out
+    called = _Called()
     messages: list[Message] = []
     for index, entry in enumerate(fields.objects("messages")):
         messages.append(_read_message(entry, called, f"call_{index}"))
-        called |= {call.id: call.name for call in messages[-1].calls}
+        for call in messages[-1].calls:
+            called.names[call.id] = call.name
+            called.latest[call.name] = call.id
     return tuple(messages)
 
 
-def _read_message(fields: Fields, called: dict[str, str], spare_id: str) -> Message:
+@dataclass(slots=True)
+class _Called:
+    """The calls so far. A template may need the name of a tool, which tool messages leave out."""
+
+    names: dict[str, str] = field(default_factory=dict[str, str])  # by the ids of calls
+    latest: dict[str, str] = field(default_factory=dict[str, str])  # the id of the latest call, by the names of tools
+
+
+def _read_message(fields: Fields, called: _Called, spare_id: str) -> Message:
     spelled = fields.required_text("role")
     if spelled not in _ROLES:
         raise fields.error("role", f"{spelled!r} is none of {', '.join(_ROLES)}")
@@ -198,11 +208,10 @@ def _read_message(fields: Fields, called: dict[str, str], spare_id: str) -> Mess
     message = Message(_ROLES[spelled], read_content(fields), name=name)
     if spelled == "function":
         # The deprecated form has no ids: the answer belongs to the latest call of that name.
-        latest = [call_id for call_id, called_name in called.items() if called_name == name]
-        return replace(message, call_id=latest[-1] if latest else "", name=fields.required_text("name"))
+        return replace(message, call_id=called.latest.get(name, ""), name=fields.required_text("name"))
     if message.role == "tool":
         call_id = fields.required_text("tool_call_id")
-        return replace(message, call_id=call_id, name=name or called.get(call_id, ""))
+        return replace(message, call_id=call_id, name=name or called.names.get(call_id, ""))
     if message.role == "assistant":
         calls = [_read_call(entry, entry.text("id") or "") for entry in fields.objects("tool_calls")]
         deprecated = fields.object("function_call")

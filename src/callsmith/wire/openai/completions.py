@@ -8,6 +8,7 @@ sampling, penalties, structured output, `n`. `suffix` is refused by name, and so
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import accumulate
 from typing import cast
 
 from callsmith.core.events import ModelEvent, Report, Stopped, Text
@@ -135,7 +136,9 @@ class CompletionWriter:
         choice = self._choices[number]
         written = _write_logprobs(logprobs, choice.offset) if logprobs else None
         if written:
-            choice.logprobs = {key: (choice.logprobs or {}).get(key, []) + more for key, more in written.items()}
+            choice.logprobs = choice.logprobs or {key: [] for key in written}
+            for key, more in written.items():
+                choice.logprobs[key] += more
         choice.offset += len(text)
         choice.texts.append(text)
         return self._heading.around(_OBJECT, [{"index": number, "text": text, "logprobs": written, "finish_reason": reason}])
@@ -143,10 +146,10 @@ class CompletionWriter:
 
 def _write_logprobs(tokens: Iterable[TokenLogprob], offset: int) -> dict[str, list[Json]]:
     tokens = tuple(tokens)
-    offsets = [offset + sum(len(before.text) for before in tokens[:at]) for at in range(len(tokens))]
+    offsets = accumulate((len(one.text) for one in tokens[:-1]), initial=offset)
     return {
         "tokens": [one.text for one in tokens],
         "token_logprobs": [write_number(one.logprob) for one in tokens],
         "top_logprobs": [{other.text: write_number(other.logprob) for other in one.top} for one in tokens],
-        "text_offset": offsets,
+        "text_offset": list(offsets),
     }

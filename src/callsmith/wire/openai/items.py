@@ -9,7 +9,8 @@ One answer of a model is several items: reasoning, what was said and the calls b
 """
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
+from operator import attrgetter
 from typing import Literal, cast
 
 from callsmith.core.values import Call, Json, Message, Role
@@ -56,15 +57,16 @@ def read_items(items: Iterable[Fields]) -> tuple[Message, ...]:
     builder = _MessageBuilder()
     for item in items:
         builder.add(item)
-    return tuple(builder.messages)
+    return builder.messages()
 
 
 class _MessageBuilder:
-    """Puts messages together from items. `_open`: the last message is an answer to which further items may belong."""
+    """Puts messages together from items. `_answer` are the parts of an answer to which further items may belong."""
 
     def __init__(self) -> None:
-        self.messages: list[Message] = []
-        self._open = False
+        self._messages: list[Message] = []
+        self._answer: list[Message] = []
+        self._said, self._called_any = False, False  # whether the answer has text, and calls
         self._called: dict[str, str] = {}  # call id → tool name: outputs leave it out
 
     def add(self, item: Fields) -> None:
@@ -101,23 +103,28 @@ class _MessageBuilder:
         else:
             self._append(message)
 
+    def messages(self) -> tuple[Message, ...]:
+        """The messages of all items so far."""
+        self._end_answer()
+        return tuple(self._messages)
+
     def _append(self, message: Message) -> None:
-        self.messages.append(message)
-        self._open = False
+        self._end_answer()
+        self._messages.append(message)
 
     def _add_to_answer(self, part: Message) -> None:
         """A part of an answer. It belongs to the one before it, unless that has been completed by what was said."""
-        last = self.messages[-1] if self._open else None
-        if last is None or (last.content and not last.calls and not part.calls):
-            self.messages.append(part)
-        else:
-            self.messages[-1] = replace(
-                last,
-                content=last.content + part.content,
-                reasoning=last.reasoning + part.reasoning,
-                calls=last.calls + part.calls,
-            )
-        self._open = True
+        if self._said and not self._called_any and not part.calls:
+            self._end_answer()
+        self._answer.append(part)
+        self._said, self._called_any = self._said or bool(part.content), self._called_any or bool(part.calls)
+
+    def _end_answer(self) -> None:
+        if self._answer:
+            content, reasoning = ("".join(map(attrgetter(name), self._answer)) for name in ("content", "reasoning"))
+            calls = [call for part in self._answer for call in part.calls]
+            self._messages.append(Message.assistant(content, reasoning=reasoning, calls=calls))
+        self._answer, self._said, self._called_any = [], False, False
 
 
 def _read_reasoning(item: Fields) -> str:

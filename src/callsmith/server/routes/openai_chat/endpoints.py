@@ -12,7 +12,6 @@ from starlette.routing import Route
 from callsmith.core.closing import closing
 from callsmith.core.events import ModelEvent, Stopped
 from callsmith.core.values import Json
-from callsmith.server.http.body_reader import BodyReader
 from callsmith.server.http.dialects import dialect_of
 from callsmith.server.http.frames import CachedFrames, encode
 from callsmith.server.http.streams import EventStream, JsonResponse, unless_disconnected
@@ -32,11 +31,11 @@ _EMBEDDINGS = ("/v1/embeddings", "/embeddings", "/embedding")
 
 def routes(service: Service) -> list[Route]:
     """The routes of this dialect."""
-    began, bodies = int(time.time()), BodyReader(service.settings.largest_body)
+    began, bodies = int(time.time()), service.bodies
 
     async def completions(request: Request) -> Response:
         body = await bodies.read(request)
-        chat = read_request(body)
+        chat = await bodies.read_with(read_request, body)
         chat = replace(chat, model=service.model_name(chat.model))
         options, session = read_extensions(body)
         asked = replace(chat.request, session=session)

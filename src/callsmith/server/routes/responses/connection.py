@@ -18,7 +18,6 @@ from starlette.websockets import WebSocket, WebSocketDisconnect
 
 from callsmith.core.closing import closing
 from callsmith.core.errors import CallsmithError
-from callsmith.server.http.body_reader import BodyReader
 from callsmith.server.http.frames import encode
 from callsmith.server.http.streams import cancel_all
 from callsmith.server.routes.responses.dialect import ResponsesDialect
@@ -37,10 +36,9 @@ _TRANSPORT_FIELDS = frozenset({"type", "stream_id", "generate", "stream", "strea
 class Connection:
     """A WebSocket connection of one client."""
 
-    def __init__(self, socket: WebSocket, dialect: ResponsesDialect, bodies: BodyReader) -> None:
+    def __init__(self, socket: WebSocket, dialect: ResponsesDialect) -> None:
         self._socket = socket
         self._dialect = dialect
-        self._bodies = bodies
         self._recent = RecentResponses()
         self._waiting: asyncio.Queue[bytes] = asyncio.Queue(_MOST_WAITING)
 
@@ -65,7 +63,7 @@ class Connection:
         """Answer one message; whatever is wrong with it is reported, and the next one is answered all the same."""
         stream_id, previous = None, ""
         try:
-            body = Fields.of(self._bodies.parse(message), "")
+            body = Fields.of(await self._dialect.service.bodies.parse(message), "")
             stream_id = body.text("stream_id")
             previous = body.text("previous_response_id") or ""
             is_complete = await self._give_answer(body, stream_id)

@@ -8,7 +8,6 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from callsmith.core.values import Json
-from callsmith.server.http.body_reader import BodyReader
 from callsmith.server.http.pagination import paginate
 from callsmith.server.http.streams import JsonResponse
 from callsmith.server.routes.responses.dialect import ResponsesDialect
@@ -24,9 +23,9 @@ PATH = "/v1/conversations"
 _MOST_ITEMS = 20  # that are added at a time
 
 
-def conversation_routes(dialect: ResponsesDialect, bodies: BodyReader) -> list[Route]:
+def conversation_routes(dialect: ResponsesDialect) -> list[Route]:
     """The routes of conversations."""
-    endpoints = _Endpoints(dialect, bodies)
+    endpoints = _Endpoints(dialect)
     items = f"{PATH}/{{id}}/items"
     return [
         Route(PATH, endpoints.create, methods=["POST"]),
@@ -43,9 +42,9 @@ def conversation_routes(dialect: ResponsesDialect, bodies: BodyReader) -> list[R
 class _Endpoints:
     """The endpoints."""
 
-    def __init__(self, dialect: ResponsesDialect, bodies: BodyReader) -> None:
+    def __init__(self, dialect: ResponsesDialect) -> None:
         self._dialect = dialect
-        self._bodies = bodies
+        self._bodies = dialect.service.bodies
 
     async def create(self, request: Request) -> Response:
         body = Fields.of(await self._bodies.read(request), "")

@@ -45,12 +45,18 @@ class ResponsesDialect:
 
     async def read(self, body: Json, stored: StoredResponses) -> ReadRequest:
         """Read a request, with what it refers to."""
-        before, approvals = await stored.before(read_references(body)), self.service.approvals()
+        bodies, limits = self.service.bodies, self.service.settings.requests
+        before, approvals = await stored.before(await bodies.read_with(read_references, body)), self.service.approvals()
         decided = decided_in(body)
+        if len(decided) > limits.approvals:
+            raise UsageError(f"input: decides on {len(decided)} approvals, more than {limits.approvals}", field="input")
+        if len(before.earlier) > limits.messages:
+            why = f"the conversation has {len(before.earlier)} items, more than the {limits.messages} that are allowed"
+            raise UsageError(f"previous_response_id: {why}", field="previous_response_id")
         earlier = await with_outcomes(list(before.earlier.values()), approvals, decided)
         if isinstance(body.get("input"), list):
             body["input"] = await with_outcomes(body["input"], approvals, decided)
-        asked = read_request(body, earlier, before.known)
+        asked = await bodies.read_with(read_request, body, earlier, before.known)
         if asked.store and not before.is_stored:
             raise UsageError("store: what goes on from a response that was not stored cannot be stored", field="store")
         options, session = read_extensions(body)

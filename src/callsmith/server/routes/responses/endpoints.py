@@ -6,7 +6,6 @@ from starlette.routing import BaseRoute, Route, WebSocketRoute
 from starlette.websockets import WebSocket
 
 from callsmith.core.errors import UsageError
-from callsmith.server.http.body_reader import BodyReader
 from callsmith.server.http.pagination import paginate
 from callsmith.server.http.request_context import caller
 from callsmith.server.http.streams import EventStream, JsonResponse, unless_disconnected
@@ -33,7 +32,7 @@ def routes(service: Service) -> list[BaseRoute]:
         Route(f"{PATH}/{{id}}", endpoints.delete, methods=["DELETE"]),
         Route(f"{PATH}/{{id}}/cancel", endpoints.cancel, methods=["POST"]),
         Route(f"{PATH}/{{id}}/input_items", endpoints.input_items, methods=["GET"]),
-        *conversation_routes(endpoints.dialect, endpoints.bodies),
+        *conversation_routes(endpoints.dialect),
     ]
 
 
@@ -44,7 +43,6 @@ class _Endpoints:
         self._service = service
         self.dialect = ResponsesDialect(service)
         self._background = BackgroundAnswers(self.dialect)
-        self.bodies = BodyReader(service.settings.largest_body)
 
     async def create(self, request: Request) -> Response:
         asked = await self._read(request)
@@ -65,7 +63,7 @@ class _Endpoints:
         return JsonResponse({"object": "response.input_tokens", "input_tokens": counted})
 
     async def compact(self, request: Request) -> Response:
-        work = compact(self.dialect, await self.bodies.read(request))
+        work = compact(self.dialect, await self._service.bodies.read(request))
         return JsonResponse(await unless_disconnected(request.receive, work))
 
     async def retrieve(self, request: Request) -> Response:
@@ -112,7 +110,7 @@ class _Endpoints:
         return EventStream(one.read(start), one.answer.failure, keep_alive=self._service.settings.keep_alive)
 
     async def connect(self, socket: WebSocket) -> None:
-        await Connection(socket, self.dialect, self.bodies).serve()
+        await Connection(socket, self.dialect).serve()
 
     async def _read(self, request: Request) -> ReadRequest:
-        return await self.dialect.read(await self.bodies.read(request), self.dialect.stored())
+        return await self.dialect.read(await self._service.bodies.read(request), self.dialect.stored())
