@@ -5,6 +5,7 @@ import signal
 import socket
 from collections.abc import Generator, Sequence
 from contextlib import ExitStack, closing, contextmanager
+from math import ceil
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, NoReturn
 
@@ -162,6 +163,7 @@ def _run(app: "GracefulShutdown", served: "OpenedModel", listener: socket.socket
     import uvicorn
 
     from callsmith.server.http.logs import set_up_logging
+    from callsmith.server.network.connections import connection_limits, limited_http, patient_websocket
 
     class Server(uvicorn.Server):
         """A server that prints the banner when it listens, and lets running answers end at shutdown."""
@@ -183,6 +185,9 @@ def _run(app: "GracefulShutdown", served: "OpenedModel", listener: socket.socket
         access_log=False,  # our own says more
         timeout_graceful_shutdown=GRACE_SECONDS + 5,  # for what does not end even then
         ws_max_size=settings.requests.body_bytes,
+        http=limited_http(connection_limits(settings)),
+        ws=patient_websocket(GRACE_SECONDS),
+        timeout_keep_alive=ceil(settings.idle_seconds),
     )
     before = signal.signal(signal.SIGTERM, _terminated)
     try:

@@ -183,6 +183,12 @@ class Settings:
         help="Names this server goes by, besides --host and those of this machine: shell patterns, separated by commas.",
     )
     port: int = flag(8000, "--port", "-p", minimum=0, maximum=65535, help="The port to listen on; 0: any free one.")
+    connections: int = 512  # open at a time
+    connections_per_address: int = 256  # of one address, where there are no keys
+    websockets: int = 32  # open at a time, of one key, or of one address where there are no keys
+    header_seconds: float = 10.0  # that a client may take to send the headers of a request
+    body_seconds: float = 30.0  # in which a body has to be complete, or to grow
+    idle_seconds: float = 75.0  # after which a connection is closed that nothing is asked on
     keep_alive: float = 15.0  # seconds without an event after which a stream sends a comment
     request_seconds: float | None = None  # deadline of an answer
     queue: int = flag(64, "--queue", minimum=1, help="Requests that may be answered or wait at a time; more are refused (429).")

@@ -12,7 +12,7 @@ from callsmith.server.http.dialects import dialect_of
 from callsmith.wire.sse import write_frame
 
 DISCONNECTED = 499  # the status with which the application answers a client that has disconnected
-DRAINING = "callsmith.draining"  # in a request's scope: whether the server is shutting down
+DRAINING = "callsmith.draining"  # in a scope: an event that is set once the server is shutting down
 
 
 class GracefulShutdown:
@@ -25,23 +25,23 @@ class GracefulShutdown:
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
-        self._leaving = False
+        self._leaving = asyncio.Event()
         self._stop = asyncio.Event()
 
     def drain(self) -> None:
         """Report from now on that the server is not ready."""
-        self._leaving = True
+        self._leaving.set()
 
     def stop(self) -> None:
         """End all answers."""
-        self._leaving = True
+        self._leaving.set()
         self._stop.set()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http":
+        scope = {**scope, DRAINING: self._leaving}
+        if scope["type"] != "http":  # a WebSocket ends itself, as soon as it has answered
             await self._app(scope, receive, send)
             return
-        scope = {**scope, DRAINING: self._leaving}
         request = _StoppableRequest(scope, receive, send, self._stop)
         await self._app(scope, request.receive, request.send)
         await request.finish()

@@ -35,7 +35,7 @@ def routes(service: Service) -> list[Route]:
         return JsonResponse({**body, "mcp": {one.name: _status_body(one) for one in servers}} if service.mcp else body)
 
     async def ready(request: Request) -> Response:
-        if request.scope.get(DRAINING):
+        if DRAINING in request.scope and request.scope[DRAINING].is_set():
             return JsonResponse({"ready": False, "why": "the server is shutting down"}, status_code=503)
         loading = [name for name, model in service.models.items() if not model_info(model).ready]
         if loading:

@@ -7,7 +7,7 @@
 
 One request is answered at a time, the others wait. Responses that are not to be stored can be gone on from as long as the
 connection lasts, unless that has failed once. A client that disconnects ends the answer at once; a server that shuts down closes
-the connection with code 1012.
+the connection with code 1012, after the answer that it is giving. One that asks nothing is closed.
 """
 
 import asyncio
@@ -18,7 +18,10 @@ from starlette.websockets import WebSocket, WebSocketDisconnect
 
 from callsmith.core.closing import closing
 from callsmith.core.errors import CallsmithError
+from callsmith.server.http.errors import refuse
 from callsmith.server.http.frames import encode
+from callsmith.server.http.request_context import caller
+from callsmith.server.http.shutdown import DRAINING
 from callsmith.server.http.streams import cancel_all
 from callsmith.server.routes.responses.dialect import ResponsesDialect
 from callsmith.server.routes.responses.stored import RecentResponses
@@ -41,23 +44,53 @@ class Connection:
         self._dialect = dialect
         self._recent = RecentResponses()
         self._waiting: asyncio.Queue[bytes] = asyncio.Queue(_MOST_WAITING)
+        self._settings = dialect.service.settings
+        self._idle = asyncio.Event()  # no answer is being given
+        self._idle.set()
 
     async def serve(self) -> None:
         """Answer what the client sends, until it disconnects."""
-        await self._socket.accept()
-        receiving, answering = asyncio.create_task(self._receive()), asyncio.create_task(self._answer_all())
+        most, who = self._settings.websockets, caller() or (self._socket.client.host if self._socket.client else "")
+        if self._dialect.connections[who] >= most:
+            error = HTTPException(429, f"there are {most} connections of this caller already: close one, or use it")
+            await refuse(self._socket.scope, self._socket.receive, self._socket.send, error)
+            return
+        self._dialect.connections[who] += 1
+        tasks = list[asyncio.Task[None]]()
         try:
-            await asyncio.wait({receiving, answering}, return_when=asyncio.FIRST_COMPLETED)
+            await self._socket.accept()
+            tasks += map(asyncio.create_task, (self._receive(), self._answer_all(), self._leave()))
+            await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
         finally:
-            await cancel_all(receiving, answering)
+            self._dialect.connections[who] -= 1
+            await cancel_all(*tasks)
 
     async def _receive(self) -> None:
-        while (message := await self._socket.receive())["type"] != "websocket.disconnect":
-            await self._waiting.put(message.get("bytes") or (message.get("text") or "").encode())
+        seconds: float | None = self._settings.idle_seconds
+        try:
+            while True:
+                async with asyncio.timeout(seconds):
+                    message = await self._socket.receive()
+                if message["type"] == "websocket.disconnect":
+                    return
+                seconds = None  # whoever has asked once may take their time: uvicorn looks whether they are still there
+                await self._waiting.put(message.get("bytes") or (message.get("text") or "").encode())
+        except TimeoutError:
+            await self._socket.close(1008, "nothing was asked")
 
     async def _answer_all(self) -> None:
         while True:
-            await self._answer(await self._waiting.get())
+            message = await self._waiting.get()
+            self._idle.clear()
+            await self._answer(message)
+            self._idle.set()
+
+    async def _leave(self) -> None:
+        """Close the connection when the server shuts down, after the answer that is being given."""
+        draining: asyncio.Event = self._socket.scope.get(DRAINING) or asyncio.Event()
+        await draining.wait()
+        await self._idle.wait()
+        await self._socket.close(1012)
 
     async def _answer(self, message: bytes) -> None:
         """Answer one message; whatever is wrong with it is reported, and the next one is answered all the same."""

@@ -1,0 +1,141 @@
+"""Connections have bounds: how many there are, and how long a client may take for its headers and its body.
+
+    uvicorn.Config(app, http=limited_http(connection_limits(settings)), ws=patient_websocket(5.0))
+
+The protocols are uvicorn's own, whichever is installed; what is added costs a few comparisons for each piece that arrives.
+"""
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, ClassVar, cast
+
+from uvicorn.protocols.http.auto import AutoHTTPProtocol
+from uvicorn.protocols.websockets.auto import AutoWebSocketsProtocol
+
+from callsmith.server.settings import Settings
+
+_LEAST_BYTES = 16 * 1024  # of a body, in `body_seconds`
+_CLOSED = "HTTP/1.1 {}\r\ncontent-type: text/plain\r\nconnection: close\r\ncontent-length: {}\r\n\r\n{}"
+
+
+@dataclass(frozen=True, slots=True)
+class ConnectionLimits:
+    """How many connections there may be, of one address too (None: any number), and how many seconds a client may take.
+
+    `header_seconds` is for all headers of a request. In every `body_seconds` the body has to be complete or to grow.
+    """
+
+    connections: int
+    per_address: int | None
+    header_seconds: float
+    body_seconds: float
+
+
+def connection_limits(settings: Settings) -> ConnectionLimits:
+    """The limits that the settings come to. Where there are keys, many callers may come from one address, that of a proxy."""
+    per_address = None if settings.keys else settings.connections_per_address
+    return ConnectionLimits(settings.connections, per_address, settings.header_seconds, settings.body_seconds)
+
+
+class _LimitedConnection(asyncio.Protocol):
+    """A connection that is refused if there are too many, and closed if its client takes too long."""
+
+    limits: ClassVar[ConnectionLimits]
+    # Those of uvicorn's protocols that are used here.
+    transport: asyncio.Transport
+    connections: set[Any]
+    client: tuple[str, int] | None
+    cycle: Any
+    flow: Any
+
+    _timer: asyncio.TimerHandle | None = None
+    _known: Any = None  # the last request whose headers are complete
+    _received = 0  # bytes of its body, since the last look
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        super().connection_made(transport)
+        if self._are_too_many():
+            self._close("503 Service Unavailable", "there are too many connections; try again later")
+        else:
+            self._wait(self.limits.header_seconds, self._check_headers)
+
+    def data_received(self, data: bytes) -> None:
+        super().data_received(data)
+        cycle = self.cycle
+        if cycle is not self._known:
+            self._known, self._received = cycle, 0
+            self._stop_waiting()
+            if cycle.more_body and self.transport.get_protocol() is self:
+                self._wait(self.limits.body_seconds, self._check_body)
+        elif cycle is None or cycle.response_complete:
+            if self.transport.get_protocol() is not self:  # it is a WebSocket from now on
+                self._stop_waiting()
+            elif self._timer is None:
+                self._wait(self.limits.header_seconds, self._check_headers)
+        elif cycle.more_body:
+            self._received += len(data)
+        else:
+            self._stop_waiting()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._stop_waiting()
+        super().connection_lost(exc)
+
+    def _are_too_many(self) -> bool:
+        limits, number = self.limits, len(self.connections)
+        if number > limits.connections:
+            return True
+        if limits.per_address is None or number <= limits.per_address or self.client is None:
+            return False
+        return sum(one.client is not None and one.client[0] == self.client[0] for one in self.connections) > limits.per_address
+
+    def _wait(self, seconds: float, check: Callable[[], None]) -> None:
+        self._timer = asyncio.get_running_loop().call_later(seconds, check)
+
+    def _stop_waiting(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def _check_headers(self) -> None:
+        self._timer = None
+        self._close("408 Request Timeout", f"the headers did not come within {self.limits.header_seconds:g} s")
+
+    def _check_body(self) -> None:
+        self._timer = None
+        cycle = self._known
+        if not cycle.more_body or cycle.response_complete:
+            return
+        if self._received >= _LEAST_BYTES or self.flow.read_paused:
+            self._received = 0
+            self._wait(self.limits.body_seconds, self._check_body)
+        elif cycle.response_started:
+            self.transport.close()
+        else:
+            self._close("408 Request Timeout", f"the body did not come: next to nothing of it in {self.limits.body_seconds:g} s")
+
+    def _close(self, status: str, why: str) -> None:
+        if not self.transport.is_closing():
+            self.transport.write(_CLOSED.format(status, len(why), why).encode())
+            self.transport.close()
+
+
+class _PatientWebSocket(asyncio.Protocol):
+    """A WebSocket that is not closed at once when the server shuts down: the application ends it, or the grace period does."""
+
+    grace: ClassVar[float]
+
+    def shutdown(self) -> None:
+        shutdown = cast("Callable[[], None]", getattr(super(), "shutdown"))  # noqa: B009  of uvicorn's protocol
+        asyncio.get_running_loop().call_later(self.grace, shutdown)
+
+
+def limited_http(limits: ConnectionLimits, protocol: type[asyncio.Protocol] = AutoHTTPProtocol) -> type[asyncio.Protocol]:
+    """uvicorn's HTTP protocol with these limits."""
+    return type("LimitedConnection", (_LimitedConnection, protocol), {"limits": limits})
+
+
+def patient_websocket(grace: float) -> type[asyncio.Protocol]:
+    """uvicorn's WebSocket protocol, with so many seconds for answers that are being given when the server shuts down."""
+    return type("PatientWebSocket", (_PatientWebSocket, cast("type", AutoWebSocketsProtocol)), {"grace": grace})
