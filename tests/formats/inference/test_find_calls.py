@@ -4,6 +4,8 @@ import pytest
 
 from callsmith import find_calls
 from callsmith.core.values import Call, Tool
+from callsmith.formats import format_named
+from callsmith.formats.write import write
 
 WEATHER = Tool("get_weather", "", {"type": "object", "properties": {"city": {"type": "string"}, "days": {"type": "integer"}}})
 TIME = Tool("get_time")
@@ -181,3 +183,19 @@ def test_reasoning_counts_only_where_no_call_stands_outside_and_not_at_all_witho
     assert found(f"{thought}No.") == ([("get_time", {})], "No.")
     assert found(f'{thought}[get_weather(city="Paris")]') == (PARIS, "")
     assert found(f"{thought}No.", recover=False) == ([], "No.")
+
+
+@pytest.mark.parametrize(
+    ("format", "opened", "closed"),
+    [
+        ("nemotron-v2", "<TOOLCALL>", "</TOOLCALL>"),
+        ("jamba", "<tool_calls>", "</tool_calls>"),
+        ("gemma4", "<|tool_call>", "<tool_call|>"),
+        ("seed-oss", "<seed:tool_call>", "</seed:tool_call>"),
+        ("internlm", "<|action_start|>", "<|action_end|>"),
+    ],
+)
+def test_markers_of_a_format_with_nothing_between_them_are_left_out(format: str, opened: str, closed: str):
+    written = write(format_named(format), [Call("get_weather", {"city": "Paris"}, "call_1")])
+    assert found(f"{opened}\n{closed}\n{written}\n{opened}{closed}", [format]) == (PARIS, "")
+    assert found(f"{opened}\n{closed}", [format]) == ([], "")

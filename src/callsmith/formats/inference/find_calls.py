@@ -10,11 +10,12 @@ code (fences, backticks) is an example and no call, unless a fence is all there 
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
+from functools import cache
 from typing import NamedTuple
 
 from callsmith.core.values import Call, Tool
 from callsmith.formats import format_named
-from callsmith.formats.algebra import Calls, Format, Quotes, Thinks, first_literals
+from callsmith.formats.algebra import Calls, Format, Quotes, Thinks, first_literals, is_strong
 from callsmith.formats.reader.parse import Parsed, parse
 
 CHAIN = ("hermes", "generic-xml", "qwen3-coder", "mistral", "llama3-json", "pythonic", "granite", "xlam")
@@ -26,8 +27,6 @@ CODE = (
     Quotes("`", "`", one_line=True),
 )
 FENCED = re.compile(r"(```|~~~)[\w-]*\n(?P<code>((?!\1).)*)\1", re.DOTALL)
-EMPTY = r"(?:\[\s*\]|```[\w-]*\s*```|<tool_call>\s*</tool_call>)"  # what is left around calls that were taken out
-EDGES = re.compile(rf"^(?:{EMPTY}\s*)+|(?:\s*{EMPTY})+$")
 
 
 class FoundCalls(NamedTuple):
@@ -46,16 +45,17 @@ def find_calls(
     `formats` are tried instead of the common ones, in this order; with those that write calls in fences, fences count.
     Without `recover` nothing inside the reasoning is a call; turn it off for text that others may have written.
     """
-    tools = tuple(tools)
-    chain = [_without_code(format_named(name), keep_fenced=formats is not None) for name in formats or CHAIN]
+    tools, names = tuple(tools), tuple(formats or CHAIN)
+    chain = [_without_code(format_named(name), keep_fenced=formats is not None) for name in names]
     thinks = tuple(dict.fromkeys(part for format in chain for part in format.parts if isinstance(part, Thinks)))
     chain = [replace(format, parts=tuple(dict.fromkeys((*thinks, *format.parts)))) for format in chain]
     plain = parse(Format("text", thinks), text)
-    found = next(_attempts(chain, text, plain, tools, recover=recover), None)
+    found, empty = next(_attempts(chain, text, plain, tools, recover=recover), None), _empty(names)
     if found is None:
-        return FoundCalls((), _said(chain, text, tools), False)
+        return FoundCalls((), _said(chain, text, tools, empty), False)
     named = [replace(call, id=call.id or f"{call.name}_{index}") for index, call in enumerate(found.calls)]
-    return FoundCalls(tuple(named), EDGES.sub("", found.content.strip()).strip(), True)
+    edges = re.compile(rf"^(?:{empty}\s*)+|(?:\s*{empty})+$")
+    return FoundCalls(tuple(named), edges.sub("", found.content.strip()).strip(), True)
 
 
 def _attempts(chain: Sequence[Format], text: str, plain: Parsed, tools: tuple[Tool, ...], *, recover: bool) -> Iterator[Parsed]:
@@ -89,7 +89,22 @@ def _opens_fenced(part: Calls) -> bool:
     return any(text.startswith("```") for text in first_literals(part.open, first_literals(part.item)))
 
 
-def _said(chain: Sequence[Format], text: str, tools: tuple[Tool, ...]) -> str:
+@cache
+def _empty(names: tuple[str, ...]) -> str:
+    """A pattern of what is left around calls that were taken out: an empty list, an empty fence, a format's markers alone."""
+    sections = [
+        (*part.open, *part.item, *part.close) for name in names for part in format_named(name).parts if isinstance(part, Calls)
+    ]
+    markers = {
+        rf"{re.escape(first)}\s*{re.escape(last)}"
+        for section in sections
+        for first in filter(is_strong, first_literals(section))
+        for last in filter(is_strong, first_literals(section[::-1]))
+    }
+    return "(?:" + "|".join([r"\[\s*\]", r"```[\w-]*\s*```", *sorted(markers)]) + ")"
+
+
+def _said(chain: Sequence[Format], text: str, tools: tuple[Tool, ...], empty: str) -> str:
     """The text for the user where there is no call; empty where it is only an empty list of calls in one of the formats."""
     contents = [parse(format, text, tools, recover=False).content.strip() for format in chain]
-    return contents[0] if all(contents) and not re.fullmatch(EMPTY, contents[0]) else ""
+    return contents[0] if all(contents) and not re.fullmatch(empty, contents[0]) else ""
