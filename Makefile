@@ -6,6 +6,7 @@ PYTHON ?= python3
 MODEL  ?=
 PORT   ?= 8000
 HOST   ?= 127.0.0.1
+SECONDS ?= 3600
 VENV   := .venv
 BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
@@ -21,7 +22,7 @@ VERSIONS := sed -nE 's/^([^ ]+==[^\\]*[^\\ ]).*/\1/p' requirements.lock # withou
 SPREAD := -n $(JOBS) --dist worksteal
 
 .DEFAULT_GOAL := setup
-.PHONY: setup serve chat test test-slow test-thorough test-law4 test-dispatch test-fuzz test-attack test-choices test-tokenizer test-model test-clients test-agents test-node test-openresponses test-readme \
+.PHONY: setup serve chat test test-slow test-thorough test-law4 test-dispatch test-fuzz test-attack soak test-choices test-tokenizer test-model test-clients test-agents test-node test-openresponses test-readme \
 	test-mcp test-mcp-conformance test-wheel check format bench rivals requirements dependencies lock clean help
 
 setup: $(STAMP) ## create .venv and install everything that is pinned in requirements.lock
@@ -71,6 +72,9 @@ test-fuzz: $(STAMP) ## read hundreds of thousands of broken answers
 
 test-attack: $(STAMP) ## attack a running server in every way known
 	$(PYTEST) -m 'attack or not attack' tests/attack $(ARGS)
+
+soak: $(STAMP) ## eight clients for an hour, while servers and store are hit: make soak SECONDS=600
+	$(BIN)/python -m tests.attack.soak $(SECONDS)
 
 test-model: $(STAMP) ## ask a small model through every API
 	$(PYTEST) -m 'model and not slow and not node and not clients and not mcp' $(ARGS)
