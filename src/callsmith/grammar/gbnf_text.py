@@ -12,12 +12,10 @@ from dataclasses import dataclass
 from typing import Final
 
 from callsmith.core.errors import UsageError
+from callsmith.grammar.limits import MAX_BYTES, MAX_DEPTH, MAX_RULES
 from callsmith.grammar.nodes import Alt, Lit, Many, Node, Pattern, Ref, Seq
 
-_MAX_BYTES: Final = 64 * 1024
-_MAX_RULES: Final = 1000
 _MAX_REPEATS: Final = 2000
-_MAX_DEPTH: Final = 50  # of brackets
 _MAX_REGEX: Final = 32 * 1024  # characters of a regular expression that a whole grammar may become
 _ANYTHING: Final = r"[\x{0}-\x{10ffff}]"
 _DEFINED: Final = re.compile(r"^[ \t]*[A-Za-z0-9_-]+[ \t]*::=", re.MULTILINE)
@@ -37,8 +35,8 @@ def is_gbnf(text: str) -> bool:
 def gbnf_to_lark(text: str) -> str:
     """The Lark grammar of a GBNF text; a UsageError says what is wrong in which line."""
     size = len(text.encode("utf-8", "surrogatepass"))
-    if size > _MAX_BYTES:
-        raise UsageError(f"grammar: has {size} bytes, more than {_MAX_BYTES}", field="grammar")
+    if size > MAX_BYTES:
+        raise UsageError(f"grammar: has {size} bytes, more than {MAX_BYTES}", field="grammar")
     rules = _GbnfReader(text).read()
     regex = _Regex(rules).of("root")
     if regex is not None:
@@ -71,8 +69,8 @@ class _GbnfReader:
             if self.at < len(self.text) and self.text[self.at] not in "\r\n":
                 raise self._error("expected the end of the rule")
             self._skip(lines=True)
-            if len(rules) > _MAX_RULES:
-                raise self._error(f"there are more than {_MAX_RULES} rules")
+            if len(rules) > MAX_RULES:
+                raise self._error(f"there are more than {MAX_RULES} rules")
         for name in ("root", *(name for node in rules.values() for name in _references(node))):
             if name not in rules:
                 raise UsageError(f"grammar: there is no rule {name!r}", field="grammar")
@@ -114,8 +112,8 @@ class _GbnfReader:
     def _group(self) -> Node:
         self.at += 1
         self.depth += 1
-        if self.depth > _MAX_DEPTH:
-            raise self._error(f"brackets are nested more than {_MAX_DEPTH} deep")
+        if self.depth > MAX_DEPTH:
+            raise self._error(f"brackets are nested more than {MAX_DEPTH} deep")
         self._skip(lines=True)
         node = self._alternatives()
         if not self.text.startswith(")", self.at):
@@ -220,7 +218,7 @@ class _Regex:
         if name not in self._made:
             self._made[name] = None  # while it is being made: a rule that is in itself has none
             self._depth += 1
-            if self._depth < _MAX_DEPTH:
+            if self._depth < MAX_DEPTH:
                 self._made[name] = self._node(self._rules[name])
             self._depth -= 1
         return self._made[name]

@@ -8,6 +8,7 @@ from callsmith.core.values import Output
 from callsmith.formats.algebra import Format, Quotes, Says, nodes_of
 from callsmith.formats.write import literal_text
 from callsmith.grammar.gbnf_text import gbnf_to_lark, is_gbnf
+from callsmith.grammar.limits import check_lark, check_pattern
 from callsmith.grammar.nodes import JsonValue, Lit, Node, Pattern, Seq, UserGrammar
 from callsmith.grammar.patterns.portable import to_portable
 from callsmith.grammar.schema.normal_form import UnenforcedKeywords
@@ -63,8 +64,12 @@ def _body(output: Output, unenforced: UnenforcedKeywords) -> Node:
     if output.choices:
         return Pattern("|".join(map(_literal_pattern, output.choices)))
     if output.pattern:
+        check_pattern(output.pattern, "pattern")
         return Pattern(to_portable(output.pattern) or output.pattern.replace("\n", r"\n"))
-    return UserGrammar(gbnf_to_lark(output.grammar) if is_gbnf(output.grammar) else output.grammar)
+    if is_gbnf(output.grammar):
+        return UserGrammar(gbnf_to_lark(output.grammar))
+    check_lark(output.grammar)
+    return UserGrammar(output.grammar)
 
 
 def _literal_pattern(text: str) -> str:

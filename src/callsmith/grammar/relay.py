@@ -22,6 +22,7 @@ from callsmith.grammar.calls import (
     leading_literal,
     with_prefix,
 )
+from callsmith.grammar.limits import is_simple_schema
 from callsmith.grammar.nodes import NOTHING, Alt, FreeText, Grammar, Lit, Many, Node, Seq, Until
 from callsmith.grammar.output import text_part
 
@@ -47,6 +48,7 @@ class Relay:
     prefix: str
     triggers: tuple[str, ...]
     whole: Callable[[], Grammar]
+    _tools: Mapping[str, Tool]
     _grammar_of: Callable[[Sequence[str]], CallsGrammar]
     _starts: Mapping[str, str]
     _cache: dict[object, Grammar] = field(default_factory=dict[object, Grammar])
@@ -75,6 +77,10 @@ class Relay:
     def arguments_of(self, name: str) -> Grammar:
         """The arguments of one tool alone: to see whether a grammar for them can be compiled."""
         return self._calls({name: ""}, "")
+
+    def costly(self) -> list[str]:
+        """The tools whose grammar may be costly to compile."""
+        return [name for name, tool in self._tools.items() if not is_simple_schema(tool.parameters)]
 
     def _calls(self, rests: Mapping[str, str], more: str) -> Grammar:
         made = self._grammar_of(tuple(rests))
@@ -129,6 +135,7 @@ def relay_for(
         prefix,
         triggers,
         whole,
+        offered,
         lambda names: CallsGrammar(format, [offered[name] for name in names], parallel),
         starts,
     )

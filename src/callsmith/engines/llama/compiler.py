@@ -1,7 +1,7 @@
 """Compiles grammars for one vocabulary, by llguidance, and starts constraints from them."""
 
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from threading import Lock
 from typing import Any, Final, TypeAlias
@@ -12,15 +12,20 @@ from callsmith.core.errors import UnsupportedSchema, UsageError
 from callsmith.engines.llama.gguf import Logits, Vocabulary
 from callsmith.engines.llama.matcher import Constraint
 from callsmith.engines.llama.relay import RelayConstraint, RelayPlan, naming, plan_relay
+from callsmith.engines.llama.trial.trials import Cancellation, Trials
 from callsmith.engines.lru import LRU, IdentityLRU
+from callsmith.grammar.limits import MAX_LARK, is_simple
 from callsmith.grammar.nodes import Grammar
 from callsmith.grammar.relay import Relay
 from callsmith.grammar.targets.lark import to_lark
 
 _CACHED: Final = 64  # compiled grammars, 30 to 300 KB each
 
-# A mask that runs out of fuel is not an error to llguidance: it allows the end of the answer and nothing else. So: plenty of it.
-_LIMITS: Final = llguidance.LLParserLimits(step_lexer_fuel=2_000_000, step_max_items=500_000, verbose_errors=False)
+_LIMITS: Final[Mapping[str, Any]] = {
+    "step_lexer_fuel": 2_000_000,
+    "step_max_items": 100_000,
+}  # ten times and twice what llguidance has
+_SLOW: Final = 0.25  # seconds for one tool: it is not compiled in the middle of an answer
 
 # Tokens that are all allowed inside a string are not tested one by one. These are the kinds llguidance has for JSON,
 # and within them nearly all tokens that also fit between single quotes and between tags. Kinds that overlap would cost more.
@@ -112,15 +117,23 @@ class TriggeredConstraint:
 
 @dataclass(slots=True)
 class _PreparedRelay:
-    """What is known of a relay. `plan` is set once `is_ready`; `checked` are the tools whose calls compile."""
+    """What is known of a relay. `plan` is set once `is_ready`; `checked` are the tools whose calls compile.
+
+    `costly` are those that may take long to compile, once that was looked at; `is_slow`: one of them does.
+    """
 
     plan: RelayPlan | None = None
     is_ready: bool = False
     checked: set[str] = field(default_factory=set[str])
+    costly: list[str] | None = None
+    is_slow: bool = False
 
 
 class Compiler:
-    """Compiles grammars for one vocabulary and caches the latest ones. Safe for threads."""
+    """Compiles grammars for one vocabulary and caches the latest ones. Safe for threads.
+
+    What is not certainly cheap is tried in a worker process first (`trial`): nothing in a grammar ends this one.
+    """
 
     def __init__(self, vocabulary: Vocabulary) -> None:
         self._vocabulary = vocabulary
@@ -129,34 +142,55 @@ class Compiler:
         self._compiled: LRU[llguidance.LLMatcher] = LRU(_CACHED)  # by text: tools that several sets share are compiled once
         self._prepared: IdentityLRU[llguidance.LLMatcher] = IdentityLRU(_CACHED)  # by grammar: the text is not written again
         self._relays: IdentityLRU[_PreparedRelay] = IdentityLRU(_CACHED)
+        self._trials = Trials(_LIMITS, _SLICES)
 
-    def start(self, grammar: Grammar | Relay) -> ActiveConstraint | TriggeredConstraint:
+    def start(self, grammar: Grammar | Relay, cancellation: Cancellation | None = None) -> ActiveConstraint | TriggeredConstraint:
         """A constraint for this grammar; where it has triggers, one that waits for them."""
-        begun = self.begin(grammar)  # also where it waits for a trigger: errors in a grammar are raised before the answer begins
+        cancellation = cancellation or Cancellation()
+        cancellation.check()
+        if isinstance(grammar, Relay):  # what may be costly is tried before the answer begins, and the rest while it does
+            prepared = self._relay(grammar)
+            prepared.costly = grammar.costly() if prepared.costly is None else prepared.costly
+            for name in prepared.costly:
+                self.check(grammar, name, cancellation)
+        begun = self.begin(grammar, cancellation)  # also where it waits for a trigger: errors are raised before the answer begins
         if not grammar.triggers:
             return begun
         triggers = (self._vocabulary.marked_text(trigger) for trigger in grammar.triggers)
         return TriggeredConstraint(lambda: self.begin(grammar), triggers, self._vocabulary)
 
-    def begin(self, grammar: Grammar | Relay) -> ActiveConstraint:
+    def begin(self, grammar: Grammar | Relay, cancellation: Cancellation | None = None) -> ActiveConstraint:
         """A constraint at the start of the grammar, or behind the prefix that the prompt has already written."""
         if isinstance(grammar, Grammar):
-            return self._at(grammar)
+            return self._at(grammar, cancellation)
         prepared = self._relay(grammar)
         if not prepared.is_ready:
             prepared.plan, prepared.is_ready = plan_relay(grammar, self._vocabulary), True
-        return RelayConstraint(prepared.plan, self._at, self._vocabulary) if prepared.plan else self._at(grammar.whole())
+        if prepared.plan is None or prepared.is_slow:
+            return self._at(grammar.whole(), cancellation)
+        return RelayConstraint(prepared.plan, self._at_stage, self._vocabulary)
 
-    def _at(self, grammar: Grammar) -> Constraint:
-        matcher = self._prepared.get_or_make((grammar,), lambda: self._prepare(grammar))
+    def close(self) -> None:
+        """End the worker processes."""
+        self._trials.close()
+
+    def _at(self, grammar: Grammar, cancellation: Cancellation | None) -> Constraint:
+        matcher = self._prepared.get_or_make((grammar,), lambda: self._prepare(grammar, cancellation or Cancellation()))
+        return self._constraint(matcher)
+
+    def _at_stage(self, grammar: Grammar) -> Constraint:
+        """A stage of a relay: its tools have all been checked or are simple, so it is compiled without being tried."""
+        return self._constraint(self._prepared.get_or_make((grammar,), lambda: self._prepare(grammar, None)))
+
+    def _constraint(self, matcher: llguidance.LLMatcher) -> Constraint:
         with self._lock:
             return Constraint(matcher.deep_copy(), self._vocabulary.size)
 
     def _relay(self, relay: Relay) -> "_PreparedRelay":
         return self._relays.get_or_make((relay,), _PreparedRelay)
 
-    def _prepare(self, grammar: Grammar) -> llguidance.LLMatcher:
-        matcher = self.compile(to_lark(grammar, self._vocabulary.specials))
+    def _prepare(self, grammar: Grammar, cancellation: Cancellation | None) -> llguidance.LLMatcher:
+        matcher = self.compile(to_lark(grammar, self._vocabulary.specials), cancellation)
         if not grammar.prefix:
             return matcher
         with self._lock:
@@ -165,26 +199,66 @@ class Compiler:
             raise UsageError(f"the grammar does not begin with {grammar.prefix!r}: {matcher.get_error()}")
         return matcher
 
-    def compile(self, lark: str) -> llguidance.LLMatcher:
-        """The matcher for this Lark text; copy it, never use it itself."""
-        return self._compiled.get(lark) or self._compiled.put(lark, self._compile(lark))
+    def compile(self, lark: str, cancellation: Cancellation | None = None) -> llguidance.LLMatcher:
+        """The matcher for this Lark text; copy it, never use it itself. With a `cancellation`, it is tried first if need be."""
+        known = self._compiled.get(lark)
+        if known:
+            return known
+        costly = cancellation is not None and not is_simple(lark)
+        if cancellation and costly:
+            self._try(lark, cancellation)
+        matcher = self._compile(lark)
+        if cancellation and costly:
+            self._warm(matcher)
+        return self._compiled.put(lark, matcher)
 
     def unchecked(self, relay: Relay) -> list[str]:
         """The tools of the relay whose calls have not been compiled yet."""
         checked = self._relay(relay).checked
         return [name for name in relay.first if name not in checked]
 
-    def check(self, relay: Relay, name: str) -> None:
+    def check(self, relay: Relay, name: str, cancellation: Cancellation) -> None:
         """Compile the call of one tool, to find out whether its schema can be."""
+        cancellation.check()
+        prepared = self._relay(relay)
+        if name in prepared.checked:
+            return
         with naming(name):
-            self._compile(to_lark(relay.arguments_of(name), self._vocabulary.specials))
-        self._relay(relay).checked.add(name)
+            lark = to_lark(relay.arguments_of(name), self._vocabulary.specials)
+            if not is_simple(lark):
+                prepared.is_slow |= self._try(lark, cancellation) > _SLOW
+            else:
+                self._compile(lark)
+        prepared.checked.add(name)
+
+    def _try(self, lark: str, cancellation: Cancellation) -> float:
+        """Compile the text in a worker process; the seconds that it takes."""
+        if len(lark) > MAX_LARK:
+            raise UsageError(f"the grammar of the answer has {len(lark)} characters, at most {MAX_LARK} are allowed")
+        tried = self._trials.run(lark, cancellation)
+        if tried.error:
+            raise _refusal(tried.error)
+        if tried.step:
+            raise _too_ambiguous(tried.step)
+        return tried.seconds
+
+    def _warm(self, matcher: llguidance.LLMatcher) -> None:
+        """Find the first tokens once, so that what they need is known, and a grammar in which that takes too much is refused."""
+        with self._lock:
+            first = matcher.deep_copy()
+        first.compute_bitmask()
+        if first.is_error():
+            raise _too_ambiguous(first.get_error())
 
     def _compile(self, lark: str) -> llguidance.LLMatcher:
         with self._lock:
             self._tokenizer = self._tokenizer or _tokenizer(self._vocabulary)
-        grammar = llguidance.LLMatcher.grammar_from_lark(lark)
-        matcher = llguidance.LLMatcher(self._tokenizer, grammar, limits=_LIMITS, log_level=0)
+        try:
+            grammar = llguidance.LLMatcher.grammar_from_lark(lark)
+        except UnicodeEncodeError:
+            raise UsageError("the grammar has half of a surrogate pair in it") from None
+        limits = llguidance.LLParserLimits(**_LIMITS, verbose_errors=False)
+        matcher = llguidance.LLMatcher(self._tokenizer, grammar, limits=limits, log_level=0)
         if matcher.is_error():
             raise _refusal(matcher.get_error())
         return matcher
@@ -213,3 +287,7 @@ def _refusal(message: str) -> UsageError:
         if found := pattern.search(why):
             return UnsupportedSchema("#", keyword or found[1], why)
     return UsageError(f"the schema does not compile: {why}")
+
+
+def _too_ambiguous(message: str) -> UsageError:
+    return UsageError(f"the grammar is too ambiguous: {message.split(chr(10))[0]}", field="grammar")

@@ -9,7 +9,7 @@ A seed gives the same answer only if no other request is live: what else is deco
 import asyncio
 from collections.abc import AsyncGenerator
 from collections.abc import Sequence as Tokens
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future
 from dataclasses import dataclass, field
 from itertools import chain
 from pathlib import Path
@@ -30,6 +30,7 @@ try:
     from callsmith.engines.llama.kv_cache import Cache
     from callsmith.engines.llama.penalties import check_bias
     from callsmith.engines.llama.sequence import DEFAULTS, Sequence
+    from callsmith.engines.llama.trial.trials import Cancellation, pool_with_stack
 except ModuleNotFoundError as missing:
     if missing.name not in ("llguidance", "numpy"):
         raise
@@ -59,6 +60,7 @@ def open(
 
 
 _MOST_SEQUENCES = 64  # the most that the library supports
+_COMPILING = 6  # threads that compile; some of them wait for worker processes
 
 
 @dataclass(slots=True)
@@ -89,10 +91,15 @@ class _Job:
     room: int = 0
     constraint: "Future[ActiveConstraint | TriggeredConstraint] | None" = None
     checks: "list[Future[None]]" = field(default_factory=list["Future[None]"])
+    cancellation: "Cancellation" = field(default_factory=lambda: Cancellation())
     sequence: Sequence | None = None
 
     def cancel(self) -> None:
         self.flag[0] = b"1"
+        for compiling in (self.constraint, *self.checks):
+            if compiling:
+                compiling.cancel()
+        self.cancellation.set()
 
     @property
     def is_cancelled(self) -> bool:
@@ -118,8 +125,8 @@ class _Job:
         return self.sequence
 
     def choosing(self) -> None:
-        while self.checks:  # what was not checked by now is compiled when it is chosen
-            if not (check := self.checks.pop()).cancel():
+        while self.checks:  # what was not checked by now is compiled when it is chosen; those that may be costly have been
+            if not (check := self.checks.pop()).cancel() and check.done():
                 check.result()
 
     def post(self, pieces: list[Piece]) -> None:
@@ -153,8 +160,8 @@ class LlamaEngine:
         self._batch = Batch(context, Cache(context, context.sequences), live, settles=not weights.recurrent)
         self._most = live + queue
         self._compiler = Compiler(weights.vocabulary)
-        self._thread = ThreadPoolExecutor(1, thread_name_prefix="callsmith-llama")
-        self._compiling = ThreadPoolExecutor(1, thread_name_prefix="callsmith-grammar")  # compiles grammars during prefill
+        self._thread = pool_with_stack(1, "callsmith-llama")
+        self._compiling = pool_with_stack(_COMPILING, "callsmith-grammar")  # compiles grammars during prefill
         self._lock = Lock()  # guards the four below
         self._freeing = Lock()  # one call of close at a time frees what there is
         self._open_jobs: set[_Job] = set()  # requests that are not finished
@@ -224,7 +231,8 @@ class LlamaEngine:
     def _free(self) -> None:
         with self._freeing:
             self._thread.shutdown(wait=True)
-            self._compiling.shutdown(wait=True)
+            self._compiling.shutdown(wait=True, cancel_futures=True)
+            self._compiler.close()
             self._context.close()
             self._weights.close()
 
@@ -293,12 +301,13 @@ class LlamaEngine:
         job.room = require_room(job.tokens, self._context)
         if job.grammar is None:
             return
-        job.constraint = self._compiling.submit(self._compiler.start, job.grammar)
+        job.constraint = self._compiling.submit(self._compiler.start, job.grammar, job.cancellation)
         job.constraint.add_done_callback(lambda _: self._wake.set())
         if isinstance(job.grammar, Relay):
             # Every tool is compiled before the answer begins, so that a schema that cannot be is reported in time.
             unchecked = self._compiler.unchecked(job.grammar)
-            job.checks = [self._compiling.submit(self._compiler.check, job.grammar, name) for name in unchecked]
+            check, grammar, cancellation = self._compiler.check, job.grammar, job.cancellation
+            job.checks = [self._compiling.submit(check, grammar, name, cancellation) for name in unchecked]
 
     def prefill(self, constraint: "ActiveConstraint | TriggeredConstraint", prompt: Prompt) -> None:
         """Advance a constraint by the beginning of the answer that the prompt holds."""
