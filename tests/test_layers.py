@@ -39,7 +39,7 @@ RULES = {
     "wire": Rule(frozenset({"core"}), frozenset({"msgspec"}), pure=True, sync=True),
     "engines": Rule(INWARD, frozenset({"numpy", "llguidance", "xllamacpp", "transformers", "torch", "tokenizers", "httpx2"})),
     "models": Rule(INWARD | {"engines"}, frozenset({"httpx2"})),
-    "tools": Rule(INWARD, frozenset({"pydantic", "pydantic_core", "griffe", "mcp", "mcp_types", "httpx2"})),
+    "tools": Rule(INWARD, frozenset({"pydantic", "pydantic_core", "griffe", "mcp", "mcp_types", "httpx2", "anyio"})),
     "bus": Rule(INWARD, frozenset({"nats", "cryptography"})),
     "runtime": Rule(frozenset({"core"}), frozenset({"opentelemetry"})),
     "server": Rule(INWARD | EFFECTS, frozenset({"starlette", "msgspec", "uvicorn", "prometheus_client"})),

@@ -28,6 +28,9 @@ ClientAuth: TypeAlias = Literal["basic", "post"]  # whether the secret is sent a
 
 STANDARD_TIMEOUT = 30.0  # seconds
 STANDARD_START = 30.0
+MOST_MESSAGE_BYTES = 4 * 1024 * 1024  # of one message, a result for instance
+MOST_TOOLS = 1_000
+MOST_DEFINITION = 100_000  # characters of the definition of one tool; each value in it counts as 16
 LOGIN_SECONDS = 300.0  # a person may take to log in
 INSTALL_SECONDS = 900.0  # an installer may take in addition; ended half way, it may leave something broken behind
 INSTALLERS = frozenset({"npx", "bunx", "pnpx", "pnpm", "yarn", "uvx", "uv", "pipx", "docker", "podman"})
@@ -45,7 +48,8 @@ _TRANSPORTS: Mapping[str, Transport] = {
     "sse": "sse",
 }
 _SPELLED = """command cwd url httpUrl serverUrl type transport prefix protocol args autoApprove alwaysAllow allow allowedTools
-includeTools deny disabledTools excludeTools env headers oauth trust approval timeout start_timeout sampling disabled enabled"""
+includeTools deny disabledTools excludeTools env headers oauth trust approval timeout start_timeout sampling
+max_message_bytes max_tools max_definition_bytes disabled enabled"""
 _KEYS = frozenset(_SPELLED.split())
 _VERDICTS: tuple[Verdict, ...] = get_args(Verdict)
 
@@ -99,6 +103,9 @@ class ServerConfig:
     start_timeout: float = STANDARD_START
     sampling: bool = False  # whether it may use our model (sampling)
     protocol: str = "auto"  # or "legacy", or a version
+    max_message_bytes: int = MOST_MESSAGE_BYTES
+    max_tools: int = MOST_TOOLS
+    max_definition_bytes: int = MOST_DEFINITION
 
     def __post_init__(self) -> None:
         if self.url and self.transport == "stdio":
@@ -199,6 +206,9 @@ class _EntryReader:
             start_timeout=self._seconds("start_timeout", STANDARD_START),
             sampling=self.get("sampling", bool, False),
             protocol=self._text("protocol") or "auto",
+            max_message_bytes=self._count("max_message_bytes", MOST_MESSAGE_BYTES),
+            max_tools=self._count("max_tools", MOST_TOOLS),
+            max_definition_bytes=self._count("max_definition_bytes", MOST_DEFINITION),
         )
 
     def _check_keys(self, known: frozenset[str]) -> None:
@@ -252,6 +262,12 @@ class _EntryReader:
         if isinstance(value, bool) or not isinstance(value, int | float) or value <= 0:
             raise self._error(key, f"expected a number of seconds, found {value!r}")
         return float(value)
+
+    def _count(self, key: str, standard: int) -> int:
+        value: int = self.get(key, int, standard)
+        if value <= 0:
+            raise self._error(key, f"expected a number above 0, found {value!r}")
+        return value
 
     def _one_of(self, key: str, kind: Any, standard: str) -> Any:
         value, allowed = self.get(key, str, standard), get_args(kind)

@@ -20,8 +20,9 @@ from callsmith.core.errors import Unavailable
 from callsmith.core.events import ToolProgress
 from callsmith.core.values import Call
 from callsmith.tools.mcp.config import ServerConfig
-from callsmith.tools.mcp.content import without_malformed
+from callsmith.tools.mcp.content import too_many_tools, within_bounds, without_malformed
 from callsmith.tools.mcp.elicitation import ClientFeatures, ElicitationRequest, elicit, sample
+from callsmith.tools.mcp.messages import MessageBounds
 from callsmith.tools.mcp.process import process_streams
 
 if TYPE_CHECKING:
@@ -35,7 +36,9 @@ Auth = Callable[[ServerConfig], "httpx2.Auth | None"]
 T = TypeVar("T")
 OnProgress = Callable[[ToolProgress], None]
 
-MOST_PAGES = 1_000  # of a list of tools: a list whose cursors go in circles ends
+MOST_PAGES = 200  # of a list of tools: a list whose cursors go in circles ends
+_LONGEST_PROGRESS = 1_000  # characters of what is reported
+_MOST_REQUESTS = 8  # of a server's own that are open at once: questions to a person, texts for the model to write
 _TICK = 5.0  # seconds between progress reports while a person is asked
 
 
@@ -53,9 +56,16 @@ class Connection:
     """An open connection. `ended` is set when it is broken, `changed` when the server reports that its tools have changed."""
 
     def __init__(
-        self, client: "Client", ended: asyncio.Event, changed: asyncio.Event, running: set[_RunningCall], notices: list[str]
+        self,
+        client: "Client",
+        ended: asyncio.Event,
+        changed: asyncio.Event,
+        running: set[_RunningCall],
+        notices: list[str],
+        most_tools: int,
     ) -> None:
         self._client = client
+        self._most_tools = most_tools
         self._running = running
         self._notices = notices
         self.ended = ended
@@ -81,12 +91,17 @@ class Connection:
             found += page.tools
             if page.next_cursor is None or page.next_cursor == cursor:
                 break
+            if len(found) > self._most_tools:
+                self._notices.append(too_many_tools(self._most_tools))
+                break
             cursor = page.next_cursor
-        return found, list(dict.fromkeys(self._notices))
+        else:
+            self._notices.append(f"its list of tools has more than {MOST_PAGES} pages; the others were not read")
+        return found[: self._most_tools], list(dict.fromkeys(self._notices))
 
     async def call(self, call: Call, on_progress: OnProgress, subject: str = "") -> "types.CallToolResult":
         async def progressed(progress: float, total: float | None, message: str | None) -> None:
-            on_progress(ToolProgress(call.id, message or "", progress, total))
+            on_progress(ToolProgress(call.id, (message or "")[:_LONGEST_PROGRESS], progress, total))
 
         running = _RunningCall(call, on_progress, subject)
         self._running.add(running)
@@ -132,9 +147,12 @@ async def connect(
 
     def see(message: Any) -> None:
         answer = getattr(message, "message", None)
-        if isinstance(answer, types.JSONRPCResponse) and isinstance(answer.result.get("tools"), list):
-            answer.result, left_out = without_malformed(answer.result, client.protocol_version)
+        if isinstance(answer, types.JSONRPCResponse):
+            answer.result, left_out = within_bounds(answer.result, config)
             notices.extend(left_out)
+            if isinstance(answer.result.get("tools"), list):
+                answer.result, left_out = without_malformed(answer.result, client.protocol_version)
+                notices.extend(left_out)
 
     client = Client(
         _observed_streams(config, auth, stderr_lines, ended, see),
@@ -144,7 +162,7 @@ async def connect(
         **_callbacks(config, features, running),
     )
     async with client:
-        yield Connection(client, ended, changed, running, notices)
+        yield Connection(client, ended, changed, running, notices, config.max_tools)
 
 
 def _mode(protocol: str) -> str:
@@ -158,9 +176,16 @@ def _callbacks(config: ServerConfig, features: ClientFeatures, running: set[_Run
 
     ask, model = features.ask, features.model
     callbacks: dict[str, Any] = {}
+    free = asyncio.Semaphore(_MOST_REQUESTS)
     if ask is not None:
 
         async def on_elicit(_: "ClientRequestContext", params: "types.ElicitRequestParams") -> Any:
+            if free.locked():
+                return types.ElicitResult(action="cancel")
+            async with free:
+                return await elicited(params)
+
+        async def elicited(params: "types.ElicitRequestParams") -> Any:
             by_url = isinstance(params, types.ElicitRequestURLParams)
             schema = None if by_url else dict(params.requested_schema)
             url = params.url if by_url else ""
@@ -176,7 +201,9 @@ def _callbacks(config: ServerConfig, features: ClientFeatures, running: set[_Run
     if model is not None and config.sampling:
 
         async def on_sample(_: "ClientRequestContext", params: "types.CreateMessageRequestParams") -> Any:
-            async with _keep_alive(config, running, "has the model write something"):
+            if free.locked():
+                return types.ErrorData(code=types.INVALID_REQUEST, message=f"no more than {_MOST_REQUESTS} requests at a time")
+            async with free, _keep_alive(config, running, "has the model write something"):
                 return await sample(model, params)
 
         callbacks["sampling_callback"] = on_sample
@@ -221,14 +248,16 @@ async def _observed_streams(
     config: ServerConfig, auth: Auth | None, stderr_lines: MutableSequence[str], ended: asyncio.Event, see: Callable[[Any], None]
 ) -> "AsyncGenerator[TransportStreams, None]":
     """The streams to a server. `see` gets each message before the SDK reads it; `ended` is set when there are no more."""
-    streams = process_streams(config, stderr_lines) if config.transport == "stdio" else _http_streams(config, auth, ended)
+    bounds = MessageBounds(config.name, config.max_message_bytes)
+    by_process = config.transport == "stdio"
+    streams = process_streams(config, stderr_lines, bounds) if by_process else _http_streams(config, auth, ended, bounds)
     async with streams as (read, write):
-        yield _ObservedStream(read, ended, see), write
+        yield _ObservedStream(read, ended, see, bounds), write
 
 
 @asynccontextmanager
 async def _http_streams(
-    config: ServerConfig, auth: Auth | None, ended: asyncio.Event
+    config: ServerConfig, auth: Auth | None, ended: asyncio.Event, bounds: MessageBounds
 ) -> "AsyncGenerator[TransportStreams, None]":
     from mcp.client.sse import sse_client
     from mcp.client.streamable_http import streamable_http_client
@@ -239,26 +268,34 @@ async def _http_streams(
     if config.oauth and auth is None:
         raise Unavailable("it wants a login, and no login is configured", hint="Give the host auth=Login(…).")
     shown = (auth(config) if auth else None) or WithoutLogin(config)
-    if config.transport == "sse":
-        async with sse_client(config.url, headers=dict(config.headers), auth=shown) as streams:
-            yield streams
-        return
 
     async def look(response: "httpx2.Response") -> None:
+        bounds.bound(response)
         if response.status_code == 404 and "mcp-session-id" in response.request.headers:
             ended.set()  # it was restarted and has lost our session
 
-    async with create_mcp_http_client(headers=dict(config.headers), auth=shown) as http:
+    def bounded_client(headers: dict[str, str] | None = None, timeout: Any = None, auth: Any = None) -> "httpx2.AsyncClient":
+        http = create_mcp_http_client({**(headers or {}), "accept-encoding": "identity"}, timeout, auth)
         http.event_hooks = {"response": [look]}
-        async with streamable_http_client(config.url, http_client=http) as streams:
+        return http
+
+    headers = dict(config.headers)
+    if config.transport == "sse":
+        async with sse_client(config.url, headers, auth=shown, httpx_client_factory=bounded_client) as streams:
+            yield streams
+        return
+    async with bounded_client(headers, auth=shown) as http:
+        longest = config.max_message_bytes
+        async with streamable_http_client(config.url, http_client=http, max_sse_event_size=longest) as streams:
             yield streams
 
 
 class _ObservedStream:
     """A stream whose messages are passed to `see`; `ended` is set when there are no more."""
 
-    def __init__(self, stream: Any, ended: asyncio.Event, see: Callable[[Any], None]) -> None:
+    def __init__(self, stream: Any, ended: asyncio.Event, see: Callable[[Any], None], bounds: MessageBounds) -> None:
         self._stream = stream
+        self._bounds = bounds
         self._ended = ended
         self._see = see
 
@@ -277,6 +314,7 @@ class _ObservedStream:
     async def _observe(self, coming: Awaitable[Any]) -> Any:
         try:
             message = await coming
+            await self._bounds.pace()
             self._see(message)
         except BaseException:
             self._ended.set()

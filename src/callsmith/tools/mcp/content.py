@@ -6,9 +6,35 @@ from callsmith.core.errors import UsageError
 from callsmith.core.schema import check_schema
 from callsmith.core.values import Call, Json, Result, Tool
 from callsmith.tools.mcp.config import ServerConfig
+from callsmith.tools.mcp.messages import MOST_BLOCKS, size_of
 
 if TYPE_CHECKING:
     import mcp_types as types
+
+
+def too_many_tools(most: int) -> str:
+    return f"it lists more than {most:,} tools (max_tools); the others are not offered"
+
+
+def within_bounds(result: dict[str, Any], config: ServerConfig) -> tuple[dict[str, Any], list[str]]:
+    """A result with no more tools and blocks of content than are looked at, and notices of what was left out."""
+    tools, blocks, notices = result.get("tools"), result.get("content"), list[str]()
+    if isinstance(tools, list):
+        listed = cast("list[Json]", tools)
+        if len(listed) > config.max_tools:
+            notices.append(too_many_tools(config.max_tools))
+        fitting = list[Json]()
+        for tool in listed[: config.max_tools]:
+            if size_of(tool, config.max_definition_bytes) > config.max_definition_bytes:
+                limit = f"{config.max_definition_bytes:,} (max_definition_bytes)"
+                notices.append(f"{_name(tool)} cannot be offered: its definition is larger than {limit}")
+            else:
+                fitting.append(tool)
+        result = {**result, "tools": fitting}
+    if isinstance(blocks, list) and len(content := cast("list[Json]", blocks)) > MOST_BLOCKS:
+        cut: Json = {"type": "text", "text": f"({len(content) - MOST_BLOCKS:,} more blocks of content were left out)"}
+        result = {**result, "content": [*content[:MOST_BLOCKS], cut]}
+    return result, notices
 
 
 def without_malformed(listed: dict[str, Any], version: str) -> tuple[dict[str, Any], list[str]]:

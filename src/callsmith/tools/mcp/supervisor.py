@@ -35,6 +35,7 @@ _FIRST_PAUSE, _LONGEST_PAUSE = 0.5, 60.0  # seconds before a server is restarted
 _STEADY = 30.0  # seconds after which a server counts as recovered
 _SETTLING = 0.2  # seconds after a change: changes come in bursts
 _BETWEEN_LISTS = 1.0
+_PIECE = 0.02  # seconds of work on a list before others have their turn
 _LIST_BEFORE_CALL = 5.0  # seconds that a listing before an approved call may take
 _SLOW = 10.0  # seconds after which a start is said to take long
 _LINES = 20  # of a server's stderr that are stored
@@ -268,7 +269,11 @@ class ServerSupervisor:
         async with self._listing:
             found, notices = await connection.tools()
         tools: dict[str, Tool] = {}
+        began = time.monotonic()
         for listed in found:
+            if time.monotonic() - began > _PIECE:
+                await asyncio.sleep(0)
+                began = time.monotonic()
             tool = read_tool(listed, self.config)
             if isinstance(tool, str):
                 notices.append(tool)
