@@ -7,6 +7,7 @@ import asyncio
 import copy
 import json
 import re
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from random import Random
@@ -203,7 +204,11 @@ class Fuzzer:
 
     def _encoded(self, body: Any) -> bytes:
         draw = self.random
-        text = json.dumps(body).replace('"ID"', json.dumps(draw.choice(self.ids))).encode()
+        try:
+            text = json.dumps(body)
+        except RecursionError:  # made too deep, several times
+            return b'{"messages": ' + b"[" * 2000 + b"]" * 2000 + b"}"
+        text = text.replace('"ID"', json.dumps(draw.choice(self.ids))).encode()
         if draw.random() > 0.03:
             return text
         at = draw.randrange(len(text) + 1)
@@ -256,7 +261,7 @@ def _places(body: Any, depth: int = 0) -> Iterator[tuple[Any, Any]]:
         yield from _places(value, depth + 1)
 
 
-async def send(host: str, port: int, fuzzer: Fuzzer, count: int, failures: list[str]) -> int:
+async def send(host: str, port: int, fuzzer: Fuzzer, count: int, failures: list[str], statuses: "Counter[int]") -> int:
     """Send so many requests over one connection, opened again where it was closed. What must never be answered is a failure."""
     connection: tuple[asyncio.StreamReader, asyncio.StreamWriter] | None = None
     done = 0
@@ -279,6 +284,7 @@ async def send(host: str, port: int, fuzzer: Fuzzer, count: int, failures: list[
             connection = None
             continue
         done += 1
+        statuses[status] += 1
         if status in (500, 502, 504) or b"Internal" in answer:
             failures.append(f"{status} {answer[:300]!r}: {_shown(request)}")
         fuzzer.learn(answer)

@@ -6,6 +6,7 @@
 import asyncio
 import json
 import os
+from collections import Counter
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -80,13 +81,13 @@ REPLIES = [
 def fuzzed(folder: Path, requests: int, seed: int) -> tuple[dict[str, float], dict[str, float]]:
     """What the server's figures are after a fifth of the requests, and at the end."""
     (folder / "replies.jsonl").write_text("\n".join(map(json.dumps, REPLIES)), "utf-8")
-    failures: list[str] = []
+    failures, statuses = list[str](), Counter[int]()
     fuzzers = [Fuzzer(seed * 1000 + number) for number in range(CONNECTIONS)]
 
     async def attack(url: str, count: int) -> None:
         where = urlsplit(url)
         sent = await asyncio.gather(
-            *(send(str(where.hostname), where.port or 0, one, count // CONNECTIONS, failures) for one in fuzzers)
+            *(send(str(where.hostname), where.port or 0, one, count // CONNECTIONS, failures, statuses) for one in fuzzers)
         )
         assert failures == []
         assert sum(sent) == count // CONNECTIONS * CONNECTIONS
@@ -97,6 +98,8 @@ def fuzzed(folder: Path, requests: int, seed: int) -> tuple[dict[str, float], di
         asyncio.run(attack(url, requests - requests // 5))
         late = httpx2.get(f"{url}/figures", timeout=60).json()
         assert httpx2.get(f"{url}/health", timeout=60).json()["status"] == "ok"
+    assert min(statuses[200], statuses[400]) > requests // 10, statuses  # neither all of them nor none make sense
+    print(requests, "requests:", dict(statuses), early, late)
     return early, late
 
 
@@ -108,6 +111,5 @@ def test_bodies_that_no_client_would_send_never_fail_the_server(tmp_path: Path):
 def test_a_hundred_thousand_requests_leave_the_server_as_it_was(tmp_path: Path):
     requests = int(os.environ.get("CALLSMITH_FUZZ_REQUESTS", "100000"))
     early, late = fuzzed(tmp_path, requests, seed=int(os.environ.get("CALLSMITH_FUZZ_SEED", "2")))
-    print(early, late)
     assert late["p999"] < 0.25
     assert late["memory"] - early["memory"] < MOST_GROWTH

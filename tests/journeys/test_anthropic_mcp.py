@@ -248,7 +248,7 @@ async def test_a_server_that_is_not_configured_here_is_refused_with_what_to_do(m
             assert "secret" not in str(refused.value)
         with pytest.raises(anthropic.BadRequestError, match=words):
             await client.beta.messages.count_tokens(**{"model": "m", "messages": HI, "betas": BETAS, **BOTH, **more})
-        assert engine.asked == []
+        assert not engine.asked
 
 
 async def test_where_there_are_no_tools_there_are_no_servers() -> None:

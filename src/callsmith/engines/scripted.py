@@ -1,12 +1,13 @@
 """An engine that replies from a script: for tests, documentation and demonstrations.
 
 `scripted:Hello!` says Hello! to every prompt; `scripted:replies.jsonl` reads its replies from a file, one JSON string a line,
-and starts over after the last. It records its requests and ignores the grammar.
+and starts over after the last. It records its latest requests and ignores the grammar.
 """
 
 import asyncio
 import json
 import re
+from collections import deque
 from collections.abc import AsyncGenerator, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -51,6 +52,7 @@ class Scripted:
         specials: Mapping[str, int] | None = None,
         repeat: bool = False,
         pause: float = 0.0,
+        recorded: int | None = None,
     ) -> None:
         self._replies = tuple(replies)
         self._chunk = chunk
@@ -59,7 +61,7 @@ class Scripted:
         self._next = 0
         self._closed = False
         self.info = EngineInfo("scripted", template=template, specials=dict(specials or {}))
-        self.asked: list[RecordedRequest] = []
+        self.asked: deque[RecordedRequest] = deque(maxlen=recorded)  # the latest ones, if not all
 
     async def generate(
         self, prompt: Prompt, sampling: Sampling, grammar: Grammar | Relay | None = None
@@ -124,7 +126,7 @@ class Scripted:
 
 def open(rest: str, *, chunk: int = 4, pause: float = 0.0) -> Scripted:
     """The engine for a file of replies, or for one literal reply; it repeats itself."""
-    return Scripted(_read(rest), chunk=chunk, repeat=True, pause=pause)
+    return Scripted(_read(rest), chunk=chunk, repeat=True, pause=pause, recorded=64)
 
 
 def _read(rest: str) -> list[str]:
