@@ -208,6 +208,13 @@ def test_a_key_that_was_made_opens_the_server_and_nothing_else_does(serving, cal
     assert [(line["status"], line.get("subject")) for line in lines] == [(401, None), (200, "alice")]
 
 
+def test_a_new_key_can_have_scopes(callsmith):
+    made = callsmith("keys", "new", "ops", "--scope", "admin", "--scope", "approver").out
+    assert tomllib.loads(made[made.index("[keys") :])["keys"]["ops"]["scopes"] == ["admin", "approver"]
+    told = callsmith("keys", "new", "ops", "--scope", "root")
+    assert (told.code, "sk-" in told.out, "admin, approver" in told.err) == (2, False, True)
+
+
 def test_a_key_needs_a_name_that_can_be_written(callsmith):
     told = callsmith("keys", "new", "a b")
     assert told.code == 2

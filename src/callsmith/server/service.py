@@ -10,7 +10,7 @@
 A request may ask for only some of the server's tools (`ToolOptions.sources`): then those are on, beside its own.
 """
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import cast
 
@@ -186,7 +186,19 @@ class Service:
 
     def approvals(self) -> Approvals:
         """The approvals of the caller."""
-        return Approvals(self.store, caller(), self.settings.approval_seconds)
+        return self.approvals_of(caller())
+
+    def approvals_of(self, subject: str) -> Approvals:
+        """The approvals of any caller."""
+        return Approvals(self.store, subject, self.settings.approval_seconds)
+
+    def visible_callers(self) -> tuple[str, ...]:
+        """The caller, and those on whose calls the caller may decide."""
+        http = current_request()
+        key, own = (http.key, http.subject) if http else (None, "")
+        if key is None or "approver" not in key.scopes:
+            return (own,)
+        return (own, *(name for name in self.settings.keys if name != own and matches(name, key.approves_for)))
 
     async def count(self, model: Model, request: Request, options: ToolOptions = DEFAULT_OPTIONS) -> int | None:
         """How many tokens such a request is, with the tools the model would be shown first; None if the model cannot tell."""
@@ -214,6 +226,10 @@ class Service:
         """Those of the server's own tools that such a request is offered."""
         selected, _ = await select_tools(self._open_tools(options), options.sources, self.configured)
         return tuple(await selected.tools())
+
+    async def visible_tools(self) -> Sequence[Tool]:
+        """The server's tools that the caller may use."""
+        return await self._open_tools(DEFAULT_OPTIONS).tools()
 
     def _open_tools(self, options: ToolOptions) -> Toolset:
         """The server's tools that the caller may use."""

@@ -13,6 +13,7 @@ from callsmith.wire.extensions import EVERYTHING, ToolMode
 
 T = TypeVar("T")
 
+SCOPES = ("admin", "approver")
 _HASH = re.compile(r"[0-9a-f]{64}")
 
 
@@ -158,15 +159,25 @@ class Requests:
 
 @dataclass(frozen=True, slots=True)
 class Key:
-    """A key of a caller, known by its hash only, and the models and tools it may use: shell patterns of names."""
+    """A key of a caller, known by its hash only, and the models and tools it may use: shell patterns of names.
+
+    With the scope `admin` it is shown everything in `/health` and `/metrics`. With `approver` it decides on calls of other keys,
+    those that the patterns of `approves_for` name. With `approves = false` it may not approve calls of its own.
+    """
 
     sha256: str
     models: tuple[str, ...] = EVERYTHING
     tools: tuple[str, ...] = EVERYTHING
+    scopes: tuple[str, ...] = ()
+    approves: bool = True
+    approves_for: tuple[str, ...] = EVERYTHING
 
     def __post_init__(self) -> None:
         if not _HASH.fullmatch(self.sha256):
             raise UsageError("sha256: expected the 64 hexadecimal digits that `callsmith keys new` prints", field="sha256")
+        for scope in self.scopes:
+            if scope not in SCOPES:
+                raise UsageError(f"scopes: {scope!r} is none of {', '.join(SCOPES)}", field="scopes")
 
 
 @dataclass(frozen=True, slots=True)

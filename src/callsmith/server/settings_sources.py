@@ -11,6 +11,7 @@
 
     [keys.alice]
     sha256 = "…"                             # `callsmith keys new alice` prints it
+    scopes = ["approver"]                    # may decide on calls of other keys
 
 No name is ignored: an unknown one is an error that says which one may have been meant.
 """
@@ -139,8 +140,7 @@ def write_settings(effective: EffectiveSettings) -> str:
                 lines.append(_line(f"{section}.{one.name}", getattr(holder, one.name), effective.origins))
     for name, key in settings.keys.items():
         lines += ["", f"[keys.{name}]", 'sha256 = "(hidden)"']
-        for part in ("models", "tools"):
-            lines.append(_line(f"keys.{name}.{part}", getattr(key, part), effective.origins))
+        lines += [_line(f"keys.{name}.{one.name}", getattr(key, one.name), effective.origins) for one in fields(key)[1:]]
     return "\n".join(lines[1:])
 
 

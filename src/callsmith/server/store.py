@@ -14,8 +14,9 @@ import sqlite3
 import time
 from collections.abc import Callable, Generator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, closing, contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Protocol, TypeVar
 
 from callsmith.core.errors import CallsmithError, Unavailable
@@ -33,6 +34,7 @@ _TABLES = """
     CREATE TABLE IF NOT EXISTS audit (number INTEGER PRIMARY KEY AUTOINCREMENT, at REAL NOT NULL, data TEXT NOT NULL);
     CREATE TRIGGER IF NOT EXISTS audit_stays BEFORE UPDATE ON audit BEGIN SELECT RAISE(ABORT, 'the audit is never changed'); END;
 """
+_PROBE = "probe"  # kind and id of what `check` writes
 _MAX_IDS = 500  # in one statement: SQLite limits them
 _WRITES_BETWEEN_PRUNINGS = 256
 
@@ -100,6 +102,10 @@ class Store(Protocol):
         """Entries of the audit log in order, from the first one after `after`."""
         ...
 
+    async def check(self) -> None:
+        """Write something and read it back; an `Unavailable` says why that cannot be done."""
+        ...
+
 
 @dataclass(frozen=True, slots=True)
 class StoreLimits:
@@ -144,6 +150,7 @@ class SqliteStore:
     def __init__(
         self, path: str = ":memory:", *, limits: StoreLimits = DEFAULT_LIMITS, clock: Callable[[], float] = time.time
     ) -> None:
+        self._path = path
         self._limits = limits
         self._clock = clock
         self._writes = 0
@@ -216,6 +223,20 @@ class SqliteStore:
             return tuple(AuditEntry(number, at, json.loads(data)) for number, at, data in rows)
 
         return await self._do(work)
+
+    async def check(self) -> None:
+        probe = Document(_PROBE, _PROBE, None)
+
+        def work() -> None:
+            with self._transaction(durable=True):
+                self._write(probe, _encode(self._clock()))
+            if self._path != ":memory:":  # another connection has nothing in its cache: it sees what became of the file
+                with closing(sqlite3.connect(f"{Path(self._path).absolute().as_uri()}?mode=rw", uri=True, timeout=1)) as other:
+                    row = other.execute("SELECT data FROM documents WHERE kind = ? AND id = ?", (_PROBE, _PROBE)).fetchone()
+                    if row is None:
+                        raise sqlite3.DatabaseError("what was written is not in the file")
+
+        await self._do(work)
 
     async def _do(self, work: Callable[[], T]) -> T:
         try:

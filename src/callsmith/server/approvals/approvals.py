@@ -156,8 +156,11 @@ class Approvals:
         await self.store.delete(self._kind(_PAUSED), *{one.run for one in found.values()})
         await self.store.delete(self._kind(_APPROVAL), *found)
 
-    async def decide(self, approval: Approval, decision: Decision) -> Approval:
-        """Enter a person's decision; the first one counts. An approval that comes too late expires instead."""
+    async def decide(self, approval: Approval, decision: Decision, by: str = "") -> Approval:
+        """Enter a person's decision; the first one counts. An approval that comes too late expires instead.
+
+        `by` is the caller who decides, if that is another one.
+        """
         now = time.time()
         if approval.status != "pending":
             raise AlreadyAnswered(approval)
@@ -165,7 +168,7 @@ class Approvals:
             return await self.expire(approval)
         status: Status = "approved" if isinstance(decision, Approved) else "denied"
         written = await self._settle(replace(approval, status=status, decision=decision, changed=now))
-        await self.audit("decided", written)
+        await self.audit("decided", written, by=by)
         return written
 
     async def expire(self, approval: Approval) -> Approval:
@@ -180,13 +183,14 @@ class Approvals:
         except Stale:
             raise AlreadyAnswered((await self.get(approval.id)).get(approval.id, approval)) from None
 
-    async def audit(self, event: str, approval: Approval) -> None:
+    async def audit(self, event: str, approval: Approval, *, by: str = "") -> None:
         decision = None if approval.decision is None else dump(approval.decision)
         await self.store.append(
             {
                 "event": event,
                 "approval": approval.id,
                 "subject": self.subject,
+                "by": by or self.subject,
                 "tool": approval.call.name,
                 "source": approval.source,
                 "arguments": dict(approval.call.arguments),

@@ -13,11 +13,13 @@ from starlette.exceptions import HTTPException
 from starlette.requests import HTTPConnection
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from callsmith.core.approval import Approved, Decision
 from callsmith.server.http.errors import refuse
 from callsmith.server.http.request_context import current_request
 from callsmith.server.settings import Key
 
 OPEN_PATHS = frozenset({"/health", "/ready"})  # monitoring needs no key, but is shown less without one
+_NOBODY = Key("0" * 64, models=(), tools=(), approves=False)  # whoever watches without a key
 
 
 def new_key() -> tuple[str, str]:
@@ -43,6 +45,13 @@ def matches(name: str, patterns: tuple[str, ...]) -> bool:
     return any(fnmatchcase(name, pattern) for pattern in patterns)
 
 
+def check_may_approve(decision: Decision) -> None:
+    """Status 403 if the caller approves a call of its own and its key may not."""
+    context = current_request()
+    if context is not None and context.key is not None and not context.key.approves and isinstance(decision, Approved):
+        raise HTTPException(403, "this key may not approve its own calls: another key, of the scope approver, has to")
+
+
 class KeyMiddleware:
     """Middleware that refuses requests without a valid key, and enters the caller in the request context."""
 
@@ -52,7 +61,10 @@ class KeyMiddleware:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         why = self._refusal(HTTPConnection(scope)) if scope["type"] in ("http", "websocket") else ""
-        if not why or (scope["type"] == "http" and scope["path"] in OPEN_PATHS):
+        if why and scope["type"] == "http" and scope["path"] in OPEN_PATHS:
+            why = ""
+            _enter("", _NOBODY)
+        if not why:
             await self._app(scope, receive, send)
             return
         await refuse(scope, receive, send, HTTPException(401, why, {"www-authenticate": "Bearer"}))
@@ -65,10 +77,15 @@ class KeyMiddleware:
         name = find_key(presented, self._keys)
         if name is None:
             return "this key is not known here"
-        context = current_request()
-        assert context is not None  # RequestContextMiddleware is around this
-        context.subject, context.models, context.tools = name, self._keys[name].models, self._keys[name].tools
+        _enter(name, self._keys[name])
         return ""
+
+
+def _enter(name: str, key: Key) -> None:
+    """Enter the caller in the request context."""
+    context = current_request()
+    assert context is not None  # RequestContextMiddleware is around this
+    context.subject, context.key, context.models, context.tools = name, key, key.models, key.tools
 
 
 def _key_in_headers(request: HTTPConnection) -> str:

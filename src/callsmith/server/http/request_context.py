@@ -19,6 +19,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from callsmith.core.values import Json, Usage
 from callsmith.runtime.telemetry.turns import TurnRecord
+from callsmith.server.settings import Key
 
 HEADER = "x-request-id"
 ACCESS = logging.getLogger("callsmith.access")
@@ -32,13 +33,17 @@ _current: ContextVar["RequestContext | None"] = ContextVar("callsmith_request", 
 
 @dataclass(slots=True)
 class RequestContext:
-    """One request: its id, its caller, and the models and tools the caller may use. As a recorder it adds up what turns cost."""
+    """One request: its id, its caller, and the models and tools the caller may use. As a recorder it adds up what turns cost.
+
+    `key` is the caller's; None where no key is needed.
+    """
 
     id: str
     address: str = ""
     subject: str = ""
     models: tuple[str, ...] = ("*",)
     tools: tuple[str, ...] = ("*",)
+    key: Key | None = None
     model: str = ""
     calls: int = 0
     usage: Usage = field(default_factory=Usage)
@@ -64,6 +69,19 @@ def caller() -> str:
     """The name of the caller's key; empty where no key is needed."""
     context = current_request()
     return context.subject if context else ""
+
+
+def is_admin() -> bool:
+    """Whether the caller may see what concerns other callers: everybody may where no key is needed."""
+    context = current_request()
+    return context is None or context.key is None or "admin" in context.key.scopes
+
+
+def act_for(subject: str, key: Key) -> None:
+    """Continue this task on behalf of another caller, as far as its key goes."""
+    context = current_request()
+    id = f"req_{uuid4().hex}" if context is None else context.id
+    _current.set(RequestContext(id, subject=subject, models=key.models, tools=key.tools, key=key))
 
 
 class RequestContextMiddleware:

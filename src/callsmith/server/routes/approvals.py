@@ -5,6 +5,8 @@
     POST /v1/approvals/confirm_1f…   {"approve": true, "arguments": {…}, "remember": true}
                                      {"approve": false, "reason": "Too expensive."}
 
+A key with the scope `approver` sees the calls of other keys too, and decides on them.
+
 Once it is decided the run is resumed, to its end, whether or not the client waits for that, and what the model then says stands
 under `answer`. Where a stream waits for the decision, the run goes on there and `answer` is null.
 """
@@ -25,7 +27,9 @@ from callsmith.core.errors import CallsmithError
 from callsmith.core.events import CallReady, ConfirmationNeeded, Stopped, Text, Thought, Unreadable
 from callsmith.core.values import Json
 from callsmith.server.approvals.approvals import AlreadyAnswered, Approval, Approvals, Status, write_view
+from callsmith.server.http.keys import check_may_approve
 from callsmith.server.http.pagination import paginate
+from callsmith.server.http.request_context import act_for, caller
 from callsmith.server.http.streams import JsonResponse
 from callsmith.server.service import Service
 from callsmith.server.tools.one_answer import AnswerEvent
@@ -58,30 +62,50 @@ class _Endpoints:
         wanted = request.query_params.get("status", "pending")
         if wanted not in _STATUSES:
             raise Fields({}).error("status", f"{wanted!r} is none of {', '.join(_STATUSES)}")
-        views = [write_view(one) for one in await self._service.approvals().all()]
+        views = [
+            _body(one, subject)
+            for subject in self._service.visible_callers()
+            for one in await self._service.approvals_of(subject).all()
+        ]
+        views.sort(key=lambda view: view["created_at"])
         return JsonResponse(paginate([view for view in views if wanted in (view["status"], "all")], request))
 
     async def retrieve(self, request: Request) -> Response:
-        found = await self._service.approvals().get(request.path_params["id"])
-        return _view(found[request.path_params["id"]]) if found else _nothing(request)
+        found = await self._find(request.path_params["id"])
+        return _nothing(request) if found is None else JsonResponse(_body(found[1], found[0].subject))
 
     async def answer(self, request: Request) -> Response:
         decision = _read_decision(Fields.of(await self._service.bodies.read(request), ""))
-        approvals, id = self._service.approvals(), request.path_params["id"]
-        found = (await approvals.get(id)).get(id)
-        if found is None:
+        id = request.path_params["id"]
+        known = await self._find(id)
+        if known is None:
             return _nothing(request)
+        approvals, found = known
+        by = caller()
+        if approvals.subject == by:
+            check_may_approve(decision)
+        else:
+            act_for(approvals.subject, self._service.settings.keys[approvals.subject])
         paused = await approvals.paused(found.run)
         if paused is not None:
             self._service.model(paused.model)  # if it is not there any more, nothing is decided
-        decided = await _decide(approvals, found, decision)
+        decided = await _decide(approvals, found, decision, by)
         if not found.run:  # a question in the middle of a call: whoever asked it is waiting
-            return _view(decided, answer=None)
+            return JsonResponse({**_body(decided, approvals.subject), "answer": None})
         resuming = asyncio.create_task(self._resume(approvals, id))
         self._running.add(resuming)
         resuming.add_done_callback(self._running.discard)
         answer = await asyncio.shield(resuming)
-        return _view((await approvals.get(id)).get(id, decided), answer=answer)
+        now = (await approvals.get(id)).get(id, decided)
+        return JsonResponse({**_body(now, approvals.subject), "answer": answer})
+
+    async def _find(self, id: str) -> tuple[Approvals, Approval] | None:
+        """The approval of this id that the caller may see, and among whose it is."""
+        for subject in self._service.visible_callers():
+            approvals = self._service.approvals_of(subject)
+            if found := (await approvals.get(id)).get(id):
+                return approvals, found
+        return None
 
     async def _resume(self, approvals: Approvals, id: str) -> Json:
         """What the model says now that it is decided; None where somebody else resumes the run."""
@@ -95,12 +119,12 @@ class _Endpoints:
             return await _answer(self._service.resume(paused))
 
 
-async def _decide(approvals: Approvals, found: Approval, decision: Decision) -> Approval:
+async def _decide(approvals: Approvals, found: Approval, decision: Decision, by: str) -> Approval:
     """Enter the decision. The same once more is welcome where whoever was to resume from the first is gone."""
     if type(found.decision) is type(decision) and await approvals.is_abandoned(found):
         return found
     try:
-        return await approvals.decide(found, decision)
+        return await approvals.decide(found, decision, by)
     except AlreadyAnswered as error:
         raise HTTPException(409, str(error)) from None
 
@@ -145,8 +169,9 @@ def _read_decision(fields: Fields) -> Decision:
     return Denied(fields.text("reason") or "")
 
 
-def _view(approval: Approval, **more: Json) -> Response:
-    return JsonResponse({**write_view(approval), **more})
+def _body(approval: Approval, subject: str) -> dict[str, Json]:
+    """An approval as whoever decides sees it, with whose call it is where callers have names."""
+    return {**write_view(approval), **({"caller": subject} if subject else {})}
 
 
 def _nothing(request: Request) -> Response:

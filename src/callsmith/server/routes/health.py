@@ -8,39 +8,52 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from callsmith.core.ports import Toolset, model_info
+from callsmith.core.ports import model_info
 from callsmith.core.values import Json
-from callsmith.server.http.request_context import caller
+from callsmith.server.http.request_context import caller, is_admin
 from callsmith.server.http.shutdown import DRAINING
 from callsmith.server.http.streams import JsonResponse
 from callsmith.server.service import Service
+from callsmith.server.store_probe import StoreProbe
 from callsmith.tools.mcp import Status
 
 _PATIENCE = 2.0  # seconds tools may take to say that they are there
 
 
 def routes(service: Service) -> list[Route]:
-    """The routes for watchers. Ready is more than alive: every model is there, and the server is not about to leave."""
+    """The routes for watchers.
+
+    Ready is more than alive: every model is there, the store works, and the server is not about to leave. A key that is not
+    an admin's is shown its own models and tools.
+    """
+    probe = StoreProbe(service.store)
 
     async def health(request: Request) -> Response:
         models = {name: "ready" if model_info(model).ready else "loading" for name, model in service.models.items()}
         servers = service.mcp.status() if service.mcp else ()
         starts = any(one.state in ("configured", "starting") for one in servers)
-        tools = {} if starts else await _tools(service.tools)  # they would wait for the servers
-        states = {*models.values(), *(one.state for one in servers), *(["failed"] if "error" in tools else [])}
+        tools = {} if starts else await _tools(service)  # they would wait for the servers
+        trouble = await probe.trouble()
+        failed = trouble or "error" in tools
+        states = {*models.values(), *(one.state for one in servers), *(["failed"] if failed else [])}
         status = "degraded" if "failed" in states else "starting" if states & {"loading", "configured", "starting"} else "ok"
         if service.settings.keys and not caller():
             return JsonResponse({"status": status})
-        body: dict[str, Json] = {"status": status, "models": models, "tools": tools, "answering": service.gate.active}
-        return JsonResponse({**body, "mcp": {one.name: _status_body(one) for one in servers}} if service.mcp else body)
+        body: dict[str, Json] = {"status": status, "models": models, "tools": tools}
+        if not is_admin():
+            body["models"] = {name: models[name] for name in service.visible_models()}
+        else:
+            body |= {"store": trouble or "ok", "answering": service.gate.active}
+            body |= {"mcp": {one.name: _status_body(one) for one in servers}} if service.mcp else {}
+        return JsonResponse(body)
 
     async def ready(request: Request) -> Response:
         if DRAINING in request.scope and request.scope[DRAINING].is_set():
-            return JsonResponse({"ready": False, "why": "the server is shutting down"}, status_code=503)
+            return _not_ready("the server is shutting down")
         loading = [name for name, model in service.models.items() if not model_info(model).ready]
         if loading:
-            return JsonResponse({"ready": False, "why": f"loading: {', '.join(loading)}"}, status_code=503)
-        return JsonResponse({"ready": True})
+            return _not_ready(f"loading: {', '.join(loading)}" if is_admin() else "loading")
+        return _not_ready("store") if await probe.trouble() else JsonResponse({"ready": True})
 
     return [Route("/health", health), Route("/ready", ready)]
 
@@ -50,13 +63,17 @@ def _status_body(status: Status) -> dict[str, Json]:
     return {name: value for name, value in asdict(status).items() if name != "name" and value not in ("", ())}
 
 
-async def _tools(tools: Toolset | None) -> dict[str, Json]:
-    """How many tools there are, by where they come from; or what is wrong."""
-    if tools is None:
+def _not_ready(why: str) -> Response:
+    return JsonResponse({"ready": False, "why": why}, status_code=503)
+
+
+async def _tools(service: Service) -> dict[str, Json]:
+    """How many tools the caller has, by where they come from; or what is wrong."""
+    if service.tools is None:
         return {}
     try:
         async with asyncio.timeout(_PATIENCE):
-            known = await tools.tools()
+            known = await (service.tools.tools() if is_admin() else service.visible_tools())
     except Exception as error:  # whatever a source of tools does wrong, the server lives
         return {"error": type(error).__name__}
     return dict(Counter(tool.source or "functions" for tool in known))

@@ -1,6 +1,7 @@
 """`/metrics`: metrics in Prometheus' text format: what a trace has counted. Nothing is registered anywhere."""
 
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from itertools import accumulate
 
 from prometheus_client import CollectorRegistry
@@ -12,6 +13,8 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from callsmith.runtime.telemetry.trace import BUCKETS, Counters, Histogram
+from callsmith.server.http.keys import matches
+from callsmith.server.http.request_context import current_request, is_admin
 from callsmith.server.service import Service
 
 
@@ -19,7 +22,7 @@ def routes(service: Service) -> list[Route]:
     """The route of the metrics."""
 
     async def metrics(request: Request) -> Response:
-        content, kind = exposition(service.trace.counters(), request.headers.get("accept", ""))
+        content, kind = exposition(_visible(service.trace.counters()), request.headers.get("accept", ""))
         return Response(content, headers={"content-type": kind})
 
     return [Route("/metrics", metrics)]
@@ -31,6 +34,16 @@ def exposition(counters: Counters, accept: str = "") -> tuple[bytes, str]:
     registry = CollectorRegistry(auto_describe=False)
     registry.register(_Counted(counters))
     return encode(registry), content_type
+
+
+def _visible(counters: Counters) -> Counters:
+    """The counters of the models and tools that the caller may use; all of them for an admin."""
+    http = current_request()
+    if http is None or is_admin():
+        return counters
+    models = {name: one for name, one in counters.models.items() if matches(name, http.models)}
+    tools = {name: one for name, one in counters.tools.items() if matches(name, http.tools)}
+    return replace(counters, models=models, tools=tools)
 
 
 class _Counted(Collector):

@@ -17,6 +17,7 @@ from callsmith.core.values import Choice, Json, Message, Request, Result, Tool
 from callsmith.runtime.conversation.history import answered
 from callsmith.runtime.loop import unanswered
 from callsmith.server.approvals.approvals import AlreadyAnswered, Approval, Approvals
+from callsmith.server.http.keys import check_may_approve
 from callsmith.server.service import Service
 from callsmith.server.settings import EVERYTHING
 from callsmith.server.tools.tool_selection import (
@@ -144,6 +145,7 @@ async def _enter_decisions(approvals: Approvals, asked: ResponsesRequest, leases
             continue
         if id not in found:
             raise UsageError(f"input: there is no approval {id!r} to be answered", field="input")
+        check_may_approve(decision)
         if found[id].status == "pending":
             with suppress(AlreadyAnswered):  # by somebody else, at the same time: theirs counts
                 await approvals.decide(found[id], decision)
