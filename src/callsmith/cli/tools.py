@@ -93,17 +93,21 @@ def report_tools(
 
 def _short(text: str) -> str:
     """A sentence, or what fits a line."""
-    sentence = text.partition(". ")[0]
+    from callsmith.tools.review import show_hidden
+
+    sentence = show_hidden(text.partition(". ")[0])
     return sentence if len(sentence) <= 80 else f"{sentence[:79]}…"
 
 
 def _print_status(status: "Status") -> None:
     """Print the state of an MCP server to stderr."""
-    who = f" ({status.server}, protocol {status.protocol})" if status.protocol else ""
+    from callsmith.tools.review import show_hidden
+
+    who = f" ({show_hidden(status.server)}, protocol {status.protocol})" if status.protocol else ""
     failed = status.state == "failed"
     typer.secho(f"{status.name}: {status.state}{who}", err=True, fg="red" if failed else None)
     for line in (*status.error.splitlines(), *status.notices):
-        typer.secho(f"  {line}", err=True, fg="red" if failed else "yellow")
+        typer.secho(f"  {show_hidden(line)}", err=True, fg="red" if failed else "yellow")
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,6 +21,7 @@ from callsmith.core.values import Call, Json, Message, Request, Result, Tool
 from callsmith.runtime.conversation.journal import expired
 from callsmith.server.approvals.old_documents import upgrade_approval, upgrade_grant, upgrade_paused_run
 from callsmith.server.store import Document, Stale, Store
+from callsmith.tools.review import show_hidden
 from callsmith.wire.extensions import ToolOptions
 
 T = TypeVar("T")
@@ -321,9 +322,9 @@ def write_view(approval: Approval) -> dict[str, Json]:
         "status": approval.status_at(time.time()),
         "tool": approval.call.name,
         "source": approval.source or None,
-        "description": approval.tool.description if approval.tool else None,
+        "description": show_hidden(approval.tool.description) if approval.tool else None,
         "arguments": dict(approval.call.arguments),
-        "reason": approval.reason,
+        "reason": show_hidden(approval.reason),
         "created_at": int(approval.created),
         "expires_at": int(approval.expires),
         "response_id": approval.response or None,

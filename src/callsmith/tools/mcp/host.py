@@ -6,9 +6,11 @@ async with McpHost(load_servers(Path("mcp.json"), os.environ)) as host:
 """
 
 import asyncio
+import logging
 from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from dataclasses import replace
 from importlib.util import find_spec
+from operator import is_
 
 from callsmith.core.approval import Policy
 from callsmith.core.closing import closing
@@ -19,8 +21,11 @@ from callsmith.tools.mcp.config import ServerConfig
 from callsmith.tools.mcp.connection import Auth
 from callsmith.tools.mcp.elicitation import ClientFeatures
 from callsmith.tools.mcp.supervisor import STANDARD_REFRESH, ServerSupervisor, Status
+from callsmith.tools.review import review_tools
 from callsmith.tools.wrap.naming import Route, Routed, api_name
 from callsmith.tools.wrap.wrapper import Item
+
+_log = logging.getLogger(__name__)
 
 NO_FEATURES = ClientFeatures()
 
@@ -47,6 +52,8 @@ class McpHost(Routed):
                 raise UsageError(f"two MCP servers are called {one.name!r}", field="mcpServers")
             self._servers[one.name] = ServerSupervisor(one, features, refresh=refresh, auth=auth)
         self._hidden: tuple[tuple[str, str], ...] = ()
+        self._reviewed: list[Tool] = []
+        self._remarks: tuple[tuple[str, str], ...] = ()  # on definitions, by server
         # A name stays valid even when a server that has the same tool comes up later.
         self._known_routes: dict[str, Route] = {}
 
@@ -82,7 +89,7 @@ class McpHost(Routed):
 
     def status(self) -> tuple[Status, ...]:
         """The state of each server."""
-        hidden = self._hidden
+        hidden = (*self._hidden, *self._remarks)
         return tuple(
             replace(server.status, notices=(*server.status.notices, *(why for where, why in hidden if where == name)))
             for name, server in self._servers.items()
@@ -117,8 +124,19 @@ class McpHost(Routed):
                 other = "another tool" if routes[name].toolset is server else f"a tool of {routes[name].tool.source}"
                 hidden.append((server.config.name, f'{tool.name}: {other} is called {name} already ("prefix" keeps them apart)'))
         self._hidden = tuple(hidden)
+        self._review([tool for _, tool in found])
         self._known_routes |= routes
         return routes
+
+    def _review(self, tools: list[Tool]) -> None:
+        """Look at the definitions, if they are others than the last time, and warn the operator of what is remarkable."""
+        if len(tools) == len(self._reviewed) and all(map(is_, tools, self._reviewed)):
+            return
+        known, self._reviewed = self._remarks, tools
+        self._remarks = tuple((tool.source.removeprefix("mcp:"), why) for tool, why in review_tools(tools))
+        for server, why in self._remarks:
+            if (server, why) not in known:
+                _log.warning("MCP server %s: %s", server, why)
 
     def _name(self, config: ServerConfig, tool: Tool) -> str:
         """The tool's name here; with several servers it begins with the name of its own, unless `prefix` is "never"."""

@@ -35,6 +35,7 @@ _FIRST_PAUSE, _LONGEST_PAUSE = 0.5, 60.0  # seconds before a server is restarted
 _STEADY = 30.0  # seconds after which a server counts as recovered
 _SETTLING = 0.2  # seconds after a change: changes come in bursts
 _BETWEEN_LISTS = 1.0
+_MOST_DIGESTS = 10_000  # of tools that are compared with their first definitions
 _PIECE = 0.02  # seconds of work on a list before others have their turn
 _LIST_BEFORE_CALL = 5.0  # seconds that a listing before an approved call may take
 _SLOW = 10.0  # seconds after which a start is said to take long
@@ -70,6 +71,8 @@ class ServerSupervisor:
         self._auth = auth
         self._is_allowed, self._is_denied = make_filter(config.allow), make_filter(config.deny)
         self._tools: Mapping[str, Tool] | None = None  # the last list received
+        self._first_digests: dict[str, str] = {}  # of each tool when it was first listed
+        self._changes: dict[str, str] = {}  # of definitions since then, by tool
         self._listing = asyncio.Lock()
         self._connection: Connection | None = None
         self._settled = asyncio.Event()  # ready, or failed
@@ -282,8 +285,21 @@ class ServerSupervisor:
             elif self._is_allowed(tool) and not self._is_denied(tool):
                 tools[tool.name] = tool
         if tools != self._tools:  # replaced as a whole: a running call has the list it began with
+            self._note_changes(tools)
             self._tools = tools
+        notices += self._changes.values()
         self._set_status(replace(self.status, tools=len(tools), notices=tuple(notices)))
+
+    def _note_changes(self, tools: Mapping[str, Tool]) -> None:
+        """Tell the operator of definitions that are others than when they were first listed."""
+        for name, tool in tools.items():
+            if name not in self._first_digests and len(self._first_digests) >= _MOST_DIGESTS:
+                continue
+            if (digest := tool.digest) == self._first_digests.setdefault(name, digest):
+                self._changes.pop(name, None)
+            else:
+                self._changes[name] = f"{name} is not defined as it was when it was first listed"
+                _log.warning("MCP server %s: %s", self.config.name, self._changes[name])
 
     def _set_status(self, status: Status) -> None:
         if status.state == "failed":

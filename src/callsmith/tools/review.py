@@ -1,0 +1,66 @@
+"""What an operator should know of descriptions of tools: text hidden from people, and names of other servers' tools.
+
+A description is read by the model, and nobody else. One that names a tool of another server may tell the model how to use that
+(tool shadowing); zero-width characters, directional marks and escape sequences hide text from whoever looks at it.
+"""
+
+import re
+import unicodedata
+from collections.abc import Mapping, Sequence
+from typing import cast
+
+from callsmith.core.values import Json, Tool
+
+_WORD = re.compile(r"[A-Za-z0-9_.:/-]*[A-Za-z0-9_]")
+_SPACE = frozenset("\n\r\t")
+_HIDING = frozenset({"Cc", "Cf", "Co", "Cs", "Zl", "Zp"})  # controls, marks that are not seen, private use, line separators
+
+
+def show_hidden(text: str) -> str:
+    r"""The text with characters that nobody would see, or that a terminal would obey, as escapes: `\u200b`."""
+    if text.isascii() and text.isprintable():
+        return text
+    return "".join(f"\\u{ord(char):04x}" if _is_hidden(char) else char for char in text)
+
+
+def review_tools(tools: Sequence[Tool]) -> list[tuple[Tool, str]]:
+    """What is remarkable of the tools' definitions, each with its tool."""
+    sources_by_name: dict[str, set[str]] = {}
+    for tool in tools:
+        for name in filter(_is_telling, {tool.name, tool.original or tool.name}):
+            sources_by_name.setdefault(name, set()).add(tool.source)
+    found: list[tuple[Tool, str]] = []
+    for tool in tools:
+        text = _text(tool)
+        if hidden := sorted({char for char in text if _is_hidden(char)}):
+            shown = " ".join(f"\\u{ord(char):04x}" for char in hidden[:5])
+            found.append((tool, f"{tool.name} has characters in its definition that nobody sees: {shown}"))
+        own = {tool.name, tool.original}
+        for name in sorted(sources_by_name.keys() & set(_WORD.findall(text)) - own):
+            if others := sources_by_name[name] - {tool.source}:
+                found.append((tool, f"{tool.name} names {name} of {', '.join(sorted(others))} in its definition"))
+    return found
+
+
+def _is_hidden(char: str) -> bool:
+    return not (char.isprintable() or char in _SPACE) and unicodedata.category(char) in _HIDING
+
+
+def _is_telling(name: str) -> bool:
+    """Whether a word can only be the name of a tool: `read` stands in many descriptions, `read_file` in few."""
+    return not name.isalpha() or not (name.islower() or name.istitle())
+
+
+def _text(tool: Tool) -> str:
+    """All that a model reads of a tool."""
+    texts, left = [tool.description], list[Json]([tool.parameters, tool.output])
+    while left:
+        one = left.pop()
+        if isinstance(one, Mapping):
+            texts += cast("Mapping[str, Json]", one)
+            left += cast("Mapping[str, Json]", one).values()
+        elif isinstance(one, list | tuple):
+            left += cast("list[Json]", one)
+        elif isinstance(one, str):
+            texts.append(one)
+    return "\n".join(texts)
