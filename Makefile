@@ -22,7 +22,7 @@ VERSIONS := sed -nE 's/^([^ ]+==[^\\]*[^\\ ]).*/\1/p' requirements.lock # withou
 SPREAD := -n $(JOBS) --dist worksteal
 
 .DEFAULT_GOAL := setup
-.PHONY: setup serve chat test test-slow test-thorough test-law4 test-dispatch test-fuzz test-attack soak test-choices test-tokenizer test-model test-clients test-agents test-node test-openresponses test-readme \
+.PHONY: setup serve chat test test-slow test-thorough test-law4 test-dispatch test-fuzz test-attack soak test-choices test-tokenizer test-model test-templates test-clients test-agents test-node test-openresponses test-readme \
 	test-mcp test-mcp-conformance test-wheel check format bench rivals requirements dependencies lock clean help
 
 setup: $(STAMP) ## create .venv and install everything that is pinned in requirements.lock
@@ -87,6 +87,9 @@ test-readme: $(STAMP) $(LIBRARY) ## run what the README shows on the default mod
 
 test-choices: $(STAMP) ## ask a small model over HTTP for dozens of answers of every tool choice
 	CALLSMITH_TESTS=thorough $(PYTEST) -m slow tests/journeys/test_choices_http.py $(ARGS)
+
+test-templates: $(STAMP) ## require calls of a small model behind every chat template and in every format
+	$(PYTEST) -m slow tests/journeys/test_foreign_templates.py $(ARGS)
 
 test-clients: $(CLIENTS)/.installed ## drive the server with agent frameworks: make test-clients ARGS="-m 'clients and not slow'"
 	$(CLIENTS)/bin/python -m pytest -m clients tests/clients $(ARGS)

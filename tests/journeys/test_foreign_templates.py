@@ -1,0 +1,120 @@
+"""A call that must come is valid whatever the weights say: a small model behind chat templates and formats it was never taught.
+
+One tool is offered and required. Whatever the model would rather write, exactly one call of that tool comes, as its schema says,
+with no text beside it; and what is streamed adds up to it.
+"""
+
+import asyncio
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("llguidance")
+pytest.importorskip("numpy")
+pytest.importorskip("xllamacpp")
+
+from callsmith.core.events import CallArguments, CallReady, ModelEvent, Stopped, Text, Unreadable
+from callsmith.core.schema import validate
+from callsmith.core.values import Choice, Message, Request, Sampling, Tool
+from callsmith.formats import formats
+from callsmith.models import open_model, opening
+from callsmith.models.local import LocalModel
+from callsmith.models.opening import Options
+from tests.effort import tries
+from tests.formats.templates import REAL, needs_corpus
+from tests.small import small_file
+
+pytestmark = [pytest.mark.slow, pytest.mark.weights]
+
+
+def tool(name: str, description: str, **properties: Any) -> Tool:
+    schema = {"type": "object", "properties": properties, "required": list(properties), "additionalProperties": False}
+    return Tool(name, description, schema)
+
+
+def text(longest: int) -> dict[str, Any]:
+    return {"type": "string", "maxLength": longest}
+
+
+PARCEL = {
+    "type": "object",
+    "properties": {"size": {"enum": ["small", "large", 0, None]}, "fragile": {"type": "boolean"}, "label": text(12)},
+    "required": ["size", "fragile"],
+    "additionalProperties": False,
+}
+# Quotes, newlines, a tab, a backslash, and what XML minds.
+LINES = r"^say\(\"[a-z]{1,6}\"\)\nif it <= '[A-Z]':\n\tpass  # \\[a-z]{0,3}\n$"
+TOOLS = (
+    tool("note", "Write something down.", text=text(40)),
+    tool("send", "Send a parcel.", parcel=PARCEL),
+    tool("now", "What time it is."),
+    tool("python", "Run Python code.", code=text(60)),
+    tool("script", "Run a script.", code={"type": "string", "pattern": LINES}),
+)
+QUESTION = (Message.system("You help."), Message.user("Please see to it."))
+
+
+@dataclass(frozen=True)
+class Way:
+    """One way to ask: at which temperature, from which seed."""
+
+    temperature: float
+    seed: int
+
+
+def ways() -> list[Way]:
+    return [Way(0.0, 1), *(Way(1.5, seed) for seed in range(tries(1, 2)))]
+
+
+Opened = Callable[..., LocalModel]
+
+
+@pytest.fixture
+def opened(small: LocalModel, monkeypatch: pytest.MonkeyPatch) -> Opened:
+    """Opens the small model with other options, as a user would, over the engine that is there already."""
+    monkeypatch.setattr(opening, "_engine", lambda *_: small.engine)
+    return lambda **options: open_model(str(small_file()), Options(**options))
+
+
+async def ask(model: LocalModel, offered: Tool, way: Way) -> list[ModelEvent]:
+    sampling = Sampling(temperature=way.temperature, seed=way.seed, max_tokens=400)
+    request = Request(QUESTION, (offered,), Choice("required"), parallel=False, thinking=False, sampling=sampling)
+    return [event async for event in model.stream(request)]
+
+
+def faults(events: Sequence[ModelEvent], offered: Tool) -> list[str]:
+    """What is wrong with an answer that has to be one call of this tool."""
+    ready = [event for event in events if isinstance(event, CallReady)]
+    if len(ready) != 1 or ready[0].call.name != offered.name:
+        return [f"not one call of {offered.name}: {events}"]
+    call, last = ready[0].call, events[-1]
+    found = [f"against the schema: {complaint}" for complaint in validate(offered.parameters, call.arguments)]
+    found += [f"repaired: {ready[0].repairs}"] if ready[0].repairs else []
+    found += [f"beside the call: {event}" for event in events if isinstance(event, Text | Unreadable)]
+    found += [] if isinstance(last, Stopped) and last.reason == "calls" else [f"ends with {last}"]
+    streamed = "".join(event.text for event in events if isinstance(event, CallArguments))
+    found += [] if streamed == call.text and json.loads(streamed) == call.arguments else [f"streamed {streamed}, is {call}"]
+    return found
+
+
+async def check(model: LocalModel) -> None:
+    cases = [(offered, way) for offered in TOOLS for way in ways()]
+    answers = await asyncio.gather(*(ask(model, *case) for case in cases))
+    found = [(offered.name, way, faults(events, offered)) for (offered, way), events in zip(cases, answers, strict=True)]
+    wrong = [one for one in found if one[-1]]
+    assert not wrong, f"{len(wrong)} of {len(cases)} with {model.format.name}: {wrong}"
+
+
+@needs_corpus
+@pytest.mark.parametrize("path", REAL, ids=lambda path: path.stem)
+async def test_the_required_call_comes_whatever_the_template(opened: Opened, path: Path) -> None:
+    await check(opened(template=path))
+
+
+@pytest.mark.parametrize("name", sorted(formats()))
+async def test_the_required_call_comes_whatever_the_format(opened: Opened, name: str) -> None:
+    await check(opened(format=name))
