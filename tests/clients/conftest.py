@@ -19,6 +19,7 @@ from callsmith.models.opening import Options
 from callsmith.models.weights.fetch import fetch
 from callsmith.server.app import create_app
 from tests.serving import served_apart
+from tests.small import THREADS
 
 
 @dataclass(frozen=True)
@@ -58,8 +59,8 @@ def _real(name: str, context: int) -> Iterator[str]:
     pytest.importorskip("llguidance")
     pytest.importorskip("xllamacpp")
     fetch(name)
-    model = open_model(name, Options(context=context))
-    with served_apart(create_app({"m": model})) as address:
+    model = open_model(name, Options(context=context, threads=THREADS))
+    with served_apart(create_app({"m": model, "other": model})) as address:
         yield address + "/v1"
     asyncio.run(model.close())
 
