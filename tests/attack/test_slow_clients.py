@@ -37,7 +37,7 @@ GET = b"GET /v1/models HTTP/1.1\r\nhost: localhost\r\n\r\n"
 Ends = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 
 
-@pytest.fixture(params=[HttpToolsProtocol, H11Protocol], ids=["httptools", "h11"])
+@pytest.fixture(params=[HttpToolsProtocol, pytest.param(H11Protocol, marks=pytest.mark.attack)], ids=["httptools", "h11"])
 def protocol(request: pytest.FixtureRequest) -> Any:
     return request.param
 
@@ -111,6 +111,25 @@ async def test_a_body_that_drips_is_cut_off(protocol):
         ends = await opened(url)
         ends[1].write(HEAD + b"content-length: 4000\r\n\r\n")
         await drip(ends, b" " * 400)
+
+
+@pytest.mark.parametrize("before", [b"", WHOLE, GET], ids=["at first", "behind a request", "behind an answer"])
+async def test_headers_without_end_are_cut_off(protocol, before):
+    slow = FakeModel([1.0, *says("hello")])
+    async with serving(replace(LONG, header_seconds=60), protocol, slow) as url:
+        ends = await opened(url)
+        ends[1].write(before)
+        if before == GET:
+            await asyncio.wait_for(ends[0].readuntil(b"}"), PATIENCE)
+        answer = asyncio.create_task(rest(ends))
+        ends[1].write(b"GET / HTTP/1.1\r\nhost: localhost\r\nx-long: ")
+        for _ in range(64):
+            ends[1].write(b"a" * 16 * 1024)
+            await asyncio.sleep(0.01)
+            if answer.done():
+                break
+        await answer
+    assert len(slow.asked) <= 1
 
 
 async def test_headers_of_a_second_request_that_drip_are_cut_off(protocol):
@@ -209,16 +228,18 @@ async def test_a_websocket_gets_its_answer_before_the_server_shuts_down():
     slow = FakeModel([*says("hello")[:1], 0.5, *says("hello")[1:]])
     app = GracefulShutdown(create_app({"m": slow}))
     ask = json.dumps({"type": "response.create", "model": "m", "input": "hi"})
-    async with AsyncExitStack() as stack:
-        url = await stack.enter_async_context(served(app, ws=patient_websocket(PATIENCE)))
-        idle, busy = [await stack.enter_async_context(connect(f"ws{url[4:]}/v1/responses")) for _ in range(2)]
+    async with AsyncExitStack() as clients, AsyncExitStack() as server:
+        url = await server.enter_async_context(served(app, ws=patient_websocket(PATIENCE)))
+        idle, busy = [await clients.enter_async_context(connect(f"ws{url[4:]}/v1/responses")) for _ in range(2)]
         await busy.send(ask)
         assert json.loads(await busy.recv())["type"] == "response.created"
         app.drain()
+        ending = asyncio.create_task(server.aclose())  # as uvicorn does it
         events = [json.loads(text)["type"] async for text in until_closed(busy)]
         assert events[-1] == "response.completed"
         assert [event async for event in until_closed(idle)] == []
         assert {busy.close_code, idle.close_code} == {1012}
+        await asyncio.wait_for(ending, PATIENCE)
 
 
 async def until_closed(socket: Any) -> AsyncIterator[str]:

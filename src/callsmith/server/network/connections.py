@@ -15,6 +15,7 @@ from uvicorn.protocols.websockets.auto import AutoWebSocketsProtocol
 
 from callsmith.server.settings import Settings
 
+_MOST_HEADER_BYTES = 64 * 1024
 _LEAST_BYTES = 16 * 1024  # of a body, in `body_seconds`
 _CLOSED = "HTTP/1.1 {}\r\ncontent-type: text/plain\r\nconnection: close\r\ncontent-length: {}\r\n\r\n{}"
 
@@ -46,12 +47,14 @@ class _LimitedConnection(asyncio.Protocol):
     transport: asyncio.Transport
     connections: set[Any]
     client: tuple[str, int] | None
+    scope: Any
     cycle: Any
     flow: Any
 
     _timer: asyncio.TimerHandle | None = None
     _known: Any = None  # the last request whose headers are complete
-    _received = 0  # bytes of its body, since the last look
+    _head_bytes = 0  # of headers that are not complete
+    _body_bytes = 0  # since the last look
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         super().connection_made(transport)
@@ -64,23 +67,33 @@ class _LimitedConnection(asyncio.Protocol):
         super().data_received(data)
         cycle = self.cycle
         if cycle is not self._known:
-            self._known, self._received = cycle, 0
+            self._known, self._head_bytes, self._body_bytes = cycle, 0, 0
             self._stop_waiting()
-            if cycle.more_body and self.transport.get_protocol() is self:
+            if cycle.more_body:
                 self._wait(self.limits.body_seconds, self._check_body)
-        elif cycle is None or cycle.response_complete:
-            if self.transport.get_protocol() is not self:  # it is a WebSocket from now on
-                self._stop_waiting()
+        elif self.transport.get_protocol() is not self:  # it is a WebSocket from now on
+            self._stop_waiting()
+        elif self.scope is not None and (cycle is None or self.scope is not cycle.scope):  # in the middle of headers
+            self._head_bytes += len(data)
+            if self._head_bytes > _MOST_HEADER_BYTES:
+                self._close("431 Request Header Fields Too Large", f"the headers are longer than {_MOST_HEADER_BYTES} bytes")
             elif self._timer is None:
                 self._wait(self.limits.header_seconds, self._check_headers)
+        elif not self._is_answering:
+            if self._timer is None:
+                self._wait(self.limits.header_seconds, self._check_headers)
         elif cycle.more_body:
-            self._received += len(data)
+            self._body_bytes += len(data)
         else:
             self._stop_waiting()
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._stop_waiting()
         super().connection_lost(exc)
+
+    @property
+    def _is_answering(self) -> bool:
+        return self.cycle is not None and not self.cycle.response_complete
 
     def _are_too_many(self) -> bool:
         limits, number = self.limits, len(self.connections)
@@ -100,6 +113,9 @@ class _LimitedConnection(asyncio.Protocol):
 
     def _check_headers(self) -> None:
         self._timer = None
+        if self._is_answering:  # an earlier request
+            self._wait(self.limits.header_seconds, self._check_headers)
+            return
         self._close("408 Request Timeout", f"the headers did not come within {self.limits.header_seconds:g} s")
 
     def _check_body(self) -> None:
@@ -107,18 +123,16 @@ class _LimitedConnection(asyncio.Protocol):
         cycle = self._known
         if not cycle.more_body or cycle.response_complete:
             return
-        if self._received >= _LEAST_BYTES or self.flow.read_paused:
-            self._received = 0
+        if self._body_bytes >= _LEAST_BYTES or self.flow.read_paused:
+            self._body_bytes = 0
             self._wait(self.limits.body_seconds, self._check_body)
-        elif cycle.response_started:
-            self.transport.close()
         else:
             self._close("408 Request Timeout", f"the body did not come: next to nothing of it in {self.limits.body_seconds:g} s")
 
     def _close(self, status: str, why: str) -> None:
-        if not self.transport.is_closing():
+        if not (self._is_answering and self.cycle.response_started) and not self.transport.is_closing():
             self.transport.write(_CLOSED.format(status, len(why), why).encode())
-            self.transport.close()
+        self.transport.close()
 
 
 class _PatientWebSocket(asyncio.Protocol):

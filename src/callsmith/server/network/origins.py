@@ -21,6 +21,7 @@ Refusal: TypeAlias = Callable[[Scope, Receive, Send, HTTPException], Awaitable[N
 _READING = frozenset({"GET", "HEAD", "OPTIONS"})
 _BODIES = frozenset({"POST", "PUT", "PATCH"})
 _FOREIGN = frozenset({b"cross-site", b"same-site"})
+_MOST_KNOWN = 64
 _JSON = b"application/json"
 _UNNAMED = frozenset({b"", b"application/x-www-form-urlencoded"})  # what curl says of `-d`, and other clients do not say
 _BROWSERS_OWN = (b"origin", b"referer", b"sec-fetch-site", b"sec-fetch-mode", b"sec-fetch-dest")
@@ -51,6 +52,7 @@ class OriginMiddleware:
         self._origins = frozenset(origins)
         # DNS rebinding needs a name: where others can reach the server, any address may be one of its own.
         self._any_address = not is_loopback(host)
+        self._known: set[bytes] = set()  # headers that were found right before
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] in ("http", "websocket"):
@@ -67,16 +69,20 @@ class OriginMiddleware:
         await self._app(scope, receive, send)
 
     def _wrong_host(self, given: bytes) -> HTTPException | None:
-        if not given or self._hosts == EVERYTHING:  # every browser names the host
+        if given in self._known or not given or self._hosts == EVERYTHING:  # every browser names the host
             return None
         name = _name_of(given.decode("latin-1"))
+        if not self._goes_by(name):
+            how = "if it should, say so with --allow-host (server.allowed_hosts)"
+            return HTTPException(421, f"this server does not go by the name {name!r}; {how}")
+        if len(self._known) < _MOST_KNOWN:
+            self._known.add(given)
+        return None
+
+    def _goes_by(self, name: str) -> bool:
         if is_loopback(name) or name == self._host or any(fnmatchcase(name, pattern) for pattern in self._hosts):
-            return None
-        if self._any_address and _is_address(name):
-            return None
-        return HTTPException(
-            421, f"this server does not go by the name {name!r}; if it should, say so with --allow-host (server.allowed_hosts)"
-        )
+            return True
+        return self._any_address and _is_address(name)
 
     def _wrong_origin(self, headers: Mapping[bytes, bytes], method: str) -> HTTPException | None:
         origin = headers.get(b"origin")
