@@ -33,10 +33,11 @@ class Standard(ChatModelIntegrationTests):
     """What the suite is told of the server, whichever way it is asked. Images, audio and documents it does not read."""
 
     address = ""
+    for_an_able_model = WANTS_AN_ABLE_MODEL
 
     @pytest.fixture(autouse=True)
     def _reached(self, request: pytest.FixtureRequest) -> None:
-        served: str = request.getfixturevalue("able" if request.node.originalname in WANTS_AN_ABLE_MODEL else "small")
+        served: str = request.getfixturevalue("able" if request.node.originalname in self.for_an_able_model else "small")
         self.address = served.removesuffix("/v1")
 
     @property
@@ -83,6 +84,14 @@ class TestMessages(Standard):
 
 
 class TestOllama(Standard):
+    """This client sends no tool choice, so that a call is the model's own idea."""
+
+    for_an_able_model = WANTS_AN_ABLE_MODEL | {"test_bind_runnables_as_tools", "test_tool_calling_with_no_arguments"}
+
+    @property
+    def has_tool_choice(self) -> bool:
+        return False
+
     @property
     def chat_model_class(self) -> type[BaseChatModel]:
         return ChatOllama
