@@ -85,6 +85,7 @@ REQUESTS = built(
     policy=st.sampled_from([None, "auto", "required_first_hop", "required_always"]),
     session=TEXT,
     prefill=FLAG,
+    cache_salt=TEXT,
 )
 RULES = built(
     Rule, then=st.sampled_from(["auto", "ask", "deny"]), tools=TEXT, sources=TEXT, side_effects=st.none() | FLAG,

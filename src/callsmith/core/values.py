@@ -272,7 +272,8 @@ class Request:
 
     `output` constrains the text, not the calls: where tools are offered, the answer is calls or the output. `session` names the
     conversation this is a part of, so that its KV cache can be reused. `prefill`: a last message of the assistant's is the
-    beginning of the answer, which the model continues.
+    beginning of the answer, which the model continues. What is cached of a prompt is reused for prompts of the same `cache_salt`
+    only.
     """
 
     messages: tuple[Message, ...] = field(metadata={"advice": "Message.user('…') makes one of a text"})
@@ -285,6 +286,7 @@ class Request:
     policy: ChoicePolicy | None = None
     session: str = ""
     prefill: bool = False
+    cache_salt: str = ""
 
     @property
     def prefilled(self) -> Message | None:
@@ -302,6 +304,7 @@ class Completion:
     sampling: Sampling = Sampling()
     output: Output | None = None
     session: str = ""
+    cache_salt: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -38,11 +38,11 @@ async def continue_text(engine: Engine, completion: Completion) -> AsyncGenerato
 
 def _prompt(engine: Engine, completion: Completion) -> Prompt:
     if isinstance(completion.prompt, str):
-        return Prompt(completion.prompt, session=completion.session)
+        return Prompt(completion.prompt, session=completion.session, cache_salt=completion.cache_salt)
     if engine.info.tokenizer is None:
         raise UsageError("prompt: this model's engine takes text only, no ids of tokens", field="prompt")
     text = b"".join(engine.info.tokenizer.decode(completion.prompt)).decode("utf-8", "replace")
-    return Prompt(text, session=completion.session, tokens=completion.prompt)
+    return Prompt(text, session=completion.session, tokens=completion.prompt, cache_salt=completion.cache_salt)
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,6 +12,7 @@ A request may ask for only some of the server's tools (`ToolOptions.sources`): t
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from hashlib import sha256
 from typing import cast
 
 from starlette.exceptions import HTTPException
@@ -101,12 +102,14 @@ class Service:
         A run that waits for a person ends with a `ConfirmationNeeded`, unless the request wants to wait: what waits is in the
         store, and `resume` continues it.
         """
+        request = replace(request, cache_salt=self._salt(request.cache_salt))
         if self.runs_no_tools(request, options):
             return self._pipeline(lambda: self._ask_model(model, request))
         return self._pipeline(lambda: self._run_tools(model, request, options))
 
     def complete(self, model: Model, completion: Completion) -> AsyncIterator[ModelEvent]:
         """The continuation of a plain text."""
+        completion = replace(completion, cache_salt=self._salt(completion.cache_salt))
         return _model_events(self._pipeline(lambda: self._continue_text(model, completion)))
 
     def resume(self, paused: PausedRun) -> AsyncIterator[AnswerEvent]:
@@ -214,6 +217,11 @@ class Service:
         """Whether nothing runs here: there is only the model, and perhaps tools of the client's."""
         mixed = bool(options.sources) or (options.mode or self.settings.llm.tool_mode) == "mixed"
         return (self.tools is None and not options.sources) or (bool(request.tools) and not mixed)
+
+    def _salt(self, given: str) -> str:
+        """Who may reuse what is cached of a prompt: the same key, and of its requests those with the same `cache_salt`."""
+        subject = "" if self.settings.llm.share_prompt_cache else caller()
+        return sha256(f"{len(subject)}:{subject}{given}".encode("utf-8", "replace")).hexdigest()[:32] if subject or given else ""
 
     def _recorder(self) -> Recorder:
         http = current_request()

@@ -93,6 +93,11 @@ class Llm:
     in_reasoning: InReasoning | None = flag(
         None, "--in-reasoning", help="Calls inside the reasoning, where none stands outside: recover them, or ignore."
     )
+    share_prompt_cache: bool = flag(
+        False,
+        "--share-prompt-cache",
+        help="Reuse what was computed of a prompt for other keys too. They can then find out what others have sent.",
+    )
     tools: str | None = flag(None, "--tools", help="demo, or module:attribute, or a module with @tool functions.")
     tool_mode: ToolMode = "standard"
     tools_enabled: bool = True

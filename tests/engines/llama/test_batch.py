@@ -93,6 +93,7 @@ class FakeSequence:
         self.number, self.tokens, self.wanted, self.fails_at = number, tokens, wanted, fails_at
         self.room = 1000
         self.session = session
+        self.salt = ""
         self.flag = new_flag()
         self.ready = True
         self.told: list[Piece] = []

@@ -218,3 +218,26 @@ def test_what_was_said_in_the_end_can_be_decoded_later_while_there_is_room(cache
     cache.park(other, [5, 6, 7])
     assert cache.free < 3
     assert cache.pending_tail() is None
+
+
+def test_nothing_is_reused_across_salts(cache: Filled) -> None:
+    cache.answer(1, 2, 3, 4)
+    assert cache.take([1, 2, 3, 4, 5], salt="other").tokens == []
+    assert cache.with_cached_tokens([4, 5, 6, 7, 7], WORDS.__getitem__, "other") == [4, 5, 6, 7, 7]
+    assert cache.take([1, 2, 3, 4, 5]).tokens == [1, 2, 3, 4]
+
+
+def test_with_a_seed_nothing_is_reused_across_salts(cache: Filled) -> None:
+    prompt = list(range(SLICE + 2))
+    for salt, reused in (("a", 0), ("a", SLICE), ("b", 0)):
+        slot = cache.take(prompt, exact=True, salt=salt)
+        assert len(slot.tokens) == reused
+        for start in range(len(slot.tokens), len(prompt), SLICE):
+            cache.decode(slot, prompt[start : start + SLICE])
+        cache.park(slot, [])
+
+
+def test_a_conversation_of_another_salt_stays_known(cache: Filled) -> None:
+    known = cache.answer(1, 2, 3, session="s")
+    cache.park(cache.take([7, 8], session="s", salt="other"), [])
+    assert known.session == "s"

@@ -50,8 +50,8 @@ class Generation(Protocol):
 class Job(Protocol):
     """A request to the engine. An exception in one of its methods ends this request and no other.
 
-    `session` is the conversation it belongs to, or empty. `exact`: with a seed the answer is the same every time, if no other
-    request is live. `flag` is set when the request is cancelled.
+    `session` is the conversation it belongs to, or empty; prefixes are shared between jobs of the same `salt` only. `exact`: with
+    a seed the answer is the same every time, if no other request is live. `flag` is set when the request is cancelled.
     """
 
     tokens: list[int]
@@ -60,6 +60,8 @@ class Job(Protocol):
 
     @property
     def session(self) -> str: ...
+    @property
+    def salt(self) -> str: ...
     @property
     def exact(self) -> bool: ...
     @property
@@ -164,7 +166,7 @@ class Batch:
         while self.waiting and len(self.live) < self.most:
             entry = self.waiting[0]
             entry.after = self._prefix_source(entry)
-            if self.live and not self.cache.fits(entry.rest, self._cells_needed(entry)):
+            if self.live and not self.cache.fits(entry.rest, self._cells_needed(entry), entry.job.salt):
                 return
             self.live.append(self.waiting.popleft())
             if not entry.after:
@@ -179,7 +181,7 @@ class Batch:
 
     def _take_slot(self, entry: BatchEntry) -> None:
         exact = entry.job.exact and len(self.live) == 1
-        slot = entry.slot = self.cache.take(entry.rest, exact=exact, session=entry.job.session)
+        slot = entry.slot = self.cache.take(entry.rest, exact=exact, session=entry.job.session, salt=entry.job.salt)
         entry.cached = len(slot.tokens) if entry.cached is None else entry.cached
         del entry.rest[: len(slot.tokens)]
 
@@ -188,7 +190,7 @@ class Batch:
         best = None
         most = _MIN_SHARED_PREFIX - 1
         for other in self.live:
-            if other is entry or other.is_decoding or other.after or other.slot is None:
+            if other is entry or other.is_decoding or other.after or other.slot is None or other.job.salt != entry.job.salt:
                 continue
             common = shared([*other.slot.tokens, *other.rest], entry.rest, len(entry.rest) - 1)
             if common > max(most, len(other.slot.tokens)):

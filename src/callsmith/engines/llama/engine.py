@@ -110,6 +110,10 @@ class _Job:
         return self.prompt.session
 
     @property
+    def salt(self) -> str:
+        return self.prompt.cache_salt
+
+    @property
     def exact(self) -> bool:
         return self.sampling.seed is not None
 
@@ -297,7 +301,7 @@ class LlamaEngine:
         """Tokenize the prompt, and start compiling the grammar, which goes on during prefill."""
         check_bias(job.sampling, self._vocabulary.size)
         tokens = self._vocabulary.prompt(job.prompt)
-        job.tokens = tokens if job.exact else self._batch.cache.with_cached_tokens(tokens, self._vocabulary.marked)
+        job.tokens = tokens if job.exact else self._batch.cache.with_cached_tokens(tokens, self._vocabulary.marked, job.salt)
         job.room = require_room(job.tokens, self._context)
         if job.grammar is None:
             return

@@ -1,7 +1,8 @@
 """The KV cache: which tokens each sequence holds, which cells are shared, and which prefix a new prompt can reuse.
 
 A finished sequence stays cached ("parked") until its cells are needed; those of known conversations are evicted last. A prompt
-that begins like a cached sequence reuses that prefix: the cells are shared, nothing is computed or copied.
+that begins like a cached sequence reuses that prefix: the cells are shared, nothing is computed or copied. Callers who must not
+learn of each other's prompts have different salts: nothing is reused across salts.
 """
 
 from collections.abc import Callable
@@ -26,7 +27,8 @@ class Memory(Protocol):
 class Slot:
     """A sequence of the KV memory and its tokens. `cells` numbers the cell of each token, so that shared ones count once.
 
-    `session` is the conversation it belongs to, if known. `tail` are the last tokens of a parked answer, not decoded yet.
+    `session` is the conversation it belongs to, if known, `salt` who may reuse it. `tail` are the last tokens of a parked answer,
+    not decoded yet.
     """
 
     def __init__(self, number: int) -> None:
@@ -35,6 +37,7 @@ class Slot:
         self.cells: list[int] = []
         self.tail: list[int] = []
         self.session = ""
+        self.salt = ""
         self.live = False
         self.whole = 0  # how many tokens were decoded in whole slices from the start
 
@@ -54,37 +57,37 @@ class Cache:
         """How many cells are free."""
         return self._memory.size - len(self._holders)
 
-    def fits(self, tokens: list[int], more: int) -> bool:
+    def fits(self, tokens: list[int], more: int, salt: str = "") -> bool:
         """Whether these tokens and `more` cells fit beside the live slots, if need be after evicting all parked ones."""
-        source, common = self._longest(tokens)
+        source, common = self._longest(tokens, salt=salt)
         bound = {cell for slot in self._slots if slot.live for cell in slot.cells}
         bound.update(source.cells[:common] if source else ())
         return len(bound) + len(tokens) - common + more <= self._memory.size
 
-    def with_cached_tokens(self, tokens: list[int], said: Callable[[int], bytes]) -> list[int]:
+    def with_cached_tokens(self, tokens: list[int], said: Callable[[int], bytes], salt: str = "") -> list[int]:
         """The same text with its prefix in the tokens that are cached, where those differ from the tokenizer's.
 
         A model may write its answer in other tokens than the tokenizer finds in the text. The two are joined where a token ends
         in both.
         """
-        best, most = tokens, self._longest(tokens)[1]
-        for slot in self._slots:
+        best, most = tokens, self._longest(tokens, salt=salt)[1]
+        for slot in self._of(salt):
             cached, known = aligned(slot.tokens, tokens, said)
             if known > most:
                 best, most = [*slot.tokens[:cached], *tokens[known:]], known
         return best
 
-    def take(self, tokens: list[int], *, exact: bool = False, session: str = "") -> Slot:
+    def take(self, tokens: list[int], *, exact: bool = False, session: str = "", salt: str = "") -> Slot:
         """A live slot that reuses the longest cached prefix of these tokens, at most all but the last one.
 
         `exact`, for seeds, reuses only what is bit for bit as if decoded anew: rounding depends on how many tokens are decoded at
         once and on what else is in the memory. So only whole slices are reused, and all other slots are evicted.
         """
-        slot = self._take_exact(tokens) if exact else self._take(tokens, session)
-        for other in self._slots:
+        slot = self._take_exact(tokens, salt) if exact else self._take(tokens, session, salt)
+        for other in self._of(salt):
             if other.session == session and not other.live:
                 other.session = ""  # the conversation continues in the new slot
-        slot.live, slot.session, slot.tail = True, session, []
+        slot.live, slot.session, slot.salt, slot.tail = True, session, salt, []
         return slot
 
     def grow(self, slot: Slot, tokens: list[int]) -> None:
@@ -132,8 +135,11 @@ class Cache:
         """The slots that are not live, in the order of eviction: without a session first, the least recently used first."""
         return sorted((slot for slot in self._slots if not slot.live), key=lambda slot: slot.session != "")
 
-    def _take(self, tokens: list[int], session: str) -> Slot:
-        source, common = self._longest(tokens, session)
+    def _of(self, salt: str) -> list[Slot]:
+        return [slot for slot in self._slots if slot.salt == salt]
+
+    def _take(self, tokens: list[int], session: str, salt: str) -> Slot:
+        source, common = self._longest(tokens, session, salt)
         if source is None:
             return self._empty()
         if not source.live and source.session in ("", session) and common >= len(source.tokens) - 1:
@@ -150,21 +156,21 @@ class Cache:
         self._cut(target, common)
         return target
 
-    def _take_exact(self, tokens: list[int]) -> Slot:
+    def _take_exact(self, tokens: list[int], salt: str) -> Slot:
         reused = self._sole
         for slot in self._slots:
             if not slot.live and slot is not reused:
                 self._cut(slot, 0)
         if reused is None or reused.live:
             return self._empty()
-        common = min(shared(reused.tokens, tokens, len(tokens) - 1), reused.whole)
+        common = min(shared(reused.tokens, tokens, len(tokens) - 1), reused.whole) if reused.salt == salt else 0
         self._cut(reused, common // self._memory.slice * self._memory.slice)
         return reused
 
-    def _longest(self, tokens: list[int], session: str = "") -> tuple[Slot | None, int]:
+    def _longest(self, tokens: list[int], session: str = "", salt: str = "") -> tuple[Slot | None, int]:
         """The slot with the longest common prefix; among equals the session's own, a parked one, the most recently used."""
         best, most = None, 0
-        for slot in self._slots:
+        for slot in self._of(salt):
             common = shared(slot.tokens, tokens, len(tokens) - 1)  # the last one must be decoded: its logits are wanted
             if common > most or (best and common == most > 0 and _rank(slot, session) >= _rank(best, session)):
                 best, most = slot, common

@@ -43,7 +43,8 @@ class Prompt:
     `prefilled` is the beginning of the answer behind it that the request brings, split where special tokens are only text.
     `cuts` are positions in `text` that no token may span: there, text of a message only looks like a special token.
     `session` names the conversation, if it is known, for an engine that caches. `tokens` are the ids of the tokens of `text`,
-    where they were given; they need not be those that the text would have.
+    where they were given; they need not be those that the text would have. An engine that caches reuses what it has of prompts
+    with the same `cache_salt`, and of no others.
     """
 
     text: str
@@ -52,6 +53,7 @@ class Prompt:
     session: str = ""
     tokens: tuple[int, ...] | None = None
     prefilled: tuple[str, ...] = ()
+    cache_salt: str = ""
 
     @property
     def pieces(self) -> list[str]:
@@ -85,7 +87,8 @@ def prompt_for(
     marked, opened = template.render_prompt(written, shown, thinking)
     prefilled = _prefilled(beginning, format, opened) if beginning else ""
     text, cuts = remove_breaks(marked + prefilled)
-    return Prompt(text, opened, cuts, request.session, prefilled=split_at_breaks(prefilled) if prefilled else ())
+    answer = split_at_breaks(prefilled) if prefilled else ()
+    return Prompt(text, opened, cuts, request.session, prefilled=answer, cache_salt=request.cache_salt)
 
 
 def _prefilled(message: Message, format: Format, opened: str) -> str:

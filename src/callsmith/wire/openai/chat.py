@@ -100,6 +100,7 @@ def read_request(body: Json) -> ChatRequest:
     return ChatRequest(
         model=fields.text("model") or "",
         request=Request(
+            cache_salt=fields.text("cache_salt") or "",
             messages=messages,
             tools=tools,
             choice=choice,

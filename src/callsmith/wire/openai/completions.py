@@ -55,7 +55,7 @@ def read_request(body: Json) -> CompletionsRequest:
     options, output, session = fields.object("stream_options"), read_output(fields), fields.text("session_id") or ""
     return CompletionsRequest(
         fields.text("model") or "",
-        tuple(Completion(prompt, sampling, output, session) for prompt in prompts),
+        tuple(Completion(prompt, sampling, output, session, fields.text("cache_salt") or "") for prompt in prompts),
         n,
         fields.flag("stream") or False,
         (options.flag("include_usage") if options else None) or False,

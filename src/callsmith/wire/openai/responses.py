@@ -135,6 +135,7 @@ def read_request(body: Json, earlier: Sequence[Json] = (), known: Mapping[str, J
     return ResponsesRequest(
         model=fields.text("model") or "",
         request=Request(
+            cache_salt=fields.text("cache_salt") or "",
             messages=_read_messages(fields, plain),
             tools=tools,
             choice=choice,
