@@ -150,7 +150,7 @@ def opened(spec: str, settings: "Settings") -> "OpenedModel":
         threads=llm.threads,
         policy=llm.tool_choice_policy,
         live=llm.concurrency,
-        queue=settings.queue,
+        queue=settings.queue + settings.queue // 4,  # as many as are admitted
         auto_guarded=llm.auto_guarded or None,
         in_reasoning=llm.in_reasoning,
     )

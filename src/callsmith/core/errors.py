@@ -11,14 +11,16 @@
     │   ├─ TimedOut
     │   └─ Rejected              .status   the upstream said no
     ├─ LimitReached            .limit
-    │   └─ QueueFull             .seconds   it may work later
+    │   ├─ QueueFull             .seconds   it may work later
+    │   └─ RateLimited           .seconds .headers   a caller has used what it may
     └─ ConfirmationRequired    .needed   a call has to be confirmed first (in core/approval.py)
 
 A *model* never sees these: it gets `Result(ok=False, code=...)`.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from difflib import get_close_matches
+from math import ceil
 
 _MOST_COMPARED, _LONGEST_COMPARED = 500, 256  # names, and characters of one: what is similar takes long to find
 _MOST_SHOWN = 50  # names that a message lists
@@ -123,3 +125,12 @@ class QueueFull(LimitReached):
     def __init__(self, most: int, seconds: float = 1.0) -> None:
         super().__init__("queue_full", f"{most} answers are being given or waited for; try again later")
         self.seconds = seconds
+
+
+class RateLimited(LimitReached):
+    """A caller has used up what it may use; after `seconds` a retry may succeed. `headers` say what is left of which limit."""
+
+    def __init__(self, limit: str, message: str, seconds: float = 1.0, headers: Mapping[str, str] | None = None) -> None:
+        super().__init__("rate_limit_exceeded", f"{message} (limit: {limit}); try again in {max(1, ceil(seconds))} s")
+        self.seconds = seconds
+        self.headers = headers or {}

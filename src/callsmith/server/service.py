@@ -13,7 +13,7 @@ A request may ask for only some of the server's tools (`ToolOptions.sources`): t
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from hashlib import sha256
-from typing import cast
+from typing import Any, cast
 
 from starlette.exceptions import HTTPException
 
@@ -25,14 +25,16 @@ from callsmith.core.values import Completion, Request, Tool
 from callsmith.runtime.discovery.find_tools import ToolCosts, limit_shown_tools
 from callsmith.runtime.guards.guards import guarded
 from callsmith.runtime.telemetry.trace import CombinedRecorder, Trace
-from callsmith.runtime.telemetry.turns import Recorder, TurnInfo, recording
+from callsmith.runtime.telemetry.turns import Recorder, TurnInfo, TurnRecord, recording
 from callsmith.server.approvals.approval_run import ApprovalRun
 from callsmith.server.approvals.approvals import Approvals, PausedRun
-from callsmith.server.http.admission import AdmissionGate, Deadline
 from callsmith.server.http.body_reader import BodyReader
 from callsmith.server.http.keys import matches
 from callsmith.server.http.request_context import caller, current_request
-from callsmith.server.settings import EVERYTHING, Llm, Settings
+from callsmith.server.http.streams import EventStream
+from callsmith.server.limits.admission import AdmissionGate, Place
+from callsmith.server.limits.rate_limits import RateLimits
+from callsmith.server.settings import EVERYTHING, CallerLimits, Llm, Settings, merged_limits
 from callsmith.server.store import SqliteStore, Store
 from callsmith.server.tools.mixed import HiddenRound, HiddenRounds
 from callsmith.server.tools.one_answer import AnswerEvent, OneAnswer
@@ -58,6 +60,7 @@ class Service:
     trace: Trace = field(default_factory=Trace)
     store: Store = field(default_factory=SqliteStore)
     gate: AdmissionGate = field(default_factory=AdmissionGate)
+    rates: RateLimits = field(default_factory=RateLimits)
     hidden_rounds: HiddenRounds = field(default_factory=HiddenRounds)
     costs: ToolCosts = field(default_factory=ToolCosts)
     mcp: McpHost | None = None
@@ -104,31 +107,44 @@ class Service:
         """
         request = replace(request, cache_salt=self._salt(request.cache_salt))
         if self.runs_no_tools(request, options):
-            return self._pipeline(lambda: self._ask_model(model, request))
-        return self._pipeline(lambda: self._run_tools(model, request, options))
+            return self._pipeline(lambda _: self._ask_model(model, request))
+        return self._pipeline(lambda place: self._run_tools(place, model, request, options))
 
     def complete(self, model: Model, completion: Completion) -> AsyncIterator[ModelEvent]:
         """The continuation of a plain text."""
         completion = replace(completion, cache_salt=self._salt(completion.cache_salt))
-        return _model_events(self._pipeline(lambda: self._continue_text(model, completion)))
+        return _model_events(self._pipeline(lambda _: self._continue_text(model, completion)))
 
     def resume(self, paused: PausedRun) -> AsyncIterator[AnswerEvent]:
         """What comes after a pause, now that a person has decided. The caller has the lease on the run."""
         options = replace(paused.options, shows_tool_items=True)
         request = replace(paused.request, messages=paused.saved.messages)
-        return self._pipeline(lambda: self._run_tools(self.model(paused.model), request, options, paused))
+        return self._pipeline(lambda place: self._run_tools(place, self.model(paused.model), request, options, paused))
 
-    async def _pipeline(self, prepare: "Callable[[], Awaitable[_Answering]]") -> AsyncIterator[AnswerEvent]:
+    async def _pipeline(self, prepare: "Callable[[Place], Awaitable[_Answering]]") -> AsyncIterator[AnswerEvent]:
         """The way of every request: admitted, prepared, answered under a deadline, recorded, and shown as one answer."""
-        with self.gate.admit(self.settings.queue):
-            deadline = Deadline(self.settings.request_seconds)
-            answering = await deadline.wait_for(prepare())
+        http, limits = current_request(), self.caller_limits()
+        client = http.client if http else ""
+        if http is not None:
+            http.headers = self.rates.admit(client, limits)
+        async with self.gate.admit(self.settings.queue, client, limits, self.settings.request_seconds) as place:
+            answering = await place.deadline.wait_for(prepare(place))
             with recording(self._recorder(), answering.asked) as turn:
-                async with closing(deadline.limit(answering.events)) as events:
+                async with closing(place.deadline.limit(answering.events)) as events:
                     async for event in events:
                         turn.see(event)
                         for shown in answering.show(event):
                             yield shown
+
+    def caller_limits(self) -> CallerLimits:
+        """What the caller may use: the limits of their key, and for the others those that all have."""
+        key, common = self.settings.keys.get(caller()), self.settings.callers
+        return common if key is None else merged_limits(key, common)
+
+    def stream(self, frames: AsyncIterator[bytes], failure: Callable[[BaseException], bytes], **options: Any) -> EventStream:
+        """The response of these frames."""
+        settings = self.settings
+        return EventStream(frames, failure, keep_alive=settings.keep_alive, stalled=settings.stalled_seconds, **options)
 
     async def _ask_model(self, model: Model, request: Request) -> "_Answering":
         """Nothing runs here: the model is asked, and its calls go back to the client."""
@@ -144,7 +160,7 @@ class Service:
         return _Answering(complete(completion), TurnInfo(self._name(model), external=True), _unchanged)
 
     async def _run_tools(
-        self, model: Model, request: Request, options: ToolOptions, paused: PausedRun | None = None
+        self, place: Place, model: Model, request: Request, options: ToolOptions, paused: PausedRun | None = None
     ) -> "_Answering":
         """The server runs its own tools, and calls of the client's go back."""
         client_tools, caller_id = request.tools, caller()
@@ -161,7 +177,7 @@ class Service:
                 self.hidden_rounds.remember(caller_id, request.messages, answer.deferred, hidden)
             return answer.add(event)
 
-        events = ApprovalRun(plan, self.approvals(), paused).events()
+        events = ApprovalRun(plan, self.approvals(), paused, place.wait_for_person).events()
         return _Answering(events, TurnInfo(plan.model_name, plan.request.tools, request.choice), show)
 
     async def _plan(self, model: Model, request: Request, options: ToolOptions, paused: PausedRun | None = None) -> RunPlan:
@@ -225,7 +241,8 @@ class Service:
 
     def _recorder(self) -> Recorder:
         http = current_request()
-        return CombinedRecorder(self.trace, *self.settings.recorders, *([http] if http else []))
+        of_request = [http, _TokenCounter(self.rates, http.client, self.caller_limits())] if http else []
+        return CombinedRecorder(self.trace, *self.settings.recorders, *of_request)
 
     def _name(self, model: Model) -> str:
         return next((name for name, one in self.models.items() if one is model), "")
@@ -268,6 +285,18 @@ class _Answering:
     events: AsyncIterator[RunEvent]
     asked: TurnInfo
     show: Callable[[RunEvent], Iterable[AnswerEvent]]
+
+
+@dataclass(frozen=True, slots=True)
+class _TokenCounter:
+    """A recorder that counts the tokens of turns as used by a caller."""
+
+    rates: RateLimits
+    client: str
+    limits: CallerLimits
+
+    def add(self, turn: TurnRecord) -> None:
+        self.rates.use_tokens(self.client, self.limits, turn.usage.prompt + turn.usage.completion)
 
 
 def _unchanged(event: RunEvent) -> Iterable[AnswerEvent]:

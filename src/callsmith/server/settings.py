@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields, replace
 from typing import Literal, TypeVar
 
 from callsmith.core.errors import UsageError
@@ -163,11 +163,21 @@ class Requests:
 
 
 @dataclass(frozen=True, slots=True)
+class CallerLimits:
+    """What one caller may use: a key or, without keys, an address. None: whatever there is."""
+
+    concurrent: int | None = None  # answers at a time
+    requests_per_minute: int | None = None
+    tokens_per_minute: int | None = None  # of prompts and answers
+
+
+@dataclass(frozen=True, slots=True)
 class Key:
     """A key of a caller, known by its hash only, and the models and tools it may use: shell patterns of names.
 
     With the scope `admin` it is shown everything in `/health` and `/metrics`. With `approver` it decides on calls of other keys,
     those that the patterns of `approves_for` name. With `approves = false` it may not approve calls of its own.
+    Where it has a limit, that takes the place of the one all callers have.
     """
 
     sha256: str
@@ -176,6 +186,9 @@ class Key:
     scopes: tuple[str, ...] = ()
     approves: bool = True
     approves_for: tuple[str, ...] = EVERYTHING
+    concurrent: int | None = None
+    requests_per_minute: int | None = None
+    tokens_per_minute: int | None = None
 
     def __post_init__(self) -> None:
         if not _HASH.fullmatch(self.sha256):
@@ -183,6 +196,12 @@ class Key:
         for scope in self.scopes:
             if scope not in SCOPES:
                 raise UsageError(f"scopes: {scope!r} is none of {', '.join(SCOPES)}", field="scopes")
+
+
+def merged_limits(key: Key, common: CallerLimits) -> CallerLimits:
+    """The limits of a key, where it has any of its own, and else those that all callers have."""
+    own = {one.name: getattr(key, one.name) for one in fields(common)}
+    return replace(common, **{name: value for name, value in own.items() if value is not None})
 
 
 @dataclass(frozen=True, slots=True)
@@ -206,7 +225,8 @@ class Settings:
     body_seconds: float = 30.0  # in which a body has to be complete, or to grow
     idle_seconds: float = 75.0  # after which a connection is closed that nothing is asked on
     keep_alive: float = 15.0  # seconds without an event after which a stream sends a comment
-    request_seconds: float | None = None  # deadline of an answer
+    request_seconds: float | None = 600.0  # deadline of an answer; waiting for a person does not count
+    stalled_seconds: float = 60.0  # after which a client that does not read its stream is dropped
     queue: int = flag(64, "--queue", minimum=1, help="Requests that may be answered or wait at a time; more are refused (429).")
     cors_origins: tuple[str, ...] = flag(
         (), "--allow-origin", help="Origins of web pages that may send requests, separated by commas; *: any."
@@ -217,6 +237,7 @@ class Settings:
     llm: Llm = Llm()
     mcp: Mcp = Mcp()
     requests: Requests = Requests()
+    callers: CallerLimits = CallerLimits()
     limits: Limits = Limits()
     log: Log = Log()
     keys: Mapping[str, Key] = field(default_factory=dict[str, Key])

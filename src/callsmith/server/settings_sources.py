@@ -28,16 +28,22 @@ from typing import Any, Literal, cast, get_args, get_origin, get_type_hints
 from callsmith.core.errors import UnknownName, UsageError
 from callsmith.core.values import Json
 from callsmith.runtime.execute import Limits
-from callsmith.server.settings import Flag, Key, Llm, Log, Mcp, Requests, Settings
+from callsmith.server.settings import CallerLimits, Flag, Key, Llm, Log, Mcp, Requests, Settings
 
 ENVIRONMENT = "CALLSMITH_"
 _SEPARATOR = "__"  # between section and name; variables without it are no settings: CALLSMITH_CACHE, CALLSMITH_DEBUG
 _KEY_NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
 
-_SECTIONS: Mapping[str, type] = {"server": Settings, "llm": Llm, "mcp": Mcp, "requests": Requests, "limits": Limits, "log": Log}
-_NOT_IN_SERVER_SECTION = frozenset(
-    {"llm", "mcp", "requests", "limits", "log", "keys", "recorders"}
-)  # those of Settings that [server] does not have
+_SECTIONS: Mapping[str, type] = {
+    "server": Settings,
+    "llm": Llm,
+    "mcp": Mcp,
+    "requests": Requests,
+    "callers": CallerLimits,
+    "limits": Limits,
+    "log": Log,
+}
+_NOT_IN_SERVER_SECTION = frozenset({*_SECTIONS, "keys", "recorders"})  # those of Settings that [server] does not have
 
 # Other names of some limits.
 _ALIASES = {
@@ -231,6 +237,7 @@ def _build_settings(values: Mapping[str, Json]) -> Settings:
         llm=Llm(**sections["llm"]),
         mcp=Mcp(**sections["mcp"]),
         requests=Requests(**sections["requests"]),
+        callers=CallerLimits(**sections["callers"]),
         limits=Limits(**sections["limits"]),
         log=Log(**sections["log"]),
         keys=made,

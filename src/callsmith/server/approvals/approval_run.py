@@ -6,10 +6,11 @@ that conversations have (`runtime.conversation.journal`); here it is stored toge
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Iterable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import replace
 from itertools import count
+from typing import TypeAlias
 from uuid import uuid4
 
 from callsmith.core.approval import Approved, Denied
@@ -26,6 +27,14 @@ from callsmith.server.store import Stale
 from callsmith.server.tools.plan import RunPlan
 
 _ATTEMPTS = 5  # to write what others write at the same time
+
+
+# Waits for a person: what the awaitable comes to.
+WhileWaiting: TypeAlias = Callable[[Awaitable[list[Approval]]], Awaitable[list[Approval]]]
+
+
+def _waited(work: Awaitable[list[Approval]]) -> Awaitable[list[Approval]]:
+    return work
 
 
 class RunStorage:
@@ -86,8 +95,11 @@ class RunStorage:
 class ApprovalRun:
     """One run: its events up to where it pauses, or to its end if it waits for decisions."""
 
-    def __init__(self, plan: RunPlan, approvals: Approvals, paused: PausedRun | None = None) -> None:
+    def __init__(
+        self, plan: RunPlan, approvals: Approvals, paused: PausedRun | None = None, while_waiting: WhileWaiting = _waited
+    ) -> None:
         self._plan = plan
+        self._while_waiting = while_waiting
         self._approvals = approvals
         self._storage = RunStorage(approvals, paused)
         began = Saved(plan.context.conversation, plan.request.messages, plan.context.subject)
@@ -202,7 +214,8 @@ class ApprovalRun:
             return news or (None if waits else [])
 
         soonest = min(one.expires or 0.0 for one in self._waiting.values())
-        news = await self._approvals.wait(self._waiting, decided, look_at=soonest)
+        waiting = self._approvals.wait(self._waiting, decided, look_at=soonest)
+        news = await (self._while_waiting(waiting) if waits else waiting)
         return await self._take_in(news) if news else None
 
     async def _is_running(self, approval: Approval) -> bool:

@@ -19,7 +19,7 @@ from starlette.requests import Request
 from callsmith.core.errors import UsageError
 from callsmith.core.values import Json
 from callsmith.server.http.request_context import current_request
-from callsmith.server.http.request_limits import RequestLimits
+from callsmith.server.limits.request_limits import RequestLimits
 from callsmith.server.settings import Requests
 from callsmith.wire.fields import ReusedArray
 

@@ -48,11 +48,15 @@ class RequestContext:
     calls: int = 0
     usage: Usage = field(default_factory=Usage)
     body_bytes: int = 0
+    headers: dict[str, str] = field(default_factory=dict[str, str])  # of the response
 
     @property
     def client(self) -> str:
         """Who shares limits with others: the caller of a key, and without keys an address."""
         return self.subject or f"@{self.address}"
+
+    def header_bytes(self) -> list[tuple[bytes, bytes]]:
+        return [(name.encode(), value.encode()) for name, value in self.headers.items()]
 
     def add(self, turn: TurnRecord) -> None:
         self.model = turn.model
@@ -107,7 +111,8 @@ class RequestContextMiddleware:
             nonlocal status
             if message["type"] in _BEGINNINGS:
                 status = message.get("status", 101)
-                message = {**message, "headers": [*message.get("headers", ()), (HEADER.encode(), context.id.encode())]}
+                added = [(HEADER.encode(), context.id.encode()), *context.header_bytes()]
+                message = {**message, "headers": [*message.get("headers", ()), *added]}
             await send(message)
 
         token = _current.set(context)

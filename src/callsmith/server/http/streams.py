@@ -3,6 +3,7 @@
 import asyncio
 import logging
 from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
+from contextlib import suppress
 from typing import Any, TypeVar
 
 import msgspec
@@ -45,7 +46,8 @@ class EventStream(Response):
     """A response of frames, as a `text/event-stream` or another type. `alive` is the frame that is sent as a keep-alive.
 
     The response begins with the first frame or the first keep-alive: what fails before that is an ordinary error response, what
-    fails afterwards is reported in a last frame, written by `failure`. A client that disconnects ends the work at once.
+    fails afterwards is reported in a last frame, written by `failure`. A client that disconnects ends the work at once, and so
+    does one that has not read for `stalled` seconds.
     """
 
     media_type = "text/event-stream"
@@ -56,6 +58,7 @@ class EventStream(Response):
         failure: Callable[[BaseException], bytes],
         *,
         keep_alive: float = 15.0,
+        stalled: float = 60.0,
         alive: bytes = KEEP_ALIVE,
         media_type: str | None = None,
     ) -> None:
@@ -65,6 +68,8 @@ class EventStream(Response):
         self._failure = failure
         self._keep_alive = keep_alive
         self._alive = alive
+        self._stalled = stalled
+        self._sending = 0
         self._begun = False
         self._clock = asyncio.get_running_loop().time
         self._latest = 0.0
@@ -74,7 +79,7 @@ class EventStream(Response):
         sending = asyncio.create_task(self._send_frames(send))
         leaving, ticking = asyncio.create_task(_wait_for_disconnect(receive)), asyncio.create_task(self._tick(send))
         try:
-            await asyncio.wait({sending, leaving}, return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait({sending, leaving, ticking}, return_when=asyncio.FIRST_COMPLETED)
             ticking.cancel()
             if not sending.done():
                 return
@@ -96,17 +101,28 @@ class EventStream(Response):
                 await self._send(send, frame)
 
     async def _tick(self, send: Send) -> None:
+        """Send keep-alives; returns when the client has stopped to read."""
         while True:
-            await asyncio.sleep(max(0.0, self._latest + self._keep_alive - self._clock()))
-            if self._clock() - self._latest >= self._keep_alive:
-                await self._send(send, self._alive)
+            due = self._latest + (self._stalled if self._sending else self._keep_alive)
+            await asyncio.sleep(max(0.0, min(due - self._clock(), self._stalled)))
+            idle = self._clock() - self._latest
+            if self._sending and idle >= self._stalled:
+                return
+            if not self._sending and idle >= self._keep_alive:
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(self._stalled):
+                        await self._send(send, self._alive)
 
     async def _send(self, send: Send, body: bytes) -> None:
         self._latest = self._clock()
-        if not self._begun:
-            self._begun = True
-            await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
-        await send({"type": "http.response.body", "body": body, "more_body": True})
+        self._sending += 1
+        try:
+            if not self._begun:
+                self._begun = True
+                await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
+            await send({"type": "http.response.body", "body": body, "more_body": True})
+        finally:
+            self._sending -= 1
 
 
 async def collect_items(items: AsyncIterator[T]) -> list[T]:

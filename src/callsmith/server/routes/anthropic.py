@@ -19,7 +19,7 @@ from callsmith.core.values import Choice, Json, Tool
 from callsmith.runtime.results import result_message
 from callsmith.server.http.dialects import Dialect
 from callsmith.server.http.frames import CachedFrames, encode
-from callsmith.server.http.streams import EventStream, JsonResponse, collect_items, unless_disconnected
+from callsmith.server.http.streams import JsonResponse, collect_items, unless_disconnected
 from callsmith.server.service import Service
 from callsmith.server.tools.one_answer import AnswerEvent
 from callsmith.server.tools.tool_selection import (
@@ -71,7 +71,7 @@ def routes(service: Service) -> list[Route]:
         answer = here.events(here.model(model), asked.body.request, asked.options)
         events = _as_model_reads(answer, service.settings.limits.result_characters)
         if asked.body.stream:
-            return EventStream(_frames(events, heading), _failure_frame, keep_alive=service.settings.keep_alive)
+            return service.stream(_frames(events, heading), _failure_frame)
         return JsonResponse(write_response(await unless_disconnected(request.receive, collect_items(events)), heading))
 
     async def count_tokens(request: Request) -> Response:

@@ -12,7 +12,7 @@ from callsmith.core.errors import UsageError
 from callsmith.core.events import ModelEvent
 from callsmith.core.ports import ModelTokenizer, model_info
 from callsmith.server.http.frames import encode
-from callsmith.server.http.streams import EventStream, JsonResponse, collect_items, unless_disconnected
+from callsmith.server.http.streams import JsonResponse, collect_items, unless_disconnected
 from callsmith.server.routes.openai_completions import prompt_text
 from callsmith.server.service import Service
 from callsmith.wire.llama_server import (
@@ -45,7 +45,7 @@ def routes(service: Service) -> list[Route]:
         writer = CompletionWriter(name, prompt_text(model, asked.completion))
         events = service.complete(model, asked.completion)
         if asked.stream:
-            return EventStream(_frames(events, writer), _failure_frame, keep_alive=service.settings.keep_alive)
+            return service.stream(_frames(events, writer), _failure_frame)
         for event in await unless_disconnected(request.receive, collect_items(events)):
             writer.write(event)
         return JsonResponse(writer.whole())

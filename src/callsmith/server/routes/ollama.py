@@ -16,7 +16,7 @@ from callsmith.core.ports import model_info
 from callsmith.core.values import Json
 from callsmith.server.http.dialects import Dialect
 from callsmith.server.http.frames import CachedFrames, encode
-from callsmith.server.http.streams import EventStream, JsonResponse, unless_disconnected
+from callsmith.server.http.streams import JsonResponse, unless_disconnected
 from callsmith.server.service import Service
 from callsmith.wire.extensions import read_extensions
 from callsmith.wire.fields import Fields
@@ -97,8 +97,7 @@ class _Dialect:
         options, session = read_extensions(body)
         events = service.answer(model, replace(asked.request, session=session), options)
         if asked.stream:
-            alive, seconds = _line(heading.line()), service.settings.keep_alive
-            return EventStream(_lines(events, heading), _failure_line, keep_alive=seconds, alive=alive, media_type=_LINES)
+            return service.stream(_lines(events, heading), _failure_line, alive=_line(heading.line()), media_type=_LINES)
         return JsonResponse(await unless_disconnected(request.receive, _whole(events, heading)))
 
     def _known(self, name: str) -> str:

@@ -15,7 +15,7 @@ from callsmith.core.events import ModelEvent
 from callsmith.core.ports import Model, model_info
 from callsmith.core.values import Completion, Json
 from callsmith.server.http.frames import encode
-from callsmith.server.http.streams import EventStream, JsonResponse, merge_streams, unless_disconnected
+from callsmith.server.http.streams import JsonResponse, merge_streams, unless_disconnected
 from callsmith.server.service import Service
 from callsmith.wire.openai.chat_events import Heading
 from callsmith.wire.openai.common import write_error
@@ -36,7 +36,7 @@ def routes(service: Service) -> list[Route]:
         heading = Heading(f"cmpl-{uuid4().hex}", name, int(time.time()), asked.include_usage)
         writer = CompletionWriter(heading, len(answers), echoed)
         if asked.stream:
-            return EventStream(_frames(answers, writer), _failure_frame, keep_alive=service.settings.keep_alive)
+            return service.stream(_frames(answers, writer), _failure_frame)
         await unless_disconnected(request.receive, _all(answers, writer))
         return JsonResponse(writer.whole())
 

@@ -10,7 +10,7 @@ from callsmith.core.closing import closing
 from callsmith.core.errors import UsageError
 from callsmith.core.events import ModelEvent
 from callsmith.server.http.frames import encode
-from callsmith.server.http.streams import EventStream, JsonResponse, merge_streams, unless_disconnected
+from callsmith.server.http.streams import JsonResponse, merge_streams, unless_disconnected
 from callsmith.server.service import Service
 from callsmith.wire.extensions import ToolOptions
 from callsmith.wire.openai.chat import ChatRequest
@@ -25,7 +25,7 @@ async def answer_choices(
     """The response to a request that wants more than one answer."""
     answers = _answers(service, chat, options)
     if chat.stream:
-        return EventStream(_frames(answers, heading), _failure_frame, keep_alive=service.settings.keep_alive)
+        return service.stream(_frames(answers, heading), _failure_frame)
     return JsonResponse(write_choices(await unless_disconnected(request.receive, _all(answers)), heading))
 
 

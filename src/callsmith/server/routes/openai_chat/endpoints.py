@@ -14,7 +14,7 @@ from callsmith.core.events import ModelEvent, Stopped
 from callsmith.core.values import Json
 from callsmith.server.http.dialects import dialect_of
 from callsmith.server.http.frames import CachedFrames, encode
-from callsmith.server.http.streams import EventStream, JsonResponse, unless_disconnected
+from callsmith.server.http.streams import JsonResponse, unless_disconnected
 from callsmith.server.routes.openai_chat.choices import answer_choices
 from callsmith.server.service import Service
 from callsmith.server.tools.one_answer import AnswerEvent
@@ -47,7 +47,7 @@ def routes(service: Service) -> list[Route]:
             return await answer_choices(service, replace(chat, request=asked), heading, options, request)
         events = service.events(service.model(chat.model), asked, options)
         if chat.stream:
-            return EventStream(_frames(events, heading, beside), _failure_frame, keep_alive=service.settings.keep_alive)
+            return service.stream(_frames(events, heading, beside), _failure_frame)
         said = await unless_disconnected(request.receive, _all(events, beside))
         return JsonResponse(beside.end(write_response(said, heading), whole=True))
 

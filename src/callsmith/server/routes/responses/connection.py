@@ -43,6 +43,7 @@ class Connection:
         self._socket = socket
         self._dialect = dialect
         self._recent = RecentResponses()
+        self._sending_since: float | None = None
         self._waiting: asyncio.Queue[bytes] = asyncio.Queue(_MOST_WAITING)
         self._settings = dialect.service.settings
         self._idle = asyncio.Event()  # no answer is being given
@@ -60,11 +61,17 @@ class Connection:
         tasks = list[asyncio.Task[None]]()
         try:
             await self._socket.accept()
-            tasks += map(asyncio.create_task, (self._receive(), self._answer_all(), self._leave()))
+            tasks += map(asyncio.create_task, (self._receive(), self._answer_all(), self._leave(), self._wait_until_stalled()))
             await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
         finally:
             self._dialect.connections[who] -= 1
             await cancel_all(*tasks)
+
+    async def _wait_until_stalled(self) -> None:
+        """Return when the client has not read for too long."""
+        most, clock = self._settings.stalled_seconds, asyncio.get_running_loop().time
+        while self._sending_since is None or clock() - self._sending_since < most:
+            await asyncio.sleep(most / 4)
 
     async def _receive(self) -> None:
         seconds: float | None = self._settings.idle_seconds
@@ -137,8 +144,10 @@ class Connection:
         return answer.writer.response()["status"] != "failed"
 
     async def _send(self, lines: bytes) -> None:
+        self._sending_since = asyncio.get_running_loop().time()
         for line in lines.splitlines():
             await self._socket.send_text(line.decode())
+        self._sending_since = None
 
 
 def _with_stream_id(event: StreamEvent, stream_id: str | None) -> StreamEvent:

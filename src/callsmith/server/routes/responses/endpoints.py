@@ -51,7 +51,7 @@ class _Endpoints:
             return self._stream(one) if asked.request.stream else JsonResponse(one.response())
         answer = self.dialect.answer(asked, self.dialect.stored())
         if asked.request.stream:
-            return EventStream(answer.frames(), answer.failure, keep_alive=self._service.settings.keep_alive)
+            return self._service.stream(answer.frames(), answer.failure)
         return JsonResponse(await unless_disconnected(request.receive, answer.whole()))
 
     async def input_tokens(self, request: Request) -> Response:
@@ -107,7 +107,7 @@ class _Endpoints:
         return JsonResponse(paginate(items, request))
 
     def _stream(self, one: BackgroundAnswer, start: int = 0) -> EventStream:
-        return EventStream(one.read(start), one.answer.failure, keep_alive=self._service.settings.keep_alive)
+        return self._service.stream(one.read(start), one.answer.failure)
 
     async def connect(self, socket: WebSocket) -> None:
         await Connection(socket, self.dialect).serve()

@@ -18,6 +18,7 @@ from callsmith.runtime.conversation.history import answered
 from callsmith.runtime.loop import unanswered
 from callsmith.server.approvals.approvals import AlreadyAnswered, Approval, Approvals
 from callsmith.server.http.keys import check_may_approve
+from callsmith.server.limits.admission import Deadline
 from callsmith.server.service import Service
 from callsmith.server.settings import EVERYTHING
 from callsmith.server.tools.tool_selection import (
@@ -111,7 +112,8 @@ async def answer_events(
     tools = await _tools(service, asked.servers, options)
     approvals = service.approvals()
     async with AsyncExitStack() as leases:
-        found = await _enter_decisions(approvals, asked, leases)
+        deadline = Deadline(service.settings.request_seconds)  # whoever has the lease may take long
+        found = await deadline.wait_for(_enter_decisions(approvals, asked, leases))
         request = _with_local_names(asked.request, tools, found)
         if asked.servers:
             writer.set_tools({tool.name: (source_label(tool), original_name(tool)) for tool in tools})

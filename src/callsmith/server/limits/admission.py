@@ -1,0 +1,195 @@
+"""Admission: whose answers are given, how many at a time, and how long each may take.
+
+A place is had by an answer that is being given, and not while it waits for a person. Where all are taken, there is a quarter more
+for callers who have none.
+"""
+
+import asyncio
+from collections import Counter, deque
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable
+from contextlib import asynccontextmanager
+from typing import TypeVar
+
+from callsmith.core.closing import closing
+from callsmith.core.errors import QueueFull, RateLimited, TimedOut
+from callsmith.runtime.deadline import DeadlinePassed, finish_by
+from callsmith.server.settings import CallerLimits
+
+T = TypeVar("T")
+
+_NO_LIMITS = CallerLimits()
+_LATEST_WEIGHT = 0.2  # how much the latest answer counts in what one takes on average
+_WAITING_FACTOR = 16  # as many answers as there are places, times this, may wait for a person
+
+
+class AdmissionGate:
+    """The places for answers, and who has them."""
+
+    def __init__(self) -> None:
+        self.active = 0
+        self.waiting = 0  # for a person: without a place
+        self._by_caller: Counter[str] = Counter()
+        self._returning: deque[asyncio.Future[None]] = deque()  # those that waited for a person, and want a place again
+        self._average = 1.0  # seconds an answer takes
+
+    def check(self, most: int, caller: str = "", limits: CallerLimits = _NO_LIMITS, waiting: int = 0) -> None:
+        """`QueueFull` if one more answer is too many, besides those that are `waiting` to be admitted."""
+        if limits.concurrent is not None and self._by_caller[caller] >= limits.concurrent:
+            raise RateLimited("concurrent", f"{limits.concurrent} answers are being given to this caller", self._average)
+        places = most if self._by_caller[caller] else most + most // 4
+        if self.active + waiting + len(self._returning) >= places or self.waiting >= most * _WAITING_FACTOR:
+            raise QueueFull(most, self._average)
+
+    @asynccontextmanager
+    async def admit(
+        self, most: int, caller: str = "", limits: CallerLimits = _NO_LIMITS, seconds: float | None = None
+    ) -> "AsyncGenerator[Place, None]":
+        """A place, while the block lasts, for an answer that may take so many seconds; `QueueFull` if there is none."""
+        self.check(most, caller, limits)
+        clock = asyncio.get_running_loop().time
+        began, place = clock(), Place(self, most, caller, Deadline(seconds))
+        self._take(caller)
+        try:
+            yield place
+        finally:
+            if place.is_held:
+                self.release(caller)
+            self._average += _LATEST_WEIGHT * (clock() - began - self._average)
+
+    def _take(self, caller: str) -> None:
+        self.active += 1
+        self._by_caller[caller] += 1
+
+    def release(self, caller: str) -> None:
+        """Give a place back."""
+        self.active -= 1
+        self._by_caller[caller] -= 1
+        if not self._by_caller[caller]:
+            del self._by_caller[caller]
+        self._wake()
+
+    async def take_again(self, most: int, caller: str) -> None:
+        """Take a place, as soon as there is one."""
+        while self.active >= most:
+            self._returning.append(free := asyncio.get_running_loop().create_future())
+            try:
+                await free
+            except asyncio.CancelledError:
+                self._wake()  # it may have been this one's turn
+                raise
+        self._take(caller)
+
+    def _wake(self) -> None:
+        while self._returning:
+            if not (first := self._returning.popleft()).done():
+                first.set_result(None)
+                break
+
+
+class Place:
+    """The place of an answer, and its deadline."""
+
+    def __init__(self, gate: AdmissionGate, most: int, caller: str, deadline: "Deadline") -> None:
+        self.deadline = deadline
+        self.is_held = True
+        self._gate = gate
+        self._most = most
+        self._caller = caller
+
+    async def wait_for_person(self, work: Awaitable[T]) -> T:
+        """What the work comes to. It waits for a person: meanwhile it has no place, and time does not count."""
+        gate = self._gate
+        gate.release(self._caller)
+        self.is_held = False
+        gate.waiting += 1
+        self.deadline.pause()
+        try:
+            found = await work
+        finally:
+            gate.waiting -= 1
+            self.deadline.resume()
+        await gate.take_again(self._most, self._caller)
+        self.is_held = True
+        return found
+
+
+class Deadline:
+    """So many seconds from now, after which an answer that is not complete is an error; None: any number.
+
+    An answer pays for one timer, and not for each of its events.
+    """
+
+    def __init__(self, seconds: float | None) -> None:
+        self._seconds = seconds
+        self._loop = asyncio.get_running_loop()
+        self._until = None if seconds is None else self._loop.time() + seconds
+        self._left = 0.0  # while it is paused
+        self._timer: asyncio.TimerHandle | None = None
+        self._waiting: asyncio.Task[object] | None = None  # for the next event
+        self._is_over = False
+
+    async def wait_for(self, work: Awaitable[T]) -> T:
+        """What the work comes to, if that is in time."""
+        try:
+            return await finish_by(self._until, work)
+        except DeadlinePassed:
+            raise self._passed() from None
+
+    def limit(self, items: AsyncIterator[T]) -> AsyncIterator[T]:
+        """The items, as long as they come in time."""
+        return items if self._until is None else self._limited(items)
+
+    def pause(self) -> None:
+        """Stop the clock."""
+        if self._until is not None:
+            self._left = self._until - self._loop.time()
+            self._stop()
+
+    def resume(self) -> None:
+        """Let the clock go on."""
+        if self._until is not None:
+            self._until = self._loop.time() + self._left
+            self._start()
+
+    async def _limited(self, items: AsyncIterator[T]) -> AsyncIterator[T]:
+        self._start()
+        try:
+            async with closing(items):
+                while not self._is_over:
+                    try:
+                        item = await self._next(items)
+                    except StopAsyncIteration:
+                        return
+                    yield item
+                raise self._passed()
+        finally:
+            self._stop()
+
+    async def _next(self, items: AsyncIterator[T]) -> T:
+        task = asyncio.current_task()
+        assert task is not None
+        self._waiting, others = task, task.cancelling()
+        try:
+            return await anext(items)
+        except asyncio.CancelledError:
+            if not self._is_over or task.uncancel() > others:
+                raise  # it was not the deadline, or not only
+            raise self._passed() from None
+        finally:
+            self._waiting = None
+
+    def _start(self) -> None:
+        assert self._until is not None
+        self._timer = self._loop.call_at(self._until, self._expire)
+
+    def _stop(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+
+    def _expire(self) -> None:
+        self._is_over = True
+        if self._waiting is not None:
+            self._waiting.cancel()
+
+    def _passed(self) -> TimedOut:
+        return TimedOut(f"there was no complete answer within {self._seconds:g} s")
