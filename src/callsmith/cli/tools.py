@@ -37,12 +37,16 @@ def list_tools(
         typer.Option("--model", "-m", help="Count the tokens of this model instead of estimating.", show_default=False),
     ] = None,
     as_json: JsonOption = False,
+    accept: Annotated[
+        bool, typer.Option("--accept", help='Accept the tools of MCP servers with "pin" as they are defined now.')
+    ] = False,
 ) -> None:
     """List tools with their side effects, and how many tokens it takes to offer each: an estimate, unless a model is given."""
     import asyncio
 
     from callsmith.cli.inputs.mcp_servers import make_host, servers, wait_until_started
     from callsmith.cli.inputs.toolsets import load_toolset
+    from callsmith.tools.pins import Pins
 
     logging.getLogger("callsmith.tools.mcp").setLevel(logging.ERROR)  # the state of the servers is printed below
 
@@ -51,6 +55,9 @@ def list_tools(
 
     async def listed() -> tuple[list["Tool"], tuple["Status", ...]]:
         asked = servers(mcp)
+        for one in asked:
+            if accept and one.pins:
+                Pins(Path(one.pins), one.name).forget()
         own = [] if asked and tools is None else list(await load_toolset(tools or "demo").tools())
         async with make_host(asked) as host:
             await wait_until_started(host)

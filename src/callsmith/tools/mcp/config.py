@@ -13,7 +13,7 @@ import json
 import re
 import tomllib
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any, Literal, TypeAlias, cast, get_args
 
@@ -49,7 +49,7 @@ _TRANSPORTS: Mapping[str, Transport] = {
 }
 _SPELLED = """command cwd url httpUrl serverUrl type transport prefix protocol args autoApprove alwaysAllow allow allowedTools
 includeTools deny disabledTools excludeTools env headers oauth trust approval timeout start_timeout sampling
-max_message_bytes max_tools max_definition_bytes disabled enabled"""
+max_message_bytes max_tools max_definition_bytes pin disabled enabled"""
 _KEYS = frozenset(_SPELLED.split())
 _VERDICTS: tuple[Verdict, ...] = get_args(Verdict)
 
@@ -106,6 +106,8 @@ class ServerConfig:
     max_message_bytes: int = MOST_MESSAGE_BYTES
     max_tools: int = MOST_TOOLS
     max_definition_bytes: int = MOST_DEFINITION
+    pin: bool = False  # tools that are new or defined otherwise than in `pins` are not offered until they are accepted
+    pins: str = ""  # the file; load_servers puts it beside its own
 
     def __post_init__(self) -> None:
         if self.url and self.transport == "stdio":
@@ -154,7 +156,8 @@ def load_servers(path: Path, environment: Mapping[str, str]) -> tuple[ServerConf
     except ValueError as error:
         raise UsageError(f"{path} cannot be read: {error}") from error
     try:
-        return read_servers(document, environment)
+        pins = str(path.with_suffix(".pins.json"))
+        return tuple(replace(server, pins=pins) if server.pin else server for server in read_servers(document, environment))
     except UsageError as error:
         raise UsageError(f"{path}: {error}", field=error.field) from error
 
@@ -209,6 +212,7 @@ class _EntryReader:
             max_message_bytes=self._count("max_message_bytes", MOST_MESSAGE_BYTES),
             max_tools=self._count("max_tools", MOST_TOOLS),
             max_definition_bytes=self._count("max_definition_bytes", MOST_DEFINITION),
+            pin=self.get("pin", bool, False),
         )
 
     def _check_keys(self, known: frozenset[str]) -> None:

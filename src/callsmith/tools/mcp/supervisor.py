@@ -10,6 +10,7 @@ from collections import deque
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import AsyncExitStack, suppress
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from callsmith.core.approval import ToolChanged
@@ -23,6 +24,7 @@ from callsmith.tools.mcp.connection import Auth, Connection, connect
 from callsmith.tools.mcp.content import read_result, read_tool
 from callsmith.tools.mcp.elicitation import ClientFeatures
 from callsmith.tools.mcp.process import first_error
+from callsmith.tools.pins import Pins
 from callsmith.tools.wrap.naming import make_filter
 
 if TYPE_CHECKING:
@@ -73,6 +75,7 @@ class ServerSupervisor:
         self._tools: Mapping[str, Tool] | None = None  # the last list received
         self._first_digests: dict[str, str] = {}  # of each tool when it was first listed
         self._changes: dict[str, str] = {}  # of definitions since then, by tool
+        self._pins = Pins(Path(config.pins), config.name) if config.pins else None
         self._listing = asyncio.Lock()
         self._connection: Connection | None = None
         self._settled = asyncio.Event()  # ready, or failed
@@ -284,6 +287,10 @@ class ServerSupervisor:
                 notices.append(f"{tool.name} is listed twice")
             elif self._is_allowed(tool) and not self._is_denied(tool):
                 tools[tool.name] = tool
+        if self._pins is not None:
+            held_back = self._pins.held_back(tools)
+            notices += held_back.values()
+            tools = {name: tool for name, tool in tools.items() if name not in held_back}
         if tools != self._tools:  # replaced as a whole: a running call has the list it began with
             self._note_changes(tools)
             self._tools = tools
