@@ -1,9 +1,10 @@
 """`LocalModel`: an engine, a format and a template make a model. The only place where prompt, grammar and reader meet."""
 
+import asyncio
 from collections.abc import AsyncGenerator, Iterable, Iterator, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import Final, Literal
 from uuid import uuid4
 
 from callsmith.core.choice import apply_policy
@@ -22,6 +23,7 @@ from callsmith.core.events import (
 )
 from callsmith.core.ports import ModelInfo
 from callsmith.core.values import ChoicePolicy, Completion, InReasoning, Output, Request, Sampling, Tool, Usage
+from callsmith.engines.lru import IdentityLRU
 from callsmith.engines.port import Engine, Finished, Piece, with_defaults
 from callsmith.formats.algebra import Format
 from callsmith.formats.prompt.escaping import Escaper
@@ -34,6 +36,12 @@ from callsmith.models.checked import UnenforcedOf, checked
 from callsmith.models.grammars import AnswerGrammar, Grammars
 from callsmith.models.logprobs import LogprobAligner
 from callsmith.models.plain_text import LocalTokenizer, continue_text
+
+# From here on prompt and grammar are made in a thread: it takes about 20 ms.
+_LONG_TEXT: Final = 100_000
+_MANY_MESSAGES: Final = 200
+_MANY_TOOLS: Final = 20
+_LONG_OUTPUT: Final = 2_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +89,7 @@ class LocalModel:
         # Special tokens that belong to no marker of the format: they frame messages.
         self._foreign = frozenset(text for text in self._specials if text not in repr(self._read))
         self._grammars = Grammars(format, relays=engine.info.relays)
+        self._seen: IdentityLRU[None] = IdentityLRU(256)  # sets of tools
 
     @property
     def info(self) -> ModelInfo:
@@ -105,7 +114,8 @@ class LocalModel:
     async def stream(self, request: Request) -> AsyncGenerator[ModelEvent, None]:
         """The answer as events; only what has to be validated is withheld until it is complete. An answer that goes on from a
         prefilled one is not asked for again: nothing in its place would go on from the same words."""
-        plan = self._plan(self._settled(request))
+        request = self._settled(request)
+        plan = await asyncio.to_thread(self._plan, request) if self._is_large(request) else self._plan(request)
         answer, unenforced = self._answer(plan), self._unenforced(plan)
         if unenforced is not None and not plan.prompt.prefilled:
             answer = checked(answer, plan.request, unenforced, lambda again: self._answer(self._plan(again)))
@@ -120,7 +130,8 @@ class LocalModel:
 
     async def count(self, request: Request) -> int:
         """How many tokens the prompt of this request has, without a BOS that the engine may add."""
-        return sum([await self.engine.count(piece) for piece in self._prompt(request).pieces])
+        prompt = await asyncio.to_thread(self._prompt, request) if self._is_large(request) else self._prompt(request)
+        return sum([await self.engine.count(piece) for piece in prompt.pieces])
 
     def _prompt(self, request: Request) -> Prompt:
         request = self._settled(request)
@@ -183,6 +194,19 @@ class LocalModel:
         prompt = prompt_for(request, tools, self.template, self.format, self._escaper)
         output = None if request.choice.mode == "required" else request.output
         return _Plan(request, tools, output, prompt, self._grammar(request, tools, prompt))
+
+    def _is_large(self, request: Request) -> bool:
+        """Whether making prompt and grammar may take so long that others notice: many words, or tools not seen before."""
+        if sum([len(message.content) for message in request.messages]) > _LONG_TEXT or len(request.messages) > _MANY_MESSAGES:
+            return True
+        new: list[bool] = []
+        self._seen.get_or_make((request.tools,), lambda: new.append(True))
+        if new and len(request.tools) > _MANY_TOOLS:
+            return True
+        output = request.output
+        return (
+            output is not None and len(output.pattern or output.grammar or repr(output.schema or output.choices)) > _LONG_OUTPUT
+        )
 
     def _written(self, plan: _Plan) -> Format:
         """The format to read: where no call may be made, marked calls are recognised to be left out, and all else is text."""

@@ -9,7 +9,7 @@ A seed gives the same answer only if no other request is live: what else is deco
 import asyncio
 from collections.abc import AsyncGenerator
 from collections.abc import Sequence as Tokens
-from concurrent.futures import Future
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from itertools import chain
 from pathlib import Path
@@ -60,6 +60,7 @@ def open(
 
 
 _MOST_SEQUENCES = 64  # the most that the library supports
+_SHORT = 16_384  # characters: tokenizing them takes a few milliseconds
 _COMPILING = 6  # threads that compile; some of them wait for worker processes
 
 
@@ -166,6 +167,7 @@ class LlamaEngine:
         self._compiler = Compiler(weights.vocabulary)
         self._thread = pool_with_stack(1, "callsmith-llama")
         self._compiling = pool_with_stack(_COMPILING, "callsmith-grammar")  # compiles grammars during prefill
+        self._tokenizing = ThreadPoolExecutor(2, thread_name_prefix="callsmith-tokens")  # long texts
         self._lock = Lock()  # guards the four below
         self._freeing = Lock()  # one call of close at a time frees what there is
         self._open_jobs: set[_Job] = set()  # requests that are not finished
@@ -197,7 +199,9 @@ class LlamaEngine:
 
     async def count(self, text: str) -> int:
         """How many tokens the text has."""
-        return len(self.vocabulary.tokenize(text))
+        if len(text) <= _SHORT:
+            return len(self.vocabulary.tokenize(text))
+        return len(await asyncio.get_running_loop().run_in_executor(self._tokenizing, self.vocabulary.tokenize, text))
 
     @property
     def vocabulary(self) -> Vocabulary:
@@ -210,8 +214,12 @@ class LlamaEngine:
     ) -> AsyncGenerator[Piece | Finished, None]:
         """Continue the prompt: pieces of text, then one Finished."""
         job = _Job(self, prompt, with_defaults(sampling, self.info.sampling), grammar, asyncio.get_running_loop())
-        self._enter(job)
         try:
+            if len(prompt.text) > _SHORT:  # neither the event loop nor other requests wait for it
+                self._check_open()
+                tokenized = asyncio.get_running_loop().run_in_executor(self._tokenizing, self._tokenize, job)
+                job.tokens = await tokenized
+            self._enter(job)
             while not isinstance(item := await job.outbox.get(), Finished):
                 if isinstance(item, BaseException):
                     raise item
@@ -236,6 +244,7 @@ class LlamaEngine:
         with self._freeing:
             self._thread.shutdown(wait=True)
             self._compiling.shutdown(wait=True, cancel_futures=True)
+            self._tokenizing.shutdown(wait=True, cancel_futures=True)
             self._compiler.close()
             self._context.close()
             self._weights.close()
@@ -262,6 +271,9 @@ class LlamaEngine:
         """The request is finished or cancelled: it no longer counts for the queue."""
         with self._lock:
             self._open_jobs.discard(job)
+
+    def _tokenize(self, job: _Job) -> list[int]:
+        return self._vocabulary.prompt(job.prompt, self._context.size, lambda: job.is_cancelled or self._closed)
 
     # What follows runs in the engine's thread.
 
@@ -300,7 +312,7 @@ class LlamaEngine:
     def _prepare(self, job: _Job) -> None:
         """Tokenize the prompt, and start compiling the grammar, which goes on during prefill."""
         check_bias(job.sampling, self._vocabulary.size)
-        tokens = self._vocabulary.prompt(job.prompt)
+        tokens = job.tokens or self._tokenize(job)
         job.tokens = tokens if job.exact else self._batch.cache.with_cached_tokens(tokens, self._vocabulary.marked, job.salt)
         job.room = require_room(job.tokens, self._context)
         if job.grammar is None:

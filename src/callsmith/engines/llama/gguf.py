@@ -4,9 +4,8 @@ import ctypes as C
 import re
 import sys
 from array import array
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import cached_property
-from itertools import chain
 from pathlib import Path
 from typing import Final, TypeAlias
 
@@ -24,6 +23,7 @@ Logits: TypeAlias = NDArray[np.float32]
 Flag: TypeAlias = "C.Array[C.c_char]"  # b"0", or b"1" once it is set
 
 _UNKNOWN, _CONTROL, _USER_DEFINED, _LSTRIP = 1 << 0, 1 << 3, 1 << 4, 1 << 7
+_SAMPLED_CHARACTERS = 8  # for each token of the context: a prompt of more is tokenized in part first, and real text has fewer
 _CACHED_BYTES = 32 << 20  # of text, and of its tokens: a few dozen prompts with hundreds of tools
 
 # The file types of llama.cpp, by their number in `general.file_type`.
@@ -77,15 +77,35 @@ class Vocabulary:
             tokens += known
         return tokens
 
-    def prompt(self, prompt: Prompt) -> list[int]:
-        """The tokens of a prompt: with BOS if the model wants it and the text does not begin with it."""
+    def prompt(self, prompt: Prompt, most: int | None = None, is_cancelled: Callable[[], bool] = lambda: False) -> list[int]:
+        """The tokens of a prompt: with BOS if the model wants it and the text does not begin with it.
+
+        A prompt that has certainly more than `most` tokens is refused before all of it is tokenized.
+        """
         if prompt.tokens is not None:
             self.decode(prompt.tokens)
             return [*prompt.tokens]
-        tokens = list(chain.from_iterable(map(self.tokenize, prompt.pieces)))
+        pieces = [piece for piece in prompt.pieces if piece]
+        if most is not None:
+            self._refuse_too_long(pieces, most)
+        tokens: list[int] = []
+        for piece in pieces:
+            if is_cancelled():
+                return []
+            tokens += self.tokenize(piece)
         if self.adds_bos and tokens[:1] != [self.bos]:
             tokens.insert(0, self.bos)
         return tokens
+
+    def _refuse_too_long(self, pieces: list[str], most: int) -> None:
+        """Raise PromptTooLong if that is certain: no token spans two pieces, and a part of one has fewer than the whole."""
+        if len(pieces) > most:
+            raise PromptTooLong(len(pieces), most)
+        for piece in pieces:
+            if len(piece) > (enough := _SAMPLED_CHARACTERS * (most + 64)):
+                found = len(self._tokens(piece[:enough].encode())) - 64  # around the cut there may be more than in the whole
+                if found > most:
+                    raise PromptTooLong(found, most)
 
     def decode(self, tokens: Iterable[int]) -> list[bytes]:
         """The text of each of these tokens."""
