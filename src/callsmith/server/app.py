@@ -20,7 +20,7 @@ from callsmith.server.network.origins import OriginMiddleware, allowed_hosts
 from callsmith.server.routes import route_modules
 from callsmith.server.service import Service, own_tools
 from callsmith.server.settings import Settings
-from callsmith.server.store import SqliteStore, Store
+from callsmith.server.store import SqliteStore, Store, StoreLimits
 from callsmith.tools.mcp import McpHost
 
 STANDARD_SETTINGS = Settings()
@@ -41,7 +41,8 @@ def create_app(
     if not models:
         raise UsageError("a server needs at least one model")
     own = own_tools(tools, settings.llm, mcp)
-    service = Service(models, own, settings, store=store or SqliteStore(), mcp=mcp, bodies=BodyReader(settings.requests))
+    store = store or SqliteStore(limits=StoreLimits(bytes=settings.store_bytes))
+    service = Service(models, own, settings, store=store, mcp=mcp, bodies=BodyReader(settings.requests))
     app = Starlette(
         routes=[route for module in route_modules() for route in module.routes(service)],
         exception_handlers={

@@ -232,6 +232,7 @@ class Settings:
         (), "--allow-origin", help="Origins of web pages that may send requests, separated by commas; *: any."
     )
     store: str | None = None  # the file of the store; without one it is in memory
+    store_bytes: int = 128 * 1024 * 1024  # of each kind of document of one caller; the oldest are deleted
     approval_seconds: float = 24 * 60 * 60.0  # how long a call waits for a person's decision
     guards: bool = flag(True, "--no-guards", help="Do not guard small models against loops and copied answers.")
     llm: Llm = Llm()

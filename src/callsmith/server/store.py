@@ -31,10 +31,17 @@ _TABLES = """
         kind TEXT NOT NULL, id TEXT NOT NULL, data TEXT NOT NULL, version INTEGER NOT NULL, written REAL NOT NULL, expires REAL,
         PRIMARY KEY (kind, id));
     CREATE INDEX IF NOT EXISTS documents_by_age ON documents (kind, written);
+    CREATE INDEX IF NOT EXISTS documents_by_size ON documents (kind, written, length(CAST(data AS BLOB)));
     CREATE TABLE IF NOT EXISTS audit (number INTEGER PRIMARY KEY AUTOINCREMENT, at REAL NOT NULL, data TEXT NOT NULL);
     CREATE TRIGGER IF NOT EXISTS audit_stays BEFORE UPDATE ON audit BEGIN SELECT RAISE(ABORT, 'the audit is never changed'); END;
 """
 _PROBE = "probe"  # kind and id of what `check` writes
+# All but the latest that have so many bytes together.
+_DELETE_BEYOND_BYTES = """
+    DELETE FROM documents WHERE rowid IN (SELECT number FROM (
+        SELECT rowid AS number, sum(length(CAST(data AS BLOB))) OVER (ORDER BY written DESC, rowid DESC) AS size
+        FROM documents WHERE kind = ?) WHERE size > ?)
+"""
 _MAX_IDS = 500  # in one statement: SQLite limits them
 _WRITES_BETWEEN_PRUNINGS = 256
 
@@ -109,9 +116,13 @@ class Store(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class StoreLimits:
-    """How much is stored: documents of each kind, their age in seconds, entries of the audit log. The oldest are deleted."""
+    """How much is stored: documents of each kind and their bytes, their age in seconds, entries of the audit log.
+
+    The oldest are deleted. Each caller has kinds of its own, so that nobody's documents make room for another's.
+    """
 
     documents: int = 100_000
+    bytes: int = 128 * 1024 * 1024
     age: float | None = 30 * DAY
     entries: int = 1_000_000
 
@@ -153,7 +164,7 @@ class SqliteStore:
         self._path = path
         self._limits = limits
         self._clock = clock
-        self._writes = 0
+        self._writes, self._size = 0, 0  # since the last pruning: documents and their characters
         self._watchers = Watchers()
         self.watch = self._watchers.watch
         self._worker = ThreadPoolExecutor(1, thread_name_prefix="callsmith-store")
@@ -187,7 +198,7 @@ class SqliteStore:
             with self._transaction(durable):
                 for document, text in zip(documents, texts, strict=True):
                     self._write(document, text)
-            self._prune(len(documents))
+            self._prune(len(documents), sum(map(len, texts)))
 
         await self._do(work)
         self._watchers.notify(*(document.id for document in documents))
@@ -210,7 +221,7 @@ class SqliteStore:
         def work() -> int:
             with self._transaction(durable=True):
                 number = self._connection.execute("INSERT INTO audit (at, data) VALUES (?, ?)", (self._clock(), text)).lastrowid
-            self._prune(1)
+            self._prune(1, 0)
             return number or 0
 
         return await self._do(work)
@@ -278,13 +289,15 @@ class SqliteStore:
         finally:
             self._connection.rollback()  # if it is still open: SQLite may have ended it by itself
 
-    def _prune(self, written: int) -> None:
+    def _prune(self, written: int, size: int) -> None:
         """From time to time, delete what is too old or too much."""
         limits = self._limits
         self._writes += written
-        if self._writes < min(_WRITES_BETWEEN_PRUNINGS, limits.documents, limits.entries):
+        self._size += size
+        often = self._writes >= min(_WRITES_BETWEEN_PRUNINGS, limits.documents, limits.entries)
+        if not often and self._size < limits.bytes // 8:
             return
-        self._writes = 0
+        self._writes, self._size = 0, 0
         with self._transaction(durable=False):
             self._connection.execute("DELETE FROM documents WHERE expires <= ? OR written <= ?", (self._clock(), self._oldest()))
             for kind, count in self._connection.execute("SELECT kind, count(*) FROM documents GROUP BY kind").fetchall():
@@ -293,6 +306,7 @@ class SqliteStore:
                     " (SELECT rowid FROM documents WHERE kind = ? ORDER BY written, rowid LIMIT ?)",
                     (kind, max(0, count - limits.documents)),
                 )
+                self._connection.execute(_DELETE_BEYOND_BYTES, (kind, limits.bytes))
             self._connection.execute("DELETE FROM audit WHERE number <= (SELECT max(number) FROM audit) - ?", (limits.entries,))
 
 

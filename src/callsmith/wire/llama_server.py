@@ -17,7 +17,7 @@ from callsmith.core.values import Completion, Json, Request
 from callsmith.wire.fields import Fields
 from callsmith.wire.logprobs import read_top, write_logprobs
 from callsmith.wire.openai.chat import read_request as read_chat
-from callsmith.wire.openai.completions import read_prompts
+from callsmith.wire.openai.completions import DEFAULT_MAX_TOKENS, read_prompts
 from callsmith.wire.openai.output import read_output
 from callsmith.wire.sampling import UNSUPPORTED, read_sampling
 
@@ -50,10 +50,12 @@ def read_completion(body: Json) -> CompletionRequest:
     if more:
         raise fields.error("prompt", "one at a time: /v1/completions takes several")
     limit = next((name for name in ("n_predict", "max_tokens") if fields.get(name) is not None), "n_predict")
-    if fields.get(limit) in _NO_LIMIT:
+    is_unlimited = fields.get(limit) in _NO_LIMIT
+    if is_unlimited:
         fields = Fields({**fields.data, limit: None})
-    probabilities = read_top(fields, "n_probs")
-    sampling = replace(read_sampling(fields, limit), logprobs=probabilities or None)
+    sampling = replace(read_sampling(fields, limit), logprobs=read_top(fields, "n_probs") or None)
+    if sampling.max_tokens is None and not is_unlimited:
+        sampling = replace(sampling, max_tokens=DEFAULT_MAX_TOKENS)
     completion = Completion(prompt, sampling, read_output(fields), fields.text("session_id") or "")
     return CompletionRequest(fields.text("model") or "", completion, fields.flag("stream") or False)
 

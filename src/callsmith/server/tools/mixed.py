@@ -5,14 +5,16 @@ the client. The client does not see the rounds that ran here, so they are rememb
 """
 
 import json
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from hashlib import sha256
 
 from callsmith.core.values import Call, Message
 
-_MOST = 1_000  # answers whose hidden rounds are remembered
+# Of each caller: answers whose hidden rounds are remembered, and characters in them.
+_MOST = 1_000
+_MOST_CHARACTERS = 16 * 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +34,8 @@ class HiddenRounds:
     """The rounds that ran on the server before calls went back to a client, found again by the history up to those calls."""
 
     def __init__(self) -> None:
-        self._known: OrderedDict[str, HiddenRound] = OrderedDict()
+        self._known: dict[str, OrderedDict[str, HiddenRound]] = {}  # by caller, the oldest first
+        self._sizes: Counter[str] = Counter()
 
     def remember(self, subject: str, history: Sequence[Message], calls: Sequence[Call], hidden: HiddenRound) -> None:
         """Remember what a run of this caller added, which ended with these calls for the client."""
@@ -40,25 +43,33 @@ class HiddenRounds:
         for message in history:
             digest.update(_trait(message))
         digest.update(_calls(calls))
-        self._known[digest.hexdigest()] = hidden
-        if len(self._known) > _MOST:
-            self._known.popitem(last=False)
+        known, key = self._known.setdefault(subject, OrderedDict()), digest.hexdigest()
+        if key in known:
+            self._sizes[subject] -= _size(known.pop(key))
+        known[key] = hidden
+        self._sizes[subject] += _size(hidden)
+        while len(known) > _MOST or self._sizes[subject] > _MOST_CHARACTERS:
+            self._sizes[subject] -= _size(known.popitem(last=False)[1])
 
     def restore(self, subject: str, history: Sequence[Message]) -> HiddenRound:
         """The history as the model knows it, with the approvals and the conversation of the latest hidden round."""
         restored, calls, latest = list[Message](), list[Call](), HiddenRound(())
-        digest = sha256(subject.encode())
+        own, digest = self._known.get(subject, OrderedDict[str, HiddenRound]()), sha256(subject.encode())
         for message in history:
             known: tuple[Message, ...] = (message,)
             if message.calls:
                 here = digest.copy()
                 here.update(_calls(message.calls))
-                if hidden := self._known.get(here.hexdigest()):
+                if hidden := own.get(here.hexdigest()):
                     known, latest = hidden.messages, hidden
                     calls += (call for one in known for call in one.calls)
             digest.update(_trait(message))
             restored += known
         return replace(latest, messages=tuple(restored), calls=tuple(calls))
+
+
+def _size(hidden: HiddenRound) -> int:
+    return sum(len(one.content) + len(one.reasoning) + sum(len(call.text) for call in one.calls) + 100 for one in hidden.messages)
 
 
 def _trait(message: Message) -> bytes:

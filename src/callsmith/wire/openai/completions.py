@@ -23,7 +23,7 @@ from callsmith.wire.sampling import UNSUPPORTED, read_sampling
 
 MAX_COMPLETIONS = 64  # texts that one request may get, for all its prompts
 _OBJECT = "text_completion"
-_DEFAULT_MAX_TOKENS = 16  # as others have it
+DEFAULT_MAX_TOKENS = 16  # as others have it
 _NEUTRAL: dict[str, tuple[Json, ...]] = {**UNSUPPORTED, "suffix": ("",)}
 HINTS: dict[str, str] = {"user": "callers are told apart by their keys"}
 
@@ -49,7 +49,7 @@ def read_request(body: Json) -> CompletionsRequest:
         raise fields.error("n" if n > 1 else "prompt", f"asks for {len(prompts) * n} texts, more than {MAX_COMPLETIONS}")
     sampling = replace(read_sampling(fields, "max_tokens"), logprobs=read_top(fields, "logprobs"))
     if fields.get("max_tokens") is None:
-        sampling = replace(sampling, max_tokens=_DEFAULT_MAX_TOKENS)
+        sampling = replace(sampling, max_tokens=DEFAULT_MAX_TOKENS)
     if echo and sampling.logprobs is not None:
         raise fields.error("echo", "the tokens of a prompt have no log probabilities here: ask for one of echo and logprobs")
     options, output, session = fields.object("stream_options"), read_output(fields), fields.text("session_id") or ""
