@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from benchmarks.table import show
-from callsmith import Functions, Limits, Message, Request, open_model
+from callsmith import Functions, Limits, Message, Request, Sampling, open_model
 from callsmith.core.events import ToolStarted, TurnEnded
 from callsmith.core.ports import Model
 from callsmith.runtime.guards.guards import guarded
@@ -230,7 +230,7 @@ async def travel(model: Model, journey: Journey) -> Outcome:
     """Ask the question and look at what came of it."""
     world, calls, begun = World(), list[str](), time.perf_counter()
     known = [getattr(world, name) for name in journey.tools.split() if hasattr(world, name)]
-    request = Request((Message.user(journey.question),))
+    request = Request((Message.user(journey.question),), sampling=Sampling(max_tokens=LONGEST))
     ended = TurnEnded((), "stop")
     async for event in run(model, Functions(*known), request, limits=Limits(iterations=6)):
         match event:
@@ -266,6 +266,7 @@ def _repeated(calls: Sequence[str]) -> list[str]:
     return [f"ran twice: {call}" for call, times in Counter(calls).items() if times > 1]
 
 
+LONGEST = 256  # tokens of an answer: some small models never come to an end
 AT_ONCE = 4  # journeys; more would only share the same cores
 VERBOSE = "JOURNEYS_VERBOSE"  # in the environment: print each journey
 Setup = Callable[[Model], Model]
