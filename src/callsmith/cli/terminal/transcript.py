@@ -23,8 +23,10 @@ from callsmith.core.events import (
     Unreadable,
 )
 from callsmith.core.values import Result
+from callsmith.tools.review import show_hidden
 
 LONGEST_RESULT = 500
+_JOINER = "\u200d"
 
 
 class Transcript:
@@ -90,5 +92,10 @@ class Transcript:
         self._kind = ""
 
     def _out(self, text: str, style: str) -> None:
-        self._console.out(text, style=style or None, highlight=False, end="")
+        self._console.out(_visible(text), style=style or None, highlight=False, end="")
         self._console.file.flush()
+
+
+def _visible(text: str) -> str:
+    """What a model or a tool says, with nothing in it that the terminal would obey; joined emoji stay as they are."""
+    return _JOINER.join(show_hidden(part) for part in text.replace("\r", "").split(_JOINER))
