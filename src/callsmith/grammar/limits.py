@@ -2,10 +2,15 @@
 
 import json
 import re
-from typing import Final
+from collections.abc import Callable
+from functools import wraps
+from typing import Final, ParamSpec, TypeVar
 
-from callsmith.core.errors import UsageError
+from callsmith.core.errors import UnsupportedSchema, UsageError
 from callsmith.core.values import Schema
+
+P = ParamSpec("P")
+T = TypeVar("T")
 
 MAX_BYTES: Final = 64 * 1024  # of a grammar that a user wrote
 MAX_RULES: Final = 1000
@@ -37,6 +42,19 @@ def check_lark(text: str, field: str = "grammar") -> None:
     if rules > MAX_RULES:
         raise UsageError(f"{field}: has {rules} rules, at most {MAX_RULES} are allowed", field=field)
     _check_depth(_TOKENS.findall(text), field)
+
+
+def refusing_depth(make: Callable[P, T]) -> Callable[P, T]:
+    """The function, which refuses a schema that is nested deeper than Python can follow."""
+
+    @wraps(make)
+    def refusing(*args: P.args, **kwargs: P.kwargs) -> T:
+        try:
+            return make(*args, **kwargs)
+        except RecursionError:
+            raise UnsupportedSchema("#", "", "it is nested too deeply, or its references are") from None
+
+    return refusing
 
 
 def is_simple(lark: str) -> bool:

@@ -10,6 +10,7 @@ from callsmith.core.values import Choice, Output, Tool
 from callsmith.engines.lru import LRU, IdentityLRU
 from callsmith.formats.algebra import Format
 from callsmith.grammar.calls import grammar_for, unenforced
+from callsmith.grammar.limits import refusing_depth
 from callsmith.grammar.nodes import Grammar
 from callsmith.grammar.relay import Relay, relay_for
 
@@ -47,6 +48,7 @@ class Grammars:
         tools = tuple(tools)
         key = (choice.mode, choice.names, parallel, opened, thinking)  # of primitives: hashed on every request
 
+        @refusing_depth
         def make() -> AnswerGrammar:
             if self._relays and (output is None or choice.mode == "required"):
                 relay = relay_for(self._format, tools, choice, parallel=parallel, opened=opened, thinking=thinking)
@@ -62,6 +64,7 @@ class Grammars:
     def unenforced(self, tool: Tool) -> tuple[Unenforced, ...]:
         """What the grammar of this tool's calls does not enforce."""
 
+        @refusing_depth
         def find() -> tuple[Unenforced, ...]:
             return tuple(Unenforced(tool.name, *one) for one in unenforced(self._format, tool))
 

@@ -30,6 +30,7 @@ from callsmith.formats.prompt.escaping import Escaper
 from callsmith.formats.prompt.prompt import Prompt, fit_id, prompt_for
 from callsmith.formats.prompt.template import Template
 from callsmith.formats.reader.reader import Reader
+from callsmith.grammar.limits import refusing_depth
 from callsmith.grammar.nodes import Grammar
 from callsmith.grammar.output import format_for_output, output_grammar
 from callsmith.models.checked import UnenforcedOf, checked
@@ -133,6 +134,7 @@ class LocalModel:
         prompt = await asyncio.to_thread(self._prompt, request) if self._is_large(request) else self._prompt(request)
         return sum([await self.engine.count(piece) for piece in prompt.pieces])
 
+    @refusing_depth
     def _prompt(self, request: Request) -> Prompt:
         request = self._settled(request)
         tools = request.choice.among(request.tools)
@@ -189,6 +191,7 @@ class LocalModel:
                     yield await stopped("calls", await spent(piece))
                     return
 
+    @refusing_depth
     def _plan(self, request: Request) -> _Plan:
         tools = request.choice.among(request.tools)
         prompt = prompt_for(request, tools, self.template, self.format, self._escaper)

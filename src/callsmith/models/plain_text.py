@@ -10,6 +10,7 @@ from callsmith.core.values import Completion, Request, Usage
 from callsmith.engines.port import Engine, Finished, Tokenizer
 from callsmith.formats.algebra import Format
 from callsmith.formats.prompt.prompt import Prompt
+from callsmith.grammar.limits import refusing_depth
 from callsmith.grammar.nodes import Grammar
 from callsmith.grammar.output import output_grammar
 
@@ -21,7 +22,7 @@ async def continue_text(engine: Engine, completion: Completion) -> AsyncGenerato
     prompt, grammar = _prompt(engine, completion), None
     report = Report()
     if completion.output is not None:
-        held = output_grammar(_PLAIN, completion.output)
+        held = refusing_depth(output_grammar)(_PLAIN, completion.output)
         grammar, report = Grammar(held.node), Report(tuple(Unenforced("", *one) for one in held.unenforced))
     begun = False
     async with aclosing(engine.generate(prompt, completion.sampling, grammar)) as pieces:

@@ -14,7 +14,7 @@ from callsmith.engines.llama.matcher import Constraint
 from callsmith.engines.llama.relay import RelayConstraint, RelayPlan, naming, plan_relay
 from callsmith.engines.llama.trial.trials import Cancellation, Trials
 from callsmith.engines.lru import LRU, IdentityLRU
-from callsmith.grammar.limits import MAX_LARK, is_simple
+from callsmith.grammar.limits import MAX_LARK, is_simple, refusing_depth
 from callsmith.grammar.nodes import Grammar
 from callsmith.grammar.relay import Relay
 from callsmith.grammar.targets.lark import to_lark
@@ -144,6 +144,7 @@ class Compiler:
         self._relays: IdentityLRU[_PreparedRelay] = IdentityLRU(_CACHED)
         self._trials = Trials(_LIMITS, _SLICES)
 
+    @refusing_depth
     def start(self, grammar: Grammar | Relay, cancellation: Cancellation | None = None) -> ActiveConstraint | TriggeredConstraint:
         """A constraint for this grammar; where it has triggers, one that waits for them."""
         cancellation = cancellation or Cancellation()
@@ -159,6 +160,7 @@ class Compiler:
         triggers = (self._vocabulary.marked_text(trigger) for trigger in grammar.triggers)
         return TriggeredConstraint(lambda: self.begin(grammar), triggers, self._vocabulary)
 
+    @refusing_depth
     def begin(self, grammar: Grammar | Relay, cancellation: Cancellation | None = None) -> ActiveConstraint:
         """A constraint at the start of the grammar, or behind the prefix that the prompt has already written."""
         if isinstance(grammar, Grammar):
@@ -178,6 +180,7 @@ class Compiler:
         matcher = self._prepared.get_or_make((grammar,), lambda: self._prepare(grammar, cancellation or Cancellation()))
         return self._constraint(matcher)
 
+    @refusing_depth
     def _at_stage(self, grammar: Grammar) -> Constraint:
         """A stage of a relay: its tools have all been checked or are simple, so it is compiled without being tried."""
         return self._constraint(self._prepared.get_or_make((grammar,), lambda: self._prepare(grammar, None)))
@@ -217,6 +220,7 @@ class Compiler:
         checked = self._relay(relay).checked
         return [name for name in relay.first if name not in checked]
 
+    @refusing_depth
     def check(self, relay: Relay, name: str, cancellation: Cancellation) -> None:
         """Compile the call of one tool, to find out whether its schema can be."""
         cancellation.check()
