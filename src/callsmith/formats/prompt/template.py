@@ -3,8 +3,8 @@
     template = Template(source, bos="<s>", now=datetime.now().strftime)
     template.render([{"role": "user", "content": "Hi"}], tools)
 
-A template is a Jinja program out of a model file, so it may only work on text. If it refuses a conversation (`raise_exception`),
-its message is raised as a `UsageError`; if it fails, that is a `ModelError`.
+A template is a Jinja program out of a model file, so it may only work on text, in a limited number of steps. If it refuses a
+conversation (`raise_exception`), its message is raised as a `UsageError`; if it fails, that is a `ModelError`.
 """
 
 import json
@@ -17,10 +17,10 @@ import jinja2
 from jinja2 import nodes
 from jinja2.ext import Extension, LoopControlExtension
 from jinja2.parser import Parser
-from jinja2.sandbox import ImmutableSandboxedEnvironment
 
 from callsmith.core.errors import ModelError, UsageError
 from callsmith.formats.prompt.adapt import TemplateInput, TemplateTraits, adapt, probe_template
+from callsmith.formats.prompt.sandbox import Sandbox, TooManySteps, restart
 
 Sources: TypeAlias = str | Mapping[str, str] | Sequence[Mapping[str, str]]
 
@@ -35,7 +35,16 @@ CHATML = """\
 """
 
 # What a template may raise: it is a program, and its input is not always what it expects.
-FAILURES = (jinja2.TemplateError, ArithmeticError, AttributeError, LookupError, TypeError, ValueError, RecursionError)
+FAILURES = (
+    jinja2.TemplateError,
+    ArithmeticError,
+    AttributeError,
+    LookupError,
+    TypeError,
+    ValueError,
+    RecursionError,
+    MemoryError,
+)
 
 
 class Template:
@@ -91,12 +100,13 @@ class Template:
         except _Refused as error:
             raise UsageError(f"the model's chat template refuses the conversation: {error}", field="messages") from error
         except FAILURES as error:
-            why = str(error) or type(error).__name__
-            raise ModelError(f"the model's chat template fails: {why}", hint="Give the model another chat template.") from error
+            raise _failure(error) from error
 
     def _try_render(self, conversation: TemplateInput) -> str | None:
         try:
             return self._render(conversation, self._now or fixed_date, True)
+        except TooManySteps as error:
+            raise _failure(error) from error
         except FAILURES:
             return None
 
@@ -107,7 +117,13 @@ class Template:
         tokens = {"bos_token": self._bos, "eos_token": self._eos}
         lists = {"messages": _plain_copy(conversation.messages), "tools": _plain_copy(conversation.tools) or None}
         own = {"add_generation_prompt": generate, "raise_exception": _raise_exception}
+        restart()
         return _compile(text).render({**clock, **tokens, **lists, **conversation.variables, **own})
+
+
+def _failure(error: Exception) -> ModelError:
+    why = str(error) or type(error).__name__
+    return ModelError(f"the model's chat template fails: {why}", hint="Give the model another chat template.")
 
 
 def fixed_date(form: str) -> str:
@@ -153,13 +169,6 @@ class _Refused(jinja2.TemplateError):
     """The template called `raise_exception`."""
 
 
-class _Sandbox(ImmutableSandboxedEnvironment):
-    """A sandbox in which only lists can be changed, since some templates use one as a queue; all input is copied."""
-
-    def is_safe_attribute(self, obj: Any, attr: str, value: Any) -> bool:
-        return (type(obj) is list and attr in ("append", "pop")) or super().is_safe_attribute(obj, attr, value)
-
-
 class _Generation(Extension):
     """`{% generation %}…{% endgeneration %}`, which marks the assistant's text for training, renders as its body."""
 
@@ -199,13 +208,7 @@ def _json_default(value: object) -> object:
     raise TypeError(f"{type(value).__name__} is not JSON")
 
 
-def _environment() -> _Sandbox:
-    environment = _Sandbox(trim_blocks=True, lstrip_blocks=True, extensions=[LoopControlExtension, _Generation])
-    environment.filters["tojson"] = _tojson
-    return environment
-
-
-_ENVIRONMENT = _environment()
+_ENVIRONMENT = Sandbox([LoopControlExtension, _Generation], {"tojson": _tojson})
 
 
 @lru_cache(maxsize=64)
