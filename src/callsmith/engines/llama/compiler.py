@@ -221,8 +221,9 @@ class Compiler:
         return [name for name in relay.first if name not in checked]
 
     @refusing_depth
-    def check(self, relay: Relay, name: str, cancellation: Cancellation) -> None:
+    def check(self, relay: Relay, name: str, cancellation: Cancellation | None = None) -> None:
         """Compile the call of one tool, to find out whether its schema can be."""
+        cancellation = cancellation or Cancellation()
         cancellation.check()
         prepared = self._relay(relay)
         if name in prepared.checked:
