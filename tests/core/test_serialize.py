@@ -86,6 +86,7 @@ REQUESTS = built(
     session=TEXT,
     prefill=FLAG,
     cache_salt=TEXT,
+    caller=TEXT,
 )
 RULES = built(
     Rule, then=st.sampled_from(["auto", "ask", "deny"]), tools=TEXT, sources=TEXT, side_effects=st.none() | FLAG,

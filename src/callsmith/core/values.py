@@ -273,7 +273,7 @@ class Request:
     `output` constrains the text, not the calls: where tools are offered, the answer is calls or the output. `session` names the
     conversation this is a part of, so that its KV cache can be reused. `prefill`: a last message of the assistant's is the
     beginning of the answer, which the model continues. What is cached of a prompt is reused for prompts of the same `cache_salt`
-    only.
+    only. An engine that is busy shares itself out among the `caller`s.
     """
 
     messages: tuple[Message, ...] = field(metadata={"advice": "Message.user('…') makes one of a text"})
@@ -287,6 +287,7 @@ class Request:
     session: str = ""
     prefill: bool = False
     cache_salt: str = ""
+    caller: str = ""
 
     @property
     def prefilled(self) -> Message | None:
@@ -305,6 +306,7 @@ class Completion:
     output: Output | None = None
     session: str = ""
     cache_salt: str = ""
+    caller: str = ""
 
 
 @dataclass(frozen=True, slots=True)

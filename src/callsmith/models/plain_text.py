@@ -38,12 +38,13 @@ async def continue_text(engine: Engine, completion: Completion) -> AsyncGenerato
 
 
 def _prompt(engine: Engine, completion: Completion) -> Prompt:
+    prompt = Prompt("", session=completion.session, cache_salt=completion.cache_salt, caller=completion.caller)
     if isinstance(completion.prompt, str):
-        return Prompt(completion.prompt, session=completion.session, cache_salt=completion.cache_salt)
+        return replace(prompt, text=completion.prompt)
     if engine.info.tokenizer is None:
         raise UsageError("prompt: this model's engine takes text only, no ids of tokens", field="prompt")
     text = b"".join(engine.info.tokenizer.decode(completion.prompt)).decode("utf-8", "replace")
-    return Prompt(text, session=completion.session, tokens=completion.prompt, cache_salt=completion.cache_salt)
+    return replace(prompt, text=text, tokens=completion.prompt)
 
 
 @dataclass(frozen=True, slots=True)

@@ -105,14 +105,14 @@ class Service:
         A run that waits for a person ends with a `ConfirmationNeeded`, unless the request wants to wait: what waits is in the
         store, and `resume` continues it.
         """
-        request = replace(request, cache_salt=self._salt(request.cache_salt))
+        request = replace(request, cache_salt=self._salt(request.cache_salt), caller=_client())
         if self.runs_no_tools(request, options):
             return self._pipeline(lambda _: self._ask_model(model, request))
         return self._pipeline(lambda place: self._run_tools(place, model, request, options))
 
     def complete(self, model: Model, completion: Completion) -> AsyncIterator[ModelEvent]:
         """The continuation of a plain text."""
-        completion = replace(completion, cache_salt=self._salt(completion.cache_salt))
+        completion = replace(completion, cache_salt=self._salt(completion.cache_salt), caller=_client())
         return _model_events(self._pipeline(lambda _: self._continue_text(model, completion)))
 
     def resume(self, paused: PausedRun) -> AsyncIterator[AnswerEvent]:
@@ -297,6 +297,11 @@ class _TokenCounter:
 
     def add(self, turn: TurnRecord) -> None:
         self.rates.use_tokens(self.client, self.limits, turn.usage.prompt + turn.usage.completion)
+
+
+def _client() -> str:
+    http = current_request()
+    return http.client if http else ""
 
 
 def _unchanged(event: RunEvent) -> Iterable[AnswerEvent]:

@@ -88,12 +88,13 @@ class FakeSequence:
     exact = False
 
     def __init__(
-        self, number: int, tokens: list[int], wanted: int = 5, *, fails_at: int | None = None, session: str = ""
+        self, number: int, tokens: list[int], wanted: int = 5, *, fails_at: int | None = None, session: str = "", caller: str = ""
     ) -> None:
         self.number, self.tokens, self.wanted, self.fails_at = number, tokens, wanted, fails_at
         self.room = 1000
         self.session = session
         self.salt = ""
+        self.caller = caller
         self.flag = new_flag()
         self.ready = True
         self.told: list[Piece] = []
@@ -407,3 +408,13 @@ def test_who_goes_at_random_harms_nobody(seed: int) -> None:
     for job in jobs:
         assert len(job.ended) == 1
         assert job.whole or job.is_cancelled
+
+
+def test_a_caller_who_sends_much_does_not_make_others_wait_for_all_of_it():
+    many = [FakeSequence(number, [number] * 3, caller="many") for number in range(1, 11)]
+    few = FakeSequence(20, [20] * 3, caller="few")
+    batch = batch_of(*many, few, most=2)
+    while not few.ended:
+        batch.step()
+    assert few.whole
+    assert sum(len(job.ended) for job in many) <= 3  # of ten

@@ -9,7 +9,7 @@ The tail of a call is often forced by the grammar, and nothing of the answer dep
 is idle, so that the turn after the tool result finds it in the KV cache.
 """
 
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Final, Literal, Protocol
@@ -62,6 +62,8 @@ class Job(Protocol):
     def session(self) -> str: ...
     @property
     def salt(self) -> str: ...
+    @property
+    def caller(self) -> str: ...
     @property
     def exact(self) -> bool: ...
     @property
@@ -164,13 +166,19 @@ class Batch:
 
     def _admit(self) -> None:
         while self.waiting and len(self.live) < self.most:
-            entry = self.waiting[0]
+            entry = self._next()
             entry.after = self._prefix_source(entry)
             if self.live and not self.cache.fits(entry.rest, self._cells_needed(entry), entry.job.salt):
                 return
-            self.live.append(self.waiting.popleft())
+            self.waiting.remove(entry)
+            self.live.append(entry)
             if not entry.after:
                 self._take_slot(entry)
+
+    def _next(self) -> BatchEntry:
+        """The request to admit next: of the caller with the fewest live ones, and of those the first to come."""
+        counts = Counter(entry.job.caller for entry in self.live)
+        return min(self.waiting, key=lambda entry: counts[entry.job.caller])
 
     def _cells_needed(self, entry: BatchEntry) -> int:
         """The KV cells that admitting this request needs besides those of its own prompt."""

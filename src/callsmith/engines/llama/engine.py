@@ -111,6 +111,10 @@ class _Job:
         return self.prompt.session
 
     @property
+    def caller(self) -> str:
+        return self.prompt.caller
+
+    @property
     def salt(self) -> str:
         return self.prompt.cache_salt
 

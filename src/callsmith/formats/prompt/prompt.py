@@ -44,7 +44,7 @@ class Prompt:
     `cuts` are positions in `text` that no token may span: there, text of a message only looks like a special token.
     `session` names the conversation, if it is known, for an engine that caches. `tokens` are the ids of the tokens of `text`,
     where they were given; they need not be those that the text would have. An engine that caches reuses what it has of prompts
-    with the same `cache_salt`, and of no others.
+    with the same `cache_salt`, and of no others; one that is busy shares itself out among the `caller`s.
     """
 
     text: str
@@ -54,6 +54,7 @@ class Prompt:
     tokens: tuple[int, ...] | None = None
     prefilled: tuple[str, ...] = ()
     cache_salt: str = ""
+    caller: str = ""
 
     @property
     def pieces(self) -> list[str]:
@@ -88,7 +89,8 @@ def prompt_for(
     prefilled = _prefilled(beginning, format, opened) if beginning else ""
     text, cuts = remove_breaks(marked + prefilled)
     answer = split_at_breaks(prefilled) if prefilled else ()
-    return Prompt(text, opened, cuts, request.session, prefilled=answer, cache_salt=request.cache_salt)
+    salt, caller = request.cache_salt, request.caller
+    return Prompt(text, opened, cuts, request.session, prefilled=answer, cache_salt=salt, caller=caller)
 
 
 def _prefilled(message: Message, format: Format, opened: str) -> str:
