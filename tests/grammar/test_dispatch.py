@@ -16,6 +16,7 @@ from callsmith.core.events import Text, Thought
 from callsmith.core.values import Call, Choice, Tool
 from callsmith.engines.llama.compiler import Compiler, TriggeredConstraint
 from callsmith.engines.llama.relay import RelayConstraint
+from callsmith.engines.llama.trial.trials import Cancellation
 from callsmith.formats import format_named, formats
 from callsmith.formats.algebra import Format
 from callsmith.formats.write import write
@@ -252,9 +253,9 @@ def test_a_tool_that_cannot_be_held_to_its_schema_is_named(format: str, schema: 
     _, compiling = compiler()
     made = relay(format_named(format), [*MANY, Tool("bad_tool", "", schema)])
     with pytest.raises(UnsupportedSchema, match="bad_tool"):
-        compiling.check(made, "bad_tool")
+        compiling.check(made, "bad_tool", Cancellation())
     assert "bad_tool" in compiling.unchecked(made)
-    compiling.check(made, "get")
+    compiling.check(made, "get", Cancellation())
     assert "get" not in compiling.unchecked(made)
     with pytest.raises(UnsupportedSchema, match="bad_tool"):
         stuck(made, write(format_named(format), [Call("bad_tool", {})]))

@@ -69,10 +69,11 @@ class UnknownName(UsageError):
 
 
 class PromptTooLong(UsageError):
-    """A prompt that leaves no room for an answer in the context."""
+    """A prompt that leaves no room for an answer in the context. `is_least`: it has more `tokens` than were counted."""
 
-    def __init__(self, tokens: int, context: int) -> None:
-        super().__init__(f"the prompt is too long: {tokens} tokens > {context} that the context holds, answer included")
+    def __init__(self, tokens: int, context: int, *, is_least: bool = False) -> None:
+        counted = f"at least {tokens}" if is_least else f"{tokens}"
+        super().__init__(f"the prompt is too long: {counted} tokens > {context} that the context holds, answer included")
         self.tokens = tokens
         self.context = context
 

@@ -237,7 +237,7 @@ def test_names_by_a_pattern_of_hundreds_of_letters_are_no_silent_end() -> None:
 
 
 def test_a_mask_that_runs_out_of_fuel_is_an_error_and_no_end(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(constraint, "_LIMITS", constraint.llguidance.LLParserLimits(step_lexer_fuel=10))
+    monkeypatch.setattr(constraint, "_LIMITS", {"step_lexer_fuel": 10})
     tokens, _ = compiler()
     pattern = {"type": "string", "pattern": "^([a-z]{1,50}[0-9]{1,50}){1,50}$"}
     grammar = required(HERMES, [Tool("f", "", {"type": "object", "properties": {"v": pattern}, "required": ["v"]})])

@@ -100,12 +100,12 @@ class Vocabulary:
     def _refuse_too_long(self, pieces: list[str], most: int) -> None:
         """Raise PromptTooLong if that is certain: no token spans two pieces, and a part of one has fewer than the whole."""
         if len(pieces) > most:
-            raise PromptTooLong(len(pieces), most)
+            raise PromptTooLong(len(pieces), most, is_least=True)
         for piece in pieces:
             if len(piece) > (enough := _SAMPLED_CHARACTERS * (most + 64)):
                 found = len(self._tokens(piece[:enough].encode())) - 64  # around the cut there may be more than in the whole
                 if found > most:
-                    raise PromptTooLong(found, most)
+                    raise PromptTooLong(found, most, is_least=True)
 
     def decode(self, tokens: Iterable[int]) -> list[bytes]:
         """The text of each of these tokens."""
