@@ -231,9 +231,9 @@ class Fuzzer:
             case 2 if isinstance(holder, dict):
                 holder[self.random.choice(_NAMES)] = self._value(value)
             case 3 if isinstance(value, list):
-                holder[key] = value * self.random.choice((0, 2, 50, 500))
+                holder[key] = (value * self.random.choice((0, 2, 50, 500)))[:2000]
             case 4 if isinstance(value, str):
-                holder[key] = value * self.random.choice((2, 100, 5000)) + self.random.choice(_TEXTS)
+                holder[key] = (value[:50] * self.random.choice((2, 100, 5000)))[:100_000] + self.random.choice(_TEXTS)
             case 5:
                 for _ in range(self.random.choice((1, 5, 60, 400))):
                     value = [value] if self.random.random() < 0.5 else {"properties": {"a": value}, "type": "object"}
