@@ -89,6 +89,10 @@ class TestOllama(Standard):
     for_an_able_model = WANTS_AN_ABLE_MODEL | {"test_bind_runnables_as_tools", "test_tool_calling_with_no_arguments"}
 
     @property
+    def supports_anthropic_inputs(self) -> bool:
+        return False  # the client itself takes no such messages
+
+    @property
     def has_tool_choice(self) -> bool:
         return False
 
