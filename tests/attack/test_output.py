@@ -44,7 +44,7 @@ class Shop:
             self.paid.append(amount)
             return "paid"
 
-        self.engine = Scripted(replies, template=TEMPLATE, specials=SPECIALS)
+        self.engine = Scripted(replies, chunk=400, template=TEMPLATE, specials=SPECIALS)
         model = LocalModel(self.engine, format_named("hermes"), Template(TEMPLATE))
         self.app = create_app({"m": model}, tools=Functions(look, pay))
 

@@ -287,7 +287,7 @@ class Request:
     session: str = ""
     prefill: bool = False
     cache_salt: str = ""
-    caller: str = ""
+    caller: str = field(default="", compare=False)  # who asks is no part of what is asked
 
     @property
     def prefilled(self) -> Message | None:
@@ -306,7 +306,7 @@ class Completion:
     output: Output | None = None
     session: str = ""
     cache_salt: str = ""
-    caller: str = ""
+    caller: str = field(default="", compare=False)  # who asks is no part of what is asked
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,7 @@ as a message of the user.
 import json
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cache
 from hashlib import sha256
 from itertools import pairwise
@@ -54,7 +54,7 @@ class Prompt:
     tokens: tuple[int, ...] | None = None
     prefilled: tuple[str, ...] = ()
     cache_salt: str = ""
-    caller: str = ""
+    caller: str = field(default="", compare=False)  # who asks is no part of what is asked
 
     @property
     def pieces(self) -> list[str]:
