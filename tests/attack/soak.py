@@ -28,6 +28,7 @@ from uuid import uuid4
 
 import httpx2
 from websockets.asyncio.client import connect
+from websockets.exceptions import ConnectionClosed
 
 CLIENTS = 8
 PAUSE = 0.25  # seconds between two requests of a client: enough is left of the machine for other work
@@ -145,7 +146,7 @@ class Client:
                 await kind()
                 self.figures.done[kind.__name__] += 1
                 self.figures.seconds.append(time.monotonic() - began)
-            except (httpx2.HTTPError, OSError, EOFError, Unanswered) as error:
+            except (httpx2.HTTPError, OSError, EOFError, ConnectionClosed, Unanswered) as error:
                 self.figures.retried[f"{kind.__name__}: {type(error).__name__} {str(error)[:60]}"] += 1
                 await asyncio.sleep(0.5)
             except Exception as error:
