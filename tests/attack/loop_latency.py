@@ -18,8 +18,27 @@ import httpx2
 
 from tests.serving import killed_program
 
-_PROGRAM = """
-import asyncio, json, sys, time
+# The beginning of a program whose loop says how late it was: `late`, in seconds, one entry a tick.
+TICKING = """
+import asyncio, time
+
+TICK = 0.005
+late = []
+
+
+async def ticking():
+    before = time.perf_counter()
+    while True:
+        await asyncio.sleep(TICK)
+        now = time.perf_counter()
+        late.append(max(0.0, now - before - TICK))
+        before = now
+
+"""
+_PROGRAM = (
+    TICKING
+    + """
+import json, sys
 
 import uvicorn
 from starlette.responses import JSONResponse
@@ -29,23 +48,12 @@ from callsmith import open_model
 from callsmith.server.app import create_app
 from callsmith.server.settings_sources import SettingsSource, merge_settings
 
-TICK = 0.005
 port, says, settings = int(sys.argv[1]), sys.argv[2], json.loads(sys.argv[3])
-worst = 0.0
-
-
-async def ticking():
-    global worst
-    before = time.perf_counter()
-    while True:
-        await asyncio.sleep(TICK)
-        now = time.perf_counter()
-        worst, before = max(worst, now - before - TICK), now
 
 
 async def latency(_):
-    global worst
-    found, worst = worst, 0.0
+    found = max(late, default=0.0)
+    late.clear()
     return JSONResponse(found)
 
 
@@ -59,6 +67,7 @@ async def main():
 
 asyncio.run(main())
 """
+)
 
 
 @dataclass(frozen=True, slots=True)

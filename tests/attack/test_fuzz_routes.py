@@ -14,12 +14,15 @@ import httpx2
 import pytest
 
 from tests.attack.fuzzing import Fuzzer, send
+from tests.attack.loop_latency import TICKING
 from tests.serving import killed_program
 
 CONNECTIONS = 8
 MOST_GROWTH = 64 * 1024 * 1024  # bytes of memory between the first fifth of the requests and the end
-PROGRAM = r"""
-import asyncio, json, resource, sys, time
+PROGRAM = (
+    TICKING
+    + r"""
+import resource, sys
 
 import uvicorn
 from starlette.responses import JSONResponse
@@ -28,9 +31,6 @@ from starlette.routing import Route
 from callsmith import Functions, open_model, tool
 from callsmith.server.app import create_app
 from callsmith.server.settings import Settings
-
-TICK = 0.005
-late = []
 
 
 @tool
@@ -41,15 +41,6 @@ def look(city: str) -> str:
 @tool(side_effects=True)
 def pay(amount: int) -> str:
     return f"paid {amount}"
-
-
-async def ticking():
-    before = time.perf_counter()
-    while True:
-        await asyncio.sleep(TICK)
-        now = time.perf_counter()
-        late.append(max(0.0, now - before - TICK))
-        before = now
 
 
 async def figures(_):
@@ -68,6 +59,7 @@ async def main():
 
 asyncio.run(main())
 """
+)
 CALL = "<tool_call>\n<name>{}</name>\n<arguments>{}</arguments>\n</tool_call>"
 REPLIES = [
     "Hello there.",

@@ -39,10 +39,6 @@ class EngineContract:
     """
 
     @pytest.fixture
-    def engine(self) -> Engine:
-        raise NotImplementedError
-
-    @pytest.fixture
     def fresh(self, engine: Engine) -> Engine:
         return engine
 

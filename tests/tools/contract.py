@@ -2,8 +2,6 @@
 
 from collections.abc import AsyncIterator
 
-import pytest
-
 from callsmith.core.events import ToolProgress
 from callsmith.core.ports import Context, Toolset
 from callsmith.core.schema import check_schema, validate
@@ -21,13 +19,12 @@ async def outcome(items: AsyncIterator[ToolProgress | Result]) -> tuple[list[Too
 
 
 class ToolsetContract:
-    """Progress, then exactly one Result; ids and names are those of the call; an unknown name is a Result too."""
+    """Progress, then exactly one Result; ids and names are those of the call; an unknown name is a Result too.
+
+    Give the fixture `toolset`, and `working`: a call that works there.
+    """
 
     working: Call = Call("unset")
-
-    @pytest.fixture
-    def toolset(self) -> Toolset:
-        raise NotImplementedError
 
     async def test_tools_have_distinct_names_and_valid_schemas(self, toolset: Toolset):
         tools = await toolset.tools()

@@ -30,7 +30,7 @@ from callsmith.server.approvals.approval_run import ApprovalRun
 from callsmith.server.approvals.approvals import Approvals, PausedRun
 from callsmith.server.http.body_reader import BodyReader
 from callsmith.server.http.keys import matches
-from callsmith.server.http.request_context import caller, current_request
+from callsmith.server.http.request_context import caller, client, current_request
 from callsmith.server.http.streams import EventStream
 from callsmith.server.limits.admission import AdmissionGate, Place
 from callsmith.server.limits.rate_limits import RateLimits
@@ -105,14 +105,14 @@ class Service:
         A run that waits for a person ends with a `ConfirmationNeeded`, unless the request wants to wait: what waits is in the
         store, and `resume` continues it.
         """
-        request = replace(request, cache_salt=self._salt(request.cache_salt), caller=_client())
+        request = replace(request, cache_salt=self._salt(request.cache_salt), caller=client())
         if self.runs_no_tools(request, options):
             return self._pipeline(lambda _: self._ask_model(model, request))
         return self._pipeline(lambda place: self._run_tools(place, model, request, options))
 
     def complete(self, model: Model, completion: Completion) -> AsyncIterator[ModelEvent]:
         """The continuation of a plain text."""
-        completion = replace(completion, cache_salt=self._salt(completion.cache_salt), caller=_client())
+        completion = replace(completion, cache_salt=self._salt(completion.cache_salt), caller=client())
         return _model_events(self._pipeline(lambda _: self._continue_text(model, completion)))
 
     def resume(self, paused: PausedRun) -> AsyncIterator[AnswerEvent]:
@@ -124,10 +124,9 @@ class Service:
     async def _pipeline(self, prepare: "Callable[[Place], Awaitable[_Answering]]") -> AsyncIterator[AnswerEvent]:
         """The way of every request: admitted, prepared, answered under a deadline, recorded, and shown as one answer."""
         http, limits = current_request(), self.caller_limits()
-        client = http.client if http else ""
         if http is not None:
-            http.headers = self.rates.admit(client, limits)
-        async with self.gate.admit(self.settings.queue, client, limits, self.settings.request_seconds) as place:
+            http.headers = self.rates.admit(http.client, limits)
+        async with self.gate.admit(self.settings.queue, client(), limits, self.settings.request_seconds) as place:
             answering = await place.deadline.wait_for(prepare(place))
             with recording(self._recorder(), answering.asked) as turn:
                 async with closing(place.deadline.limit(answering.events)) as events:
@@ -297,11 +296,6 @@ class _TokenCounter:
 
     def add(self, turn: TurnRecord) -> None:
         self.rates.use_tokens(self.client, self.limits, turn.usage.prompt + turn.usage.completion)
-
-
-def _client() -> str:
-    http = current_request()
-    return http.client if http else ""
 
 
 def _unchanged(event: RunEvent) -> Iterable[AnswerEvent]:

@@ -18,7 +18,7 @@ from starlette.requests import Request
 
 from callsmith.core.errors import UsageError
 from callsmith.core.values import Json
-from callsmith.server.http.request_context import current_request
+from callsmith.server.http.request_context import client, current_request
 from callsmith.server.limits.request_limits import RequestLimits
 from callsmith.server.settings import Requests
 from callsmith.wire.fields import ReusedArray
@@ -125,8 +125,7 @@ class _ArrivingBytes:
     @contextmanager
     def counted(self) -> Generator[Callable[[int], None], None, None]:
         """Count a body while it arrives, by calling what this gives with its size so far."""
-        context, counted = current_request(), 0
-        caller = context.client if context else ""
+        caller, counted = client(), 0
 
         def count(size: int) -> None:
             nonlocal counted

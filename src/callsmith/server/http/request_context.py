@@ -75,6 +75,12 @@ def caller() -> str:
     return context.subject if context else ""
 
 
+def client() -> str:
+    """Who shares limits with others (`RequestContext.client`); empty outside of HTTP."""
+    context = current_request()
+    return context.client if context else ""
+
+
 def is_admin() -> bool:
     """Whether the caller may see what concerns other callers: everybody may where no key is needed."""
     context = current_request()

@@ -13,7 +13,7 @@ from contextlib import AsyncExitStack
 from callsmith.core.closing import closing
 from callsmith.core.errors import CallsmithError, Unavailable, UsageError
 from callsmith.core.values import Json
-from callsmith.server.http.request_context import caller, current_request
+from callsmith.server.http.request_context import caller, client
 from callsmith.server.http.streams import cancel_all
 from callsmith.server.routes.responses.answer import Answer
 from callsmith.server.routes.responses.dialect import ReadRequest, ResponsesDialect
@@ -95,8 +95,7 @@ class BackgroundAnswers:
         waiting = sum(
             not one.answer.writer.begun and not one.over.is_set() for own in self._answers.values() for one in own.values()
         )
-        http = current_request()
-        service.gate.check(service.settings.queue, http.client if http else "", service.caller_limits(), waiting)
+        service.gate.check(service.settings.queue, client(), service.caller_limits(), waiting)
         one = BackgroundAnswer(self._dialect.answer(asked, stored))
         id = one.answer.writer.id
         async with AsyncExitStack() as stack:

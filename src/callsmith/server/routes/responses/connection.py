@@ -20,7 +20,7 @@ from callsmith.core.closing import closing
 from callsmith.core.errors import CallsmithError
 from callsmith.server.http.errors import refuse
 from callsmith.server.http.frames import encode
-from callsmith.server.http.request_context import current_request
+from callsmith.server.http.request_context import client
 from callsmith.server.http.shutdown import DRAINING
 from callsmith.server.http.streams import cancel_all
 from callsmith.server.routes.responses.dialect import ResponsesDialect
@@ -51,8 +51,7 @@ class Connection:
 
     async def serve(self) -> None:
         """Answer what the client sends, until it disconnects."""
-        http, most = current_request(), self._settings.websockets
-        who = http.client if http else ""
+        who, most = client(), self._settings.websockets
         if self._dialect.connections[who] >= most:
             error = HTTPException(429, f"there are {most} connections of this caller already: close one, or use it")
             await refuse(self._socket.scope, self._socket.receive, self._socket.send, error)
