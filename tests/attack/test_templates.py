@@ -1,5 +1,7 @@
 """Chat templates out of weights files that loop, grow and recurse: rendering ends with an error that says so."""
 
+from threading import Thread
+
 import pytest
 
 from callsmith.core.errors import ModelError
@@ -46,3 +48,18 @@ def test_a_template_has_a_limited_number_of_steps(source: str):
 def test_what_a_template_has_used_is_not_counted_for_the_next_rendering():
     template = Template("{% for a in range(50000) %}{% endfor %}{{ messages[0].content }}")
     assert [template.render([{"role": "user", "content": "hi"}]) for _ in range(50)] == ["hi"] * 50
+
+
+def test_renderings_in_other_threads_do_not_give_a_template_more_steps():
+    other = Template("{{ messages[0].content }}")
+    other.render([{"role": "user", "content": "hi"}])
+
+    def render_elsewhere(form: str) -> str:
+        thread = Thread(target=other.render, args=([{"role": "user", "content": "hi"}],))
+        thread.start()
+        thread.join()
+        return form
+
+    loops = "{% for a in range(50) %}{% for b in range(99999) %}{% endfor %}{{ strftime_now('%d' % a) }}{% endfor %}"
+    with pytest.raises(ModelError, match="steps"):
+        Template(loops, now=render_elsewhere).render([{"role": "user", "content": "hi"}])

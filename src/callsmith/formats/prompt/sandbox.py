@@ -6,6 +6,7 @@ counted are the items of loops, calls, filters and the text that they go over. A
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextvars import ContextVar
 from functools import wraps
 from types import BuiltinMethodType, FunctionType
 from typing import Any, Final, cast
@@ -29,17 +30,18 @@ class TooManySteps(jinja2.TemplateError):
     """The template exceeds its steps, or makes a text that is too large."""
 
 
-_used = [0]  # steps of this rendering; those of renderings at the same time in other threads count too, and far from the limit
+_used: ContextVar[list[int]] = ContextVar("_used")  # the steps of this rendering: other threads render too
 
 
 def restart() -> None:
     """A new rendering begins."""
-    _used[0] = 0
+    _used.set([0])
 
 
 def _spend(steps: int) -> None:
-    _used[0] += steps
-    if _used[0] > MAX_STEPS:
+    used = _used.get()
+    used[0] += steps
+    if used[0] > MAX_STEPS:
         raise TooManySteps(f"the template exceeds its {MAX_STEPS:,} steps")
 
 
