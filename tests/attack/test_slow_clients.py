@@ -98,7 +98,7 @@ async def test_whoever_stops_in_the_middle_is_disconnected(protocol, sent):
         ends = await opened(url)
         ends[1].write(sent)
         told = await rest(ends)
-    assert b"408" in told or sent.startswith(GET)
+    assert told.startswith(b"HTTP/1.1 408 ") or sent.startswith(GET)
 
 
 async def test_headers_that_drip_are_cut_off(protocol):
@@ -156,8 +156,7 @@ async def test_a_large_body_that_keeps_coming_is_read(protocol):
             ends[1].write(padding[start : start + 20_000])
             await asyncio.sleep(0.05)
         told = await rest(ends)
-    assert b"400" in told  # read to its end: it asks for nothing
-    assert b"408" not in told
+    assert told.startswith(b"HTTP/1.1 400 ")  # read to its end: it asks for nothing
 
 
 async def test_an_answer_may_take_longer_than_any_of_these_limits(protocol):
@@ -176,7 +175,7 @@ async def test_half_sent_requests_do_not_shut_out_others(protocol):
         async with httpx2.AsyncClient(base_url=url) as asking:
             assert (await asking.get("/v1/models")).status_code == 200
         for ends in slow:
-            assert b"408" in await rest(ends)
+            assert (await rest(ends)).startswith(b"HTTP/1.1 408 ")
 
 
 @pytest.mark.parametrize(("settings", "most"), [(SHORT, 6), (replace(SHORT, keys={"a": Key(hash_key("k"))}), 8)])
