@@ -9,7 +9,7 @@
     ├─ ModelError              the operator fixes it       .retryable .hint
     │   ├─ Unavailable           not there, or not in working order
     │   ├─ TimedOut
-    │   └─ Rejected              .status   the upstream said no
+    │   └─ Rejected              .status .seconds   the upstream said no
     ├─ LimitReached            .limit
     │   ├─ QueueFull             .seconds   it may work later
     │   └─ RateLimited           .seconds .headers   a caller has used what it may
@@ -105,11 +105,14 @@ class TimedOut(ModelError):
 
 
 class Rejected(ModelError):
-    """The upstream refused; `status` is its HTTP status."""
+    """The upstream refused; `status` is its HTTP status, `seconds` when it wants to be asked again, if it says so."""
 
-    def __init__(self, message: str, *, status: int, hint: str = "", retryable: bool = False) -> None:
+    def __init__(
+        self, message: str, *, status: int, hint: str = "", retryable: bool = False, seconds: float | None = None
+    ) -> None:
         super().__init__(message, hint=hint, retryable=retryable)
         self.status = status
+        self.seconds = seconds
 
 
 class LimitReached(CallsmithError):
