@@ -127,13 +127,16 @@ class Service:
         if http is not None:
             http.headers = self.rates.admit(http.client, limits)
         async with self.gate.admit(self.settings.queue, client(), limits, self.settings.request_seconds) as place:
-            answering = await place.deadline.wait_for(prepare(place))
-            with recording(self._recorder(), answering.asked) as turn:
-                async with closing(place.deadline.limit(answering.events)) as events:
+            deadline = place.deadline
+            answering = await deadline.wait_for(prepare(place))
+            with recording(self._recorder(), answering.asked) as turn, deadline:
+                async with closing(answering.events) as events:
                     async for event in events:
+                        deadline.pass_on()
                         turn.see(event)
                         for shown in answering.show(event):
                             yield shown
+                        deadline.go_on()
 
     def caller_limits(self) -> CallerLimits:
         """What the caller may use: the limits of their key, and for the others those that all have."""

@@ -6,11 +6,11 @@ for callers who have none.
 
 import asyncio
 from collections import Counter, deque
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable
+from collections.abc import AsyncGenerator, Awaitable
 from contextlib import asynccontextmanager
+from types import TracebackType
 from typing import TypeVar
 
-from callsmith.core.closing import closing
 from callsmith.core.errors import QueueFull, RateLimited, TimedOut
 from callsmith.runtime.deadline import DeadlinePassed, finish_by
 from callsmith.server.settings import CallerLimits
@@ -116,7 +116,8 @@ class Place:
 class Deadline:
     """So many seconds from now, after which an answer that is not complete is an error; None: any number.
 
-    An answer pays for one timer, and not for each of its events.
+    An answer pays for one timer, and not for each of its events: `with deadline` around the loop over them, `pass_on` before an
+    event is passed on, and `go_on` before the next one is waited for.
     """
 
     def __init__(self, seconds: float | None) -> None:
@@ -126,6 +127,7 @@ class Deadline:
         self._left = 0.0  # while it is paused
         self._timer: asyncio.TimerHandle | None = None
         self._waiting: asyncio.Task[object] | None = None  # for the next event
+        self._cancelled: asyncio.Task[object] | None = None
         self._is_over = False
 
     async def wait_for(self, work: Awaitable[T]) -> T:
@@ -135,9 +137,26 @@ class Deadline:
         except DeadlinePassed:
             raise self._passed() from None
 
-    def limit(self, items: AsyncIterator[T]) -> AsyncIterator[T]:
-        """The items, as long as they come in time."""
-        return items if self._until is None else self._limited(items)
+    def __enter__(self) -> None:
+        if self._until is not None:
+            self._start()
+            self.go_on()
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self.pass_on()
+        self._stop()
+        if self._cancelled is not None and self._cancelled.uncancel() == 0 and kind is asyncio.CancelledError:
+            raise self._passed() from None  # it was the deadline, and nothing else besides
+
+    def go_on(self) -> None:
+        """From here on the next event is waited for."""
+        if self._is_over:
+            raise self._passed()
+        self._waiting = asyncio.current_task()
+
+    def pass_on(self) -> None:
+        """From here on nothing is waited for."""
+        self._waiting = None
 
     def pause(self) -> None:
         """Stop the clock."""
@@ -151,33 +170,6 @@ class Deadline:
             self._until = self._loop.time() + self._left
             self._start()
 
-    async def _limited(self, items: AsyncIterator[T]) -> AsyncIterator[T]:
-        self._start()
-        try:
-            async with closing(items):
-                while not self._is_over:
-                    try:
-                        item = await self._next(items)
-                    except StopAsyncIteration:
-                        return
-                    yield item
-                raise self._passed()
-        finally:
-            self._stop()
-
-    async def _next(self, items: AsyncIterator[T]) -> T:
-        task = asyncio.current_task()
-        assert task is not None
-        self._waiting, others = task, task.cancelling()
-        try:
-            return await anext(items)
-        except asyncio.CancelledError:
-            if not self._is_over or task.uncancel() > others:
-                raise  # it was not the deadline, or not only
-            raise self._passed() from None
-        finally:
-            self._waiting = None
-
     def _start(self) -> None:
         assert self._until is not None
         self._timer = self._loop.call_at(self._until, self._expire)
@@ -188,7 +180,8 @@ class Deadline:
 
     def _expire(self) -> None:
         self._is_over = True
-        if self._waiting is not None:
+        if self._waiting is not None and not self._waiting.cancelling():
+            self._cancelled = self._waiting
             self._waiting.cancel()
 
     def _passed(self) -> TimedOut:
