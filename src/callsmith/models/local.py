@@ -1,38 +1,27 @@
 """`LocalModel`: an engine, a format and a template make a model. The only place where prompt, grammar and reader meet."""
 
 import asyncio
-from collections.abc import AsyncGenerator, Iterable, Iterator, Sequence
+from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, replace
-from typing import Final, Literal
-from uuid import uuid4
+from typing import Final
 
 from callsmith.core.choice import apply_policy
 from callsmith.core.errors import UsageError
-from callsmith.core.events import (
-    CallArguments,
-    CallReady,
-    CallStarted,
-    ModelEvent,
-    Started,
-    Stopped,
-    StopReason,
-    Thought,
-    Unenforced,
-    Unreadable,
-)
+from callsmith.core.events import ModelEvent, Started, Stopped, StopReason, Unenforced
 from callsmith.core.ports import ModelInfo
 from callsmith.core.values import ChoicePolicy, Completion, InReasoning, Output, Request, Sampling, Tool, Usage
 from callsmith.engines.lru import IdentityLRU
 from callsmith.engines.port import Engine, Finished, Piece, with_defaults
 from callsmith.formats.algebra import Format
 from callsmith.formats.prompt.escaping import Escaper
-from callsmith.formats.prompt.prompt import Prompt, fit_id, prompt_for
+from callsmith.formats.prompt.prompt import Prompt, prompt_for
 from callsmith.formats.prompt.template import Template
 from callsmith.formats.reader.reader import Reader
 from callsmith.grammar.limits import refusing_depth
 from callsmith.grammar.nodes import Grammar
 from callsmith.grammar.output import format_for_output, output_grammar
+from callsmith.models.answer import AnswerFilter
 from callsmith.models.checked import UnenforcedOf, checked
 from callsmith.models.grammars import AnswerGrammar, Grammars
 from callsmith.models.logprobs import LogprobAligner
@@ -156,7 +145,7 @@ class LocalModel:
             recover=self.traits.in_reasoning == "recover",
         )
         aligner = None if request.sampling.logprobs is None else LogprobAligner(reader)
-        answer = _Answer(self.format.ids, bool(plan.tools), parallel=request.parallel is not False)
+        answer = AnswerFilter(self.format.ids, bool(plan.tools), parallel=request.parallel is not False)
         written: list[str] = []
         begun = False
 
@@ -262,49 +251,3 @@ class LocalModel:
         if sampling.logprobs is not None and not self.engine.info.logprobs:
             raise UsageError("logprobs: this model's engine does not give log probabilities", field="logprobs")
         return with_defaults(sampling, self.traits.sampling)
-
-
-class _Answer:
-    """Filters the events of an answer. Every call gets an id: the model's own where it is known when the call starts, else
-    a new one that fits the format. Calls that are not allowed are left out, and so is all that follows the one call allowed.
-    """
-
-    def __init__(self, pattern: str, callable: bool, *, parallel: bool) -> None:
-        self._pattern = pattern
-        self._callable = callable
-        self._parallel = parallel
-        self._ids: dict[int, str] = {}
-        self._calls = 0
-        self.calling = False  # a call has begun and is not complete
-        self.thoughts: list[str] = []
-
-    @property
-    def complete(self) -> bool:
-        """Whether the one call that is allowed has been made."""
-        return bool(self._calls) and not self._parallel
-
-    def shown(self, events: Iterable[ModelEvent]) -> Iterator[ModelEvent]:
-        """The events that the caller gets."""
-        for event in events:
-            if self.complete:
-                return
-            if isinstance(event, CallStarted | CallReady | Unreadable):
-                self.calling = isinstance(event, CallStarted)
-            match event:
-                case CallStarted() | CallArguments() | CallReady() | Unreadable() if not self._callable:
-                    continue
-                case Thought(text):
-                    self.thoughts.append(text)
-                    yield event
-                case CallStarted():
-                    self._ids[event.index] = event.id or fit_id(f"call_{uuid4().hex[:24]}", self._pattern)
-                    yield replace(event, id=self._ids[event.index])
-                case CallReady():
-                    self._calls += 1
-                    yield replace(event, call=replace(event.call, id=self._ids[event.index]))
-                case _:
-                    yield event
-
-    def reason(self, reason: Literal["stop", "length"]) -> StopReason:
-        """Why the answer ended."""
-        return "calls" if reason == "stop" and self._calls else reason

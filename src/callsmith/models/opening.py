@@ -10,14 +10,13 @@ from callsmith.core.types.field_checks import check_argument, check_fields
 from callsmith.core.values import ChoicePolicy, InReasoning, Sampling
 from callsmith.engines import accepted_options, find_engine
 from callsmith.engines.port import Engine
-from callsmith.formats import format_named, formats
-from callsmith.formats.algebra import Format
-from callsmith.formats.inference.detect import detect, shows_reasoning
-from callsmith.formats.inference.infer import Inferred, infer
+from callsmith.formats import format_named
+from callsmith.formats.inference.detect import shows_reasoning
 from callsmith.formats.prompt.template import CHATML, Template
 from callsmith.models.local import LocalModel, Traits
 from callsmith.models.plugins import load_presets
 from callsmith.models.presets import Preset, preset_for
+from callsmith.models.speech import Speech, find_speech
 from callsmith.models.weights.catalogue import Entry, catalogue
 from callsmith.models.weights.disk import find_file
 from callsmith.models.weights.fetch import locate
@@ -118,29 +117,9 @@ def _template_source(options: Options, entry: Entry | None) -> str | None:
     return options.template.read_text(encoding="utf-8") if options.template else entry and entry.template
 
 
-@dataclass(frozen=True, slots=True)
-class _Speech:
-    """How a model writes: the format of its calls, formats it is also read in, and whether it may make several calls at once."""
-
-    format: Format
-    also: tuple[Format, ...] = ()
-    parallel: bool = True
-
-
-def _speech(options: Options, entry: Entry | None, preset: Preset | None, template: Template | None) -> _Speech:
-    """The format: the user's, else the catalogue's, else what the template shows, else the preset of the model's name.
-
-    `template` is None where it shows nothing of the model: it is one of ours, or a guess.
-    """
+def _speech(options: Options, entry: Entry | None, preset: Preset | None, template: Template | None) -> Speech:
+    """The format: the user's, else the catalogue's, else what is found of the model."""
     if entry:
         also = tuple(format_named(name) for name in entry.also)
-        return _Speech(format_named(options.format or entry.format), also, entry.parallel)
-    if options.format:
-        return _Speech(format_named(options.format))
-    if template and (found := detect(template, formats().values())):
-        return _Speech(found.format)
-    if template and isinstance(inferred := infer(template), Inferred):
-        return _Speech(inferred.format)
-    if preset:
-        return _Speech(preset.formats[0], preset.formats[1:], preset.parallel)
-    return _Speech(format_named(FALLBACK))
+        return Speech(format_named(options.format or entry.format), also, entry.parallel)
+    return find_speech(options.format, template, preset) or Speech(format_named(FALLBACK))

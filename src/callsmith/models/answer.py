@@ -1,0 +1,55 @@
+"""`AnswerFilter`: the events of an answer as the caller gets them, whichever engine or server has written it."""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
+from typing import Literal
+from uuid import uuid4
+
+from callsmith.core.events import CallArguments, CallReady, CallStarted, ModelEvent, StopReason, Thought, Unreadable
+from callsmith.formats.prompt.prompt import fit_id
+
+
+class AnswerFilter:
+    """Filters the events of an answer. Every call gets an id: the model's own where it is known when the call starts, else
+    a new one that fits the format. Calls that are not allowed are left out, and so is all that follows the one call allowed.
+    """
+
+    def __init__(self, pattern: str, callable: bool, *, parallel: bool) -> None:
+        self._pattern = pattern
+        self._callable = callable
+        self._parallel = parallel
+        self._ids: dict[int, str] = {}
+        self._calls = 0
+        self.calling = False  # a call has begun and is not complete
+        self.thoughts: list[str] = []
+
+    @property
+    def complete(self) -> bool:
+        """Whether the one call that is allowed has been made."""
+        return bool(self._calls) and not self._parallel
+
+    def shown(self, events: Iterable[ModelEvent]) -> Iterator[ModelEvent]:
+        """The events that the caller gets."""
+        for event in events:
+            if self.complete:
+                return
+            if isinstance(event, CallStarted | CallReady | Unreadable):
+                self.calling = isinstance(event, CallStarted)
+            match event:
+                case CallStarted() | CallArguments() | CallReady() | Unreadable() if not self._callable:
+                    continue
+                case Thought(text):
+                    self.thoughts.append(text)
+                    yield event
+                case CallStarted():
+                    self._ids[event.index] = event.id or fit_id(f"call_{uuid4().hex[:24]}", self._pattern)
+                    yield replace(event, id=self._ids[event.index])
+                case CallReady():
+                    self._calls += 1
+                    yield replace(event, call=replace(event.call, id=self._ids[event.index]))
+                case _:
+                    yield event
+
+    def reason(self, reason: Literal["stop", "length"]) -> StopReason:
+        """Why the answer ended."""
+        return "calls" if reason == "stop" and self._calls else reason
