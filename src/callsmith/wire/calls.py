@@ -24,6 +24,13 @@ def read_arguments(text: str) -> dict[str, Json] | None:
     return cast(dict[str, Json], value) if isinstance(value, dict) else None
 
 
+def arguments_text(value: Json) -> tuple[str, bool]:
+    """Arguments as JSON text, and whether they came as an object where a text is wanted."""
+    if value is None or isinstance(value, str):
+        return value or "", False
+    return json.dumps(value, ensure_ascii=False), True
+
+
 class CallWriter(ABC):
     """Writes the calls of one answer; how each step looks on the wire, a dialect says in the abstract methods.
 
@@ -90,13 +97,14 @@ class CallWriter(ABC):
 
 @dataclass(slots=True)
 class _Incoming:
-    """A call being read. `is_incomplete`: with the pieces so far its arguments are no JSON object."""
+    """A call being read. `is_incomplete`: with the pieces so far its arguments are no JSON object. `repairs`: what was mended."""
 
     number: int
     name: str
     id: str
     pieces: list[str] = field(default_factory=list[str])
     is_incomplete: bool = False
+    repairs: tuple[str, ...] = ()
 
 
 class CallAssembler:
@@ -106,11 +114,26 @@ class CallAssembler:
         self._open: dict[int, _Incoming] = {}
         self.count = 0  # calls started so far
 
-    def start(self, key: int, name: str, id: str) -> list[ModelEvent]:
+    def start(self, key: int, name: str, id: str, repairs: tuple[str, ...] = ()) -> list[ModelEvent]:
         """A call begins."""
-        call = self._open[key] = _Incoming(self.count, name, id)
+        call = self._open[key] = _Incoming(self.count, name, id, repairs=repairs)
         self.count += 1
         return [CallStarted(call.number, name, id)]
+
+    def is_another(self, key: int, name: str, id: str) -> bool:
+        """Whether what is sent under the key of an earlier call begins another one: some servers number all alike."""
+        call = self._open.get(key)
+        if call is None or not name:
+            return bool(name)
+        if id and call.id:
+            return id != call.id
+        return name != call.name or read_arguments("".join(call.pieces)) is not None
+
+    def add_repair(self, key: int, repair: str) -> None:
+        """Something about this call was mended."""
+        call = self._open.get(key)
+        if call is not None and repair not in call.repairs:
+            call.repairs += (repair,)
 
     def add(self, key: int, text: str) -> list[ModelEvent]:
         """A piece of its arguments has come."""
@@ -133,7 +156,7 @@ class CallAssembler:
         arguments = read_arguments(text + rest)
         if arguments is None:
             return [*events, Unreadable(text + rest, "the arguments are no JSON object", call.number)]
-        return [*events, CallReady(call.number, Call(call.name, arguments, call.id, text + rest))]
+        return [*events, CallReady(call.number, Call(call.name, arguments, call.id, text + rest), call.repairs)]
 
     def end_complete(self) -> list[ModelEvent]:
         """Something else begins: those calls end whose arguments are complete, the others may go on."""
@@ -144,7 +167,7 @@ class CallAssembler:
             call.is_incomplete = arguments is None
             if arguments is not None:
                 del self._open[key]
-                events.append(CallReady(call.number, Call(call.name, arguments, call.id, text)))
+                events.append(CallReady(call.number, Call(call.name, arguments, call.id, text), call.repairs))
         return events
 
     def end_all(self) -> list[ModelEvent]:

@@ -19,6 +19,19 @@ from callsmith.core.values import Json
 
 _LONGEST = 4000  # characters of a message
 PROMPT_TOO_LONG = "context_length_exceeded"  # the code that clients know
+# Types and codes of errors that may not come again.
+_PASSING = frozenset(
+    {
+        "overloaded_error",
+        "rate_limit_error",
+        "timeout_error",
+        "server_error",
+        "rate_limit_exceeded",
+        "timeout",
+        "model_unavailable",
+    }
+    | {"429", "500", "502", "503", "504", "529"}
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,3 +88,10 @@ def reported_error(error: Json) -> str:
     """The message in an error that another server has sent: a text, or an object with one."""
     message: Json = cast(Mapping[str, Json], error).get("message") if isinstance(error, Mapping) else error
     return message if isinstance(message, str) and message else "the server reports an error"
+
+
+def sent_error(error: Json) -> ModelError:
+    """The error that another server has sent in the middle of an answer."""
+    kind: Json = cast(Mapping[str, Json], error).get("type") if isinstance(error, Mapping) else None
+    code: Json = cast(Mapping[str, Json], error).get("code") if isinstance(error, Mapping) else None
+    return ModelError(reported_error(error), retryable=bool({kind, str(code)} & _PASSING))

@@ -20,12 +20,10 @@ Not covered: interleaved calls are passed on interleaved; the reasons of repairs
 of an answer in which tools of MCP servers ran, and what the prompt has cost it tells at the end.
 """
 
-import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import assert_never
 
-from callsmith.core.errors import ModelError
 from callsmith.core.events import (
     CallArguments,
     CallReady,
@@ -48,8 +46,8 @@ from callsmith.core.values import Call, Json, Result, Usage
 from callsmith.wire.anthropic.common import read_usage, write_usage
 from callsmith.wire.anthropic.mcp import write_result, write_use
 from callsmith.wire.anthropic.messages import SIGNATURE
-from callsmith.wire.calls import CallAssembler, CallWriter, read_arguments
-from callsmith.wire.errors import reported_error
+from callsmith.wire.calls import CallAssembler, CallWriter, arguments_text, read_arguments
+from callsmith.wire.errors import sent_error
 from callsmith.wire.extensions import AnswerExtensions, ToolEvent, read_report, write_report
 from callsmith.wire.fields import Fields
 
@@ -59,7 +57,6 @@ _READ_REASONS: dict[str, StopReason] = {
     "model_context_window_exceeded": "length",
     "tool_use": "calls",
 }
-_RETRYABLE = ("overloaded_error", "rate_limit_error", "timeout_error")
 
 
 @dataclass(frozen=True, slots=True)
@@ -265,12 +262,23 @@ def _whole(block: dict[str, Json], text: str) -> dict[str, Json]:
 
 
 class EventReader:
-    """A stream's events to ours. `close` gives what only the end can tell: why and at what cost it stopped."""
+    """A stream's events to ours, or a whole message. `close` gives what only the end can tell: why and at what cost it stopped.
+    `has_ended`: whether the sender has said that this is all."""
 
     def __init__(self) -> None:
+        self.has_ended = False
         self._calls = CallAssembler()  # by the sender's numbers of their blocks
         self._usage: dict[str, Json] = {}
         self._stopped = Stopped("stop")
+        self._blocks: dict[int, dict[str, Json]] = {}  # as they began
+        self._pieces: dict[tuple[int, str], list[str]] = {}  # what was added to them, by number and key
+
+    @property
+    def signed(self) -> Json:
+        """All blocks of the answer, if the sender wants its reasoning back unchanged; else None."""
+        blocks = [self._whole_block(number) for number in sorted(self._blocks)]
+        is_signed = any(block.get("signature") or block.get("type") == "redacted_thinking" for block in blocks)
+        return blocks if is_signed else None
 
     def feed(self, event: Json) -> list[ModelEvent]:
         """The events of one. An error sent in the middle is raised as a ModelError."""
@@ -288,12 +296,16 @@ class EventReader:
             case "message_delta":
                 self._count(fields.object("usage"))
                 self._end(fields.object("delta"), read_report(fields))
+            case "message_stop":
+                self.has_ended = True
+            case "message":
+                return self._read_whole(fields)
             case "error":
-                error = fields.object("error")
-                named = error.text("type") if error else None
-                raise ModelError(reported_error(fields.get("error")), retryable=named in _RETRYABLE)
+                raise sent_error(fields.get("error"))
+            case _ if fields.get("error") is not None:
+                raise sent_error(fields.get("error"))
             case _:
-                pass  # message_stop, ping, and whatever is added to them
+                pass  # ping, and whatever is added
         return []
 
     def close(self) -> list[ModelEvent]:
@@ -303,16 +315,36 @@ class EventReader:
             Stopped(stopped.reason, read_usage(Fields(self._usage, "usage")), stopped.report, stopped.matched),
         ]
 
+    def _read_whole(self, message: Fields) -> list[ModelEvent]:
+        events: list[ModelEvent] = []
+        for number, block in enumerate(message.objects("content")):
+            events += [*self._start(number, block), *self._calls.end(number)]
+        self._count(message.object("usage"))
+        self._end(message, read_report(message))
+        return events
+
     def _start(self, number: int, block: Fields) -> list[ModelEvent]:
+        self._blocks[number] = dict(block.data)
         if block.text("type") != "tool_use":
             return _said(block.text("text"), block.text("thinking"))
         started = self._calls.start(number, block.required_text("name"), block.text("id") or "")
-        whole = block.get("input")  # empty, as a rule; some send all of it here
-        return [*started, *self._calls.add(number, json.dumps(whole, ensure_ascii=False))] if whole else started
+        whole, _ = arguments_text(block.get("input") or None)  # empty, as a rule; some send all of it here
+        return [*started, *self._calls.add(number, whole)]
 
     def _read_delta(self, number: int, delta: Fields) -> list[ModelEvent]:
+        for key in ("text", "thinking", "signature", "partial_json"):
+            if piece := delta.text(key):
+                self._pieces.setdefault((number, key), []).append(piece)
         events = self._calls.add(number, delta.text("partial_json") or "")
         return [*events, *_said(delta.text("text"), delta.text("thinking"))]
+
+    def _whole_block(self, number: int) -> dict[str, Json]:
+        """A block as the sender would have sent it in one."""
+        block = dict(self._blocks[number])
+        for key in ("text", "thinking", "signature"):
+            block |= {key: (block.get(key) or "") + "".join(pieces)} if (pieces := self._pieces.get((number, key))) else {}
+        sent = "".join(self._pieces.get((number, "partial_json"), ()))
+        return block | {"input": read_arguments(sent) or {}} if sent else block
 
     def _count(self, usage: Fields | None) -> None:
         """Later counts take the place of earlier ones; those that are left out stay."""
@@ -321,6 +353,7 @@ class EventReader:
     def _end(self, delta: Fields | None, report: Report | None) -> None:
         reason = (delta.text("stop_reason") if delta else None) or ""
         matched = (delta.text("stop_sequence") if delta else None) or ""
+        self.has_ended = self.has_ended or bool(reason)
         self._stopped = Stopped(_READ_REASONS.get(reason, "stop"), report=report or Report(), matched=matched)
 
 

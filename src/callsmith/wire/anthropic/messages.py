@@ -27,6 +27,7 @@ from callsmith.wire.extensions import read_policy
 from callsmith.wire.fields import Fields, kind, without_none
 from callsmith.wire.mcp_names import mcp_name
 from callsmith.wire.sampling import read_sampling, write_sampling
+from callsmith.wire.signed import NOTHING_SIGNED, Signed, signed_turn
 from callsmith.wire.tools import read_tools, write_tool
 
 SIGNATURE = "callsmith"  # of every thought we give: clients send a thought back only if it is signed
@@ -270,7 +271,7 @@ def _read_text(block: Fields) -> str:
             raise block.error("type", f"blocks of type {other!r} are not supported here")
 
 
-def write_request(asked: MessagesRequest) -> dict[str, Json]:
+def write_request(asked: MessagesRequest, signed: Signed = NOTHING_SIGNED) -> dict[str, Json]:
     """The body that `read_request` reads back as the same request. How a tool is run does not travel."""
     request = asked.request
     first, *others = request.messages or (Message.user(""),)
@@ -282,7 +283,7 @@ def write_request(asked: MessagesRequest) -> dict[str, Json]:
         "max_tokens": DEFAULT_MAX_TOKENS,
         **without_none(write_sampling(request.sampling, "max_tokens", "stop_sequences")),
         "system": first.content if apart else None,
-        "messages": _write_messages(others if apart else request.messages),
+        "messages": _write_messages(others if apart else request.messages, signed),
         "mcp_servers": servers or None,
         "tools": [*(write_tool(tool, _SCHEMA) for tool in tools), *toolsets] or None,
         "tool_choice": _write_choice(request) if tools or servers else None,
@@ -327,7 +328,7 @@ def _write_output(output: Output | None) -> Json:
     return {"format": {"type": "json_schema", "schema": dict(output.schema)}}
 
 
-def _write_messages(messages: Sequence[Message]) -> list[Json]:
+def _write_messages(messages: Sequence[Message], signed: Signed) -> list[Json]:
     written: list[Json] = []
     answering = False  # the results of one round go into one message
     for message in messages:
@@ -338,7 +339,7 @@ def _write_messages(messages: Sequence[Message]) -> list[Json]:
             else:
                 written.append({"role": "user", "content": [result]})
         else:
-            written.append({"role": message.role, "content": _write_content(message)})
+            written.append({"role": message.role, "content": signed_turn(message, signed) or _write_content(message)})
         answering = message.role == "tool"
     return written
 

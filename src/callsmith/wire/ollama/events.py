@@ -8,11 +8,11 @@ A call comes whole, its arguments as an object: what has begun like a call and i
 Durations are in nanoseconds. Not covered: the letters of arguments and the reasons of repairs do not travel.
 """
 
+import json
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import assert_never
+from typing import assert_never, cast
 
-from callsmith.core.errors import ModelError
 from callsmith.core.events import (
     CallArguments,
     CallReady,
@@ -26,7 +26,8 @@ from callsmith.core.events import (
     Unreadable,
 )
 from callsmith.core.values import Call, Json, Usage
-from callsmith.wire.errors import reported_error
+from callsmith.wire.calls import read_arguments
+from callsmith.wire.errors import sent_error
 from callsmith.wire.extensions import read_report, write_report
 from callsmith.wire.fields import Fields
 from callsmith.wire.logprobs import read_logprobs, write_logprobs
@@ -146,9 +147,12 @@ class _MergedAnswer:
 
 
 class LineReader:
-    """Lines of `/api/chat` to events. `close` gives what only the end can tell: why and at what cost it stopped."""
+    """Lines of `/api/chat` to events. `close` gives what only the end can tell: why and at what cost it stopped. `has_ended`:
+    whether the sender has said that this is all. Nothing is `signed` in this dialect."""
 
     def __init__(self) -> None:
+        self.has_ended = False
+        self.signed: Json = None
         self._calls = 0
         self._cut = False
         self._usage = Usage()
@@ -158,7 +162,7 @@ class LineReader:
         """The events of one line. An error sent in place of one is raised as a ModelError."""
         fields = Fields.of(line, "")
         if fields.get("error") is not None:
-            raise ModelError(reported_error(fields.get("error")))
+            raise sent_error(fields.get("error"))
         message = fields.required_object("message")
         thought, text = message.text("thinking"), message.text("content")
         events: list[ModelEvent] = [Thought(thought)] if thought else []
@@ -166,6 +170,7 @@ class LineReader:
         for call in message.objects("tool_calls"):
             events += self._read_call(call)
         if fields.flag("done"):
+            self.has_ended = True
             self._cut = fields.text("done_reason") == "length"
             self._usage = Usage(fields.integer("prompt_eval_count") or 0, fields.integer("eval_count") or 0)
             self._report = read_report(fields) or Report()
@@ -177,7 +182,12 @@ class LineReader:
 
     def _read_call(self, fields: Fields) -> list[ModelEvent]:
         function, number = fields.required_object("function"), self._calls
-        arguments = function.object("arguments")
-        call = Call(function.required_text("name"), dict(arguments.data) if arguments else {}, fields.text("id") or "")
+        name, value = function.required_text("name"), function.get("arguments")
+        is_text = isinstance(value, str)
+        arguments: Json = (read_arguments(value) if is_text and value else value) or {}
         self._calls += 1
-        return [CallStarted(number, call.name, call.id), CallArguments(number, call.text), CallReady(number, call)]
+        started = CallStarted(number, name, fields.text("id") or "")
+        if not isinstance(arguments, dict) or (is_text and value and read_arguments(value) is None):
+            return [started, Unreadable(json.dumps(value, ensure_ascii=False), "the arguments are no JSON object", number)]
+        call = Call(name, cast(dict[str, Json], arguments), started.id)
+        return [started, CallArguments(number, call.text), CallReady(number, call, ("arguments-text",) if is_text else ())]

@@ -27,6 +27,7 @@ from callsmith.wire.fields import Fields, kind, without_none
 from callsmith.wire.logprobs import read_wanted, write_wanted
 from callsmith.wire.openai.output import read_output, write_output
 from callsmith.wire.sampling import UNSUPPORTED, read_sampling, write_sampling
+from callsmith.wire.signed import NOTHING_SIGNED, Signed, add_details, signed_turn
 from callsmith.wire.tools import read_tools, write_tool
 
 # Fields that are not supported, each with the values that ask for nothing.
@@ -270,14 +271,14 @@ def read_thinking(fields: Fields) -> bool | None:
     return None if effort is None else effort != "none"
 
 
-def write_request(chat: ChatRequest) -> dict[str, Json]:
+def write_request(chat: ChatRequest, signed: Signed = NOTHING_SIGNED) -> dict[str, Json]:
     """The body that `read_request` reads back as the same request. How a tool is run does not travel."""
     request = chat.request
     functions = [write_tool(tool, "parameters") for tool in request.tools]
     wrapped = [{"type": "function", "function": function} for function in functions]
     body: dict[str, Json] = {
         "model": chat.model,
-        "messages": [_write_message(message) for message in request.messages],
+        "messages": [_write_message(message, signed) for message in request.messages],
         "functions": functions if chat.legacy else None,
         "tools": None if chat.legacy else wrapped or None,
         "tool_choice": write_choice(request.choice),
@@ -307,7 +308,7 @@ def write_choice(choice: Choice) -> Json:
     return {"type": "allowed_tools", "allowed_tools": {"mode": choice.mode, "tools": named}}
 
 
-def _write_message(message: Message) -> dict[str, Json]:
+def _write_message(message: Message, signed: Signed) -> dict[str, Json]:
     written: dict[str, Json] = {"role": message.role, "content": message.content}
     if message.name:
         written["name"] = message.name
@@ -318,6 +319,8 @@ def _write_message(message: Message) -> dict[str, Json]:
     if message.calls:
         written["content"] = message.content or None
         written["tool_calls"] = [write_call(call) for call in message.calls]
+        if found := signed_turn(message, signed):
+            return add_details(written, found)
     return written
 
 

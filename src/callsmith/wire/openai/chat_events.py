@@ -14,7 +14,6 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import assert_never
 
-from callsmith.core.errors import ModelError
 from callsmith.core.events import (
     CallArguments,
     CallReady,
@@ -29,12 +28,13 @@ from callsmith.core.events import (
     Unreadable,
 )
 from callsmith.core.values import Json, TokenLogprob, Usage
-from callsmith.wire.calls import CallAssembler, CallWriter
-from callsmith.wire.errors import reported_error
+from callsmith.wire.calls import CallAssembler, CallWriter, arguments_text
+from callsmith.wire.errors import sent_error
 from callsmith.wire.extensions import read_report, write_report
 from callsmith.wire.fields import Fields
 from callsmith.wire.logprobs import read_logprobs, write_logprobs
 from callsmith.wire.openai.common import read_usage, write_usage
+from callsmith.wire.signed import SignedDetails
 
 _CHUNK = "chat.completion.chunk"
 _REASONS: dict[StopReason, str] = {"stop": "stop", "length": "length", "calls": "tool_calls"}
@@ -234,31 +234,40 @@ class _MergedMessage:
 
 
 class EventReader:
-    """Chunks to events. `close` gives what only the end can tell: the last calls, and why and at what cost it stopped."""
+    """Chunks to events, and whole completions too. `close` gives what only the end can tell: the last calls, and why and at what
+    cost it stopped. `has_ended`: whether the sender has said that this is all."""
 
     def __init__(self) -> None:
+        self.has_ended = False
         self._calls = CallAssembler()
         self._numbers: dict[int, int] = {}  # the sender's index → our key
         self._reason: StopReason = "stop"
         self._usage = Usage()
         self._report = Report()
+        self._signed = SignedDetails()
+
+    @property
+    def signed(self) -> Json:
+        """What the sender wants back unchanged with the calls of this answer; None if nothing."""
+        return self._signed.whole()
 
     def feed(self, chunk: Json) -> list[ModelEvent]:
         """The events of one chunk. An error sent in place of a chunk is raised as a ModelError."""
         fields = Fields.of(chunk, "")
         if fields.get("error") is not None:
-            raise ModelError(reported_error(fields.get("error")))
+            raise sent_error(fields.get("error"))
         usage = fields.object("usage")
         if usage is not None:
             self._usage = read_usage(usage)
         self._report = read_report(fields) or self._report
         events: list[ModelEvent] = []
         for choice in fields.objects("choices"):
-            delta = choice.object("delta")
+            delta = choice.object("delta") or choice.object("message")
             if delta is not None:
                 events += self._read_delta(delta, read_logprobs(choice.object("logprobs"), "content"))
             reason = choice.text("finish_reason")
             if reason is not None:
+                self.has_ended = True
                 self._reason = _READ_REASONS.get(reason, "stop")
                 events += self._calls.end_all()
         return events
@@ -268,14 +277,15 @@ class EventReader:
 
     def _read_delta(self, delta: Fields, logprobs: tuple[TokenLogprob, ...]) -> list[ModelEvent]:
         events: list[ModelEvent] = []
-        thought = delta.text("reasoning_content") or delta.text("reasoning")
+        self._signed.add(delta)
+        thought, text = _read_said(delta)
         if thought:
             events += [*self._calls.end_complete(), Thought(thought)]
-        text = delta.text("content")
         if text:
             events += [*self._calls.end_complete(), Text(text, logprobs)]
         for call in delta.objects("tool_calls"):
             events += self._read_call(call.integer("index"), call.text("id") or "", call.object("function") or call)
+            self._signed.add_call(call)
         deprecated = delta.object("function_call")
         if deprecated is not None:
             events += self._read_call(0, "", deprecated)
@@ -283,15 +293,37 @@ class EventReader:
 
     def _read_call(self, sent: int | None, call_id: str, function: Fields) -> list[ModelEvent]:
         events: list[ModelEvent] = []
-        name, text = function.text("name") or "", function.text("arguments") or ""
-        key = self._key(sent, name)
+        name, (text, is_object) = function.text("name") or "", arguments_text(function.get("arguments"))
+        key, repairs = self._key(sent, name, call_id)
         if key == self._calls.count:
-            events += [*self._calls.end_complete(), *self._calls.start(key, name, call_id)]
+            events += [*self._calls.end_complete(), *self._calls.start(key, name, call_id, repairs)]
+        if is_object:
+            self._calls.add_repair(key, "arguments-object")
         return [*events, *self._calls.add(key, text)]
 
-    def _key(self, sent: int | None, name: str) -> int:
-        """Which of our calls a delta belongs to. Where a server sends no index, a name begins a new call."""
+    def _key(self, sent: int | None, name: str, call_id: str) -> tuple[int, tuple[str, ...]]:
+        """Which of our calls a delta belongs to, and what had to be mended to know. Where a server sends no index, a name begins
+        a new call; where it sends the same for all, a new id or name does."""
         count = self._calls.count
-        if sent is not None:
-            return self._numbers.setdefault(sent, count)
-        return count if name or not count else count - 1
+        if sent is None:
+            return (count if name or not count else count - 1), ()
+        known = self._numbers.get(sent)
+        if known is None or self._calls.is_another(known, name, call_id):
+            self._numbers[sent] = count
+            return count, () if known is None else ("repeated-index",)
+        return known, ()
+
+
+def _read_said(delta: Fields) -> tuple[str, str]:
+    """The reasoning and the text of a delta; some servers send both as parts of the content."""
+    thought = delta.text("reasoning_content") or delta.text("reasoning") or ""
+    if not isinstance(delta.get("content"), list):
+        return thought, delta.text("content") or ""
+    thoughts, texts = [thought], list[str]()
+    for part in delta.objects("content"):
+        if part.get("type") == "thinking":
+            inner = part.get("thinking")
+            thoughts += [inner] if isinstance(inner, str) else [one.text("text") or "" for one in part.objects("thinking")]
+        else:
+            texts.append(part.text("text") or "")
+    return "".join(thoughts), "".join(texts)

@@ -19,6 +19,7 @@ from callsmith.wire.fields import Fields
 from callsmith.wire.openai.chat import read_content
 from callsmith.wire.openai.compaction import COMPACTION, read_compaction
 from callsmith.wire.openai.mcp import WITHOUT_STATUS
+from callsmith.wire.signed import NOTHING_SIGNED, Signed, signed_turn
 
 _ROLES: dict[str, Role] = {"system": "system", "developer": "system", "user": "user", "assistant": "assistant"}
 
@@ -138,10 +139,13 @@ def _read_call(item: Fields) -> Call:
     return Call(flat_name(item.text("namespace"), item.required_text("name")), read_arguments(text) or {}, call_id, text)
 
 
-def write_items(messages: Iterable[Message]) -> list[Json]:
+def write_items(messages: Iterable[Message], signed: Signed = NOTHING_SIGNED) -> list[Json]:
     """The items that `read_items` reads back as these messages, as long as no two answers follow each other."""
     items: list[Json] = []
     for message in messages:
+        if whole := signed_turn(message, signed):
+            items += whole
+            continue
         if message.role == "tool":
             items.append({"type": "function_call_output", "call_id": message.call_id, "output": message.content})
             continue

@@ -17,7 +17,8 @@ from callsmith.wire.extensions import TOOL_EVENTS, ToolEvent
 from callsmith.wire.fields import Fields
 from callsmith.wire.mcp_names import mcp_name
 from callsmith.wire.openai.mcp import error_text, write_listed, write_mcp_call
-from callsmith.wire.openai.responses_events import EventReader, EventWriter, Heading, Status, StreamEvent
+from callsmith.wire.openai.responses_events import EventWriter, Heading, Status, StreamEvent
+from callsmith.wire.openai.responses_reader import EventReader
 
 
 @dataclass(frozen=True, slots=True)

@@ -30,6 +30,7 @@ from callsmith.wire.openai.mcp import (
 )
 from callsmith.wire.openai.output import read_text_output, write_text_output
 from callsmith.wire.sampling import read_sampling, write_sampling
+from callsmith.wire.signed import NOTHING_SIGNED, Signed
 from callsmith.wire.tools import read_tools
 
 # Fields that are not supported, each with the values that ask for nothing.
@@ -271,12 +272,12 @@ def _repeated_tool(entry: Fields) -> dict[str, Json]:
     return {"description": None, "parameters": None, "strict": False, **given, "type": "function"}
 
 
-def write_request(asked: ResponsesRequest) -> dict[str, Json]:
+def write_request(asked: ResponsesRequest, signed: Signed = NOTHING_SIGNED) -> dict[str, Json]:
     """The body that `read_request` reads back as the same request. How a tool is run does not travel."""
     request = asked.request
     body: dict[str, Json] = {
         "model": asked.model,
-        "input": write_items(request.messages),
+        "input": write_items(request.messages, signed),
         "tools": [*(_write_tool(tool, asked.namespaces) for tool in request.tools), *map(write_server, asked.servers)] or None,
         "tool_choice": _write_choice(request.choice),
         "parallel_tool_calls": request.parallel,

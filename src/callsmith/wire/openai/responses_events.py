@@ -16,33 +16,27 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal, TypeAlias, assert_never
 
-from callsmith.core.errors import ModelError
 from callsmith.core.events import (
     CallArguments,
     CallReady,
     CallStarted,
     ModelEvent,
-    Report,
     Started,
     Stopped,
-    StopReason,
     Text,
     Thought,
     Unreadable,
 )
 from callsmith.core.values import Json, Sampling, Usage
-from callsmith.wire.calls import CallAssembler, CallWriter
-from callsmith.wire.errors import PROMPT_TOO_LONG, Failure, reported_error
-from callsmith.wire.extensions import read_report, write_report
-from callsmith.wire.fields import Fields
-from callsmith.wire.logprobs import read_logprobs, write_logprobs
-from callsmith.wire.openai.common import read_usage
+from callsmith.wire.calls import CallWriter
+from callsmith.wire.errors import PROMPT_TOO_LONG, Failure
+from callsmith.wire.extensions import write_report
+from callsmith.wire.logprobs import write_logprobs
 from callsmith.wire.openai.items import (
     MESSAGE_TEXT,
     REASONING_SUMMARY,
     REASONING_TEXT,
     TextKind,
-    flat_name,
     item_id,
     write_call_item,
 )
@@ -309,75 +303,3 @@ def write_usage(usage: Usage) -> dict[str, Json]:
         "output_tokens_details": {"reasoning_tokens": usage.reasoning},
         "total_tokens": usage.prompt + usage.completion,
     }
-
-
-class EventReader:
-    """The stream's events to ours. `close` gives what only the end can tell: calls left open, why and at what cost it stopped."""
-
-    def __init__(self) -> None:
-        self._calls = CallAssembler()  # by the places of their items
-        self._added_items: set[int] = set()  # their places
-        self._streamed: set[int] = set()  # the places of those whose text has come in pieces
-        self._reason: StopReason | None = None
-        self._usage = Usage()
-        self._report = Report()
-
-    def feed(self, sent: Json) -> list[ModelEvent]:
-        """The events of one. A response that failed, or an error in its place, is raised as a ModelError."""
-        fields = Fields.of(sent, "")
-        place = fields.integer("output_index") or 0
-        match fields.text("type"):
-            case "response.output_item.added":
-                return self._added(place, fields.required_object("item"))
-            case "response.output_text.delta" | "response.refusal.delta":
-                return self._text(place, Text(fields.text("delta") or "", read_logprobs(fields, "logprobs")))
-            case "response.reasoning_text.delta" | "response.reasoning_summary_text.delta":
-                return self._text(place, Thought(fields.text("delta") or ""))
-            case "response.function_call_arguments.delta":
-                return self._calls.add(place, fields.text("delta") or "")
-            case "response.output_item.done":
-                return self._done(place, fields.required_object("item"))
-            case "response.completed" | "response.incomplete":
-                return self._finished(fields.required_object("response"))
-            case "response.failed":
-                raise ModelError(reported_error(fields.required_object("response").get("error")))
-            case "error":
-                raise ModelError(reported_error(fields.get("error") or fields.data))
-            case _ if fields.get("error") is not None:
-                raise ModelError(reported_error(fields.get("error")))
-            case _:
-                return []  # what the end of the item repeats, and events of other servers
-
-    def close(self) -> list[ModelEvent]:
-        reason = self._reason or ("calls" if self._calls.count else "stop")
-        return [*self._calls.end_all(), Stopped(reason, self._usage, self._report)]
-
-    def _added(self, place: int, item: Fields) -> list[ModelEvent]:
-        self._added_items.add(place)
-        if item.text("type") != "function_call":
-            return []
-        name, id = flat_name(item.text("namespace"), item.required_text("name")), item.text("call_id") or ""
-        return self._calls.start(place, name, id)
-
-    def _text(self, place: int, event: Text | Thought) -> list[ModelEvent]:
-        self._streamed.add(place)
-        return [event] if event.text else []
-
-    def _done(self, place: int, item: Fields) -> list[ModelEvent]:
-        """The end of an item; all of it, from servers that send no pieces."""
-        begun = [] if place in self._added_items else self._added(place, item)
-        kind = item.text("type")
-        if kind == "function_call":
-            return [*begun, *self._calls.end(place, item.text("arguments") or "")]
-        if place in self._streamed or kind not in ("message", "reasoning"):
-            return []
-        text = "".join(part.text("text") or "" for part in item.objects("content" if item.get("content") else "summary"))
-        return self._text(place, Thought(text) if kind == "reasoning" else Text(text))
-
-    def _finished(self, response: Fields) -> list[ModelEvent]:
-        usage = response.object("usage")
-        self._usage = read_usage(usage, "input", "output") if usage else Usage()
-        self._report = read_report(response) or Report()
-        if response.text("status") == "incomplete":
-            self._reason = "length"
-        return []
