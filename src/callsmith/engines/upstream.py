@@ -15,12 +15,12 @@ import json
 import random
 import re
 import time
-from collections.abc import AsyncGenerator, AsyncIterator, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from email.utils import parsedate_to_datetime
 from threading import Thread
-from typing import TYPE_CHECKING, Any, Final, cast
+from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
 from weakref import WeakKeyDictionary
 
 from callsmith.core.errors import MissingExtra, ModelError, Rejected, TimedOut, Unavailable, UsageError, shorten
@@ -29,6 +29,8 @@ from callsmith.wire.errors import reported_error
 
 if TYPE_CHECKING:
     import aiohttp
+
+T = TypeVar("T")
 
 _RETRIED: Final = frozenset({408, 425, 429, 500, 502, 503, 504, 529})
 _MOST_ERROR: Final = 64 * 1024  # bytes that are read of an error
@@ -88,12 +90,16 @@ class Upstream:
 
     def get_now(self, path: str) -> Json:
         """`get`, for the moment when things are opened and no event loop may be there to wait in."""
-        found: list[Json] = []
+        return self.wait_for(lambda: self.get(path))
+
+    def wait_for(self, ask: Callable[[], Coroutine[Any, Any, T]]) -> T:
+        """What this function asks of the upstream, in an event loop of its own."""
+        found: list[T] = []
         failed: list[BaseException] = []
 
         async def fetch() -> None:
             try:
-                found.append(await self.get(path))
+                found.append(await ask())
             except Exception as error:
                 failed.append(error)
             finally:

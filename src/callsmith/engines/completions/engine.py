@@ -1,0 +1,200 @@
+"""An engine at the other end of a connection: `completions:http://localhost:8080`, of llama-server, vLLM or SGLang.
+
+The server continues text and knows nothing of tools: prompts are rendered here, grammars go with the request, and answers are
+read here. Behind `#` stands the model, where a server has several; `completions:vllm+http://…` says which kind of server it is,
+which else is found out by asking it. The key is in the environment, in CALLSMITH_UPSTREAM_KEY.
+"""
+
+import asyncio
+import json
+import logging
+import os
+import re
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from contextlib import aclosing
+from typing import Final
+
+from callsmith.core.errors import ModelError, PromptTooLong, Rejected, Unavailable, UnknownName, UsageError
+from callsmith.core.values import Json, Sampling, Usage
+from callsmith.engines.completions.llama_server import LlamaServer
+from callsmith.engines.completions.pieces import SpecialSplitter
+from callsmith.engines.completions.server import (
+    Chunk,
+    Description,
+    Job,
+    Object,
+    Progress,
+    Server,
+    as_object,
+    as_text,
+    models_of,
+    translate,
+)
+from callsmith.engines.lru import IdentityLRU
+from callsmith.engines.port import EngineInfo, Finished, Piece
+from callsmith.engines.text import StopScanner
+from callsmith.engines.upstream import Patience, Upstream
+from callsmith.formats.prompt.prompt import Prompt
+from callsmith.grammar.nodes import Grammar
+from callsmith.grammar.relay import Relay
+from callsmith.grammar.targets.upstream import RequestFields
+from callsmith.wire.sse import DONE, FrameReader
+
+logger = logging.getLogger(__name__)
+
+KINDS: Final[Mapping[str, Callable[[Upstream, str], Server]]] = {"llama-server": LlamaServer}
+_OWNERS: Final = {"llamacpp": "llama-server", "vllm": "vllm", "sglang": "sglang"}  # what each kind says in its list of models
+_SPEC: Final = re.compile(r"(?:([a-z-]+)\+)?(https?://[^#]+?)(?:/v1)?/?(?:#(.+))?")
+_ENDLESS: Final = 1 << 20  # tokens of an answer, where neither the request nor the context limits it
+_PAUSE: Final = 1.0  # seconds between two questions whether the model is loaded
+KEY: Final = "CALLSMITH_UPSTREAM_KEY"
+
+
+def open(
+    rest: str, *, context: int | None = None, key: str | None = None, patience: Patience = Patience()
+) -> "CompletionsEngine":
+    """The engine for the server at that URL. `context` is how many tokens of its context are used, all of them by default."""
+    spec = _SPEC.fullmatch(rest)
+    if spec is None:
+        raise UsageError(f"completions:{rest}: expected completions:http://HOST:PORT, perhaps with #MODEL behind it")
+    kind, url, model = spec[1], spec[2], spec[3] or ""
+    if kind is not None and kind not in KINDS:
+        raise UnknownName("kind of server", kind, KINDS)
+    key = os.environ.get(KEY) if key is None else key
+    upstream = Upstream(url, headers={"authorization": f"Bearer {key}"} if key else None, patience=patience)
+
+    async def describe() -> tuple[Server, Description]:
+        try:
+            listed = models_of(await _when_loaded(upstream))
+            server = KINDS[kind or _find_kind(url, listed)](upstream, model)
+            return server, await server.describe()
+        except ModelError as error:
+            raise translate(error, None) from error
+
+    return CompletionsEngine(upstream, *upstream.wait_for(describe), context=context)
+
+
+async def _when_loaded(upstream: Upstream) -> Json:
+    """The list of models. A server that is still loading its model says 503: it is waited for."""
+    patience = upstream.patience.begin
+    while True:
+        try:
+            return await upstream.get("v1/models")
+        except Rejected as error:
+            if error.status != 503 or patience <= 0:
+                raise
+            logger.info("waiting for a server: %s", error.message)
+            await asyncio.sleep(_PAUSE)
+            patience -= _PAUSE
+
+
+def _find_kind(url: str, models: Sequence[Object]) -> str:
+    """The kind of a server, by what its list of models says of their owner."""
+    owners = [as_text(one.get("owned_by")) for one in models]
+    for owner in owners:
+        if owner in _OWNERS:
+            return _OWNERS[owner]
+    said = f"says that {owners[0]!r} owns its models" if owners else "lists no models"
+    raise UsageError(
+        f"{url} {said}, which is none of {', '.join(KINDS)}; if it is one, say so: completions:{next(iter(KINDS))}+{url}"
+    )
+
+
+class CompletionsEngine:
+    """A server that continues text, as an `Engine`."""
+
+    def __init__(self, upstream: Upstream, server: Server, described: Description, *, context: int | None = None) -> None:
+        self._upstream = upstream
+        self._server = server
+        self._described = described
+        self._fields: IdentityLRU[RequestFields] = IdentityLRU(64)  # of grammars
+        limits = [one for one in (described.context, context) if one]
+        self.info = EngineInfo(
+            name=described.name,
+            description=" ".join(filter(None, (described.text, f"behind {server.kind}"))),
+            context=min(limits, default=None),
+            template=described.template,
+            bos=described.bos,
+            eos=described.eos,
+            specials=described.specials,
+        )
+
+    async def generate(
+        self, prompt: Prompt, sampling: Sampling, grammar: Grammar | Relay | None = None
+    ) -> AsyncGenerator[Piece | Finished, None]:
+        """Continue the prompt. Leaving the generator early closes the connection, which has the server stop."""
+        if isinstance(grammar, Relay):
+            raise UsageError("a server takes one grammar, no relay of them")
+        path, body = self._server.request(await self._job(prompt, sampling, grammar))
+        splitter, scanner = SpecialSplitter(self.info.specials), StopScanner(sampling.stop)
+        room, usage, count = sampling.max_tokens or self.info.context or _ENDLESS, Usage(), 0
+        async with aclosing(self._chunks(path, body)) as chunks:
+            async for chunk in chunks:
+                usage, count = chunk.usage or usage, count + len(chunk.tokens)
+                pieces = splitter.feed(chunk.text, chunk.tokens)
+                end = chunk.end or ("length" if count > room else None)  # whatever the server thinks of limits
+                if end:
+                    pieces += splitter.close(is_stop=end == "stop")
+                for piece in pieces:
+                    for said in scanner.feed(piece):
+                        yield Piece(said.text, said.special, usage)
+                if end or scanner.found:
+                    for said in scanner.close():
+                        yield Piece(said.text, said.special, usage)
+                    yield Finished("stop" if scanner.found else end or "stop", usage, scanner.matched)
+                    return
+        raise Unavailable(f"{self._upstream.url} ended its answer without saying that it is complete", retryable=True)
+
+    async def count(self, text: str) -> int:
+        """How many tokens the text has."""
+        (tokens,) = await self._server.tokenize([text])
+        return len(tokens)
+
+    async def close(self) -> None:
+        """Close all connections."""
+        await self._upstream.close()
+
+    async def _job(self, prompt: Prompt, sampling: Sampling, grammar: Grammar | None) -> Job:
+        pieces = [piece for piece in prompt.pieces if piece] or [""]
+        if self._described.adds_bos:
+            pieces[0] = pieces[0].removeprefix(self._described.bos)
+        return Job(
+            await self._server.prompt(pieces),
+            sampling,
+            await self._room(pieces, sampling.max_tokens),
+            {} if grammar is None else self.fields(grammar).body,
+            prompt.session,
+            prompt.cache_salt,
+        )
+
+    async def _room(self, pieces: list[str], wanted: int | None) -> int | None:
+        """How long the answer may become. Some servers refuse more than fits; no text has more tokens than bytes."""
+        context = self.info.context
+        if wanted is None or context is None or wanted + sum(len(piece.encode("utf-8", "replace")) for piece in pieces) < context:
+            return wanted
+        used = sum(map(len, await self._server.tokenize(pieces))) + self._described.adds_bos
+        if used >= context:
+            raise PromptTooLong(used, context)
+        return min(wanted, context - used)
+
+    def fields(self, grammar: Grammar) -> RequestFields:
+        """The request fields of a grammar."""
+        return self._fields.get_or_make((grammar,), lambda: self._server.constrain(grammar, self.info.specials))
+
+    async def _chunks(self, path: str, body: Mapping[str, Json]) -> AsyncGenerator[Chunk, None]:
+        """What the server streams. An error is raised as what it means to whoever asked."""
+        frames, progress = FrameReader(), Progress()
+        try:
+            async with aclosing(self._upstream.stream(path, dict(body))) as stream:
+                async for data in stream:
+                    for frame in frames.feed(data):
+                        if frame.data != DONE and (chunk := self._server.read(self._parsed(frame.data), progress)):
+                            yield chunk
+        except ModelError as error:
+            raise translate(error, self.info.context) from error
+
+    def _parsed(self, text: str) -> Object:
+        try:
+            return as_object(json.loads(text))
+        except (ValueError, RecursionError) as error:
+            raise ModelError(f"{self._upstream.url} streams what is no JSON") from error

@@ -1,0 +1,123 @@
+"""llama-server (llama.cpp): `/completion`, `/tokenize`, `/detokenize`, `/props`.
+
+A prompt may be a mixture of texts and ids, and each text is tokenized by itself. Special tokens that the request does not list as
+`preserved_tokens` come without text, but `return_tokens` has their ids.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+from callsmith.core.values import Usage
+from callsmith.engines.completions.server import (
+    Chunk,
+    Description,
+    Job,
+    Object,
+    Progress,
+    as_count,
+    as_ids,
+    as_object,
+    as_text,
+    choose_model,
+    models_of,
+    refuse_errors,
+    sampled,
+)
+from callsmith.engines.completions.special_tokens import find_specials
+from callsmith.engines.upstream import Upstream
+from callsmith.grammar.nodes import Grammar
+from callsmith.grammar.targets.upstream import RequestFields, for_llama_server
+
+_SAMPLING: Final = {
+    "temperature": "temperature",
+    "top_p": "top_p",
+    "top_k": "top_k",
+    "min_p": "min_p",
+    "typical_p": "typical_p",
+    "seed": "seed",
+    "presence_penalty": "presence_penalty",
+    "frequency_penalty": "frequency_penalty",
+    "repetition_penalty": "repeat_penalty",
+    "penalty_window": "repeat_last_n",
+}
+
+
+class LlamaServer:
+    """A llama-server. One that routes between several models is told the model in every request."""
+
+    kind = "llama-server"
+
+    def __init__(self, upstream: Upstream, model: str = "") -> None:
+        self._upstream = upstream
+        self._model = {"model": model} if model else {}
+
+    async def describe(self) -> Description:
+        """Its properties, and the special tokens, for which the tokenizer is asked."""
+        model = self._model.get("model", "")
+        found = choose_model(self._upstream.url, models_of(await self._upstream.get("v1/models")), model)
+        props = as_object(await self._upstream.get(f"props?model={model}" if model else "props"))
+        meta = as_object(found.get("meta"))
+        settings = as_object(props.get("default_generation_settings"))
+        bos, eos = as_text(props.get("bos_token")), as_text(props.get("eos_token"))
+        size = as_count(meta.get("n_vocab")) or None
+        specials = await find_specials(self.tokenize, self._detokenize, size, (bos, eos)) if size else {}
+        begun = await self._tokens("a", add_special=True)
+        path = as_text(props.get("model_path")) or as_text(found.get("id"))
+        return Description(
+            name=model or path.replace("\\", "/").rpartition("/")[2].removesuffix(".gguf"),
+            text=as_text(props.get("model_ftype")),
+            context=as_count(settings.get("n_ctx")) or as_count(meta.get("n_ctx")) or None,
+            template=as_text(props.get("chat_template")) or None,
+            bos=bos,
+            eos=eos,
+            adds_bos=bool(bos) and begun[:1] == [specials.get(bos)],
+            specials=specials,
+        )
+
+    async def tokenize(self, texts: Sequence[str]) -> list[list[int]]:
+        return [await self._tokens(text) for text in texts]
+
+    async def prompt(self, pieces: Sequence[str]) -> Object:
+        """One text, or a mixture of ids and texts. A list of texts alone would be several prompts."""
+        first, *others = pieces
+        return {"prompt": [*await self._tokens(first, add_special=True), *others] if others else first}
+
+    def request(self, job: Job) -> tuple[str, dict[str, Any]]:
+        """Stop strings are searched for here and not there, where text that may become one would be withheld with its ids."""
+        sampling = job.sampling
+        body: dict[str, Any] = {
+            **job.prompt,
+            "n_predict": -1 if job.room is None else job.room,
+            "stream": True,
+            "return_tokens": True,
+            "cache_prompt": not job.cache_salt,  # it has no salts
+            **self._model,
+            **sampled(sampling, _SAMPLING),
+            **job.grammar,
+        }
+        if sampling.logit_bias:
+            body["logit_bias"] = [[one.token, one.bias] for one in sampling.logit_bias]
+        penalties = (sampling.repetition_penalty, sampling.presence_penalty, sampling.frequency_penalty)
+        if sampling.penalty_window is None and any(penalties):
+            body["repeat_last_n"] = -1  # all of them
+        return "completion", body
+
+    def read(self, data: Object, progress: Progress) -> Chunk | None:
+        refuse_errors(self._upstream.url, data)
+        cached = as_count(as_object(data.get("timings")).get("cache_n"))
+        usage = Usage(as_count(data.get("tokens_evaluated")), as_count(data.get("tokens_predicted")), cached)
+        end = None
+        if data.get("stop") is True:
+            is_cut = data.get("stop_type") == "limit" or data.get("stopped_limit") is True or data.get("truncated") is True
+            end = "length" if is_cut else "stop"
+        return Chunk(as_text(data.get("content")), as_ids(data.get("tokens")), usage if usage.prompt else None, end)
+
+    def constrain(self, grammar: Grammar, specials: Mapping[str, int]) -> RequestFields:
+        return for_llama_server(grammar, specials)
+
+    async def _tokens(self, text: str, *, add_special: bool = False) -> list[int]:
+        body = {"content": text, "add_special": add_special, "parse_special": True, **self._model}
+        return list(as_ids(as_object(await self._upstream.post("tokenize", body)).get("tokens")))
+
+    async def _detokenize(self, tokens: list[int]) -> str:
+        return as_text(as_object(await self._upstream.post("detokenize", {"tokens": tokens, **self._model})).get("content"))
