@@ -8,6 +8,7 @@
     │   └─ MissingExtra          .extra
     ├─ ModelError              the operator fixes it       .retryable .hint
     │   ├─ Unavailable           not there, or not in working order
+    │   │   └─ StoreUnavailable    .seconds   the server's store
     │   ├─ TimedOut
     │   └─ Rejected              .status .seconds   the upstream said no
     ├─ LimitReached            .limit
@@ -98,6 +99,14 @@ class ModelError(CallsmithError):
 
 class Unavailable(ModelError):
     """The engine, the library or the weights are missing or do not work."""
+
+
+class StoreUnavailable(Unavailable):
+    """The server's store is away or does not work; `seconds` is roughly when a retry may succeed."""
+
+    def __init__(self, message: str, *, hint: str = "", seconds: float = 1.0) -> None:
+        super().__init__(message, hint=hint, retryable=True)
+        self.seconds = seconds
 
 
 class TimedOut(ModelError):

@@ -9,6 +9,7 @@ from callsmith.core.errors import (
     ModelError,
     PromptTooLong,
     Rejected,
+    StoreUnavailable,
     TimedOut,
     Unavailable,
     UnknownName,
@@ -76,6 +77,8 @@ def _describe_error(error: BaseException) -> ErrorDescription:
             return ErrorDescription(429 if error.status == 429 else 502, error.message, code="upstream_error")
         case TimedOut():
             return ErrorDescription(504, error.message, code="timeout")
+        case StoreUnavailable():
+            return ErrorDescription(503, error.message, code="store_unavailable")
         case Unavailable():
             return ErrorDescription(503, error.message, code="model_unavailable")
         case ModelError():

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from callsmith.core.approval import Approved
-from callsmith.core.errors import Unavailable
+from callsmith.core.errors import StoreUnavailable
 from callsmith.server.app import create_app
 from callsmith.server.approvals import approvals as module
 from callsmith.server.approvals.approvals import Approvals
@@ -23,7 +23,7 @@ from tests.waiting import until
 
 
 async def test_the_lease_on_a_run_is_waited_for_and_taken_when_it_is_free(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(module, "POLL_SECONDS", 3600.0)
+    monkeypatch.setattr(SqliteStore, "poll_seconds", 3600.0)
     approvals = Approvals(SqliteStore())
     await pending(approvals)
     async with AsyncExitStack() as leases:
@@ -119,7 +119,7 @@ async def test_two_who_want_the_same_runs_do_not_wait_for_each_other(tmp_path: P
         async with AsyncExitStack() as leases:
             return await approvals.take_leases(["confirm_1", "confirm_2"], leases)
 
-    monkeypatch.setattr(module, "POLL_SECONDS", 0.01)
+    monkeypatch.setattr(SqliteStore, "poll_seconds", 0.01)
     put, path = asyncio.Event(), str(tmp_path / "store.db")
     slow, other = Approvals(Slow(path)), Approvals(SqliteStore(path))
     for id in ("confirm_1", "confirm_2"):
@@ -136,7 +136,7 @@ async def test_a_renewal_that_fails_once_is_tried_again_and_does_not_end_the_run
         async def put(self, *documents: Document, durable: bool = False) -> None:
             if documents[0].version and self.fails:
                 self.fails = False
-                raise Unavailable("the disk is busy")
+                raise StoreUnavailable("the disk is busy")
             await super().put(*documents, durable=durable)
             self.renewed += bool(documents[0].version)
 

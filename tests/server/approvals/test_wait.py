@@ -6,10 +6,12 @@ from pathlib import Path
 import pytest
 
 from callsmith.core.approval import Approved
+from callsmith.core.errors import StoreUnavailable
 from callsmith.server.approvals import approvals as module
 from callsmith.server.approvals.approvals import Approvals
-from callsmith.server.store import SqliteStore
+from callsmith.server.store import Document, SqliteStore
 from tests.server.approvals.shop import pending
+from tests.waiting import until
 
 
 def decided(approvals: Approvals, looks: list[str]):
@@ -22,7 +24,7 @@ def decided(approvals: Approvals, looks: list[str]):
 
 
 async def test_a_decision_in_the_same_process_wakes_whoever_waits(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(module, "POLL_SECONDS", 3600.0)  # nobody would see it by looking now and then
+    monkeypatch.setattr(SqliteStore, "poll_seconds", 3600.0)  # nobody would see it by looking now and then
     approvals, looks = Approvals(SqliteStore()), list[str]()
     approval = await pending(approvals)
     waiting = asyncio.create_task(approvals.wait(["confirm_1"], decided(approvals, looks)))
@@ -34,7 +36,7 @@ async def test_a_decision_in_the_same_process_wakes_whoever_waits(monkeypatch: p
 
 
 async def test_a_decision_of_another_process_is_found_by_looking(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(module, "POLL_SECONDS", 0.01)
+    monkeypatch.setattr(SqliteStore, "poll_seconds", 0.01)
     here, there = Approvals(SqliteStore(str(tmp_path / "s.db"))), Approvals(SqliteStore(str(tmp_path / "s.db")))
     approval, looks = await pending(here), list[str]()
     waiting = asyncio.create_task(here.wait(["confirm_1"], decided(here, looks)))
@@ -42,3 +44,36 @@ async def test_a_decision_of_another_process_is_found_by_looking(tmp_path: Path,
         await asyncio.sleep(0)
     await there.decide(approval, Approved())
     assert await asyncio.wait_for(waiting, 30) == "approved"
+
+
+async def test_a_store_that_is_away_for_a_while_ends_nobody_s_waiting(monkeypatch: pytest.MonkeyPatch):
+    class Unsteady(SqliteStore):
+        is_away = False
+
+        async def get(self, kind: str, *ids: str) -> dict[str, Document]:
+            if self.is_away:
+                raise StoreUnavailable("the database is away")
+            return await super().get(kind, *ids)
+
+    monkeypatch.setattr(SqliteStore, "poll_seconds", 0.01)
+    store, looks = Unsteady(), list[str]()
+    approvals = Approvals(store)
+    approval = await pending(approvals)
+    waiting = asyncio.create_task(approvals.wait(["confirm_1"], decided(approvals, looks)))
+    await until(lambda: looks)
+    store.is_away = True
+    before = len(looks)
+    await until(lambda: len(looks) > before + 2)
+    store.is_away = False
+    await approvals.decide(approval, Approved())
+    assert await asyncio.wait_for(waiting, 30) == "approved"
+
+
+async def test_a_store_that_stays_away_ends_the_waiting(monkeypatch: pytest.MonkeyPatch):
+    async def check() -> None:
+        raise StoreUnavailable("the database is away")
+
+    monkeypatch.setattr(module, "OUTAGE_SECONDS", 0.05)
+    monkeypatch.setattr(SqliteStore, "poll_seconds", 0.01)
+    with pytest.raises(StoreUnavailable):
+        await asyncio.wait_for(Approvals(SqliteStore()).wait(["confirm_1"], check), 30)

@@ -4,10 +4,12 @@ Both conversations and servers run this. The history and all that was decided co
 """
 
 from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import assert_never
 
 from callsmith.core.closing import closing
+from callsmith.core.errors import StoreUnavailable
 from callsmith.core.events import CallDeferred, CallEvent, ConfirmationNeeded, RunEvent, ToolProgress
 from callsmith.core.ports import Context, Model, Toolset
 from callsmith.core.values import Call, Message, Request, Result, Tool
@@ -67,7 +69,8 @@ class _Journaled:
             async for item in items:
                 match item:
                     case Result():
-                        await self.journal.arrive(replace(item, call_id=call.id, name=call.name))
+                        with suppress(StoreUnavailable):  # no failure of the tool; the run enters the result once more
+                            await self.journal.arrive(replace(item, call_id=call.id, name=call.name))
                     case ConfirmationNeeded():
                         item = await self.journal.postpone(replace(item, call=call))
                     case CallDeferred():

@@ -15,7 +15,7 @@ from uuid import uuid4
 
 from callsmith.core.approval import Approved, Denied
 from callsmith.core.closing import closing
-from callsmith.core.errors import Unavailable
+from callsmith.core.errors import StoreUnavailable, Unavailable
 from callsmith.core.events import CallDeferred, ConfirmationNeeded, RunEvent, ToolFinished, TurnEnded
 from callsmith.core.serialize import Saved
 from callsmith.core.values import Call, Message, Result, Usage
@@ -27,6 +27,8 @@ from callsmith.server.store import Stale
 from callsmith.server.tools.plan import RunPlan
 
 _ATTEMPTS = 5  # to write what others write at the same time
+OUTAGE_SECONDS = 15.0  # that a store may be away while the result of a call is to be stored
+_RETRY_SECONDS = 0.3
 
 
 # Waits for a person: what the awaitable comes to.
@@ -74,7 +76,7 @@ class RunStorage:
             done = [_with_result(self.decided[one.call_id], one) for one in results if one.call_id in self.decided]
             is_new = self.paused is not None and saved != self.paused.saved
             if changed or done or is_new:
-                await self._put(saved, [*changed, *done], durable=starting is not None)
+                await self._put(saved, [*changed, *done], durable=starting is not None, patient=bool(results))
             for approval in done:
                 del self.decided[approval.call.id]
                 await self._approvals.audit("answered", approval)
@@ -83,13 +85,31 @@ class RunStorage:
         async with self._lock:
             await self._put(saved, approvals, durable=True)
 
-    async def _put(self, saved: Saved, approvals: Sequence[Approval], *, durable: bool) -> None:
+    async def _put(self, saved: Saved, approvals: Sequence[Approval], *, durable: bool, patient: bool = False) -> None:
         runs = [] if self.paused is None else [replace(self.paused, saved=saved)]
-        for one in await self._approvals.write(*runs, *approvals, durable=durable):
+        for one in await self._write_all([*runs, *approvals], durable, OUTAGE_SECONDS if patient else 0.0):
             if isinstance(one, PausedRun):
                 self.paused = one
             elif one.call.id in self.decided and self.decided[one.call.id].id == one.id:
                 self.decided[one.call.id] = one
+
+    async def _write_all(
+        self, documents: "Sequence[Approval | PausedRun]", durable: bool, outage: float
+    ) -> "tuple[Approval | PausedRun, ...]":
+        """Write them; for so many seconds again and again if the store is away: what a tool has done cannot be done again."""
+        until, in_doubt = time.monotonic() + outage, False
+        while True:
+            try:
+                return await self._approvals.write(*documents, durable=durable)
+            except StoreUnavailable:
+                in_doubt = True
+                if time.monotonic() >= until:
+                    raise
+            except Stale:
+                if in_doubt and await self._approvals.are_written(*documents):
+                    return tuple(replace(one, version=one.version + 1) for one in documents)
+                raise
+            await asyncio.sleep(_RETRY_SECONDS)
 
 
 class ApprovalRun:
@@ -140,7 +160,8 @@ class ApprovalRun:
 
     async def _take_up(self) -> list[Result]:
         """Begin with what was decided, and with what is known of calls that had begun when the run was left."""
-        if session := self._plan.request.session:
+        session, is_first = self._plan.request.session, self._storage.paused is None
+        if session and not (is_first and session == self._plan.options.response_id):  # nothing is granted to a new conversation
             await self._journal.grant(await self._approvals.granted(session))
         ids = [one.id for one in self._journal.saved.pending] + list(self._plan.options.approvals)
         found = (await self._approvals.get(*ids)).values() if ids else ()

@@ -14,7 +14,7 @@ from typing import Literal, TypeAlias, TypeVar, cast
 from uuid import uuid4
 
 from callsmith.core.approval import Approved, Decision
-from callsmith.core.errors import Unavailable, UsageError
+from callsmith.core.errors import StoreUnavailable, UsageError
 from callsmith.core.events import ConfirmationNeeded
 from callsmith.core.serialize import DocumentCodec, Saved, dump
 from callsmith.core.values import Call, Json, Message, Request, Result, Tool
@@ -27,7 +27,7 @@ from callsmith.wire.extensions import ToolOptions
 T = TypeVar("T")
 
 LEASE_SECONDS = 10.0  # after which a lease lapses that nobody renews
-POLL_SECONDS = 1.0  # between two looks at what other processes may have changed
+OUTAGE_SECONDS = 60.0  # that a store may be away while somebody waits for a person's decision
 _APPROVAL, _PAUSED, _LEASE, _GRANT = "approval", "paused_run", "held_run", "grant"
 _PAGE = 500
 
@@ -138,6 +138,14 @@ class Approvals:
         """Write all of them or, if somebody else has written one in the meantime (`Stale`), none. They come back as they are."""
         await self.store.put(*map(self._document, documents), durable=durable)
         return tuple(replace(one, version=one.version + 1) for one in documents)
+
+    async def are_written(self, *documents: Approval | PausedRun) -> bool:
+        """Whether all of them are in the store, written over the versions that they have here: a write in doubt has succeeded."""
+        for one in map(self._document, documents):
+            found = (await self.store.get(one.kind, one.id)).get(one.id)
+            if found is None or found.version != (one.version or 0) + 1 or found.data != one.data:
+                return False
+        return True
 
     async def write_one(self, approval: Approval) -> Approval:
         (written,) = await self.write(approval, durable=True)
@@ -255,16 +263,23 @@ class Approvals:
     async def wait(self, ids: Iterable[str], check: Callable[[], Awaitable[T | None]], *, look_at: float | None = None) -> T:
         """What `check` finds, as soon as it is not None. It is called again whenever a document with one of these ids changes.
 
-        A change by this process wakes it at once; what other processes do is looked for every POLL_SECONDS, and at `look_at`.
+        What the store does not notice is looked for every `poll_seconds` of it, and at `look_at`. A store that is away for a
+        while is waited for.
         """
+        poll, worked = self.store.poll_seconds, time.monotonic()
         with self.store.watch(*ids) as changed:
             while True:
                 changed.clear()
-                if (found := await check()) is not None:
-                    return found
-                soon = POLL_SECONDS if look_at is None else max(0.0, min(POLL_SECONDS, look_at - time.time()))
+                try:
+                    if (found := await check()) is not None:
+                        return found
+                    worked = time.monotonic()
+                except StoreUnavailable:
+                    if time.monotonic() - worked >= OUTAGE_SECONDS:
+                        raise
+                soon = poll if look_at is None else max(0.0, min(poll, look_at - time.time()))
                 with suppress(TimeoutError):
-                    await asyncio.wait_for(changed.wait(), soon if soon else POLL_SECONDS)
+                    await asyncio.wait_for(changed.wait(), soon if soon else poll)
 
     async def is_abandoned(self, approval: Approval) -> bool:
         """Whether it was decided long ago, nothing has come of it, and nobody has the lease on its run."""
@@ -293,15 +308,15 @@ class Approvals:
         with suppress(Stale):  # it has lapsed and is another's: what we write from now on is refused
             while True:
                 await asyncio.sleep(LEASE_SECONDS / 3)
-                with suppress(Unavailable):  # there is time for another attempt before it lapses
+                with suppress(StoreUnavailable):  # there is time for another attempt before it lapses
                     await self.store.put(replace(lease, version=version, expires=time.time() + LEASE_SECONDS))
                     version += 1
 
     async def _release(self, lease: Document) -> None:
-        """Let a lease lapse now, if it is still ours: another process may have it by now."""
-        found = (await self.store.get(lease.kind, lease.id)).get(lease.id)
-        if found is not None and found.data == lease.data:
-            with suppress(Stale):
+        """Let a lease lapse now, if it is still ours: another process may have it by now. Else it lapses by itself."""
+        with suppress(Stale, StoreUnavailable):
+            found = (await self.store.get(lease.kind, lease.id)).get(lease.id)
+            if found is not None and found.data == lease.data:
                 await self.store.put(replace(lease, version=found.version, expires=0.0))
 
     def _document(self, one: Approval | PausedRun) -> Document:

@@ -14,7 +14,7 @@ from callsmith.server.http.request_context import caller, is_admin
 from callsmith.server.http.shutdown import DRAINING
 from callsmith.server.http.streams import JsonResponse
 from callsmith.server.service import Service
-from callsmith.server.store_probe import StoreProbe
+from callsmith.server.store.probe import StoreProbe
 from callsmith.tools.mcp import Status
 
 _PATIENCE = 2.0  # seconds tools may take to say that they are there
@@ -24,7 +24,8 @@ def routes(service: Service) -> list[Route]:
     """The routes for watchers.
 
     Ready is more than alive: every model is there, the store works, and the server is not about to leave. A key that is not
-    an admin's is shown its own models and tools.
+    an admin's is shown its own models and tools. `/ready?without=store` leaves the store out: where most requests need none,
+    a load balancer should not take every server away because a database is.
     """
     probe = StoreProbe(service.store)
 
@@ -53,7 +54,8 @@ def routes(service: Service) -> list[Route]:
         loading = [name for name, model in service.models.items() if not model_info(model).ready]
         if loading:
             return _not_ready(f"loading: {', '.join(loading)}" if is_admin() else "loading")
-        return _not_ready("store") if await probe.trouble() else JsonResponse({"ready": True})
+        needs_store = request.query_params.get("without") != "store"
+        return _not_ready("store") if needs_store and await probe.trouble() else JsonResponse({"ready": True})
 
     return [Route("/health", health), Route("/ready", ready)]
 

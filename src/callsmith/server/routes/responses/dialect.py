@@ -63,6 +63,8 @@ class ResponsesDialect:
         asked = await bodies.read_with(read_request, body, earlier, before.known)
         if asked.store and not before.is_stored:
             raise UsageError("store: what goes on from a response that was not stored cannot be stored", field="store")
+        if asked.store:
+            await self.service.store.ensure()  # before an answer is given that could not be stored
         options, session = read_extensions(body)
         name = self.service.model_name(asked.model)
         asked = replace(asked, model=name, request=replace(asked.request, session=session or before.conversation))

@@ -1,12 +1,4 @@
-"""The store of a server: JSON documents by kind and id, and an append-only audit log.
-
-    store = SqliteStore("callsmith.db")
-    await store.put(Document("response", "resp_1", {"status": "completed"}))
-    found = await store.get("response", "resp_1")          # found["resp_1"].version == 1
-
-`Store` is the port; a store that several machines share can take the place of `SqliteStore`. Several processes of one machine may
-share a file. What was put survives a kill -9; what was put with `durable`, and the audit log, also a loss of power.
-"""
+"""A store in a SQLite file, or in memory: `SqliteStore("callsmith.db")`. Several processes of one machine may share a file."""
 
 import asyncio
 import json
@@ -14,16 +6,24 @@ import sqlite3
 import time
 from collections.abc import Callable, Generator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import AbstractContextManager, closing, contextmanager
-from dataclasses import dataclass
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
-from typing import Protocol, TypeVar
+from typing import TypeVar
 
-from callsmith.core.errors import CallsmithError, Unavailable
+from callsmith.core.errors import StoreUnavailable
 from callsmith.core.values import Json
+from callsmith.server.store.port import (
+    DEFAULT_LIMITS,
+    AuditEntry,
+    Document,
+    PruningSchedule,
+    Stale,
+    StoreLimits,
+    Watchers,
+    encode,
+)
 
 T = TypeVar("T")
-DAY = 24 * 60 * 60.0
 
 _LAYOUT_VERSION = 1  # of the tables; a file with another one is refused
 _TABLES = """
@@ -43,120 +43,12 @@ _DELETE_BEYOND_BYTES = """
         FROM documents WHERE kind = ?) WHERE size > ?)
 """
 _MAX_IDS = 500  # in one statement: SQLite limits them
-_WRITES_BETWEEN_PRUNINGS = 256
-
-
-@dataclass(frozen=True, slots=True)
-class Document:
-    """A JSON document. `version` counts how often it was written.
-
-    In a `put` it is the version to replace: 0 for a document that must be new, None for any version.
-    `expires`, in seconds since the epoch, is when the document is deleted.
-    """
-
-    kind: str
-    id: str
-    data: Json
-    version: int | None = None
-    expires: float | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class AuditEntry:
-    """An entry of the audit log; `at` is in seconds since the epoch."""
-
-    number: int
-    at: float
-    data: Json
-
-
-class Stale(CallsmithError):
-    """A document is not at the expected version, because it was written in the meantime; nothing was put."""
-
-    def __init__(self, document: Document, found: int) -> None:
-        super().__init__(f"{document.kind} {document.id} is at version {found}, not {document.version}")
-        self.found = found
-
-
-class Store(Protocol):
-    """Stores what must outlive a request."""
-
-    async def get(self, kind: str, *ids: str) -> dict[str, Document]:
-        """The documents with these ids, as far as there are any."""
-        ...
-
-    async def put(self, *documents: Document, durable: bool = False) -> None:
-        """Write all of the documents or, if one is not at the expected version (`Stale`), none."""
-        ...
-
-    async def delete(self, kind: str, *ids: str) -> int:
-        """Delete documents, and return how many there were."""
-        ...
-
-    async def list(self, kind: str, *, after: str = "", limit: int = 100) -> tuple[Document, ...]:
-        """Documents of a kind in the order of their ids, from the first one after `after`."""
-        ...
-
-    def watch(self, *ids: str) -> AbstractContextManager[asyncio.Event]:
-        """An event that is set when this process writes or deletes a document with one of these ids. Others are not noticed."""
-        ...
-
-    async def append(self, data: Json) -> int:
-        """Add an entry to the audit log, and return its number."""
-        ...
-
-    async def audit(self, *, after: int = 0, limit: int = 100) -> tuple[AuditEntry, ...]:
-        """Entries of the audit log in order, from the first one after `after`."""
-        ...
-
-    async def check(self) -> None:
-        """Write something and read it back; an `Unavailable` says why that cannot be done."""
-        ...
-
-
-@dataclass(frozen=True, slots=True)
-class StoreLimits:
-    """How much is stored: documents of each kind and their bytes, their age in seconds, entries of the audit log.
-
-    The oldest are deleted. Each caller has kinds of its own, so that nobody's documents make room for another's.
-    """
-
-    documents: int = 100_000
-    bytes: int = 128 * 1024 * 1024
-    age: float | None = 30 * DAY
-    entries: int = 1_000_000
-
-
-DEFAULT_LIMITS = StoreLimits()
-
-
-class Watchers:
-    """Those who wait, in this process, for documents to change."""
-
-    def __init__(self) -> None:
-        self._waiting: dict[str, list[tuple[asyncio.AbstractEventLoop, asyncio.Event]]] = {}
-
-    @contextmanager
-    def watch(self, *ids: str) -> Generator[asyncio.Event, None, None]:
-        one = asyncio.get_running_loop(), asyncio.Event()
-        for id in ids:
-            self._waiting.setdefault(id, []).append(one)
-        try:
-            yield one[1]
-        finally:
-            for id in ids:
-                self._waiting[id].remove(one)
-                if not self._waiting[id]:
-                    del self._waiting[id]
-
-    def notify(self, *ids: str) -> None:
-        """Wake whoever watches one of these."""
-        for loop, event in [one for id in ids for one in self._waiting.get(id, ())]:
-            loop.call_soon_threadsafe(event.set)
 
 
 class SqliteStore:
     """A store in a SQLite file, or in memory. One worker thread does all the work."""
+
+    poll_seconds = 1.0
 
     def __init__(
         self, path: str = ":memory:", *, limits: StoreLimits = DEFAULT_LIMITS, clock: Callable[[], float] = time.time
@@ -164,7 +56,7 @@ class SqliteStore:
         self._path = path
         self._limits = limits
         self._clock = clock
-        self._writes, self._size = 0, 0  # since the last pruning: documents and their characters
+        self._pruning = PruningSchedule(limits)
         self._watchers = Watchers()
         self.watch = self._watchers.watch
         self._worker = ThreadPoolExecutor(1, thread_name_prefix="callsmith-store")
@@ -172,11 +64,12 @@ class SqliteStore:
             self._connection = self._worker.submit(_open_database, path).result()
         except (sqlite3.Error, OSError) as error:
             self._worker.shutdown()
-            raise Unavailable(f"cannot open the store {path}: {error}", hint="Choose another file.") from error
+            raise StoreUnavailable(f"cannot open the store {path}: {error}", hint="Choose another file.") from error
 
     def close(self) -> None:
         """Finish pending work and close the file. The store cannot be used afterwards."""
-        self._worker.submit(self._connection.close)
+        with suppress(RuntimeError):  # it is closed already
+            self._worker.submit(self._connection.close)
         self._worker.shutdown()
 
     async def get(self, kind: str, *ids: str) -> dict[str, Document]:
@@ -186,13 +79,13 @@ class SqliteStore:
                 found |= {document.id: document for document in self._select(kind, chosen, names)}
             return found
 
-        return await self._do(work)
+        return await self._do(work) if ids else {}
 
     async def list(self, kind: str, *, after: str = "", limit: int = 100) -> tuple[Document, ...]:
         return await self._do(lambda: self._select(kind, "id > ? ORDER BY id LIMIT ?", (after, limit)))
 
     async def put(self, *documents: Document, durable: bool = False) -> None:
-        texts = [_encode(document.data) for document in documents]
+        texts = [encode(document.data) for document in documents]
 
         def work() -> None:
             with self._transaction(durable):
@@ -216,7 +109,7 @@ class SqliteStore:
         return deleted
 
     async def append(self, data: Json) -> int:
-        text = _encode(data)
+        text = encode(data)
 
         def work() -> int:
             with self._transaction(durable=True):
@@ -240,7 +133,7 @@ class SqliteStore:
 
         def work() -> None:
             with self._transaction(durable=True):
-                self._write(probe, _encode(self._clock()))
+                self._write(probe, encode(self._clock()))
             if self._path != ":memory:":  # another connection has nothing in its cache: it sees what became of the file
                 with closing(sqlite3.connect(f"{Path(self._path).absolute().as_uri()}?mode=rw", uri=True, timeout=1)) as other:
                     row = other.execute("SELECT data FROM documents WHERE kind = ? AND id = ?", (_PROBE, _PROBE)).fetchone()
@@ -249,11 +142,14 @@ class SqliteStore:
 
         await self._do(work)
 
+    async def ensure(self) -> None:
+        """A file does not go away for a while: what fails, fails when it is used."""
+
     async def _do(self, work: Callable[[], T]) -> T:
         try:
             return await asyncio.get_running_loop().run_in_executor(self._worker, work)
         except sqlite3.Error as error:
-            raise Unavailable(f"the store failed: {error}", hint="Is the disk full?") from error
+            raise StoreUnavailable(f"the store failed: {error}", hint="Is the disk full?") from error
 
     def _select(self, kind: str, condition: str, values: Sequence[str | int]) -> tuple[Document, ...]:
         rows = self._connection.execute(
@@ -292,12 +188,8 @@ class SqliteStore:
     def _prune(self, written: int, size: int) -> None:
         """From time to time, delete what is too old or too much."""
         limits = self._limits
-        self._writes += written
-        self._size += size
-        often = self._writes >= min(_WRITES_BETWEEN_PRUNINGS, limits.documents, limits.entries)
-        if not often and self._size < limits.bytes // 8:
+        if not self._pruning.is_due(written, size):
             return
-        self._writes, self._size = 0, 0
         with self._transaction(durable=False):
             self._connection.execute("DELETE FROM documents WHERE expires <= ? OR written <= ?", (self._clock(), self._oldest()))
             for kind, count in self._connection.execute("SELECT kind, count(*) FROM documents GROUP BY kind").fetchall():
@@ -323,16 +215,6 @@ def _open_database(path: str) -> sqlite3.Connection:
         connection.close()
         raise
     return connection
-
-
-def _encode(data: Json) -> str:
-    """JSON text that SQLite takes: half a surrogate pair, which a model may write, is not valid UTF-8 and is escaped."""
-    text = json.dumps(data, ensure_ascii=False)
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        return json.dumps(data)
-    return text
 
 
 def _batches(ids: Sequence[str]) -> list[tuple[str, tuple[str, ...]]]:

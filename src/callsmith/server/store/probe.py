@@ -5,7 +5,7 @@ import time
 from collections.abc import Callable
 
 from callsmith.core.errors import CallsmithError
-from callsmith.server.store import Store
+from callsmith.server.store.port import Store
 
 _PATIENCE = 2.0  # seconds a look may take
 

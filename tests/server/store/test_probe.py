@@ -15,7 +15,7 @@ from callsmith.server.http.keys import hash_key
 from callsmith.server.routes import health
 from callsmith.server.settings import Key, Settings
 from callsmith.server.store import Document, SqliteStore
-from callsmith.server.store_probe import StoreProbe
+from callsmith.server.store.probe import StoreProbe
 from tests.fakes import FakeModel
 from tests.server.asking import http, says
 

@@ -1,0 +1,12 @@
+"""The store of a server: what must outlive a request. SQLite in a file or in memory, or PostgreSQL for several servers.
+
+    store = SqliteStore("callsmith.db")
+    await store.put(Document("response", "resp_1", {"status": "completed"}))
+
+`Store` is the port (`port.py`); `open_store` makes the one that the settings name.
+"""
+
+from callsmith.server.store.port import DEFAULT_LIMITS, AuditEntry, Document, Stale, Store, StoreLimits
+from callsmith.server.store.sqlite import SqliteStore
+
+__all__ = ["DEFAULT_LIMITS", "AuditEntry", "Document", "SqliteStore", "Stale", "Store", "StoreLimits"]

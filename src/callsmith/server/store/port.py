@@ -1,0 +1,174 @@
+"""The port of the store: JSON documents by kind and id, each with a version, and an append-only audit log.
+
+await store.put(Document("response", "resp_1", {"status": "completed"}))
+found = await store.get("response", "resp_1")          # found["resp_1"].version == 1
+"""
+
+import asyncio
+import json
+from collections.abc import Generator
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass
+from typing import Protocol
+
+from callsmith.core.errors import CallsmithError
+from callsmith.core.values import Json
+
+DAY = 24 * 60 * 60.0
+
+
+@dataclass(frozen=True, slots=True)
+class Document:
+    """A JSON document. `version` counts how often it was written.
+
+    In a `put` it is the version to replace: 0 for a document that must be new, None for any version.
+    `expires`, in seconds since the epoch, is when the document is deleted.
+    """
+
+    kind: str
+    id: str
+    data: Json
+    version: int | None = None
+    expires: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class AuditEntry:
+    """An entry of the audit log; `at` is in seconds since the epoch."""
+
+    number: int
+    at: float
+    data: Json
+
+
+class Stale(CallsmithError):
+    """A document is not at the expected version, because it was written in the meantime; nothing was put."""
+
+    def __init__(self, document: Document, found: int) -> None:
+        super().__init__(f"{document.kind} {document.id} is at version {found}, not {document.version}")
+        self.found = found
+
+
+class Store(Protocol):
+    """Stores what must outlive a request. A store that is away raises `StoreUnavailable`, after some seconds at the latest.
+
+    What was put survives a kill -9 of the server; what was put with `durable`, and the audit log, also a loss of power.
+    """
+
+    poll_seconds: float  # between two looks at what `watch` may not have noticed
+
+    async def get(self, kind: str, *ids: str) -> dict[str, Document]:
+        """The documents with these ids, as far as there are any."""
+        ...
+
+    async def put(self, *documents: Document, durable: bool = False) -> None:
+        """Write all of the documents or, if one is not at the expected version (`Stale`), none.
+
+        After a `StoreUnavailable` they may have been written all the same, if the store broke off at that moment.
+        """
+        ...
+
+    async def delete(self, kind: str, *ids: str) -> int:
+        """Delete documents, and return how many there were."""
+        ...
+
+    async def list(self, kind: str, *, after: str = "", limit: int = 100) -> tuple[Document, ...]:
+        """Documents of a kind in the order of their ids, from the first one after `after`."""
+        ...
+
+    def watch(self, *ids: str) -> AbstractContextManager[asyncio.Event]:
+        """An event that is set when this process writes or deletes a document with one of these ids.
+
+        A store may notice other processes too; nobody can rely on it, and what expires is not noticed: look every `poll_seconds`.
+        """
+        ...
+
+    async def append(self, data: Json) -> int:
+        """Add an entry to the audit log, and return its number."""
+        ...
+
+    async def audit(self, *, after: int = 0, limit: int = 100) -> tuple[AuditEntry, ...]:
+        """Entries of the audit log in order, from the first one after `after`."""
+        ...
+
+    async def check(self) -> None:
+        """Write something and read it back; a `StoreUnavailable` says why that cannot be done."""
+        ...
+
+    async def ensure(self) -> None:
+        """Raise `StoreUnavailable` if the store is known to be away and still is: costs nothing as long as it works."""
+        ...
+
+    def close(self) -> None:
+        """Finish pending work, and let go of what is open. The store cannot be used afterwards."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class StoreLimits:
+    """How much is stored: documents of each kind and their bytes, their age in seconds, entries of the audit log.
+
+    The oldest are deleted. Each caller has kinds of its own, so that nobody's documents make room for another's.
+    """
+
+    documents: int = 100_000
+    bytes: int = 128 * 1024 * 1024
+    age: float | None = 30 * DAY
+    entries: int = 1_000_000
+
+
+DEFAULT_LIMITS = StoreLimits()
+_WRITES_BETWEEN_PRUNINGS = 256
+
+
+class PruningSchedule:
+    """When what is too old or too much is deleted: after so many writes, or so many characters, of this process."""
+
+    def __init__(self, limits: StoreLimits) -> None:
+        self._writes_between = min(_WRITES_BETWEEN_PRUNINGS, limits.documents, limits.entries)
+        self._size_between = limits.bytes // 8
+        self._writes, self._size = 0, 0
+
+    def is_due(self, written: int, size: int) -> bool:
+        """Whether to prune now, behind a write of so many documents or entries and their characters."""
+        self._writes += written
+        self._size += size
+        if self._writes < self._writes_between and self._size < self._size_between:
+            return False
+        self._writes, self._size = 0, 0
+        return True
+
+
+class Watchers:
+    """Those who wait, in this process, for documents to change."""
+
+    def __init__(self) -> None:
+        self._waiting: dict[str, list[tuple[asyncio.AbstractEventLoop, asyncio.Event]]] = {}
+
+    @contextmanager
+    def watch(self, *ids: str) -> Generator[asyncio.Event, None, None]:
+        one = asyncio.get_running_loop(), asyncio.Event()
+        for id in ids:
+            self._waiting.setdefault(id, []).append(one)
+        try:
+            yield one[1]
+        finally:
+            for id in ids:
+                self._waiting[id].remove(one)
+                if not self._waiting[id]:
+                    del self._waiting[id]
+
+    def notify(self, *ids: str) -> None:
+        """Wake whoever watches one of these."""
+        for loop, event in [one for id in ids for one in self._waiting.get(id, ())]:
+            loop.call_soon_threadsafe(event.set)
+
+
+def encode(data: Json) -> str:
+    """JSON text that databases take: half a surrogate pair, which a model may write, is not valid UTF-8 and is escaped."""
+    text = json.dumps(data, ensure_ascii=False)
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return json.dumps(data)
+    return text
