@@ -41,9 +41,9 @@ $(STAMP): requirements.lock pyproject.toml
 	@touch $@
 	@echo "$(VENV) is ready: $$(du -sm $(VENV) | cut -f1) MB."
 
-# On ARM a faster llama.cpp library is known than the pinned one; where it cannot be had, the pinned one does.
+# The best build of llama.cpp that is known for this machine, with its GPU; where it cannot be had, the pinned one does.
 $(LIBRARY): | $(STAMP)
-	-$(BIN)/callsmith library fetch
+	-$(BIN)/callsmith engines install
 	@touch $@
 
 serve: $(STAMP) $(LIBRARY) ## serve a model: make serve MODEL=smollm2-135m PORT=8000

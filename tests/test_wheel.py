@@ -19,8 +19,8 @@ from urllib.request import Request, urlopen
 
 import pytest
 
-from callsmith.engines.llama_library import faster_library
 from callsmith.models.templates import template_named
+from tests.real_build import CPU_BUILD, needs_real_build
 from tests.small import SMALL, small_file
 
 pytestmark = pytest.mark.wheel
@@ -161,6 +161,7 @@ BARE = {
     "callsmith tools list --tools mymodule": "add",
     "callsmith chat --model scripted:Hello Hi": "Hello",
     "callsmith chat --model scripted:Hello --save talk.json Hi": "Hello",
+    "callsmith engines": "linux-x64-cuda12",
     "callsmith doctor --model scripted:Hello": "pip install 'callsmith[server]'",
 }
 # Commands that need an extra, and which.
@@ -171,7 +172,7 @@ NEEDING = {
     "callsmith chat Hi": "llama",
     f"callsmith chat --model {SMALL} Hi": "llama",
     f"callsmith tools list --model {SMALL}": "llama",
-    "callsmith library fetch": "llama",
+    "callsmith engines install": "llama",
     "callsmith chat --model scripted:Hello --mcp-config mcp.json Hi": "mcp",
     "callsmith tools list --mcp-config mcp.json": "mcp",
     "callsmith mcp --tools mymodule": "mcp",
@@ -256,17 +257,16 @@ def test_with_everything_a_real_model_is_served_and_chats(installed) -> None:
         assert call["name"] == "get_weather" and "city" in json.loads(call["arguments"])
 
 
-@pytest.mark.skipif(faster_library() is None, reason="no library is known that is faster on this machine")
-def test_the_faster_library_is_fetched_by_a_command_and_used(installed) -> None:
+@needs_real_build
+def test_a_build_of_llama_cpp_is_installed_by_a_command_and_used(installed) -> None:
     env = installed("llama")
     weights = with_weights()["CALLSMITH_CACHE"]
     own = env.work / "with-library"
     own.mkdir()
     (own / "models").symlink_to(Path(weights) / "models")
-    doctor = ("callsmith", "doctor", "--model", SMALL)
-    assert "→ To answer faster: callsmith library fetch" in env.output(*doctor, CALLSMITH_CACHE=str(own))
-    path = env.output("callsmith", "library", "fetch", CALLSMITH_CACHE=str(own)).strip()
-    found = env.output(*doctor, CALLSMITH_CACHE=str(own))
+    assert CPU_BUILD is not None
+    path = env.output("callsmith", "engines", "install", CPU_BUILD.name, CALLSMITH_CACHE=str(own)).strip()
+    found = env.output("callsmith", "doctor", "--model", SMALL, CALLSMITH_CACHE=str(own))
     assert f"ok   llama.cpp {path}" in found
     assert env.output(*CHAT, CALLSMITH_CACHE=str(own)).strip()
 

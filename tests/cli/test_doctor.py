@@ -6,8 +6,11 @@ from pathlib import Path
 import pytest
 
 from callsmith.cli import doctor
-from callsmith.engines import llama_library
 from callsmith.engines.llama import libllama
+from callsmith.engines.llama.gpu import devices
+from callsmith.engines.llama.gpu.tiny_model import write_tiny_model
+from callsmith.engines.llama_builds import machine as machines
+from callsmith.engines.llama_builds.table import BUILDS
 from tests.small import small_file
 
 SCRIPTED = ("doctor", "--model", "scripted:Hi")
@@ -26,13 +29,13 @@ def line_of(out: str, what: str) -> str:
 
 
 def test_where_everything_is_there_every_line_says_ok(callsmith, monkeypatch):
-    monkeypatch.setattr(llama_library, "processor", lambda: "")
+    monkeypatch.setattr(machines, "_features", lambda root: "")
     told = callsmith(*SCRIPTED)
     assert told.code == 0
     lines = [line for line in told.out.splitlines() if not line.startswith(" ")]
     assert {line.split()[0] for line in lines} == {"ok"}
     assert [line.split()[1] for line in lines] == [
-        "python", "extra", "extra", "extra", "extra", "llama.cpp", "grammars", "settings", "model", "port",
+        "python", "extra", "extra", "extra", "extra", "llama.cpp", "gpu", "grammars", "settings", "model", "port",
     ]  # fmt: skip
 
 
@@ -80,18 +83,40 @@ def test_a_library_of_another_build_fails(callsmith, monkeypatch, tmp_path):
 
 def test_a_library_without_code_for_the_processor_is_a_warning_with_the_way_to_a_faster_one(callsmith, monkeypatch, tmp_path):
     library = libllama.load()
-    monkeypatch.setattr(llama_library, "processor", lambda: "fp asimd asimddp")
+    monkeypatch.setattr(machines, "_features", lambda root: "fp asimd asimddp")
+    monkeypatch.setattr(machines.platform, "machine", lambda: "aarch64")
     monkeypatch.setattr(library, "uses", "CPU : NEON = 1 | ")
-    monkeypatch.setattr(llama_library, "faster_library", lambda: llama_library.LINUX_ARM)
     told = callsmith(*SCRIPTED)
     assert told.code == 0
     assert line_of(told.out, "llama.cpp").startswith("warn")
-    assert "→ To answer faster: callsmith library fetch, and unset CALLSMITH_LIBLLAMA\n" in told.out
+    assert "→ To answer faster: callsmith engines install, and unset CALLSMITH_LIBLLAMA\n" in told.out
     monkeypatch.setenv("CALLSMITH_LIBLLAMA", "")
     monkeypatch.setenv("CALLSMITH_CACHE", str(tmp_path))
-    assert "→ To answer faster: callsmith library fetch\n" in callsmith(*SCRIPTED).out
+    assert "→ To answer faster: callsmith engines install\n" in callsmith(*SCRIPTED).out
     monkeypatch.setattr(library, "uses", "CPU : NEON = 1 | DOTPROD = 1 | ")
     assert line_of(callsmith(*SCRIPTED).out, "llama.cpp").startswith("ok")
+
+
+def test_a_gpu_that_no_installed_build_can_use_is_a_warning_with_the_command_that_installs_one(callsmith, monkeypatch, tmp_path):
+    monkeypatch.setenv("CALLSMITH_CACHE", str(tmp_path))
+    monkeypatch.delenv("CALLSMITH_LIBLLAMA")
+    gpu = machines.Machine("linux", "x86_64", "", "580.1", ("NVIDIA H200",), folders=(tmp_path,))
+    monkeypatch.setattr(machines, "this_machine", lambda: gpu)
+    for name in (name for build in BUILDS for name in build.libraries or {}):
+        (tmp_path / name).write_bytes(b"")
+    told = callsmith(*SCRIPTED)
+    assert line_of(told.out, "gpu").startswith(
+        "warn gpu       NVIDIA H200 is not used: no build of llama.cpp for it is installed"
+    )
+    assert "→ Run: callsmith engines install\n" in told.out
+
+
+def test_the_gpus_that_the_library_sees_are_listed_with_the_layers_they_would_get(callsmith, monkeypatch, tmp_path):
+    monkeypatch.setattr(devices, "gpus", lambda library: (devices.Device("CUDA0", "NVIDIA H200", 138 << 30, 139 << 30),))
+    assert line_of(callsmith(*SCRIPTED).out, "gpu") == "ok   gpu       CUDA0 (NVIDIA H200, 139 GiB), 138 GiB free"
+    write_tiny_model(tmp_path / "m.gguf")
+    told = callsmith("doctor", "--model", str(tmp_path / "m.gguf"))
+    assert line_of(told.out, "memory") == "ok   memory    2 of 2 layers on CUDA0 (NVIDIA H200, 139 GiB)"
 
 
 def test_a_part_that_is_not_installed_is_a_warning_with_the_way_to_get_it(callsmith, monkeypatch):

@@ -43,6 +43,7 @@ class ChatCommand(SettingsCommand):
         "llm.chat_template",
         "llm.context",
         "llm.threads",
+        "llm.gpu_layers",
         "llm.tool_choice_policy",
         "llm.auto_guarded",
         "llm.in_reasoning",
@@ -129,7 +130,8 @@ def _open(llm: "Llm") -> "tuple[str, OpenedModel]":
         template,
         llm.context,
         llm.threads,
-        llm.tool_choice_policy,
+        gpu_layers=llm.gpu_layers,
+        policy=llm.tool_choice_policy,
         auto_guarded=llm.auto_guarded or None,
         in_reasoning=llm.in_reasoning,
     )

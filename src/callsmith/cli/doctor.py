@@ -68,6 +68,7 @@ def _findings(model: str | None, config: Path | None, url: str | None) -> Iterat
     yield Finding("ok", "python", ".".join(map(str, sys.version_info[:3])))  # an older one could not read this
     yield from _extras()
     yield _attempt("llama.cpp", _library)
+    yield _attempt("gpu", _gpu)
     yield _attempt("grammars", _grammars)
     finding, settings = _config(config)
     yield finding
@@ -111,16 +112,32 @@ def _attempt(what: str, look: Callable[[], str | Finding]) -> Finding:
 
 def _library() -> Finding:
     from callsmith.engines.llama.libllama import load
-    from callsmith.engines.llama_library import VARIABLE, faster_library, locate, processor
+    from callsmith.engines.llama_builds.locate import VARIABLE, locate
+    from callsmith.engines.llama_builds.machine import this_machine
+    from callsmith.engines.llama_builds.table import BUILDS
 
-    path = locate()
-    neglected = load().neglects(processor())  # loading proves that it is laid out as we know it
-    told = f"{path}, of a build that is known"
+    machine = this_machine()
+    located = locate(machine)
+    neglected = load().neglects(machine.features)  # loading proves that it is laid out as we know it
+    told = f"{located.path}, of a build that is known; {located.why}"
     if neglected:
-        fetch = f"callsmith library fetch{f', and unset {VARIABLE}' if os.environ.get(VARIABLE) else ''}"
-        mend = f"To answer faster: {fetch}" if faster_library() else ""
+        install = f"callsmith engines install{f', and unset {VARIABLE}' if os.environ.get(VARIABLE) else ''}"
+        mend = f"To answer faster: {install}" if not all(map(machine.obstacle, BUILDS)) else ""
         return Finding("warn", "llama.cpp", f"{told}, but without the code for this processor's {neglected}", mend)
     return Finding("ok", "llama.cpp", told)
+
+
+def _gpu() -> Finding:
+    from callsmith.engines.llama.gpu.devices import gpus
+    from callsmith.engines.llama.libllama import load
+    from callsmith.engines.llama_builds.locate import unused_gpu
+    from callsmith.engines.llama_builds.machine import this_machine
+
+    if devices := gpus(load()):
+        free = ", ".join(f"{device}, {device.free / 2**30:.0f} GiB free" for device in devices)
+        return Finding("ok", "gpu", free)
+    why, _, mend = unused_gpu(this_machine()).partition(". Run: ")
+    return Finding("warn", "gpu", why, mend and f"Run: {mend}") if why else Finding("ok", "gpu", "none that could be used")
 
 
 def _grammars() -> str:
@@ -163,11 +180,15 @@ def _weights(spec: str) -> Iterator[Finding]:
     found = _attempt("model", look)
     yield found
     if found.verdict == "ok":
-        yield _memory(locate(spec).stat().st_size)
+        yield _memory(locate(spec))
 
 
-def _memory(size: int) -> Finding:
+def _memory(file: Path) -> Finding:
     from callsmith.cli.terminal.fetching import size as spelled
+
+    if placed := _placement(file):
+        return Finding("ok", "memory", placed)
+    size = file.stat().st_size
 
     free, needed = free_memory(), int(size * ROOM)
     if free is None:
@@ -176,6 +197,18 @@ def _memory(size: int) -> Finding:
     if free < needed:
         return Finding("warn", "memory", text, "Take a smaller model, or stop something else: it will be very slow, or end.")
     return Finding("ok", "memory", text)
+
+
+def _placement(file: Path) -> str:
+    """Which GPUs would be used for the model in this file; empty if none."""
+    from callsmith.engines.llama.gpu.devices import gpus
+    from callsmith.engines.llama.gpu.layers import place
+    from callsmith.engines.llama.libllama import load
+
+    try:
+        return str(place(file, gpus(load())))
+    except CallsmithError:
+        return ""  # a line above says so
 
 
 def free_memory() -> int | None:

@@ -7,11 +7,11 @@ from typer.core import TyperGroup
 
 from callsmith.cli.chat import ChatCommand, chat
 from callsmith.cli.doctor import DoctorCommand, doctor
+from callsmith.cli.engines import engines_app
 from callsmith.cli.formats import formats_app
 from callsmith.cli.grammar import grammar
 from callsmith.cli.inputs.setting_options import SettingsCommand
 from callsmith.cli.keys import keys_app
-from callsmith.cli.library import library_app
 from callsmith.cli.mcp import McpCommand, mcp
 from callsmith.cli.models import models_app
 from callsmith.cli.parse import parse
@@ -72,8 +72,8 @@ app.command()(parse)
 app.command()(grammar)
 app.command(cls=DoctorCommand)(doctor)
 app.command(cls=McpCommand)(mcp)
+app.add_typer(engines_app, name="engines")
 app.add_typer(formats_app, name="formats")
 app.add_typer(keys_app, name="keys")
-app.add_typer(library_app, name="library")
 app.add_typer(models_app, name="models")
 app.add_typer(tools_app, name="tools")

@@ -148,6 +148,7 @@ def opened(spec: str, settings: "Settings") -> "OpenedModel":
         template=template,
         context=llm.context,
         threads=llm.threads,
+        gpu_layers=llm.gpu_layers,
         policy=llm.tool_choice_policy,
         live=llm.concurrency,
         queue=settings.queue + settings.queue // 4,  # as many as are admitted
@@ -233,7 +234,8 @@ def _banner(url: str, name: str, info: "ModelInfo", here: str) -> str:
     known = f"{name} ({what}; format {info.format})" if what else f"{name} (format {info.format})"
     tools = f" Tools run here: {here}." if here else ""
     example = (OWN_TOOLS if here else EXAMPLE).format(url=url, name=name)
-    return f"Serving {known} at {url}/v1. Ctrl-C ends it.{tools} Try:\n\n{example}"
+    placed = f" {info.placement[0].upper()}{info.placement[1:]}." if info.placement else ""
+    return f"Serving {known} at {url}/v1.{placed} Ctrl-C ends it.{tools} Try:\n\n{example}"
 
 
 def _terminated(*_: object) -> NoReturn:

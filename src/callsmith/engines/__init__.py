@@ -5,10 +5,14 @@ its specs (`llama:/models/qwen.gguf`), and its function `open(rest, **options)` 
 to be edited: `open_engine` and `open_model` find engines by listing the folder. What an engine must offer is in `port.py`.
 """
 
+from ast import get_docstring, parse
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from importlib import import_module
 from importlib.metadata import entry_points
+from importlib.util import find_spec
 from inspect import Parameter, signature
+from pathlib import Path
 from pkgutil import iter_modules
 from typing import Any, TypeAlias
 
@@ -44,6 +48,32 @@ def engine_schemes() -> list[str]:
         except MissingExtra:
             found.add(name)
     return sorted(found)
+
+
+@dataclass(frozen=True, slots=True)
+class EngineDescription:
+    """An engine: the scheme of its specs, what it is for, and what has to be installed before it can be used."""
+
+    scheme: str
+    purpose: str
+    missing: str = ""
+
+
+def describe_engines() -> list[EngineDescription]:
+    """All engines there are."""
+    return [_describe(scheme) for scheme in engine_schemes()]
+
+
+def _describe(scheme: str) -> EngineDescription:
+    name = f"{__name__}.{scheme}"
+    spec = find_spec(name) if scheme in _modules() else None
+    code = Path(spec.origin).read_text("utf-8") if spec and spec.origin else ""
+    purpose = (get_docstring(parse(code)) or "an engine of another package").splitlines()[0].partition(": `")[0].removesuffix(".")
+    try:
+        find_engine(scheme)
+    except (MissingExtra, ImportError) as error:
+        return EngineDescription(scheme, purpose, str(error))
+    return EngineDescription(scheme, purpose)
 
 
 def accepted_options(open: OpenFunction, options: Mapping[str, object]) -> dict[str, object]:

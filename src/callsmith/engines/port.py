@@ -25,8 +25,8 @@ class EngineInfo:
     """What is known of an engine and of the weights it has opened.
 
     `name` is what the weights call the model, `description` their architecture, size and quantisation. `context` is how many
-    tokens prompt and answer may have together, None if that is not known. `template` is the chat template that the weights
-    carry, `weights` what else they say of themselves.
+    tokens prompt and answer may have together, None if that is not known. `placement` says which GPUs are used, or why one that
+    is there is not. `template` is the chat template that the weights carry, `weights` what else they say of themselves.
     `bos` and `eos` are the texts of the tokens that begin a document and end an answer. `specials` maps the text of special and
     added tokens to their ids. `relays`: `generate` takes a `Relay` too, which is cheaper than one grammar for many tools.
     `sampling` is how tokens are sampled where a request does not say.
@@ -37,6 +37,7 @@ class EngineInfo:
     name: str = ""
     description: str = ""
     context: int | None = None
+    placement: str = ""
     template: str | None = None
     weights: WeightsInfo = WeightsInfo()
     bos: str = ""

@@ -91,6 +91,7 @@ class LocalModel:
             format=self.format.name,
             template=self.template.source,
             weights=engine.weights,
+            placement=engine.placement,
             thinks=self.traits.thinks,
             context=engine.context,
             policy=self.traits.policy,

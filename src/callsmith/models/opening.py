@@ -33,15 +33,17 @@ _SCHEME = re.compile(r"[a-z][a-z0-9_-]+")  # two letters at least: `C:` is a dri
 class Options:
     """What a user may set; None leaves it to the catalogue, the preset or the model file.
 
-    `live` is how many requests are decoded at once, `queue` how many more may wait. `auto_guarded` constrains calls also where
-    the model may choose to make them: it still may answer with text, but a call it begins is valid. `in_reasoning` says whether
-    calls inside the reasoning are recovered where none stands outside, or ignored.
+    `gpu_layers` is how many layers of the model are on GPUs: None is as many as fit, 0 none. `live` is how many requests are
+    decoded at once, `queue` how many more may wait. `auto_guarded` constrains calls also where the model may choose to make them:
+    it still may answer with text, but a call it begins is valid. `in_reasoning` says whether calls inside the reasoning are
+    recovered where none stands outside, or ignored.
     """
 
     format: str | None = None
     template: Path | None = None
     context: int | None = None
     threads: int | None = None
+    gpu_layers: int | None = None
     policy: ChoicePolicy | None = None
     live: int | None = None
     queue: int | None = None
@@ -104,8 +106,8 @@ def _engine(spec: str, entry: Entry | None, options: Options) -> Engine:
         rest = str(locate(rest))
     open = find_engine(scheme)
     context = options.context or (min(entry.context, _LONGEST_CONTEXT) if entry else None)
-    wanted = {"context": context, "threads": options.threads, "live": options.live, "queue": options.queue}
-    return open(rest, **accepted_options(open, wanted))
+    names = ("threads", "gpu_layers", "live", "queue")
+    return open(rest, **accepted_options(open, {"context": context, **{name: getattr(options, name) for name in names}}))
 
 
 def _file_name(spec: str) -> str:

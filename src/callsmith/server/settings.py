@@ -76,6 +76,9 @@ class Llm:
     chat_template: str | None = flag(None, "--chat-template", file="existing", help="A chat template instead of the model's own.")
     context: int | None = flag(None, "--context", minimum=1, help="Tokens that prompt and answer may have together.")
     threads: int | None = flag(None, "--threads", minimum=1, help="Threads to compute with.")
+    gpu_layers: int | None = flag(
+        None, "--gpu-layers", minimum=0, help="Layers of the model on GPUs; 0: none. Default: as many as their memory holds."
+    )
     concurrency: int | None = flag(
         None, "--concurrency", minimum=1, help="Answers generated at once; they share the context. Default: 8."
     )

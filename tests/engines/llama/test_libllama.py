@@ -9,10 +9,10 @@ import pytest
 pytest.importorskip("xllamacpp")
 
 from callsmith.core.errors import MissingExtra, Unavailable
-from callsmith.engines import llama_library
 from callsmith.engines.llama import libllama
 from callsmith.engines.llama.libllama import ContextParams, ContextParamsV05, ModelParams, check_layout, declare, load
-from callsmith.engines.llama_library import locate
+from callsmith.engines.llama_builds import locate as locating
+from callsmith.engines.llama_builds.locate import locate
 
 FITTING = check_layout(load().c)
 
@@ -103,7 +103,7 @@ def test_the_library_may_be_named_and_must_then_be_there(monkeypatch: pytest.Mon
         locate()
     (tmp_path / "libllama.so").write_bytes(b"no library")
     with pytest.raises(Unavailable, match="cannot be loaded"):
-        libllama.Library(locate())
+        libllama.Library(locate().path)
 
 
 def test_a_folder_may_be_named_with_the_library_somewhere_in_it(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -113,7 +113,7 @@ def test_a_folder_may_be_named_with_the_library_somewhere_in_it(monkeypatch: pyt
     (tmp_path / "bins").mkdir()
     for name in ("libllama-common.so", "libllama.v0.5.0.so"):
         (tmp_path / "bins" / name).write_bytes(b"")
-    assert locate() == tmp_path / "bins" / "libllama.v0.5.0.so"
+    assert locate().path == tmp_path / "bins" / "libllama.v0.5.0.so"
 
 
 def test_code_that_a_processor_could_use_and_the_library_lacks_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -140,7 +140,7 @@ def test_threads_that_cannot_sleep_leave_room_on_a_shared_machine(
 
 def test_without_the_package_the_extra_to_install_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CALLSMITH_LIBLLAMA", "pinned")
-    monkeypatch.setattr(llama_library, "find_spec", lambda name: None)
+    monkeypatch.setattr(locating, "find_spec", lambda name: None)
     with pytest.raises(MissingExtra, match=r"callsmith\[llama\]"):
         locate()
 

@@ -45,15 +45,17 @@ def open(
     live: int = 8,
     queue: int = 64,
     fast_forward: bool = True,
+    gpu_layers: int | None = None,
 ) -> "LlamaEngine":
     """The engine for the GGUF file at that path.
 
     `context` is how many tokens prompts and answers may have together, `live` how many requests are decoded at once, and `queue`
-    how many more may wait for admission.
+    how many more may wait for admission. `gpu_layers` are on GPUs: None is as many as fit, 0 none.
     """
-    if min(context, threads or 1, live) < 1 or queue < 0:
-        raise UsageError(f"context, threads and live must be at least 1, not {context}, {threads} and {live}; queue at least 0")
-    weights = Weights(load(), Path(rest).expanduser())
+    if min(context, threads or 1, live) < 1 or min(queue, gpu_layers or 0) < 0:
+        given = f"{context}, {threads} and {live}"
+        raise UsageError(f"context, threads and live must be at least 1, not {given}; queue and gpu_layers at least 0")
+    weights = Weights(load(), Path(rest).expanduser(), gpu_layers=gpu_layers, context=context)
     sequences = min(live if weights.recurrent else 3 * live, _MOST_SEQUENCES)
     memory = Context(weights, size=context, threads=threads or weights.library.threads, sequences=sequences)
     return LlamaEngine(weights, memory, live=min(live, sequences), queue=queue, fast_forward=fast_forward)
@@ -185,6 +187,7 @@ class LlamaEngine:
             name=weights.name,
             description=weights.description,
             context=context.size,
+            placement=weights.describe_placement(),
             template=weights.template,
             weights=weights.info,
             bos=self._vocabulary.text(self._vocabulary.bos),

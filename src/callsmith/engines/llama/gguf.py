@@ -14,8 +14,12 @@ from numpy.typing import NDArray
 
 from callsmith.core.errors import ModelError, PromptTooLong, Unavailable, UsageError
 from callsmith.core.ports import WeightsInfo
+from callsmith.engines.llama.gpu.devices import gpus
+from callsmith.engines.llama.gpu.layers import place
 from callsmith.engines.llama.libllama import Library
 from callsmith.engines.llama.token_cache import LONG, SafeCuts
+from callsmith.engines.llama_builds.locate import unused_gpu
+from callsmith.engines.llama_builds.machine import this_machine
 from callsmith.engines.lru import LRU
 from callsmith.formats.prompt.prompt import Prompt
 
@@ -173,17 +177,24 @@ class Vocabulary:
 
 
 class Weights:
-    """The model in the file."""
+    """The model in the file. `gpu_layers` None: as many of its layers are on GPUs as fit with a KV cache of `context` tokens."""
 
-    def __init__(self, library: Library, path: Path) -> None:
+    def __init__(self, library: Library, path: Path, *, gpu_layers: int | None = None, context: int = 8192) -> None:
         _check_file(path)
         self.library = library
         self._c = library.c
+        self.placement = place(path, gpus(library), wanted=gpu_layers, context=context, slice=SLICE)
+        params, none = self._c.llama_model_default_params(), (C.c_void_p * 1)()
+        if self.placement.layers:
+            params.n_gpu_layers = self.placement.parameter
+        else:
+            params.devices, params.n_gpu_layers = C.cast(none, C.c_void_p), 0
         library.log.clear()
-        self.pointer: int | None = self._c.llama_model_load_from_file(str(path).encode(), self._c.llama_model_default_params())
+        self.pointer: int | None = self._c.llama_model_load_from_file(str(path).encode(), params)
         if not self.pointer:
             why = library.log.reason() or "the library gives no reason"
-            raise Unavailable(f"{path} cannot be loaded: {why}", hint="the file may be damaged or incomplete: fetch it again")
+            hint = "try fewer --gpu-layers" if self.placement.layers else "the file may be damaged or incomplete: fetch it again"
+            raise Unavailable(f"{path} cannot be loaded: {why}", hint=hint)
         self.vocabulary = Vocabulary(library, self._c.llama_model_get_vocab(self.pointer))
         self.recurrent: bool = self._c.llama_model_is_recurrent(self.pointer) or self._c.llama_model_is_hybrid(self.pointer)
         self.trained_context: int = self._c.llama_model_n_ctx_train(self.pointer)
@@ -205,6 +216,10 @@ class Weights:
         buffer = C.create_string_buffer(512)
         size = self._c.llama_model_meta_val_str(self.pointer, key.encode(), buffer, len(buffer))
         return buffer.value.decode("utf-8", "replace") if size >= 0 else None
+
+    def describe_placement(self) -> str:
+        """Which GPUs are used, or why one that is there is not; empty if there is none."""
+        return str(self.placement) if self.placement.devices else unused_gpu(this_machine())
 
     def _describe(self) -> str:
         buffer = C.create_string_buffer(256)
@@ -248,7 +263,8 @@ class Context:
         self.pointer: int | None = self._c.llama_init_from_model(weights.pointer, params)
         if not self.pointer:
             why = weights.library.log.reason() or "not enough memory?"
-            raise Unavailable(f"no context of {size} tokens for {weights.name}: {why}", hint="try a smaller context")
+            hint = "try a smaller context" + (", or fewer --gpu-layers" if weights.placement.layers else "")
+            raise Unavailable(f"no context of {size} tokens for {weights.name}: {why}", hint=hint)
         self.size: int = self._c.llama_n_ctx(self.pointer)
         self.slice = slice
         self.sequences = sequences

@@ -1,4 +1,4 @@
-"""llama.cpp's C library: whether it fits, and how it is called. Where it is found is in `llama_library`.
+"""llama.cpp's C library: whether it fits, and how it is called. Where it is found is in `llama_builds`.
 
 The layout of the two parameter structs changes between builds of llama.cpp, and a wrong one corrupts memory without a word.
 So the layouts below belong to known builds, and loading a library proves that one of them fits: all symbols are there, the
@@ -16,10 +16,11 @@ from contextlib import contextmanager
 from functools import cache
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, TextIO, TypeAlias
 
 from callsmith.core.errors import CallsmithError, Unavailable
-from callsmith.engines.llama_library import MEND, PACKAGE, locate, mend_for, pinned_library
+from callsmith.engines.llama_builds.locate import MEND, PACKAGE, locate, mend_for, pinned_library
+from callsmith.engines.llama_builds.preload import preload
 
 _Pointer = C.c_void_p
 
@@ -178,6 +179,7 @@ class Log:
     def __init__(self) -> None:
         self._lines: deque[str] = deque(maxlen=20)
         self._keeping = False
+        self.echo: TextIO | None = None  # where they are printed all the same
         self.callback = _LogCallback(self._take)  # held here: the library keeps only the address
 
     def _take(self, level: int, text: bytes | None, _data: object) -> None:
@@ -185,6 +187,8 @@ class Log:
             self._keeping = level in (self._WARN, self._ERROR)
         if self._keeping and text and (line := text.decode("utf-8", "replace").strip()):
             self._lines.append(line)
+            if self.echo:
+                print(line, file=self.echo, flush=True)
 
     def clear(self) -> None:
         self._lines.clear()
@@ -211,6 +215,7 @@ class Library:
         self.c.llama_log_set(self.log.callback, None)
         if hasattr(self.c, "ggml_backend_load_all_from_path"):
             # Some builds keep the code for each kind of processor in a file of its own; in the others this finds nothing.
+            preload(path)
             for folder in (path.parent, path.parent.parent / "bin"):
                 self.c.ggml_backend_load_all_from_path(os.fsencode(folder))
         self.c.llama_backend_init()
@@ -232,7 +237,7 @@ class Library:
 @cache
 def load() -> Library:
     """The library of this process."""
-    return Library(locate())
+    return Library(locate().path)
 
 
 def declare(dll: C.CDLL) -> None:
@@ -274,7 +279,7 @@ def _fitting(dll: C.CDLL, name: str, structs: Sequence[type[C.Structure]]) -> ty
 
 def _misfit(why: str) -> Unavailable:
     try:
-        installed = f" ({PACKAGE} {version(PACKAGE)})" if locate() == pinned_library() else ""
+        installed = f" ({PACKAGE} {version(PACKAGE)})" if locate().path == pinned_library() else ""
     except (CallsmithError, ModuleNotFoundError):
         installed = ""
     return Unavailable(f"this build of the llama.cpp library{installed} is not one that callsmith knows: {why}", hint=MEND)

