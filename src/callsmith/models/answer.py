@@ -5,7 +5,8 @@ from dataclasses import replace
 from typing import Literal
 from uuid import uuid4
 
-from callsmith.core.events import CallArguments, CallReady, CallStarted, ModelEvent, StopReason, Thought, Unreadable
+from callsmith.core.events import CallArguments, CallReady, CallStarted, ModelEvent, StopReason, Text, Thought, Unreadable
+from callsmith.core.values import Call, Message
 from callsmith.formats.prompt.prompt import fit_id
 
 
@@ -19,9 +20,15 @@ class AnswerFilter:
         self._callable = callable
         self._parallel = parallel
         self._ids: dict[int, str] = {}
-        self._calls = 0
+        self._calls: list[Call] = []
+        self._texts: list[str] = []
         self.calling = False  # a call has begun and is not complete
         self.thoughts: list[str] = []
+
+    @property
+    def message(self) -> Message:
+        """The answer so far."""
+        return Message.assistant("".join(self._texts), reasoning="".join(self.thoughts), calls=self._calls)
 
     @property
     def complete(self) -> bool:
@@ -45,8 +52,11 @@ class AnswerFilter:
                     self._ids[event.index] = event.id or fit_id(f"call_{uuid4().hex[:24]}", self._pattern)
                     yield replace(event, id=self._ids[event.index])
                 case CallReady():
-                    self._calls += 1
-                    yield replace(event, call=replace(event.call, id=self._ids[event.index]))
+                    self._calls.append(replace(event.call, id=self._ids[event.index]))
+                    yield replace(event, call=self._calls[-1])
+                case Text(text):
+                    self._texts.append(text)
+                    yield event
                 case _:
                     yield event
 

@@ -1,21 +1,34 @@
 """`LocalModel`: an engine, a format and a template make a model. The only place where prompt, grammar and reader meet."""
 
 import asyncio
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Iterable, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, replace
+from itertools import groupby
+from operator import attrgetter
 from typing import Final
 
 from callsmith.core.choice import apply_policy
 from callsmith.core.errors import UsageError
 from callsmith.core.events import ModelEvent, Started, Stopped, StopReason, Unenforced
 from callsmith.core.ports import ModelInfo
-from callsmith.core.values import ChoicePolicy, Completion, InReasoning, Output, Request, Sampling, Tool, Usage
-from callsmith.engines.lru import IdentityLRU
+from callsmith.core.values import (
+    ChoicePolicy,
+    Completion,
+    InReasoning,
+    Message,
+    Output,
+    Request,
+    Sampling,
+    Tool,
+    Usage,
+)
+from callsmith.engines.lru import LRU, IdentityLRU
 from callsmith.engines.port import Engine, Finished, Piece, with_defaults
 from callsmith.formats.algebra import Format
 from callsmith.formats.prompt.escaping import Escaper
 from callsmith.formats.prompt.prompt import Prompt, prompt_for
+from callsmith.formats.prompt.splice import RawTurn
 from callsmith.formats.prompt.template import Template
 from callsmith.formats.reader.reader import Reader
 from callsmith.grammar.limits import refusing_depth
@@ -32,6 +45,7 @@ _LONG_TEXT: Final = 100_000
 _MANY_MESSAGES: Final = 200
 _MANY_TOOLS: Final = 20
 _LONG_OUTPUT: Final = 2_000
+_TURNS: Final = 64_000_000  # characters of turns that are known as they were written
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,6 +94,7 @@ class LocalModel:
         self._foreign = frozenset(text for text in self._specials if text not in repr(self._read))
         self._grammars = Grammars(format, relays=engine.info.relays)
         self._seen: IdentityLRU[None] = IdentityLRU(256)  # sets of tools
+        self._turns: LRU[RawTurn] = LRU(_TURNS)
 
     @property
     def info(self) -> ModelInfo:
@@ -127,8 +142,13 @@ class LocalModel:
     @refusing_depth
     def _prompt(self, request: Request) -> Prompt:
         request = self._settled(request)
-        tools = request.choice.among(request.tools)
-        return prompt_for(request, tools, self.template, self.format, self._escaper)
+        return self._prompt_of(request, request.choice.among(request.tools))
+
+    def _prompt_of(self, request: Request, tools: Sequence[Tool]) -> Prompt:
+        def find_turn(id: str) -> RawTurn | None:
+            return self._turns.get((request.cache_salt, id))
+
+        return prompt_for(request, tools, self.template, self.format, self._escaper, find_turn)
 
     async def close(self) -> None:
         """Free what the engine holds. Answering afterwards is an error."""
@@ -147,14 +167,16 @@ class LocalModel:
         )
         aligner = None if request.sampling.logprobs is None else LogprobAligner(reader)
         answer = AnswerFilter(self.format.ids, bool(plan.tools), parallel=request.parallel is not False)
-        written: list[str] = []
+        written: list[Piece] = []
         begun = False
 
         async def spent(piece: Piece) -> Usage:
             count = self.engine.count
-            return piece.usage or Usage(await count(prompt.text), await count("".join(written)))
+            return piece.usage or Usage(await count(prompt.text), await count("".join([one.text for one in written])))
 
         async def stopped(reason: StopReason, usage: Usage, matched: str = "") -> Stopped:
+            if reason == "calls":
+                self._remember(plan, answer.message, written)
             reasoning = await self.engine.count("".join(answer.thoughts)) if answer.thoughts else 0
             return Stopped(reason, replace(usage, reasoning=min(reasoning, usage.completion)), matched=matched)
 
@@ -174,17 +196,27 @@ class LocalModel:
                         yield event
                     yield await stopped(answer.reason("stop"), await spent(piece))
                     return
-                written.append(piece.text)
+                written.append(piece)
                 for event in answer.shown(aligner.feed(piece) if aligner else reader.feed(piece.text, piece.special)):
                     yield event
                 if answer.complete:
                     yield await stopped("calls", await spent(piece))
                     return
 
+    def _remember(self, plan: _Plan, message: Message, written: Iterable[Piece]) -> None:
+        """Remember a turn with calls as it was written: clients send it back otherwise."""
+        prompt, escape = plan.prompt, self._escaper.escape_text
+        if prompt.prefilled:
+            return
+        runs = [(special, "".join([piece.text for piece in run])) for special, run in groupby(written, attrgetter("special"))]
+        answer = "".join([text if special else escape(text) for special, text in runs])
+        turn = RawTurn(prompt.rendered, prompt.marked, answer, message)
+        self._turns.put((plan.request.cache_salt, message.calls[0].id), turn, turn.size)
+
     @refusing_depth
     def _plan(self, request: Request) -> _Plan:
         tools = request.choice.among(request.tools)
-        prompt = prompt_for(request, tools, self.template, self.format, self._escaper)
+        prompt = self._prompt_of(request, tools)
         output = None if request.choice.mode == "required" else request.output
         return _Plan(request, tools, output, prompt, self._grammar(request, tools, prompt))
 

@@ -18,6 +18,7 @@ from callsmith.core.values import Call, Message, Output, Request, Schema, Tool
 from callsmith.formats.algebra import Format, Says, Thinks, nodes_of
 from callsmith.formats.prompt.adapt import JsonObject
 from callsmith.formats.prompt.escaping import Escaper, remove_breaks, split_at_breaks
+from callsmith.formats.prompt.splice import FindTurn, splice
 from callsmith.formats.prompt.template import Template
 from callsmith.formats.write import literal_text, write
 
@@ -44,7 +45,8 @@ class Prompt:
     `cuts` are positions in `text` that no token may span: there, text of a message only looks like a special token.
     `session` names the conversation, if it is known, for an engine that caches. `tokens` are the ids of the tokens of `text`,
     where they were given; they need not be those that the text would have. An engine that caches reuses what it has of prompts
-    with the same `cache_salt`, and of no others; one that is busy shares itself out among the `caller`s.
+    with the same `cache_salt`, and of no others; one that is busy shares itself out among the `caller`s. `rendered` is what the
+    template has made of the messages, `marked` that with turns spliced in, both with breaks instead of `cuts`.
     """
 
     text: str
@@ -55,6 +57,8 @@ class Prompt:
     prefilled: tuple[str, ...] = ()
     cache_salt: str = ""
     caller: str = field(default="", compare=False)  # who asks is no part of what is asked
+    rendered: str = field(default="", compare=False, repr=False)
+    marked: str = field(default="", compare=False, repr=False)
 
     @property
     def pieces(self) -> list[str]:
@@ -63,17 +67,42 @@ class Prompt:
 
 
 def prompt_for(
-    request: Request, tools: Sequence[Tool], template: Template, format: Format, escaper: Escaper | None = None
+    request: Request,
+    tools: Sequence[Tool],
+    template: Template,
+    format: Format,
+    escaper: Escaper | None = None,
+    find_turn: FindTurn | None = None,
 ) -> Prompt:
     """The prompt of a request. `tools` are those that may be called, which the request's choice may have limited.
 
-    `escaper` escapes the tokenizer's special tokens in messages and tools.
+    `escaper` escapes the tokenizer's special tokens in messages and tools, `find_turn` finds turns as the model wrote them.
     """
-    traits, escaper = template.traits, escaper or Escaper()
-    messages = tuple(escaper.escape_message(message, format.thinks) for message in request.messages)
-    beginning = messages[-1] if request.prefilled else None
-    messages = messages[:-1] if beginning else messages
-    tools = escaper.escape_tools(tools)
+    escape = escaper or Escaper()
+    tools = escape.escape_tools(tools)
+
+    def render(messages: Sequence[Message]) -> tuple[str, str]:
+        escaped = tuple(escape.escape_message(message, format.thinks) for message in messages)
+        return _render(escaped, request, tools, template, format)
+
+    messages = request.messages[:-1] if request.prefilled else request.messages
+    rendered, opened = render(messages)
+    marked = splice(rendered, messages, find_turn, lambda some: render(some)[0], format) if find_turn else rendered
+    beginning = escape.escape_message(request.messages[-1], format.thinks) if request.prefilled else None
+    prefilled = _prefilled(beginning, format, opened) if beginning else ""
+    text, cuts = remove_breaks(marked + prefilled)
+    answer = split_at_breaks(prefilled) if prefilled else ()
+    salt, caller = request.cache_salt, request.caller
+    return Prompt(
+        text, opened, cuts, request.session, prefilled=answer, cache_salt=salt, caller=caller, rendered=rendered, marked=marked
+    )
+
+
+def _render(
+    messages: Sequence[Message], request: Request, tools: Sequence[Tool], template: Template, format: Format
+) -> tuple[str, str]:
+    """What the template makes of the messages, and the end of it that begins the model's turn."""
+    traits = template.traits
     if tools and not traits.tools:
         messages = _with_instructions(messages, _tool_instructions(request, tools, format))
     if request.output and request.output.schema is not None:
@@ -85,12 +114,7 @@ def prompt_for(
     written = _template_messages(messages, format.ids)
     shown = [_template_tool(tool) for tool in tools] if traits.tools else []
     thinking = {} if request.thinking is None else {"enable_thinking": request.thinking, "thinking": request.thinking}
-    marked, opened = template.render_prompt(written, shown, thinking)
-    prefilled = _prefilled(beginning, format, opened) if beginning else ""
-    text, cuts = remove_breaks(marked + prefilled)
-    answer = split_at_breaks(prefilled) if prefilled else ()
-    salt, caller = request.cache_salt, request.caller
-    return Prompt(text, opened, cuts, request.session, prefilled=answer, cache_salt=salt, caller=caller)
+    return template.render_prompt(written, shown, thinking)
 
 
 def _prefilled(message: Message, format: Format, opened: str) -> str:

@@ -1,0 +1,117 @@
+"""Turns as the model wrote them, put back into later prompts.
+
+Clients drop the reasoning of a turn and spell its calls anew. Then the prompt of the next turn no longer begins with the text
+that the engine has in its KV cache, and the model no longer sees what it thought. Where a turn is known as it was written, and
+the client shows the same calls and words, the prompt goes on from that text:
+
+    the prompt of that turn + what the model wrote + what the template has behind the turn
+
+All texts are as they are before their breaks are removed (`escaping`).
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Final, TypeAlias
+
+from callsmith.core.values import Call, Message
+from callsmith.formats.algebra import Format, literals_of
+
+
+@dataclass(frozen=True, slots=True)
+class RawTurn:
+    """A turn with calls as the model wrote it.
+
+    `rendered` is what the template made of the messages before it, `prompt` the text that was continued: the same, or one with
+    earlier turns in it as they were written. `message` is the turn as clients saw it.
+    """
+
+    rendered: str
+    prompt: str
+    answer: str
+    message: Message
+
+    @property
+    def size(self) -> int:
+        """How much text it holds."""
+        return len(self.rendered) + len(self.prompt) + len(self.answer)
+
+
+FindTurn: TypeAlias = Callable[[str], RawTurn | None]  # by the id of its first call
+Render: TypeAlias = Callable[[Sequence[Message]], str]
+
+
+def splice(text: str, messages: Sequence[Message], find: FindTurn, render: Render, format: Format) -> str:
+    """The text, which is what the template makes of these messages, with turns as the model wrote them where they are known.
+
+    One look is enough: the latest known turn has the earlier ones in its prompt. A turn that the model wrote in another way than
+    the template would is left as it is.
+    """
+    found = _latest(messages, find)
+    if found is None:
+        return text
+    at, turn = found
+    if text.startswith(turn.prompt + turn.answer) or render(messages[:at]) != turn.rendered:
+        return text  # nothing was changed, or more than this turn
+    before, shown, after = messages[:at], messages[at], messages[at + 1 :]
+    start = len(text) - _shared(text[::-1], render((*before, _with_other_arguments(shown), *after))[::-1])
+    end = _shared(text, render((*before, shown, *_with_other_words(after)))) if after else len(text)
+    written = _written_already(turn.answer, text[start:end])
+    if not written or any(marker in text[start + written : end] for marker in _markers(format)):
+        return text
+    return turn.prompt + turn.answer + text[start + written :]
+
+
+def _latest(messages: Sequence[Message], find: FindTurn) -> tuple[int, RawTurn] | None:
+    """The latest turn that is known as it was written; not one with thoughts from before the user spoke again, which templates
+    leave out."""
+    is_old = False
+    for at in range(len(messages) - 1, -1, -1):
+        message = messages[at]
+        is_old |= message.role == "user"
+        turn = find(message.calls[0].id) if message.calls else None
+        if turn and _is_same(message, turn.message) and not (is_old and turn.message.reasoning):
+            return at, turn
+    return None
+
+
+def _is_same(shown: Message, written: Message) -> bool:
+    one, other = ([(call.id, call.name, call.arguments) for call in message.calls] for message in (shown, written))
+    return one == other and shown.content.strip() == written.content.strip()
+
+
+def _markers(format: Format) -> Iterator[str]:
+    """What stands around and in calls."""
+    for node in (*format.calls.item, *format.calls.close):
+        yield from (text.strip() for text in literals_of(node) if len(text.strip()) > 2)
+
+
+_OTHER: Final = "\ufdd3"  # no text has it
+
+
+def _with_other_arguments(message: Message) -> Message:
+    *calls, last = message.calls
+    return replace(message, calls=(*calls, Call(last.name, {_OTHER: _OTHER}, last.id)))
+
+
+def _with_other_words(messages: Sequence[Message]) -> Sequence[Message]:
+    first, *others = messages
+    return (replace(first, content=_OTHER + first.content), *others)
+
+
+def _shared(one: str, other: str) -> int:
+    """How long the text is that both begin with."""
+    least, most = 0, min(len(one), len(other))
+    while least < most:
+        size = (least + most + 1) // 2
+        least, most = (size, most) if one[:size] == other[:size] else (least, size - 1)
+    return least
+
+
+def _written_already(answer: str, rest: str) -> int:
+    """Where in the rest of the turn, behind its last arguments, the model has ended; white space aside. 0: nowhere."""
+    tail = "".join(answer.split())[::-1]
+    marks = [at for at, character in enumerate(rest) if not character.isspace()]
+    head = "".join([rest[at] for at in marks])
+    alike = [_shared(head[:size][::-1], tail) for size in range(1, len(head) + 1)]
+    most = max(alike, default=0)
+    return marks[alike.index(most)] + 1 if most else 0
