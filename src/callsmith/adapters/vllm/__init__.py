@@ -1,0 +1,1 @@
+"""callsmith inside vLLM: `--tool-call-parser callsmith --reasoning-parser callsmith`."""
