@@ -24,7 +24,7 @@ SPREAD := -n $(JOBS) --dist worksteal
 
 .DEFAULT_GOAL := setup
 .PHONY: setup serve chat test test-slow test-thorough test-law4 test-dispatch test-fuzz test-attack soak test-choices test-tokenizer test-model test-templates test-clients test-agents test-node test-openresponses test-readme \
-	test-mcp test-mcp-conformance test-vllm test-wheel check format bench rivals requirements dependencies lock clean help
+	test-mcp test-mcp-conformance test-vllm test-postgres test-wheel check format bench rivals requirements dependencies lock clean help
 
 setup: $(STAMP) ## create .venv and install everything that is pinned in requirements.lock
 
@@ -155,6 +155,9 @@ $(VLLM)/.installed: Makefile
 	stub=$$($(VLLM)/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/vllm-0.32.0+cpu.dist-info && mkdir -p $$stub && \
 		printf 'Metadata-Version: 2.1\nName: vllm\nVersion: 0.32.0+cpu\n' > $$stub/METADATA && touch $$stub/RECORD
 	touch $@
+
+test-postgres: $(STAMP) ## use PostgreSQL, which must be installed, as the store, and let it and servers be killed
+	$(PYTEST) -m postgres -rs tests $(ARGS)
 
 test-wheel: $(STAMP) ## build the wheel, and use it in empty environments, bare and with each extra (minutes)
 	$(PYTEST) -m wheel tests/test_wheel.py $(ARGS)

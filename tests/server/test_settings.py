@@ -1,16 +1,18 @@
 """Settings: from a file, the environment and flags, each winning over the one before."""
 
+import sys
 import tomllib
 from pathlib import Path
 
 import pytest
 
-from callsmith.core.errors import UnknownName, UsageError
+from callsmith.core.errors import MissingExtra, UnknownName, UsageError
 from callsmith.core.values import Json, Tool
 from callsmith.runtime.execute import Limits
 from callsmith.server.service import own_tools
 from callsmith.server.settings import Key, Settings
 from callsmith.server.settings_sources import SettingsSource, merge_settings, read_environment, read_settings_file, write_settings
+from callsmith.server.store import open_store
 from callsmith.tools.functions import Functions, tool
 from callsmith.tools.wrap import Confirmed
 
@@ -190,3 +192,36 @@ class Listed(Functions):
 
     async def tools(self) -> list[Tool]:
         return [Tool(name) for name in self._names]
+
+
+def test_the_password_of_a_database_is_not_shown():
+    for url in (
+        "postgresql://me:se%20cret@db:5432/x",
+        "postgresql://me:a/b@se@cret@db/x",
+        "postgres://db/x?user=me&password=se%20cret&sslmode=require",
+    ):
+        shown = write_settings(merge_settings(SettingsSource("--store", {"server.store": url})))
+        assert "cret" not in shown
+        assert "***" in shown
+    assert 'store = "a:b@c.db"' in write_settings(merge_settings(SettingsSource("--store", {"server.store": "a:b@c.db"})))
+
+
+@pytest.mark.parametrize(
+    ("url", "why"),
+    [
+        ("mysql://me@db/x", "mysql is no store; expected a file, or postgresql://"),
+        ("postgresql://me:secret@db", "names no database"),
+        ("postgresql://me:secret@db:many/x", "many"),
+    ],
+)
+def test_the_address_of_no_database_is_an_error_that_shows_no_password(url: str, why: str):
+    with pytest.raises(UsageError) as wrong:
+        open_store(url)
+    assert why in str(wrong.value)
+    assert "secret" not in str(wrong.value)
+
+
+def test_a_database_needs_the_driver(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setitem(sys.modules, "asyncpg", None)
+    with pytest.raises(MissingExtra, match=r"callsmith\[postgres\]"):
+        open_store("postgresql://me@db/x")

@@ -89,7 +89,7 @@ def _serve(settings: "Settings") -> None:
     from callsmith.server.approvals.elicitation import Elicitations
     from callsmith.server.http.shutdown import GracefulShutdown
     from callsmith.server.network.origins import is_loopback
-    from callsmith.server.store import SqliteStore, StoreLimits
+    from callsmith.server.store import StoreLimits, open_store
     from callsmith.tools.mcp.elicitation import ClientFeatures
 
     if not (settings.keys or settings.open or is_loopback(settings.host)):
@@ -107,7 +107,8 @@ def _serve(settings: "Settings") -> None:
             alias = llm.name or alias_of(spec)
             here = _tools_here(asyncio.run(toolset.tools()) if toolset else (), [one.name for one in asked])
             banner = _banner(url_of(settings.host, listener.getsockname()[1]), alias, served.info, here)
-            with closing(SqliteStore(settings.store or ":memory:", limits=StoreLimits(bytes=settings.store_bytes))) as store:
+            limits = StoreLimits(bytes=settings.store_bytes)
+            with closing(open_store(settings.store, limits=limits, connections=settings.store_connections)) as store:
                 features = ClientFeatures(Elicitations(store, settings.approval_seconds).ask, served)
                 host = make_host(asked, features, mcp.tool_refresh_seconds) if asked else None
                 app = create_app({alias: served}, tools=toolset, settings=settings, store=store, mcp=host)

@@ -234,7 +234,13 @@ class Settings:
     cors_origins: tuple[str, ...] = flag(
         (), "--allow-origin", help="Origins of web pages that may send requests, separated by commas; *: any."
     )
-    store: str | None = None  # the file of the store; without one it is in memory
+    store: str | None = flag(
+        None,
+        "--store",
+        help="Where approvals and responses are stored: a file, or postgresql://USER@HOST/DATABASE, which several servers can "
+        "share. Default: in memory.",
+    )
+    store_connections: int = 8  # to a database, at most; and one that listens
     store_bytes: int = 128 * 1024 * 1024  # of each kind of document of one caller; the oldest are deleted
     approval_seconds: float = 24 * 60 * 60.0  # how long a call waits for a person's decision
     guards: bool = flag(True, "--no-guards", help="Do not guard small models against loops and copied answers.")

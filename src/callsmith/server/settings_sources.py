@@ -29,6 +29,7 @@ from callsmith.core.errors import UnknownName, UsageError
 from callsmith.core.values import Json
 from callsmith.runtime.execute import Limits
 from callsmith.server.settings import CallerLimits, Flag, Key, Llm, Log, Mcp, Requests, Settings
+from callsmith.server.store import without_password
 
 ENVIRONMENT = "CALLSMITH_"
 _SEPARATOR = "__"  # between section and name; variables without it are no settings: CALLSMITH_CACHE, CALLSMITH_DEBUG
@@ -136,7 +137,7 @@ def merge_settings(*sources: SettingsSource) -> EffectiveSettings:
 
 
 def write_settings(effective: EffectiveSettings) -> str:
-    """The text of a TOML file with all settings and where each comes from. Hashes of keys are hidden."""
+    """The text of a TOML file with all settings and where each comes from. Passwords and hashes of keys are hidden."""
     settings, lines = effective.settings, list[str]()
     for section in _SECTIONS:
         holder: Any = settings if section == "server" else getattr(settings, section)
@@ -154,6 +155,8 @@ def _line(name: str, value: Json, origins: Mapping[str, str]) -> str:
     short, origin = name.rpartition(".")[2], origins.get(name)
     if value is None:
         return f"# {short} is not set"
+    if name == "server.store":
+        value = without_password(value)
     return f"{short} = {json.dumps(value, ensure_ascii=False)}" + (f"  # {origin}" if origin else "")
 
 

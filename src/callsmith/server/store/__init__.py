@@ -6,7 +6,18 @@
 `Store` is the port (`port.py`); `open_store` makes the one that the settings name.
 """
 
+from callsmith.server.store.opening import open_store, without_password
 from callsmith.server.store.port import DEFAULT_LIMITS, AuditEntry, Document, Stale, Store, StoreLimits
 from callsmith.server.store.sqlite import SqliteStore
 
-__all__ = ["DEFAULT_LIMITS", "AuditEntry", "Document", "SqliteStore", "Stale", "Store", "StoreLimits"]
+__all__ = [
+    "DEFAULT_LIMITS",
+    "AuditEntry",
+    "Document",
+    "SqliteStore",
+    "Stale",
+    "Store",
+    "StoreLimits",
+    "open_store",
+    "without_password",
+]

@@ -6,8 +6,8 @@ found = await store.get("response", "resp_1")          # found["resp_1"].version
 
 import asyncio
 import json
-from collections.abc import Generator
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Generator, Iterable
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -160,8 +160,16 @@ class Watchers:
 
     def notify(self, *ids: str) -> None:
         """Wake whoever watches one of these."""
-        for loop, event in [one for id in ids for one in self._waiting.get(id, ())]:
-            loop.call_soon_threadsafe(event.set)
+        self._wake(one for id in ids for one in tuple(self._waiting.get(id, ())))
+
+    def notify_all(self) -> None:
+        """Wake everybody who watches."""
+        self._wake(one for waiting in tuple(self._waiting.values()) for one in tuple(waiting))
+
+    def _wake(self, waiting: Iterable[tuple[asyncio.AbstractEventLoop, asyncio.Event]]) -> None:
+        for loop, event in waiting:
+            with suppress(RuntimeError):  # its loop was closed meanwhile
+                loop.call_soon_threadsafe(event.set)
 
 
 def encode(data: Json) -> str:

@@ -1,0 +1,194 @@
+"""A PostgreSQL database that may go away: connections to it, deadlines, and errors that say whether to try again.
+
+The driver is asyncpg: it needs no C library of the system, has LISTEN, and its licence asks nothing of users. It is imported when
+a database is opened, so that nobody else needs it.
+"""
+
+import asyncio
+import logging
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from itertools import count
+from threading import Thread
+from typing import Any, TypeVar
+
+from callsmith.core.errors import MissingExtra, StoreUnavailable
+
+T = TypeVar("T")
+_log = logging.getLogger(__name__)
+
+PATIENCE = 5.0  # seconds that any piece of work may take, waiting for a connection included
+_CONNECTING = 3.0  # seconds until a database that does not answer is away
+_PAUSE = 1.0  # seconds in which nobody tries again to reach one that is away
+_ATTEMPTS = 5  # for work that others were in the way of
+_HINT = "Does the database run, and can it be reached from here?"
+
+
+class UnfitDatabase(Exception):
+    """A database that is there and cannot be used as it is."""
+
+
+class Database:
+    """Connections in an event loop of their own, which has a thread of its own: any event loop may use them.
+
+    `prepare` is called with the first connection, and must have succeeded before any work is done.
+    """
+
+    def __init__(self, url: str, connections: int, prepare: Callable[[Any], Awaitable[None]]) -> None:
+        self.driver = _driver()
+        self.loop = asyncio.new_event_loop()
+        self.is_away = False
+        self._url, self._most = url, connections
+        self._prepare, self._preparing, self._is_prepared = prepare, asyncio.Lock(), False
+        self._pool: Any = None
+        self._blocked_until, self._blocked_by = 0.0, "it could not be reached"
+        self._working: set[asyncio.Task[Any] | None] = set()
+        driver = self.driver
+        self._conflicts = (driver.DeadlockDetectedError, driver.SerializationError)
+        ours = (driver.InterfaceError, driver.InternalClientError, UnfitDatabase)
+        self.failures = (driver.PostgresError, *ours, OSError, TimeoutError)
+        self._thread = Thread(target=self.loop.run_forever, name="callsmith-store", daemon=True)
+        self._thread.start()
+
+    async def run(self, work: Callable[[Any], Awaitable[T]]) -> T:
+        """Do work with a connection; what was begun is finished, although the caller is cancelled."""
+        done = asyncio.run_coroutine_threadsafe(self.attempt(work), self.loop)
+        return await asyncio.shield(asyncio.wrap_future(done))
+
+    def open(self) -> None:
+        """Reach the database for the first time. One that is away is logged: it may come; one that cannot be used is an error."""
+        try:
+            asyncio.run_coroutine_threadsafe(self.attempt(_nothing), self.loop).result()
+        except StoreUnavailable as error:
+            if not self._may_pass(error.__cause__):
+                raise
+
+    async def attempt(self, work: Callable[[Any], Awaitable[T]]) -> T:
+        """The same, in the loop of the connections."""
+        task = asyncio.current_task()
+        self._working.add(task)
+        try:
+            return await self._attempt(work)
+        finally:
+            self._working.discard(task)
+
+    async def _attempt(self, work: Callable[[Any], Awaitable[T]]) -> T:
+        for attempt in count(1):
+            try:
+                async with asyncio.timeout(PATIENCE), self._connection() as connection:
+                    done = await work(connection)
+            except self._conflicts as error:
+                if attempt == _ATTEMPTS:
+                    raise self._failed(error) from error
+                continue
+            except self.failures as error:
+                raise self._failed(error) from error
+            if self.is_away:
+                self.is_away = False
+                _log.warning("the store is back")
+            return done
+        raise AssertionError("there is always another attempt")
+
+    async def connect(self, *args: Any, **options: Any) -> Any:
+        """A connection of its own."""
+        if not args:
+            args, options = (self._url,), {"timeout": _CONNECTING, "server_settings": {"application_name": "callsmith"}}
+        try:
+            return await self.driver.connect(*args, **options)
+        except (OSError, TimeoutError) as error:
+            self._blocked_until, self._blocked_by = self.loop.time() + _PAUSE, _reason(error)
+            raise
+
+    def close(self) -> None:
+        """End all connections, and the loop with its thread."""
+        if not self.loop.is_closed():
+            asyncio.run_coroutine_threadsafe(self._close(), self.loop).result()
+            self.loop.call_soon_threadsafe(self.loop.stop)
+            self._thread.join()
+            self.loop.close()
+
+    async def _close(self) -> None:
+        if ending := {one for one in self._working if one is not None}:
+            await asyncio.wait(ending, timeout=PATIENCE)
+        others = asyncio.all_tasks() - {asyncio.current_task()}
+        for one in others:
+            one.cancel()
+        await asyncio.gather(*others, return_exceptions=True)
+        if self._pool is not None:
+            self._pool.terminate()
+        await asyncio.sleep(0)  # connections are closed by the loop
+
+    @asynccontextmanager
+    async def _connection(self) -> AsyncGenerator[Any, None]:
+        if self.loop.time() < self._blocked_until:  # many who try at once would each wait as long
+            raise ConnectionError(self._blocked_by)
+        pool = await self._opened_pool()
+        connection = await pool.acquire()
+        try:
+            if not self._is_prepared:
+                await self._prepare_once(connection)
+            yield connection
+        except (*self.failures, asyncio.CancelledError) as error:
+            if not isinstance(error, self._conflicts):  # nobody knows what state it is in
+                connection.terminate()
+            raise
+        finally:
+            await pool.release(connection)
+
+    async def _opened_pool(self) -> Any:
+        if self._pool is None:
+            pool = self.driver.create_pool(
+                self._url,
+                min_size=0,
+                max_size=self._most,
+                connect=self.connect,
+                reset=_nothing,  # a connection has no state of its own here
+                timeout=_CONNECTING,
+                server_settings={"application_name": "callsmith"},
+            )
+            self._pool = pool  # without connections it is there at once: no other task comes in between
+            await pool
+        return self._pool
+
+    async def _prepare_once(self, connection: Any) -> None:
+        async with self._preparing:
+            if not self._is_prepared:
+                await self._prepare(connection)
+                self._is_prepared = True
+
+    def _failed(self, error: Exception) -> StoreUnavailable:
+        if isinstance(error, self.driver.UndefinedTableError):  # another database has taken its place
+            self._is_prepared = False
+        why = _reason(error)
+        if not self.is_away:
+            self.is_away = True
+            _log.warning("the store is away: %s", why)
+        return StoreUnavailable("the store is away", hint=f"{why}. {_HINT}" if self._may_pass(error) else why)
+
+    def _may_pass(self, error: BaseException | None) -> bool:
+        """Whether it is not that the database is there and refuses."""
+        driver = self.driver
+        passing = (
+            driver.PostgresConnectionError,
+            driver.CannotConnectNowError,
+            driver.TooManyConnectionsError,
+            driver.AdminShutdownError,
+        )
+        refused = isinstance(error, (driver.PostgresError, UnfitDatabase)) and not isinstance(error, passing)
+        return not refused
+
+
+async def _nothing(_: Any) -> None:
+    pass
+
+
+def _reason(error: BaseException) -> str:
+    return "it did not answer in time" if isinstance(error, TimeoutError) else str(error) or type(error).__name__
+
+
+def _driver() -> Any:
+    try:
+        import asyncpg  # pyright: ignore[reportMissingImports, reportMissingTypeStubs]
+    except ImportError as error:
+        raise MissingExtra("postgres", "a PostgreSQL store") from error
+    return asyncpg  # pyright: ignore[reportUnknownVariableType]
