@@ -28,8 +28,8 @@ from callsmith.formats.prompt.prompt import Prompt, prompt_for
 from callsmith.formats.reader.parse import parse
 from callsmith.grammar.calls import grammar_for
 from callsmith.grammar.targets.upstream import for_llama_server
-from callsmith.models import Options, open_model
 from callsmith.models.local import LocalModel
+from callsmith.models.opening import Options, open_local
 from callsmith.models.weights.fetch import fetch
 from callsmith.wire.openai.chat import ChatRequest, write_request
 
@@ -117,7 +117,7 @@ class Ours:
     """callsmith."""
 
     def __init__(self, name: str) -> None:
-        self.model: LocalModel = open_model(name, Options(context=CONTEXT, threads=THREADS, live=LIVE))
+        self.model: LocalModel = open_local(name, Options(context=CONTEXT, threads=THREADS, live=LIVE))
 
     async def chat(self, request: Request) -> Told:
         call, usage = None, None

@@ -17,8 +17,8 @@ from callsmith.engines.llama.gguf import Logits
 from callsmith.engines.llama.libllama import cores
 from callsmith.engines.llama.sequence import Sequence
 from callsmith.engines.port import Piece
-from callsmith.models import Options, open_model
 from callsmith.models.local import LocalModel
+from callsmith.models.opening import Options, open_local
 from callsmith.models.weights.fetch import fetch
 
 RUNS = 3
@@ -87,7 +87,7 @@ class Choosing:
 
 def main(model: str) -> None:
     fetch(model)
-    local = open_model(model, Options(context=1024))
+    local = open_local(model, Options(context=1024))
     engine = local.engine
     assert isinstance(engine, LlamaEngine)
     required = replace(ASKED, choice=Choice("required"))

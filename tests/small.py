@@ -4,9 +4,8 @@ import os
 from pathlib import Path
 from typing import Any
 
-from callsmith.models import open_model
 from callsmith.models.local import LocalModel
-from callsmith.models.opening import Options
+from callsmith.models.opening import Options, open_local
 from callsmith.models.weights.fetch import fetch
 
 SMALL = "smollm2-135m"
@@ -23,4 +22,4 @@ def small_file() -> Path:
 def open_small(**options: Any) -> LocalModel:
     """The model with an engine of its own; the caller closes it."""
     fetch(SMALL)
-    return open_model(SMALL, Options(threads=THREADS, **options))
+    return open_local(SMALL, Options(threads=THREADS, **options))

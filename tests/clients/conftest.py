@@ -13,9 +13,8 @@ from callsmith.engines.scripted import Scripted
 from callsmith.formats import format_named
 from callsmith.formats.prompt.template import CHATML, Template
 from callsmith.formats.write import write
-from callsmith.models import open_model
 from callsmith.models.local import LocalModel
-from callsmith.models.opening import Options
+from callsmith.models.opening import Options, open_local
 from callsmith.models.weights.fetch import fetch
 from callsmith.server.app import create_app
 from tests.serving import served_apart
@@ -59,7 +58,7 @@ def _real(name: str, context: int) -> Iterator[str]:
     pytest.importorskip("llguidance")
     pytest.importorskip("xllamacpp")
     fetch(name)
-    model = open_model(name, Options(context=context, threads=THREADS))
+    model = open_local(name, Options(context=context, threads=THREADS))
     with served_apart(create_app({"m": model, "other": model})) as address:
         yield address + "/v1"
     asyncio.run(model.close())

@@ -47,6 +47,8 @@ class ChatCommand(SettingsCommand):
         "llm.tool_choice_policy",
         "llm.auto_guarded",
         "llm.in_reasoning",
+        "llm.api",
+        "llm.repair",
         "llm.tools",
         "llm.tools_budget",
         "mcp.config",
@@ -134,6 +136,8 @@ def _open(llm: "Llm") -> "tuple[str, OpenedModel]":
         policy=llm.tool_choice_policy,
         auto_guarded=llm.auto_guarded or None,
         in_reasoning=llm.in_reasoning,
+        api=llm.api,
+        repair=llm.repair,
     )
     return spec, open_model(spec, options)
 

@@ -162,10 +162,14 @@ def _config(config: Path | None) -> "tuple[Finding, Settings | None]":
 
 def _weights(spec: str) -> Iterator[Finding]:
     from callsmith.models.opening import WEIGHTS_SCHEME, split_spec
+    from callsmith.models.remote.providers import parse_spec
     from callsmith.models.weights.catalogue import catalogue
     from callsmith.models.weights.fetch import locate, verify
 
     try:
+        if remote := parse_spec(spec):
+            yield Finding("ok", "model", f"{remote.model or 'the only one'} at {remote.url}: no weights needed")
+            return
         scheme, spec = split_spec(spec)
     except CallsmithError as error:
         yield Finding("fail", "model", str(error))

@@ -155,6 +155,8 @@ def opened(spec: str, settings: "Settings") -> "OpenedModel":
         queue=settings.queue + settings.queue // 4,  # as many as are admitted
         auto_guarded=llm.auto_guarded or None,
         in_reasoning=llm.in_reasoning,
+        api=llm.api,
+        repair=llm.repair,
     )
     return open_model(spec, options)
 

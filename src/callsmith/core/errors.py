@@ -70,11 +70,14 @@ class UnknownName(UsageError):
 
 
 class PromptTooLong(UsageError):
-    """A prompt that leaves no room for an answer in the context. `is_least`: it has more `tokens` than were counted."""
+    """A prompt that leaves no room for an answer in the context. `is_least`: it has more `tokens` than were counted.
 
-    def __init__(self, tokens: int, context: int, *, is_least: bool = False) -> None:
+    `says`: how another server has put it, where it was the one to count; numbers that it does not give are 0.
+    """
+
+    def __init__(self, tokens: int, context: int, *, is_least: bool = False, says: str = "") -> None:
         counted = f"at least {tokens}" if is_least else f"{tokens}"
-        super().__init__(f"the prompt is too long: {counted} tokens > {context} that the context holds, answer included")
+        super().__init__(says or f"the prompt is too long: {counted} tokens > {context} that the context holds, answer included")
         self.tokens = tokens
         self.context = context
 

@@ -78,17 +78,22 @@ class Unenforced:
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """What was done for an answer: what was validated only afterwards, how many retries that took, and what a guard took back."""
+    """What was done for an answer: what was validated only afterwards, how many retries that took, and what a guard took back.
+
+    `notices` are what a person should know: what was asked for and could not be had.
+    """
 
     unenforced: tuple[Unenforced, ...] = ()
     retries: int = 0
     taken_back: tuple[str, ...] = ()  # "repeated_call", "early_answer", "copy", "empty", "refusal", "unknown_number", "call"
+    notices: tuple[str, ...] = ()
 
     def __add__(self, other: "Report") -> "Report":
         return Report(
             tuple(dict.fromkeys(self.unenforced + other.unenforced)),
             self.retries + other.retries,
             self.taken_back + other.taken_back,
+            tuple(dict.fromkeys(self.notices + other.notices)),
         )
 
 

@@ -15,6 +15,7 @@ Role: TypeAlias = Literal["system", "user", "assistant", "tool"]
 Mode: TypeAlias = Literal["auto", "none", "required"]
 # What an "auto" choice is turned into: nothing else, a required call until there is a first result, or a required call always.
 InReasoning: TypeAlias = Literal["recover", "ignore"]  # calls inside the reasoning, where none stands outside
+Repair: TypeAlias = Literal["auto", "on", "off"]  # calls that a remote model writes as text are read
 ChoicePolicy: TypeAlias = Literal["auto", "required_first_hop", "required_always"]
 
 TOOL_NAME = re.compile(r"[A-Za-z0-9_.:/-]{1,256}")

@@ -55,6 +55,13 @@ class Patience:
     longest_pause: float = 20.0
 
 
+class BrokeOff(Unavailable):
+    """An answer that had begun, and did not come to its end."""
+
+    def __init__(self, url: str, reason: str = "") -> None:
+        super().__init__(f"{url} broke off in the middle of its answer{reason and f': {reason}'}", retryable=True)
+
+
 class Upstream:
     """A server at a URL. `headers` go with every request; nothing of them is ever said in an error."""
 
@@ -234,9 +241,7 @@ class Upstream:
             except TimeoutError as error:
                 raise TimedOut(f"{self.url} has sent nothing for {self.patience.silence:g} s") from error
             except (aiohttp.ClientError, OSError) as error:
-                raise Unavailable(
-                    f"{self.url} broke off in the middle of its answer: {_reason(error)}", retryable=True
-                ) from error
+                raise BrokeOff(self.url, _reason(error)) from error
             if not data:
                 return
             yield data

@@ -65,7 +65,7 @@ async def checked(
             raise ModelError(f"the answer does not fit the schema, also when asked again: {complaint}", retryable=True)
     if text:
         yield Text(text, logprobs)
-    yield replace(stopped, usage=stopped.usage + spent, report=Report(tuple(withheld.doubts), retries))
+    yield replace(stopped, usage=stopped.usage + spent, report=stopped.report + Report(tuple(withheld.doubts), retries))
 
 
 class _Withheld:

@@ -1,26 +1,32 @@
 """`open_model`: a model spec, as users write it behind `--model`, becomes a model that answers."""
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
 
-from callsmith.core.errors import UnknownName
+from callsmith.core.errors import UnknownName, UsageError
+from callsmith.core.ports import OpenedModel
 from callsmith.core.types.field_checks import check_argument, check_fields
-from callsmith.core.values import ChoicePolicy, InReasoning, Sampling
+from callsmith.core.values import ChoicePolicy, InReasoning, Repair, Sampling
 from callsmith.engines import accepted_options, find_engine
 from callsmith.engines.port import Engine
+from callsmith.engines.upstream import Upstream
 from callsmith.formats import format_named
 from callsmith.formats.inference.detect import shows_reasoning
 from callsmith.formats.prompt.template import CHATML, Template
 from callsmith.models.local import LocalModel, Traits
 from callsmith.models.plugins import load_presets
 from callsmith.models.presets import Preset, preset_for
+from callsmith.models.remote.model import RemoteModel, RemoteTraits, list_path, model_names
+from callsmith.models.remote.providers import KEY_VARIABLE, RemoteSpec, api_key, parse_spec
 from callsmith.models.speech import Speech, find_speech
 from callsmith.models.weights.catalogue import Entry, catalogue
 from callsmith.models.weights.disk import find_file
 from callsmith.models.weights.fetch import locate
 from callsmith.models.weights.hub import HUB_SCHEME
+from callsmith.wire.upstream.dialects import UpstreamDialect, base_url, dialect_named
+from callsmith.wire.upstream.quirks import Quirks
 
 FALLBACK = "generic-xml"  # for models that were never taught a format of their own
 WEIGHTS_SCHEME = "llama"  # the engine that opens GGUF files
@@ -36,7 +42,8 @@ class Options:
     `gpu_layers` is how many layers of the model are on GPUs: None is as many as fit, 0 none. `live` is how many requests are
     decoded at once, `queue` how many more may wait. `auto_guarded` constrains calls also where the model may choose to make them:
     it still may answer with text, but a call it begins is valid. `in_reasoning` says whether calls inside the reasoning are
-    recovered where none stands outside, or ignored.
+    recovered where none stands outside, or ignored. For a model of another server, `api` is the dialect in which it is asked,
+    and `repair` whether calls that it writes as text are read ("auto": as its provider needs it).
     """
 
     format: str | None = None
@@ -49,12 +56,22 @@ class Options:
     queue: int | None = None
     auto_guarded: bool | None = None
     in_reasoning: InReasoning | None = None
+    api: str | None = None
+    repair: Repair | None = None
 
 
-def open_model(spec: str, options: Options = Options()) -> LocalModel:
-    """Open a catalogue name, a GGUF file, `org/repo/file.gguf` of a hub, or the `scheme:rest` of any engine."""
+def open_model(spec: str, options: Options = Options()) -> OpenedModel:
+    """Open a catalogue name, a GGUF file, `org/repo/file.gguf` of a hub, the `scheme:rest` of any engine, or a model of another
+    server: `provider:model`, or `http://host/v1#model`."""
     check_argument("spec", spec, str)
     check_argument("options", options, Options)
+    load_presets()
+    remote = parse_spec(spec)
+    return open_local(spec, options) if remote is None else _open_remote(remote, options)
+
+
+def open_local(spec: str, options: Options = Options()) -> LocalModel:
+    """Open a model whose tokens an engine of ours generates: all that `open_model` opens but models of other servers."""
     load_presets()
     entry = catalogue().get(spec)
     engine = _engine(spec, entry, options)
@@ -84,6 +101,40 @@ def open_model(spec: str, options: Options = Options()) -> LocalModel:
             auto_guarded=bool(known and known.auto_guarded) if options.auto_guarded is None else options.auto_guarded,
         ),
     )
+
+
+def _open_remote(spec: RemoteSpec, options: Options) -> RemoteModel:
+    provider, known = spec.provider, preset_for(spec.model)
+    dialect = dialect_named(options.api or provider.api)
+    quirks = provider.quirks.get(dialect.name, Quirks())
+    if options.repair in ("on", "off"):
+        quirks = replace(quirks, repairs=options.repair == "on")
+    upstream = Upstream(base_url(spec.url, dialect), headers=dialect.headers(api_key(provider)))
+    format = options.format or next(iter(provider.formats), None)
+    return RemoteModel(
+        upstream,
+        dialect,
+        spec.model or _only_model(upstream, dialect),
+        quirks,
+        RemoteTraits(
+            provider=provider.name,
+            key_variable=provider.key or KEY_VARIABLE,
+            format=format_named(format) if format else None,
+            context=options.context,
+            policy=options.policy or (known and known.policy) or "auto",
+            in_reasoning=options.in_reasoning or (known.in_reasoning if known else "recover"),
+            guards=known.guards if known else (),
+        ),
+    )
+
+
+def _only_model(upstream: Upstream, dialect: UpstreamDialect) -> str:
+    """The model of a server that has one."""
+    names = model_names(upstream.get_now(list_path(dialect)))
+    if len(names) != 1:
+        listed = ", ".join(names[:20]) or "none"
+        raise UsageError(f"{upstream.url} has {len(names)} models ({listed}): name one, as in {upstream.url}#NAME", field="model")
+    return names[0]
 
 
 def split_spec(spec: str) -> tuple[str, str]:

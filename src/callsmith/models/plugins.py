@@ -92,6 +92,11 @@ def _text_of(path: Path) -> str:
         raise UsageError(f"cannot read {path}: {error}") from error
 
 
+def user_files(folder: str) -> list[tuple[Path, str]]:
+    """The TOML files in a folder of the user's settings, each with its text."""
+    return [(path, _text_of(path)) for path in _of_user(folder)]
+
+
 def _of_user(folder: str) -> list[Path]:
     return sorted((config_folder() / folder).glob("*.toml"))
 

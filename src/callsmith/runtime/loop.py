@@ -154,6 +154,8 @@ class _RunState:
                 event = distinct.made(said)
                 answer.add(event)
                 yield event
+                for notice in event.report.notices if isinstance(event, Stopped) else ():
+                    yield Notice(notice)
         self.usage += answer.usage
         # Told not to call, a model may still try: the calls are left out, so that none stays without its result.
         self.calls = () if self._asked.choice.mode == "none" else tuple(answer.calls)

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, fields, replace
 from typing import Literal, TypeVar
 
 from callsmith.core.errors import UsageError
-from callsmith.core.values import ChoicePolicy, InReasoning
+from callsmith.core.values import ChoicePolicy, InReasoning, Repair
 from callsmith.runtime.execute import Limits
 from callsmith.runtime.telemetry.turns import Recorder
 from callsmith.wire.extensions import EVERYTHING, ToolMode
@@ -60,7 +60,8 @@ class Llm:
         "--model",
         "-m",
         variable="CALLSMITH_MODEL",
-        help="A name of `callsmith models`, a GGUF file, org/repo/file.gguf on a hub, or an engine, as scripted:TEXT. "
+        help="A name of `callsmith models`, a GGUF file, org/repo/file.gguf on a hub, an engine, as scripted:TEXT, or a model of "
+        "another server: PROVIDER:MODEL as in ollama:qwen3, or http://HOST/v1#MODEL. "
         "Default: the first of the catalogue.",
     )
     name: str | None = flag(None, "--name", help="The model's name for clients.")
@@ -95,6 +96,17 @@ class Llm:
     )
     in_reasoning: InReasoning | None = flag(
         None, "--in-reasoning", help="Calls inside the reasoning, where none stands outside: recover them, or ignore."
+    )
+    api: str | None = flag(
+        None,
+        "--api",
+        help="In which API a model of another server is asked: chat, responses, anthropic or ollama. Default: its provider's.",
+    )
+    repair: Repair | None = flag(
+        None,
+        "--repair",
+        help="Calls that a model of another server writes as text: read them (on), or not (off). Default: where its provider "
+        "may pass such on.",
     )
     share_prompt_cache: bool = flag(
         False,

@@ -158,7 +158,8 @@ def write_report(report: Report) -> dict[str, Json]:
         return {}
     left = [{"tool": one.tool or None, "path": one.path, "keyword": one.keyword} for one in report.unenforced]
     taken_back: dict[str, Json] = {"taken_back": [*report.taken_back]} if report.taken_back else {}
-    return {"callsmith": {"unenforced": left, "retries": report.retries, **taken_back}}
+    notices: dict[str, Json] = {"notices": [*report.notices]} if report.notices else {}
+    return {"callsmith": {"unenforced": left, "retries": report.retries, **taken_back, **notices}}
 
 
 def read_report(fields: Fields) -> Report | None:
@@ -170,4 +171,9 @@ def read_report(fields: Fields) -> Report | None:
         Unenforced(one.text("tool") or "", one.text("path") or "", one.text("keyword") or "")
         for one in extension.objects("unenforced")
     )
-    return Report(tuple(left), extension.integer("retries") or 0, tuple(extension.texts("taken_back")))
+    return Report(
+        tuple(left),
+        extension.integer("retries") or 0,
+        tuple(extension.texts("taken_back")),
+        tuple(extension.texts("notices")),
+    )

@@ -65,9 +65,12 @@ def register_user_files(llm: "Llm") -> str | None:
 
 
 def alias_of(spec: str) -> str:
-    """What a model is called when nobody says: its name in the catalogue, its file's, or its engine's."""
+    """What a model is called when nobody says: its name in the catalogue or at its server, its file's, or its engine's."""
     from callsmith.models.opening import WEIGHTS_SCHEME, split_spec
+    from callsmith.models.remote.providers import parse_spec
 
+    if remote := parse_spec(spec):
+        return remote.model or remote.provider.name or "remote"
     scheme, rest = split_spec(spec)
     if scheme != WEIGHTS_SCHEME:
         return scheme

@@ -9,13 +9,14 @@ from callsmith.core.errors import Unavailable, UnknownName
 
 def ensure(spec: str) -> None:
     """Fetch the weights of a catalogue name or a hub file, unless they are there, if there is an engine that can run them."""
+    from callsmith.models.remote.providers import parse_spec
     from callsmith.models.weights.catalogue import catalogue
     from callsmith.models.weights.disk import find_file
     from callsmith.models.weights.fetch import locate
     from callsmith.models.weights.hub import parse
 
-    if find_file(spec) or (spec not in catalogue() and parse(spec) is None):
-        return  # a file of the user's own, or nothing that could be fetched
+    if parse_spec(spec) or find_file(spec) or (spec not in catalogue() and parse(spec) is None):
+        return  # of another server, a file of the user's own, or nothing that could be fetched
     try:
         locate(spec)
     except Unavailable:

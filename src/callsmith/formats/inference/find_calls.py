@@ -46,7 +46,7 @@ def find_calls(
     Without `recover` nothing inside the reasoning is a call; turn it off for text that others may have written.
     """
     tools, names = tuple(tools), tuple(formats or CHAIN)
-    chain = [_without_code(format_named(name), keep_fenced=formats is not None) for name in names]
+    chain = [without_code(format_named(name), keep_fenced=formats is not None) for name in names]
     thinks = tuple(dict.fromkeys(part for format in chain for part in format.parts if isinstance(part, Thinks)))
     chain = [replace(format, parts=tuple(dict.fromkeys((*thinks, *format.parts)))) for format in chain]
     plain = parse(Format("text", thinks), text)
@@ -68,7 +68,7 @@ def _attempts(chain: Sequence[Format], text: str, plain: Parsed, tools: tuple[To
             if parsed.calls and (not only_known or all(call.name in names for call in parsed.calls)):
                 yield parsed
 
-    json, *by_name = (_without_code(format_named(name)) for name in BARE_FORMATS)
+    json, *by_name = (without_code(format_named(name)) for name in BARE_FORMATS)
     yield from readings(chain, text, only_known=False)
     yield from readings((*chain, json), plain.content, only_known=False)
     yield from readings(by_name, plain.content, only_known=True)
@@ -79,7 +79,7 @@ def _attempts(chain: Sequence[Format], text: str, plain: Parsed, tools: tuple[To
         yield from (replace(parsed, content=plain.content) for parsed in inside)
 
 
-def _without_code(format: Format, *, keep_fenced: bool = False) -> Format:
+def without_code(format: Format, *, keep_fenced: bool = False) -> Format:
     """The format, in which code is text. `keep_fenced`: its own parts that open with a fence stay."""
     parts = [part for part in format.parts if keep_fenced or not (isinstance(part, Calls) and _opens_fenced(part))]
     return replace(format, parts=(*parts, *(quotes for quotes in CODE if quotes not in parts)))

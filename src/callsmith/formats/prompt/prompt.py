@@ -106,7 +106,7 @@ def _render(
     if tools and not traits.tools:
         messages = _with_instructions(messages, _tool_instructions(request, tools, format))
     if request.output and request.output.schema is not None:
-        messages = _with_instructions(messages, _output_instructions(request.output.schema, among_calls=bool(tools)))
+        messages = with_output_instructions(messages, request.output.schema, among_calls=bool(tools))
     if not traits.calls:
         messages = tuple(_calls_as_text(message, format) for message in messages)
     if not (traits.results and (traits.tools or traits.calls)):
@@ -115,6 +115,19 @@ def _render(
     shown = [_template_tool(tool) for tool in tools] if traits.tools else []
     thinking = {} if request.thinking is None else {"enable_thinking": request.thinking, "thinking": request.thinking}
     return template.render_prompt(written, shown, thinking)
+
+
+def messages_as_text(request: Request, tools: Sequence[Tool], format: Format) -> tuple[Message, ...]:
+    """The messages of a request for a model that takes nothing but text: tools, calls and results are written out."""
+    messages = tuple(_calls_as_text(message, format) for message in request.messages)
+    if tools:
+        messages = _with_instructions(messages, _tool_instructions(request, tools, format))
+    return _results_as_text(messages)
+
+
+def with_output_instructions(messages: Sequence[Message], schema: Schema, *, among_calls: bool) -> tuple[Message, ...]:
+    """The messages, with a word in the system message on the JSON that is wanted."""
+    return _with_instructions(messages, _output_instructions(schema, among_calls=among_calls))
 
 
 def _prefilled(message: Message, format: Format, opened: str) -> str:

@@ -30,18 +30,18 @@ class Truncated(Exception):
 class Stops:
     """A compiled set of texts to search for: the leftmost wins, then the longest. An empty set never matches."""
 
-    __slots__ = ("first_chars", "longest", "pattern", "texts")
+    __slots__ = ("beginnings", "first_chars", "longest", "pattern", "texts")
 
     def __init__(self, texts: tuple[str, ...]) -> None:
         self.texts = texts
         self.pattern = re.compile("|".join(re.escape(text) for text in sorted(texts, key=len, reverse=True)) or NO_MATCH)
         self.first_chars = re.compile("[" + "".join(sorted({re.escape(text[0]) for text in texts})) + "]" if texts else NO_MATCH)
         self.longest = max((len(text) for text in texts), default=0)
+        self.beginnings = frozenset(text[:length] for text in texts for length in range(len(text)))
 
     def may_grow(self, text: str, start: int) -> bool:
         """Whether the text from `start` to its end may become a (longer) stop when more text comes."""
-        rest = text[start:]
-        return any(len(stop) > len(rest) and stop.startswith(rest) for stop in self.texts)
+        return len(text) - start < self.longest and text[start:] in self.beginnings
 
     def partial_from(self, text: str, pos: int) -> int:
         """Where the end of the text begins that may be the start of a stop; the length of the text if there is none."""

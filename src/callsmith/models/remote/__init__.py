@@ -1,0 +1,1 @@
+"""Models of other servers: OpenAI, Anthropic, Ollama, and whatever answers in one of their APIs."""

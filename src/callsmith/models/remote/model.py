@@ -1,0 +1,329 @@
+"""`RemoteModel`: a model that another server runs, asked in the dialect of that server.
+
+What it offers natively is used: tools, choices, structured output, reasoning. What it breaks is mended where it can be, and said:
+calls that come as text, without ids, under one number or with invalid arguments, a call that was required and did not come. To a
+server without tools they are shown in the prompt.
+"""
+
+import asyncio
+import logging
+import time
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import aclosing
+from dataclasses import dataclass, replace
+from typing import Any, Final, cast
+
+from callsmith.core.choice import apply_policy
+from callsmith.core.errors import ModelError, Rejected, TimedOut, Unavailable, UnknownName
+from callsmith.core.events import ModelEvent, Report, Stopped, Unenforced
+from callsmith.core.ports import ModelInfo
+from callsmith.core.values import Choice, ChoicePolicy, InReasoning, Json, Request, Sampling, Tool
+from callsmith.engines.lru import LRU
+from callsmith.engines.port import with_defaults
+from callsmith.engines.upstream import BrokeOff, Upstream
+from callsmith.formats import format_named
+from callsmith.formats.algebra import Format
+from callsmith.formats.inference.any_format import any_format, combined_format
+from callsmith.formats.prompt.prompt import messages_as_text, with_output_instructions
+from callsmith.grammar.limits import refusing_depth
+from callsmith.models.checked import checked
+from callsmith.models.remote.answers import AnswerMender, insisted, spellings
+from callsmith.models.remote.grammars import grammar_fields
+from callsmith.models.remote.rejections import explained, refuses_model, refuses_tools
+from callsmith.models.remote.text_calls import TextCalls
+from callsmith.wire.signed import Signed
+from callsmith.wire.upstream.dialects import AnswerDecoder, UpstreamDialect
+from callsmith.wire.upstream.names import ToolNames, fit_ids, names_of, rename_tools
+from callsmith.wire.upstream.quirks import Quirks, fit_request
+
+PROMPTED: Final = "generic-xml"  # the format of calls for servers without tools, where the user names none
+_MOST_BYTES: Final = 64 * 1024 * 1024  # of one answer
+_MOST_SIGNED: Final = 16 * 1024 * 1024  # characters of answers that are kept because they are signed
+_DRAIN_SECONDS: Final = 0.1  # until a connection whose answer has ended is closed and not used again
+_UNCHECKED: Final = "*"  # in place of a keyword: all of a schema is validated here
+_NO_TOOLS: Final = "the upstream takes no tools here: they are shown to the model in its prompt"
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class RemoteTraits:
+    """What is known of a remote model besides its API.
+
+    `provider` is whose it is, `key_variable` where its key comes from. `format` is how it writes calls as text (None: any way
+    that is known), `context` how many tokens prompt and answer may have.
+    """
+
+    provider: str = ""
+    key_variable: str = ""
+    format: Format | None = None
+    context: int | None = None
+    sampling: Sampling = Sampling()
+    policy: ChoicePolicy = "auto"
+    in_reasoning: InReasoning = "recover"
+    guards: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class _Plan:
+    """A request, ready to be sent. `tools` are those that may be called, `prompted` says that the model is shown them as text."""
+
+    request: Request
+    tools: tuple[Tool, ...]
+    body: dict[str, Json]
+    names: ToolNames
+    notices: tuple[str, ...]
+    prompted: bool
+
+
+class RemoteModel:
+    """Answers requests through another server."""
+
+    def __init__(
+        self,
+        upstream: Upstream,
+        dialect: UpstreamDialect,
+        model: str,
+        quirks: Quirks = Quirks(),
+        traits: RemoteTraits = RemoteTraits(),
+    ) -> None:
+        self.upstream = upstream
+        self.dialect = dialect
+        self.model = model
+        self.quirks = quirks
+        self.traits = traits
+        self._signed: LRU[tuple[tuple[str, ...], Json]] = LRU(_MOST_SIGNED)
+        self._refused: set[str] = set()  # the modes of choices in which the upstream refuses tools
+        self._read = combined_format([traits.format, any_format()]) if traits.format else any_format()
+
+    @property
+    def info(self) -> ModelInfo:
+        """What is known of the model."""
+        provider, traits = self.traits.provider or self.upstream.url, self.traits
+        return ModelInfo(
+            name=self.model,
+            description=f"{self.model} at {provider}",
+            format="native" if self.quirks.tools else self._written.name,
+            context=traits.context,
+            policy=traits.policy,
+            sampling=traits.sampling,
+            guards=traits.guards,
+            count=self.count if self.dialect.name == "anthropic" else None,
+        )
+
+    async def stream(self, request: Request) -> AsyncGenerator[ModelEvent, None]:
+        """The answer as events. Text is withheld where a call is required, and calls that have to be validated."""
+        request = self._settled(request)
+        first = await self._planned(request)
+        answer = self._answer(first)
+        if request.choice.mode == "required":
+            answer = insisted(answer, request, self.model, self._ask)
+        if self.quirks.checks and (first.tools or request.output) and not request.prefilled:
+            answer = checked(answer, request, self._unenforced(request), self._ask)
+        async with aclosing(answer) as events:
+            async for event in events:
+                yield _without_unchecked(event) if isinstance(event, Stopped) else event
+
+    async def count(self, request: Request) -> int:
+        """How many tokens the prompt of this request has, where the server says."""
+        plan = await self._planned(self._settled(request))
+        body = {key: value for key, value in plan.body.items() if key not in ("max_tokens", "stream")}
+        counted: Any = await self._refusing(self.upstream.post(f"{self.dialect.path}/count_tokens", body))
+        return int(counted["input_tokens"])
+
+    async def close(self) -> None:
+        """Close the connections. Answering afterwards is an error."""
+        await self.upstream.close()
+
+    async def _ask(self, request: Request) -> AsyncGenerator[ModelEvent, None]:
+        async with aclosing(self._answer(await self._planned(request))) as events:
+            async for event in events:
+                yield event
+
+    async def _answer(self, plan: _Plan) -> AsyncGenerator[ModelEvent, None]:
+        """The answer, mended. What breaks off before anything of it was shown is asked for again."""
+        attempt = 0
+        while True:
+            mender, has_shown = self._mender(plan), False
+            try:
+                async with aclosing(self._events(plan, mender)) as events:
+                    async for event in events:
+                        for shown in mender.add(event):
+                            has_shown = True
+                            if isinstance(shown, Stopped) and plan.notices:
+                                shown = replace(shown, report=shown.report + Report(notices=plan.notices))
+                            yield shown
+                return
+            except Rejected as error:
+                plan = await self._after_refusal(plan, error)
+            except ModelError as error:
+                # What could not be reached at all has been tried again already.
+                had_begun = not isinstance(error, Unavailable) or isinstance(error, BrokeOff)
+                if has_shown or not had_begun or not error.retryable or attempt >= self.upstream.patience.retries:
+                    raise
+                await asyncio.sleep(self.upstream.patience.pause * 2**attempt)
+                attempt += 1
+
+    async def _events(self, plan: _Plan, mender: AnswerMender) -> AsyncGenerator[ModelEvent, None]:
+        """The events of the upstream's answer, as they come."""
+        decoder, size, heard = AnswerDecoder(self.dialect), 0, time.monotonic()
+        url, patience = self.upstream.url, self.upstream.patience
+        async with aclosing(self.upstream.stream(self.dialect.path, plan.body)) as pieces:
+            async for data in pieces:
+                size += len(data)
+                if size > _MOST_BYTES:
+                    raise ModelError(f"the answer of {url} does not end: it has more than {_MOST_BYTES:,} bytes")
+                if events := decoder.feed(data):
+                    heard = time.monotonic()
+                elif time.monotonic() - heard > patience.begin:
+                    raise TimedOut(f"{url} keeps the connection open, but has said nothing for {patience.begin:g} s")
+                for event in events:
+                    yield event
+                if decoder.is_done:
+                    await _drain(pieces)
+                    break
+        last = decoder.close()
+        if not decoder.has_ended:
+            raise BrokeOff(url)
+        for event in last:
+            yield event
+        self._remember(decoder.signed, mender, plan)
+
+    async def _after_refusal(self, plan: _Plan, error: Rejected) -> _Plan:
+        """The request in another form, where the upstream refused it for its tools; else the error that the refusal means."""
+        mode = plan.request.choice.mode
+        if plan.tools and not plan.prompted and refuses_tools(error):
+            _log.warning("%s refuses tools (%s): they are shown in the prompt", self.upstream.url, error.message)
+            self._refused.add(mode)
+            return await self._planned(plan.request)
+        if refuses_model(error):
+            raise UnknownName("model", self.model, await self._models(), field="model") from error
+        made = explained(error, url=self.upstream.url, key_variable=self.traits.key_variable)
+        if isinstance(made, Rejected) and made.hint:
+            _log.error("%s\n%s", made.message, made.hint)
+        raise made from error
+
+    async def _refusing(self, answer: Any) -> Any:
+        try:
+            return await answer
+        except Rejected as error:
+            raise explained(error, url=self.upstream.url, key_variable=self.traits.key_variable) from error
+
+    async def _models(self) -> list[str]:
+        """The names of the upstream's models, for an error message."""
+        try:
+            return model_names(await self.upstream.get(list_path(self.dialect)))
+        except ModelError:
+            return []
+
+    async def _planned(self, request: Request) -> _Plan:
+        return await asyncio.to_thread(self._plan, request) if _is_large(request) else self._plan(request)
+
+    @refusing_depth
+    def _plan(self, request: Request) -> _Plan:
+        tools = request.choice.among(request.tools)
+        prompted = bool(tools) and (not self.quirks.tools or request.choice.mode in self._refused)
+        asked, more = (self._as_text(request, tools)) if prompted or not self.quirks.tools else (request, {})
+        if asked.output and asked.output.schema is not None and "schema" not in self.quirks.outputs:
+            messages = with_output_instructions(asked.messages, asked.output.schema, among_calls=bool(tools))
+            asked = replace(asked, messages=messages)
+        fitted, left_out = fit_request(asked, self.quirks)
+        names = names_of(fitted, self.quirks.names)
+        signed = self._found_signed(fitted)
+        sent = fit_ids(rename_tools(fitted, names), self.quirks.id_rule)
+        body = self.dialect.write(self.model, sent, signed, self.quirks)
+        notices = (*left_out, *([_NO_TOOLS] if prompted and self.quirks.tools else ()))
+        return _Plan(request, tools, {**body, **more}, names, notices, prompted)
+
+    def _as_text(self, request: Request, tools: Sequence[Tool]) -> tuple[Request, dict[str, Json]]:
+        """The request without tools, which are shown in its messages, and the fields that constrain the answer, if any."""
+        more = grammar_fields(self._written, tools, request, self.quirks.grammar)
+        messages = messages_as_text(request, tools, self._written)
+        return replace(request, messages=messages, tools=(), choice=Choice(), parallel=None), more
+
+    @property
+    def _written(self) -> Format:
+        return self.traits.format or format_named(PROMPTED)
+
+    def _mender(self, plan: _Plan) -> AnswerMender:
+        names = plan.names
+        recover = self.traits.in_reasoning == "recover"
+        reads = plan.prompted or (bool(plan.tools) and self.quirks.repairs)
+        text = TextCalls(self._read, plan.tools, is_expected=plan.prompted, recover=recover) if reads else None
+        return AnswerMender(
+            names,
+            spellings((tool.name for tool in plan.tools), names),
+            text if plan.request.sampling.logprobs is None else None,
+            parallel=plan.request.parallel is not False,
+            used={call.id for message in plan.request.messages for call in message.calls},
+        )
+
+    def _unenforced(self, request: Request) -> Any:
+        """Everything is validated, for no grammar of ours holds it; but an output that is none of JSON."""
+        names = {tool.name for tool in request.tools}
+        is_json = request.output is not None and request.output.schema is not None
+
+        def unenforced(name: str) -> Sequence[Unenforced]:
+            return [Unenforced(name, "", _UNCHECKED)] if name in names or (not name and is_json) else ()
+
+        return unenforced
+
+    def _settled(self, request: Request) -> Request:
+        """The request, with the model's defaults for what it leaves open."""
+        return replace(
+            request,
+            sampling=with_defaults(request.sampling, self.traits.sampling),
+            choice=apply_policy(request, self.traits.policy),
+            policy=None,
+        )
+
+    def _remember(self, signed: Json, mender: AnswerMender, plan: _Plan) -> None:
+        """Keep what the upstream has signed, for when the calls come back with their results."""
+        if signed is not None and mender.calls and not mender.ids_changed:
+            ids = tuple(call.id for call in mender.calls)
+            self._signed.put((plan.request.cache_salt, ids[0]), (ids, signed), len(repr(signed)))
+
+    def _found_signed(self, request: Request) -> Signed:
+        found: dict[str, Json] = {}
+        for message in request.messages:
+            ids = tuple(call.id for call in message.calls)
+            kept = self._signed.get((request.cache_salt, ids[0])) if ids else None
+            if kept is not None and kept[0] == ids:
+                found[self.quirks.id_rule.fitted(ids[0])] = kept[1]
+        return found
+
+
+def list_path(dialect: UpstreamDialect) -> str:
+    """Where a server lists its models."""
+    return "api/tags" if dialect.name == "ollama" else "models"
+
+
+def model_names(listed: Json) -> list[str]:
+    """The names in a list of models, of whatever API."""
+    fields = cast("dict[str, Any]", listed) if isinstance(listed, dict) else {"data": listed}
+    rows: Any = fields.get("data") or fields.get("models") or []
+    items = cast("list[Any]", rows) if isinstance(rows, list) else []
+    found = [cast("dict[str, Any]", row) for row in items if isinstance(row, dict)]
+    names = (row.get("id") or row.get("name") for row in found)
+    return [name for name in names if isinstance(name, str)]
+
+
+def _without_unchecked(event: Stopped) -> Stopped:
+    """The end, without what only says that a remote model's calls are validated here, for all of them are."""
+    left = tuple(one for one in event.report.unenforced if one.keyword != _UNCHECKED)
+    return replace(event, report=replace(event.report, unenforced=left))
+
+
+def _is_large(request: Request) -> bool:
+    """Whether writing the request may take so long that others notice."""
+    return sum([len(message.content) for message in request.messages]) > 200_000 or len(request.tools) > 100
+
+
+async def _drain(pieces: AsyncGenerator[bytes, None]) -> None:
+    """Read to the end of an answer that is complete, so that its connection can be used again; but do not wait for it."""
+    try:
+        async with asyncio.timeout(_DRAIN_SECONDS):
+            async for _ in pieces:
+                break
+    except (TimeoutError, ModelError):
+        pass

@@ -1,0 +1,142 @@
+"""Providers: servers and services by name, and what a user writes behind `--model` for a model of theirs.
+
+    openai:gpt-5-mini · ollama:qwen3 · vllm+http://gpu1:8000/v1#qwen3 · http://localhost:8080/v1#some-model
+
+Ours are in `providers.toml`; TOML files of the same shape in the folder `providers` of the user's settings add to them.
+"""
+
+import os
+import re
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
+from functools import cache
+from importlib.resources import files
+from typing import Any, Final, cast, get_args
+
+from callsmith.core.errors import UnknownName, UsageError
+from callsmith.models.plugins import user_files
+from callsmith.wire.upstream.dialects import DIALECTS, dialect_named
+from callsmith.wire.upstream.quirks import CHOICES, SAMPLING, GrammarFields, History, Kind, Quirks, Switch
+
+KEY_VARIABLE: Final = "CALLSMITH_UPSTREAM_KEY"  # where a provider has no variable of its own
+_KEYS: Final = ("url", "url_variable", "key", "api", "formats")
+_URL: Final = re.compile(r"(?:(?P<provider>[a-z][a-z0-9_-]+)\+)?(?P<url>https?://[^#\s]+)(?:#(?P<model>.*))?")
+_WORDS: Final[Mapping[str, tuple[str, ...]]] = {  # what a quirk may be, or have in its list
+    "choices": CHOICES,
+    "sampling": SAMPLING,
+    "outputs": get_args(Kind),
+    "switch": get_args(Switch),
+    "history": get_args(History),
+    "grammar": get_args(GrammarFields),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Provider:
+    """A server or service. `key` and `url_variable` name environment variables; `quirks` are by dialect."""
+
+    name: str
+    url: str = ""
+    url_variable: str = ""
+    key: str = ""
+    api: str = "chat"
+    formats: tuple[str, ...] = ()
+    quirks: Mapping[str, Quirks] = field(default_factory=dict[str, Quirks])
+
+
+@dataclass(frozen=True, slots=True)
+class RemoteSpec:
+    """A model of a provider, as a user names it. `model` is empty where the server is to be asked which one it has."""
+
+    provider: Provider
+    url: str
+    model: str
+
+
+def parse_spec(spec: str) -> RemoteSpec | None:
+    """The remote model that a spec names; None if it names none."""
+    if found := _URL.fullmatch(spec):
+        provider = _provider(found["provider"]) if found["provider"] else Provider("")
+        return RemoteSpec(provider, found["url"].rstrip("/"), found["model"] or "")
+    name, colon, model = spec.partition(":")
+    if not colon or name not in providers():
+        return None
+    provider = providers()[name]
+    chosen = os.environ.get(provider.url_variable, "") if provider.url_variable else ""
+    url = chosen if not chosen or "://" in chosen else f"http://{chosen}"  # Ollama's variable has a host and a port
+    return RemoteSpec(provider, (url or provider.url).rstrip("/"), model)
+
+
+def api_key(provider: Provider) -> str:
+    """The key for a provider, from the environment."""
+    own = os.environ.get(provider.key, "") if provider.key else ""
+    return own or os.environ.get(KEY_VARIABLE, "")
+
+
+@cache
+def providers() -> Mapping[str, Provider]:
+    """Every provider by name; the user's own replace ours."""
+    found = providers_in((files("callsmith.models.remote") / "providers.toml").read_text(encoding="utf-8"))
+    for path, text in user_files("providers"):
+        try:
+            found |= providers_in(text)
+        except UsageError as error:
+            raise UsageError(f"{path}: {error}") from error
+    return found
+
+
+def providers_in(text: str) -> dict[str, Provider]:
+    """The providers of a TOML text. What does not exist is an error here, not when it is needed."""
+    try:
+        tables = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise UsageError(f"not TOML: {error}") from error
+    return {name: _read_provider(name, table) for name, table in tables.items()}
+
+
+def _provider(name: str) -> Provider:
+    if name not in providers():
+        raise UnknownName("provider", name, providers(), field="model")
+    return providers()[name]
+
+
+def _read_provider(name: str, table: Any) -> Provider:
+    if not isinstance(table, dict):
+        raise UsageError(f"expected tables of providers, and {name!r} is none: [{name}]")
+    row = cast("Mapping[str, Any]", table)
+    for key in row:
+        if key not in _KEYS and key not in DIALECTS:
+            raise UsageError(f"provider {name!r}: unknown key {key!r}; allowed: {', '.join((*_KEYS, *DIALECTS))}")
+    if not row.get("url"):
+        raise UsageError(f"provider {name!r} needs a `url`")
+    quirks = {dialect: _read_quirks(f"{name}.{dialect}", row[dialect]) for dialect in DIALECTS if dialect in row}
+    return Provider(
+        name,
+        url=row["url"],
+        url_variable=row.get("url_variable", ""),
+        key=row.get("key", ""),
+        api=dialect_named(row.get("api", "chat")).name,
+        formats=tuple(row.get("formats", ())),
+        quirks=quirks,
+    )
+
+
+def _read_quirks(where: str, table: Any) -> Quirks:
+    if not isinstance(table, dict):
+        raise UsageError(f"[{where}] is no table")
+    known = {one.name: one for one in fields(Quirks)}
+    given: dict[str, Any] = {}
+    for key, value in cast("Mapping[str, Any]", table).items():
+        if key not in known:
+            raise UsageError(f"[{where}]: unknown key {key!r}; allowed: {', '.join(known)}")
+        default = getattr(Quirks(), key)
+        made = tuple(cast("list[Any]", value)) if isinstance(value, list) else value
+        if type(made) is not type(default):
+            raise UsageError(f"[{where}]: `{key}` must be like {default!r}")
+        words = cast("tuple[str, ...]", made) if isinstance(made, tuple) else (made,)
+        for word in words if key in _WORDS else ():
+            if word not in _WORDS[key]:
+                raise UnknownName(f"word for `{key}` in [{where}]", str(word), _WORDS[key])
+        given[key] = made
+    return Quirks(**given)

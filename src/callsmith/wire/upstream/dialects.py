@@ -1,0 +1,189 @@
+"""The dialects in which other servers are asked: where a request goes, its body, and the reader of its answer."""
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Protocol, cast
+
+from callsmith.core.errors import ModelError, UnknownName, UsageError, shorten
+from callsmith.core.events import ModelEvent
+from callsmith.core.values import Json, Request
+from callsmith.wire.anthropic import events as anthropic_events
+from callsmith.wire.anthropic import messages as anthropic
+from callsmith.wire.ollama import events as ollama_events
+from callsmith.wire.ollama import requests as ollama
+from callsmith.wire.openai import chat, chat_events, responses, responses_reader
+from callsmith.wire.signed import Signed
+from callsmith.wire.sse import DONE, FrameReader
+from callsmith.wire.upstream.quirks import Quirks, spell_chat
+
+_LONGEST_WHOLE = 64 * 1024 * 1024  # bytes of an answer that is not streamed
+
+
+class AnswerReader(Protocol):
+    """What every dialect's reader of answers has."""
+
+    has_ended: bool
+
+    @property
+    def signed(self) -> Json: ...
+
+    def feed(self, sent: Json, /) -> list[ModelEvent]: ...
+
+    def close(self) -> list[ModelEvent]: ...
+
+
+@dataclass(frozen=True, slots=True)
+class UpstreamDialect:
+    """A dialect, spoken by a client. `is_lines`: a stream is lines of JSON, and no server-sent events."""
+
+    name: str
+    path: str
+    write: Callable[[str, Request, Signed, Quirks], dict[str, Json]]
+    reader: Callable[[], AnswerReader]
+    is_lines: bool = False
+
+    def headers(self, key: str) -> dict[str, str]:
+        """The headers that carry a key, and what else this API wants."""
+        if self.name == "anthropic":
+            return {"anthropic-version": "2023-06-01", **({"x-api-key": key} if key else {})}
+        return {"authorization": f"Bearer {key}"} if key else {}
+
+
+def _write_chat(model: str, request: Request, signed: Signed, quirks: Quirks) -> dict[str, Json]:
+    asked = chat.ChatRequest(model, request, stream=quirks.streams, include_usage=quirks.streams)
+    return spell_chat(chat.write_request(asked, signed), request.thinking, quirks)
+
+
+def _write_responses(model: str, request: Request, signed: Signed, quirks: Quirks) -> dict[str, Json]:
+    body = responses.write_request(responses.ResponsesRequest(model, request, stream=quirks.streams, store=False), signed)
+    if quirks.history == "signed":
+        body["include"] = [*body.get("include", ()), "reasoning.encrypted_content"]
+        if request.thinking:
+            body["reasoning"] = {**body["reasoning"], "summary": "auto"}
+    return body
+
+
+def _write_messages(model: str, request: Request, signed: Signed, quirks: Quirks) -> dict[str, Json]:
+    body = anthropic.write_request(anthropic.MessagesRequest(model, request, stream=quirks.streams), signed)
+    if quirks.history == "signed" and request.thinking and _lacks_signature(body["messages"]):
+        body["thinking"] = {"type": "disabled"}  # a round of calls that began with thoughts cannot go on without them
+    return body
+
+
+def _lacks_signature(messages: list[Mapping[str, Json]]) -> bool:
+    """Whether results are sent for calls before which no thoughts stand."""
+    last = next((message for message in reversed(messages) if message["role"] == "assistant"), None)
+    if last is None or messages[-1] is last or not isinstance(last["content"], list):
+        return False
+    kinds = [block.get("type") for block in cast(list[Mapping[str, Json]], last["content"])]
+    return "tool_use" in kinds and not {"thinking", "redacted_thinking"} & set(kinds)
+
+
+def _write_ollama(model: str, request: Request, _: Signed, quirks: Quirks) -> dict[str, Json]:
+    return ollama.write_chat(ollama.OllamaRequest(model, request, stream=quirks.streams))
+
+
+DIALECTS: Mapping[str, UpstreamDialect] = {
+    one.name: one
+    for one in (
+        UpstreamDialect("chat", "chat/completions", _write_chat, chat_events.EventReader),
+        UpstreamDialect("responses", "responses", _write_responses, responses_reader.EventReader),
+        UpstreamDialect("anthropic", "messages", _write_messages, anthropic_events.EventReader),
+        UpstreamDialect("ollama", "api/chat", _write_ollama, ollama_events.LineReader, is_lines=True),
+    )
+}
+
+
+def dialect_named(name: str) -> UpstreamDialect:
+    """The dialect of this name."""
+    if name not in DIALECTS:
+        raise UnknownName("API", name, DIALECTS, field="api")
+    return DIALECTS[name]
+
+
+def base_url(url: str, dialect: UpstreamDialect) -> str:
+    """Where the paths of a dialect begin: Ollama's are not below the version that the others are below."""
+    plain = url.rstrip("/")
+    return plain.removesuffix("/v1").removesuffix("/api") if dialect.name == "ollama" else plain
+
+
+class AnswerDecoder:
+    """The bytes of an answer to events. A whole answer in place of a stream is read too.
+
+    What the sender gets wrong is a ModelError: whoever asks here can do nothing about it.
+    """
+
+    def __init__(self, dialect: UpstreamDialect) -> None:
+        self._reader = dialect.reader()
+        self._is_lines = dialect.is_lines
+        self._frames = FrameReader()
+        self._rest: list[bytes] = []  # a line whose end has not come, or a whole answer
+        self._size = 0
+        self._is_whole: bool | None = None if not dialect.is_lines else False
+        self._is_marked = False  # whether the mark of the end has come
+        self._dialect = dialect
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether the sender has said that this is all."""
+        return self._reader.has_ended
+
+    @property
+    def is_done(self) -> bool:
+        """Whether nothing comes any more: behind the last choice of a chat completion its cost may still come."""
+        return self._is_marked or (self.has_ended and self._dialect.name != "chat")
+
+    @property
+    def signed(self) -> Json:
+        """What the sender wants back unchanged with the calls of this answer; None if nothing."""
+        return self._reader.signed
+
+    def feed(self, data: bytes) -> list[ModelEvent]:
+        """The events that are complete with these bytes."""
+        if self._is_whole is None and (begun := data.lstrip()):
+            self._is_whole = begun.startswith(b"{")
+        if self._is_whole:
+            self._rest.append(data)
+            self._size += len(data)
+            if self._size > _LONGEST_WHOLE:
+                raise ModelError(f"the upstream answers with more than {_LONGEST_WHOLE:,} bytes")
+            return []
+        return [event for text in self._texts(data) for event in self._read(text)]
+
+    def close(self) -> list[ModelEvent]:
+        """The last events."""
+        rest = b"".join(self._rest).decode("utf-8", "replace").strip()
+        last = [rest] if rest else [frame.data for frame in self._frames.feed(b"\n\n")]
+        events = [event for text in last for event in self._read(text)]
+        return [*events, *self._reader.close()]
+
+    def _texts(self, data: bytes) -> list[str]:
+        if not self._is_lines:
+            return [frame.data for frame in self._frames.feed(data)]
+        first, *others = data.split(b"\n")
+        self._rest.append(first)
+        lines: list[str] = []
+        for following in others:
+            lines.append(b"".join(self._rest).decode("utf-8", "replace").strip())
+            self._rest = [following]
+        return [line for line in lines if line]
+
+    def _read(self, text: str) -> list[ModelEvent]:
+        if text.strip() == DONE:
+            self._is_marked = self._reader.has_ended = True
+            return []
+        try:
+            return self._reader.feed(_loaded(text))
+        except (ValueError, RecursionError) as error:
+            raise ModelError(f"the upstream sends what is no JSON: {shorten(text)!r}", retryable=True) from error
+        except UsageError as error:
+            raise ModelError(f"the upstream's answer cannot be read: {error}") from error
+
+
+def _loaded(text: str) -> Json:
+    """The JSON of a text, in which half a surrogate pair is replaced: it is no text that could be sent on."""
+    if "\\ud" not in text and "\\uD" not in text:
+        return json.loads(text)
+    plain = json.dumps(json.loads(text), ensure_ascii=False)
+    return json.loads(plain.encode("utf-16", "surrogatepass").decode("utf-16", "replace"))

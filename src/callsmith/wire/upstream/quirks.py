@@ -1,0 +1,155 @@
+"""What an API takes of its dialect, and a request made to fit it.
+
+Nothing is left out silently: `fit_request` says what it had to leave out, and what cannot be left out is an error.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, fields, replace
+from typing import Final, Literal, TypeAlias, get_args
+
+from callsmith.core.errors import UsageError
+from callsmith.core.values import Choice, Json, Message, Output, Request, Sampling
+from callsmith.wire.upstream.names import IdRule, NameRule
+
+Switch: TypeAlias = Literal["", "template", "effort", "reasoning", "thinking"]
+History: TypeAlias = Literal["", "reasoning_content", "reasoning", "signed"]
+Kind: TypeAlias = Literal["json_object", "schema", "structured"]
+GrammarFields: TypeAlias = Literal["", "vllm", "sglang", "llama-server"]
+SAMPLING: Final = tuple(field.name for field in fields(Sampling))
+CHOICES: Final = ("auto", "none", "required", "named", "allowed")
+
+
+@dataclass(frozen=True, slots=True)
+class Quirks:
+    """What an API takes. The defaults are those of a server that takes everything its dialect has here.
+
+    `tools`: whether it has tools at all. `choices` are the choices of tools that it has. `sampling` are the fields of `Sampling`
+    it takes, `limit` is what it calls the most tokens in chat completions. `outputs` are the kinds of structured output it
+    enforces. `switch` is how reasoning is turned on and off in chat completions, `history` where the reasoning of earlier answers
+    goes ("signed": nowhere, unless it is signed). `thinks_when_forced`: whether it reasons where a call is required.
+    `checks`: whether calls are validated here before they are passed on; else their arguments stream. `repairs`: whether calls
+    that it writes as text are read. `streams`: whether it can be asked for streams. `grammar` names the server whose fields
+    for grammars it takes.
+    """
+
+    tools: bool = True
+    choices: tuple[str, ...] = CHOICES
+    parallel: bool = True
+    strict: bool = True
+    sampling: tuple[str, ...] = SAMPLING
+    limit: str = "max_tokens"
+    outputs: tuple[Kind, ...] = get_args(Kind)
+    prefill: bool = True
+    switch: Switch = "template"
+    history: History = "reasoning_content"
+    thinks_when_forced: bool = True
+    checks: bool = True
+    repairs: bool = True
+    streams: bool = True
+    grammar: GrammarFields = ""
+    name_characters: str = NameRule().characters
+    longest_name: int = NameRule().longest
+    ids: str = IdRule().pattern
+    id_length: int = IdRule().length
+
+    @property
+    def names(self) -> NameRule:
+        return NameRule(self.name_characters, self.longest_name)
+
+    @property
+    def id_rule(self) -> IdRule:
+        return IdRule(self.ids, self.id_length)
+
+
+def fit_request(request: Request, quirks: Quirks) -> tuple[Request, tuple[str, ...]]:
+    """The request as the API takes it, and what was left out of it, in words."""
+    request, left_out = _fit_sampling(request, quirks)
+    if request.prefill and request.prefilled and not quirks.prefill:
+        raise UsageError("this model's API cannot go on from the beginning of an answer", field="messages")
+    if not request.tools:
+        request = replace(request, choice=Choice(), parallel=None)
+    if request.parallel is not None and not quirks.parallel:
+        request = replace(request, parallel=None)
+    if not quirks.strict and any(tool.strict for tool in request.tools):
+        request = replace(request, tools=tuple(replace(tool, strict=False) for tool in request.tools))
+    if request.thinking and request.choice.mode == "required" and not quirks.thinks_when_forced:
+        request = replace(request, thinking=False)
+        left_out = (*left_out, "reasoning: this API does not reason where a call is required")
+    if quirks.history in ("", "signed") and any(message.reasoning for message in request.messages):
+        request = replace(request, messages=tuple(_without_reasoning(request.messages)))
+    return _fit_output(_fit_choice(request, quirks), quirks), left_out
+
+
+def _fit_sampling(request: Request, quirks: Quirks) -> tuple[Request, tuple[str, ...]]:
+    asked, free = request.sampling, Sampling()
+    given = [name for name in SAMPLING if name not in quirks.sampling and getattr(asked, name) != getattr(free, name)]
+    if not given:
+        return request, ()
+    if "logprobs" in given:
+        raise UsageError("logprobs: this model's API does not give log probabilities", field="logprobs")
+    sampling = replace(asked, **{name: getattr(free, name) for name in given})
+    return replace(request, sampling=sampling), tuple(f"{name}: this API does not take it" for name in given)
+
+
+def _fit_choice(request: Request, quirks: Quirks) -> Request:
+    """The choice, with fewer tools where the API cannot be told which of them may be called."""
+    choice, kinds = request.choice, quirks.choices
+    if choice.mode == "none":
+        return request if "none" in kinds else replace(request, tools=(), choice=Choice())
+    is_named = choice.mode == "required" and len(choice.names) == 1
+    if choice.names and ("named" if is_named else "allowed") not in kinds:
+        request = replace(request, tools=choice.among(request.tools), choice=Choice(choice.mode))
+    if choice.mode == "required" and "required" not in kinds and not (is_named and "named" in kinds):
+        request = replace(request, choice=Choice())
+    return request
+
+
+def _fit_output(request: Request, quirks: Quirks) -> Request:
+    output = request.output
+    if output is None:
+        return request
+    if output.schema is None:
+        if "structured" in quirks.outputs:
+            return request
+        raise UsageError("this model's API holds answers to JSON schemas only", field="output")
+    if "schema" in quirks.outputs:
+        return request
+    return replace(request, output=Output.json_object() if "json_object" in quirks.outputs else None)
+
+
+def _without_reasoning(messages: Iterable[Message]) -> Iterable[Message]:
+    return (replace(message, reasoning="") if message.reasoning else message for message in messages)
+
+
+def spell_chat(body: dict[str, Json], thinking: bool | None, quirks: Quirks) -> dict[str, Json]:
+    """The body of a chat completion in the words of the API."""
+    most, kwargs = body.pop("max_completion_tokens", None), body.pop("chat_template_kwargs", None)
+    if most is not None:
+        body[quirks.limit] = most
+    if thinking is not None:
+        body |= _switched(thinking, kwargs, quirks.switch)
+    body["messages"] = [_spell_message(message, quirks.history) for message in body["messages"]]
+    return body
+
+
+def _switched(thinking: bool, kwargs: Json, switch: Switch) -> dict[str, Json]:
+    match switch:
+        case "template":
+            return {"chat_template_kwargs": kwargs}
+        case "effort":
+            return {"reasoning_effort": "medium" if thinking else "none"}
+        case "reasoning":
+            return {"reasoning": {"enabled": thinking}}
+        case "thinking":
+            return {"thinking": {"type": "enabled" if thinking else "disabled"}}
+        case "":
+            return {}
+
+
+def _spell_message(message: Mapping[str, Json], history: History) -> dict[str, Json]:
+    written = {key: value for key, value in message.items() if key != "reasoning_content"}
+    if message["role"] == "tool":
+        written.pop("name", None)  # the id of the call says it
+    if history and history != "signed" and message.get("reasoning_content"):
+        written[history] = message["reasoning_content"]
+    return written
