@@ -14,6 +14,8 @@ from callsmith.core.events import CallReady
 from callsmith.core.schema import validate
 from callsmith.core.values import Choice, Message, Request, Sampling
 from callsmith.engines.llama.engine import LlamaEngine
+from callsmith.engines.llama.gpu.devices import gpus
+from callsmith.engines.llama.libllama import load
 from callsmith.engines.llama_builds.locate import locate
 from callsmith.models import Options, open_model
 from callsmith.models.local import LocalModel
@@ -77,11 +79,9 @@ def main(name: str) -> None:
     located = locate()
     print(f"\nllama.cpp: {located.path}, {located.why}")
     ways: dict[str, dict[tuple[int, str], Speed]] = {}
-    for way, layers in (("GPU", None), ("processor", 0)):
-        placement, found = asyncio.run(measure_all(name, layers))
+    for way, layers in (("GPU", None), ("processor", 0)) if gpus(load()) else (("processor", None),):
+        placement, ways[way] = asyncio.run(measure_all(name, layers))
         print(f"{way}: {placement or 'no GPU is seen'}")
-        if way == "processor" or " layers on " in placement:
-            ways[way] = found
     for way, found in ways.items():
         rows = [
             (count, free.tokens, held.tokens, free.tokens / held.tokens, f"{free.valid:.0%}", f"{held.valid:.0%}")

@@ -1,0 +1,37 @@
+"""`--gpu-layers`, and what is said of GPUs at start-up."""
+
+import pytest
+
+from callsmith.cli import chat
+from callsmith.cli.serve import _banner, opened
+from callsmith.core.ports import ModelInfo
+from callsmith.engines.scripted import Scripted
+from callsmith.models import opening
+from callsmith.server.settings import Llm, Settings
+
+
+def test_the_banner_says_which_gpu_is_used_or_why_none():
+    info = ModelInfo(format="hermes", placement="30 of 30 layers on CUDA0 (NVIDIA H200, 139 GiB)")
+    banner = _banner("http://h:1", "m", info, "")
+    assert "at http://h:1/v1. 30 of 30 layers on CUDA0 (NVIDIA H200, 139 GiB). Ctrl-C ends it." in banner
+    banner = _banner("http://h:1", "m", ModelInfo(format="hermes", placement="an NVIDIA GPU is not used: no build"), "")
+    assert "/v1. An NVIDIA GPU is not used: no build. Ctrl-C" in banner
+
+
+@pytest.mark.parametrize("layers", [None, 0, 7])
+def test_the_layers_for_gpus_reach_the_engine(monkeypatch, layers):
+    given = []
+
+    def open_scripted(rest, *, gpu_layers=None):
+        given.append(gpu_layers)
+        return Scripted([rest])
+
+    monkeypatch.setattr(opening, "find_engine", lambda scheme: open_scripted)
+    opened("scripted:Hello.", Settings(llm=Llm(gpu_layers=layers)))
+    chat._open(Llm(model="scripted:Hello.", gpu_layers=layers))
+    assert given == [layers, layers]
+
+
+def test_fewer_than_none_is_refused(callsmith):
+    told = callsmith("chat", "--model", "scripted:Hello", "--gpu-layers", "-1", "Hi")
+    assert told.code == 2 and "--gpu-layers" in told.err
