@@ -42,6 +42,9 @@ def test_a_build_whose_process_aborts_is_not_used_and_its_last_words_are_told() 
     assert prove(TOY, TOY.folder, HERE, ABORTS) == Proof(False, "its process was ended by SIGABRT: CUDA error: no kernel image")
     located = locate(HERE, (TOY,))
     assert (located.path, located.build) == (pinned_library(), None)
+    assert located.why.endswith(
+        "; toy is installed: does not work here: its process was ended by SIGABRT: CUDA error: no kernel image"
+    )
 
 
 def test_what_was_proven_is_remembered_for_this_machine_alone() -> None:
@@ -63,7 +66,9 @@ def test_the_first_that_fits_and_works_is_used() -> None:
     assert plant(best)
     prove(TOY, TOY.folder, HERE, WORKS)
     prove(best, best.folder, HERE, ABORTS)
-    assert locate(HERE, (best, TOY)).path == library
+    located = locate(HERE, (best, TOY))
+    assert located.path == library
+    assert located.why.startswith("the best that is installed and works here: toy; best is installed: does not work here: ")
     assert locate(HERE, (replace(TOY, processor="vax"),)).build is None
     prove(best, best.folder, HERE, WORKS)
     assert locate(HERE, (best, TOY)).build is best

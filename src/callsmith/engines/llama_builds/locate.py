@@ -44,11 +44,17 @@ def locate(machine: Machine | None = None, builds: tuple[Build, ...] = BUILDS) -
     if named:
         return Located(pinned_library(), f"{VARIABLE} is {PINNED}")
     machine = machine or this_machine()
+    failed: list[str] = []
     for build in builds:
-        library = library_in(build.folder)
-        if library and not reason_against(build, machine) and proof_of(build, machine).ok:
-            return Located(library, f"the best that is installed and works here: {build.name}", build)
-    return Located(pinned_library(), "no other that works here is installed")
+        if not (library := library_in(build.folder)):
+            continue
+        why = reason_against(build, machine)
+        proof = None if why else proof_of(build, machine)
+        if proof and proof.ok:
+            better = f"; {'; '.join(failed)}" if failed else ""
+            return Located(library, f"the best that is installed and works here: {build.name}{better}", build)
+        failed.append(f"{build.name} is installed: {f'does not work here: {proof.message}' if proof else why}")
+    return Located(pinned_library(), "; ".join(["no other that works here is installed", *failed]))
 
 
 def reason_against(build: Build, machine: Machine) -> str:

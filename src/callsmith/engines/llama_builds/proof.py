@@ -66,8 +66,9 @@ def _file(build: Build, machine: Machine) -> Path:
 
 
 def _try(build: Build, folder: Path, command: Sequence[str]) -> Proof:
-    run = [sys.executable, *command, str(folder), build.accelerator]
-    environment = {**os.environ, "GGML_NO_BACKTRACE": "1"}  # else a debugger is started, if there is one
+    run = [sys.executable, "-P", *command, str(folder), build.accelerator]
+    # Without the last one a debugger is started when it aborts, if there is one.
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), "GGML_NO_BACKTRACE": "1"}
     try:
         done = subprocess.run(
             run, env=environment, capture_output=True, text=True, errors="replace", check=False, timeout=_PATIENCE

@@ -6,6 +6,7 @@ aborting it. Its last words are on stderr.
 
 import ctypes as C
 import sys
+from contextlib import suppress
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Final
@@ -82,5 +83,14 @@ def decode(library: Library, model: Path, *, gpu: bool) -> NDArray[np.float32]:
     return np.stack(rows)
 
 
+def _leave_no_core_dump() -> None:
+    """What a GPU library would leave behind is gigabytes."""
+    with suppress(ImportError):  # Windows
+        import resource
+
+        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+
+
 if __name__ == "__main__":
+    _leave_no_core_dump()
     print(try_library(Path(sys.argv[1]), sys.argv[2]))
