@@ -11,6 +11,7 @@
     │   │   └─ StoreUnavailable    .seconds   the server's store
     │   ├─ TimedOut
     │   └─ Rejected              .status .seconds   the upstream said no
+    │       └─ GrammarRefused      to a grammar; a looser one may do
     ├─ LimitReached            .limit
     │   ├─ QueueFull             .seconds   it may work later
     │   └─ RateLimited           .seconds .headers   a caller has used what it may
@@ -125,6 +126,10 @@ class Rejected(ModelError):
         super().__init__(message, hint=hint, retryable=retryable)
         self.status = status
         self.seconds = seconds
+
+
+class GrammarRefused(Rejected):
+    """The upstream does not take a grammar; nothing of the answer has come."""
 
 
 class LimitReached(CallsmithError):

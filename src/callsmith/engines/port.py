@@ -9,15 +9,18 @@
 `tests/engines/contract.py` holds an engine to it.
 """
 
-from collections.abc import AsyncGenerator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
-from typing import Literal, Protocol
+from typing import Literal, Protocol, TypeAlias
 
 from callsmith.core.ports import WeightsInfo
 from callsmith.core.values import Sampling, TokenLogprob, Usage
 from callsmith.formats.prompt.prompt import Prompt
 from callsmith.grammar.nodes import Grammar
 from callsmith.grammar.relay import Relay
+
+# What an engine does not enforce of a grammar, as (path, keyword); None if the grammar is too large for it.
+UnenforcedBy: TypeAlias = Callable[[Grammar], Sequence[tuple[str, str]] | None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +35,9 @@ class EngineInfo:
     `sampling` is how tokens are sampled where a request does not say.
     `logprobs`: `generate` gives log probabilities of tokens where the sampling settings ask for them.
     `tokenizer`: its tokens, where they are known here; then a prompt may also be given as ids of tokens.
+    `unenforced`, where it is given, says what the engine does not enforce of a grammar, besides what the grammar lists itself;
+    None if the grammar is too large for it. `is_enforcing`: it is known that grammars are enforced, and not ignored.
+    `spells_specials`: under a grammar, a special token may come as its letters, and in a string mean no more than those.
     """
 
     name: str = ""
@@ -47,6 +53,9 @@ class EngineInfo:
     sampling: Sampling = Sampling()
     logprobs: bool = False
     tokenizer: "Tokenizer | None" = field(default=None, compare=False, repr=False)
+    unenforced: UnenforcedBy | None = field(default=None, compare=False, repr=False)
+    is_enforcing: bool = True
+    spells_specials: bool = False
 
 
 class Tokenizer(Protocol):

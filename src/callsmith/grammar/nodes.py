@@ -116,6 +116,7 @@ class Grammar:
     `triggers`: if there are any, nothing is constrained until the model has written one of them, so that text before it costs
     nothing; from then on the grammar applies to the whole answer, including the text before.
     `unenforced` lists (path, keyword) of schema keywords that the grammar does not enforce; they are validated after generation.
+    `loosened` is by how many steps the schemas in it were loosened, so that it fits where it is used.
     """
 
     start: Node
@@ -123,3 +124,4 @@ class Grammar:
     prefix: str = ""
     triggers: tuple[str, ...] = ()
     unenforced: tuple[tuple[str, str], ...] = ()
+    loosened: int = 0

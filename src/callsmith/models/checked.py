@@ -18,8 +18,10 @@ from callsmith.core.events import (
     CallStarted,
     ModelEvent,
     Report,
+    Started,
     Stopped,
     Text,
+    Thought,
     Unenforced,
     Unreadable,
 )
@@ -33,10 +35,14 @@ UnenforcedOf: TypeAlias = Callable[
 
 
 async def checked(
-    first: AsyncGenerator[ModelEvent, None], request: Request, unenforced: UnenforcedOf, ask: Ask
+    first: AsyncGenerator[ModelEvent, None], request: Request, unenforced: UnenforcedOf, ask: Ask, *, is_free: bool = False
 ) -> AsyncGenerator[ModelEvent, None]:
-    """The first answer to the request, with what `ask` returns in place of its invalid parts."""
-    withheld = _Withheld(request, unenforced)
+    """The first answer to the request, with what `ask` returns in place of its invalid parts.
+
+    `is_free`: nothing has held the model to a call that is required. Text is withheld until it makes one, which it is asked for
+    once more.
+    """
+    withheld = _Withheld(request, unenforced, must_call=is_free and request.choice.mode == "required")
     stopped, retries, spent = Stopped("stop"), 0, Usage()
     async with aclosing(first) as events:
         async for event in events:
@@ -50,8 +56,19 @@ async def checked(
         spent += _end(second).usage
         for shown in _replaced(ready, second):
             yield shown
+    if withheld.must_call and not withheld.calls and stopped.reason == "stop":
+        retries += 1
+        withheld.doubts[Unenforced("", "#", "tool_choice")] = None
+        second = await _all(ask, _ask_for_call(request, "".join(withheld.text)))
+        spent += _end(second).usage
+        if any(isinstance(event, CallReady) for event in second):
+            withheld.text.clear()
+            stopped = replace(stopped, reason=_end(second).reason)
+            for event in second:
+                if not isinstance(event, Started | Text | Thought | Stopped):
+                    yield event
     text, logprobs = "".join(withheld.text), tuple(withheld.logprobs)
-    if text and stopped.reason == "stop" and (complaint := withheld.complaint(text)):
+    if text and withheld.has_output and stopped.reason == "stop" and (complaint := withheld.complaint(text)):
         retries += 1
         second = await _all(ask, _say_again(request, text, complaint))
         spent += _end(second).usage
@@ -71,8 +88,10 @@ async def checked(
 class _Withheld:
     """The withheld events. `doubts` is what no grammar enforced of the tools called so far and of the output."""
 
-    def __init__(self, request: Request, unenforced: UnenforcedOf) -> None:
+    def __init__(self, request: Request, unenforced: UnenforcedOf, *, must_call: bool = False) -> None:
         self._unenforced = unenforced
+        self.must_call = must_call
+        self.calls = 0
         self._schemas = {tool.name: tool.parameters for tool in request.tools}
         self._begun: dict[int, list[ModelEvent]] = {}
         self.doubts: dict[Unenforced, None] = {}
@@ -81,6 +100,11 @@ class _Withheld:
         self.invalid: list[tuple[CallReady, str]] = []
         self._output: Schema | None = request.output.schema if request.output and self._doubted("") else None
 
+    @property
+    def has_output(self) -> bool:
+        """Whether the text is an output that has to be validated."""
+        return self._output is not None
+
     def _doubted(self, name: str) -> bool:
         unenforced = self._unenforced(name)
         self.doubts |= dict.fromkeys(unenforced)
@@ -88,10 +112,15 @@ class _Withheld:
 
     def sift(self, event: ModelEvent) -> Iterator[ModelEvent]:
         """The events that can be passed on now."""
+        if isinstance(event, CallStarted):
+            self.calls += 1
+            if self.must_call and self.text:
+                yield Text("".join(self.text), tuple(self.logprobs))
+                self.text, self.logprobs = [], []
         match event:
             case Stopped():
                 pass
-            case Text(text, logprobs) if self._output is not None:
+            case Text(text, logprobs) if self._output is not None or (self.must_call and not self.calls):
                 self.text.append(text)
                 self.logprobs += logprobs
             case CallStarted(index, name) if self._doubted(name):
@@ -126,6 +155,12 @@ def _call_again(request: Request, ready: CallReady, complaint: str) -> Request:
     result = Result(call.id, call.name, f"invalid_arguments: {complaint}", ok=False, code="invalid_arguments")
     messages = (*request.messages, Message.assistant(calls=[call]), Message.tool(result))
     return replace(request, messages=messages, choice=Choice.only(call.name), parallel=False)
+
+
+def _ask_for_call(request: Request, text: str) -> Request:
+    names = ", ".join(tool.name for tool in request.choice.among(request.tools))
+    retry = Message.user(f"This is no tool call, and one is required. Call one of these tools: {names}.")
+    return replace(request, messages=(*request.messages, *([Message.assistant(text)] if text else []), retry))
 
 
 def _say_again(request: Request, text: str, complaint: str) -> Request:

@@ -2,17 +2,23 @@
 
 import marshal
 from collections.abc import Callable, Hashable, Sequence
+from dataclasses import replace
 from hashlib import blake2b
 from typing import Any, Final, TypeAlias
 
+from callsmith.core.errors import UsageError
 from callsmith.core.events import Unenforced
 from callsmith.core.values import Choice, Output, Tool
 from callsmith.engines.lru import LRU, IdentityLRU
+from callsmith.engines.port import UnenforcedBy
 from callsmith.formats.algebra import Format
 from callsmith.grammar.calls import grammar_for, unenforced
 from callsmith.grammar.limits import refusing_depth
 from callsmith.grammar.nodes import Grammar
+from callsmith.grammar.output import output_grammar
 from callsmith.grammar.relay import Relay, relay_for
+from callsmith.grammar.schema.loosen import STEPS, loosen
+from callsmith.grammar.schema.normal_form import UnenforcedKeywords
 
 AnswerGrammar: TypeAlias = Grammar | Relay | None
 
@@ -24,12 +30,14 @@ _TOOLS: Final = 1024  # whose unenforced keywords are cached
 class Grammars:
     """Builds and caches the grammars of one format. `relays`: whether many tools may become a `Relay`.
 
+    Where the engine says that a grammar is too large (`unenforced_by`), the schemas in it are loosened until it is not.
     Tools and outputs are values: a schema that is changed in place still gets the grammar of what it was.
     """
 
-    def __init__(self, format: Format, *, relays: bool = False) -> None:
+    def __init__(self, format: Format, *, relays: bool = False, unenforced_by: UnenforcedBy | None = None) -> None:
         self._format = format
         self._relays = relays
+        self._unenforced_by = unenforced_by
         self._by_objects: IdentityLRU[AnswerGrammar] = IdentityLRU(_BY_OBJECTS)
         self._by_content: LRU[tuple[AnswerGrammar]] = LRU(_BY_CONTENT)
         self._unenforced: IdentityLRU[tuple[Unenforced, ...]] = IdentityLRU(_TOOLS)
@@ -46,29 +54,65 @@ class Grammars:
     ) -> AnswerGrammar:
         """The grammar of an answer, or a relay; None where nothing is to be constrained."""
         tools = tuple(tools)
-        key = (choice.mode, choice.names, parallel, opened, thinking)  # of primitives: hashed on every request
 
-        @refusing_depth
-        def make() -> AnswerGrammar:
-            if self._relays and (output is None or choice.mode == "required"):
-                relay = relay_for(self._format, tools, choice, parallel=parallel, opened=opened, thinking=thinking)
-                if relay is not None:
-                    return relay
-            return grammar_for(self._format, tools, choice, parallel=parallel, opened=opened, thinking=thinking, output=output)
+        def at_step(step: int) -> AnswerGrammar:
+            key = (choice.mode, choice.names, parallel, opened, thinking, step)  # of primitives: hashed on every request
 
-        def find() -> AnswerGrammar:  # requests often share their tools, but not the tuple
-            return self._by_objects.get_or_make((output, *tools), lambda: self._make_once(key, tools, output, make), key)
+            @refusing_depth
+            def make() -> AnswerGrammar:
+                let_go: UnenforcedKeywords = []
+                known, said = [_loosened_tool(tool, step, let_go) for tool in tools], _loosened_output(output, step, let_go)
+                if self._relays and (output is None or choice.mode == "required"):
+                    relay = relay_for(self._format, known, choice, parallel=parallel, opened=opened, thinking=thinking)
+                    if relay is not None:
+                        return relay
+                made = grammar_for(self._format, known, choice, parallel=parallel, opened=opened, thinking=thinking, output=said)
+                return made and self._with_unenforced(made, let_go, step)
 
-        return self._by_objects.get_or_make((output, tools), find, key)
+            def find() -> AnswerGrammar:  # requests often share their tools, but not the tuple
+                return self._by_objects.get_or_make((output, *tools), lambda: self._make_once(key, tools, output, make), key)
 
-    def unenforced(self, tool: Tool) -> tuple[Unenforced, ...]:
-        """What the grammar of this tool's calls does not enforce."""
+            return self._by_objects.get_or_make((output, tools), find, key)
+
+        for step in range(STEPS + 1):
+            grammar = at_step(step)
+            if self._unenforced_by is None or not isinstance(grammar, Grammar) or self._unenforced_by(grammar) is not None:
+                return grammar
+        raise UsageError("the tools make a grammar that is too large for the model's server, however loose", field="tools")
+
+    def unenforced(self, tool: Tool, step: int = 0) -> tuple[Unenforced, ...]:
+        """What the grammar of this tool's calls does not enforce, if its schema was loosened by so many steps."""
 
         @refusing_depth
         def find() -> tuple[Unenforced, ...]:
-            return tuple(Unenforced(tool.name, *one) for one in unenforced(self._format, tool))
+            let_go: UnenforcedKeywords = []
+            loosened = _loosened_tool(tool, step, let_go)
+            let_go += unenforced(self._format, loosened)
+            if self._unenforced_by is not None:
+                alone = grammar_for(self._format, (loosened,), Choice("required"), parallel=False)
+                let_go += (alone and self._unenforced_by(alone)) or ()
+            return tuple(Unenforced(tool.name, *one) for one in dict.fromkeys(let_go))
 
-        return self._unenforced.get_or_make((tool,), find)
+        return self._unenforced.get_or_make((tool,), find, step)
+
+    def unenforced_of_output(self, output: Output, step: int = 0) -> tuple[Unenforced, ...]:
+        """The same, of the schema of an output."""
+        let_go: UnenforcedKeywords = []
+        loosened = _loosened_output(output, step, let_go) or output
+        made = output_grammar(self._format, loosened)
+        let_go += made.unenforced
+        if self._unenforced_by is not None:
+            let_go += self._unenforced_by(Grammar(made.node)) or ()
+        return tuple(Unenforced("", *one) for one in dict.fromkeys(let_go))
+
+    def _with_unenforced(self, grammar: Grammar, let_go: UnenforcedKeywords, step: int) -> Grammar:
+        """The grammar, with all that it does not enforce in this engine."""
+        by_engine = self._unenforced_by(grammar) if self._unenforced_by else None
+        if not let_go and not by_engine and not step:
+            return grammar
+        return replace(
+            grammar, unenforced=tuple(dict.fromkeys((*grammar.unenforced, *let_go, *(by_engine or ())))), loosened=step
+        )
 
     def _make_once(
         self, key: Hashable, tools: Sequence[Tool], output: Output | None, make: Callable[[], AnswerGrammar]
@@ -77,6 +121,16 @@ class Grammars:
         if digest is None:
             return make()
         return (self._by_content.get((key, digest)) or self._by_content.put((key, digest), (make(),)))[0]
+
+
+def _loosened_tool(tool: Tool, step: int, let_go: UnenforcedKeywords) -> Tool:
+    return replace(tool, parameters=loosen(tool.parameters, step, let_go)) if step else tool
+
+
+def _loosened_output(output: Output | None, step: int, let_go: UnenforcedKeywords) -> Output | None:
+    if not step or output is None or output.schema is None:
+        return output
+    return replace(output, schema=loosen(output.schema, step, let_go))
 
 
 def fingerprint(tools: Sequence[Tool], output: Output | None = None) -> bytes | None:

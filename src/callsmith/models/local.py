@@ -9,7 +9,7 @@ from operator import attrgetter
 from typing import Final
 
 from callsmith.core.choice import apply_policy
-from callsmith.core.errors import UsageError
+from callsmith.core.errors import GrammarRefused, UsageError
 from callsmith.core.events import ModelEvent, Started, Stopped, StopReason, Unenforced
 from callsmith.core.ports import ModelInfo
 from callsmith.core.values import (
@@ -33,9 +33,11 @@ from callsmith.formats.prompt.template import Template
 from callsmith.formats.reader.reader import Reader
 from callsmith.grammar.limits import refusing_depth
 from callsmith.grammar.nodes import Grammar
-from callsmith.grammar.output import format_for_output, output_grammar
+from callsmith.grammar.output import format_for_output
+from callsmith.grammar.schema.loosen import STEPS
 from callsmith.models.answer import AnswerFilter
 from callsmith.models.checked import UnenforcedOf, checked
+from callsmith.models.enforcement import Enforcement
 from callsmith.models.grammars import AnswerGrammar, Grammars
 from callsmith.models.logprobs import LogprobAligner
 from callsmith.models.plain_text import LocalTokenizer, continue_text
@@ -92,7 +94,8 @@ class LocalModel:
         self._escaper = Escaper(self._specials)
         # Special tokens that belong to no marker of the format: they frame messages.
         self._foreign = frozenset(text for text in self._specials if text not in repr(self._read))
-        self._grammars = Grammars(format, relays=engine.info.relays)
+        self._grammars = Grammars(format, relays=engine.info.relays, unenforced_by=engine.info.unenforced)
+        self._enforcement = Enforcement(engine.info.name, is_known=engine.info.is_enforcing)
         self._seen: IdentityLRU[None] = IdentityLRU(256)  # sets of tools
         self._turns: LRU[RawTurn] = LRU(_TURNS)
 
@@ -121,13 +124,16 @@ class LocalModel:
         """The answer as events; only what has to be validated is withheld until it is complete. An answer that goes on from a
         prefilled one is not asked for again: nothing in its place would go on from the same words."""
         request = self._settled(request)
-        plan = await asyncio.to_thread(self._plan, request) if self._is_large(request) else self._plan(request)
-        answer, unenforced = self._answer(plan), self._unenforced(plan)
-        if unenforced is not None and not plan.prompt.prefilled:
-            answer = checked(answer, plan.request, unenforced, lambda again: self._answer(self._plan(again)))
-        async with aclosing(answer) as events:
-            async for event in events:
-                yield event
+        for _ in range(STEPS + 1):
+            plan = await asyncio.to_thread(self._plan, request) if self._is_large(request) else self._plan(request)
+            try:
+                async with aclosing(self._validated(plan)) as events:
+                    async for event in events:
+                        yield event
+                return
+            except GrammarRefused:  # the engine remembers it: the next grammar is looser
+                if not isinstance(plan.grammar, Grammar) or plan.grammar.loosened == STEPS:
+                    raise
 
     def complete(self, completion: Completion) -> AsyncGenerator[ModelEvent, None]:
         """Continue a text as it stands."""
@@ -154,14 +160,30 @@ class LocalModel:
         """Free what the engine holds. Answering afterwards is an error."""
         await self.engine.close()
 
+    def _validated(self, plan: _Plan) -> AsyncGenerator[ModelEvent, None]:
+        """The answer, with what no grammar enforces validated."""
+        unenforced, is_free = self._unenforced(plan), plan.grammar is not None and not self._enforcement.is_known
+        answer = self._watched(plan)
+        if unenforced is None or plan.prompt.prefilled:
+            return answer
+        return checked(answer, plan.request, unenforced, lambda again: self._watched(self._plan(again)), is_free=is_free)
+
+    def _watched(self, plan: _Plan) -> AsyncGenerator[ModelEvent, None]:
+        """The answer; where it comes from afar, it is looked whether the grammar was enforced."""
+        answer = self._answer(plan)
+        if plan.grammar is None or self.engine.info.unenforced is None or not self._enforcement.is_known:
+            return answer
+        return self._enforcement.watched(answer, plan.request, self._unenforced(plan))
+
     async def _answer(self, plan: _Plan) -> AsyncGenerator[ModelEvent, None]:
         request, prompt = plan.request, plan.prompt
-        is_constrained = plan.grammar is not None
+        is_constrained = plan.grammar is not None and self._enforcement.is_known
+        specials = frozenset[str]() if is_constrained and self.engine.info.spells_specials else self._specials
         reader = Reader(
             self._written(plan),
             plan.tools,
             (prompt.opened, *prompt.prefilled),
-            specials=self._specials,
+            specials=specials,
             is_constrained=is_constrained,
             recover=self.traits.in_reasoning == "recover",
         )
@@ -197,6 +219,8 @@ class LocalModel:
                     yield await stopped(answer.reason("stop"), await spent(piece))
                     return
                 written.append(piece)
+                if piece.special and not specials:
+                    piece = replace(piece, special=False)
                 for event in answer.shown(aligner.feed(piece) if aligner else reader.feed(piece.text, piece.special)):
                     yield event
                 if answer.complete:
@@ -258,16 +282,19 @@ class LocalModel:
 
     def _unenforced(self, plan: _Plan) -> UnenforcedOf | None:
         """What the grammar does not enforce and has to be validated; None if nothing. Tools are examined when called."""
+        if plan.grammar is not None and not self._enforcement.is_known:
+            return self._enforcement.unenforced(plan.request)
         if plan.grammar is None or (isinstance(plan.grammar, Grammar) and not plan.grammar.unenforced):
             return None
         tools = {tool.name: tool for tool in plan.tools}
+        step = plan.grammar.loosened if isinstance(plan.grammar, Grammar) else 0
 
         def unenforced(name: str) -> Sequence[Unenforced]:
             if name in tools:
-                return self._grammars.unenforced(tools[name])
+                return self._grammars.unenforced(tools[name], step)
             if name or plan.output is None:
                 return ()
-            return [Unenforced("", *one) for one in output_grammar(self.format, plan.output).unenforced]
+            return self._grammars.unenforced_of_output(plan.output, step)
 
         return unenforced
 

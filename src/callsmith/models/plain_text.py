@@ -23,7 +23,11 @@ async def continue_text(engine: Engine, completion: Completion) -> AsyncGenerato
     report = Report()
     if completion.output is not None:
         held = refusing_depth(output_grammar)(_PLAIN, completion.output)
-        grammar, report = Grammar(held.node), Report(tuple(Unenforced("", *one) for one in held.unenforced))
+        grammar = Grammar(held.node)
+        by_engine = engine.info.unenforced(grammar) if engine.info.unenforced else ()
+        if by_engine is None:
+            raise UsageError("the output makes a grammar that is too large for the model's server", field="response_format")
+        report = Report(tuple(Unenforced("", *one) for one in (*held.unenforced, *by_engine)))
     begun = False
     async with aclosing(engine.generate(prompt, completion.sampling, grammar)) as pieces:
         async for piece in pieces:

@@ -10,11 +10,13 @@ import json
 import logging
 import os
 import re
-from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Iterator, Mapping, Sequence
 from contextlib import aclosing
-from typing import Final
+from dataclasses import replace
+from hashlib import blake2b
+from typing import Final, cast
 
-from callsmith.core.errors import ModelError, PromptTooLong, Rejected, Unavailable, UnknownName, UsageError
+from callsmith.core.errors import GrammarRefused, ModelError, PromptTooLong, Rejected, Unavailable, UnknownName, UsageError
 from callsmith.core.values import Json, Sampling, Usage
 from callsmith.engines.completions.llama_server import LlamaServer
 from callsmith.engines.completions.pieces import SpecialSplitter
@@ -30,22 +32,34 @@ from callsmith.engines.completions.server import (
     models_of,
     translate,
 )
-from callsmith.engines.lru import IdentityLRU
+from callsmith.engines.completions.sglang import Sglang
+from callsmith.engines.completions.vllm import Vllm
+from callsmith.engines.lru import LRU, IdentityLRU
 from callsmith.engines.port import EngineInfo, Finished, Piece
 from callsmith.engines.text import StopScanner
 from callsmith.engines.upstream import Patience, Upstream
 from callsmith.formats.prompt.prompt import Prompt
-from callsmith.grammar.nodes import Grammar
+from callsmith.grammar.nodes import Grammar, Lit
 from callsmith.grammar.relay import Relay
 from callsmith.grammar.targets.upstream import RequestFields
 from callsmith.wire.sse import DONE, FrameReader
 
 logger = logging.getLogger(__name__)
 
-KINDS: Final[Mapping[str, Callable[[Upstream, str], Server]]] = {"llama-server": LlamaServer}
+KINDS: Final[Mapping[str, Callable[[Upstream, str], Server]]] = {
+    "llama-server": LlamaServer,
+    "vllm": Vllm,
+    "sglang": Sglang,
+}
 _OWNERS: Final = {"llamacpp": "llama-server", "vllm": "vllm", "sglang": "sglang"}  # what each kind says in its list of models
 _SPEC: Final = re.compile(r"(?:([a-z-]+)\+)?(https?://[^#]+?)(?:/v1)?/?(?:#(.+))?")
 _ENDLESS: Final = 1 << 20  # tokens of an answer, where neither the request nor the context limits it
+_GRAMMARS: Final = 64  # of which the request fields are cached
+_LARGEST: Final = 1024 * 1024  # characters of a grammar
+_REFUSALS: Final = (400, 413, 422, 500)
+_OF_GRAMMAR: Final = re.compile(r"grammar|structured.?output|structural.?tag|ebnf|guided", re.IGNORECASE)
+_PROBED: Final = "Quizzical zebras vex"
+_PROBE: Final = Grammar(Lit(_PROBED))
 _PAUSE: Final = 1.0  # seconds between two questions whether the model is loaded
 KEY: Final = "CALLSMITH_UPSTREAM_KEY"
 
@@ -63,15 +77,34 @@ def open(
     key = os.environ.get(KEY) if key is None else key
     upstream = Upstream(url, headers={"authorization": f"Bearer {key}"} if key else None, patience=patience)
 
-    async def describe() -> tuple[Server, Description]:
+    async def describe() -> tuple[Server, Description, bool]:
         try:
             listed = models_of(await _when_loaded(upstream))
             server = KINDS[kind or _find_kind(url, listed)](upstream, model)
-            return server, await server.describe()
+            described = await server.describe()
+            return server, described, await _enforces_grammars(upstream, server, described)
         except ModelError as error:
             raise translate(error, None) from error
 
-    return CompletionsEngine(upstream, *upstream.wait_for(describe), context=context)
+    server, described, is_enforcing = upstream.wait_for(describe)
+    return CompletionsEngine(upstream, server, described, context=context, is_enforcing=is_enforcing)
+
+
+async def _enforces_grammars(upstream: Upstream, server: Server, described: Description) -> bool:
+    """Whether the server enforces a grammar: a word that no model would begin with is asked for, and it comes or not."""
+    engine = CompletionsEngine(upstream, server, described)
+    said: list[str] = []
+    try:
+        async with aclosing(engine.generate(Prompt("1 + 1 ="), Sampling(temperature=0.0, max_tokens=4), _PROBE)) as answer:
+            said += [item.text async for item in answer if isinstance(item, Piece)]
+    except GrammarRefused as error:
+        logger.warning("%s takes no grammars: %s", upstream.url, error.message)
+        return False
+    if text := "".join(said).strip():
+        if _PROBED.startswith(text):
+            return True
+        logger.warning("%s ignores grammars: calls are validated instead, and invalid ones asked for once more", upstream.url)
+    return False
 
 
 async def _when_loaded(upstream: Upstream) -> Json:
@@ -103,11 +136,14 @@ def _find_kind(url: str, models: Sequence[Object]) -> str:
 class CompletionsEngine:
     """A server that continues text, as an `Engine`."""
 
-    def __init__(self, upstream: Upstream, server: Server, described: Description, *, context: int | None = None) -> None:
+    def __init__(
+        self, upstream: Upstream, server: Server, described: Description, *, context: int | None = None, is_enforcing: bool = True
+    ) -> None:
         self._upstream = upstream
         self._server = server
         self._described = described
-        self._fields: IdentityLRU[RequestFields] = IdentityLRU(64)  # of grammars
+        self._fields: IdentityLRU[RequestFields] = IdentityLRU(_GRAMMARS)
+        self._refused: LRU[bool] = LRU(_GRAMMARS)  # hashes of request fields
         limits = [one for one in (described.context, context) if one]
         self.info = EngineInfo(
             name=described.name,
@@ -117,6 +153,9 @@ class CompletionsEngine:
             bos=described.bos,
             eos=described.eos,
             specials=described.specials,
+            unenforced=self._unenforced,
+            is_enforcing=is_enforcing,
+            spells_specials=True,
         )
 
     async def generate(
@@ -125,10 +164,11 @@ class CompletionsEngine:
         """Continue the prompt. Leaving the generator early closes the connection, which has the server stop."""
         if isinstance(grammar, Relay):
             raise UsageError("a server takes one grammar, no relay of them")
-        path, body = self._server.request(await self._job(prompt, sampling, grammar))
+        job = await self._job(prompt, sampling, grammar)
+        path, body = self._server.request(job)
         splitter, scanner = SpecialSplitter(self.info.specials), StopScanner(sampling.stop)
         room, usage, count = sampling.max_tokens or self.info.context or _ENDLESS, Usage(), 0
-        async with aclosing(self._chunks(path, body)) as chunks:
+        async with aclosing(self._chunks(path, body, job.grammar)) as chunks:
             async for chunk in chunks:
                 usage, count = chunk.usage or usage, count + len(chunk.tokens)
                 pieces = splitter.feed(chunk.text, chunk.tokens)
@@ -162,7 +202,7 @@ class CompletionsEngine:
             await self._server.prompt(pieces),
             sampling,
             await self._room(pieces, sampling.max_tokens),
-            {} if grammar is None else self.fields(grammar).body,
+            {} if grammar is None else self._constrain(grammar, "".join(prompt.prefilled)).body,
             prompt.session,
             prompt.cache_salt,
         )
@@ -170,18 +210,30 @@ class CompletionsEngine:
     async def _room(self, pieces: list[str], wanted: int | None) -> int | None:
         """How long the answer may become. Some servers refuse more than fits; no text has more tokens than bytes."""
         context = self.info.context
-        if wanted is None or context is None or wanted + sum(len(piece.encode("utf-8", "replace")) for piece in pieces) < context:
+        if context is None or (wanted is None and not self._server.needs_room):
+            return wanted
+        if wanted is not None and wanted + sum(len(piece.encode("utf-8", "replace")) for piece in pieces) < context:
             return wanted
         used = sum(map(len, await self._server.tokenize(pieces))) + self._described.adds_bos
         if used >= context:
             raise PromptTooLong(used, context)
-        return min(wanted, context - used)
+        return min(wanted or context, context - used)
 
-    def fields(self, grammar: Grammar) -> RequestFields:
-        """The request fields of a grammar."""
+    def _constrain(self, grammar: Grammar, prefilled: str = "") -> RequestFields:
+        """The request fields of a grammar. The server's matcher begins behind the prompt and what that has of the answer."""
+        if prefilled:
+            begun = replace(grammar, prefix=grammar.prefix + prefilled, triggers=())
+            return self._server.constrain(begun, self.info.specials)
         return self._fields.get_or_make((grammar,), lambda: self._server.constrain(grammar, self.info.specials))
 
-    async def _chunks(self, path: str, body: Mapping[str, Json]) -> AsyncGenerator[Chunk, None]:
+    def _unenforced(self, grammar: Grammar) -> Sequence[tuple[str, str]] | None:
+        """What the server does not enforce of a grammar; None if it has refused it, or would."""
+        fields = self._constrain(grammar)
+        if self._refused.get(_digest(fields.body)) or _size(fields.body) > _LARGEST:
+            return None
+        return fields.unenforced
+
+    async def _chunks(self, path: str, body: Mapping[str, Json], grammar: Object) -> AsyncGenerator[Chunk, None]:
         """What the server streams. An error is raised as what it means to whoever asked."""
         frames, progress = FrameReader(), Progress()
         try:
@@ -191,6 +243,9 @@ class CompletionsEngine:
                         if frame.data != DONE and (chunk := self._server.read(self._parsed(frame.data), progress)):
                             yield chunk
         except ModelError as error:
+            if grammar and isinstance(error, Rejected) and error.status in _REFUSALS and _OF_GRAMMAR.search(error.message):
+                self._refused.put(_digest(grammar), True)
+                raise GrammarRefused(error.message, status=error.status) from error
             raise translate(error, self.info.context) from error
 
     def _parsed(self, text: str) -> Object:
@@ -198,3 +253,20 @@ class CompletionsEngine:
             return as_object(json.loads(text))
         except (ValueError, RecursionError) as error:
             raise ModelError(f"{self._upstream.url} streams what is no JSON") from error
+
+
+def _digest(body: Object) -> bytes:
+    return blake2b(json.dumps(body, sort_keys=True).encode("utf-8", "replace"), digest_size=16).digest()
+
+
+def _size(body: Object) -> int:
+    """How many characters the grammar in these fields has."""
+    return max((len(one) for one in _texts(body)), default=0)
+
+
+def _texts(value: Json) -> Iterator[str]:
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, Mapping):
+        for inner in cast(Object, value).values():
+            yield from _texts(inner)

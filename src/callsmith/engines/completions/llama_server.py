@@ -46,6 +46,7 @@ class LlamaServer:
     """A llama-server. One that routes between several models is told the model in every request."""
 
     kind = "llama-server"
+    needs_room = False
 
     def __init__(self, upstream: Upstream, model: str = "") -> None:
         self._upstream = upstream

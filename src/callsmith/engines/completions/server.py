@@ -1,7 +1,7 @@
 """The port of a server that continues text: what each kind of server has to say and to take, and what all of them share.
 
     class Server(Protocol):
-        kind: str
+        kind, needs_room
         async def describe() -> Description
         async def tokenize(texts) -> ids of each
         async def prompt(pieces) -> request fields
@@ -77,9 +77,10 @@ class Chunk:
 
 
 class Server(Protocol):
-    """A kind of server. `model` is the one that is asked for, empty where there is only one."""
+    """A kind of server. `needs_room`: it has to be told how long an answer may become, for its own default is short."""
 
     kind: str
+    needs_room: bool
 
     async def describe(self) -> Description:
         """Ask the server what it serves."""

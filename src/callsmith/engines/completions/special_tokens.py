@@ -29,7 +29,7 @@ async def find_specials(tokenize: Tokenize, detokenize: Detokenize, size: int | 
         if size is None and not any(texts):
             break  # behind the last token
         # Without its spaces: some tokenizers put one before whatever begins a text.
-        found |= {said.strip(): token for token, said in zip(ids, texts, strict=False) if _is_like_special(said.strip())}
+        found |= {said.strip(): token for token, said in zip(ids, texts, strict=False) if is_like_special(said.strip())}
     return await confirm_specials(tokenize, found) | await _single_tokens(tokenize, known)
 
 
@@ -46,5 +46,6 @@ async def _single_tokens(tokenize: Tokenize, texts: Iterable[str]) -> dict[str, 
     return {text: ids[0] for text, ids in zip(wanted, await tokenize(wanted), strict=True) if len(ids) == 1}
 
 
-def _is_like_special(text: str) -> bool:
+def is_like_special(text: str) -> bool:
+    """Whether a text looks like that of a special token. An added token that is a word or white space does not."""
     return 3 <= len(text) <= _LONGEST and _LOOK.fullmatch(text) is not None

@@ -1,0 +1,137 @@
+"""SGLang: `/generate`, `/tokenize`, `/detokenize`, `/model_info`.
+
+Prompts are always ids: with a text, nobody could say whether a BOS is to be added. An event of the stream has the whole answer so
+far, or only what is new, as the server was started. The chat template is read from the model's folder, if that is on this
+machine.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+from callsmith.core.errors import Rejected, Unavailable
+from callsmith.core.values import Json, Usage
+from callsmith.engines.completions.model_folder import find_tokenizer_files
+from callsmith.engines.completions.server import (
+    Chunk,
+    Description,
+    Job,
+    Object,
+    Progress,
+    as_count,
+    as_ids,
+    as_list,
+    as_object,
+    as_text,
+    bias_of,
+    choose_model,
+    models_of,
+    refuse_errors,
+    sampled,
+)
+from callsmith.engines.completions.special_tokens import find_specials
+from callsmith.engines.upstream import Upstream
+from callsmith.grammar.nodes import Grammar
+from callsmith.grammar.targets.upstream import RequestFields, for_sglang
+
+_SAMPLING: Final = {
+    "temperature": "temperature",
+    "top_p": "top_p",
+    "top_k": "top_k",
+    "min_p": "min_p",
+    "seed": "sampling_seed",
+    "presence_penalty": "presence_penalty",
+    "frequency_penalty": "frequency_penalty",
+    "repetition_penalty": "repetition_penalty",
+}
+
+
+class Sglang:
+    """An SGLang server."""
+
+    kind = "sglang"
+    needs_room = True
+
+    def __init__(self, upstream: Upstream, model: str = "") -> None:
+        self._upstream = upstream
+        self._wanted = model
+
+    async def describe(self) -> Description:
+        """The model, its tokenizer's settings if its folder is here, and its special tokens."""
+        found = choose_model(self._upstream.url, models_of(await self._upstream.get("v1/models")), self._wanted)
+        info = as_object(await self._info())
+        path = as_text(info.get("tokenizer_path")) or as_text(info.get("model_path"))
+        files = find_tokenizer_files(self._upstream.url, path)
+        (begun,), (plain,) = await self._tokens(["a"], add_special=True), await self._tokens(["a"])
+        bos = await self._detokenize(begun[:1]) if begun != plain else files.bos
+        specials = await find_specials(self.tokenize, self._detokenize, None, (bos, files.eos))
+        return Description(
+            name=as_text(info.get("model_path")) or as_text(found.get("id")),
+            context=as_count(found.get("max_model_len")) or None,
+            template=files.template,
+            bos=bos,
+            eos=files.eos,
+            adds_bos=begun != plain,
+            specials={**specials, **files.specials},
+        )
+
+    async def tokenize(self, texts: Sequence[str]) -> list[list[int]]:
+        return await self._tokens(texts)
+
+    async def prompt(self, pieces: Sequence[str]) -> Object:
+        first, *others = pieces
+        (begun,) = await self._tokens([first], add_special=True)
+        rest = await self._tokens(others) if others else []
+        return {"input_ids": [*begun, *(token for ids in rest for token in ids)]}
+
+    def request(self, job: Job) -> tuple[str, dict[str, Any]]:
+        settings: dict[str, Any] = {
+            "max_new_tokens": job.room,
+            "skip_special_tokens": False,
+            "spaces_between_special_tokens": False,
+            **sampled(job.sampling, _SAMPLING),
+            **job.grammar,
+        }
+        if job.sampling.logit_bias:
+            settings["logit_bias"] = bias_of(job.sampling)
+        body: dict[str, Any] = {**job.prompt, "sampling_params": settings, "stream": True}
+        if job.session:
+            body["session_id"] = job.session
+        if job.cache_salt:
+            body["cache_salt"] = job.cache_salt
+        return "generate", body
+
+    def read(self, data: Object, progress: Progress) -> Chunk | None:
+        refuse_errors(self._upstream.url, data)
+        text, tokens, meta = as_text(data.get("text")), as_ids(data.get("output_ids")), as_object(data.get("meta_info"))
+        count = as_count(meta.get("completion_tokens"))
+        if progress.tokens and len(tokens) == count:  # all of it again
+            text, tokens = text[progress.text :], tokens[progress.tokens :]
+        progress.text += len(text)
+        progress.tokens += len(tokens)
+        usage = Usage(as_count(meta.get("prompt_tokens")), count, as_count(meta.get("cached_tokens")))
+        ended = as_object(meta.get("finish_reason"))
+        reason = as_text(ended.get("type"))
+        if reason == "abort":
+            raise Unavailable(f"{self._upstream.url} gave up the answer: {as_text(ended.get('message'))}", retryable=True)
+        end = None if not reason else "length" if reason == "length" else "stop"
+        return Chunk(text, tokens, usage if usage.prompt else None, end)
+
+    def constrain(self, grammar: Grammar, specials: Mapping[str, int]) -> RequestFields:
+        return for_sglang(grammar)
+
+    async def _info(self) -> Json:
+        try:
+            return await self._upstream.get("model_info")
+        except Rejected as error:
+            if error.status != 404:
+                raise
+            return await self._upstream.get("get_model_info")  # its older name
+
+    async def _tokens(self, texts: Sequence[str], *, add_special: bool = False) -> list[list[int]]:
+        body: dict[str, Json] = {"prompt": [*texts], "add_special_tokens": add_special}
+        found = as_list(as_object(await self._upstream.post("tokenize", body)).get("tokens"))
+        return [list(as_ids(one)) for one in found]
+
+    async def _detokenize(self, tokens: list[int]) -> str:
+        body: dict[str, Json] = {"tokens": [*tokens], "skip_special_tokens": False}
+        return as_text(as_object(await self._upstream.post("detokenize", body)).get("text"))
