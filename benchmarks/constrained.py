@@ -12,10 +12,10 @@ from benchmarks.table import goal, show
 from callsmith.core.events import CallReady
 from callsmith.core.schema import validate
 from callsmith.core.values import Choice, Message, Request, Sampling, Tool
+from callsmith.engines.decoding.sequence import Sequence
+from callsmith.engines.decoding.vocabulary import Logits
 from callsmith.engines.llama.engine import LlamaEngine
-from callsmith.engines.llama.gguf import Logits
 from callsmith.engines.llama.libllama import cores
-from callsmith.engines.llama.sequence import Sequence
 from callsmith.engines.port import Piece
 from callsmith.models.local import LocalModel
 from callsmith.models.opening import Options, open_local

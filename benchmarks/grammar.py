@@ -15,10 +15,10 @@ from benchmarks.rivals import Rival, rivals
 from benchmarks.table import goal, show
 from callsmith.core.errors import UsageError
 from callsmith.core.values import Call, Choice, Message, Request, Sampling, Tool
-from callsmith.engines.llama.compiler import ActiveConstraint, Compiler
-from callsmith.engines.llama.gguf import Vocabulary
-from callsmith.engines.llama.matcher import Constraint
-from callsmith.engines.llama.sequence import DEFAULTS, Sampler
+from callsmith.engines.decoding.compiler import ActiveConstraint, Compiler
+from callsmith.engines.decoding.matcher import Constraint
+from callsmith.engines.decoding.sequence import DEFAULTS, Sampler
+from callsmith.engines.llama.gguf import GgufVocabulary
 from callsmith.engines.port import with_defaults
 from callsmith.formats import format_named
 from callsmith.formats.write import write
@@ -69,7 +69,7 @@ TEXT_HEADS = ("tokens", "mask p50", "p99", "unforced p50", "p99", "ruling out p5
 class Ours:
     """Grammars of a format, for a vocabulary."""
 
-    def __init__(self, vocabulary: Vocabulary, name: str) -> None:
+    def __init__(self, vocabulary: GgufVocabulary, name: str) -> None:
         self.vocabulary, self.format = vocabulary, format_named(name)
         self.compiler = Compiler(vocabulary)
         self.compiler.compile('start: "a"')  # the tokenizer is made once for all grammars
@@ -183,7 +183,7 @@ def rival_compile(rival: Rival, tools: list[Tool], count: int) -> float | str:
     return median([cold(rival.compile, some) for some in sets])
 
 
-def rival_costs(rival: Rival, vocabulary: Vocabulary, tools: list[Tool], calls: list[Call]) -> Iterator[tuple[float, float]]:
+def rival_costs(rival: Rival, vocabulary: GgufVocabulary, tools: list[Tool], calls: list[Call]) -> Iterator[tuple[float, float]]:
     names = {tool.name for tool in tools}
     for call in [call for call in calls if call.name in names][: CALLS if rival.name == "xgrammar" else 1]:
         made, text = rival.compile(tools), write(format_named("json"), [call])

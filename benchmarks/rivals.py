@@ -15,7 +15,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from callsmith.core.values import Choice, Tool
-from callsmith.engines.llama.gguf import Vocabulary
+from callsmith.engines.llama.gguf import GgufVocabulary
 from callsmith.formats import format_named
 from callsmith.grammar.calls import grammar_for
 
@@ -47,7 +47,7 @@ class XGrammar:
 
     name, most = "xgrammar", 500
 
-    def __init__(self, vocabulary: Vocabulary) -> None:
+    def __init__(self, vocabulary: GgufVocabulary) -> None:
         self._module = xgrammar()
         self._torch: Any = import_module("torch")
         kinds, self._size = self._module.VocabType, vocabulary.size
@@ -96,7 +96,7 @@ class LlamaCpp:
 
     name, most = "llama.cpp", 100
 
-    def __init__(self, vocabulary: Vocabulary) -> None:
+    def __init__(self, vocabulary: GgufVocabulary) -> None:
         gbnf: Any = import_module("callsmith.grammar.targets.gbnf")
         library: Any = import_module("tests.grammar.targets.llama_grammar").library()
         self._emit, self._vocabulary, self._c = gbnf.to_gbnf, vocabulary, library
@@ -130,7 +130,7 @@ class LlamaCpp:
             self._c.llama_sampler_accept(made, token)
 
 
-def rivals(vocabulary: Vocabulary) -> Iterator[Rival]:
+def rivals(vocabulary: GgufVocabulary) -> Iterator[Rival]:
     """Those that are installed; what is missing is said."""
     for kind in (XGrammar, LlamaCpp):
         try:

@@ -16,8 +16,8 @@ from benchmarks.rivals import xgrammar
 from benchmarks.table import goal, show
 from callsmith.core.errors import UnsupportedSchema
 from callsmith.core.schema import to_standard
-from callsmith.engines.llama.compiler import Compiler, Constraint
-from callsmith.engines.llama.gguf import Vocabulary, Weights
+from callsmith.engines.decoding.compiler import Compiler, Constraint
+from callsmith.engines.llama.gguf import GgufVocabulary, Weights
 from callsmith.engines.llama.libllama import load
 from callsmith.grammar.nodes import Grammar, JsonValue
 from callsmith.grammar.schema.normalize import normalize_standalone
@@ -82,7 +82,7 @@ def answers(walk: Walk, seed: int) -> Iterator[bytes]:
             yield said
 
 
-def ours(vocabulary: Vocabulary) -> Callable[[Any], tuple[Walk, tuple[tuple[str, str], ...]] | None]:
+def ours(vocabulary: GgufVocabulary) -> Callable[[Any], tuple[Walk, tuple[tuple[str, str], ...]] | None]:
     compiler = Compiler(vocabulary)
 
     def compiled(schema: Any) -> tuple[Walk, tuple[tuple[str, str], ...]] | None:
@@ -97,7 +97,7 @@ def ours(vocabulary: Vocabulary) -> Callable[[Any], tuple[Walk, tuple[tuple[str,
     return compiled
 
 
-def theirs(vocabulary: Vocabulary, module: Any) -> Callable[[Any], tuple[Walk, tuple[tuple[str, str], ...]] | None]:
+def theirs(vocabulary: GgufVocabulary, module: Any) -> Callable[[Any], tuple[Walk, tuple[tuple[str, str], ...]] | None]:
     said = [vocabulary.says[token] for token in range(vocabulary.size)]
     info = module.TokenizerInfo(said, stop_token_ids=[vocabulary.eos])
     compiler = module.GrammarCompiler(info, max_threads=1)
@@ -137,7 +137,7 @@ class _Theirs:
         self.matcher.accept_token(token)
 
 
-def drawn(vocabulary: Vocabulary, held: _Ours | _Theirs, chance: random.Random) -> bytes | None:
+def drawn(vocabulary: GgufVocabulary, held: _Ours | _Theirs, chance: random.Random) -> bytes | None:
     """One answer, token by token; a long one hurries to its end."""
     noise = np.random.default_rng(chance.getrandbits(32))
     closing = [vocabulary.tokenize(text)[-1] for text in ('"', "}", "]", '"}', "]}", "}}")]

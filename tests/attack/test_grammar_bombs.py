@@ -11,8 +11,8 @@ pytest.importorskip("llguidance")
 
 from callsmith.core.errors import UsageError
 from callsmith.core.values import Choice, Output, Sampling, Tool
-from callsmith.engines.llama.compiler import Compiler
-from callsmith.engines.llama.trial.trials import STACK, Cancellation, Cancelled
+from callsmith.engines.decoding.compiler import Compiler
+from callsmith.engines.decoding.trial.trials import STACK, Cancellation, Cancelled
 from callsmith.formats import format_named
 from callsmith.formats.algebra import Format
 from callsmith.formats.prompt.prompt import Prompt
@@ -54,8 +54,8 @@ def test_what_is_beyond_the_bounds_is_refused_before_it_is_compiled(output: Outp
 
 PROGRAM = """
 from callsmith.core.errors import UsageError
-from callsmith.engines.llama.compiler import Compiler
-from callsmith.engines.llama.trial.trials import Cancellation
+from callsmith.engines.decoding.compiler import Compiler
+from callsmith.engines.decoding.trial.trials import Cancellation
 from tests.attack import test_grammar_bombs as bombs
 from tests.grammar.sampling import vocabulary
 

@@ -13,10 +13,10 @@ from functools import cache, lru_cache
 import llguidance
 import numpy as np
 
-from callsmith.engines.llama.compiler import ActiveConstraint, Compiler
-from callsmith.engines.llama.gguf import Vocabulary
+from callsmith.engines.decoding.compiler import ActiveConstraint, Compiler
+from callsmith.engines.decoding.relay import RelayConstraint
+from callsmith.engines.llama.gguf import GgufVocabulary
 from callsmith.engines.llama.libllama import load
-from callsmith.engines.llama.relay import RelayConstraint
 from callsmith.engines.port import Piece
 from callsmith.engines.text import Writer
 from callsmith.formats import format_named
@@ -33,13 +33,13 @@ TOKEN_LIKE = re.compile(r"<\|?[^<>\s\"=]+\|?>|<\|\"\|>|\[/?[A-Z_]{3,}\]|\]<\]\w+
 
 
 @cache
-def vocabulary(name: str = "smollm2-135m") -> Vocabulary:
+def vocabulary(name: str = "smollm2-135m") -> GgufVocabulary:
     """The vocabulary of a model's file, without its weights."""
     c = load().c
     params = c.llama_model_default_params()
     params.vocab_only = True
     model = c.llama_model_load_from_file(str(fetch(name)).encode(), params)
-    return Vocabulary(load(), c.llama_model_get_vocab(model))
+    return GgufVocabulary(load(), c.llama_model_get_vocab(model))
 
 
 @cache
@@ -59,7 +59,7 @@ def compiler(dressed_for: str = "") -> tuple["Dressed", Compiler]:
     return _dressed(dressed_for) if dressed_for else _plain()
 
 
-def letters(vocabulary: Vocabulary, text: str) -> list[int]:
+def letters(vocabulary: GgufVocabulary, text: str) -> list[int]:
     """The tokens of the text, none of them special: where it holds the text of a special token, that is taken apart."""
     known = "|".join(re.escape(special) for special in sorted(vocabulary.specials, key=len, reverse=True))
     parts = (
@@ -75,10 +75,10 @@ def matcher(constraint: ActiveConstraint) -> llguidance.LLMatcher:
     return (constraint._stage if isinstance(constraint, RelayConstraint) else constraint)._matcher
 
 
-class Dressed(Vocabulary):
+class Dressed(GgufVocabulary):
     """A vocabulary whose special tokens say something else: as if the tokenizer had been made for a certain format."""
 
-    def __init__(self, base: Vocabulary, specials: Iterable[str]) -> None:
+    def __init__(self, base: GgufVocabulary, specials: Iterable[str]) -> None:
         spare = [token for token in sorted(base.special) if token not in base.ends]
         self.special: Mapping[int, str] = {
             **{token: base.special[token] for token in base.ends & base.special.keys()},
@@ -148,7 +148,7 @@ class Sample:
 class Sampler:
     """Draws answers; the same seed draws the same ones."""
 
-    def __init__(self, vocabulary: Vocabulary | Dressed, compiler: Compiler, format: Format, seed: int | str) -> None:
+    def __init__(self, vocabulary: GgufVocabulary | Dressed, compiler: Compiler, format: Format, seed: int | str) -> None:
         self.vocabulary = vocabulary
         self.compiler = compiler
         self.chance = random.Random(seed)

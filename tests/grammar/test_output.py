@@ -14,7 +14,7 @@ from callsmith.core.errors import UnsupportedSchema, UsageError
 from callsmith.core.events import CallReady, ModelEvent, Text, Thought, Unreadable
 from callsmith.core.schema import validate
 from callsmith.core.values import Choice, Output, Tool
-from callsmith.engines.llama.compiler import Compiler
+from callsmith.engines.decoding.compiler import Compiler
 from callsmith.formats import format_named, formats
 from callsmith.formats.algebra import Format, Says
 from callsmith.formats.reader.reader import Reader

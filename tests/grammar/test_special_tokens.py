@@ -12,8 +12,8 @@ pytest.importorskip("xllamacpp")
 from callsmith.core.errors import Unavailable
 from callsmith.core.events import ModelEvent, Text
 from callsmith.core.values import Tool
-from callsmith.engines.llama.compiler import Compiler
-from callsmith.engines.llama.gguf import Vocabulary
+from callsmith.engines.decoding.compiler import Compiler
+from callsmith.engines.llama.gguf import GgufVocabulary
 from callsmith.engines.port import Piece
 from callsmith.formats import format_named
 from callsmith.formats.inference.laws import merge_deltas
@@ -30,7 +30,7 @@ QWEN = "qwen2.5-coder-1.5b"
 
 
 @cache
-def qwen() -> Vocabulary:
+def qwen() -> GgufVocabulary:
     try:
         locate(QWEN)
     except Unavailable as missing:

@@ -9,7 +9,7 @@ pytest.importorskip("numpy")
 pytest.importorskip("xllamacpp")
 
 from callsmith.core.values import Call, Message, Request, Result, Tool
-from callsmith.engines.llama.gguf import Vocabulary, Weights
+from callsmith.engines.llama.gguf import GgufVocabulary, Weights
 from callsmith.engines.llama.libllama import load
 from callsmith.formats import format_named
 from callsmith.formats.prompt.escaping import Escaper
@@ -51,7 +51,7 @@ def prompt(weights: Weights, said: str, *, where: str, template: str | None = No
     return prompt_for(request, tools, Template(template or weights.template or CHATML), HERMES, Escaper(specials))
 
 
-def controls(vocabulary: Vocabulary, prompt: Prompt) -> list[str]:
+def controls(vocabulary: GgufVocabulary, prompt: Prompt) -> list[str]:
     return [vocabulary.special[token] for token in vocabulary.prompt(prompt) if token in vocabulary.special]
 
 

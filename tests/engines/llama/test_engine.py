@@ -17,8 +17,9 @@ from callsmith.core.errors import ModelError, PromptTooLong, Unavailable, Unsupp
 from callsmith.core.schema import validate
 from callsmith.core.values import Choice, Sampling, TokenBias, Tool
 from callsmith.engines import llama, open_engine
-from callsmith.engines.llama import compiler, gguf
-from callsmith.engines.llama.compiler import Compiler
+from callsmith.engines.decoding import compiler
+from callsmith.engines.decoding.compiler import Compiler
+from callsmith.engines.llama import gguf
 from callsmith.engines.llama.engine import LlamaEngine
 from callsmith.engines.llama.libllama import load
 from callsmith.engines.port import Engine, Finished, Piece

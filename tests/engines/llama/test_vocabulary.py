@@ -6,8 +6,8 @@ import pytest
 
 pytest.importorskip("xllamacpp")
 
-from callsmith.engines.llama.gguf import Vocabulary
-from callsmith.engines.llama.token_cache import LONG, SafeCuts
+from callsmith.engines.decoding.token_cache import LONG, SafeCuts
+from callsmith.engines.llama.gguf import GgufVocabulary
 from callsmith.engines.lru import LRU
 from callsmith.formats.prompt.prompt import Prompt
 from tests.grammar.sampling import vocabulary
@@ -31,7 +31,7 @@ WORDS = [
 both = pytest.mark.parametrize("name", ["smollm2-135m", pytest.param("qwen2.5-coder-1.5b", marks=pytest.mark.slow)])
 
 
-def some_text(vocabulary: Vocabulary, chance: random.Random) -> str:
+def some_text(vocabulary: GgufVocabulary, chance: random.Random) -> str:
     specials = chance.sample(list(vocabulary.specials), 6)
     return "".join(chance.choice(chance.choice((specials, WHITE, WORDS))) for _ in range(chance.randint(1, 200)))
 

@@ -11,7 +11,7 @@ pytest.importorskip("xllamacpp")
 from callsmith.core.errors import ModelError, UnsupportedSchema
 from callsmith.core.schema import validate
 from callsmith.core.values import Call, Tool
-from callsmith.engines.llama import compiler as constraint
+from callsmith.engines.decoding import compiler as constraint
 from callsmith.formats import format_named
 from callsmith.formats.algebra import JSON, KEY, NAME, PYTHON, RAW, VALUE, Calls, Format, Spelling, each
 from callsmith.formats.reader.typed import locate, types_of

@@ -3,7 +3,7 @@
 import ctypes as C
 from collections.abc import Sequence
 
-from callsmith.engines.llama.gguf import Vocabulary
+from callsmith.engines.llama.gguf import GgufVocabulary
 from tests.grammar.targets.llama_grammar import library
 
 
@@ -18,7 +18,7 @@ class _Tokens(C.Structure):
 class LlamaSampler:
     """A grammar in the sampler; with `triggers` it waits for one of them."""
 
-    def __init__(self, vocabulary: Vocabulary, text: str, triggers: Sequence[str] = ()) -> None:
+    def __init__(self, vocabulary: GgufVocabulary, text: str, triggers: Sequence[str] = ()) -> None:
         self.vocabulary, self.text, self.triggers = vocabulary, text.encode(), [trigger.encode() for trigger in triggers]
         dll, pointer = library(), C.c_void_p
         make = C.CFUNCTYPE(pointer, pointer, C.c_char_p, C.c_char_p)

@@ -13,7 +13,7 @@ pytest.importorskip("xllamacpp")
 import numpy as np
 
 from callsmith.core.values import Choice, Tool
-from callsmith.engines.llama.compiler import Compiler
+from callsmith.engines.decoding.compiler import Compiler
 from callsmith.formats import format_named
 from callsmith.grammar.calls import grammar_for
 from callsmith.grammar.nodes import Alt, Grammar, JsonValue, Lit, Seq, Until

@@ -1,36 +1,18 @@
-"""GGUF models in process, by llama.cpp: `llama:/models/qwen.gguf`.
+"""GGUF models in process, by llama.cpp: `llama:/models/qwen.gguf`."""
 
-The model runs in a thread of its own and decodes all requests in one batch (`batch`). Later prompts that begin alike reuse the KV
-cache (`kv_cache`). Cancelling a request ends its work within a step, and at once if no other is live, even in a long prefill.
-
-A seed gives the same answer only if no other request is live: what else is decoded in the same step changes the rounding.
-"""
-
-import asyncio
-from collections.abc import AsyncGenerator
-from collections.abc import Sequence as Tokens
-from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass, field
-from itertools import chain
 from pathlib import Path
-from threading import Event, Lock
 
-from callsmith.core.errors import MissingExtra, QueueFull, Unavailable, UsageError
-from callsmith.core.values import Sampling, Usage
+from callsmith.core.errors import MissingExtra, UsageError
+from callsmith.core.values import Sampling
 from callsmith.engines.llama.libllama import load
-from callsmith.engines.port import EngineInfo, Finished, Piece, with_defaults
-from callsmith.formats.prompt.prompt import Prompt
-from callsmith.grammar.nodes import Grammar
-from callsmith.grammar.relay import Relay
+from callsmith.engines.port import EngineInfo, with_defaults
 
 try:
-    from callsmith.engines.llama.batch import Batch
-    from callsmith.engines.llama.compiler import ActiveConstraint, Compiler, TriggeredConstraint
-    from callsmith.engines.llama.gguf import Context, Flag, Vocabulary, Weights, new_flag, require_room
-    from callsmith.engines.llama.kv_cache import Cache
-    from callsmith.engines.llama.penalties import check_bias
-    from callsmith.engines.llama.sequence import DEFAULTS, Sequence
-    from callsmith.engines.llama.trial.trials import Cancellation, pool_with_stack
+    from callsmith.engines.decoding.batch import Batch
+    from callsmith.engines.decoding.engine import BatchEngine
+    from callsmith.engines.decoding.kv_cache import Cache
+    from callsmith.engines.decoding.sequence import DEFAULTS
+    from callsmith.engines.llama.gguf import Context, Weights
 except ModuleNotFoundError as missing:
     if missing.name not in ("llguidance", "numpy"):
         raise
@@ -62,320 +44,30 @@ def open(
 
 
 _MOST_SEQUENCES = 64  # the most that the library supports
-_SHORT = 16_384  # characters: tokenizing them takes a few milliseconds
-_COMPILING = 6  # threads that compile; some of them wait for worker processes
 
 
-@dataclass(slots=True)
-class Stats:
-    """What the engine has done so far: calls of decode, and tokens."""
-
-    decodes: int = 0
-    prompt: int = 0
-    cached: int = 0
-    sampled: int = 0
-    forced: int = 0
-
-
-@dataclass(slots=True, eq=False)
-class _Job:
-    """A request: what is asked for, and the queue its answer goes to."""
-
-    engine: "LlamaEngine"
-    prompt: Prompt
-    sampling: Sampling
-    grammar: Grammar | Relay | None
-    loop: asyncio.AbstractEventLoop
-    outbox: asyncio.Queue[Piece | Finished | BaseException] = field(
-        default_factory=asyncio.Queue[Piece | Finished | BaseException]
-    )
-    flag: Flag = field(default_factory=new_flag)
-    tokens: list[int] = field(default_factory=list[int])
-    room: int = 0
-    constraint: "Future[ActiveConstraint | TriggeredConstraint] | None" = None
-    checks: "list[Future[None]]" = field(default_factory=list["Future[None]"])
-    cancellation: "Cancellation" = field(default_factory=lambda: Cancellation())
-    sequence: Sequence | None = None
-
-    def cancel(self) -> None:
-        self.flag[0] = b"1"
-        for compiling in (self.constraint, *self.checks):
-            if compiling:
-                compiling.cancel()
-        self.cancellation.set()
-
-    @property
-    def is_cancelled(self) -> bool:
-        return self.flag[0] == b"1"
-
-    @property
-    def session(self) -> str:
-        return self.prompt.session
-
-    @property
-    def caller(self) -> str:
-        return self.prompt.caller
-
-    @property
-    def salt(self) -> str:
-        return self.prompt.cache_salt
-
-    @property
-    def exact(self) -> bool:
-        return self.sampling.seed is not None
-
-    @property
-    def ready(self) -> bool:
-        return self.constraint is None or self.constraint.done()
-
-    def begin(self) -> Sequence:
-        constraint = self.constraint.result() if self.constraint else None
-        if constraint is not None:
-            self.engine.prefill(constraint, self.prompt)
-        self.sequence = self.engine.sequence(self, constraint)
-        return self.sequence
-
-    def choosing(self) -> None:
-        while self.checks:  # what was not checked by now is compiled when it is chosen; those that may be costly have been
-            if not (check := self.checks.pop()).cancel() and check.done():
-                check.result()
-
-    def post(self, pieces: list[Piece]) -> None:
-        self._send(*pieces)
-
-    def end(self, end: Finished | BaseException | None) -> None:
-        self.engine.leave(self)
-        for check in self.checks:
-            check.cancel()
-        if self.sequence:
-            self.engine.note(end.usage if isinstance(end, Finished) else Usage(), self.sequence)
-        if end is not None:
-            self._send(end)
-
-    def _send(self, *items: Piece | Finished | BaseException) -> None:
-        try:
-            for item in items:
-                self.loop.call_soon_threadsafe(self.outbox.put_nowait, item)
-        except RuntimeError:  # the event loop is closed: no one can receive the answer
-            self.cancel()
-
-
-class LlamaEngine:
+class LlamaEngine(BatchEngine):
     """A GGUF model, as an `Engine`."""
 
     def __init__(self, weights: Weights, context: Context, *, live: int = 1, queue: int = 64, fast_forward: bool = True) -> None:
         self._weights = weights
-        self._vocabulary = weights.vocabulary
         self._context = context
         # A recurrent model cannot drop a part of a sequence: an aborted decode would lose all of it.
-        self._batch = Batch(context, Cache(context, context.sequences), live, settles=not weights.recurrent)
-        self._most = live + queue
-        self._compiler = Compiler(weights.vocabulary)
-        self._thread = pool_with_stack(1, "callsmith-llama")
-        self._compiling = pool_with_stack(_COMPILING, "callsmith-grammar")  # compiles grammars during prefill
-        self._tokenizing = ThreadPoolExecutor(2, thread_name_prefix="callsmith-tokens")  # long texts
-        self._lock = Lock()  # guards the four below
-        self._freeing = Lock()  # one call of close at a time frees what there is
-        self._open_jobs: set[_Job] = set()  # requests that are not finished
-        self._new_jobs: list[_Job] = []
-        self._working = False
-        self._closed = False
-        self._wake = Event()  # wakes the thread when it waits for grammars
-        self.fast_forward = fast_forward
-        self.stats = Stats()
-        self.info = EngineInfo(
+        batch = Batch(context, Cache(context, context.sequences), live, settles=not weights.recurrent)
+        info = EngineInfo(
             name=weights.name,
             description=weights.description,
             context=context.size,
             placement=weights.describe_placement(),
             template=weights.template,
             weights=weights.info,
-            bos=self._vocabulary.text(self._vocabulary.bos),
-            eos=self._vocabulary.text(self._vocabulary.eos),
-            specials=self._vocabulary.specials,
-            relays=True,
-            logprobs=True,
-            tokenizer=_Tokenizer(self),
             sampling=_sampling_of_weights(weights),
         )
+        super().__init__(weights.vocabulary, batch, info, queue=queue, fast_forward=fast_forward)
 
-    @property
-    def working(self) -> bool:
-        """Whether the thread is running."""
-        return self._working
-
-    async def count(self, text: str) -> int:
-        """How many tokens the text has."""
-        if len(text) <= _SHORT:
-            return len(self.vocabulary.tokenize(text))
-        return len(await asyncio.get_running_loop().run_in_executor(self._tokenizing, self.vocabulary.tokenize, text))
-
-    @property
-    def vocabulary(self) -> Vocabulary:
-        """The tokens, while the engine is open."""
-        self._check_open()
-        return self._vocabulary
-
-    async def generate(
-        self, prompt: Prompt, sampling: Sampling, grammar: Grammar | Relay | None = None
-    ) -> AsyncGenerator[Piece | Finished, None]:
-        """Continue the prompt: pieces of text, then one Finished."""
-        job = _Job(self, prompt, with_defaults(sampling, self.info.sampling), grammar, asyncio.get_running_loop())
-        try:
-            if len(prompt.text) > _SHORT:  # neither the event loop nor other requests wait for it
-                self._check_open()
-                tokenized = asyncio.get_running_loop().run_in_executor(self._tokenizing, self._tokenize, job)
-                job.tokens = await tokenized
-            self._enter(job)
-            while not isinstance(item := await job.outbox.get(), Finished):
-                if isinstance(item, BaseException):
-                    raise item
-                yield item
-            yield item
-        finally:
-            job.cancel()
-            self.leave(job)
-            self._wake.set()
-
-    async def close(self) -> None:
-        """Stop what is running and free the model."""
-        with self._lock:
-            self._closed = True
-        self._batch.stop[0] = self._batch.wanted[0] = b"1"
-        for member in [*self._batch.live]:
-            member.job.flag[0] = b"1"
-        self._wake.set()
-        await asyncio.to_thread(self._free)
-
-    def _free(self) -> None:
-        with self._freeing:
-            self._thread.shutdown(wait=True)
-            self._compiling.shutdown(wait=True, cancel_futures=True)
-            self._tokenizing.shutdown(wait=True, cancel_futures=True)
-            self._compiler.close()
-            self._context.close()
-            self._weights.close()
-
-    def _check_open(self) -> None:
-        if self._closed:
-            raise UsageError("the engine is closed")
-
-    def _enter(self, job: _Job) -> None:
-        """Hand the request to the thread, which runs as long as there is something to decode."""
-        with self._lock:
-            self._check_open()
-            if len(self._open_jobs) >= self._most:
-                raise QueueFull(self._most)
-            self._open_jobs.add(job)
-            self._new_jobs.append(job)
-            if not self._working:
-                self._working = True
-                self._thread.submit(self._run_loop)
-            self._batch.wanted[0] = b"1"
-        self._wake.set()
-
-    def leave(self, job: _Job) -> None:
-        """The request is finished or cancelled: it no longer counts for the queue."""
-        with self._lock:
-            self._open_jobs.discard(job)
-
-    def _tokenize(self, job: _Job) -> list[int]:
-        return self._vocabulary.prompt(job.prompt, self._context.size, lambda: job.is_cancelled or self._closed)
-
-    # What follows runs in the engine's thread.
-
-    def _run_loop(self) -> None:
-        while self._accept_jobs():
-            try:
-                waiting = not self._batch.step()
-            except Exception as error:  # a bug of ours: fail the requests rather than let them wait for ever
-                self._batch.fail(error)
-                continue
-            if waiting and self._batch.size:
-                self._wake.wait(1.0)
-
-    def _accept_jobs(self) -> bool:
-        """Move new requests into the batch; false when there is nothing left to decode."""
-        self._wake.clear()
-        with self._lock:
-            arrived, self._new_jobs = self._new_jobs, []
-            self._working = not self._closed and bool(arrived or self._batch.busy)
-            self._batch.wanted[0] = b"0"
-        if self._closed:
-            gone = Unavailable("the engine was closed", retryable=True)
-            self._batch.fail(gone)
-            for job in arrived:
-                job.end(gone)
-            return False
-        for job in arrived:
-            try:
-                self._prepare(job)
-            except Exception as error:  # it fails this request; the thread goes on for the others
-                job.end(error)
-            else:
-                self._batch.add(job)
-        return self._working
-
-    def _prepare(self, job: _Job) -> None:
-        """Tokenize the prompt, and start compiling the grammar, which goes on during prefill."""
-        check_bias(job.sampling, self._vocabulary.size)
-        tokens = job.tokens or self._tokenize(job)
-        job.tokens = tokens if job.exact else self._batch.cache.with_cached_tokens(tokens, self._vocabulary.marked, job.salt)
-        job.room = require_room(job.tokens, self._context)
-        if job.grammar is None:
-            return
-        job.constraint = self._compiling.submit(self._compiler.start, job.grammar, job.cancellation)
-        job.constraint.add_done_callback(lambda _: self._wake.set())
-        if isinstance(job.grammar, Relay):
-            # Every tool is compiled before the answer begins, so that a schema that cannot be is reported in time.
-            unchecked = self._compiler.unchecked(job.grammar)
-            check, grammar, cancellation = self._compiler.check, job.grammar, job.cancellation
-            job.checks = [self._compiling.submit(check, grammar, name, cancellation) for name in unchecked]
-
-    def prefill(self, constraint: "ActiveConstraint | TriggeredConstraint", prompt: Prompt) -> None:
-        """Advance a constraint by the beginning of the answer that the prompt holds."""
-        for token in chain.from_iterable(map(self._vocabulary.tokenize, prompt.prefilled)):
-            if not constraint.admits(token):
-                raise UsageError("the beginning of the answer is none that its schema or its tools allow", field="messages")
-            if isinstance(constraint, TriggeredConstraint):
-                constraint.consume(token)
-
-    def sequence(self, job: _Job, constraint: "ActiveConstraint | TriggeredConstraint | None") -> Sequence:
-        """The sequence of a request whose grammar is ready."""
-        return Sequence(
-            self._vocabulary,
-            job.sampling,
-            room=job.room,
-            prompt=job.tokens,
-            constraint=constraint,
-            fast_forward=self.fast_forward,
-        )
-
-    def note(self, usage: Usage, sequence: Sequence) -> None:
-        """Add a finished or cancelled request to the statistics."""
-        self.stats.decodes = self._batch.steps
-        self.stats.prompt += usage.prompt
-        self.stats.cached += usage.cached
-        self.stats.sampled += sequence.sampled
-        self.stats.forced += sequence.forced
-
-
-@dataclass(frozen=True, slots=True)
-class _Tokenizer:
-    """The tokens of an engine, while it is open."""
-
-    engine: LlamaEngine
-
-    @property
-    def bos(self) -> int | None:
-        vocabulary = self.engine.vocabulary
-        return vocabulary.bos if vocabulary.adds_bos else None
-
-    def encode(self, text: str, *, specials: bool = True) -> list[int]:
-        return self.engine.vocabulary.tokenize(text, specials=specials)
-
-    def decode(self, tokens: "Tokens[int]") -> list[bytes]:
-        return self.engine.vocabulary.decode(tokens)
+    def _free_model(self) -> None:
+        self._context.close()
+        self._weights.close()
 
 
 def _sampling_of_weights(weights: Weights) -> Sampling:

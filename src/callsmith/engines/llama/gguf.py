@@ -1,34 +1,27 @@
 """A GGUF file, opened: its vocabulary and metadata, and a context to decode in."""
 
 import ctypes as C
-import re
 import sys
 from array import array
-from collections.abc import Callable, Iterable, Mapping
-from functools import cached_property
+from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Final, TypeAlias
+from typing import Any, Final
 
+import llguidance
 import numpy as np
-from numpy.typing import NDArray
 
-from callsmith.core.errors import ModelError, PromptTooLong, Unavailable, UsageError
+from callsmith.core.errors import ModelError, Unavailable
 from callsmith.core.ports import WeightsInfo
+from callsmith.engines.decoding.batch import Flag
+from callsmith.engines.decoding.token_cache import SafeCuts
+from callsmith.engines.decoding.vocabulary import Logits, Vocabulary
 from callsmith.engines.llama.gpu.devices import gpus
 from callsmith.engines.llama.gpu.layers import place
 from callsmith.engines.llama.libllama import Library
-from callsmith.engines.llama.token_cache import LONG, SafeCuts
 from callsmith.engines.llama_builds.locate import unused_gpu
 from callsmith.engines.llama_builds.machine import this_machine
-from callsmith.engines.lru import LRU
-from callsmith.formats.prompt.prompt import Prompt
-
-Logits: TypeAlias = NDArray[np.float32]
-Flag: TypeAlias = "C.Array[C.c_char]"  # b"0", or b"1" once it is set
 
 _UNKNOWN, _CONTROL, _USER_DEFINED, _LSTRIP = 1 << 0, 1 << 3, 1 << 4, 1 << 7
-_SAMPLED_CHARACTERS = 8  # for each token of the context: a prompt of more is tokenized in part first, and real text has fewer
-_CACHED_BYTES = 32 << 20  # of text, and of its tokens: a few dozen prompts with hundreds of tools
 
 # The file types of llama.cpp, by their number in `general.file_type`.
 _QUANTIZATIONS: Mapping[str, str] = {
@@ -39,116 +32,37 @@ _QUANTIZATIONS: Mapping[str, str] = {
     "37": "TQ2_0", "38": "MXFP4",
 }  # fmt: skip
 
-# Brackets and tags, then separators, then a digit.
-_CLOSING = [(re.compile(rb"[\]})]+|</?|/?>"), 3), (re.compile(rb"""[,:]\s?["']?"""), 2), (re.compile(rb"\s?[0-9]"), 1)]
 
-
-class Vocabulary:
-    """The tokens: the text of each, which are special, which end an answer."""
+class GgufVocabulary(Vocabulary):
+    """The tokens in a GGUF file."""
 
     def __init__(self, library: Library, pointer: int) -> None:
         self._c = library.c
         self.pointer = pointer
         self.tokenize_address = C.cast(library.c.llama_tokenize, C.c_void_p).value or 0
-        self.size: int = self._c.llama_vocab_n_tokens(pointer)
-        self.bos: int = self._c.llama_vocab_bos(pointer)
-        self.eos: int = self._c.llama_vocab_eos(pointer)
-        self.adds_bos: bool = self._c.llama_vocab_get_add_bos(pointer) and self.bos >= 0
+        self.size = self._c.llama_vocab_n_tokens(pointer)
+        self.bos = self._c.llama_vocab_bos(pointer)
+        self.eos = self._c.llama_vocab_eos(pointer)
+        self.adds_bos = self._c.llama_vocab_get_add_bos(pointer) and self.bos >= 0
         self.says = self._read_tokens()
         self._kinds: list[int] = [self._c.llama_vocab_get_attr(pointer, token) for token in range(self.size)]
         self.ends = frozenset(token for token in range(self.size) if self._c.llama_vocab_is_eog(pointer, token))
-        self.special: Mapping[int, str] = {
+        self.special = {
             token: said.decode("utf-8", "replace") for token, said in enumerate(self.says) if said and self._is_special(token)
         }
-        self.specials: Mapping[str, int] = {text: token for token, text in self.special.items()}
-        self._safe_cuts = self._find_safe_cuts()
-        self._token_cache: LRU[array[int]] = LRU(_CACHED_BYTES)
+        self.specials = {text: token for token, text in self.special.items()}
 
-    def tokenize(self, text: str, *, specials: bool = True) -> list[int]:
-        """The tokens of the text, special ones where their text stands, unless `specials` is off; no BOS is added.
-
-        Most of a prompt was in the one before: the tokens of long pieces are cached.
-        """
-        if not specials:
-            return self._tokens(text.encode(), specials=False).tolist()
-        tokens: list[int] = []
-        for piece in self._safe_cuts.pieces(text.encode()):
-            known = self._token_cache.get(piece)
-            if known is None:
-                known = self._tokens(piece)
-                if len(piece) >= LONG:
-                    self._token_cache.put(piece, known, len(piece) + len(known) * known.itemsize)
-            tokens += known
-        return tokens
-
-    def prompt(self, prompt: Prompt, most: int | None = None, is_cancelled: Callable[[], bool] = lambda: False) -> list[int]:
-        """The tokens of a prompt: with BOS if the model wants it and the text does not begin with it.
-
-        A prompt that has certainly more than `most` tokens is refused before all of it is tokenized.
-        """
-        if prompt.tokens is not None:
-            self.decode(prompt.tokens)
-            return [*prompt.tokens]
-        pieces = [piece for piece in prompt.pieces if piece]
-        if most is not None:
-            self._refuse_too_long(pieces, most)
-        tokens: list[int] = []
-        for piece in pieces:
-            if is_cancelled():
-                return []
-            tokens += self.tokenize(piece)
-        if self.adds_bos and tokens[:1] != [self.bos]:
-            tokens.insert(0, self.bos)
-        return tokens
-
-    def _refuse_too_long(self, pieces: list[str], most: int) -> None:
-        """Raise PromptTooLong if that is certain: no token spans two pieces, and a part of one has fewer than the whole."""
-        if len(pieces) > most:
-            raise PromptTooLong(len(pieces), most, is_least=True)
-        for piece in pieces:
-            if len(piece) > (enough := _SAMPLED_CHARACTERS * (most + 64)):
-                found = len(self._tokens(piece[:enough].encode())) - 64  # around the cut there may be more than in the whole
-                if found > most:
-                    raise PromptTooLong(found, most, is_least=True)
-
-    def decode(self, tokens: Iterable[int]) -> list[bytes]:
-        """The text of each of these tokens."""
-        tokens = [*tokens]
-        for token in tokens:
-            if not 0 <= token < self.size:
-                raise UsageError(f"there is no token {token}: they are numbered from 0 to {self.size - 1}")
-        return [self.says[token] for token in tokens]
-
-    def text(self, token: int) -> str:
-        """The text of one token; empty for a token the model does not have."""
-        return self.says[token].decode("utf-8", "replace") if token >= 0 else ""
-
-    @cached_property
-    def closing(self) -> tuple[Logits, Logits]:
-        """How much nearer each token brings a structure to its end: where strings end in `"`, and where they end in `'`.
-
-        Quotes count most, for between them brackets are only text; and so is the other quote.
-        """
-        double, single = ([(ends, 4), *_CLOSING] for ends in (re.compile(rb'"[\]})]*'), re.compile(rb"'[\]})]*")))
-        return self._ranked(double), self._ranked(single)
-
-    def _ranked(self, steps: list[tuple[re.Pattern[bytes], int]]) -> Logits:
-        found = (next((rank for pattern, rank in steps if pattern.fullmatch(said)), 0) for said in self.says)
-        return np.fromiter(found, np.float32, self.size)
-
-    def marked(self, token: int) -> bytes:
-        """The bytes of a token; those of a special one are marked by a leading byte that no text has."""
-        return b"\xff" + self.says[token] if token in self.special else self.says[token]
-
-    def marked_text(self, text: str) -> bytes:
-        """The bytes of a text as its tokens give them, special tokens marked."""
-        pieces = self._split_specials.split(text) if self._split_specials else [text]
-        return b"".join(b"\xff" * (piece in self.specials) + piece.encode() for piece in pieces)
-
-    @cached_property
-    def _split_specials(self) -> re.Pattern[str] | None:
-        longest_first = sorted(self.specials, key=len, reverse=True)
-        return re.compile("(" + "|".join(map(re.escape, longest_first)) + ")") if longest_first else None
+    def guidance_tokenizer(self, slices: list[str]) -> llguidance.LLTokenizer:
+        """The same tokens for llguidance: special ones are marked by a leading byte that no text has."""
+        kind: Any = llguidance.LLTokenizer  # whose type stubs leave this constructor out
+        ends = sorted(self.ends & self.special.keys(), key=lambda token: (token != self.eos, token))
+        return kind.from_llamacpp(
+            tokens=[self.marked(token) for token in range(self.size)],
+            vocab_ptr=self.pointer,
+            tokenize_fptr=self.tokenize_address,
+            eos_token=ends or [self.eos],
+            slices=slices,
+        )
 
     def _tokens(self, data: bytes, *, specials: bool = True) -> "array[int]":
         room = len(data) + 8
@@ -195,7 +109,7 @@ class Weights:
             why = library.log.reason() or "the library gives no reason"
             hint = "try fewer --gpu-layers" if self.placement.layers else "the file may be damaged or incomplete: fetch it again"
             raise Unavailable(f"{path} cannot be loaded: {why}", hint=hint)
-        self.vocabulary = Vocabulary(library, self._c.llama_model_get_vocab(self.pointer))
+        self.vocabulary = GgufVocabulary(library, self._c.llama_model_get_vocab(self.pointer))
         self.recurrent: bool = self._c.llama_model_is_recurrent(self.pointer) or self._c.llama_model_is_hybrid(self.pointer)
         self.trained_context: int = self._c.llama_model_n_ctx_train(self.pointer)
         self.name = self.metadata("general.name") or path.stem
@@ -241,11 +155,6 @@ def _check_file(path: Path) -> None:
 
 
 SLICE: Final = 256  # tokens decoded at once: large enough to be fast, small enough to be aborted soon
-
-
-def new_flag() -> Flag:
-    """A flag that is not set."""
-    return C.create_string_buffer(b"0")
 
 
 class Context:
@@ -311,13 +220,3 @@ class Context:
             self._c.llama_batch_free(self._batch)
             self._c.llama_free(self.pointer)
             self.pointer = None
-
-
-def require_room(tokens: list[int], context: Context) -> int:
-    """How many tokens an answer to this prompt may have."""
-    if not tokens:
-        raise UsageError("the prompt is empty", field="messages")
-    room = context.size - len(tokens)
-    if room < 1:
-        raise PromptTooLong(len(tokens), context.size)
-    return room

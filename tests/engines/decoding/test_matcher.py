@@ -10,8 +10,8 @@ pytest.importorskip("llguidance")
 pytest.importorskip("xllamacpp")
 
 from callsmith.core.values import Call, Choice, Tool
-from callsmith.engines.llama.compiler import Compiler
-from callsmith.engines.llama.matcher import Constraint
+from callsmith.engines.decoding.compiler import Compiler
+from callsmith.engines.decoding.matcher import Constraint
 from callsmith.formats import format_named
 from callsmith.formats.write import write
 from callsmith.grammar.calls import grammar_for

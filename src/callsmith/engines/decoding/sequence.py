@@ -10,10 +10,10 @@ from numpy.typing import NDArray
 
 from callsmith.core.errors import ModelError
 from callsmith.core.values import Sampling
-from callsmith.engines.llama.compiler import ActiveConstraint, TriggeredConstraint
-from callsmith.engines.llama.gguf import Logits, Vocabulary
-from callsmith.engines.llama.logprobs import Logprobs
-from callsmith.engines.llama.penalties import adjustment_for
+from callsmith.engines.decoding.compiler import ActiveConstraint, TriggeredConstraint
+from callsmith.engines.decoding.logprobs import Logprobs
+from callsmith.engines.decoding.penalties import adjustment_for
+from callsmith.engines.decoding.vocabulary import Logits, Vocabulary
 from callsmith.engines.port import Piece
 from callsmith.engines.text import Writer
 

@@ -3,7 +3,7 @@
 import numpy as np
 
 from callsmith.core.values import TokenLogprob
-from callsmith.engines.llama.gguf import Logits, Vocabulary
+from callsmith.engines.decoding.vocabulary import Logits, Vocabulary
 from callsmith.engines.port import SampledToken
 
 

@@ -16,8 +16,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from callsmith.core.errors import UnsupportedSchema
-from callsmith.engines.llama.gguf import Logits, Vocabulary
-from callsmith.engines.llama.matcher import Constraint
+from callsmith.engines.decoding.matcher import Constraint
+from callsmith.engines.decoding.vocabulary import Logits, Vocabulary
 from callsmith.grammar.calls import common_prefix
 from callsmith.grammar.nodes import Grammar
 from callsmith.grammar.relay import Relay

@@ -9,10 +9,10 @@ from typing import Any, Final, TypeAlias
 import llguidance
 
 from callsmith.core.errors import UnsupportedSchema, UsageError
-from callsmith.engines.llama.gguf import Logits, Vocabulary
-from callsmith.engines.llama.matcher import Constraint
-from callsmith.engines.llama.relay import RelayConstraint, RelayPlan, naming, plan_relay
-from callsmith.engines.llama.trial.trials import Cancellation, Trials
+from callsmith.engines.decoding.matcher import Constraint
+from callsmith.engines.decoding.relay import RelayConstraint, RelayPlan, naming, plan_relay
+from callsmith.engines.decoding.trial.trials import Cancellation, Trials
+from callsmith.engines.decoding.vocabulary import Logits, Vocabulary
 from callsmith.engines.lru import LRU, IdentityLRU
 from callsmith.grammar.limits import MAX_LARK, is_simple, refusing_depth
 from callsmith.grammar.nodes import Grammar
@@ -257,7 +257,7 @@ class Compiler:
 
     def _compile(self, lark: str) -> llguidance.LLMatcher:
         with self._lock:
-            self._tokenizer = self._tokenizer or _tokenizer(self._vocabulary)
+            self._tokenizer = self._tokenizer or self._vocabulary.guidance_tokenizer([*_SLICES])
         try:
             grammar = llguidance.LLMatcher.grammar_from_lark(lark)
         except UnicodeEncodeError:
@@ -267,19 +267,6 @@ class Compiler:
         if matcher.is_error():
             raise _refusal(matcher.get_error())
         return matcher
-
-
-def _tokenizer(vocabulary: Vocabulary) -> llguidance.LLTokenizer:
-    """The vocabulary for llguidance: special tokens are marked by a leading byte that no text has."""
-    kind: Any = llguidance.LLTokenizer  # whose type stubs leave this constructor out
-    ends = sorted(vocabulary.ends & vocabulary.special.keys(), key=lambda token: (token != vocabulary.eos, token))
-    return kind.from_llamacpp(
-        tokens=[vocabulary.marked(token) for token in range(vocabulary.size)],
-        vocab_ptr=vocabulary.pointer,
-        tokenize_fptr=vocabulary.tokenize_address,
-        eos_token=ends or [vocabulary.eos],
-        slices=_SLICES,
-    )
 
 
 def _refusal(message: str) -> UsageError:

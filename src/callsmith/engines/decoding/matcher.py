@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from callsmith.core.errors import ModelError
-from callsmith.engines.llama.gguf import Logits
+from callsmith.engines.decoding.vocabulary import Logits
 
 _FEW_TOKENS: Final = 24  # up to so many tokens are tested one by one; for more, computing the mask is cheaper
 

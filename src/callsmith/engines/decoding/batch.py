@@ -9,20 +9,28 @@ The tail of a call is often forced by the grammar, and nothing of the answer dep
 is idle, so that the turn after the tool result finds it in the KV cache.
 """
 
+import ctypes as C
 from collections import Counter, deque
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import Final, Literal, Protocol
+from typing import Final, Literal, Protocol, TypeAlias
 
 from callsmith.core.errors import ModelError
 from callsmith.core.values import Usage
-from callsmith.engines.llama.gguf import Flag, Logits, new_flag
-from callsmith.engines.llama.kv_cache import Cache, Memory, Slot, shared
+from callsmith.engines.decoding.kv_cache import Cache, Memory, Slot, shared
+from callsmith.engines.decoding.vocabulary import Logits
 from callsmith.engines.port import Finished, Piece
+
+Flag: TypeAlias = "C.Array[C.c_char]"  # b"0", or b"1" once it is set: a C library may look at it without the interpreter lock
 
 PREFILL_CHUNK: Final = 64  # prompt tokens a step takes while other requests are decoding: it bounds their delay
 _MIN_FREE_CELLS: Final = 256  # KV cells that must be free for a request to be admitted
 _MIN_SHARED_PREFIX: Final = 32  # tokens; a shared prefix at least this long is worth waiting for
+
+
+def new_flag() -> Flag:
+    """A flag that is not set."""
+    return C.create_string_buffer(b"0")
 
 
 class Decoder(Memory, Protocol):

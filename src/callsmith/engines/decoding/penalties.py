@@ -7,7 +7,7 @@ import numpy as np
 
 from callsmith.core.errors import UsageError
 from callsmith.core.values import Sampling
-from callsmith.engines.llama.gguf import Logits
+from callsmith.engines.decoding.vocabulary import Logits
 
 
 class Adjustment:

@@ -11,9 +11,9 @@ pytest.importorskip("numpy")
 import numpy as np
 
 from callsmith.core.errors import ModelError
-from callsmith.engines.llama.batch import PREFILL_CHUNK, Batch
-from callsmith.engines.llama.gguf import Logits, new_flag
-from callsmith.engines.llama.kv_cache import Cache
+from callsmith.engines.decoding.batch import PREFILL_CHUNK, Batch, new_flag
+from callsmith.engines.decoding.kv_cache import Cache
+from callsmith.engines.decoding.vocabulary import Logits
 from callsmith.engines.port import Finished, Piece
 
 

@@ -4,7 +4,7 @@ from collections.abc import Iterable
 
 import pytest
 
-from callsmith.engines.llama.kv_cache import Cache, Slot, aligned
+from callsmith.engines.decoding.kv_cache import Cache, Slot, aligned
 
 SLICE = 4
 

@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 
 from callsmith.core.errors import ModelError, UsageError
 from callsmith.core.values import Sampling, TokenBias
-from callsmith.engines.llama.penalties import Adjustment, adjustment_for, check_bias
-from callsmith.engines.llama.sequence import Sampler, Sequence
+from callsmith.engines.decoding.penalties import Adjustment, adjustment_for, check_bias
+from callsmith.engines.decoding.sequence import Sampler, Sequence
 from callsmith.engines.port import with_defaults
 from tests.effort import tries
 

@@ -1,0 +1,1 @@
+"""What engines share that decode in this process: batching, the KV cache's bookkeeping, grammars at work, sampling."""

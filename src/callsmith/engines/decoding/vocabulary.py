@@ -1,0 +1,143 @@
+"""The tokens of a model: the text of each, which are special, which end an answer. Engines say how a text is tokenized."""
+
+import re
+from abc import ABC, abstractmethod
+from array import array
+from collections.abc import Callable, Iterable, Mapping
+from functools import cached_property
+from typing import Final, TypeAlias
+
+import llguidance
+import numpy as np
+from numpy.typing import NDArray
+
+from callsmith.core.errors import PromptTooLong, UsageError
+from callsmith.engines.decoding.token_cache import LONG, SafeCuts
+from callsmith.engines.lru import LRU
+from callsmith.formats.prompt.prompt import Prompt
+
+Logits: TypeAlias = NDArray[np.float32]
+
+_SAMPLED_CHARACTERS: Final = 8  # for each token of the context: a longer prompt is tokenized in part first; real text has fewer
+_CACHED_BYTES: Final = 32 << 20  # of text, and of its tokens: a few dozen prompts with hundreds of tools
+
+# Brackets and tags, then separators, then a digit.
+_CLOSING = [(re.compile(rb"[\]})]+|</?|/?>"), 3), (re.compile(rb"""[,:]\s?["']?"""), 2), (re.compile(rb"\s?[0-9]"), 1)]
+
+
+class Vocabulary(ABC):
+    """The tokens: the text of each, which are special, which end an answer. `bos` and `eos` are -1 where there is none."""
+
+    size: int
+    bos: int
+    eos: int
+    adds_bos: bool
+    says: list[bytes]
+    ends: frozenset[int]
+    special: Mapping[int, str]
+    specials: Mapping[str, int]
+
+    @cached_property
+    def _safe_cuts(self) -> SafeCuts:
+        return self._find_safe_cuts()
+
+    @cached_property
+    def _token_cache(self) -> "LRU[array[int]]":
+        return LRU(_CACHED_BYTES)
+
+    def tokenize(self, text: str, *, specials: bool = True) -> list[int]:
+        """The tokens of the text, special ones where their text stands, unless `specials` is off; no BOS is added.
+
+        Most of a prompt was in the one before: the tokens of long pieces are cached.
+        """
+        if not specials:
+            return self._tokens(text.encode(), specials=False).tolist()
+        tokens: list[int] = []
+        for piece in self._safe_cuts.pieces(text.encode()):
+            known = self._token_cache.get(piece)
+            if known is None:
+                known = self._tokens(piece)
+                if len(piece) >= LONG:
+                    self._token_cache.put(piece, known, len(piece) + len(known) * known.itemsize)
+            tokens += known
+        return tokens
+
+    def prompt(self, prompt: Prompt, most: int | None = None, is_cancelled: Callable[[], bool] = lambda: False) -> list[int]:
+        """The tokens of a prompt: with BOS if the model wants it and the text does not begin with it.
+
+        A prompt that has certainly more than `most` tokens is refused before all of it is tokenized.
+        """
+        if prompt.tokens is not None:
+            self.decode(prompt.tokens)
+            return [*prompt.tokens]
+        pieces = [piece for piece in prompt.pieces if piece]
+        if most is not None:
+            self._refuse_too_long(pieces, most)
+        tokens: list[int] = []
+        for piece in pieces:
+            if is_cancelled():
+                return []
+            tokens += self.tokenize(piece)
+        if self.adds_bos and tokens[:1] != [self.bos]:
+            tokens.insert(0, self.bos)
+        return tokens
+
+    def _refuse_too_long(self, pieces: list[str], most: int) -> None:
+        """Raise PromptTooLong if that is certain: no token spans two pieces, and a part of one has fewer than the whole."""
+        if len(pieces) > most:
+            raise PromptTooLong(len(pieces), most, is_least=True)
+        for piece in pieces:
+            if len(piece) > (enough := _SAMPLED_CHARACTERS * (most + 64)):
+                found = len(self._tokens(piece[:enough].encode())) - 64  # around the cut there may be more than in the whole
+                if found > most:
+                    raise PromptTooLong(found, most, is_least=True)
+
+    def decode(self, tokens: Iterable[int]) -> list[bytes]:
+        """The text of each of these tokens."""
+        tokens = [*tokens]
+        for token in tokens:
+            if not 0 <= token < self.size:
+                raise UsageError(f"there is no token {token}: they are numbered from 0 to {self.size - 1}")
+        return [self.says[token] for token in tokens]
+
+    def text(self, token: int) -> str:
+        """The text of one token; empty for a token the model does not have."""
+        return self.says[token].decode("utf-8", "replace") if token >= 0 else ""
+
+    @cached_property
+    def closing(self) -> tuple[Logits, Logits]:
+        """How much nearer each token brings a structure to its end: where strings end in `"`, and where they end in `'`.
+
+        Quotes count most, for between them brackets are only text; and so is the other quote.
+        """
+        double, single = ([(ends, 4), *_CLOSING] for ends in (re.compile(rb'"[\]})]*'), re.compile(rb"'[\]})]*")))
+        return self._ranked(double), self._ranked(single)
+
+    def _ranked(self, steps: list[tuple[re.Pattern[bytes], int]]) -> Logits:
+        found = (next((rank for pattern, rank in steps if pattern.fullmatch(said)), 0) for said in self.says)
+        return np.fromiter(found, np.float32, self.size)
+
+    def marked(self, token: int) -> bytes:
+        """The bytes of a token; those of a special one are marked by a leading byte that no text has."""
+        return b"\xff" + self.says[token] if token in self.special else self.says[token]
+
+    def marked_text(self, text: str) -> bytes:
+        """The bytes of a text as its tokens give them, special tokens marked."""
+        pieces = self._split_specials.split(text) if self._split_specials else [text]
+        return b"".join(b"\xff" * (piece in self.specials) + piece.encode() for piece in pieces)
+
+    @cached_property
+    def _split_specials(self) -> re.Pattern[str] | None:
+        longest_first = sorted(self.specials, key=len, reverse=True)
+        return re.compile("(" + "|".join(map(re.escape, longest_first)) + ")") if longest_first else None
+
+    @abstractmethod
+    def guidance_tokenizer(self, slices: list[str]) -> llguidance.LLTokenizer:
+        """The same tokens for llguidance, the special ones marked as such."""
+
+    @abstractmethod
+    def _tokens(self, data: bytes, *, specials: bool = True) -> "array[int]":
+        """The tokens of a text, in UTF-8."""
+
+    @abstractmethod
+    def _find_safe_cuts(self) -> SafeCuts: ...
