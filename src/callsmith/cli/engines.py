@@ -163,7 +163,8 @@ def _install(build: "Build", force: bool, source: Path | None, machine: "Machine
     if reason_against(build, machine) or (library_in(build.folder) and not force):
         return Installer(source, machine).install(build)
     names = " and ".join(package.name for package in build.packages)
-    typer.echo(f"Installing {build.name} ({names}), {size(build.size)} to download, into {build.folder}", err=True)
+    amount = f"{size(build.size)} {f'from {source}' if source else 'to download'}"
+    typer.echo(f"Installing {build.name} ({names}), {amount}, into {build.folder}", err=True)
     columns = (BarColumn(), DownloadColumn(), TransferSpeedColumn(), TimeRemainingColumn())
     with Progress(*columns, console=Console(stderr=True)) as progress:
         task = progress.add_task("fetch", total=build.size)

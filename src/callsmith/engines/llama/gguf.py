@@ -107,8 +107,9 @@ class Weights:
         self.pointer: int | None = self._c.llama_model_load_from_file(str(path).encode(), params)
         if not self.pointer:
             why = library.log.reason() or "the library gives no reason"
-            hint = "try fewer --gpu-layers" if self.placement.layers else "the file may be damaged or incomplete: fetch it again"
-            raise Unavailable(f"{path} cannot be loaded: {why}", hint=hint)
+            hint = "the file may be damaged or incomplete: fetch it again"
+            fewer = "; or try fewer --gpu-layers" if self.placement.layers else ""
+            raise Unavailable(f"{path} cannot be loaded: {why}", hint=hint + fewer)
         self.vocabulary = GgufVocabulary(library, self._c.llama_model_get_vocab(self.pointer))
         self.recurrent: bool = self._c.llama_model_is_recurrent(self.pointer) or self._c.llama_model_is_hybrid(self.pointer)
         self.trained_context: int = self._c.llama_model_n_ctx_train(self.pointer)
