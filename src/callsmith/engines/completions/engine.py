@@ -87,6 +87,11 @@ def open(
             raise translate(error, None) from error
 
     server, described, is_enforcing = upstream.wait_for(describe)
+    if described.template is None:
+        logger.warning(
+            "%s does not say its chat template: unless you give it (--chat-template), it is that of the model's name, or ChatML",
+            url,
+        )
     return CompletionsEngine(upstream, server, described, context=context, is_enforcing=is_enforcing)
 
 
