@@ -144,6 +144,35 @@ def _neighbours_merged(conversation: TemplateInput) -> TemplateInput:
     return replace(conversation, messages=messages)
 
 
+def _empty_answers_left_out(conversation: TemplateInput) -> TemplateInput:
+    def says_nothing(message: JsonObject) -> bool:
+        return message["role"] == "assistant" and not any(
+            message.get(key) for key in ("content", "tool_calls", "reasoning_content")
+        )
+
+    return replace(conversation, messages=[message for message in conversation.messages if not says_nothing(message)])
+
+
+def _user_first(conversation: TemplateInput) -> TemplateInput:
+    """Have the user speak before the first answer."""
+    messages = conversation.messages
+    first = next((at for at, message in enumerate(messages) if message["role"] != "system"), len(messages))
+    if first == len(messages) or messages[first]["role"] != "assistant":
+        return conversation
+    return replace(conversation, messages=[*messages[:first], {"role": "user", "content": "Hello."}, *messages[first:]])
+
+
+def _answer_before_user(conversation: TemplateInput) -> TemplateInput:
+    """Put an answer between calls or their results and what the user says next."""
+    messages: list[JsonObject] = []
+    for message in conversation.messages:
+        last = messages[-1] if messages else None
+        if last and message["role"] == "user" and (last["role"] == "tool" or last.get("tool_calls")):
+            messages.append({"role": "assistant", "content": "OK."})
+        messages.append(message)
+    return replace(conversation, messages=messages)
+
+
 def _empty_list_of_tools(conversation: TemplateInput) -> TemplateInput:
     return conversation if conversation.tools else replace(conversation, variables={**conversation.variables, "tools": []})
 
@@ -195,6 +224,9 @@ ADAPTATIONS = (
     Adaptation("an empty list for no tools", _empty_list_of_tools),
     Adaptation("system messages joined, first", _system_first),
     Adaptation("system text in the first user message", _system_in_first_user_message),
+    Adaptation("empty answers left out", _empty_answers_left_out),
+    Adaptation("the user first", _user_first),
+    Adaptation("an answer before the user goes on", _answer_before_user),
     Adaptation("neighbours of one role merged", _neighbours_merged),
     Adaptation("one call a message", _one_call_a_message),
     Adaptation("arguments as JSON text", _arguments_as_text),
@@ -277,6 +309,9 @@ PROBES = (
     Probe([SYSTEM, USER], ("Ostrich", "Pelican")),
     Probe([SYSTEM, USER, ANSWER, SYSTEM, AGAIN], ("Ostrich", "Pelican", "Heron", "Walrus")),
     Probe([USER, AGAIN, ANSWER, ANSWER, USER], ("Pelican", "Walrus", "Heron")),
+    Probe([ANSWER, USER], ("Heron", "Pelican")),
+    Probe([USER, {"role": "assistant", "content": ""}, AGAIN], ("Pelican", "Walrus")),
+    Probe([USER, CALLING, ZEBRA_RESULT, AGAIN], ("badger", "Marmot", "Walrus"), TOOLS),
     Probe([SYSTEM, USER, CALLING, ZEBRA_RESULT], ("Ostrich", "badger", "Marmot"), TOOLS),
     Probe([USER, CALLING, ZEBRA_RESULT, ANSWER, AGAIN], ("badger", "Marmot", "Heron", "Walrus"), TOOLS),
     Probe([USER, {**CALLING, "content": "Heron answers."}, ZEBRA_RESULT], ("badger", "Marmot"), TOOLS),

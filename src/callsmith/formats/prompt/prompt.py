@@ -7,17 +7,19 @@ as a message of the user.
 
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
 from hashlib import sha256
 from itertools import pairwise
 from typing import Any
 
+from callsmith.core.errors import CallsmithError, ModelError, UsageError
 from callsmith.core.values import Call, Message, Output, Request, Schema, Tool
 from callsmith.formats.algebra import Format, Says, Thinks, nodes_of
 from callsmith.formats.prompt.adapt import JsonObject
 from callsmith.formats.prompt.escaping import Escaper, remove_breaks, split_at_breaks
+from callsmith.formats.prompt.sandbox import TooManySteps
 from callsmith.formats.prompt.splice import FindTurn, splice
 from callsmith.formats.prompt.template import Template
 from callsmith.formats.write import literal_text, write
@@ -86,7 +88,10 @@ def prompt_for(
         return _render(escaped, request, tools, template, format)
 
     messages = request.messages[:-1] if request.prefilled else request.messages
-    rendered, opened = render(messages)
+    try:
+        rendered, opened = render(messages)
+    except CallsmithError as error:
+        raise _naming_the_message(error, messages, render) from error
     marked = splice(rendered, messages, find_turn, lambda some: render(some)[0], format) if find_turn else rendered
     beginning = escape.escape_message(request.messages[-1], format.thinks) if request.prefilled else None
     prefilled = _prefilled(beginning, format, opened) if beginning else ""
@@ -96,6 +101,28 @@ def prompt_for(
     return Prompt(
         text, opened, cuts, request.session, prefilled=answer, cache_salt=salt, caller=caller, rendered=rendered, marked=marked
     )
+
+
+def _naming_the_message(
+    error: CallsmithError, messages: Sequence[Message], render: Callable[[Sequence[Message]], object]
+) -> CallsmithError:
+    """The error of a template that does not take these messages, with the one that is too much; as it is if no others do."""
+
+    def is_taken(some: Sequence[Message]) -> bool:
+        try:
+            render(some)
+        except CallsmithError:
+            return False
+        return True
+
+    if isinstance(error.__cause__, TooManySteps) or not is_taken([Message.user("Hello.")]):
+        return error
+    least, most = 0, len(messages)  # so many are taken, and so many are not
+    while most - least > 1:
+        middle = (least + most) // 2
+        least, most = (middle, most) if is_taken(messages[:middle]) else (least, middle)
+    why = error.message if isinstance(error, ModelError) else str(error)
+    return UsageError(f"{why} (message {least}, of the role {messages[least].role})", field=f"messages.{least}")
 
 
 def _render(
