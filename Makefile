@@ -16,6 +16,7 @@ NODE   := tests/clients/node/node_modules
 SUITE_NODE := tests/clients/openresponses/node_modules
 MCP    := .venv-mcp
 VLLM   := .venv-vllm
+SGLANG := .venv-sglang
 MCP_NODE := tests/tools/mcp/node/node_modules
 JOBS   ?= 2
 PYTEST := $(BIN)/python -m pytest
@@ -24,7 +25,7 @@ SPREAD := -n $(JOBS) --dist worksteal
 
 .DEFAULT_GOAL := setup
 .PHONY: setup serve chat test test-slow test-thorough test-law4 test-dispatch test-fuzz test-attack soak test-choices test-tokenizer test-model test-templates test-clients test-agents test-node test-openresponses test-readme \
-	test-mcp test-mcp-conformance test-vllm test-postgres test-wheel check format bench rivals requirements dependencies lock clean help
+	test-mcp test-mcp-conformance test-vllm test-sglang test-postgres test-wheel check format bench rivals requirements dependencies lock clean help
 
 setup: $(STAMP) ## create .venv and install everything that is pinned in requirements.lock
 
@@ -159,6 +160,18 @@ $(VLLM)/.installed: Makefile
 test-postgres: $(STAMP) ## use PostgreSQL, which must be installed, as the store, and let it and servers be killed
 	$(PYTEST) -m postgres -rs tests $(ARGS)
 
+test-sglang: $(SGLANG)/.installed ## run inside modules of SGLang, which is installed for it beside vLLM
+	$(SGLANG)/bin/python -m pytest -m sglang tests/adapters $(ARGS)
+
+# SGLang itself wants a GPU and what belongs to it; the modules that read answers need little more than vLLM has brought already.
+$(SGLANG)/.installed: $(VLLM)/.installed
+	test -x $(SGLANG)/bin/python || $(PYTHON) -m venv $(SGLANG)
+	$(SGLANG)/bin/python -m pip install --quiet --disable-pip-version-check ipython
+	$(SGLANG)/bin/python -m pip install --quiet --disable-pip-version-check --no-deps sglang==0.5.23 interegular orjson triton -e .
+	site='import sysconfig; print(sysconfig.get_path("purelib"))' && \
+		$(VLLM)/bin/python -c "$$site" > $$($(SGLANG)/bin/python -c "$$site")/beside_vllm.pth
+	touch $@
+
 test-wheel: $(STAMP) ## build the wheel, and use it in empty environments, bare and with each extra (minutes)
 	$(PYTEST) -m wheel tests/test_wheel.py $(ARGS)
 
@@ -194,7 +207,7 @@ lock: $(STAMP) ## pin the newest versions that pyproject.toml allows
 		echo "# download: about $$(du -sm $$wheels | cut -f1) MB" >> requirements.lock; rm -rf $$wheels
 
 clean: ## remove .venv and everything that was made
-	rm -rf $(VENV) $(CLIENTS) $(NODE) $(SUITE_NODE) $(MCP) $(MCP_NODE) $(VLLM) .venv-rivals .venv-wheel build dist .pytest_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) $(CLIENTS) $(NODE) $(SUITE_NODE) $(MCP) $(MCP_NODE) $(VLLM) $(SGLANG) .venv-rivals .venv-wheel build dist .pytest_cache .ruff_cache .hypothesis
 	find src tests -name __pycache__ -type d -prune -exec rm -rf {} +
 
 help: ## this list

@@ -3,19 +3,14 @@
 import json
 import logging
 import sys
-from collections.abc import Callable
-from functools import cache
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from callsmith.adapters.hosted import HostedModel
-from callsmith.engines.lru import IdentityLRU
 from callsmith.formats import formats
 from callsmith.formats.algebra import Format
-from callsmith.formats.write import write
-from tests.adapters.tiny_model import write_tokenizer
+from tests.adapters.samples import CALL, TIME, WEATHER, accepts, declared, in_deltas, is_json, written
 from tests.formats.reader.corpus import WILD, Case, cases
 
 vllm = pytest.importorskip("vllm", reason="vLLM is not installed here: make test-vllm")
@@ -24,61 +19,11 @@ from callsmith.adapters.vllm import parsers, plugin  # noqa: E402
 
 pytestmark = pytest.mark.vllm
 
-WEATHER = {
-    "type": "function",
-    "function": {
-        "name": "get_weather",
-        "description": "The weather of a city.",
-        "parameters": {
-            "type": "object",
-            "properties": {"city": {"enum": ["Oslo", "Rome"]}, "days": {"type": "integer"}},
-            "required": ["city"],
-            "additionalProperties": False,
-        },
-    },
-}
-TIME = {
-    "type": "function",
-    "function": {
-        "name": "get_time",
-        "parameters": {"type": "object", "properties": {"zone": {"type": "string"}}, "required": ["zone"]},
-    },
-}
-CALL = '<tool_call>\n{"name": "get_weather", "arguments": {"city": "Oslo"}}\n</tool_call>'
-
 
 @pytest.fixture(scope="module", autouse=True)
 def registered() -> None:
     plugin.register()
     plugin.register()  # vLLM calls it in every process, and a process may do so twice
-
-
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    from callsmith.models.weights.fetch import locate
-
-    made = tmp_path_factory.mktemp("tokenizer")
-    write_tokenizer(locate("smollm2-135m"), made)
-    return made
-
-
-@pytest.fixture(scope="module")
-def tokenizer(folder: Path) -> Any:
-    from transformers import AutoTokenizer
-
-    return AutoTokenizer.from_pretrained(folder)
-
-
-@pytest.fixture
-def speaking(tokenizer: Any, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], Any]:
-    """The tokenizer of a model that writes a format of our choosing."""
-
-    def with_format(name: str) -> Any:
-        monkeypatch.setenv("CALLSMITH_FORMAT", name)
-        monkeypatch.setattr(HostedModel, "_known", IdentityLRU(8))
-        return tokenizer
-
-    return with_format
 
 
 def composed(tokenizer: Any, reasoning: str | None = "callsmith", tools: str | None = "callsmith", **more: Any) -> Any:
@@ -128,33 +73,6 @@ def streamed(kind: Any, tokenizer: Any, request: Any, pieces: list[tuple[str, li
     return reasoning, content, [tuple(call) for call in calls.values()]
 
 
-def in_deltas(tokenizer: Any, text: str, size: int) -> list[tuple[str, list[int]]]:
-    """The text as vLLM streams it: so many tokens at once, and a character as soon as it is complete."""
-    ids = tokenizer.encode(text, add_special_tokens=False)
-    pieces, before = [], ""
-    for start in range(0, len(ids), size or len(ids)):
-        end = start + (size or len(ids))
-        so_far = tokenizer.decode(ids[:end]).rstrip("\ufffd") if end < len(ids) else text
-        pieces.append((so_far[len(before) :], ids[start:end]))
-        before = so_far
-    return pieces
-
-
-def is_json(text: str) -> bool:
-    try:
-        json.loads(text)
-    except ValueError:
-        return False
-    return True
-
-
-def declared(case: Case) -> list[Any]:
-    """The tools of a case as a request declares them, and those that are called besides, with any arguments."""
-    functions = {one["name"]: one for one in (entry.get("function", entry) for entry in case.row.get("tools") or [])}
-    called = {call["name"]: {"name": call["name"]} for call in case.row["expected_calls"] or []}
-    return [{"type": "function", "function": one} for one in (called | functions).values()]
-
-
 @pytest.mark.parametrize("case", list(cases(WILD)), ids=lambda case: case.name[:60])
 def test_every_format_is_read_in_deltas_of_any_size_as_it_is_whole(speaking, case: Case):
     tokenizer = speaking(case.format.name)
@@ -167,47 +85,27 @@ def test_every_format_is_read_in_deltas_of_any_size_as_it_is_whole(speaking, cas
         assert streamed(kind, tokenizer, request, in_deltas(tokenizer, case.row["output"], size), prompt) == expected
 
 
-@cache
-def compiler() -> Any:
-    """xgrammar, for a vocabulary of single bytes: which texts a grammar accepts is the same for all vocabularies."""
-    import xgrammar
-
-    letters = [bytes([code]) for code in range(256)]
-    info = xgrammar.TokenizerInfo([*letters, b"</s>"], xgrammar.VocabType.RAW, stop_token_ids=[len(letters)])
-    return xgrammar.GrammarCompiler(info)
-
-
 def matches(request: Any, text: str) -> bool:
     """Whether xgrammar, with the grammar in this request, takes this text to its end."""
-    import xgrammar
-
     given = request.structured_outputs
-    made = compiler().compile_grammar(given.grammar) if given.grammar else compiler().compile_structural_tag(given.structural_tag)
-    matcher = xgrammar.GrammarMatcher(made)
-    return matcher.accept_string(text) and matcher.accept_token(256)
+    return accepts(text, grammar=given.grammar, tag=given.structural_tag)
 
 
 @pytest.mark.parametrize("format", list(formats().values()), ids=lambda format: format.name)
 def test_required_calls_of_every_format_are_enforced_by_xgrammar(speaking, format: Format):
-    from callsmith.core.values import Call
-    from callsmith.formats.prompt.prompt import fit_id
-
     tokenizer = speaking(format.name)
     kind = composed(tokenizer)
 
-    def written(name: str, arguments: dict[str, Any]) -> str:
-        return write(format, [Call(name, arguments, fit_id("call_1", format.ids))])
-
     required = kind(tokenizer, None).adjust_request(asking([WEATHER, TIME], "required"))
-    assert matches(required, written("get_weather", {"city": "Oslo", "days": 2}))
-    assert matches(required, written("get_time", {"zone": "CET"}))
+    assert matches(required, written(format, "get_weather", {"city": "Oslo", "days": 2}))
+    assert matches(required, written(format, "get_time", {"zone": "CET"}))
     for name, arguments in (("get_weather", {"city": "Paris"}), ("get_weather", {}), ("get_wind", {"city": "Oslo"})):
-        assert not matches(required, written(name, arguments))
+        assert not matches(required, written(format, name, arguments))
     assert not matches(required, "Hello there.")
     named = {"type": "function", "function": {"name": "get_time"}}
     only = kind(tokenizer, None).adjust_request(asking([WEATHER, TIME], named))
-    assert matches(only, written("get_time", {"zone": "CET"}))
-    assert not matches(only, written("get_weather", {"city": "Oslo"}))
+    assert matches(only, written(format, "get_time", {"zone": "CET"}))
+    assert not matches(only, written(format, "get_weather", {"city": "Oslo"}))
 
 
 def test_the_format_is_found_in_the_chat_template(tokenizer):

@@ -3,7 +3,8 @@
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from callsmith.adapters.hosted import Asked, HostedModel
+from callsmith.adapters.asked import Asked
+from callsmith.adapters.hosted import HostedModel
 from callsmith.core.events import CallArguments, CallReady, CallStarted, ModelEvent, Text, Thought, Unreadable
 from callsmith.core.values import Json
 from callsmith.formats.algebra import Format, nodes_of

@@ -5,16 +5,16 @@ answers with grammars, and read them.
 """
 
 import os
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import replace
 from datetime import datetime
 from functools import cached_property
 from itertools import takewhile
 from pathlib import Path
 from typing import Any, Final
 
-from callsmith.core.errors import CallsmithError, Unavailable, UsageError
-from callsmith.core.values import Choice, Tool
+from callsmith.adapters.asked import Asked
+from callsmith.core.errors import CallsmithError, Unavailable
 from callsmith.engines.lru import LRU, IdentityLRU
 from callsmith.formats.algebra import Format, nodes_of
 from callsmith.formats.inference.detect import shows_reasoning
@@ -47,25 +47,6 @@ _PROBE_TOOL: Final = {
         "parameters": {"type": "object", "properties": {"key": {"type": "string"}}, "required": ["key"]},
     },
 }
-
-
-@dataclass(frozen=True, slots=True)
-class Asked:
-    """What a request asks of the answer: which tools there are, whether they must be called, whether several at once."""
-
-    tools: tuple[Tool, ...] = ()
-    choice: Choice = Choice("none")
-    parallel: bool = True
-
-    @property
-    def offered(self) -> tuple[Tool, ...]:
-        """The tools that may be called."""
-        return self.choice.among(self.tools)
-
-    @property
-    def is_constrained(self) -> bool:
-        """Whether a grammar constrains the calls: they must be made, or one of the tools is strict."""
-        return bool(self.offered) and (self.choice.mode == "required" or any(tool.strict for tool in self.offered))
 
 
 class HostedModel:
@@ -183,30 +164,6 @@ class HostedModel:
             thinking=is_required and thinking and self.thinks,
         )
         return made if isinstance(made, Grammar) else None
-
-
-def tool_from(name: str, description: str | None, parameters: Mapping[str, Any] | None, strict: bool | None) -> Tool:
-    """A tool as an API request declares it."""
-    return Tool(
-        name, description or "", dict(parameters) if parameters else {"type": "object", "properties": {}}, strict=bool(strict)
-    )
-
-
-def asked_by(tools: Sequence[Tool], mode: str | None, name: str | None, parallel: bool | None) -> Asked:
-    """What a request asks: a `name` requires that one tool, else `mode` is "none", "auto" or "required"."""
-    if name is not None:
-        choice = Choice.only(name)
-    elif mode == "required" or mode == "none" or mode == "auto":
-        choice = Choice(mode)
-    elif mode is None:
-        choice = Choice("auto" if tools else "none")
-    else:
-        raise UsageError(
-            f"tool_choice must be none, auto, required or a function's name, and it is {mode!r}", field="tool_choice"
-        )
-    asked = Asked(tuple(tools), choice, parallel is not False)
-    _ = asked.offered  # an unknown name is an error here
-    return asked
 
 
 def _template_file() -> str | None:

@@ -10,9 +10,10 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, cast
 
 from callsmith.adapters.answer import AnswerDelta, HostedAnswer, read_whole
-from callsmith.adapters.hosted import TAIL_TOKENS, Asked, HostedModel, asked_by
+from callsmith.adapters.asked import Asked, asked_in
+from callsmith.adapters.hosted import TAIL_TOKENS, HostedModel
 from callsmith.adapters.vllm import host
-from callsmith.adapters.vllm.requests import asked_in, constrain
+from callsmith.adapters.vllm.requests import constrain
 from callsmith.formats.algebra import nodes_of
 from callsmith.formats.write import literal_text
 
@@ -137,7 +138,7 @@ class HostParser(host.Parser):  # pyright: ignore[reportUntypedBaseClass]
 
     def _asked(self, request: Any) -> Asked:
         if self.tool_parser_cls is None:
-            return asked_by((), None, None, None)
+            return Asked()
         level = self.tool_strict_level
         return asked_in(request, all_strict=level >= host.ToolStrictLevel.FUNCTION)
 

@@ -1,30 +1,19 @@
-"""Requests to vLLM: what they ask of tools, and the grammar of ours that is put into them."""
+"""Requests to vLLM, and the grammar of ours that is put into them."""
 
 import logging
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
-from callsmith.adapters.hosted import Asked, HostedModel, asked_by, tool_from
+from callsmith.adapters.asked import Asked
+from callsmith.adapters.hosted import HostedModel
 from callsmith.adapters.vllm import host
 from callsmith.core.errors import UsageError
-from callsmith.core.values import Tool
 from callsmith.engines.lru import IdentityLRU
 from callsmith.grammar.nodes import Grammar
 from callsmith.grammar.targets.upstream import RequestFields, for_vllm
 
 _log = logging.getLogger("vllm.callsmith")
 _fields: IdentityLRU[RequestFields] = IdentityLRU(64)
-
-
-def asked_in(request: Any, *, all_strict: bool = False) -> Asked:
-    """What a chat or Responses request asks of its tools. `all_strict`: the operator wants every tool strict."""
-    tools = tuple(_tools(request.tools or (), all_strict))
-    choice = request.tool_choice
-    mode = choice if isinstance(choice, str) or choice is None else None
-    name = None if isinstance(choice, str) or choice is None else _chosen(choice)
-    if not tools:
-        return asked_by((), None, None, None)
-    return asked_by(tools, mode, name, request.parallel_tool_calls)
 
 
 def constrain(request: Any, asked: Asked, model: HostedModel, variables: Mapping[str, Any]) -> Any:
@@ -71,21 +60,3 @@ def _opened(request: Any, model: HostedModel, variables: Mapping[str, Any]) -> s
     names = {name: value for name, value in variables.items() if value is not None}
     messages: Any = getattr(request, "messages", None) or [{}]
     return model.opened_by(names, after_tool=messages[-1].get("role") == "tool")
-
-
-def _tools(tools: Any, all_strict: bool) -> Iterator[Tool]:
-    """The function tools; a chat request has them under `function`, a Responses request has them bare."""
-    for tool in tools:
-        function = getattr(tool, "function", None) or tool
-        name = getattr(function, "name", None)
-        if isinstance(name, str) and getattr(tool, "type", "function") == "function":
-            strict = all_strict or getattr(function, "strict", None)
-            yield tool_from(name, getattr(function, "description", None), getattr(function, "parameters", None), strict)
-
-
-def _chosen(choice: Any) -> str:
-    function = getattr(choice, "function", None) or choice
-    name = getattr(function, "name", None)
-    if not isinstance(name, str):
-        raise ValueError(f"tool_choice: callsmith knows none, auto, required and the name of a function, not {choice!r}")
-    return name

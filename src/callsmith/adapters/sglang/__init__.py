@@ -1,0 +1,1 @@
+"""callsmith inside SGLang: `--tool-call-parser callsmith --reasoning-parser callsmith`."""
