@@ -7,7 +7,20 @@ from importlib import import_module
 
 from callsmith.models.weights.catalogue import default_model
 
-NAMES = ("startup", "reader", "grammar", "gbnf", "constrained", "gpu", "batching", "loop", "server", "soundness", "journeys")
+NAMES = (
+    "startup",
+    "reader",
+    "grammar",
+    "gbnf",
+    "constrained",
+    "gpu",
+    "batching",
+    "loop",
+    "server",
+    "soundness",
+    "journeys",
+    "plugins",
+)
 LARGE = ("grammar", "constrained", "journeys")  # what is said of them is said of the default model; the others take a small one
 
 

@@ -17,7 +17,8 @@ from callsmith.adapters.answer import AnswerDelta, CallDelta, HostedAnswer, read
 from callsmith.adapters.asked import Asked, asked_in, asked_with
 from callsmith.adapters.hosted import FORMAT_VARIABLE, HostedModel
 from callsmith.adapters.sglang import host
-from callsmith.formats.algebra import nodes_of
+from callsmith.formats.algebra import Calls, nodes_of
+from callsmith.formats.reader.markers import compile_markers, openers_of
 from callsmith.formats.write import literal_text
 from callsmith.grammar.targets.upstream import for_sglang
 
@@ -37,11 +38,12 @@ class CallsmithDetector(host.BaseFormatDetector):  # pyright: ignore[reportUntyp
         self._is_handed = False
 
     def has_tool_call(self, text: str) -> bool:
-        """Whether there is more in this text than text for the user."""
+        """Whether there may be more in this text than text for the user: SGLang asks before it says which tools there are."""
         if _HANDED.search(text):
             return True
-        read = read_whole(self._new_answer(()), text)
-        return bool(read.calls) or read.content != text
+        markers = compile_markers(self.model.read_format)
+        has_bare_calls = any(isinstance(part, Calls) and not openers_of(part) for part in markers.format.parts)
+        return has_bare_calls or any(marker in text for marker in markers.text_stops.texts)
 
     def detect_and_parse(self, text: str, tools: Sequence[Any]) -> Any:
         """The calls and the text of a whole answer."""
@@ -52,6 +54,8 @@ class CallsmithDetector(host.BaseFormatDetector):  # pyright: ignore[reportUntyp
 
     def parse_streaming_increment(self, new_text: str, tools: Sequence[Any]) -> Any:
         """What the next piece of an answer adds."""
+        if not new_text:
+            return self._result("", ())
         if self._answer is None and (self._is_handed or _HANDED.search(new_text)):
             self._is_handed = True
             return self._result(*_taken([new_text]))
