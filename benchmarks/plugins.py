@@ -3,8 +3,8 @@
     .venv-vllm/bin/python -m benchmarks plugins
 
 The texts are the outputs in `tests/formats/wild`, and, if there is a corpus, those of vLLM's and SGLang's own tests in it. Each
-is read by the tool parser that vLLM has for its family, behind its reasoning parser where the text has reasoning in it. Only calls
-are compared: their names and arguments.
+is read by the tool parser that vLLM has for its family, behind its reasoning parser where the text has reasoning in it. Only
+calls are compared: their names and arguments.
 """
 
 import contextlib
