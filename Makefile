@@ -91,7 +91,7 @@ test-choices: $(STAMP) ## ask a small model over HTTP for dozens of answers of e
 	CALLSMITH_TESTS=thorough $(PYTEST) -m slow tests/journeys/test_choices_http.py $(ARGS)
 
 test-templates: $(STAMP) ## require calls of a small model behind every chat template and in every format
-	$(PYTEST) -m slow tests/journeys/test_foreign_templates.py $(ARGS)
+	$(PYTEST) $(SPREAD) -m slow tests/journeys/test_foreign_templates.py $(ARGS)
 
 test-clients: $(CLIENTS)/.installed ## drive the server with agent frameworks: make test-clients ARGS="-m 'clients and not slow'"
 	$(CLIENTS)/bin/python -m pytest -m clients tests/clients $(ARGS)
