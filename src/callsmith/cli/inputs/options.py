@@ -73,7 +73,7 @@ def alias_of(spec: str) -> str:
         return remote.model or remote.provider.name or "remote"
     scheme, rest = split_spec(spec)
     if scheme != WEIGHTS_SCHEME:
-        return scheme
+        return rest.rpartition("#")[2] if "://" in rest and "#" in rest else scheme
     return Path(rest.rpartition(":")[2]).stem if rest.endswith(".gguf") else rest
 
 
