@@ -4,7 +4,7 @@ import json
 from functools import cache
 from typing import Any
 
-from callsmith.core.values import Call
+from callsmith.core.values import TOOL_NAME, Call
 from callsmith.formats.algebra import Format
 from callsmith.formats.prompt.prompt import fit_id
 from callsmith.formats.write import write
@@ -56,7 +56,8 @@ def is_json(text: str) -> bool:
 def declared(case: Case) -> list[Any]:
     """The tools of a case as a request declares them, and those that are called besides, with any arguments."""
     functions = {one["name"]: one for one in (entry.get("function", entry) for entry in case.row.get("tools") or [])}
-    called = {call["name"]: {"name": call["name"]} for call in case.row["expected_calls"] or []}
+    names = [call["name"] for call in case.row["expected_calls"] or []]
+    called = {name: {"name": name} for name in names if TOOL_NAME.fullmatch(name)}
     return [{"type": "function", "function": one} for one in (called | functions).values()]
 
 

@@ -229,6 +229,12 @@ def test_a_schema_that_cannot_be_enforced_is_an_error_of_the_request(tokenizer):
         composed(tokenizer)(tokenizer).adjust_request(asking([broken], "required"))
 
 
+def test_a_tool_that_cannot_be_named_is_an_error_of_the_request(tokenizer):
+    odd = {"type": "function", "function": {"name": "oil & wax", "parameters": {"type": "object"}}}
+    with pytest.raises(ValueError, match="oil & wax"):
+        composed(tokenizer)(tokenizer).adjust_request(asking([odd]))
+
+
 def test_the_engine_is_told_where_reasoning_ends(tokenizer):
     from vllm.reasoning import ReasoningParserManager
 

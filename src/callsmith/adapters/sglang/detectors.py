@@ -17,6 +17,7 @@ from callsmith.adapters.answer import AnswerDelta, CallDelta, HostedAnswer, read
 from callsmith.adapters.asked import Asked, asked_in, asked_with
 from callsmith.adapters.hosted import FORMAT_VARIABLE, HostedModel
 from callsmith.adapters.sglang import host
+from callsmith.core.errors import UsageError
 from callsmith.formats.algebra import Calls, nodes_of
 from callsmith.formats.reader.markers import compile_markers, openers_of
 from callsmith.formats.write import literal_text
@@ -139,7 +140,10 @@ class CallsmithReasoningDetector(host.BaseReasoningFormatDetector):  # pyright: 
 
     def use_request(self, request: Any) -> None:
         """Take over from the request what its answer is read with: tools, choice, and the variables of its template."""
-        self._asked = asked_in(request)
+        try:
+            self._asked = asked_in(request)
+        except UsageError as error:  # what SGLang answers with status 400
+            raise ValueError(f"tools: {error}") from error
         self._variables = dict(getattr(request, "chat_template_kwargs", None) or {})
         messages = getattr(request, "messages", None)
         self._after_tool = bool(messages) and getattr(messages[-1], "role", "") == "tool"

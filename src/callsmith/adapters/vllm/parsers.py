@@ -14,6 +14,7 @@ from callsmith.adapters.asked import Asked, asked_in
 from callsmith.adapters.hosted import TAIL_TOKENS, HostedModel
 from callsmith.adapters.vllm import host
 from callsmith.adapters.vllm.requests import constrain
+from callsmith.core.errors import UsageError
 from callsmith.formats.algebra import nodes_of
 from callsmith.formats.write import literal_text
 
@@ -140,7 +141,10 @@ class HostParser(host.Parser):  # pyright: ignore[reportUntypedBaseClass]
         if self.tool_parser_cls is None:
             return Asked()
         level = self.tool_strict_level
-        return asked_in(request, all_strict=level >= host.ToolStrictLevel.FUNCTION)
+        try:
+            return asked_in(request, all_strict=level >= host.ToolStrictLevel.FUNCTION)
+        except UsageError as error:  # what vLLM answers with status 400
+            raise ValueError(f"tools: {error}") from error
 
     def _new_answer(self, request: Any) -> HostedAnswer:
         if self._prompt_ids is None:
