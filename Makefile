@@ -188,10 +188,12 @@ bench: $(STAMP) $(LIBRARY) ## measure
 	$(BIN)/python -m benchmarks $(ARGS)
 
 # In a folder that only benchmarks/rivals.py looks into. The last version of torch for ARM that brings nothing for GPUs.
-rivals: $(STAMP) ## fetch the other grammar engines that make bench compares with, where there are any
+rivals: $(STAMP) ## fetch the other grammar engines and LiteLLM, which make bench compares with, where there are any
 	$(VERSIONS) > $(VENV)/versions.txt
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --target .venv-rivals --upgrade -c $(VENV)/versions.txt \
 		xgrammar 'torch==2.7.1; platform_machine == "aarch64"'
+	test -x .venv-litellm/bin/python || $(PYTHON) -m venv .venv-litellm
+	.venv-litellm/bin/python -m pip install --quiet --disable-pip-version-check --upgrade 'litellm[proxy]'
 
 requirements: $(STAMP) ## bring docs/requirements.md up to date with the tests
 	$(BIN)/python -m tests.requirements

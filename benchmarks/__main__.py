@@ -17,6 +17,7 @@ NAMES = (
     "batching",
     "loop",
     "server",
+    "gateway",
     "soundness",
     "journeys",
     "plugins",
