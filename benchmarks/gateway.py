@@ -87,12 +87,16 @@ async def _measure(gateways: dict[str, int]) -> None:
         base = [0.0, 0.0]
         for name, port in gateways.items():
             await _load(port, 1, 1.0)  # warm
+            before = _cpu_seconds(port)
             times, seconds = await _load(port, streams, SECONDS)
+            spent = (_cpu_seconds(port) - before) * 1000 / len(times)
             rates[name, streams] = len(times) / seconds
             middle, late = median(times) * 1000, (quantiles(times, n=100)[98] if len(times) > 100 else max(times)) * 1000
             base = [middle, late] if name == "directly" else base
-            rows.append((f"{name}, {streams} at once", len(times) / seconds, middle, late, middle - base[0], late - base[1]))
-    heads = ("", "requests/s", "ms p50", "ms p99", "added p50", "added p99")
+            rows.append(
+                (f"{name}, {streams} at once", len(times) / seconds, middle, late, middle - base[0], late - base[1], spent)
+            )
+    heads = ("", "requests/s", "ms p50", "ms p99", "added p50", "added p99", "ms of CPU")
     show(f"answers of {CHUNKS} chunks through a gateway, {SECONDS:g} s each", heads, rows)
     for streams in STREAMS if "LiteLLM" in gateways else ():
         ratio = rates["callsmith", streams] / rates["LiteLLM", streams]
@@ -125,6 +129,18 @@ async def _load(port: int, streams: int, seconds: float) -> tuple[list[float], f
     return times, time.perf_counter() - began
 
 
+_processes: dict[int, int] = {}  # by their ports
+
+
+def _cpu_seconds(port: int) -> float:
+    """The CPU time that the process of a server has used so far; 0 where that cannot be found out."""
+    try:
+        fields = Path(f"/proc/{_processes[port]}/stat").read_text().rpartition(")")[2].split()
+    except OSError:
+        return 0.0
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
 @contextmanager
 def _running(command: list[str], patience: float = 120.0, **options: Any) -> Iterator[int]:
     """A server in a process of its own, and the port it listens on."""
@@ -144,6 +160,7 @@ def _running(command: list[str], patience: float = 120.0, **options: Any) -> Ite
                         output.seek(0)
                         raise AssertionError(f"{command[0]} did not come up: {output.read()[-2000:].decode()}") from None
                     time.sleep(0.1)
+            _processes[port] = process.pid
             yield port
         finally:
             process.terminate()

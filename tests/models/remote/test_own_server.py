@@ -27,16 +27,15 @@ QUESTION = (Message.user("What is the weather in Bonn?"),)
 CALLED = Call("weather", {"city": "Bonn"}, "call_1")
 ANSWERED = (*QUESTION, Message.assistant(calls=[CALLED]), Message("tool", "sunny", call_id="call_1", name="weather"))
 SCHEMA = {"type": "object", "properties": {"city": {"enum": ["Bonn", "Ulm"]}}, "required": ["city"]}
+WHOLE = replace(SAMPLING, max_tokens=80)  # enough for a call
 REQUESTS = {
     "text": Request(QUESTION, sampling=SAMPLING),
     "tools": Request(QUESTION, (WEATHER, ADD), sampling=SAMPLING),
-    "required": Request(QUESTION, (WEATHER, ADD), Choice("required"), sampling=SAMPLING),
-    "named": Request(QUESTION, (WEATHER, ADD), Choice.only("add"), sampling=SAMPLING),
-    "one of two": Request(QUESTION, (WEATHER, ADD, replace(ADD, name="sub")), Choice.only("add", "sub"), sampling=SAMPLING),
+    "required": Request(QUESTION, (WEATHER, ADD), Choice("required"), parallel=False, sampling=WHOLE),
+    "named": Request(QUESTION, (WEATHER, ADD), Choice.only("add"), parallel=False, sampling=WHOLE),
     "none": Request(QUESTION, (WEATHER, ADD), Choice("none"), sampling=SAMPLING),
-    "strict": Request(QUESTION, (replace(WEATHER, strict=True),), parallel=False, sampling=SAMPLING),
     "history": Request(ANSWERED, (WEATHER, ADD), sampling=SAMPLING),
-    "output": Request(QUESTION, output=Output(SCHEMA), sampling=SAMPLING),
+    "output": Request(QUESTION, output=Output(SCHEMA), sampling=WHOLE),
     "stopped": Request(QUESTION, sampling=replace(SAMPLING, stop=(" the",))),
 }
 

@@ -165,8 +165,8 @@ async def _again(
     first: Stopped, withheld: Sequence[Text], request: Request, who: str, ask: Ask
 ) -> AsyncGenerator[ModelEvent, None]:
     said = "".join(event.text for event in withheld)
-    notice = Report(notices=(_NOT_HONOURED.format(who),))
-    second = [] if first.reason == "length" else await _collect(ask, _with_demand(request, said))
+    is_cut = first.reason == "length"  # then the call may only not have been finished
+    second = [] if is_cut else await _collect(ask, _with_demand(request, said))
     if any(isinstance(event, CallReady) for event in second):
         for event in second:
             if isinstance(event, Stopped):
@@ -176,8 +176,8 @@ async def _again(
     for text in withheld:
         yield text
     spent = next((event.usage for event in second if isinstance(event, Stopped)), None)
-    retried = Report(retries=1) if second else Report()
-    yield replace(first, usage=first.usage + spent if spent else first.usage, report=first.report + retried + notice)
+    told = Report() if is_cut else Report(retries=int(bool(second)), notices=(_NOT_HONOURED.format(who),))
+    yield replace(first, usage=first.usage + spent if spent else first.usage, report=first.report + told)
 
 
 def _with_demand(request: Request, said: str) -> Request:
