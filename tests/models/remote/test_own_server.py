@@ -67,6 +67,7 @@ async def at_our_server(model: Model, dialect: str) -> AsyncIterator[Model]:
             await opened.close()
 
 
+@pytest.mark.model
 @pytest.mark.weights
 @pytest.mark.parametrize("dialect", DIALECTS)
 @pytest.mark.req("R138")
