@@ -89,6 +89,10 @@ class Database:
         return (self.folder / "data" / "postmaster.pid").exists()
 
     @property
+    def runs(self) -> bool:
+        return self._process is not None
+
+    @property
     def pid(self) -> int:
         """The process id of the server itself."""
         return int((self.folder / "data" / "postmaster.pid").read_text().split()[0])
