@@ -17,6 +17,7 @@ SUITE_NODE := tests/clients/openresponses/node_modules
 MCP    := .venv-mcp
 VLLM   := .venv-vllm
 SGLANG := .venv-sglang
+TORCH  := .venv-torch
 MCP_NODE := tests/tools/mcp/node/node_modules
 JOBS   ?= 2
 PYTEST := $(BIN)/python -m pytest
@@ -25,7 +26,7 @@ SPREAD := -n $(JOBS) --dist worksteal
 
 .DEFAULT_GOAL := setup
 .PHONY: setup serve chat test test-slow test-thorough test-law4 test-dispatch test-fuzz test-attack soak test-choices test-tokenizer test-model test-templates test-clients test-agents test-node test-openresponses test-readme \
-	test-mcp test-mcp-conformance test-vllm test-sglang test-postgres test-wheel check format bench rivals requirements dependencies lock clean help
+	test-mcp test-mcp-conformance test-vllm test-sglang test-torch test-postgres test-wheel check format bench rivals requirements dependencies lock clean help
 
 setup: $(STAMP) ## create .venv and install everything that is pinned in requirements.lock
 
@@ -143,6 +144,18 @@ $(MCP_NODE)/.package-lock.json: tests/tools/mcp/node/package-lock.json | $(STAMP
 		ci --prefix tests/tools/mcp/node --no-audit --no-fund --loglevel error
 	touch $@
 
+test-torch: $(TORCH)/.installed ## run a Hugging Face checkpoint by PyTorch, which is installed for it (1 GB): make test-torch ARGS="-k contract"
+	$(TORCH)/bin/python -m pytest -m torch tests/engines $(ARGS)
+
+# The llama engine is there too: both are asked the same.
+$(TORCH)/.installed: requirements.lock Makefile
+	test -x $(TORCH)/bin/python || $(PYTHON) -m venv $(TORCH)
+	$(TORCH)/bin/python -m pip install --quiet --disable-pip-version-check torch==2.13.0
+	$(VERSIONS) > $(TORCH)/versions.txt
+	$(TORCH)/bin/python -m pip install --quiet --disable-pip-version-check -c $(TORCH)/versions.txt \
+		transformers==5.19.0 gguf pytest pytest-asyncio hypothesis -e '.[llama]'
+	touch $@
+
 test-vllm: $(VLLM)/.installed ## run inside vLLM, which is installed for it (2 GB), with a tiny model: make test-vllm ARGS="-k required"
 	$(VLLM)/bin/python -m pytest -m vllm tests/adapters tests/engines/completions $(ARGS)
 
@@ -209,7 +222,7 @@ lock: $(STAMP) ## pin the newest versions that pyproject.toml allows
 		echo "# download: about $$(du -sm $$wheels | cut -f1) MB" >> requirements.lock; rm -rf $$wheels
 
 clean: ## remove .venv and everything that was made
-	rm -rf $(VENV) $(CLIENTS) $(NODE) $(SUITE_NODE) $(MCP) $(MCP_NODE) $(VLLM) $(SGLANG) .venv-rivals .venv-wheel build dist .pytest_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) $(CLIENTS) $(NODE) $(SUITE_NODE) $(MCP) $(MCP_NODE) $(VLLM) $(SGLANG) $(TORCH) .venv-rivals .venv-wheel build dist .pytest_cache .ruff_cache .hypothesis
 	find src tests -name __pycache__ -type d -prune -exec rm -rf {} +
 
 help: ## this list

@@ -37,7 +37,9 @@ RULES = {
     "formats": Rule(frozenset({"core"}), frozenset({"jinja2"}), pure=True, sync=True),
     "grammar": Rule(frozenset({"core", "formats"}), pure=True, sync=True),
     "wire": Rule(frozenset({"core"}), frozenset({"msgspec"}), pure=True, sync=True),
-    "engines": Rule(INWARD, frozenset({"numpy", "llguidance", "xllamacpp", "transformers", "torch", "tokenizers", "aiohttp"})),
+    "engines": Rule(
+        INWARD, frozenset({"numpy", "llguidance", "xllamacpp", "transformers", "torch", "triton", "tokenizers", "aiohttp"})
+    ),
     "models": Rule(INWARD | {"engines"}),
     "tools": Rule(INWARD, frozenset({"pydantic", "pydantic_core", "griffe", "mcp", "mcp_types", "httpx2", "anyio"})),
     "bus": Rule(INWARD, frozenset({"nats", "cryptography"})),

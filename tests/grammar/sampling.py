@@ -72,7 +72,7 @@ def letters(vocabulary: GgufVocabulary, text: str) -> list[int]:
 
 def matcher(constraint: ActiveConstraint) -> llguidance.LLMatcher:
     """The matcher at work, of the present stretch if it is a relay."""
-    return (constraint._stage if isinstance(constraint, RelayConstraint) else constraint)._matcher
+    return (constraint._stage if isinstance(constraint, RelayConstraint) else constraint).matcher
 
 
 class Dressed(GgufVocabulary):

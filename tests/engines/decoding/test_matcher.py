@@ -12,9 +12,11 @@ pytest.importorskip("xllamacpp")
 from callsmith.core.values import Call, Choice, Tool
 from callsmith.engines.decoding.compiler import Compiler
 from callsmith.engines.decoding.matcher import Constraint
+from callsmith.engines.decoding.trial.trials import Cancellation
 from callsmith.formats import format_named
 from callsmith.formats.write import write
 from callsmith.grammar.calls import grammar_for
+from callsmith.grammar.limits import is_simple
 from callsmith.grammar.nodes import Grammar, Lit, Seq, Until
 from tests.grammar.sampling import vocabulary
 
@@ -73,6 +75,16 @@ def test_where_a_token_is_forced_its_halves_are_not_allowed() -> None:
     assert not constraint.among(np.array([half]))[0]
 
 
+def test_a_costly_grammar_is_tried_also_where_it_names_special_tokens_with_large_numbers() -> None:
+    compiler, last = Compiler(vocabulary()), vocabulary().size - 1
+    lark = f'start: (<[{last}]> x){{500,}}\nx: %json {{"type": "string", "maxLength": 16}}'
+    assert not is_simple(lark)
+    try:
+        assert not compiler.compile(lark, Cancellation()).is_error()
+    finally:
+        compiler.close()
+
+
 @pytest.mark.req("R68", "R78")
 def test_a_grammar_is_compiled_once_and_also_its_prefix_is_taken_in_once() -> None:
     compiler = Compiler(vocabulary())
@@ -82,7 +94,7 @@ def test_a_grammar_is_compiled_once_and_also_its_prefix_is_taken_in_once() -> No
     assert isinstance(first, Constraint)
     assert isinstance(second, Constraint)
     first.consume(vocabulary().tokenize("hm")[0])
-    assert first._matcher is not second._matcher
+    assert first.matcher is not second.matcher
     assert not second.may_end
     compiler.begin(Grammar(Seq((Lit("<think>"), Until("</think>"))), prefix="<think>"))
     assert len(compiler._compiled) == 1

@@ -23,7 +23,7 @@ from callsmith.engines.port import Finished, Piece
 
 Flag: TypeAlias = "C.Array[C.c_char]"  # b"0", or b"1" once it is set: a C library may look at it without the interpreter lock
 
-PREFILL_CHUNK: Final = 64  # prompt tokens a step takes while other requests are decoding: it bounds their delay
+PREFILL_CHUNK: Final = 64  # of a processor that decodes about as many tokens in the time of a few
 _MIN_FREE_CELLS: Final = 256  # KV cells that must be free for a request to be admitted
 _MIN_SHARED_PREFIX: Final = 32  # tokens; a shared prefix at least this long is worth waiting for
 
@@ -53,6 +53,14 @@ class Generation(Protocol):
     def matched(self) -> str: ...
     def begin(self) -> list[Piece]: ...
     def advance(self, logits: Logits) -> list[Piece]: ...
+
+
+class BatchSampler(Protocol):
+    """Samples the next token of several answers at once, each from the logits of its row in the last decode."""
+
+    def advance(self, wanted: list[tuple[Generation, int]]) -> list[list[Piece] | Exception]:
+        """The text of each answer, or the error of its grammar or its sampler."""
+        ...
 
 
 class Job(Protocol):
@@ -111,12 +119,18 @@ class BatchEntry:
 
 @dataclass(slots=True)
 class Batch:
-    """The live requests and those waiting for admission. `settles`: whether forced tails are decoded when the engine is idle."""
+    """The live requests and those waiting for admission. `settles`: whether forced tails are decoded when the engine is idle.
+
+    `chunk` is how many prompt tokens a step takes while other requests are decoding: it bounds their delay. With a `sampler`
+    tokens are sampled together, else one by one.
+    """
 
     decoder: Decoder
     cache: Cache
     most: int
     settles: bool = True
+    chunk: int = PREFILL_CHUNK
+    sampler: BatchSampler | None = None
     live: list[BatchEntry] = field(default_factory=list[BatchEntry])  # in the order of arrival
     waiting: deque[BatchEntry] = field(default_factory=deque[BatchEntry])
     steps: int = 0  # decode calls for requests
@@ -244,7 +258,7 @@ class Batch:
         able = [entry for entry in self.live if entry.slot and entry.rest]
         decoding = [entry for entry in able if entry.is_decoding]
         shares = {entry: min(len(entry.rest), self.decoder.slice // len(decoding)) for entry in decoding}
-        left = min(self.decoder.slice - sum(shares.values()), PREFILL_CHUNK if decoding else self.decoder.slice)
+        left = min(self.decoder.slice - sum(shares.values()), self.chunk if decoding else self.decoder.slice)
         prefilling = sorted((entry for entry in able if not entry.is_decoding), key=lambda entry: len(entry.rest))
         for place, entry in enumerate(prefilling):
             share = left // (len(prefilling) - place)
@@ -280,19 +294,33 @@ class Batch:
         for entry, share in shares.items():
             self.cache.grow(_slot_of(entry), entry.rest[:share])
             del entry.rest[:share]
-        for entry, row in chosen:
-            self._sample(entry, row)
+        self._sample([(entry, row) for entry, row in chosen if self._begins(entry)])
 
-    def _sample(self, entry: BatchEntry, row: int) -> None:
-        said = entry.said
-        assert said is not None  # else its last chunk would not have been decoded
+    def _begins(self, entry: BatchEntry) -> bool:
+        """Whether its next token can be sampled; false if it fails here."""
         try:
             if not entry.is_decoding:
                 entry.job.choosing()
             entry.is_decoding = True
-            self._emit(entry, said.advance(self.decoder.logits(row)))
-        except Exception as error:  # of its grammar or its sampler: the other requests go on
+        except Exception as error:  # of one of its tools; the other requests go on
             self._finish(entry, error)
+            return False
+        return True
+
+    def _sample(self, chosen: list[tuple[BatchEntry, int]]) -> None:
+        wanted = [(_generation_of(entry), row) for entry, row in chosen]
+        outcomes = self.sampler.advance(wanted) if self.sampler else [self._advance(said, row) for said, row in wanted]
+        for (entry, _), outcome in zip(chosen, outcomes, strict=True):
+            if isinstance(outcome, Exception):
+                self._finish(entry, outcome)
+            else:
+                self._emit(entry, outcome)
+
+    def _advance(self, said: Generation, row: int) -> list[Piece] | Exception:
+        try:
+            return said.advance(self.decoder.logits(row))
+        except Exception as error:  # of its grammar or its sampler: the other requests go on
+            return error
 
     def _emit(self, entry: BatchEntry, pieces: list[Piece]) -> None:
         said, usage = entry.said, entry.usage
@@ -354,3 +382,8 @@ class Batch:
 def _slot_of(entry: BatchEntry) -> Slot:
     assert entry.slot is not None
     return entry.slot
+
+
+def _generation_of(entry: BatchEntry) -> Generation:
+    assert entry.said is not None  # else its last chunk would not have been decoded
+    return entry.said

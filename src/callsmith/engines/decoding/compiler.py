@@ -33,6 +33,9 @@ _TEXT: Final = r'[^"\\\x00-\x1F\x7F]'
 _PLAIN: Final = _TEXT.replace('"', "\"'<>")
 _SLICES: Final = [r"[\x20\x0A\x0D\x09]+", f"{_PLAIN}{{1,10}}", f"{_PLAIN}{{1,30}}", f"{_TEXT}{{1,30}}", f"{_TEXT}+"]
 
+_TOKEN: Final = re.compile(r"<\[(\d+)[^\]]*\]>")
+_STAND_INS: Final = range(256, 261)  # the special tokens of the vocabulary of bytes in which grammars are tried
+
 _SCHEMA_FAULT: Final = re.compile(r"failed to compile JSON schema: (.*?)(?:\n +\d+ \||\Z)", re.DOTALL)
 # How llguidance names the keyword at fault. Words that are also English ("not", "items") count only where they are quoted.
 _KEYWORDS: Final = (
@@ -240,7 +243,7 @@ class Compiler:
         """Compile the text in a worker process; the seconds that it takes."""
         if len(lark) > MAX_LARK:
             raise UsageError(f"the grammar of the answer has {len(lark)} characters, at most {MAX_LARK} are allowed")
-        tried = self._trials.run(lark, cancellation)
+        tried = self._trials.run(_TOKEN.sub(_stand_in, lark), cancellation)
         if tried.error:
             raise _refusal(tried.error)
         if tried.step:
@@ -267,6 +270,10 @@ class Compiler:
         if matcher.is_error():
             raise _refusal(matcher.get_error())
         return matcher
+
+
+def _stand_in(token: re.Match[str]) -> str:
+    return f"<[{_STAND_INS[int(token[1]) % len(_STAND_INS)]}]>"
 
 
 def _refusal(message: str) -> UsageError:

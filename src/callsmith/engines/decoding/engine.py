@@ -14,6 +14,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from itertools import chain
 from threading import Event, Lock
+from typing import TypeAlias
 
 from callsmith.core.errors import PromptTooLong, QueueFull, Unavailable, UsageError
 from callsmith.core.values import Sampling, Usage
@@ -27,6 +28,8 @@ from callsmith.engines.port import EngineInfo, Finished, Piece, with_defaults
 from callsmith.formats.prompt.prompt import Prompt
 from callsmith.grammar.nodes import Grammar
 from callsmith.grammar.relay import Relay
+
+_Item: TypeAlias = Piece | Finished | BaseException  # what an answer consists of
 
 _SHORT = 16_384  # characters: tokenizing them takes a few milliseconds
 _COMPILING = 6  # threads that compile; some of them wait for worker processes
@@ -52,9 +55,7 @@ class _Job:
     sampling: Sampling
     grammar: Grammar | Relay | None
     loop: asyncio.AbstractEventLoop
-    outbox: asyncio.Queue[Piece | Finished | BaseException] = field(
-        default_factory=asyncio.Queue[Piece | Finished | BaseException]
-    )
+    outbox: asyncio.Queue[_Item] = field(default_factory=asyncio.Queue[_Item])
     flag: Flag = field(default_factory=new_flag)
     tokens: list[int] = field(default_factory=list[int])
     room: int = 0
@@ -107,7 +108,7 @@ class _Job:
                 check.result()
 
     def post(self, pieces: list[Piece]) -> None:
-        self._send(*pieces)
+        self.engine.send(self, pieces)
 
     def end(self, end: Finished | BaseException | None) -> None:
         self.engine.leave(self)
@@ -116,18 +117,21 @@ class _Job:
         if self.sequence:
             self.engine.note(end.usage if isinstance(end, Finished) else Usage(), self.sequence)
         if end is not None:
-            self._send(end)
+            self.engine.send(self, [end])
 
-    def _send(self, *items: Piece | Finished | BaseException) -> None:
-        try:
-            for item in items:
-                self.loop.call_soon_threadsafe(self.outbox.put_nowait, item)
-        except RuntimeError:  # the event loop is closed: no one can receive the answer
-            self.cancel()
+    def receive(self, items: list[_Item]) -> None:
+        """Take what the engine has sent, in the thread of the event loop."""
+        for item in items:
+            self.outbox.put_nowait(item)
 
 
 class BatchEngine(ABC):
-    """An `Engine` whose requests share one batch. `info` is what the weights say; what the vocabulary says is filled in."""
+    """An `Engine` whose requests share one batch. `info` is what the weights say; what the vocabulary says is filled in.
+
+    `delivers_late`: what a step has sampled is delivered once the next one is begun, by whoever begins it.
+    """
+
+    delivers_late = False
 
     def __init__(self, vocabulary: Vocabulary, batch: Batch, info: EngineInfo, *, queue: int, fast_forward: bool) -> None:
         assert info.context
@@ -146,6 +150,7 @@ class BatchEngine(ABC):
         self._working = False
         self._closed = False
         self._wake = Event()  # wakes the thread when it waits for grammars
+        self._unsent: list[tuple[_Job, list[_Item]]] = []  # of the thread alone
         self.fast_forward = fast_forward
         self.stats = Stats()
         self.info = replace(
@@ -253,8 +258,28 @@ class BatchEngine(ABC):
             except Exception as error:  # a bug of ours: fail the requests rather than let them wait for ever
                 self._batch.fail(error)
                 continue
+            if waiting or not self.delivers_late:
+                self.deliver()
             if waiting and self._batch.size:
                 self._wake.wait(1.0)
+        self.deliver()
+
+    def send(self, job: _Job, items: Tokens[_Item]) -> None:
+        """Send these parts of the answer with the next delivery."""
+        self._unsent.append((job, [*items]))
+
+    def deliver(self) -> None:
+        """Hand everything that was sent to the event loops: once for each, since waking one up costs more than the rest."""
+        unsent, self._unsent = self._unsent, []
+        by_loop: dict[asyncio.AbstractEventLoop, list[tuple[_Job, list[_Item]]]] = {}
+        for job, items in unsent:
+            by_loop.setdefault(job.loop, []).append((job, items))
+        for loop, parts in by_loop.items():
+            try:
+                loop.call_soon_threadsafe(_receive_all, parts)
+            except RuntimeError:  # the event loop is closed: no one can receive the answers
+                for job, _ in parts:
+                    job.cancel()
 
     def _accept_jobs(self) -> bool:
         """Move new requests into the batch; false when there is nothing left to decode."""
@@ -339,6 +364,11 @@ class _Tokenizer:
 
     def decode(self, tokens: Tokens[int]) -> list[bytes]:
         return self.engine.vocabulary.decode(tokens)
+
+
+def _receive_all(parts: list[tuple[_Job, list[_Item]]]) -> None:
+    for job, items in parts:
+        job.receive(items)
 
 
 def _closed() -> Unavailable:

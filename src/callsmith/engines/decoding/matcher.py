@@ -16,7 +16,7 @@ class Constraint:
     """The state of one answer in its grammar."""
 
     def __init__(self, matcher: llguidance.LLMatcher, width: int) -> None:
-        self._matcher = matcher
+        self.matcher = matcher  # whoever asks it directly, for many answers at once, looks at its errors with `check`
         self._width = width
         self._mask = np.zeros(-(-width // 32), np.uint32)
         self._masked = False  # the mask is that of the present state
@@ -30,12 +30,12 @@ class Constraint:
     @property
     def ended(self) -> bool:
         """The grammar is complete: nothing can follow."""
-        return self._matcher.is_stopped()
+        return self.matcher.is_stopped()
 
     @property
     def may_end(self) -> bool:
         """The text so far is a complete answer, though more may follow."""
-        return self._matcher.is_accepting()
+        return self.matcher.is_accepting()
 
     def restrict(self, logits: Logits) -> None:
         """Mask, in place, the logits of every token that the grammar does not allow here."""
@@ -48,8 +48,8 @@ class Constraint:
     def among(self, tokens: NDArray[np.intp]) -> NDArray[np.bool_]:
         """Which of these tokens the grammar allows here. A few are tested one by one, which is cheaper than a mask."""
         if not self._masked and self._unforced and len(tokens) <= _FEW_TOKENS:
-            found = [self._matcher.validate_tokens([token]) == 1 for token in tokens.tolist()]
-            self._check()
+            found = [self.matcher.validate_tokens([token]) == 1 for token in tokens.tolist()]
+            self.check()
             return np.array(found, np.bool_)
         self._fill()
         return (self._mask[tokens >> 5] >> (tokens & 31).astype(np.uint32)) & 1 == 1
@@ -60,30 +60,31 @@ class Constraint:
 
     def _fill(self) -> None:
         if not self._masked:
-            self._matcher.unsafe_compute_mask_ptr(self._mask.ctypes.data, self._mask.nbytes)
-            self._check()
+            self.matcher.unsafe_compute_mask_ptr(self._mask.ctypes.data, self._mask.nbytes)
+            self.check()
             self._masked = True
 
     def admits(self, token: int) -> bool:
         """Consume a token that was sampled without a mask, if the grammar allows it here."""
-        taken = self._matcher.try_consume_tokens([token]) == 1
+        taken = self.matcher.try_consume_tokens([token]) == 1
         if taken:
             self._masked = self._unforced = False
         return taken
 
     def consume(self, token: int) -> None:
         """Advance by this token."""
-        self._matcher.consume_token(token)
+        self.matcher.consume_token(token)
         self._masked = self._unforced = False
-        self._check()
+        self.check()
 
     def forced(self) -> list[int]:
         """The tokens that must come next, as far as there is no choice. They are not consumed yet."""
-        tokens = self._matcher.compute_ff_tokens()
-        self._check()
+        tokens = self.matcher.compute_ff_tokens()
+        self.check()
         self._unforced = not tokens
         return tokens
 
-    def _check(self) -> None:
-        if self._matcher.is_error():
-            raise ModelError(f"the grammar engine gave up: {self._matcher.get_error()}", hint="simplify the tools' schemas")
+    def check(self) -> None:
+        """Raise the error of the matcher, if it has failed."""
+        if self.matcher.is_error():
+            raise ModelError(f"the grammar engine gave up: {self.matcher.get_error()}", hint="simplify the tools' schemas")

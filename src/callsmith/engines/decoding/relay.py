@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from itertools import takewhile
 from typing import Final, Literal
 
+import llguidance
 import numpy as np
 from numpy.typing import NDArray
 
@@ -134,6 +135,15 @@ class RelayConstraint:
     def active(self) -> "RelayConstraint":
         """The constraint in force, which is this one."""
         return self
+
+    @property
+    def matcher(self) -> llguidance.LLMatcher:
+        """The matcher of the grammar in use."""
+        return self._stage.matcher
+
+    def check(self) -> None:
+        """Raise the error of the matcher, if it has failed."""
+        self._stage.check()
 
     @property
     def ended(self) -> bool:

@@ -20,7 +20,7 @@ from callsmith.engines.text import Writer
 DEFAULTS: Final = Sampling(temperature=0.7, top_p=0.95, top_k=40, min_p=0.05)
 
 _CLOSING_TOKENS: Final = 64  # so many tokens before the limit a constrained answer is steered to its end, to be complete
-_CLOSING_BONUS: Final = np.float32(1000)  # larger than any difference between logits
+CLOSING_BONUS: Final = np.float32(1000)  # larger than any difference between logits
 _NEGLIGIBLE: Final = 1e-12  # a token this much less likely than the likeliest is never drawn
 
 
@@ -28,12 +28,16 @@ class Sampler:
     """Samples tokens from logits: temperature, top-k, typical-p, top-p, min-p. The same seed samples the same."""
 
     def __init__(self, sampling: Sampling) -> None:
-        self._temperature = sampling.temperature or 0.0
-        self._top_k = sampling.top_k or 0
-        self._top_p = 1.0 if sampling.top_p is None else sampling.top_p
-        self._min_p = max(sampling.min_p or 0.0, _NEGLIGIBLE)
-        self._typical_p = 1.0 if sampling.typical_p is None else sampling.typical_p
+        self.temperature = sampling.temperature or 0.0
+        self.top_k = sampling.top_k or 0
+        self.top_p = 1.0 if sampling.top_p is None else sampling.top_p
+        self.min_p = max(sampling.min_p or 0.0, _NEGLIGIBLE)
+        self.typical_p = 1.0 if sampling.typical_p is None else sampling.typical_p
         self._random = np.random.default_rng(None if sampling.seed is None else sampling.seed % 2**64)
+
+    def draw(self) -> float:
+        """A random number from 0 to 1, the next one of the seed."""
+        return self._random.random()
 
     def choose(self, logits: Logits, active: ActiveConstraint | None = None) -> int:
         """The next token, of those the constraint allows: the result is as if all others had been masked first."""
@@ -50,30 +54,30 @@ class Sampler:
         top = float(logits[best])
         if top == -math.inf:
             raise ModelError("the grammar leaves no token to choose from")
-        if self._temperature <= 0:
+        if self.temperature <= 0:
             return best
         # Few tokens are within reach of the best one: finding them first spares sorting a whole vocabulary, or masking it.
-        likely = np.flatnonzero(logits >= top + self._temperature * math.log(self._min_p))
+        likely = np.flatnonzero(logits >= top + self.temperature * math.log(self.min_p))
         if active and len(likely) > 1:
             likely = likely[active.among(likely)]
-        if 0 < self._top_k < len(likely):
-            likely = likely[np.argpartition(-logits[likely], self._top_k - 1)[: self._top_k]]
+        if 0 < self.top_k < len(likely):
+            likely = likely[np.argpartition(-logits[likely], self.top_k - 1)[: self.top_k]]
         likely = likely[np.argsort(-logits[likely], kind="stable")]
-        if self._typical_p < 1:
-            likely = self._typical(likely, logits)
-        weights: NDArray[np.float64] = np.exp((logits[likely].astype(np.float64) - top) / self._temperature).cumsum()
-        enough = int(np.searchsorted(weights, self._top_p * float(weights[-1]))) + 1
+        if self.typical_p < 1:
+            likely = self._most_typical(likely, logits)
+        weights: NDArray[np.float64] = np.exp((logits[likely].astype(np.float64) - top) / self.temperature).cumsum()
+        enough = int(np.searchsorted(weights, self.top_p * float(weights[-1]))) + 1
         weights = weights[:enough]
-        drawn = int(np.searchsorted(weights, self._random.random() * float(weights[-1]), side="right"))
+        drawn = int(np.searchsorted(weights, self.draw() * float(weights[-1]), side="right"))
         return int(likely[min(drawn, len(weights) - 1)])
 
-    def _typical(self, likely: NDArray[np.intp], logits: Logits) -> NDArray[np.intp]:
+    def _most_typical(self, likely: NDArray[np.intp], logits: Logits) -> NDArray[np.intp]:
         """Those tokens whose surprise is closest to the expected one, as many as have `typical_p` of the probability."""
-        scaled = logits[likely].astype(np.float64) / self._temperature
+        scaled = logits[likely].astype(np.float64) / self.temperature
         surprise = np.log(np.exp(scaled - scaled[0]).sum()) - (scaled - scaled[0])
         shares = np.exp(-surprise)
         nearest = np.argsort(np.abs(surprise - (shares * surprise).sum()), kind="stable")
-        enough = int(np.searchsorted(shares[nearest].cumsum(), self._typical_p)) + 1
+        enough = int(np.searchsorted(shares[nearest].cumsum(), self.typical_p)) + 1
         return likely[np.sort(nearest[:enough])]
 
 
@@ -94,7 +98,7 @@ class Sequence:
         fast_forward: bool = True,
     ) -> None:
         self._vocabulary = vocabulary
-        self._sampler = Sampler(sampling)
+        self.sampler = Sampler(sampling)
         self._adjustment = adjustment_for(sampling, prompt)
         self._constraint = constraint
         self._logprobs = None if sampling.logprobs is None else Logprobs(vocabulary, sampling.logprobs)
@@ -121,30 +125,65 @@ class Sequence:
         self._check_end()
         return self._said(self._force())
 
+    @property
+    def needs_logits(self) -> bool:
+        """Whether the next token can only be chosen with the logits at hand: penalties, log probabilities, typical-p."""
+        return bool(self._logprobs or self._adjustment or self.sampler.typical_p < 1)
+
+    @property
+    def active(self) -> ActiveConstraint | None:
+        """The constraint in force; None while every token is allowed."""
+        return self._constraint.active if self._constraint else None
+
+    @property
+    def closing_quote(self) -> int | None:
+        """Near its length limit an answer is steered to its end: the kind of quotes that does it now; None before.
+
+        One kind of quote, then the other.
+        """
+        return self.size % 2 if self._is_closing else None
+
+    def end_early(self) -> list[Piece] | None:
+        """Near the length limit, end an answer that is complete as it is: another call might not fit. None if it goes on."""
+        if not self._is_closing or (active := self.active) is None or not active.may_end:
+            return None
+        self.pending.clear()
+        self.finished = "stop"
+        return self._said([])
+
     def advance(self, logits: Logits) -> list[Piece]:
         """Sample the next token; the tokens that the grammar forces after it follow without sampling."""
         # Nothing is computed ahead while a step decodes: looking up a few tokens takes microseconds, a step milliseconds.
-        active = self._constraint.active if self._constraint else None
         if self._logprobs:
             self._logprobs.see(logits)
         if self._adjustment:
             self._adjustment.apply(logits)
-        if active and self._most - self.size <= min(_CLOSING_TOKENS, self._most // 2):
-            if active.may_end:  # complete as it is; another call might not fit any more
-                self.pending.clear()
-                self.finished = "stop"
-                return self._said([])
-            logits += _CLOSING_BONUS * self._vocabulary.closing[self.size % 2]  # one kind of quote, then the other
-        token = self._sampler.choose(logits, active)
-        while isinstance(self._constraint, TriggeredConstraint) and not self._constraint.admits(token):
+        if (ended := self.end_early()) is not None:
+            return ended
+        if (quote := self.closing_quote) is not None:
+            logits += CLOSING_BONUS * self._vocabulary.closing[quote]
+        active = self.active
+        while (pieces := self.accept(token := self.sampler.choose(logits, active))) is None:
             logits[token] = -math.inf
-            token = self._sampler.choose(logits, active)
+        return pieces
+
+    def accept(self, token: int) -> list[Piece] | None:
+        """Go on with this token, and with those that the grammar forces after it; None if it may not come here.
+
+        That is found out only now where it completes a trigger and writes too much; then another one is to be sampled.
+        """
+        if isinstance(self._constraint, TriggeredConstraint) and not self._constraint.admits(token):
+            return None
         self.pending.clear()
         if self._is_end(token):
             self.finished = "stop"
             return self._said([])
         self.sampled += 1
         return self._said([*self._take(token), *self._force()])
+
+    @property
+    def _is_closing(self) -> bool:
+        return self.active is not None and self._most - self.size <= min(_CLOSING_TOKENS, self._most // 2)
 
     def _force(self) -> list[Piece]:
         pieces: list[Piece] = []

@@ -1,0 +1,174 @@
+"""A checkpoint folder: looked at before it is loaded, so that what is wrong with it is said plainly; then loaded.
+
+Only safetensors are read, which are data. Nothing is unpickled, and code that a checkpoint brings is never run.
+"""
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from callsmith.core.errors import Unavailable
+from callsmith.core.ports import WeightsInfo
+from callsmith.core.values import Sampling
+from callsmith.engines.decoding.sequence import DEFAULTS
+from callsmith.engines.port import with_defaults
+from callsmith.engines.transformers.attention import NAME
+from callsmith.engines.transformers.libraries import LanguageModel, torch, transformers
+from callsmith.engines.transformers.vocabulary import TokenizerVocabulary
+
+_TOKENIZERS: Final = ("tokenizer.json", "tokenizer.model", "vocab.json", "spiece.model", "tekken.json")
+_LAYERS: Final = frozenset({"full_attention", "sliding_attention"})  # whose keys and values can be cached cell by cell
+_INDEX: Final = "model.safetensors.index.json"
+
+
+@dataclass(frozen=True, slots=True)
+class Checkpoint:
+    """A loaded checkpoint. `context` is how many tokens it was trained for."""
+
+    name: str
+    model: LanguageModel
+    vocabulary: TokenizerVocabulary
+    context: int
+    template: str | None
+    sampling: Sampling
+    weights: WeightsInfo
+
+    @property
+    def description(self) -> str:
+        """Its architecture, size and type of numbers."""
+        return f"{self.weights.architecture} {self.weights.size_label} {self.weights.quantization}"
+
+
+def check_folder(folder: Path) -> None:
+    """Raise what is certainly wrong with the folder."""
+    if not folder.is_dir():
+        hint = (
+            "a GGUF file is opened by llama:"
+            if folder.suffix == ".gguf"
+            else "give a folder with config.json and model.safetensors"
+        )
+        raise Unavailable(f"there is no checkpoint folder at {folder}", hint=hint)
+    config = _read_json(folder, "config.json", "its configuration")
+    if "auto_map" in config and config.get("model_type") not in transformers.CONFIG_MAPPING:
+        raise Unavailable(f"{folder} needs code of its own ({config['auto_map']}), and code from a checkpoint is never run")
+    if not any((folder / name).is_file() for name in _TOKENIZERS):
+        raise Unavailable(f"{folder} has no tokenizer", hint=f"one of these files is expected: {', '.join(_TOKENIZERS)}")
+    if (folder / _INDEX).is_file():
+        shards = set(_read_json(folder, _INDEX, "the list of its files").get("weight_map", {}).values())
+        if missing := sorted(name for name in shards if not (folder / name).is_file()):
+            raise Unavailable(f"{folder} is incomplete: {', '.join(missing)} missing", hint="fetch the checkpoint again")
+    elif not (folder / "model.safetensors").is_file():
+        pickled = any(folder.glob("*.bin")) or any(folder.glob("*.pt*"))
+        hint = "its weights are pickled; convert them to safetensors" if pickled else "model.safetensors is expected"
+        raise Unavailable(f"{folder} has no weights in safetensors", hint=hint)
+
+
+def load(folder: Path, device: str, dtype: str | None) -> Checkpoint:
+    """Load the checkpoint. `dtype` is PyTorch's name of a type of numbers; None: the checkpoint's own on a GPU, else float32."""
+    check_folder(folder)
+    kind = (dtype or "auto") if device != "cpu" else (dtype or "float32")
+    local: dict[str, Any] = {"local_files_only": True, "trust_remote_code": False}
+    try:
+        tokenizer = transformers.AutoTokenizer.from_pretrained(folder, **local)
+        config = transformers.AutoConfig.from_pretrained(folder, **local)
+        _check_layers(config)
+        model = transformers.AutoModelForCausalLM.from_pretrained(
+            folder, config=config, dtype=kind, attn_implementation=NAME, use_safetensors=True, **local
+        )
+    except Unavailable:
+        raise
+    except (OSError, ValueError, KeyError, ImportError, RuntimeError, TypeError, AttributeError) as error:
+        raise Unavailable(
+            f"{folder} cannot be loaded: {_first_line(error)}", hint="is it complete, and known to transformers?"
+        ) from error
+    except Exception as error:  # of safetensors, whose error has no base class of its own
+        raise Unavailable(
+            f"{folder} cannot be loaded: {_first_line(error)}", hint="the file may be damaged: fetch it again"
+        ) from error
+    size = sum(file.stat().st_size for file in folder.glob("*.safetensors"))
+    return describe(folder.resolve().name, model.to(device), tokenizer, size)
+
+
+def describe(name: str, model: LanguageModel, tokenizer: Any, size: int = 0) -> Checkpoint:
+    """The checkpoint of a model and a tokenizer that are in memory."""
+    if getattr(tokenizer, "backend_tokenizer", None) is None:
+        raise Unavailable(f"the tokenizer of {name} has no fast form", hint="a tokenizer.json is expected")
+    config = model.config.get_text_config()
+    generation = model.generation_config
+    vocabulary = TokenizerVocabulary(tokenizer, config.vocab_size, (*_ends(config), *_ends(generation)))
+    parameters: int = sum(one.numel() for one in model.parameters())
+    return Checkpoint(
+        name,
+        model.eval(),
+        vocabulary,
+        context=getattr(config, "max_position_embeddings", None) or 8192,
+        template=_template(tokenizer),
+        sampling=_sampling(generation),
+        weights=WeightsInfo(
+            format="safetensors",
+            architecture=config.model_type,
+            parameters=parameters,
+            size_label=f"{parameters / 1e9:.1f}B" if parameters >= 1e9 else f"{parameters / 1e6:.0f}M",
+            quantization=str(model.dtype).removeprefix("torch."),
+            size=size,
+        ),
+    )
+
+
+def _check_layers(config: Any) -> None:
+    text = config.get_text_config()
+    layers: set[str] = set(getattr(text, "layer_types", None) or ())
+    if others := sorted(layers - _LAYERS):
+        raise Unavailable(f"{text.model_type} has layers of a kind this engine has no cache for: {', '.join(others)}")
+    if getattr(text, "attention_chunk_size", None):
+        raise Unavailable(f"{text.model_type} attends in chunks, which this engine cannot do")
+
+
+def _read_json(folder: Path, name: str, what: str) -> dict[str, Any]:
+    try:
+        found = json.loads((folder / name).read_text(encoding="utf-8"))
+    except OSError:
+        raise Unavailable(f"{folder} has no {name}, {what}", hint="give the folder of a Hugging Face checkpoint") from None
+    except ValueError as error:
+        raise Unavailable(f"{folder / name} is no JSON: {error}", hint="fetch the checkpoint again") from None
+    if not isinstance(found, dict):
+        raise Unavailable(f"{folder / name} is no JSON object", hint="fetch the checkpoint again")
+    return found  # pyright: ignore[reportUnknownVariableType]
+
+
+def _ends(config: Any) -> list[int]:
+    ends = getattr(config, "eos_token_id", None)
+    return [] if ends is None else [ends] if isinstance(ends, int) else [*ends]
+
+
+def _template(tokenizer: Any) -> str | None:
+    """The chat template; of several the one for tools."""
+    found = tokenizer.chat_template
+    if isinstance(found, dict):
+        named: dict[str, str] = found  # pyright: ignore[reportUnknownVariableType]
+        return named.get("tool_use") or named.get("default")
+    return found
+
+
+def _sampling(generation: Any) -> Sampling:
+    """The sampling settings that the checkpoint recommends, with defaults for the rest."""
+
+    def number(name: str) -> float | None:
+        said = getattr(generation, name, None)
+        return float(said) if isinstance(said, int | float) else None
+
+    top_k = number("top_k")
+    own = Sampling(
+        number("temperature"), top_p=number("top_p"), top_k=None if top_k is None else int(top_k), min_p=number("min_p")
+    )
+    return with_defaults(own, DEFAULTS)
+
+
+def _first_line(error: Exception) -> str:
+    return (str(error).strip() or type(error).__name__).splitlines()[0]
+
+
+def best_device() -> str:
+    """The GPU, if PyTorch sees one."""
+    return "cuda" if torch.cuda.is_available() else "cpu"
