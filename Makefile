@@ -15,6 +15,7 @@ CLIENTS := .venv-clients
 NODE   := tests/clients/node/node_modules
 SUITE_NODE := tests/clients/openresponses/node_modules
 MCP    := .venv-mcp
+DEPLOY := .venv-deploy
 VLLM   := .venv-vllm
 SGLANG := .venv-sglang
 TORCH  := .venv-torch
@@ -26,7 +27,7 @@ SPREAD := -n $(JOBS) --dist worksteal
 
 .DEFAULT_GOAL := setup
 .PHONY: setup serve chat test test-slow test-thorough test-law4 test-dispatch test-fuzz test-attack soak test-choices test-tokenizer test-model test-templates test-clients test-agents test-node test-openresponses test-readme \
-	test-mcp test-mcp-conformance test-vllm test-sglang test-torch test-postgres test-wheel check format bench rivals requirements dependencies lock clean help
+	test-mcp test-mcp-conformance test-vllm test-sglang test-torch test-postgres test-deploy test-wheel check format bench rivals requirements dependencies lock clean help
 
 setup: $(STAMP) ## create .venv and install everything that is pinned in requirements.lock
 
@@ -183,6 +184,15 @@ $(SGLANG)/.installed: $(VLLM)/.installed
 	$(SGLANG)/bin/python -m pip install --quiet --disable-pip-version-check --no-deps sglang==0.5.23 interegular orjson triton -e .
 	site='import sysconfig; print(sysconfig.get_path("purelib"))' && \
 		$(VLLM)/bin/python -c "$$site" > $$($(SGLANG)/bin/python -c "$$site")/beside_vllm.pth
+	touch $@
+
+test-deploy: $(STAMP) $(DEPLOY)/.installed ## hold the examples under deploy/ against the schemas of Compose and Kubernetes
+	$(PYTEST) -m 'deploy or not deploy' tests/test_deploy.py $(ARGS)
+
+# Only the schemas that these packages bring are read.
+$(DEPLOY)/.installed: Makefile | $(STAMP)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --upgrade --target $(DEPLOY) \
+		kubernetes-validate==1.37.0 docker-compose==1.29.2
 	touch $@
 
 test-wheel: $(STAMP) ## build the wheel, and use it in empty environments, bare and with each extra (minutes)
