@@ -5,7 +5,7 @@ import re
 
 from tests.dependencies import PAGE, ROOT, installed, licence, page, pinned
 
-PERMISSIVE = re.compile(r"MIT|BSD|Apache|ISC|PSF|MPL|Mozilla|Zlib|CC0", re.IGNORECASE)
+PERMISSIVE = re.compile(r"MIT|BSD|Apache|ISC|PSF|Python Software Foundation|MPL|Mozilla|Zlib|CC0", re.IGNORECASE)
 UNSAFE = {"pickle", "_pickle", "cloudpickle", "dill", "joblib", "shelve"}
 
 

@@ -77,7 +77,7 @@ async def test_a_tool_that_fails_is_a_call_that_failed(stream: bool) -> None:
 
 async def test_the_history_is_the_same_whether_the_server_or_the_client_keeps_it() -> None:
     disk = Disk()
-    asking, engine = client(disk, calling(READ, text="So."), "It says hello.", "Nothing else.", "Nothing else.")
+    asking, engine = client(disk, calling(READ), "It says hello.", "Nothing else.", "Nothing else.")
     first = await asking.responses.create(model="m", input="What is in a?", tools=[FILES])
     kept = await asking.responses.create(model="m", input="And?", tools=[FILES], previous_response_id=first.id)
     again: Any = [{"role": "user", "content": "What is in a?"}, *(one.to_dict() for one in first.output)]
