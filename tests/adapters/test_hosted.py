@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from callsmith.adapters.answer import HostedAnswer, read_whole
-from callsmith.adapters.asked import Asked, asked_with
 from callsmith.adapters.hosted import HostedModel
 from callsmith.adapters.imports import find
+from callsmith.adapters.tool_request import ToolRequest, read_tool_fields
 from callsmith.core.errors import Unavailable, UnknownName, UsageError
 from tests.adapters.samples import CALL, TIME, WEATHER
 from tests.adapters.tiny_model import MARKERS, TEMPLATE
@@ -31,7 +31,7 @@ def declared(*tools: dict[str, Any]) -> list[Any]:
     return [SimpleNamespace(type="function", function=SimpleNamespace(**tool["function"])) for tool in tools]
 
 
-ASKED = asked_with(declared(WEATHER, TIME), "auto", None)
+ASKED = read_tool_fields(declared(WEATHER, TIME), "auto", None)
 
 
 def test_the_plug_ins_need_nothing_but_the_core_dependencies():
@@ -110,11 +110,13 @@ def test_an_answer_in_pieces_is_the_whole_one(size: int):
 def test_only_calls_that_must_be_valid_have_a_grammar():
     model = HostedModel.of(tokenizer())
     assert model.grammar(ASKED, HEADER, thinking=True) is None
-    assert model.grammar(Asked(), HEADER, thinking=True) is None
-    required = asked_with(declared(WEATHER), "required", None)
+    assert model.grammar(ToolRequest(), HEADER, thinking=True) is None
+    required = read_tool_fields(declared(WEATHER), "required", None)
     made = model.grammar(required, HEADER, thinking=True)
-    assert made is not None and made is model.grammar(asked_with(declared(WEATHER), "required", None), HEADER, thinking=True)
-    strict = asked_with(declared({"function": {**WEATHER["function"], "strict": True}}), "auto", None)
+    assert made is not None and made is model.grammar(
+        read_tool_fields(declared(WEATHER), "required", None), HEADER, thinking=True
+    )
+    strict = read_tool_fields(declared({"function": {**WEATHER["function"], "strict": True}}), "auto", None)
     waiting = model.grammar(strict, f"{HEADER}<think>\n", thinking=True)
     assert waiting is not None and waiting.triggers == ("<tool_call>",)
 
@@ -122,13 +124,13 @@ def test_only_calls_that_must_be_valid_have_a_grammar():
 def test_a_choice_is_understood_or_refused():
     tools = declared(WEATHER, TIME)
     named = SimpleNamespace(type="function", function=SimpleNamespace(name="get_time"))
-    assert [tool.name for tool in asked_with(tools, named, None).offered] == ["get_time"]
-    assert [tool.name for tool in asked_with(tools, SimpleNamespace(name="get_time"), None).offered] == ["get_time"]
-    assert asked_with(tools, "none", None).offered == ()
+    assert [tool.name for tool in read_tool_fields(tools, named, None).offered] == ["get_time"]
+    assert [tool.name for tool in read_tool_fields(tools, SimpleNamespace(name="get_time"), None).offered] == ["get_time"]
+    assert read_tool_fields(tools, "none", None).offered == ()
     with pytest.raises(UnknownName, match="get_wind"):
-        asked_with(tools, SimpleNamespace(name="get_wind"), None)
+        read_tool_fields(tools, SimpleNamespace(name="get_wind"), None)
     with pytest.raises(UsageError, match="tool_choice"):
-        asked_with(tools, "sometimes", None)
+        read_tool_fields(tools, "sometimes", None)
 
 
 def test_a_name_that_has_moved_away_is_named_with_where_it_was_expected():

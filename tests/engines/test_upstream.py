@@ -2,9 +2,7 @@
 
 import asyncio
 import socket
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from email.utils import formatdate
 
 import pytest
@@ -13,54 +11,9 @@ pytest.importorskip("aiohttp")
 
 from callsmith.core.errors import ModelError, Rejected, TimedOut, Unavailable, UsageError
 from callsmith.engines.upstream import Patience, Upstream
+from tests.scripted_server import QUICK, http, scripted
 
-QUICK = Patience(connect=2, begin=2, silence=2, pause=0.01, longest_pause=0.2)
 KEY = {"authorization": "Bearer very-secret"}
-Speak = Callable[[asyncio.StreamWriter], Awaitable[None]]
-
-
-@dataclass
-class Fake:
-    """A server that says something else at each request; the last again and again."""
-
-    says: list[bytes | Speak]
-    asked: list[bytes] = field(default_factory=list[bytes])
-    url: str = ""
-
-    async def answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        try:
-            head = await reader.readuntil(b"\r\n\r\n")
-            size = next((int(line[16:]) for line in head.lower().split(b"\r\n") if line.startswith(b"content-length: ")), 0)
-            self.asked.append(head + await reader.readexactly(size))
-            said = self.says.pop(0) if len(self.says) > 1 else self.says[0]
-            if isinstance(said, bytes):
-                writer.write(said)
-            else:
-                await said(writer)
-            await writer.drain()
-        except (ConnectionError, asyncio.IncompleteReadError):
-            pass
-        finally:
-            writer.close()
-
-
-@asynccontextmanager
-async def fake(*says: bytes | Speak) -> AsyncIterator[Fake]:
-    served = Fake(list(says))
-    server = await asyncio.start_server(served.answer, "127.0.0.1", 0)
-    served.url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
-    try:
-        yield served
-    finally:
-        server.close()
-
-
-def http(body: bytes, status: str = "200 OK", kind: str = "application/json", **headers: str) -> bytes:
-    extra = "".join(f"{name.replace('_', '-')}: {value}\r\n" for name, value in headers.items())
-    return (
-        f"HTTP/1.1 {status}\r\ncontent-type: {kind}\r\ncontent-length: {len(body)}\r\n{extra}connection: close\r\n\r\n".encode()
-        + body
-    )
 
 
 async def ask(url: str, patience: Patience = QUICK) -> object:
@@ -80,21 +33,21 @@ async def stream(url: str, patience: Patience = QUICK) -> bytes:
 
 
 async def test_a_body_is_sent_and_json_comes_back() -> None:
-    async with fake(http(b'{"a": [1]}')) as server:
+    async with scripted(http(b'{"a": [1]}')) as server:
         assert await ask(server.url) == {"a": [1]}
-    assert b"POST /ask " in server.asked[0]
-    assert b"Bearer very-secret" in server.asked[0]
+    assert server.paths == ["/ask"]
+    assert "bearer very-secret" in server.headers[0]
 
 
 @pytest.mark.parametrize("status", ["429 Too Many", "500 Oh", "502 Bad", "503 Busy", "504 Late", "529 Overloaded"])
 async def test_what_failed_before_its_answer_began_is_sent_again(status: str) -> None:
-    async with fake(http(b"no", status), http(b"no", status), http(b"true")) as server:
+    async with scripted(http(b"no", status), http(b"no", status), http(b"true")) as server:
         assert await ask(server.url) is True
     assert len(server.asked) == 3
 
 
 async def test_a_request_is_not_sent_again_for_ever() -> None:
-    async with fake(http(b'{"error": {"message": "all slots are taken"}}', "503 Busy")) as server:
+    async with scripted(http(b'{"error": {"message": "all slots are taken"}}', "503 Busy")) as server:
         with pytest.raises(Rejected, match="503: all slots are taken") as caught:
             await ask(server.url)
     assert caught.value.status == 503
@@ -102,7 +55,7 @@ async def test_a_request_is_not_sent_again_for_ever() -> None:
 
 
 async def test_the_clients_mistakes_are_not_sent_again() -> None:
-    async with fake(http(b'{"detail": "max_tokens is negative"}', "422 No")) as server:
+    async with scripted(http(b'{"detail": "max_tokens is negative"}', "422 No")) as server:
         with pytest.raises(Rejected, match="max_tokens is negative") as caught:
             await ask(server.url)
     assert len(server.asked) == 1
@@ -111,7 +64,7 @@ async def test_the_clients_mistakes_are_not_sent_again() -> None:
 
 @pytest.mark.parametrize("after", ["60", "Fri, 31 Dec 2100 23:59:59 GMT"])
 async def test_nobody_waits_as_long_as_an_upstream_likes(after: str) -> None:
-    async with fake(http(b"{}", "429 Slow", retry_after=after)) as server:
+    async with scripted(http(b"{}", "429 Slow", retry_after=after)) as server:
         with pytest.raises(Rejected) as caught:
             await ask(server.url)
     assert len(server.asked) == 1
@@ -120,10 +73,10 @@ async def test_nobody_waits_as_long_as_an_upstream_likes(after: str) -> None:
 
 async def test_a_short_wait_that_an_upstream_asks_for_is_kept() -> None:
     began = asyncio.get_running_loop().time()
-    async with fake(http(b"{}", "429 Slow", retry_after="0.15"), http(b"1")) as server:
+    async with scripted(http(b"{}", "429 Slow", retry_after="0.15"), http(b"1")) as server:
         assert await ask(server.url) == 1
     assert asyncio.get_running_loop().time() - began >= 0.15
-    async with fake(http(b"{}", "429 Slow", retry_after=formatdate(0, usegmt=True)), http(b"1")) as server:
+    async with scripted(http(b"{}", "429 Slow", retry_after=formatdate(0, usegmt=True)), http(b"1")) as server:
         assert await ask(server.url) == 1
 
 
@@ -136,30 +89,30 @@ async def test_a_server_that_is_down_is_unavailable() -> None:
 
 
 async def test_a_server_that_hangs_up_before_its_answer_is_asked_again() -> None:
-    async with fake(b"", http(b"2")) as server:
+    async with scripted(b"", http(b"2")) as server:
         assert await ask(server.url) == 2
 
 
 async def test_a_page_is_no_answer() -> None:
     page = b"<html><head><title>Sign in\n to the proxy</title></head></html>"
-    async with fake(http(page, kind="text/html; charset=utf-8")) as server:
+    async with scripted(http(page, kind="text/html; charset=utf-8")) as server:
         with pytest.raises(Unavailable, match=r"an HTML page \(Sign in to the proxy\)"):
             await ask(server.url)
         with pytest.raises(Unavailable, match="HTML page"):
             await stream(server.url)
-    async with fake(http(page, "404 Not Found", kind="text/html")) as server:
+    async with scripted(http(page, "404 Not Found", kind="text/html")) as server:
         with pytest.raises(Rejected, match=r"404: an HTML page \(Sign in"):
             await ask(server.url)
 
 
 async def test_what_is_no_json_is_shown() -> None:
-    async with fake(http(b"\xff\xfe tra la la")) as server:
+    async with scripted(http(b"\xff\xfe tra la la")) as server:
         with pytest.raises(ModelError, match=r"no JSON: .* tra la la"):
             await ask(server.url)
 
 
 async def test_a_redirect_does_not_get_the_key() -> None:
-    async with fake(http(b"1")) as other, fake(http(b"", "302 Found", location="")) as server:
+    async with scripted(http(b"1")) as other, scripted(http(b"", "302 Found", location="")) as server:
         server.says[0] = http(b"", "302 Found", location=other.url)
         with pytest.raises(Rejected, match=r"302 .* is not followed"):
             await ask(server.url)
@@ -174,7 +127,7 @@ async def test_a_stream_comes_as_it_is_sent() -> None:
         await gate.wait()
         writer.write(b"data: \xff\n\n")
 
-    async with fake(speak) as server:
+    async with scripted(speak) as server:
         upstream = Upstream(server.url, patience=QUICK)
         pieces = upstream.stream("ask", {})
         assert await anext(pieces) == b"data: 1\n\n"
@@ -187,7 +140,7 @@ async def test_a_stream_that_breaks_off_is_an_error_and_is_not_asked_for_again()
     async def speak(writer: asyncio.StreamWriter) -> None:
         writer.write(b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n5\r\nhello\r\n")
 
-    async with fake(speak) as server:
+    async with scripted(speak) as server:
         with pytest.raises(Unavailable, match="broke off in the middle"):
             await stream(server.url)
     assert len(server.asked) == 1
@@ -200,7 +153,7 @@ async def test_a_line_without_an_end_is_not_waited_for() -> None:
             writer.write(b"a" * 1_000_000)
             await writer.drain()
 
-    async with fake(speak) as server:
+    async with scripted(speak) as server:
         with pytest.raises(ModelError, match="a line without an end"):
             await stream(server.url)
 
@@ -213,17 +166,17 @@ async def test_a_server_that_does_not_begin_or_falls_silent_is_given_up() -> Non
         writer.write(b"HTTP/1.1 200 OK\r\n\r\nabc")
         await asyncio.sleep(60)
 
-    async with fake(silent) as server:
+    async with scripted(silent) as server:
         with pytest.raises(TimedOut, match="did not begin"):
             await ask(server.url, replace(QUICK, begin=0.1))
     assert len(server.asked) == 1  # it may be at work on it
-    async with fake(stuck) as server:
+    async with scripted(stuck) as server:
         with pytest.raises(TimedOut, match="sent nothing for"):
             await stream(server.url, replace(QUICK, silence=0.1))
 
 
 async def test_things_can_be_asked_for_while_a_loop_is_running() -> None:
-    async with fake(http(b'["x"]')) as server:
+    async with scripted(http(b'["x"]')) as server:
         upstream = Upstream(server.url, patience=QUICK)
         assert await asyncio.to_thread(upstream.get_now, "models") == ["x"]
         assert await upstream.get("models") == ["x"]

@@ -155,6 +155,7 @@ def test_hundreds_of_answers_out_of_the_relay_are_read_back_as_valid_calls(forma
         ("functionary-v32", "<|start_header_id|>assistant<|end_header_id|>\n\n>>>", ""),
         ("harmony", "<|start|>assistant", ""),
         ("muse-glimmer", "<|start|>assistant", ""),
+        ("kimi-k3", "<|open|>response<|sep|>", "<|close|>response<|sep|>"),
     ],
 )
 def test_what_the_prompt_has_begun_is_gone_on_with(name: str, opened: str, rest: str, dressed: bool) -> None:

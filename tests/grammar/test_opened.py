@@ -23,6 +23,7 @@ pytestmark = pytest.mark.weights
         ("functionary-v32", "<|start_header_id|>assistant<|end_header_id|>\n\n>>>", ""),
         ("harmony", "<|start|>assistant", ""),
         ("muse-glimmer", "<|start|>assistant", ""),
+        ("kimi-k3", "<|open|>response<|sep|>", "<|close|>response<|sep|>"),
         ("mistral", "[/INST]", ""),
     ],
 )
@@ -51,3 +52,11 @@ def test_a_model_may_think_before_it_calls() -> None:
     assert stuck(grammar, write(hermes, made, thought="Let me think.")) is None
     assert stuck(grammar, write(hermes, made)) is None
     assert stuck(required(hermes, [PLAIN]), write(hermes, made, thought="Let me think.")) is not None
+
+
+def test_a_message_that_the_prompt_has_opened_stays_empty_before_a_required_call() -> None:
+    kimi = format_named("kimi-k3")
+    opened, close = "<|open|>response<|sep|>", "<|close|>response<|sep|>"
+    written = write(kimi, [call(kimi, "f", {"n": 1, "s": "a"})])
+    assert stuck(required(kimi, [PLAIN], opened=opened), close + written) is None
+    assert stuck(required(kimi, [PLAIN], opened=opened), f"Sure.{close}{written}") is not None

@@ -1,7 +1,7 @@
 """A client, our server, and a real llama-server behind it: what is said about tools is done, streamed and whole alike."""
 
 import json
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
 from typing import Any
 
 import jsonschema_rs
@@ -40,11 +40,15 @@ def tools(*, strict: bool = False) -> list[Any]:
 
 
 @pytest.fixture(scope="module")
-def client() -> Iterator[AsyncOpenAI]:
-    with llama_server(1024) as url:
-        model = open_model(f"completions:{url}")
-        with served_apart(create_app({"small": model})) as address:
-            yield AsyncOpenAI(base_url=f"{address}/v1", api_key="none", max_retries=0, timeout=300)
+def address() -> Iterator[str]:
+    with llama_server(1024) as url, served_apart(create_app({"small": open_model(f"completions:{url}")})) as address:
+        yield address
+
+
+@pytest.fixture
+async def client(address: str) -> AsyncIterator[AsyncOpenAI]:
+    async with AsyncOpenAI(base_url=f"{address}/v1", api_key="none", max_retries=0, timeout=300) as client:
+        yield client
 
 
 async def ask(client: AsyncOpenAI, **fields: Any) -> tuple[str, list[tuple[str, str]], str | None]:

@@ -3,8 +3,8 @@
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from callsmith.adapters.asked import Asked
 from callsmith.adapters.hosted import HostedModel
+from callsmith.adapters.tool_request import ToolRequest
 from callsmith.core.events import CallArguments, CallReady, CallStarted, ModelEvent, Text, Thought, Unreadable
 from callsmith.core.values import Json
 from callsmith.formats.algebra import Format, nodes_of
@@ -43,10 +43,14 @@ class HostedAnswer(CallWriter):
     together with its markers, as the model wrote it.
     """
 
-    def __init__(self, model: HostedModel, asked: Asked, opened: str = "", *, separates_reasoning: bool = True) -> None:
+    def __init__(
+        self, model: HostedModel, tool_request: ToolRequest, opened: str = "", *, separates_reasoning: bool = True
+    ) -> None:
         super().__init__()
-        self._reader = Reader(_format_for(model, asked), asked.offered, opened, is_constrained=asked.is_constrained)
-        self._filter = AnswerFilter(model.format.ids, bool(asked.offered), parallel=asked.parallel)
+        self._reader = Reader(
+            _format_for(model, tool_request), tool_request.offered, opened, is_constrained=tool_request.is_constrained
+        )
+        self._filter = AnswerFilter(model.format.ids, bool(tool_request.offered), parallel=tool_request.parallel)
         self._numbers: dict[int, int] = {}  # for the client, by the reader's: calls that never started leave gaps there
         self._delta = AnswerDelta()
         self._thoughts: list[str] = []
@@ -134,6 +138,6 @@ def read_whole(answer: HostedAnswer, text: str) -> AnswerDelta:
     return AnswerDelta(first.content + last.content, first.reasoning + last.reasoning, list(calls.values()))
 
 
-def _format_for(model: HostedModel, asked: Asked) -> Format:
+def _format_for(model: HostedModel, tool_request: ToolRequest) -> Format:
     """Where no call may be made, marked calls are recognised to be left out if there are tools, and text if there are none."""
-    return model.read_format if asked.tools else model.read_format.without_calls()
+    return model.read_format if tool_request.tools else model.read_format.without_calls()

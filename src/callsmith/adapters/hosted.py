@@ -13,7 +13,7 @@ from itertools import takewhile
 from pathlib import Path
 from typing import Any, Final
 
-from callsmith.adapters.asked import Asked
+from callsmith.adapters.tool_request import ToolRequest
 from callsmith.core.errors import CallsmithError, Unavailable
 from callsmith.engines.lru import LRU, IdentityLRU
 from callsmith.formats.algebra import Format, nodes_of
@@ -148,18 +148,18 @@ class HostedModel:
 
     # --- grammars ---------------------------------------------------------------------------------------------------------
 
-    def grammar(self, asked: Asked, opened: str, *, thinking: bool) -> Grammar | None:
+    def grammar(self, tool_request: ToolRequest, opened: str, *, thinking: bool) -> Grammar | None:
         """The grammar of the answer; None where nothing is constrained. `thinking`: it may begin with reasoning.
 
         Where calls may be left out, the grammar waits for the marker of one, and reasoning is free as all other text is.
         """
-        if not asked.is_constrained:
+        if not tool_request.is_constrained:
             return None
-        is_required = asked.choice.mode == "required"
+        is_required = tool_request.choice.mode == "required"
         made = self._grammars.get(
-            asked.offered,
-            asked.choice,
-            parallel=asked.parallel and self.parallel,
+            tool_request.offered,
+            tool_request.choice,
+            parallel=tool_request.parallel and self.parallel,
             opened=opened if is_required or not self.is_thinking(opened) else "",
             thinking=is_required and thinking and self.thinks,
         )

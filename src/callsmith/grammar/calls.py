@@ -64,7 +64,7 @@ def grammar_for(
     if calls is None:
         return None
     body = calls.required() if choice.mode == "required" else calls.auto()
-    prefix, start = with_prefix(format, calls.head, body, opened)
+    prefix, start = with_prefix(format, calls.head, body, opened, choice)
     if thinking and not prefix and format.thinks:
         start = Seq((Many(framed_text(format, format.thinks), 0, 1), start))
     triggers = () if choice.mode == "required" or prefix else calls.triggers()
@@ -92,10 +92,15 @@ def _structured(format: Format, output: Output, calls: "CallsGrammar | None", op
     return Grammar(start, rules, prefix, (), unenforced)
 
 
-def with_prefix(format: Format, head: str, body: Node, opened: str) -> tuple[str, Node]:
-    """The part of the answer that the prompt already contains, and the grammar including it; `head` is what calls begin with."""
+def with_prefix(format: Format, head: str, body: Node, opened: str, choice: Choice) -> tuple[str, Node]:
+    """The part of the answer that the prompt already contains, and the grammar including it; `head` is what calls begin with.
+
+    Where a call is required, text that the prompt has opened is closed at once.
+    """
     for part in format.parts:
         if isinstance(part, Thinks | Says) and (text_head := _opened_by(part, opened)):
+            if isinstance(part, Says) and choice.mode == "required":
+                return text_head, Seq((Lit(text_head + literal_text(nodes_of(part.close))), body))
             return text_head, Seq((framed_text(format, part), body))
     return _overlap(opened, head), body
 

@@ -108,7 +108,7 @@ def relay_for(
         return None
     starts = {name: name.join(around_name) for name in offered}
     head = model.open + common_prefix(list(starts.values()))
-    prefix, before = with_prefix(format, head, NOTHING, opened)
+    prefix, before = with_prefix(format, head, NOTHING, opened, choice)
     if before is not NOTHING:
         before = flatten(before)
     elif thinking and not prefix and format.thinks:

@@ -52,14 +52,14 @@ async def checked(
                 yield shown
     for ready, complaint in withheld.invalid:
         retries += 1
-        second = await _all(ask, _call_again(request, ready, complaint))
+        second = await collect(ask, _call_again(request, ready, complaint))
         spent += _end(second).usage
         for shown in _replaced(ready, second):
             yield shown
     if withheld.must_call and not withheld.calls and stopped.reason == "stop":
         retries += 1
         withheld.doubts[Unenforced("", "#", "tool_choice")] = None
-        second = await _all(ask, _ask_for_call(request, "".join(withheld.text)))
+        second = await collect(ask, ask_for_call(request, "".join(withheld.text)))
         spent += _end(second).usage
         if any(isinstance(event, CallReady) for event in second):
             withheld.text.clear()
@@ -70,7 +70,7 @@ async def checked(
     text, logprobs = "".join(withheld.text), tuple(withheld.logprobs)
     if text and withheld.has_output and stopped.reason == "stop" and (complaint := withheld.complaint(text)):
         retries += 1
-        second = await _all(ask, _say_again(request, text, complaint))
+        second = await collect(ask, _say_again(request, text, complaint))
         spent += _end(second).usage
         again = [event for event in second if isinstance(event, Text)]
         if again:
@@ -157,7 +157,8 @@ def _call_again(request: Request, ready: CallReady, complaint: str) -> Request:
     return replace(request, messages=messages, choice=Choice.only(call.name), parallel=False)
 
 
-def _ask_for_call(request: Request, text: str) -> Request:
+def ask_for_call(request: Request, text: str) -> Request:
+    """The request once more, after an answer of this text, with the demand for a call."""
     names = ", ".join(tool.name for tool in request.choice.among(request.tools))
     retry = Message.user(f"This is no tool call, and one is required. Call one of these tools: {names}.")
     return replace(request, messages=(*request.messages, *([Message.assistant(text)] if text else []), retry))
@@ -168,7 +169,7 @@ def _say_again(request: Request, text: str, complaint: str) -> Request:
     return replace(request, messages=(*request.messages, Message.assistant(text), retry), choice=Choice("none"))
 
 
-async def _all(ask: Ask, request: Request) -> list[ModelEvent]:
+async def collect(ask: Ask, request: Request) -> list[ModelEvent]:
     """The whole second answer; empty if it fails, as when the prompt has become too long."""
     events: list[ModelEvent] = []
     try:

@@ -13,7 +13,8 @@ pytest.importorskip("aiohttp")
 from callsmith.models.remote.model import RemoteModel
 from callsmith.server.app import create_app
 from callsmith.server.settings import Settings
-from tests.models.remote.scripted import Scripted, call_delta, chat, chunks, http, refusal, remote, scripted, sse
+from tests.models.remote.scripted import call_delta, chat, chunks, refusal, remote, sse
+from tests.scripted_server import Scripted, http, scripted
 from tests.server.asking import http as asking
 
 ASK: dict[str, Any] = {"model": "m", "messages": [{"role": "user", "content": "Hi"}]}

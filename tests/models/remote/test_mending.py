@@ -17,17 +17,16 @@ from tests.models.remote.scripted import (
     calls_of,
     chat,
     end_of,
-    http,
     lines,
     made_calls,
     refusal,
     remote,
     repairs_of,
-    scripted,
     sse,
     text_of,
     thoughts_of,
 )
+from tests.scripted_server import http, scripted
 
 BONN = ("weather", {"city": "Bonn"})
 CALL = call_delta("weather", '{"city": "Bonn"}')
@@ -200,7 +199,7 @@ async def test_a_required_call_that_does_not_come_is_asked_for_once_more() -> No
     assert server.asked[0]["tool_choice"] == "required"
     assert server.asked[1]["messages"][-2:] == [
         {"role": "assistant", "content": "I would call the weather."},
-        {"role": "user", "content": "Answer with a call of one of your tools (weather, add), and with nothing else."},
+        {"role": "user", "content": "This is no tool call, and one is required. Call one of these tools: weather, add."},
     ]
 
 

@@ -15,7 +15,8 @@ from callsmith.models.opening import Options, open_model
 from callsmith.models.remote.model import RemoteModel
 from callsmith.models.remote.providers import parse_spec, providers, providers_in
 from callsmith.wire.upstream.quirks import Quirks
-from tests.models.remote.scripted import ASK, chat, http, scripted, text_of
+from tests.models.remote.scripted import ASK, chat, text_of
+from tests.scripted_server import http, scripted
 
 
 def opened(spec: str, **options: Any) -> RemoteModel:

@@ -20,7 +20,8 @@ pytest.importorskip("aiohttp")
 from callsmith.core.values import Call, Choice, Message, Request, Sampling
 from callsmith.models.remote.model import RemoteModel
 from callsmith.server.app import create_app
-from tests.models.remote.scripted import ADD, WEATHER, answer, calls_of, chunks, lines, remote, scripted, sse
+from tests.models.remote.scripted import ADD, WEATHER, answer, calls_of, chunks, lines, remote, sse
+from tests.scripted_server import scripted
 from tests.server.asking import WEATHER as WEATHER_FUNCTION
 from tests.server.asking import http
 

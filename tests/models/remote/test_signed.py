@@ -14,18 +14,8 @@ from pydantic import TypeAdapter
 from callsmith.core.events import ModelEvent
 from callsmith.core.values import Choice, Message, Request
 from callsmith.models.remote.model import RemoteModel
-from tests.models.remote.scripted import (
-    ASK,
-    answer,
-    call_delta,
-    chat,
-    http,
-    made_calls,
-    remote,
-    scripted,
-    sse,
-    thoughts_of,
-)
+from tests.models.remote.scripted import ASK, answer, call_delta, chat, made_calls, remote, sse, thoughts_of
+from tests.scripted_server import http, scripted
 
 THINKING = {"type": "thinking", "thinking": "Bonn it is.", "signature": "EqQBCgIYAhIM"}
 HIDDEN = {"type": "redacted_thinking", "data": "EmwKAhgBEgy3"}

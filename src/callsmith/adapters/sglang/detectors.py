@@ -14,9 +14,9 @@ from dataclasses import asdict
 from typing import Any, Final
 
 from callsmith.adapters.answer import AnswerDelta, CallDelta, HostedAnswer, read_whole
-from callsmith.adapters.asked import Asked, asked_in, asked_with
 from callsmith.adapters.hosted import FORMAT_VARIABLE, HostedModel
 from callsmith.adapters.sglang import host
+from callsmith.adapters.tool_request import ToolRequest, read_tool_fields, read_tool_request
 from callsmith.core.errors import UsageError
 from callsmith.formats.algebra import Calls, nodes_of
 from callsmith.formats.reader.markers import compile_markers, openers_of
@@ -80,7 +80,7 @@ class CallsmithDetector(host.BaseFormatDetector):  # pyright: ignore[reportUntyp
 
     def structure_info(self) -> Any:
         """Not used: see `supports_structural_tag`."""
-        raise NotImplementedError("calls are constrained by a grammar, and not between a beginning and an end")
+        raise UsageError("calls are constrained by a grammar, and not between a beginning and an end")
 
     def get_structural_tag(
         self,
@@ -90,11 +90,11 @@ class CallsmithDetector(host.BaseFormatDetector):  # pyright: ignore[reportUntyp
         parallel_tool_calls: bool = True,
     ) -> Any:
         """The grammar of the answer. `thinking_mode`: reasoning is part of it; else SGLang waits for the end of reasoning."""
-        asked = asked_with(tools or (), tool_choice, parallel_tool_calls)
+        tool_request = read_tool_fields(tools or (), tool_choice, parallel_tool_calls)
         opened = self.model.opened_by()
         if not thinking_mode and self.model.is_thinking(opened):
             opened = ""
-        grammar = self.model.grammar(asked, opened, thinking=thinking_mode)
+        grammar = self.model.grammar(tool_request, opened, thinking=thinking_mode)
         if grammar is None:
             return None
         fields = for_sglang(grammar)
@@ -108,8 +108,8 @@ class CallsmithDetector(host.BaseFormatDetector):  # pyright: ignore[reportUntyp
         )
 
     def _new_answer(self, tools: Sequence[Any]) -> HostedAnswer:
-        asked = asked_with(tools, "auto", None)
-        return HostedAnswer(self.model, asked, self.model.opened_by(), separates_reasoning=False)
+        tool_request = read_tool_fields(tools, "auto", None)
+        return HostedAnswer(self.model, tool_request, self.model.opened_by(), separates_reasoning=False)
 
     def _result(self, text: str, calls: Sequence[CallDelta]) -> Any:
         items = [host.ToolCallItem(tool_index=call.index, name=call.name, parameters=call.arguments) for call in calls]
@@ -132,7 +132,7 @@ class CallsmithReasoningDetector(host.BaseReasoningFormatDetector):  # pyright: 
         open, close = (literal_text(nodes_of(marker)).strip() for marker in markers)
         super().__init__(open, close, **options)  # pyright: ignore[reportUnknownMemberType]
         self._hands_calls_on = tool_call_parser_active
-        self._asked = Asked()
+        self._tool_request = ToolRequest()
         self._variables: dict[str, Any] = {}
         self._after_tool = False
         self._answer: HostedAnswer | None = None
@@ -141,7 +141,7 @@ class CallsmithReasoningDetector(host.BaseReasoningFormatDetector):  # pyright: 
     def use_request(self, request: Any) -> None:
         """Take over from the request what its answer is read with: tools, choice, and the variables of its template."""
         try:
-            self._asked = asked_in(request)
+            self._tool_request = read_tool_request(request)
         except UsageError as error:  # what SGLang answers with status 400
             raise ValueError(f"tools: {error}") from error
         self._variables = dict(getattr(request, "chat_template_kwargs", None) or {})
@@ -158,7 +158,7 @@ class CallsmithReasoningDetector(host.BaseReasoningFormatDetector):  # pyright: 
         """The reasoning of a whole answer, and what is left over."""
         read = read_whole(self._new_answer(), text)
         normal = read.content
-        if self._hands_calls_on and (read.calls or _reads_otherwise(self._model, self._asked, normal)):
+        if self._hands_calls_on and (read.calls or _reads_otherwise(self._model, self._tool_request, normal)):
             normal = _READ + normal + "".join(_handed(read.calls))
         return host.ReasoningResult(normal_text=normal, reasoning_text=read.reasoning)
 
@@ -178,7 +178,7 @@ class CallsmithReasoningDetector(host.BaseReasoningFormatDetector):  # pyright: 
 
     def _new_answer(self) -> HostedAnswer:
         opened = self._model.opened_by(self._variables, after_tool=self._after_tool)
-        return HostedAnswer(self._model, self._asked, opened)
+        return HostedAnswer(self._model, self._tool_request, opened)
 
     def _result(self, delta: AnswerDelta) -> Any:
         normal = delta.content
@@ -206,9 +206,9 @@ def _model(tokenizer: Any) -> HostedModel:
     return HostedModel(None, format=os.environ.get(FORMAT_VARIABLE)) if tokenizer is None else HostedModel.of(tokenizer)
 
 
-def _reads_otherwise(model: HostedModel, asked: Asked, text: str) -> bool:
+def _reads_otherwise(model: HostedModel, tool_request: ToolRequest, text: str) -> bool:
     """Whether text that was read already would be read as something else once more."""
-    again = read_whole(HostedAnswer(model, asked, separates_reasoning=False), text)
+    again = read_whole(HostedAnswer(model, tool_request, separates_reasoning=False), text)
     return bool(again.calls) or again.content != text
 
 

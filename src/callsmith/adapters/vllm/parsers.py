@@ -10,8 +10,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, cast
 
 from callsmith.adapters.answer import AnswerDelta, HostedAnswer, read_whole
-from callsmith.adapters.asked import Asked, asked_in
 from callsmith.adapters.hosted import TAIL_TOKENS, HostedModel
+from callsmith.adapters.tool_request import ToolRequest, read_tool_request
 from callsmith.adapters.vllm import host
 from callsmith.adapters.vllm.requests import constrain
 from callsmith.core.errors import UsageError
@@ -90,7 +90,7 @@ class HostParser(host.Parser):  # pyright: ignore[reportUntypedBaseClass]
 
     def adjust_request(self, request: Any) -> Any:
         """Constrain the answer by a grammar where calls must be valid, and keep the tokens that calls are marked with."""
-        return constrain(request, self._asked(request), self.model, self._variables)
+        return constrain(request, self._tool_request(request), self.model, self._variables)
 
     def set_prompt_token_ids(self, prompt_token_ids: Sequence[int]) -> None:
         """The prompt of the answer that is read next."""
@@ -137,12 +137,12 @@ class HostParser(host.Parser):  # pyright: ignore[reportUntypedBaseClass]
         reasoning = self._answer.reasoning if self._answer else ""
         return min(len(self._tokenizer.encode(reasoning, add_special_tokens=False)), len(token_ids)) if reasoning else 0
 
-    def _asked(self, request: Any) -> Asked:
+    def _tool_request(self, request: Any) -> ToolRequest:
         if self.tool_parser_cls is None:
-            return Asked()
+            return ToolRequest()
         level = self.tool_strict_level
         try:
-            return asked_in(request, all_strict=level >= host.ToolStrictLevel.FUNCTION)
+            return read_tool_request(request, all_strict=level >= host.ToolStrictLevel.FUNCTION)
         except UsageError as error:  # what vLLM answers with status 400
             raise ValueError(f"tools: {error}") from error
 
@@ -151,7 +151,9 @@ class HostParser(host.Parser):  # pyright: ignore[reportUntypedBaseClass]
             opened = self.model.opened_by(self._variables)
         else:
             opened = self.model.opened_in(decode_tail(self._tokenizer, self._prompt_ids))
-        return HostedAnswer(self.model, self._asked(request), opened, separates_reasoning=self.reasoning_parser_cls is not None)
+        return HostedAnswer(
+            self.model, self._tool_request(request), opened, separates_reasoning=self.reasoning_parser_cls is not None
+        )
 
 
 def register(name: str) -> None:

@@ -4,8 +4,8 @@ import logging
 from collections.abc import Mapping
 from typing import Any
 
-from callsmith.adapters.asked import Asked
 from callsmith.adapters.hosted import HostedModel
+from callsmith.adapters.tool_request import ToolRequest
 from callsmith.adapters.vllm import host
 from callsmith.core.errors import UsageError
 from callsmith.engines.lru import IdentityLRU
@@ -16,20 +16,20 @@ _log = logging.getLogger("vllm.callsmith")
 _fields: IdentityLRU[RequestFields] = IdentityLRU(64)
 
 
-def constrain(request: Any, asked: Asked, model: HostedModel, variables: Mapping[str, Any]) -> Any:
+def constrain(request: Any, tool_request: ToolRequest, model: HostedModel, variables: Mapping[str, Any]) -> Any:
     """The request with the grammar of its answer, where calls must be valid. Required calls replace an output format."""
-    if model.needs_specials or asked.is_constrained:
+    if model.needs_specials or tool_request.is_constrained:
         request.skip_special_tokens = False
         if hasattr(request, "spaces_between_special_tokens"):
             request.spaces_between_special_tokens = False
-    if asked.choice.mode != "required" and request.extract_structured_outputs() is not None:
+    if tool_request.choice.mode != "required" and request.extract_structured_outputs() is not None:
         return request
     opened = _opened(request, model, variables)
     begins_with_answer = hasattr(request, "_grammar_from_parser")
     if not begins_with_answer and model.is_thinking(opened):
         opened = ""  # the engine applies the grammar behind the reasoning
     try:
-        grammar = model.grammar(asked, opened, thinking=variables.get("enable_thinking") is not False)
+        grammar = model.grammar(tool_request, opened, thinking=variables.get("enable_thinking") is not False)
     except UsageError as error:
         raise ValueError(f"tools: {error}") from error
     if grammar is None:

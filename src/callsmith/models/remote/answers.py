@@ -1,12 +1,11 @@
 """The answer of another server, made what an answer has to be: calls numbered, with ids and names of their own, and allowed."""
 
-from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Iterable, Iterator, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field, replace
-from typing import Final, TypeAlias
+from typing import Final
 from uuid import uuid4
 
-from callsmith.core.errors import CallsmithError
 from callsmith.core.events import (
     CallArguments,
     CallReady,
@@ -19,12 +18,11 @@ from callsmith.core.events import (
     Thought,
     Unreadable,
 )
-from callsmith.core.values import Call, Message, Request
+from callsmith.core.values import Call, Request
+from callsmith.models.checked import Ask, ask_for_call, collect
 from callsmith.models.remote.text_calls import TextCalls
 from callsmith.wire.upstream.names import ToolNames
 
-Ask: TypeAlias = Callable[[Request], AsyncGenerator[ModelEvent, None]]
-_INSIST: Final = "Answer with a call of one of your tools ({}), and with nothing else."
 _NOT_HONOURED: Final = "a call was required, and {} answered without one, also when asked again"
 
 
@@ -166,7 +164,7 @@ async def _again(
 ) -> AsyncGenerator[ModelEvent, None]:
     said = "".join(event.text for event in withheld)
     is_cut = first.reason == "length"  # then the call may only not have been finished
-    second = [] if is_cut else await _collect(ask, _with_demand(request, said))
+    second = [] if is_cut else await collect(ask, ask_for_call(request, said))
     if any(isinstance(event, CallReady) for event in second):
         for event in second:
             if isinstance(event, Stopped):
@@ -178,22 +176,3 @@ async def _again(
     spent = next((event.usage for event in second if isinstance(event, Stopped)), None)
     told = Report() if is_cut else Report(retries=int(bool(second)), notices=(_NOT_HONOURED.format(who),))
     yield replace(first, usage=first.usage + spent if spent else first.usage, report=first.report + told)
-
-
-def _with_demand(request: Request, said: str) -> Request:
-    names = request.choice.names or [tool.name for tool in request.tools]
-    demand = Message.user(_INSIST.format(", ".join(names)))
-    answer = (Message.assistant(said),) if said else ()
-    return replace(request, messages=(*request.messages, *answer, demand))
-
-
-async def _collect(ask: Ask, request: Request) -> list[ModelEvent]:
-    """A whole second answer; empty if it fails."""
-    events: list[ModelEvent] = []
-    try:
-        async with aclosing(ask(request)) as answer:
-            async for event in answer:
-                events.append(event)
-    except CallsmithError:
-        return []
-    return events

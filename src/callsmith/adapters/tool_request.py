@@ -9,7 +9,7 @@ from callsmith.core.values import Choice, Tool
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class ToolRequest:
     """What a request asks of the answer: which tools there are, whether they must be called, whether several at once."""
 
     tools: tuple[Tool, ...] = ()
@@ -27,18 +27,18 @@ class Asked:
         return bool(self.offered) and (self.choice.mode == "required" or any(tool.strict for tool in self.offered))
 
 
-def asked_in(request: Any, *, all_strict: bool = False) -> Asked:
+def read_tool_request(request: Any, *, all_strict: bool = False) -> ToolRequest:
     """What a chat or Responses request asks of its tools. `all_strict`: the operator wants every tool strict."""
-    return asked_with(request.tools or (), request.tool_choice, request.parallel_tool_calls, all_strict=all_strict)
+    return read_tool_fields(request.tools or (), request.tool_choice, request.parallel_tool_calls, all_strict=all_strict)
 
 
-def asked_with(tools: Any, choice: Any, parallel: bool | None, *, all_strict: bool = False) -> Asked:
+def read_tool_fields(tools: Any, choice: Any, parallel: bool | None, *, all_strict: bool = False) -> ToolRequest:
     """The same of the fields of a request, in the classes of the server."""
     known = tuple(_tools(tools, all_strict))
     if not known:
-        return Asked()
+        return ToolRequest()
     is_mode = isinstance(choice, str) or choice is None
-    return asked_by(known, choice if is_mode else None, None if is_mode else _chosen(choice), parallel)
+    return make_tool_request(known, choice if is_mode else None, None if is_mode else _chosen(choice), parallel)
 
 
 def tool_from(name: str, description: str | None, parameters: Mapping[str, Any] | None, strict: bool | None) -> Tool:
@@ -48,7 +48,7 @@ def tool_from(name: str, description: str | None, parameters: Mapping[str, Any] 
     )
 
 
-def asked_by(tools: Sequence[Tool], mode: str | None, name: str | None, parallel: bool | None) -> Asked:
+def make_tool_request(tools: Sequence[Tool], mode: str | None, name: str | None, parallel: bool | None) -> ToolRequest:
     """What a request asks: a `name` requires that one tool, else `mode` is "none", "auto" or "required"."""
     if name is not None:
         choice = Choice.only(name)
@@ -60,9 +60,9 @@ def asked_by(tools: Sequence[Tool], mode: str | None, name: str | None, parallel
         raise UsageError(
             f"tool_choice must be none, auto, required or a function's name, and it is {mode!r}", field="tool_choice"
         )
-    asked = Asked(tuple(tools), choice, parallel is not False)
-    _ = asked.offered  # an unknown name is an error here
-    return asked
+    tool_request = ToolRequest(tuple(tools), choice, parallel is not False)
+    _ = tool_request.offered  # an unknown name is an error here
+    return tool_request
 
 
 def _tools(tools: Any, all_strict: bool) -> Iterator[Tool]:
