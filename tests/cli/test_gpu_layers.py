@@ -3,18 +3,19 @@
 import pytest
 
 from callsmith.cli import chat
-from callsmith.cli.serve import _banner, opened
+from callsmith.cli.inputs.served_models import model_options
+from callsmith.cli.serve import _banner
 from callsmith.core.ports import ModelInfo
 from callsmith.engines.scripted import Scripted
-from callsmith.models import opening
+from callsmith.models import open_model, opening
 from callsmith.server.settings import Llm, Settings
 
 
 def test_the_banner_says_which_gpu_is_used_or_why_none():
     info = ModelInfo(format="hermes", placement="30 of 30 layers on CUDA0 (NVIDIA H200, 139 GiB)")
-    banner = _banner("http://h:1", "m", info, "")
+    banner = _banner("http://h:1", {"m": info}, "")
     assert "at http://h:1/v1. 30 of 30 layers on CUDA0 (NVIDIA H200, 139 GiB). Ctrl-C ends it." in banner
-    banner = _banner("http://h:1", "m", ModelInfo(format="hermes", placement="an NVIDIA GPU is not used: no build"), "")
+    banner = _banner("http://h:1", {"m": ModelInfo(format="hermes", placement="an NVIDIA GPU is not used: no build")}, "")
     assert "/v1. An NVIDIA GPU is not used: no build. Ctrl-C" in banner
 
 
@@ -27,7 +28,7 @@ def test_the_layers_for_gpus_reach_the_engine(monkeypatch, layers):
         return Scripted([rest])
 
     monkeypatch.setattr(opening, "find_engine", lambda scheme: open_scripted)
-    opened("scripted:Hello.", Settings(llm=Llm(gpu_layers=layers)))
+    open_model("scripted:Hello.", model_options(Llm(gpu_layers=layers), Settings()))
     chat._open(Llm(model="scripted:Hello.", gpu_layers=layers))
     assert given == [layers, layers]
 

@@ -19,13 +19,15 @@ from typing import Any, get_args
 import httpx2
 import pytest
 
-from callsmith.cli.serve import _banner, _tools_here, opened
+from callsmith.cli.inputs.served_models import model_options
+from callsmith.cli.serve import _banner, _tools_here
 from callsmith.core.errors import QueueFull
 from callsmith.core.ports import ModelInfo
 from callsmith.core.values import Message, Request, Tool
 from callsmith.engines.scripted import Scripted
 from callsmith.formats import format_named
 from callsmith.formats.prompt.template import CHATML, Template
+from callsmith.models import open_model
 from callsmith.models.local import LocalModel
 from callsmith.runtime.telemetry import span_export
 from callsmith.server.app import create_app
@@ -157,7 +159,7 @@ def test_how_many_answers_are_made_at_once_and_how_many_wait_can_be_said(callsmi
 
 async def test_calls_under_auto_are_constrained_where_the_settings_say_so():
     for llm in (Llm(), Llm(auto_guarded=True)):
-        model = opened("scripted:Hello.", Settings(llm=llm))
+        model = open_model("scripted:Hello.", model_options(llm, Settings()))
         assert isinstance(model, LocalModel) and isinstance(model.engine, Scripted)
         async for _ in model.stream(Request((Message.user("Hi"),), (Tool("look"),))):
             pass
@@ -168,7 +170,7 @@ async def test_calls_under_auto_are_constrained_where_the_settings_say_so():
 async def test_the_engine_makes_and_lets_wait_as_many_answers_as_the_settings_say():
     pytest.importorskip("xllamacpp")
     small_file()
-    model = opened("smollm2-135m", Settings(queue=3, llm=Llm(context=256, concurrency=2)))
+    model = open_model("smollm2-135m", model_options(Llm(context=256, concurrency=2), Settings(queue=3)))
 
     async def first() -> object:
         return await anext(model.stream(Request((Message.user("Hi"),))))
@@ -414,8 +416,8 @@ async def test_until_it_is_told_to_stop_it_changes_nothing():
 
 
 def test_the_banner_names_the_tools_that_run_here_and_shows_how_to_use_them():
-    banner = _banner("http://h:1", "m", ModelInfo(format="hermes"), _tools_here((), []))
+    banner = _banner("http://h:1", {"m": ModelInfo(format="hermes")}, _tools_here((), []))
     assert "Tools run here" not in banner and '"tools"' in banner
-    banner = _banner("http://h:1", "m", ModelInfo(format="hermes"), _tools_here([Tool("now"), Tool("add")], ["files"]))
+    banner = _banner("http://h:1", {"m": ModelInfo(format="hermes")}, _tools_here([Tool("now"), Tool("add")], ["files"]))
     assert "Tools run here: now, add and those of the MCP servers files (/health shows them)." in banner
     assert '"tools"' not in banner and '"tool_events": true' in banner

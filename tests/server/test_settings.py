@@ -225,3 +225,66 @@ def test_a_database_needs_the_driver(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setitem(sys.modules, "asyncpg", None)
     with pytest.raises(MissingExtra, match=r"callsmith\[postgres\]"):
         open_store("postgresql://me@db/x")
+
+
+# Several models
+
+
+MODELS = """
+[llm]
+context = 1000
+unload_after = "1h"
+memory = "8GB"
+
+[models.big]
+model = "qwen2.5-coder-1.5b"
+
+[models."tiny:0.1"]
+model = "scripted:Hi"
+context = 200
+unload_after = "5m"
+
+[aliases]
+default = "big"
+"claude-3.5-*" = "tiny:0.1"
+"""
+
+
+def test_each_of_several_models_has_its_own_options_and_the_common_ones(tmp_path: Path):
+    settings = settings_of(MODELS, tmp_path)
+    big, tiny = settings.models["big"], settings.models["tiny:0.1"]
+    assert (big.model, big.context, big.unload_seconds) == ("qwen2.5-coder-1.5b", 1000, 3600)
+    assert (tiny.model, tiny.context, tiny.unload_seconds) == ("scripted:Hi", 200, 300)
+    assert settings.aliases == {"default": "big", "claude-3.5-*": "tiny:0.1"}
+    assert settings.llm.model is None and settings.llm.memory_bytes == 8 * 10**9
+
+
+def test_models_that_are_written_out_are_read_back(tmp_path: Path):
+    (tmp_path / "a.toml").write_text(MODELS, "utf-8")
+    effective = merge_settings(read_settings_file(tmp_path / "a.toml"))
+    assert settings_of(write_settings(effective), tmp_path) == effective.settings
+
+
+def test_models_and_aliases_come_from_the_environment_too():
+    effective = merge_settings(
+        read_environment({"CALLSMITH_MODELS__BIG__MODEL": "scripted:Hi", "CALLSMITH_ALIASES__FAST": "big"})
+    )
+    assert effective.settings.models["big"].model == "scripted:Hi" and effective.settings.aliases == {"fast": "big"}
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("[models.big]\ncontext = 9\n", "models.big.model: expected a name of `callsmith models`"),
+        ('[models.big]\nmodel = "a"\ncontxt = 9\n', "did you mean 'models.big.context'"),
+        ('[models.big]\nmodel = "a"\ntools = "demo"\n', "unknown setting"),
+        ('[models."a*"]\nmodel = "a"\n', "unknown setting"),
+        ('[models.big]\nmodel = "a"\nunload_after = "soon"\n', "models.big.unload_after: 'soon' is no duration"),
+        ('[llm]\nunload_after = "soon"\n', "llm.unload_after: 'soon' is no duration"),
+        ('[llm]\nmemory = "much"\n', "llm.memory: 'much' is no size"),
+        ("[aliases]\nfast = 3\n", "aliases.fast: expected a string"),
+    ],
+)
+def test_what_is_wrong_with_models_and_aliases_is_said(text: str, words: str, tmp_path: Path):
+    with pytest.raises(UsageError, match=words.replace("*", ".")):
+        settings_of(text, tmp_path)

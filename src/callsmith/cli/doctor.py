@@ -188,7 +188,7 @@ def _weights(spec: str) -> Iterator[Finding]:
 
 
 def _memory(file: Path) -> Finding:
-    from callsmith.cli.terminal.fetching import size as spelled
+    from callsmith.core.types.quantities import write_size
 
     if placed := _placement(file):
         return Finding("ok", "memory", placed)
@@ -196,8 +196,8 @@ def _memory(file: Path) -> Finding:
 
     free, needed = free_memory(), int(size * ROOM)
     if free is None:
-        return Finding("ok", "memory", f"about {spelled(needed)} are needed; what is free is not known here")
-    text = f"{spelled(free)} free, about {spelled(needed)} needed"
+        return Finding("ok", "memory", f"about {write_size(needed)} are needed; what is free is not known here")
+    text = f"{write_size(free)} free, about {write_size(needed)} needed"
     if free < needed:
         return Finding("warn", "memory", text, "Take a smaller model, or stop something else: it will be very slow, or end.")
     return Finding("ok", "memory", text)

@@ -138,8 +138,8 @@ def _located(machine: "Machine") -> "tuple[Located | None, str]":
 def _print(engines: "Sequence[Any]", rows: "Sequence[BuildRow]") -> None:
     from rich.text import Text
 
-    from callsmith.cli.terminal.fetching import size
     from callsmith.cli.tools import print_table
+    from callsmith.core.types.quantities import write_size
 
     print_table(
         ("engine", "for", "ready"),
@@ -148,7 +148,7 @@ def _print(engines: "Sequence[Any]", rows: "Sequence[BuildRow]") -> None:
     lines: list[tuple[Any, ...]] = []
     for row in rows:
         name = Text(row.name, "bold") + Text(" (used)" if row.used else "", "dim")
-        lines.append((name, Text(row.purpose), size(row.size), "yes" if row.installed else "no", Text(row.state)))
+        lines.append((name, Text(row.purpose), write_size(row.size), "yes" if row.installed else "no", Text(row.state)))
     print_table(("build of llama.cpp", "for", "size", "installed", "here"), lines)
 
 
@@ -156,14 +156,14 @@ def _install(build: "Build", force: bool, source: Path | None, machine: "Machine
     from rich.console import Console
     from rich.progress import BarColumn, DownloadColumn, Progress, TimeRemainingColumn, TransferSpeedColumn
 
-    from callsmith.cli.terminal.fetching import size
+    from callsmith.core.types.quantities import write_size
     from callsmith.engines.llama_builds.locate import library_in, reason_against
     from callsmith.models.library_builds import Installer
 
     if reason_against(build, machine) or (library_in(build.folder) and not force):
         return Installer(source, machine).install(build)
     names = " and ".join(package.name for package in build.packages)
-    amount = f"{size(build.size)} {f'from {source}' if source else 'to download'}"
+    amount = f"{write_size(build.size)} {f'from {source}' if source else 'to download'}"
     typer.echo(f"Installing {build.name} ({names}), {amount}, into {build.folder}", err=True)
     columns = (BarColumn(), DownloadColumn(), TransferSpeedColumn(), TimeRemainingColumn())
     with Progress(*columns, console=Console(stderr=True)) as progress:

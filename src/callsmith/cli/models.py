@@ -28,13 +28,13 @@ def list_models(
         return
     from rich.text import Text
 
-    from callsmith.cli.terminal.fetching import size
     from callsmith.cli.tools import print_table
+    from callsmith.core.types.quantities import write_size
 
     lines: list[tuple[Any, ...]] = []
     for row in rows:
         name = Text(row["name"], "bold") + Text(" (default)" if row["default"] else "", "dim")
-        lines.append((name, Text(row["title"]), size(row["size"]), row["licence"], "yes" if row["path"] else "no"))
+        lines.append((name, Text(row["title"]), write_size(row["size"]), row["licence"], "yes" if row["path"] else "no"))
     print_table(("name", "model", "size", "licence", "installed"), lines)
     typer.echo("Good for:")
     for row in rows:

@@ -1,9 +1,9 @@
-"""`callsmith serve`: a model behind the APIs that clients know."""
+"""`callsmith serve`: models behind the APIs that clients know."""
 
 import os
 import signal
 import socket
-from collections.abc import Generator, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from contextlib import ExitStack, closing, contextmanager
 from math import ceil
 from pathlib import Path
@@ -11,13 +11,14 @@ from typing import TYPE_CHECKING, Annotated, NoReturn
 
 import typer
 
-from callsmith.cli.inputs.options import ConfigOption, SetOption, alias_of, register_user_files, require_server
+from callsmith.cli.inputs.options import AliasOption, ConfigOption, SetOption, pairs, require_server
 from callsmith.cli.inputs.setting_options import given_settings
 from callsmith.core.errors import Unavailable, UsageError
 
 if TYPE_CHECKING:
-    from callsmith.core.ports import ModelInfo, OpenedModel
+    from callsmith.core.ports import ModelInfo
     from callsmith.core.values import Tool
+    from callsmith.models.router import LazyModel
     from callsmith.runtime.telemetry.turns import Recorder
     from callsmith.server.http.shutdown import GracefulShutdown
     from callsmith.server.settings import Log, Settings
@@ -45,14 +46,18 @@ def serve(
     context: typer.Context,
     config: ConfigOption = None,
     set_: SetOption = None,
+    alias: AliasOption = None,
     print_config: Annotated[bool, typer.Option("--print-config", help="Print the settings in effect, and exit.")] = False,
 ) -> None:
-    """Serve a model. Tools given here are run by the server, for requests that bring none of their own.
+    """Serve models. Tools given here are run by the server, for requests that bring none of their own.
 
     Every setting can also be given in a file (--config) or in the environment (CALLSMITH_SERVER__PORT); options win.
     """
     require_server()
-    effective = load_settings(config, given_settings(context), set_ or [])
+    from callsmith.server.settings_sources import SettingsSource
+
+    aliases = {f"aliases.{name}": model for name, model in pairs("--alias", alias).items()}
+    effective = load_settings(config, [*given_settings(context), SettingsSource("--alias", aliases)], set_)
     if print_config:
         from callsmith.server.settings_sources import write_settings
 
@@ -61,9 +66,8 @@ def serve(
         _serve(effective.settings)
 
 
-def load_settings(config: Path | None, options: "Sequence[SettingsSource]", more: list[str]) -> "EffectiveSettings":
+def load_settings(config: Path | None, options: "Sequence[SettingsSource]", more: list[str] | None) -> "EffectiveSettings":
     """Read the settings from a file, the environment and options. Without --config it is the user's own file, if there is one."""
-    from callsmith.cli.inputs.options import pairs
     from callsmith.models.plugins import config_folder
     from callsmith.server.settings_sources import SettingsSource, merge_settings, read_environment, read_settings_file
 
@@ -72,7 +76,7 @@ def load_settings(config: Path | None, options: "Sequence[SettingsSource]", more
     return merge_settings(
         *([read_settings_file(file)] if file else []),
         read_environment(os.environ),
-        SettingsSource("--set", pairs(more), is_text=True),
+        SettingsSource("--set", pairs("--set", more), is_text=True),
         *options,
     )
 
@@ -82,9 +86,8 @@ def _serve(settings: "Settings") -> None:
     from dataclasses import replace
 
     from callsmith.cli.inputs.mcp_servers import make_host, servers
+    from callsmith.cli.inputs.served_models import open_models
     from callsmith.cli.inputs.toolsets import load_toolset
-    from callsmith.cli.terminal.fetching import ensure
-    from callsmith.models.weights.catalogue import default_model
     from callsmith.server.app import create_app
     from callsmith.server.approvals.elicitation import Elicitations
     from callsmith.server.http.shutdown import GracefulShutdown
@@ -100,21 +103,25 @@ def _serve(settings: "Settings") -> None:
     asked = servers(mcp)
     with recorders(settings.log) as recording, bind_listener(settings.host, settings.port) as listener:
         settings = replace(settings, recorders=recording)
-        spec = llm.model or default_model()
-        ensure(spec)
-        served = opened(spec, settings)
+        models = open_models(settings)
+        first = next(iter(models.values()))
         try:
-            alias = llm.name or alias_of(spec)
             here = _tools_here(asyncio.run(toolset.tools()) if toolset else (), [one.name for one in asked])
-            banner = _banner(url_of(settings.host, listener.getsockname()[1]), alias, served.info, here)
+            infos = {name: model.info for name, model in models.items()}
+            banner = _banner(url_of(settings.host, listener.getsockname()[1]), infos, here)
             limits = StoreLimits(bytes=settings.store_bytes)
             with closing(open_store(settings.store, limits=limits, connections=settings.store_connections)) as store:
-                features = ClientFeatures(Elicitations(store, settings.approval_seconds).ask, served)
+                features = ClientFeatures(Elicitations(store, settings.approval_seconds).ask, first)
                 host = make_host(asked, features, mcp.tool_refresh_seconds) if asked else None
-                app = create_app({alias: served}, tools=toolset, settings=settings, store=store, mcp=host)
-                _run(GracefulShutdown(app), served, listener, banner, settings)
+                app = create_app(models, tools=toolset, settings=settings, store=store, mcp=host)
+                _run(GracefulShutdown(app), models, listener, banner, settings)
         finally:
-            asyncio.run(served.close())  # once more does no harm, and the server may never have begun
+            asyncio.run(_close(models))  # once more does no harm, and the server may never have begun
+
+
+async def _close(models: "Mapping[str, LazyModel]") -> None:
+    for model in models.values():
+        await model.close()
 
 
 @contextmanager
@@ -135,33 +142,9 @@ def recorders(log: "Log") -> "Generator[tuple[Recorder, ...], None, None]":
         yield tuple(found)
 
 
-def opened(spec: str, settings: "Settings") -> "OpenedModel":
-    """Open the model with the options of the settings."""
-    from callsmith.models import Options, open_model
-
-    llm = settings.llm
-    format = register_user_files(llm)
-    template = Path(llm.chat_template) if llm.chat_template else None
-    if template and not template.is_file():
-        raise UsageError(f"there is no chat template at {template}", field="llm.chat_template")
-    options = Options(
-        format=format,
-        template=template,
-        context=llm.context,
-        threads=llm.threads,
-        gpu_layers=llm.gpu_layers,
-        policy=llm.tool_choice_policy,
-        live=llm.concurrency,
-        queue=settings.queue + settings.queue // 4,  # as many as are admitted
-        auto_guarded=llm.auto_guarded or None,
-        in_reasoning=llm.in_reasoning,
-        api=llm.api,
-        repair=llm.repair,
-    )
-    return open_model(spec, options)
-
-
-def _run(app: "GracefulShutdown", served: "OpenedModel", listener: socket.socket, banner: str, settings: "Settings") -> None:
+def _run(
+    app: "GracefulShutdown", models: "Mapping[str, LazyModel]", listener: socket.socket, banner: str, settings: "Settings"
+) -> None:
     import asyncio
 
     import uvicorn
@@ -180,7 +163,7 @@ def _run(app: "GracefulShutdown", served: "OpenedModel", listener: socket.socket
             app.drain()
             asyncio.get_running_loop().call_later(GRACE_SECONDS, app.stop)
             await super().shutdown(sockets)
-            await served.close()  # in this loop, to which its connections belong
+            await _close(models)  # in this loop, to which their connections belong
 
     set_up_logging(settings.log)
     config = uvicorn.Config(
@@ -232,13 +215,21 @@ def _tools_here(tools: "Sequence[Tool]", servers: Sequence[str]) -> str:
     return " and ".join(parts)
 
 
-def _banner(url: str, name: str, info: "ModelInfo", here: str) -> str:
-    what = info.description or info.name
-    known = f"{name} ({what}; format {info.format})" if what else f"{name} (format {info.format})"
+def _banner(url: str, models: "Mapping[str, ModelInfo]", here: str) -> str:
     tools = f" Tools run here: {here}." if here else ""
+    name, info = next(iter(models.items()))
     example = (OWN_TOOLS if here else EXAMPLE).format(url=url, name=name)
-    placed = f" {info.placement[0].upper()}{info.placement[1:]}." if info.placement else ""
-    return f"Serving {known} at {url}/v1.{placed} Ctrl-C ends it.{tools} Try:\n\n{example}"
+    end = f"Ctrl-C ends it.{tools} Try:\n\n{example}"
+    if len(models) == 1:
+        placed = f" {info.placement[0].upper()}{info.placement[1:]}." if info.placement else ""
+        return f"Serving {_described(name, info)} at {url}/v1.{placed} {end}"
+    listed = "".join(f"\n  {_described(*one)}" for one in models.items())
+    return f"Serving at {url}/v1, each loaded when it is first asked for:{listed}\n{end}"
+
+
+def _described(name: str, info: "ModelInfo") -> str:
+    what = info.description or info.name
+    return f"{name} ({what}; format {info.format})" if what else f"{name} (format {info.format})"
 
 
 def _terminated(*_: object) -> NoReturn:

@@ -7,8 +7,8 @@
     │   ├─ PromptTooLong         .tokens .context
     │   └─ MissingExtra          .extra
     ├─ ModelError              the operator fixes it       .retryable .hint
-    │   ├─ Unavailable           not there, or not in working order
-    │   │   └─ StoreUnavailable    .seconds   the server's store
+    │   ├─ Unavailable           .seconds   not there, or not in working order
+    │   │   └─ StoreUnavailable    the server's store
     │   ├─ TimedOut
     │   └─ Rejected              .status .seconds   the upstream said no
     │       └─ GrammarRefused      to a grammar; a looser one may do
@@ -102,15 +102,19 @@ class ModelError(CallsmithError):
 
 
 class Unavailable(ModelError):
-    """The engine, the library or the weights are missing or do not work."""
+    """The engine, the library or the weights are missing or do not work; `seconds` is roughly when a retry may succeed, if one
+    may."""
+
+    def __init__(self, message: str, *, hint: str = "", retryable: bool = False, seconds: float | None = None) -> None:
+        super().__init__(message, hint=hint, retryable=retryable)
+        self.seconds = seconds
 
 
 class StoreUnavailable(Unavailable):
-    """The server's store is away or does not work; `seconds` is roughly when a retry may succeed."""
+    """The server's store is away or does not work."""
 
     def __init__(self, message: str, *, hint: str = "", seconds: float = 1.0) -> None:
-        super().__init__(message, hint=hint, retryable=True)
-        self.seconds = seconds
+        super().__init__(message, hint=hint, retryable=True, seconds=seconds)
 
 
 class TimedOut(ModelError):

@@ -74,11 +74,11 @@ class ModelInfo:
     """What is known of a model besides its answers; the defaults stand for a model of which nothing is known.
 
     `name` and `description` are what the weights call themselves, `format` is how the model writes calls, `template` its chat
-    template, `weights` the file it was opened from, `placement` the GPUs it is on, in words. `context` is how many tokens prompt
-    and answer may have together. `policy` is the choice policy and `sampling` the sampling where a request has none, `guards` the
-    names of the guards the model needs. `ready` is false while the model is loading. `count` gives the tokens of the prompt of a
-    request; None if the model cannot count. `complete` continues a text as it stands, `tokenizer` gives the model's tokens; None
-    if it cannot.
+    template, `weights` the file it was opened from, `memory` about how many bytes it takes while it is loaded (0: not known),
+    `placement` the GPUs it is on, in words. `context` is how many tokens prompt and answer may have together. `policy` is the
+    choice policy and `sampling` the sampling where a request has none, `guards` the names of the guards the model needs.
+    `ready` is false while the model is loading. `count` gives the tokens of the prompt of a request; None if the model cannot
+    count. `complete` continues a text as it stands, `tokenizer` gives the model's tokens; None if it cannot.
     """
 
     name: str = ""
@@ -86,6 +86,7 @@ class ModelInfo:
     format: str = ""
     template: str = ""
     weights: WeightsInfo = WeightsInfo()
+    memory: int = 0
     placement: str = ""
     thinks: bool = False
     context: int | None = None

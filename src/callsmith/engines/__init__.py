@@ -17,9 +17,10 @@ from pkgutil import iter_modules
 from typing import Any, TypeAlias
 
 from callsmith.core.errors import MissingExtra, UnknownName
-from callsmith.engines.port import Engine
+from callsmith.engines.port import Engine, EngineInfo
 
 OpenFunction: TypeAlias = Callable[..., Engine]
+DescribeFunction: TypeAlias = Callable[..., EngineInfo]
 
 
 def open_engine(spec: str, **options: Any) -> Engine:
@@ -36,6 +37,11 @@ def find_engine(scheme: str) -> OpenFunction:
         if entry.name == scheme:
             return entry.load()
     raise UnknownName("engine", scheme, engine_schemes())
+
+
+def find_description(scheme: str) -> DescribeFunction | None:
+    """The `describe` function of an engine in this folder, if it has one."""
+    return _function_in(scheme, "describe") if scheme in _modules() else None
 
 
 def engine_schemes() -> list[str]:
@@ -76,8 +82,8 @@ def _describe(scheme: str) -> EngineDescription:
     return EngineDescription(scheme, purpose)
 
 
-def accepted_options(open: OpenFunction, options: Mapping[str, object]) -> dict[str, object]:
-    """Those of the options that are set and that this `open` function has a parameter for."""
+def accepted_options(open: OpenFunction | DescribeFunction, options: Mapping[str, object]) -> dict[str, object]:
+    """Those of the options that are set and that this function has a parameter for."""
     parameters = signature(open).parameters.values()
     any_name = any(one.kind is Parameter.VAR_KEYWORD for one in parameters)
     names = {one.name for one in list(parameters)[1:]}
@@ -90,4 +96,8 @@ def _modules() -> list[str]:
 
 def _open_in(module: str) -> OpenFunction | None:
     """The `open` function of a module in this folder; None for one that is no engine."""
-    return vars(import_module(f"{__name__}.{module}")).get("open")
+    return _function_in(module, "open")
+
+
+def _function_in(module: str, name: str) -> Callable[..., Any] | None:
+    return vars(import_module(f"{__name__}.{module}")).get(name)

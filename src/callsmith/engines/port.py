@@ -29,7 +29,8 @@ class EngineInfo:
 
     `name` is what the weights call the model, `description` their architecture, size and quantisation. `context` is how many
     tokens prompt and answer may have together, None if that is not known. `placement` says which GPUs are used, or why one that
-    is there is not. `template` is the chat template that the weights carry, `weights` what else they say of themselves.
+    is there is not. `template` is the chat template that the weights carry, `weights` what else they say of themselves, `memory`
+    how many bytes weights and KV cache take, about; 0 if that is not known.
     `bos` and `eos` are the texts of the tokens that begin a document and end an answer. `specials` maps the text of special and
     added tokens to their ids. `relays`: `generate` takes a `Relay` too, which is cheaper than one grammar for many tools.
     `sampling` is how tokens are sampled where a request does not say.
@@ -46,6 +47,7 @@ class EngineInfo:
     placement: str = ""
     template: str | None = None
     weights: WeightsInfo = WeightsInfo()
+    memory: int = 0
     bos: str = ""
     eos: str = ""
     specials: Mapping[str, int] = field(default_factory=dict[str, int])

@@ -24,7 +24,7 @@ from callsmith.core.values import (
     Usage,
 )
 from callsmith.engines.lru import LRU, IdentityLRU
-from callsmith.engines.port import Engine, Finished, Piece, with_defaults
+from callsmith.engines.port import Engine, EngineInfo, Finished, Piece, with_defaults
 from callsmith.formats.algebra import Format
 from callsmith.formats.prompt.escaping import Escaper
 from callsmith.formats.prompt.prompt import Prompt, prompt_for
@@ -70,6 +70,24 @@ class Traits:
     guards: tuple[str, ...] = ()
 
 
+def describe_local(engine: EngineInfo, format: Format, template: Template, traits: Traits) -> ModelInfo:
+    """What is known of the model that these make, opened or not."""
+    return ModelInfo(
+        name=engine.name,
+        description=engine.description,
+        format=format.name,
+        template=template.source,
+        weights=engine.weights,
+        memory=engine.memory,
+        placement=engine.placement,
+        thinks=traits.thinks,
+        context=engine.context,
+        policy=traits.policy,
+        sampling=with_defaults(traits.sampling, engine.sampling),
+        guards=traits.guards,
+    )
+
+
 @dataclass(frozen=True, slots=True)
 class _Plan:
     """A request, ready to be generated. `output` is the structured output, where text may be written at all."""
@@ -103,18 +121,8 @@ class LocalModel:
     def info(self) -> ModelInfo:
         """What is known of the model."""
         engine = self.engine.info
-        return ModelInfo(
-            name=engine.name,
-            description=engine.description,
-            format=self.format.name,
-            template=self.template.source,
-            weights=engine.weights,
-            placement=engine.placement,
-            thinks=self.traits.thinks,
-            context=engine.context,
-            policy=self.traits.policy,
-            sampling=with_defaults(self.traits.sampling, engine.sampling),
-            guards=self.traits.guards,
+        return replace(
+            describe_local(engine, self.format, self.template, self.traits),
             count=self.count,
             complete=self.complete,
             tokenizer=LocalTokenizer(engine.tokenizer, self._prompt) if engine.tokenizer else None,

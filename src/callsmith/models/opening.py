@@ -6,16 +6,17 @@ from datetime import datetime
 from pathlib import Path
 
 from callsmith.core.errors import UnknownName, UsageError
-from callsmith.core.ports import OpenedModel
+from callsmith.core.ports import ModelInfo, OpenedModel
 from callsmith.core.types.field_checks import check_argument, check_fields
 from callsmith.core.values import ChoicePolicy, InReasoning, Repair, Sampling
-from callsmith.engines import accepted_options, find_engine
-from callsmith.engines.port import Engine
+from callsmith.engines import accepted_options, find_description, find_engine
+from callsmith.engines.port import Engine, EngineInfo
 from callsmith.engines.upstream import Upstream
 from callsmith.formats import format_named
+from callsmith.formats.algebra import Format
 from callsmith.formats.inference.detect import shows_reasoning
 from callsmith.formats.prompt.template import CHATML, Template
-from callsmith.models.local import LocalModel, Traits
+from callsmith.models.local import LocalModel, Traits, describe_local
 from callsmith.models.plugins import load_presets
 from callsmith.models.presets import Preset, preset_for
 from callsmith.models.remote.model import RemoteModel, RemoteTraits, list_path, model_names
@@ -73,9 +74,25 @@ def open_model(spec: str, options: Options = Options()) -> OpenedModel:
 def open_local(spec: str, options: Options = Options()) -> LocalModel:
     """Open a model whose tokens an engine of ours generates: all that `open_model` opens but models of other servers."""
     load_presets()
+    engine = _engine(spec, options)
+    return LocalModel(engine, *_parts(spec, options, engine.info))
+
+
+def describe_model(spec: str, options: Options = Options()) -> ModelInfo:
+    """What is known of a model that is not opened: what its file or its name says. Nothing is loaded, and no server is asked."""
+    load_presets()
+    remote = parse_spec(spec)
+    if remote is not None:
+        return _open_remote(remote, options).info if remote.model else ModelInfo(format="native", context=options.context)
+    scheme, rest, given = _engine_options(spec, options)
+    describe = find_description(scheme)
+    engine = describe(rest, **accepted_options(describe, given)) if describe else EngineInfo(context=options.context)
+    return describe_local(engine, *_parts(spec, options, engine))
+
+
+def _parts(spec: str, options: Options, info: EngineInfo) -> tuple[Format, Template, Traits]:
+    """What makes a model of an engine: its format, its template, and what else is known of it."""
     entry = catalogue().get(spec)
-    engine = _engine(spec, entry, options)
-    info = engine.info
     preset = None if entry else preset_for(info.name, _file_name(spec))
     known = entry or preset
     source = _template_source(options, entry) or info.template
@@ -86,21 +103,17 @@ def open_local(spec: str, options: Options = Options()) -> LocalModel:
         now=lambda form: datetime.now().astimezone().strftime(form),
     )
     speech = _speech(options, entry, preset, template if source else None)
-    return LocalModel(
-        engine,
-        speech.format,
-        template,
-        Traits(
-            also=speech.also,
-            sampling=entry.sampling if entry else Sampling(),
-            parallel=speech.parallel,
-            thinks=shows_reasoning(speech.format, template.source),
-            policy=options.policy or (known and known.policy) or "auto",
-            in_reasoning=options.in_reasoning or (known.in_reasoning if known else "recover"),
-            guards=known.guards if known else (),
-            auto_guarded=bool(known and known.auto_guarded) if options.auto_guarded is None else options.auto_guarded,
-        ),
+    traits = Traits(
+        also=speech.also,
+        sampling=entry.sampling if entry else Sampling(),
+        parallel=speech.parallel,
+        thinks=shows_reasoning(speech.format, template.source),
+        policy=options.policy or (known and known.policy) or "auto",
+        in_reasoning=options.in_reasoning or (known.in_reasoning if known else "recover"),
+        guards=known.guards if known else (),
+        auto_guarded=bool(known and known.auto_guarded) if options.auto_guarded is None else options.auto_guarded,
     )
+    return speech.format, template, traits
 
 
 def _open_remote(spec: RemoteSpec, options: Options) -> RemoteModel:
@@ -151,14 +164,21 @@ def split_spec(spec: str) -> tuple[str, str]:
     return scheme, rest
 
 
-def _engine(spec: str, entry: Entry | None, options: Options) -> Engine:
+def _engine(spec: str, options: Options) -> Engine:
+    scheme, rest, given = _engine_options(spec, options)
+    open = find_engine(scheme)
+    return open(rest, **accepted_options(open, given))
+
+
+def _engine_options(spec: str, options: Options) -> tuple[str, str, dict[str, object]]:
+    """The scheme of an engine, what it is to open, and how."""
     scheme, rest = split_spec(spec)
     if scheme == WEIGHTS_SCHEME:
         rest = str(locate(rest))
-    open = find_engine(scheme)
+    entry = catalogue().get(spec)
     context = options.context or (min(entry.context, _LONGEST_CONTEXT) if entry else None)
     names = ("threads", "gpu_layers", "live", "queue")
-    return open(rest, **accepted_options(open, {"context": context, **{name: getattr(options, name) for name in names}}))
+    return scheme, rest, {"context": context, **{name: getattr(options, name) for name in names}}
 
 
 def _file_name(spec: str) -> str:

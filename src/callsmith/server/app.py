@@ -11,6 +11,7 @@ from starlette.requests import ClientDisconnect
 
 from callsmith.core.errors import CallsmithError, UsageError
 from callsmith.core.ports import Model, Toolset
+from callsmith.models.router import Aliases
 from callsmith.server.http.body_reader import BodyReader
 from callsmith.server.http.dialects import Dialect
 from callsmith.server.http.errors import on_disconnect, on_error, on_http_error, refuse
@@ -42,7 +43,8 @@ def create_app(
         raise UsageError("a server needs at least one model")
     own = own_tools(tools, settings.llm, mcp)
     store = store or SqliteStore(limits=StoreLimits(bytes=settings.store_bytes))
-    service = Service(models, own, settings, store=store, mcp=mcp, bodies=BodyReader(settings.requests))
+    aliases, bodies = Aliases(settings.aliases, models), BodyReader(settings.requests)
+    service = Service(models, own, settings, store=store, mcp=mcp, bodies=bodies, aliases=aliases)
     app = Starlette(
         routes=[route for module in route_modules() for route in module.routes(service)],
         exception_handlers={

@@ -11,6 +11,7 @@ A request may ask for only some of the server's tools (`ToolOptions.sources`): t
 """
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
+from contextlib import AsyncExitStack
 from dataclasses import dataclass, field, replace
 from hashlib import sha256
 from typing import Any, cast
@@ -22,6 +23,7 @@ from callsmith.core.errors import UnknownName, UsageError
 from callsmith.core.events import ModelEvent, RunEvent, TurnEnded
 from callsmith.core.ports import Context, Model, Toolset, model_info
 from callsmith.core.values import Completion, Request, Tool
+from callsmith.models.router import Aliases, in_use
 from callsmith.runtime.discovery.find_tools import ToolCosts, limit_shown_tools
 from callsmith.runtime.guards.guards import guarded
 from callsmith.runtime.telemetry.trace import CombinedRecorder, Trace
@@ -44,7 +46,7 @@ from callsmith.tools.mcp import McpHost
 from callsmith.tools.wrap import Confirmed, Filtered, Merged
 from callsmith.wire.extensions import DEFAULT_OPTIONS, TOOL_EVENTS, ToolOptions
 
-DEFAULT_MODEL = "default"  # another name for the first model
+DEFAULT_MODEL = "default"  # another name for the first model, unless an alias says otherwise
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +67,7 @@ class Service:
     costs: ToolCosts = field(default_factory=ToolCosts)
     mcp: McpHost | None = None
     bodies: BodyReader = field(default_factory=BodyReader)
+    aliases: Aliases = field(default_factory=Aliases)
     on_shutdown: list[Callable[[], Awaitable[None]]] = field(default_factory=list[Callable[[], Awaitable[None]]])
 
     @property
@@ -81,16 +84,25 @@ class Service:
         http = current_request()
         return [name for name in self.models if http is None or matches(name, http.models)]
 
+    def visible_aliases(self) -> dict[str, str]:
+        """The aliases of those models, each with the model it means; patterns are not among them."""
+        visible = set(self.visible_models())
+        return {alias: name for alias, name in self.aliases.exact.items() if name in visible}
+
     def model_name(self, name: str) -> str:
-        """The name of the model that is meant: without one, or by `default`, the first that the caller may use."""
-        if name in self.models or name not in ("", DEFAULT_MODEL):
+        """The name of the model that is meant, perhaps by an alias: without one, or by `default`, the first that the caller may
+        use. A name that means none is returned as it is."""
+        if name in self.models:
             return name
+        found = self.aliases.find(name or DEFAULT_MODEL)
+        if found is not None or name not in ("", DEFAULT_MODEL):
+            return found or name
         return next(iter(self.visible_models()), DEFAULT_MODEL)
 
     def model(self, name: str) -> Model:
         """The model of that name, if the caller may use it."""
         if name not in self.models:
-            raise UnknownName("model", name, self.visible_models(), field="model")
+            raise UnknownName("model", name, [*self.visible_models(), *self.visible_aliases()], field="model")
         if name not in self.visible_models():
             raise HTTPException(403, f"this key does not open the model {name!r}")
         return self.models[name]
@@ -107,28 +119,31 @@ class Service:
         """
         request = replace(request, cache_salt=self._salt(request.cache_salt), caller=client())
         if self.runs_no_tools(request, options):
-            return self._pipeline(lambda _: self._ask_model(model, request))
-        return self._pipeline(lambda place: self._run_tools(place, model, request, options))
+            return self._pipeline(lambda admitted: self._ask_model(admitted, model, request))
+        return self._pipeline(lambda admitted: self._run_tools(admitted.place, model, request, options))
 
     def complete(self, model: Model, completion: Completion) -> AsyncIterator[ModelEvent]:
         """The continuation of a plain text."""
         completion = replace(completion, cache_salt=self._salt(completion.cache_salt), caller=client())
-        return _model_events(self._pipeline(lambda _: self._continue_text(model, completion)))
+        return _model_events(self._pipeline(lambda admitted: self._continue_text(admitted, model, completion)))
 
     def resume(self, paused: PausedRun) -> AsyncIterator[AnswerEvent]:
         """What comes after a pause, now that a person has decided. The caller has the lease on the run."""
         options = replace(paused.options, shows_tool_items=True)
         request = replace(paused.request, messages=paused.saved.messages)
-        return self._pipeline(lambda place: self._run_tools(place, self.model(paused.model), request, options, paused))
+        return self._pipeline(
+            lambda admitted: self._run_tools(admitted.place, self.model(paused.model), request, options, paused)
+        )
 
-    async def _pipeline(self, prepare: "Callable[[Place], Awaitable[_Answering]]") -> AsyncIterator[AnswerEvent]:
+    async def _pipeline(self, prepare: "Callable[[_Admitted], Awaitable[_Answering]]") -> AsyncIterator[AnswerEvent]:
         """The way of every request: admitted, prepared, answered under a deadline, recorded, and shown as one answer."""
         http, limits = current_request(), self.caller_limits()
         if http is not None:
             http.headers = self.rates.admit(http.client, limits)
-        async with self.gate.admit(self.settings.queue, client(), limits, self.settings.request_seconds) as place:
+        admission = self.gate.admit(self.settings.queue, client(), limits, self.settings.request_seconds)
+        async with admission as place, AsyncExitStack() as until_end:
             deadline = place.deadline
-            answering = await deadline.wait_for(prepare(place))
+            answering = await deadline.wait_for(prepare(_Admitted(place, until_end)))
             with recording(self._recorder(), answering.asked) as turn, deadline:
                 async with closing(answering.events) as events:
                     async for event in events:
@@ -148,15 +163,17 @@ class Service:
         settings = self.settings
         return EventStream(frames, failure, keep_alive=settings.keep_alive, stalled=settings.stalled_seconds, **options)
 
-    async def _ask_model(self, model: Model, request: Request) -> "_Answering":
+    async def _ask_model(self, admitted: "_Admitted", model: Model, request: Request) -> "_Answering":
         """Nothing runs here: the model is asked, and its calls go back to the client."""
         request.choice.among(request.tools)
         asked = TurnInfo(self._name(model), request.tools, request.choice, external=True)
-        events = guarded(model, None if self.settings.guards else ()).stream(request)
+        opened = await admitted.until_end.enter_async_context(in_use(model))
+        events = guarded(opened, None if self.settings.guards else ()).stream(request)
         return _Answering(events, asked, _unchanged)
 
-    async def _continue_text(self, model: Model, completion: Completion) -> "_Answering":
-        complete = model_info(model).complete
+    async def _continue_text(self, admitted: "_Admitted", model: Model, completion: Completion) -> "_Answering":
+        opened = await admitted.until_end.enter_async_context(in_use(model))
+        complete = model_info(opened).complete
         if complete is None:
             raise UsageError("this model answers messages only, it does not continue a text", field="model")
         return _Answering(complete(completion), TurnInfo(self._name(model), external=True), _unchanged)
@@ -166,7 +183,8 @@ class Service:
     ) -> "_Answering":
         """The server runs its own tools, and calls of the client's go back."""
         client_tools, caller_id = request.tools, caller()
-        plan = await self._plan(model, request, options, paused)
+        async with in_use(model):  # and then whenever it is asked: tools, and persons, may take long
+            plan = await self._plan(model, request, options, paused)
         answer = OneAnswer(shows_tool_items=options.shows_tool_items)
         # The client does not see what runs here before its own calls come back: it is put back into what it sends next.
         hides = bool(client_tools) and paused is None and not options.shows_tool_items
@@ -223,13 +241,14 @@ class Service:
 
     async def count(self, model: Model, request: Request, options: ToolOptions = DEFAULT_OPTIONS) -> int | None:
         """How many tokens such a request is, with the tools the model would be shown first; None if the model cannot tell."""
-        if model_info(model).count is None:
-            return None
-        if not self.runs_no_tools(request, options):
-            plan = await self._plan(model, request, options)
-            model, request = plan.model, plan.request
-        count = model_info(model).count
-        return None if count is None else await count(request)
+        async with in_use(model):
+            if model_info(model).count is None:
+                return None
+            if not self.runs_no_tools(request, options):
+                plan = await self._plan(model, request, options)
+                model, request = plan.model, plan.request
+            count = model_info(model).count
+            return None if count is None else await count(request)
 
     def runs_no_tools(self, request: Request, options: ToolOptions) -> bool:
         """Whether nothing runs here: there is only the model, and perhaps tools of the client's."""
@@ -278,6 +297,14 @@ def own_tools(tools: Toolset | None, llm: Llm, mcp: McpHost | None = None) -> To
     if tools is None or llm.tools_default_set == EVERYTHING:
         return tools
     return Filtered(tools, allow=llm.tools_default_set)
+
+
+@dataclass(frozen=True, slots=True)
+class _Admitted:
+    """A request that is answered now: its place, and what is released at the end of its answer."""
+
+    place: Place
+    until_end: AsyncExitStack
 
 
 @dataclass(frozen=True, slots=True)

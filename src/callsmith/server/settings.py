@@ -6,6 +6,7 @@ from dataclasses import dataclass, field, fields, replace
 from typing import Literal, TypeVar
 
 from callsmith.core.errors import UsageError
+from callsmith.core.types.quantities import parse_duration, parse_size
 from callsmith.core.values import ChoicePolicy, InReasoning, Repair
 from callsmith.runtime.execute import Limits
 from callsmith.runtime.telemetry.turns import Recorder
@@ -21,7 +22,8 @@ _HASH = re.compile(r"[0-9a-f]{64}")
 class Flag:
     """The command-line option of a setting: its spellings, the long one first, and what its values may be.
 
-    The option of a setting that is true or false takes no value and sets the opposite of the default.
+    The option of a setting that is true or false takes no value and sets the opposite of the default. One that has a `table`
+    may be given several times: as NAME=VALUE it sets the same field of the entry NAME in that table.
     """
 
     names: tuple[str, ...]
@@ -31,6 +33,7 @@ class Flag:
     is_file: bool = False
     must_exist: bool = False
     variable: str | None = None  # an environment variable that has the same effect
+    table: str = ""
 
 
 def flag(
@@ -41,16 +44,18 @@ def flag(
     maximum: float | None = None,
     file: Literal["", "any", "existing"] = "",
     variable: str | None = None,
+    table: str = "",
 ) -> T:
     """A field of the settings that has a command-line option. Fields without one can be set by --set."""
-    option = Flag(names, help, minimum, maximum, bool(file), file == "existing", variable)
+    option = Flag(names, help, minimum, maximum, bool(file), file == "existing", variable, table)
     return field(default=default, metadata={"flag": option})
 
 
 @dataclass(frozen=True, slots=True)
 class Llm:
-    """The model that is served, and the tools the server itself runs for it. None leaves a choice to the model or the catalogue.
+    """A model that is served, and the tools the server itself runs. None leaves a choice to the model or the catalogue.
 
+    Of several models each has a section `[models.NAME]` with fields of `PER_MODEL`, and from `[llm]` what it does not say itself.
     `tools_default_set` are patterns: of the server's tools, those that are offered. `tools_budget` is how many tokens their
     definitions may take before the model has to find them (0: any number; None: a quarter of its context).
     """
@@ -60,9 +65,10 @@ class Llm:
         "--model",
         "-m",
         variable="CALLSMITH_MODEL",
+        table="models",
         help="A name of `callsmith models`, a GGUF file, org/repo/file.gguf on a hub, an engine, as scripted:TEXT, or a model of "
         "another server: PROVIDER:MODEL as in ollama:qwen3, or http://HOST/v1#MODEL. "
-        "Default: the first of the catalogue.",
+        "For several models NAME=MODEL, as often as there are models. Default: the first of the catalogue.",
     )
     name: str | None = flag(None, "--name", help="The model's name for clients.")
     format: str | None = flag(
@@ -108,6 +114,16 @@ class Llm:
         help="Calls that a model of another server writes as text: read them (on), or not (off). Default: where its provider "
         "may pass such on.",
     )
+    unload_after: str = flag(
+        "never",
+        "--unload-after",
+        help="How long a model stays loaded when nobody asks, as in 5m; the next request loads it again.",
+    )
+    memory: str | None = flag(
+        None,
+        "--memory",
+        help="How much memory models may take together, as in 8GB; what was not asked for longest is unloaded. Default: any.",
+    )
     share_prompt_cache: bool = flag(
         False,
         "--share-prompt-cache",
@@ -125,6 +141,30 @@ class Llm:
         help="Tokens that the definitions of tools may take; the model has to search for the tools beyond that. "
         "0: any number. Default: a quarter of its context.",
     )
+
+    def __post_init__(self) -> None:
+        for name, parse, value in (("unload_after", parse_duration, self.unload_after), ("memory", parse_size, self.memory)):
+            try:
+                parse(value or "0")
+            except ValueError as error:
+                raise UsageError(f"llm.{name}: {error}", field=f"llm.{name}") from None
+
+    @property
+    def unload_seconds(self) -> float | None:
+        """How long a model stays loaded when nobody asks; None: for ever."""
+        return parse_duration(self.unload_after)
+
+    @property
+    def memory_bytes(self) -> int | None:
+        """How much memory models may take together; None: any number."""
+        return None if self.memory is None else parse_size(self.memory)
+
+
+# The fields of Llm that each of several models may have a value of its own for.
+PER_MODEL = (
+    *("model", "format", "format_file", "presets", "chat_template", "context", "threads", "gpu_layers", "concurrency"),
+    *("tool_choice_policy", "auto_guarded", "in_reasoning", "api", "repair", "unload_after"),
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -263,4 +303,6 @@ class Settings:
     limits: Limits = Limits()
     log: Log = Log()
     keys: Mapping[str, Key] = field(default_factory=dict[str, Key])
+    models: Mapping[str, Llm] = field(default_factory=dict[str, Llm])  # by name, besides the one of `llm`
+    aliases: Mapping[str, str] = field(default_factory=dict[str, str])  # other names, and patterns of names, of models
     recorders: tuple[Recorder, ...] = ()  # of turns, besides the trace

@@ -9,6 +9,14 @@
     tools = "mytools"
     tools_max_iterations = 3                 # the same as iterations under [limits]
 
+    [models.big]                             # of several models, each has such a section
+    model = "qwen2.5-coder-1.5b"
+    context = 16384                          # what it does not say is what [llm] says
+
+    [aliases]
+    fast = "smollm2-135m"
+    "claude-*" = "big"
+
     [keys.alice]
     sha256 = "…"                             # `callsmith keys new alice` prints it
     scopes = ["approver"]                    # may decide on calls of other keys
@@ -20,7 +28,7 @@ import json
 import re
 import tomllib
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from types import NoneType
 from typing import Any, Literal, cast, get_args, get_origin, get_type_hints
@@ -28,12 +36,13 @@ from typing import Any, Literal, cast, get_args, get_origin, get_type_hints
 from callsmith.core.errors import UnknownName, UsageError
 from callsmith.core.values import Json
 from callsmith.runtime.execute import Limits
-from callsmith.server.settings import CallerLimits, Flag, Key, Llm, Log, Mcp, Requests, Settings
+from callsmith.server.settings import PER_MODEL, CallerLimits, Flag, Key, Llm, Log, Mcp, Requests, Settings
 from callsmith.server.store import without_password
 
 ENVIRONMENT = "CALLSMITH_"
 _SEPARATOR = "__"  # between section and name; variables without it are no settings: CALLSMITH_CACHE, CALLSMITH_DEBUG
 _KEY_NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
+_MODEL_NAME = re.compile(r"[^\s*?\[\]]{1,128}")
 
 _SECTIONS: Mapping[str, type] = {
     "server": Settings,
@@ -44,7 +53,8 @@ _SECTIONS: Mapping[str, type] = {
     "limits": Limits,
     "log": Log,
 }
-_NOT_IN_SERVER_SECTION = frozenset({*_SECTIONS, "keys", "recorders"})  # those of Settings that [server] does not have
+_TABLES = ("keys", "models", "aliases")
+_NOT_IN_SERVER_SECTION = frozenset({*_SECTIONS, *_TABLES, "recorders"})  # those of Settings that [server] does not have
 
 # Other names of some limits.
 _ALIASES = {
@@ -76,8 +86,10 @@ def setting_options() -> tuple[SettingOption, ...]:
 
 
 def _types() -> dict[str, Any]:
-    """The type of every setting by its full name, `server.port`. Settings of keys have * in place of the key's name."""
-    found = {f"keys.*.{name}": hint for name, hint in get_type_hints(Key).items()}
+    """The type of every setting by its full name, `server.port`. In tables, * stands for the name of an entry."""
+    found: dict[str, Any] = {f"keys.*.{name}": hint for name, hint in get_type_hints(Key).items()}
+    of_models = get_type_hints(Llm)
+    found |= {f"models.*.{name}": of_models[name] for name in PER_MODEL} | {"aliases.*": str}
     for section, kind in _SECTIONS.items():
         hints = get_type_hints(kind)
         found |= {f"{section}.{one.name}": hints[one.name] for one in fields(kind) if one.name not in _NOT_IN_SERVER_SECTION}
@@ -125,7 +137,8 @@ def merge_settings(*sources: SettingsSource) -> EffectiveSettings:
         for name, value in _without_aliases(source).items():
             hint = types.get(_with_wildcard(name))
             if hint is None:
-                known = [*types, *_ALIASES, *([name.rpartition(".")[0] + ".sha256"] if name.startswith("keys.") else [])]
+                entry, table = name.rpartition(".")[0], f"{name.partition('.')[0]}.*"
+                known = [*types, *_ALIASES, *(one.replace(table, entry) for one in types if one.startswith(table))]
                 elsewhere = [one for one in known if one.endswith(f".{name}")]  # the section was left out
                 raise UnknownName(f"setting in {source.origin}", name, elsewhere or known, field=name)
             try:
@@ -145,6 +158,13 @@ def write_settings(effective: EffectiveSettings) -> str:
         for one in fields(holder):
             if one.name not in _NOT_IN_SERVER_SECTION:
                 lines.append(_line(f"{section}.{one.name}", getattr(holder, one.name), effective.origins))
+    for name in settings.models:
+        given = {one: value for one in PER_MODEL if (value := f"models.{name}.{one}") in effective.origins}
+        lines += ["", f"[models.{json.dumps(name)}]"]
+        lines += [_line(full, getattr(settings.models[name], one), effective.origins) for one, full in given.items()]
+    if settings.aliases:
+        lines += ["", "[aliases]"]
+        lines += [f"{json.dumps(name)} = {json.dumps(target)}" for name, target in settings.aliases.items()]
     for name, key in settings.keys.items():
         lines += ["", f"[keys.{name}]", 'sha256 = "(hidden)"']
         lines += [_line(f"keys.{name}.{one.name}", getattr(key, one.name), effective.origins) for one in fields(key)[1:]]
@@ -177,10 +197,13 @@ def _without_aliases(source: SettingsSource) -> dict[str, Json]:
 
 
 def _with_wildcard(name: str) -> str:
-    """The name of a setting, with * in place of a key's name."""
+    """The name of a setting, with * in place of the name of an entry in a table."""
     first, _, rest = name.partition(".")
     which, _, part = rest.rpartition(".")
-    return f"keys.*.{part}" if first == "keys" and _KEY_NAME.fullmatch(which) else name
+    if first == "aliases" and rest:
+        return "aliases.*"
+    named = {"keys": _KEY_NAME, "models": _MODEL_NAME}.get(first)
+    return f"{first}.*.{part}" if named and named.fullmatch(which) else name
 
 
 def _parse_text(value: Json, hint: Any) -> Json:
@@ -222,26 +245,46 @@ def _check_type(value: Json, hint: Any) -> Json:
 
 def _build_settings(values: Mapping[str, Json]) -> Settings:
     sections: dict[str, dict[str, Json]] = {section: {} for section in _SECTIONS}
-    keys: dict[str, dict[str, Json]] = {}
+    tables: dict[str, dict[str, dict[str, Json]]] = {"keys": {}, "models": {}}
+    aliases: dict[str, str] = {}
     for name, value in values.items():
         first, _, rest = name.partition(".")
         which, _, part = rest.rpartition(".")
-        (keys.setdefault(which, {}) if first == "keys" else sections[first])[part] = value
-    made: dict[str, Key] = {}
-    for name, parts in keys.items():
-        try:
-            made[name] = Key(parts.pop("sha256", ""), **parts)
-        except UsageError as error:
-            raise UsageError(f"keys.{name}.{error}", field=f"keys.{name}") from None
+        if first == "aliases":
+            aliases[rest] = value
+        elif first in tables:
+            tables[first].setdefault(which, {})[part] = value
+        else:
+            sections[first][part] = value
     if not 0 <= sections["server"].get("port", 0) <= 65535:
         raise UsageError("server.port: expected a number from 0 to 65535", field="server.port")
+    llm = Llm(**sections["llm"])
     return Settings(
         **sections["server"],
-        llm=Llm(**sections["llm"]),
+        llm=llm,
         mcp=Mcp(**sections["mcp"]),
         requests=Requests(**sections["requests"]),
         callers=CallerLimits(**sections["callers"]),
         limits=Limits(**sections["limits"]),
         log=Log(**sections["log"]),
-        keys=made,
+        keys={name: _build_key(name, parts) for name, parts in tables["keys"].items()},
+        models={name: _build_model(name, parts, llm) for name, parts in tables["models"].items()},
+        aliases=aliases,
     )
+
+
+def _build_key(name: str, parts: dict[str, Json]) -> Key:
+    try:
+        return Key(parts.pop("sha256", ""), **parts)
+    except UsageError as error:
+        raise UsageError(f"keys.{name}.{error}", field=f"keys.{name}") from None
+
+
+def _build_model(name: str, parts: Mapping[str, Json], common: Llm) -> Llm:
+    if not parts.get("model"):
+        what = "expected a name of `callsmith models`, a file, or what else --model takes"
+        raise UsageError(f"models.{name}.model: {what}", field=f"models.{name}")
+    try:
+        return replace(common, **{**parts, "name": name})
+    except UsageError as error:
+        raise UsageError(str(error).replace("llm.", f"models.{name}.", 1), field=f"models.{name}") from None

@@ -36,11 +36,23 @@ def require_server() -> None:
         raise MissingExtra("server", "the server")
 
 
-def pairs(texts: list[str]) -> dict[str, str]:
+AliasOption: TypeAlias = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--alias",
+        metavar="NAME=MODEL",
+        help="Another name of a model, or a pattern of such names, as in --alias 'claude-*=big'.",
+        show_default=False,
+    ),
+]
+
+
+def pairs(option: str, texts: list[str] | None) -> dict[str, str]:
     """`["a.b=1"]` → `{"a.b": "1"}`."""
+    texts = texts or []
     for text in texts:
         if "=" not in text:
-            raise UsageError(f"--set {text}: expected NAME=VALUE")
+            raise UsageError(f"{option} {text}: expected NAME=VALUE")
     return {name.strip(): value.strip() for name, _, value in (text.partition("=") for text in texts)}
 
 

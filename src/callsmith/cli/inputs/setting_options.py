@@ -7,20 +7,24 @@ The settings are imported when such a command is used and not before, so that `c
 """
 
 import inspect
-from collections.abc import Mapping
+import re
+from collections.abc import Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from types import NoneType
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, get_args, get_origin
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, cast, get_args, get_origin
 
 import typer
 from typer.core import TyperCommand
 from typer.main import get_command
 
+from callsmith.core.errors import UsageError
+
 if TYPE_CHECKING:
     from callsmith.server.settings import Settings
     from callsmith.server.settings_sources import SettingOption, SettingsSource
 
+_NAMED = re.compile(r"([A-Za-z0-9][A-Za-z0-9._-]*)=(.+)", re.DOTALL)
 HEADINGS = {"server": "Server", "llm": "Model and tools", "mcp": "MCP servers", "limits": "Limits", "log": "Logs and traces"}
 
 
@@ -42,11 +46,19 @@ class SettingsCommand(TyperCommand):
 
         def collect() -> None: ...
 
-        parameters = [_parameter(name, setting) for name, setting in self.settings.items()]
+        parameters = [_parameter(name, setting, self._is_repeatable(setting)) for name, setting in self.settings.items()]
         collect.__signature__ = inspect.Signature(parameters)  # pyright: ignore[reportFunctionMemberAccess]
         app = typer.Typer(add_completion=False, rich_markup_mode=None)
         app.command()(collect)
-        return list(get_command(app).params)
+        params = list(get_command(app).params)
+        for param in params:
+            if self._is_repeatable(self.settings[str(param.name)]):
+                _read_variable_whole(param)
+        return params
+
+    def _is_repeatable(self, setting: "SettingOption") -> bool:
+        """Whether the option may be given several times; a command that has only some of the settings has no tables."""
+        return bool(setting.flag.table) and not self.only
 
     def get_params(self, ctx: Any) -> list[Any]:
         return [*self.setting_params, *super().get_params(ctx)]
@@ -56,9 +68,9 @@ class SettingsCommand(TyperCommand):
 
         values = {name: ctx.params.pop(name) for name in self.settings}
         ctx.obj = [
-            SettingsSource(setting.flag.names[0], {setting.name: _value(setting, values[name])})
+            SettingsSource(setting.flag.names[0], _values(setting, values[name]))
             for name, setting in self.settings.items()
-            if values[name] is not None and values[name] is not False
+            if values[name] is not None and values[name] is not False and values[name] != []
         ]
         return super().invoke(ctx)
 
@@ -89,7 +101,7 @@ def settings_of(context: typer.Context) -> "Settings":
     return merge_settings(*given_settings(context)).settings
 
 
-def _parameter(name: str, setting: "SettingOption") -> inspect.Parameter:
+def _parameter(name: str, setting: "SettingOption", is_repeatable: bool) -> inspect.Parameter:
     flag, default = setting.flag, setting.default
     shown = f" Default: {default:g}." if isinstance(default, float) else f" Default: {default}."
     is_bool = setting.type is bool
@@ -103,7 +115,7 @@ def _parameter(name: str, setting: "SettingOption") -> inspect.Parameter:
         exists=flag.must_exist,
         envvar=flag.variable,
     )
-    kind: Any = bool if is_bool else _option_type(setting) | None
+    kind: Any = bool if is_bool else (list[str] if is_repeatable else _option_type(setting)) | None
     return inspect.Parameter(
         name, inspect.Parameter.KEYWORD_ONLY, default=False if is_bool else None, annotation=Annotated[kind, option]
     )
@@ -115,6 +127,33 @@ def _option_type(setting: "SettingOption") -> Any:
         return Path
     plain = [kind for kind in get_args(setting.type) or (setting.type,) if kind is not NoneType]
     return plain[0] if get_origin(setting.type) is not tuple and plain[0] in (int, float) else str
+
+
+def _read_variable_whole(param: Any) -> None:
+    """Take the environment variable of an option that may be given several times as one value, spaces and all."""
+
+    def value(ctx: Any) -> list[str] | None:
+        found: str | None = param.resolve_envvar_value(ctx)
+        return None if found is None else [found]
+
+    param.value_from_envvar = value
+
+
+def _values(setting: "SettingOption", given: Any) -> dict[str, Any]:
+    """The settings that an option gives values to: one, or as many as it was given with a name."""
+    if not isinstance(given, list | tuple):
+        return {setting.name: _value(setting, given)}
+    from callsmith.models.weights.disk import find_path
+
+    found: dict[str, Any] = {}
+    for text in cast("Sequence[str]", given):
+        named = None if find_path(text) else _NAMED.fullmatch(text)
+        name = f"{setting.flag.table}.{named[1]}.{setting.name.rpartition('.')[2]}" if named else setting.name
+        if name in found:
+            what = f"{named[1]!r} is given twice" if named else "give each but one a name, as NAME=VALUE"
+            raise UsageError(f"{setting.flag.names[0]}: {what}", field=setting.name)
+        found[name] = named[2] if named else text
+    return found
 
 
 def _value(setting: "SettingOption", given: Any) -> Any:

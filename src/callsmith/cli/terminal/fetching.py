@@ -5,6 +5,7 @@ from pathlib import Path
 import typer
 
 from callsmith.core.errors import Unavailable, UnknownName
+from callsmith.core.types.quantities import write_size
 
 
 def ensure(spec: str) -> None:
@@ -38,7 +39,7 @@ def fetch(spec: str, *, force: bool = False) -> Path:
     entry = catalogue().get(spec)
     if entry is None and parse(spec) is None:
         raise UnknownName("model", spec, catalogue())
-    what = f"{spec} ({entry.title}), {size(entry.size)}," if entry else spec
+    what = f"{spec} ({entry.title}), {write_size(entry.size)}," if entry else spec
     typer.echo(f"Fetching {what} into {weights_folder()}", err=True)
     with Progress(
         BarColumn(), DownloadColumn(), TransferSpeedColumn(), TimeRemainingColumn(), console=Console(stderr=True)
@@ -49,8 +50,3 @@ def fetch(spec: str, *, force: bool = False) -> Path:
             progress.update(task, completed=done, total=total or None)
 
         return weights.fetch(spec, progress=report, force=force)
-
-
-def size(count: int) -> str:
-    """A number of bytes as MB or GB."""
-    return f"{count / 1e9:.1f} GB" if count >= 1e9 else f"{count / 1e6:.0f} MB"

@@ -1,5 +1,5 @@
 """GGUF models in process, by llama.cpp: `llama:/models/qwen.gguf`."""
 
-from callsmith.engines.llama.engine import open
+from callsmith.engines.llama.engine import describe, open
 
-__all__ = ["open"]
+__all__ = ["describe", "open"]

@@ -3,20 +3,21 @@
 from pathlib import Path
 
 from callsmith.core.errors import MissingExtra, UsageError
-from callsmith.core.values import Sampling
 from callsmith.engines.llama.libllama import load
-from callsmith.engines.port import EngineInfo, with_defaults
+from callsmith.engines.port import EngineInfo
 
 try:
     from callsmith.engines.decoding.batch import Batch
     from callsmith.engines.decoding.engine import BatchEngine
     from callsmith.engines.decoding.kv_cache import Cache
-    from callsmith.engines.decoding.sequence import DEFAULTS
+    from callsmith.engines.llama.description import describe, recommended_sampling
     from callsmith.engines.llama.gguf import Context, Weights
 except ModuleNotFoundError as missing:
     if missing.name not in ("llguidance", "numpy"):
         raise
     raise MissingExtra("llama", "running GGUF files in process") from missing
+
+__all__ = ["LlamaEngine", "describe", "open"]
 
 
 def open(
@@ -61,29 +62,10 @@ class LlamaEngine(BatchEngine):
             placement=weights.describe_placement(),
             template=weights.template,
             weights=weights.info,
-            sampling=_sampling_of_weights(weights),
+            sampling=recommended_sampling(weights.metadata),
         )
         super().__init__(weights.vocabulary, batch, info, queue=queue, fast_forward=fast_forward)
 
     def _free_model(self) -> None:
         self._context.close()
         self._weights.close()
-
-
-def _sampling_of_weights(weights: Weights) -> Sampling:
-    """The sampling settings recommended in the file's metadata, with defaults for the rest."""
-
-    def number(key: str) -> float | None:
-        said = weights.metadata(f"general.sampling.{key}")
-        return float(said) if said else None
-
-    top_k = number("top_k")
-    return with_defaults(
-        Sampling(
-            temperature=number("temp"),
-            top_p=number("top_p"),
-            top_k=None if top_k is None else int(top_k),
-            min_p=number("min_p"),
-        ),
-        DEFAULTS,
-    )

@@ -24,7 +24,7 @@ from callsmith.engines.llama_builds.machine import this_machine
 _UNKNOWN, _CONTROL, _USER_DEFINED, _LSTRIP = 1 << 0, 1 << 3, 1 << 4, 1 << 7
 
 # The file types of llama.cpp, by their number in `general.file_type`.
-_QUANTIZATIONS: Mapping[str, str] = {
+QUANTIZATIONS: Mapping[str, str] = {
     "0": "F32", "1": "F16", "2": "Q4_0", "3": "Q4_1", "7": "Q8_0", "8": "Q5_0", "9": "Q5_1", "10": "Q2_K", "11": "Q3_K_S",
     "12": "Q3_K_M", "13": "Q3_K_L", "14": "Q4_K_S", "15": "Q4_K_M", "16": "Q5_K_S", "17": "Q5_K_M", "18": "Q6_K",
     "19": "IQ2_XXS", "20": "IQ2_XS", "21": "Q2_K_S", "22": "IQ3_XS", "23": "IQ3_XXS", "24": "IQ1_S", "25": "IQ4_NL",
@@ -120,7 +120,7 @@ class Weights:
             architecture=self.metadata("general.architecture") or "",
             parameters=self._c.llama_model_n_params(self.pointer),
             size_label=self.metadata("general.size_label") or "",
-            quantization=_QUANTIZATIONS.get(self.metadata("general.file_type") or "", ""),
+            quantization=QUANTIZATIONS.get(self.metadata("general.file_type") or "", ""),
             size=path.stat().st_size,
         )
         template: bytes | None = self._c.llama_model_chat_template(self.pointer, None)

@@ -8,6 +8,8 @@ from callsmith.core.values import Json
 from callsmith.server.http.request_context import ACCESS, current_request
 from callsmith.server.settings import Log
 
+ROUTER = logging.getLogger("callsmith.models.router")
+
 
 class LineFormatter(logging.Formatter):
     """Records as single lines: `2026-11-15T06:00:00+0000 INFO callsmith.access request status=200 … request_id=req_1`."""
@@ -42,10 +44,11 @@ def _plain(text: str) -> str:
 
 
 def set_up_logging(log: Log) -> None:
-    """Log to standard error: warnings, and every request if the settings say so."""
+    """Log to standard error: warnings, which models are loaded and unloaded, and every request if the settings say so."""
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(LineFormatter(as_json=log.format == "json"))
     root = logging.getLogger()
     root.handlers = [handler]
     root.setLevel(logging.WARNING)
+    ROUTER.setLevel(logging.INFO)
     ACCESS.setLevel(logging.INFO if log.access else logging.WARNING)

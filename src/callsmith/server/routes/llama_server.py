@@ -1,7 +1,8 @@
 """What clients of llama-server and vLLM ask for besides OpenAI's dialects: tokens, plain completions, properties."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator
+from contextlib import asynccontextmanager
 
 from starlette.requests import Request
 from starlette.responses import Response
@@ -11,6 +12,7 @@ from callsmith.core.closing import closing
 from callsmith.core.errors import UsageError
 from callsmith.core.events import ModelEvent
 from callsmith.core.ports import ModelTokenizer, model_info
+from callsmith.models.router import in_use
 from callsmith.server.http.frames import encode
 from callsmith.server.http.streams import JsonResponse, collect_items, unless_disconnected
 from callsmith.server.routes.openai_completions import prompt_text
@@ -32,17 +34,19 @@ def routes(service: Service) -> list[Route]:
     """The routes of these servers. A request that names no model means the one there is."""
     bodies = service.bodies
 
-    def tokenizer_of(name: str) -> ModelTokenizer:
-        tokenizer = model_info(service.model(name)).tokenizer
-        if tokenizer is None:
-            raise UsageError(f"model: the tokens of {name!r} are not known here", field="model")
-        return tokenizer
+    @asynccontextmanager
+    async def tokenizer_of(name: str) -> AsyncGenerator[ModelTokenizer, None]:
+        async with in_use(service.model(name)) as opened:
+            tokenizer = model_info(opened).tokenizer
+            if tokenizer is None:
+                raise UsageError(f"model: the tokens of {name!r} are not known here", field="model")
+            yield tokenizer
 
     async def completion(request: Request) -> Response:
         asked = await bodies.read_with(read_completion, await bodies.read(request))
         name = service.model_name(asked.model)
         model = service.model(name)
-        writer = CompletionWriter(name, prompt_text(model, asked.completion))
+        writer = CompletionWriter(name, await prompt_text(model, asked.completion))
         events = service.complete(model, asked.completion)
         if asked.stream:
             return service.stream(_frames(events, writer), _failure_frame)
@@ -53,16 +57,17 @@ def routes(service: Service) -> list[Route]:
     async def tokenize(request: Request) -> Response:
         asked = await bodies.read_with(read_tokenize, await bodies.read(request))
         name = service.model_name(asked.model)
-        tokenizer = tokenizer_of(name)
-        if asked.request is not None:
-            tokens = await asyncio.to_thread(tokenizer.encode_request, asked.request)
-        else:
-            tokens = await asyncio.to_thread(tokenizer.encode, asked.text, bos=asked.bos, specials=asked.specials)
-        return JsonResponse(write_tokens(asked, tokens, tokenizer.decode(tokens), model_info(service.model(name)).context))
+        async with tokenizer_of(name) as tokenizer:
+            if asked.request is not None:
+                tokens = await asyncio.to_thread(tokenizer.encode_request, asked.request)
+            else:
+                tokens = await asyncio.to_thread(tokenizer.encode, asked.text, bos=asked.bos, specials=asked.specials)
+            return JsonResponse(write_tokens(asked, tokens, tokenizer.decode(tokens), model_info(service.model(name)).context))
 
     async def detokenize(request: Request) -> Response:
         name, tokens = await bodies.read_with(read_detokenize, await bodies.read(request))
-        texts = tokenizer_of(service.model_name(name or "")).decode(tokens)
+        async with tokenizer_of(service.model_name(name or "")) as tokenizer:
+            texts = tokenizer.decode(tokens)
         return JsonResponse(write_text(b"".join(texts).decode("utf-8", "replace")))
 
     async def props(request: Request) -> Response:

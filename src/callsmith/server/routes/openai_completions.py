@@ -14,6 +14,7 @@ from callsmith.core.errors import UsageError
 from callsmith.core.events import ModelEvent
 from callsmith.core.ports import Model, model_info
 from callsmith.core.values import Completion, Json
+from callsmith.models.router import in_use
 from callsmith.server.http.frames import encode
 from callsmith.server.http.streams import JsonResponse, merge_streams, unless_disconnected
 from callsmith.server.service import Service
@@ -32,7 +33,7 @@ def routes(service: Service) -> list[Route]:
         name = service.model_name(asked.model)
         model = service.model(name)
         answers = [service.complete(model, one) for one in _seeded(asked)]
-        echoed = [text for one in asked.completions for text in [prompt_text(model, one)] * asked.n] if asked.echo else ()
+        echoed = [text for one in asked.completions for text in [await prompt_text(model, one)] * asked.n] if asked.echo else ()
         heading = Heading(f"cmpl-{uuid4().hex}", name, int(time.time()), asked.include_usage)
         writer = CompletionWriter(heading, len(answers), echoed)
         if asked.stream:
@@ -43,14 +44,15 @@ def routes(service: Service) -> list[Route]:
     return [Route(path, completions, methods=["POST"]) for path in ("/v1/completions", "/completions")]
 
 
-def prompt_text(model: Model, completion: Completion) -> str:
+async def prompt_text(model: Model, completion: Completion) -> str:
     """The prompt as text."""
     if isinstance(completion.prompt, str):
         return completion.prompt
-    tokenizer = model_info(model).tokenizer
-    if tokenizer is None:
-        raise UsageError("prompt: this model takes text only, no ids of tokens", field="prompt")
-    return b"".join(tokenizer.decode(completion.prompt)).decode("utf-8", "replace")
+    async with in_use(model) as opened:
+        tokenizer = model_info(opened).tokenizer
+        if tokenizer is None:
+            raise UsageError("prompt: this model takes text only, no ids of tokens", field="prompt")
+        return b"".join(tokenizer.decode(completion.prompt)).decode("utf-8", "replace")
 
 
 def _seeded(asked: CompletionsRequest) -> list[Completion]:

@@ -6,6 +6,7 @@ import struct
 from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import pairwise
+from math import prod
 from pathlib import Path
 from typing import Any, Final, TypeAlias
 
@@ -20,10 +21,16 @@ _SPLIT: Final = re.compile(r"-\d{5}-of-(\d{5})\.gguf$")
 
 @dataclass(frozen=True, slots=True)
 class Header:
-    """What a GGUF file, or all parts of one, say of themselves. `tensors` maps names to bytes."""
+    """What a GGUF file, or all parts of one, say of themselves. `tensors` maps names to bytes; `parameters` is a count."""
 
     metadata: Mapping[str, Value]
     tensors: Mapping[str, int]
+    parameters: int = 0
+
+    def text(self, key: str) -> str:
+        """An entry of the metadata, as text; empty if there is none."""
+        found = self.metadata.get(key, "")
+        return str(found) if not isinstance(found, list) else ""
 
     def number(self, key: str, default: int = 0) -> int:
         """A number of this architecture, as in `attention.head_count`; of a list the largest."""
@@ -52,15 +59,16 @@ class Header:
 
 def read_header(path: Path) -> Header:
     """Read the header of a file and of the files that it was split into; ValueError if there is no such thing in it."""
-    metadata, tensors = _read(path)
+    metadata, tensors, parameters = _read(path)
     if match := _SPLIT.search(path.name):
         for number in range(2, int(match[1]) + 1):
             part = path.with_name(path.name[: match.start()] + f"-{number:05}-of-{match[1]}.gguf")
-            tensors |= _read(part)[1]
-    return Header(metadata, tensors)
+            _, more, count = _read(part)
+            tensors, parameters = tensors | more, parameters + count
+    return Header(metadata, tensors, parameters)
 
 
-def _read(path: Path) -> tuple[dict[str, Value], dict[str, int]]:
+def _read(path: Path) -> tuple[dict[str, Value], dict[str, int], int]:
     try:
         with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
             return _Cursor(data).header()
@@ -73,7 +81,7 @@ class _Cursor:
         self._data = data
         self._at = 0
 
-    def header(self) -> tuple[dict[str, Value], dict[str, int]]:
+    def header(self) -> tuple[dict[str, Value], dict[str, int], int]:
         magic, version, tensors, entries = self._unpack("4sIQQ")
         if magic != b"GGUF" or not 2 <= version <= 3:
             raise ValueError("not a GGUF file of version 2 or 3")
@@ -82,9 +90,11 @@ class _Cursor:
             key, kind = self._text(), self._unpack("I")[0]
             metadata[key] = self._value(kind)
         places: list[tuple[str, int]] = []
+        parameters = 0
         for _ in range(tensors):
             name, dimensions = self._text(), self._unpack("I")[0]
-            self._skip(8 * dimensions + 4)
+            parameters += prod(self._unpack(f"{dimensions}Q"))
+            self._skip(4)
             places.append((name, self._unpack("Q")[0]))
         alignment = metadata.get("general.alignment", 32)
         if not isinstance(alignment, int) or alignment < 1:
@@ -92,7 +102,8 @@ class _Cursor:
         start = -(-self._at // alignment) * alignment
         places.sort(key=lambda place: place[1])
         ends = pairwise([*(offset for _, offset in places), len(self._data) - start])
-        return metadata, {name: max(0, end - begin) for (name, _), (begin, end) in zip(places, ends, strict=True)}
+        sizes = {name: max(0, end - begin) for (name, _), (begin, end) in zip(places, ends, strict=True)}
+        return metadata, sizes, parameters
 
     def _value(self, kind: int) -> Value:
         if kind == _TEXT:

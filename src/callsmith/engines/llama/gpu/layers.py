@@ -60,6 +60,13 @@ def demand_of(header: Header, *, context: int, slice: int) -> Demand:
     return Demand(layers, output, _WORKING + slice * vocabulary * _LOGIT_BYTES)
 
 
+def memory_of(header: Header, *, context: int, slice: int) -> int:
+    """Bytes that a model takes in all, wherever its layers are: its weights, the KV cache, and the logits of a slice."""
+    demand = demand_of(header, context=context, slice=slice)
+    cache = sum(demand.layers) - sum(header.layer_bytes())
+    return sum(header.tensors.values()) + cache + demand.working - _WORKING
+
+
 def _rows(header: Header) -> int:
     """The size of the vocabulary, at most: an embedding of it has at least half a byte for each number."""
     return header.tensors.get("token_embd.weight", 0) * 2 // max(1, header.number("embedding_length", 1))

@@ -1,0 +1,271 @@
+"""`LazyModel`: a model that is opened when it is first asked, and closed when nobody has asked for a while or room is needed.
+
+    model = LazyModel("qwen", lambda: open_model("qwen2.5-coder-1.5b"), unload_after=300)
+    async with in_use(model) as opened: ...        # not unloaded meanwhile
+
+Whoever comes while it is being opened waits for that one opening, and may go away again without harm to the others. A failed
+opening is an error for those who waited for it, and is tried again for the next. An answer that is being given is never cut
+off: the model is unloaded behind it.
+"""
+
+import asyncio
+import logging
+import time
+from collections.abc import AsyncGenerator, Callable, Coroutine
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
+from dataclasses import dataclass, replace
+from typing import Any, Final, Literal
+
+from callsmith.core.closing import closing
+from callsmith.core.errors import CallsmithError, ModelError, Unavailable
+from callsmith.core.events import ModelEvent
+from callsmith.core.ports import Model, ModelInfo, OpenedModel
+from callsmith.core.types.quantities import write_size
+from callsmith.core.values import Completion, Request
+from callsmith.models.router.memory import MemoryBudget
+
+_PROGRESS: Final = 10.0  # seconds between two lines in the log while a model is being loaded
+_UNKNOWN: Final = ModelInfo()
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class ModelStatus:
+    """Whether a model is loaded, and what became of it so far. `expires_in` is in how many seconds it will be unloaded if
+    nobody asks, None: not by itself. `error` is why it could not be loaded the last time."""
+
+    state: Literal["loaded", "loading", "unloaded", "failed"] = "loaded"
+    expires_in: float | None = None
+    loads: int = 0
+    unloads: int = 0
+    failures: int = 0
+    error: str = ""
+
+
+def in_use(model: Model) -> AbstractAsyncContextManager[Model]:
+    """The model, loaded, and not unloaded before the block is left."""
+    return model.use() if isinstance(model, LazyModel) else nullcontext(model)
+
+
+class LazyModel:
+    """A model that is in memory while it is asked. `described` is what is known of it before it is opened; `unload_after` are
+    the seconds for which it stays loaded when nobody asks, None: for ever."""
+
+    def __init__(
+        self,
+        name: str,
+        open: Callable[[], OpenedModel],
+        described: ModelInfo = _UNKNOWN,
+        *,
+        unload_after: float | None = None,
+        budget: MemoryBudget | None = None,
+    ) -> None:
+        self.name = name
+        self.memory = described.memory
+        self.last_used = 0.0
+        self._open = open
+        self._info = described
+        self._unload_after = unload_after
+        self._requested_stay: float | None = None  # what a request has said instead
+        self._has_request = False
+        self._budget = budget or MemoryBudget()
+        self._model: OpenedModel | None = None
+        self._users = 0
+        self._changing = asyncio.Lock()  # while it is opened or closed
+        self._loading: asyncio.Task[None] | None = None
+        self._waits_for_room = False
+        self._timer: asyncio.TimerHandle | None = None
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._status = ModelStatus("unloaded")
+        self._closed = False
+
+    @property
+    def info(self) -> ModelInfo:
+        """What is known of the model: of one that was never loaded, what its file says."""
+        return self._info
+
+    @property
+    def status(self) -> ModelStatus:
+        """Whether it is loaded, and what became of it so far."""
+        if self._model is None:
+            return replace(self._status, state="loading") if self._loading else self._status
+        left = self._timer.when() - asyncio.get_running_loop().time() if self._timer else self._stays
+        return replace(self._status, state="loaded", expires_in=left)
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether it is loaded and nobody uses it."""
+        return self._model is not None and not self._users
+
+    async def stream(self, request: Request) -> AsyncGenerator[ModelEvent, None]:
+        """The answer as events; it is loaded first, if need be."""
+        async with self.use() as opened, closing(opened.stream(request)) as events:
+            async for event in events:
+                yield event
+
+    @asynccontextmanager
+    async def use(self) -> AsyncGenerator[OpenedModel, None]:
+        """The model, loaded, and not unloaded before the block is left."""
+        self._users += 1
+        self._stop_timer()
+        try:
+            yield self._model or await self._loaded()
+        finally:
+            self._users -= 1
+            if not self._users:
+                self._rest()
+
+    def stay_for(self, seconds: float | None) -> None:
+        """Stay loaded for so long after the last answer, None: for ever; until it is unloaded, or this is said again."""
+        self._requested_stay, self._has_request = seconds, True
+        if self.is_idle:
+            self._stop_timer()
+            self._rest()
+
+    async def unload(self) -> None:
+        """Close the model unless it is in use; who asks for it meanwhile waits, and has it opened again."""
+        await asyncio.shield(self._start(self._unload()))
+
+    def load_now(self) -> None:
+        """Open the model before there is an event loop."""
+        self._budget.add(self)
+        self._opened(self._open())
+
+    async def close(self) -> None:
+        """Close the model for good. Answering afterwards is an error."""
+        self._closed = True
+        self._stop_timer()
+        async with self._changing:
+            await self._free()
+
+    @property
+    def _stays(self) -> float | None:
+        """How long it stays loaded when nobody asks. What takes no memory here stays, unless a request has said otherwise."""
+        return self._requested_stay if self._has_request else self._unload_after if self.memory else None
+
+    async def _loaded(self) -> OpenedModel:
+        while self._model is None:
+            if self._loading is None:
+                self._loading = self._start(self._load())
+            await asyncio.shield(self._loading)
+        return self._model
+
+    async def _load(self) -> None:
+        task = asyncio.current_task()
+        try:
+            async with self._changing:
+                if self._closed:
+                    raise Unavailable(f"{self.name} is closed: the server is shutting down", retryable=True)
+                if self._model is None:
+                    await self._make_room()
+                    await self._open_logged()
+        except Exception as error:  # whatever it is, those who wait have to be told
+            raise self._failed(error) from error
+        finally:
+            if self._loading is task:
+                self._loading = None
+        if not self._users:
+            self._rest()
+
+    def _failed(self, error: Exception) -> ModelError:
+        """The error for those who wait: what is wrong with the settings or the file is the operator's to mend, not theirs."""
+        is_known = isinstance(error, CallsmithError)
+        _log.error("%s cannot be loaded: %s", self.name, error, exc_info=not is_known)
+        why = error if is_known else f"{type(error).__name__}; the server's log says more"
+        told = error if isinstance(error, ModelError) else Unavailable(f"{self.name} cannot be loaded: {why}")
+        self._has_request = False
+        self._status = replace(self._status, state="failed", failures=self._status.failures + 1, error=told.message)
+        return told
+
+    async def _make_room(self) -> None:
+        self._waits_for_room = True
+        try:
+            await self._budget.make_room(self)
+        finally:
+            self._waits_for_room = False
+
+    async def _open_logged(self) -> None:
+        """Open it in a thread, and say in the log how it goes."""
+        began, size = time.monotonic(), f" ({write_size(self.memory)})" if self.memory else ""
+        _log.info("loading %s%s", self.name, size)
+        opening = asyncio.ensure_future(asyncio.to_thread(self._open))
+        try:
+            while not (await asyncio.wait([opening], timeout=_PROGRESS))[0]:
+                _log.info("still loading %s, for %.0f s", self.name, time.monotonic() - began)
+            self._opened(opening.result())
+        except BaseException:
+            self._budget.remove(self)
+            raise
+        _log.info("loaded %s in %.1f s", self.name, time.monotonic() - began)
+
+    def _opened(self, model: OpenedModel) -> None:
+        known = model.info
+        count, complete = (known.count and self._count), (known.complete and self._complete)
+        # Nothing in it may keep a model in memory that is unloaded.
+        self._info = replace(known, count=count, complete=complete, tokenizer=None)
+        self.memory = self.memory or known.memory or known.weights.size
+        self._model = model
+        self._status = replace(self._status, loads=self._status.loads + 1, error="")
+
+    async def _unload(self) -> None:
+        async with self._changing:
+            if self.is_idle:
+                await self._free()
+                _log.info("unloaded %s", self.name)
+
+    async def _free(self) -> None:
+        model, self._model, self._has_request = self._model, None, False
+        self._stop_timer()
+        if model is not None:
+            self._status = replace(self._status, state="unloaded", unloads=self._status.unloads + 1)
+            try:
+                await model.close()
+            finally:
+                self._budget.remove(self)
+
+    def _rest(self) -> None:
+        """Nobody uses it any more: it is unloaded later, or now; a load that nobody waits for ends, if it has not begun."""
+        self.last_used = time.monotonic()
+        if self._model is None:
+            if self._waits_for_room and self._loading:
+                self._loading.cancel()
+                self._loading = None
+            return
+        self._budget.notify()
+        stays = self._stays
+        if stays is not None and stays <= 0:
+            self._start(self._unload())
+        elif stays is not None:
+            self._timer = asyncio.get_running_loop().call_later(stays, lambda: self._start(self._unload()))
+
+    def _stop_timer(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def _start(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        """A task that goes on when nobody waits for it."""
+        task = asyncio.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._ended)
+        return task
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled():
+            task.exception()  # it was logged; whoever still waits is told
+
+    async def _count(self, request: Request) -> int:
+        async with self.use() as opened:
+            count = opened.info.count
+            assert count is not None  # the same model could count before
+            return await count(request)
+
+    async def _complete(self, completion: Completion) -> AsyncGenerator[ModelEvent, None]:
+        async with self.use() as opened:
+            complete = opened.info.complete
+            assert complete is not None
+            async with closing(complete(completion)) as events:
+                async for event in events:
+                    yield event

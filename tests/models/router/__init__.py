@@ -1,0 +1,1 @@
+"""The router: aliases, models loaded on demand, and the memory they share."""
