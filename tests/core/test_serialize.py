@@ -14,7 +14,7 @@ from callsmith.core.approval import Approved, Denied, Policy, Rule
 from callsmith.core.errors import UsageError
 from callsmith.core.events import ConfirmationNeeded
 from callsmith.core.serialize import DocumentCodec, Saved, dump, load, read_conversation, write_conversation
-from callsmith.core.values import Call, Choice, Message, Output, Request, Result, Sampling, Tool, Usage
+from callsmith.core.values import Call, Choice, Image, Message, Output, Request, Result, Sampling, Tool, Usage
 
 TEXT = st.text(st.characters(codec=None), max_size=12)  # lone surrogates too: models do write them
 JSON = st.recursive(
@@ -44,6 +44,7 @@ MESSAGES = built(
     calls=st.lists(CALLS, max_size=2).map(tuple),
     call_id=TEXT,
     name=TEXT,
+    images=st.lists(built(Image, url=TEXT, at=COUNT, detail=TEXT), max_size=2).map(tuple),
 )
 TOOLS = built(
     Tool,

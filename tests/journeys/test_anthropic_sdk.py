@@ -327,7 +327,7 @@ async def test_models_are_listed_in_the_callers_dialect() -> None:
 async def test_what_is_wrong_is_said_in_the_dialects_own_body() -> None:
     _, client = told("Hello.")
     image = [{"role": "user", "content": [{"type": "image", "source": {"type": "url", "url": "http://x/y.png"}}]}]
-    with pytest.raises(anthropic.BadRequestError, match="'image' are not supported") as refused:
+    with pytest.raises(anthropic.BadRequestError, match=r"messages\.0: this model reads text, and no images") as refused:
         await client.messages.create(**asking(messages=image))
     assert refused.value.body["error"]["type"] == "invalid_request_error"  # type: ignore[index]
     with pytest.raises(anthropic.NotFoundError) as unknown:

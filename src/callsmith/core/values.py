@@ -2,6 +2,7 @@
 
 import json
 import re
+from base64 import b64encode
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from hashlib import sha256
@@ -98,8 +99,22 @@ class Result:
 
 @check_fields
 @dataclass(frozen=True, slots=True)
+class Image:
+    """An image in a message: its address, or the image itself as a data: URL. `at` is where it stands in the content."""
+
+    url: str
+    at: int = 0
+    detail: str = ""
+
+    @classmethod
+    def from_bytes(cls, data: bytes, media_type: str = "image/png") -> "Image":
+        return cls(f"data:{media_type};base64,{b64encode(data).decode()}")
+
+
+@check_fields
+@dataclass(frozen=True, slots=True)
 class Message:
-    """One message of a conversation. `calls` on the assistant's, `call_id` and `name` on a tool's."""
+    """One message of a conversation. `calls` on the assistant's, `call_id` and `name` on a tool's, `images` on a user's."""
 
     role: Role
     content: str = ""
@@ -107,14 +122,29 @@ class Message:
     calls: tuple[Call, ...] = ()
     call_id: str = ""
     name: str = ""
+    images: tuple[Image, ...] = ()
+
+    @property
+    def parts(self) -> list[str | Image]:
+        """Text and images in their order. A line break that separates two texts is left out where an image does."""
+        parts: list[str | Image] = []
+        start = 0
+        for image in self.images:
+            if image.at > start:
+                parts.append(self.content[start : image.at])
+            start = max(start, image.at)
+            parts.append(image)
+            if start and start == image.at and self.content.startswith("\n", start):
+                start += 1
+        return [*parts, self.content[start:]] if start < len(self.content) else parts
 
     @classmethod
     def system(cls, content: str) -> "Message":
         return cls("system", content)
 
     @classmethod
-    def user(cls, content: str) -> "Message":
-        return cls("user", content)
+    def user(cls, content: str, *, images: Iterable[Image] = ()) -> "Message":
+        return cls("user", content, images=tuple(images))
 
     @classmethod
     def assistant(cls, content: str = "", *, reasoning: str = "", calls: Iterable[Call] = ()) -> "Message":

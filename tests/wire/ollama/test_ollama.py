@@ -139,7 +139,7 @@ def test_a_last_message_of_the_assistants_is_the_beginning_of_the_answer():
     [
         ({"messages": "hi"}, "messages"),
         ({"messages": [{"role": "function", "content": "x"}]}, "messages.0.role"),
-        ({"messages": [{"role": "user", "content": "x", "images": ["aGk="]}]}, "messages.0.images"),
+        ({"messages": [{"role": "user", "content": "x", "images": ["aGk="]}]}, "messages.0.images.0"),
         ({"messages": [{"role": "assistant", "tool_calls": [{"function": {"name": "f", "arguments": [1]}}]}]},
          "messages.0.tool_calls.0.function.arguments"),
         ({"format": "yaml"}, "format"),

@@ -192,7 +192,10 @@ def test_penalties_and_biases_are_part_of_sampling():
         ({"messages": "hi"}, "messages"),
         ({"messages": ["hi"]}, "messages.0"),
         ({"messages": [{"role": "user", "content": 5}]}, "messages.0.content"),
-        ({"messages": [{"role": "user", "content": [{"type": "image_url", "image_url": {}}]}]}, "messages.0.content.0.type"),
+        (
+            {"messages": [{"role": "user", "content": [{"type": "image_url", "image_url": {}}]}]},
+            "messages.0.content.0.image_url.url",
+        ),
         ({"messages": [{"role": "robot", "content": ""}]}, "messages.0.role"),
         ({"messages": [{"content": ""}]}, "messages.0.role"),
         ({"messages": [*HI, {"role": "tool", "content": ""}]}, "messages.1.tool_call_id"),

@@ -198,7 +198,7 @@ def test_what_clients_really_send_is_read():
         ({"input": ["hi"]}, "input.0"),
         ({"input": [{"role": "robot", "content": ""}]}, "input.0.role"),
         ({"input": [{"role": "tool", "content": ""}]}, "input.0.role"),
-        ({"input": [{"role": "user", "content": [{"type": "input_image"}]}]}, "input.0.content.0.type"),
+        ({"input": [{"role": "user", "content": [{"type": "input_image"}]}]}, "input.0.content.0.image_url"),
         ({"input": [{"type": "computer_call"}]}, "input.0.type"),
         ({"input": [{"type": "function_call", "name": "a"}]}, "input.0.id"),
         ({"input": [{"type": "function_call_output", "output": "a"}]}, "input.0.call_id"),

@@ -80,6 +80,7 @@ def prompt_for(
 
     `escaper` escapes the tokenizer's special tokens in messages and tools, `find_turn` finds turns as the model wrote them.
     """
+    _refuse_images(request.messages)
     escape = escaper or Escaper()
     tools = escape.escape_tools(tools)
 
@@ -101,6 +102,12 @@ def prompt_for(
     return Prompt(
         text, opened, cuts, request.session, prefilled=answer, cache_salt=salt, caller=caller, rendered=rendered, marked=marked
     )
+
+
+def _refuse_images(messages: Sequence[Message]) -> None:
+    for index, message in enumerate(messages):
+        if message.images:
+            raise UsageError(f"messages.{index}: this model reads text, and no images", field=f"messages.{index}")
 
 
 def _naming_the_message(
@@ -232,11 +239,10 @@ def _results_as_text(messages: Sequence[Message]) -> tuple[Message, ...]:
         if message.role != "tool":
             shown.append(message)
             continue
-        text = RESULT.format(message.content)
+        content, images = RESULT.format(message.content), message.images
         if index and messages[index - 1].role == "tool":
-            shown[-1] = replace(shown[-1], content=f"{shown[-1].content}\n{text}")
-        else:
-            shown.append(Message.user(text))
+            content, images = f"{shown[-1].content}\n{content}", (*shown.pop().images, *images)
+        shown.append(Message.user(content, images=(replace(image, at=len(content)) for image in images)))
     return tuple(shown)
 
 

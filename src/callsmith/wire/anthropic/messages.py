@@ -15,16 +15,17 @@ A call of an MCP server's tool comes back with its result inside the assistant's
 and a tool's message behind it. Calls of one round that ran one after the other are read as rounds of their own.
 """
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
 
 from callsmith.core.errors import UsageError
 from callsmith.core.schema import check_schema
-from callsmith.core.values import Call, Choice, Json, Message, Mode, Output, Request, Tool
+from callsmith.core.values import Call, Choice, Json, Message, Mode, Output, Request, Role, Tool
 from callsmith.wire.anthropic.common import ThreadsUnsupported
 from callsmith.wire.anthropic.mcp import McpServer, read_servers, write_servers
 from callsmith.wire.extensions import read_policy
 from callsmith.wire.fields import Fields, kind, without_none
+from callsmith.wire.images import ContentBuilder, read_image_block, write_blocks
 from callsmith.wire.mcp_names import mcp_name
 from callsmith.wire.sampling import read_sampling, write_sampling
 from callsmith.wire.signed import NOTHING_SIGNED, Signed, signed_turn
@@ -175,20 +176,35 @@ def _read_messages(fields: Fields) -> list[Message]:
 def _read_user(fields: Fields, called: dict[str, str]) -> list[Message]:
     """Results first, whatever stands before them: they belong right behind the calls."""
     results: list[Message] = []
-    texts: list[str] = []
+    others: list[Fields] = []
     for block in _blocks(fields, "content"):
         if block.text("type") == "tool_result":
             call_id = block.required_text("tool_use_id")
-            results.append(Message("tool", _read_result(block), call_id=call_id, name=called.get(call_id, "")))
+            results.append(replace(_read_result(block), call_id=call_id, name=called.get(call_id, "")))
         else:
-            texts.append(_read_text(block))
-    return [*results, Message.user("\n".join(texts))] if texts or not results else results
+            others.append(block)
+    return [*results, _read_blocks(others, "user")] if others or not results else results
 
 
-def _read_result(fields: Fields) -> str:
-    text = _joined(fields)
-    marked = not fields.flag("is_error") or text.lower().startswith("error")
-    return text if marked else f"Error: {text}".rstrip(": ")
+def _read_result(fields: Fields) -> Message:
+    message = _read_blocks(_blocks(fields, "content"), "tool")
+    text = message.content
+    if not fields.flag("is_error") or text.lower().startswith("error"):
+        return message
+    head = "Error: " if text else "Error"
+    images = tuple(replace(image, at=image.at + len(head)) for image in message.images)
+    return replace(message, content=head + text, images=images)
+
+
+def _read_blocks(blocks: Iterable[Fields], role: Role) -> Message:
+    """A message of texts and images."""
+    built = ContentBuilder()
+    for block in blocks:
+        if block.text("type") == "image":
+            built.add_image(read_image_block(block))
+        else:
+            built.add_text(_read_text(block))
+    return built.message(role)
 
 
 def _read_assistant(fields: Fields) -> list[Message]:
@@ -333,7 +349,8 @@ def _write_messages(messages: Sequence[Message], signed: Signed) -> list[Json]:
     answering = False  # the results of one round go into one message
     for message in messages:
         if message.role == "tool":
-            result = {"type": "tool_result", "tool_use_id": message.call_id, "content": message.content}
+            content = write_blocks(message) if message.images else message.content
+            result = {"type": "tool_result", "tool_use_id": message.call_id, "content": content}
             if answering:
                 written[-1]["content"].append(result)
             else:
@@ -346,7 +363,7 @@ def _write_messages(messages: Sequence[Message], signed: Signed) -> list[Json]:
 
 def _write_content(message: Message) -> Json:
     if not message.reasoning and not message.calls:
-        return message.content
+        return write_blocks(message) if message.images else message.content
     blocks: list[Json] = []
     if message.reasoning:
         blocks.append({"type": "thinking", "thinking": message.reasoning, "signature": SIGNATURE})

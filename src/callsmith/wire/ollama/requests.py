@@ -21,6 +21,7 @@ from callsmith.wire.calls import read_arguments
 from callsmith.wire.errors import Failure, describe_error
 from callsmith.wire.extensions import read_policy
 from callsmith.wire.fields import Fields, without_none
+from callsmith.wire.images import check_role, read_image_data, write_image_data
 from callsmith.wire.logprobs import read_wanted, write_wanted
 from callsmith.wire.openai.chat import (
     read_choice,
@@ -179,8 +180,8 @@ def _read_message(fields: Fields, waiting: _WaitingCalls, number: int) -> Messag
     spelled = fields.required_text("role")
     if spelled not in _ROLES:
         raise fields.error("role", f"{spelled!r} is none of {', '.join(_ROLES)}")
-    fields.refuse_unsupported({"images": ([],)})
-    message = Message(_ROLES[spelled], fields.text("content") or "")
+    message = Message(_ROLES[spelled], fields.text("content") or "", images=read_image_data(fields, "images"))
+    check_role(fields, "images", message)
     if message.role == "assistant":
         calls = (_read_call(one, f"call_{number}_{at}") for at, one in enumerate(fields.objects("tool_calls")))
         return replace(message, reasoning=fields.text("thinking") or "", calls=tuple(calls))
@@ -226,6 +227,7 @@ def _write_message(message: Message) -> dict[str, Json]:
     written: dict[str, Json] = {
         "role": message.role,
         "content": message.content,
+        "images": write_image_data(message.images),
         "thinking": message.reasoning,
         "tool_calls": [write_call(call, at) for at, call in enumerate(message.calls)],
         "tool_name": message.name,

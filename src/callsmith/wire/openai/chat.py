@@ -24,6 +24,7 @@ from callsmith.core.values import (
 from callsmith.wire.calls import read_arguments
 from callsmith.wire.extensions import read_policy
 from callsmith.wire.fields import Fields, kind, without_none
+from callsmith.wire.images import ContentBuilder, check_role, read_image_part, write_chat_content
 from callsmith.wire.logprobs import read_wanted, write_wanted
 from callsmith.wire.openai.output import read_output, write_output
 from callsmith.wire.sampling import UNSUPPORTED, read_sampling, write_sampling
@@ -207,7 +208,7 @@ def _read_message(fields: Fields, called: _Called, spare_id: str) -> Message:
     if spelled not in _ROLES:
         raise fields.error("role", f"{spelled!r} is none of {', '.join(_ROLES)}")
     name = fields.text("name") or ""
-    message = Message(_ROLES[spelled], read_content(fields), name=name)
+    message = read_message(fields, _ROLES[spelled], name=name)
     if spelled == "function":
         # The deprecated form has no ids: the answer belongs to the latest call of that name.
         return replace(message, call_id=called.latest.get(name, ""), name=fields.required_text("name"))
@@ -223,27 +224,29 @@ def _read_message(fields: Fields, called: _Called, spare_id: str) -> Message:
     return message
 
 
-def read_content(fields: Fields, key: str = "content") -> str:
-    """The content of a message: a text, or parts of text."""
+def read_message(fields: Fields, role: Role, key: str = "content", name: str = "") -> Message:
+    """A message of a content that is a text, or parts: texts and images."""
     content = fields.get(key)
     if content is None or isinstance(content, str):
-        return content or ""
+        return Message(role, content or "", name=name)
     if not isinstance(content, list):
         raise fields.error(key, f"expected a string or an array of parts, got {kind(content)}")
-    texts: list[str] = []
+    built = ContentBuilder()
     for index, part in enumerate(cast(list[Json], content)):
         if isinstance(part, str):
-            texts.append(part)
+            built.add_text(part)
             continue
         inner = Fields.of(part, fields.at(f"{key}.{index}"))
         match inner.text("type") or "text":
             case "text" | "input_text" | "output_text":
-                texts.append(inner.text("text") or "")
+                built.add_text(inner.text("text") or "")
             case "refusal":
-                texts.append(inner.text("refusal") or "")
+                built.add_text(inner.text("refusal") or "")
+            case "image_url" | "input_image":
+                built.add_image(*read_image_part(inner))
             case other:
-                raise inner.error("type", f"parts of type {other!r} are not supported, only text")
-    return "\n".join(texts)
+                raise inner.error("type", f"parts of type {other!r} are not supported, only text and images")
+    return check_role(fields, key, built.message(role, name))
 
 
 def _read_call(fields: Fields, call_id: str) -> Call:
@@ -309,7 +312,7 @@ def write_choice(choice: Choice) -> Json:
 
 
 def _write_message(message: Message, signed: Signed) -> dict[str, Json]:
-    written: dict[str, Json] = {"role": message.role, "content": message.content}
+    written: dict[str, Json] = {"role": message.role, "content": write_chat_content(message)}
     if message.name:
         written["name"] = message.name
     if message.role == "tool":

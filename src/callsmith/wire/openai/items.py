@@ -9,14 +9,15 @@ One answer of a model is several items: reasoning, what was said and the calls b
 """
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from operator import attrgetter
 from typing import Literal, cast
 
 from callsmith.core.values import Call, Json, Message, Role
 from callsmith.wire.calls import read_arguments
 from callsmith.wire.fields import Fields
-from callsmith.wire.openai.chat import read_content
+from callsmith.wire.images import write_input
+from callsmith.wire.openai.chat import read_message
 from callsmith.wire.openai.compaction import COMPACTION, read_compaction
 from callsmith.wire.openai.mcp import WITHOUT_STATUS
 from callsmith.wire.signed import NOTHING_SIGNED, Signed, signed_turn
@@ -82,8 +83,8 @@ class _MessageBuilder:
                 self._add_to_answer(Message.assistant(calls=[call]))
             case "function_call_output":
                 call_id = item.required_text("call_id")
-                message = Message("tool", read_content(item, "output"), call_id=call_id, name=self._called.get(call_id, ""))
-                self._append(message)
+                message = read_message(item, "tool", "output", self._called.get(call_id, ""))
+                self._append(replace(message, call_id=call_id))
             case kind if kind == COMPACTION:
                 if summary := read_compaction(item):
                     self._append(Message.assistant(f"Summary of the conversation so far:\n{summary}"))
@@ -98,7 +99,7 @@ class _MessageBuilder:
         spelled = item.required_text("role")
         if spelled not in _ROLES:
             raise item.error("role", f"{spelled!r} is none of {', '.join(_ROLES)}")
-        message = Message(_ROLES[spelled], read_content(item))
+        message = read_message(item, _ROLES[spelled])
         if message.role == "assistant":
             self._add_to_answer(message)
         else:
@@ -147,12 +148,12 @@ def write_items(messages: Iterable[Message], signed: Signed = NOTHING_SIGNED) ->
             items += whole
             continue
         if message.role == "tool":
-            items.append({"type": "function_call_output", "call_id": message.call_id, "output": message.content})
+            items.append({"type": "function_call_output", "call_id": message.call_id, "output": write_input(message)})
             continue
         if message.reasoning:
             items.append({"type": "reasoning", "summary": [], "content": [write_reasoning_part(message.reasoning)]})
-        if message.content or not (message.reasoning or message.calls):
-            items.append({"type": "message", "role": message.role, "content": message.content})
+        if message.content or message.images or not (message.reasoning or message.calls):
+            items.append({"type": "message", "role": message.role, "content": write_input(message)})
         items += [write_call_item(call.name, call.id, call.text) for call in message.calls]
     return items
 
