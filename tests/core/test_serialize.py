@@ -87,6 +87,7 @@ REQUESTS = built(
     session=TEXT,
     prefill=FLAG,
     cache_salt=TEXT,
+    affinity=TEXT,
     caller=TEXT,
 )
 RULES = built(

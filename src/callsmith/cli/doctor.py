@@ -25,6 +25,8 @@ EXTRAS = {
     "llama": ("llguidance", "numpy", "xllamacpp"),
     "server": ("msgspec", "starlette", "uvicorn", "prometheus-client"),
     "mcp": ("mcp",),
+    "remote": ("aiohttp",),
+    "postgres": ("asyncpg",),
     "otel": ("opentelemetry-sdk", "opentelemetry-exporter-otlp-proto-http"),
 }
 ROOM = 1.2  # how much memory a model takes, as a multiple of its file: the rest is its context
@@ -168,7 +170,7 @@ def _weights(spec: str) -> Iterator[Finding]:
 
     try:
         if remote := parse_spec(spec):
-            yield Finding("ok", "model", f"{remote.model or 'the only one'} at {remote.url}: no weights needed")
+            yield Finding("ok", "model", f"{remote.model or 'the only one'} at {', '.join(remote.urls)}: no weights needed")
             return
         scheme, spec = split_spec(spec)
     except CallsmithError as error:

@@ -102,8 +102,10 @@ class ModelError(CallsmithError):
 
 
 class Unavailable(ModelError):
-    """The engine, the library or the weights are missing or do not work; `seconds` is roughly when a retry may succeed, if one
-    may."""
+    """The engine, the library, the weights or another server are missing or do not work.
+
+    `seconds` is roughly when a retry may succeed, where that is known.
+    """
 
     def __init__(self, message: str, *, hint: str = "", retryable: bool = False, seconds: float | None = None) -> None:
         super().__init__(message, hint=hint, retryable=retryable)

@@ -2,7 +2,7 @@
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol, cast, runtime_checkable
+from typing import Literal, Protocol, TypeAlias, cast, runtime_checkable
 
 from callsmith.core.approval import Decision, Policy
 from callsmith.core.events import CallEvent, ModelEvent
@@ -69,6 +69,34 @@ class WeightsInfo:
     size: int = 0
 
 
+UpstreamState: TypeAlias = Literal["up", "down", "busy", "draining"]
+
+
+@dataclass(frozen=True, slots=True)
+class UpstreamStatus:
+    """How another server is that answers for a model: "up", "down", "busy" (it wants to be left alone for a while) or "draining".
+
+    `answering` is how many requests it is answering, `requests` how many it was sent so far, `failures` how many of them failed.
+    """
+
+    url: str
+    state: UpstreamState
+    answering: int = 0
+    requests: int = 0
+    failures: int = 0
+
+
+class Upstreams(Protocol):
+    """The other servers that answer for a model."""
+
+    def status(self) -> Sequence[UpstreamStatus]: ...
+
+    def drain(self, url: str, draining: bool) -> None:
+        """Send a server no new requests, or send it some again. What it is answering comes to its end. A UsageError if it is
+        none of these."""
+        ...
+
+
 @dataclass(frozen=True, slots=True)
 class ModelInfo:
     """What is known of a model besides its answers; the defaults stand for a model of which nothing is known.
@@ -79,6 +107,7 @@ class ModelInfo:
     choice policy and `sampling` the sampling where a request has none, `guards` the names of the guards the model needs.
     `ready` is false while the model is loading. `count` gives the tokens of the prompt of a request; None if the model cannot
     count. `complete` continues a text as it stands, `tokenizer` gives the model's tokens; None if it cannot.
+    `upstreams` are the other servers that answer for it; None if there are none.
     """
 
     name: str = ""
@@ -97,6 +126,7 @@ class ModelInfo:
     count: Callable[[Request], Awaitable[int]] | None = field(default=None, compare=False, repr=False)
     complete: Callable[[Completion], AsyncIterator[ModelEvent]] | None = field(default=None, compare=False, repr=False)
     tokenizer: "ModelTokenizer | None" = field(default=None, compare=False, repr=False)
+    upstreams: Upstreams | None = field(default=None, compare=False, repr=False)
 
 
 class ModelTokenizer(Protocol):

@@ -304,7 +304,8 @@ class Request:
     `output` constrains the text, not the calls: where tools are offered, the answer is calls or the output. `session` names the
     conversation this is a part of, so that its KV cache can be reused. `prefill`: a last message of the assistant's is the
     beginning of the answer, which the model continues. What is cached of a prompt is reused for prompts of the same `cache_salt`
-    only. An engine that is busy shares itself out among the `caller`s.
+    only. An engine that is busy shares itself out among the `caller`s. `affinity` is what the client calls the conversation where
+    servers are chosen by it (`engines/upstream/affinity.py`); nothing else depends on it.
     """
 
     messages: tuple[Message, ...] = field(metadata={"advice": "Message.user('…') makes one of a text"})
@@ -318,6 +319,7 @@ class Request:
     session: str = ""
     prefill: bool = False
     cache_salt: str = ""
+    affinity: str = ""
     caller: str = field(default="", compare=False)  # who asks is no part of what is asked
 
     @property

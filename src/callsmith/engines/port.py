@@ -13,7 +13,7 @@ from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from typing import Literal, Protocol, TypeAlias
 
-from callsmith.core.ports import WeightsInfo
+from callsmith.core.ports import Upstreams, WeightsInfo
 from callsmith.core.values import Sampling, TokenLogprob, Usage
 from callsmith.formats.prompt.prompt import Prompt
 from callsmith.grammar.nodes import Grammar
@@ -39,6 +39,7 @@ class EngineInfo:
     `unenforced`, where it is given, says what the engine does not enforce of a grammar, besides what the grammar lists itself;
     None if the grammar is too large for it. `is_enforcing`: it is known that grammars are enforced, and not ignored.
     `spells_specials`: under a grammar, a special token may come as its letters, and in a string mean no more than those.
+    `upstreams` are the other servers that generate for it; None if it generates here.
     """
 
     name: str = ""
@@ -58,6 +59,7 @@ class EngineInfo:
     unenforced: UnenforcedBy | None = field(default=None, compare=False, repr=False)
     is_enforcing: bool = True
     spells_specials: bool = False
+    upstreams: Upstreams | None = field(default=None, compare=False, repr=False)
 
 
 class Tokenizer(Protocol):

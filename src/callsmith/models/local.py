@@ -25,6 +25,7 @@ from callsmith.core.values import (
 )
 from callsmith.engines.lru import LRU, IdentityLRU
 from callsmith.engines.port import Engine, EngineInfo, Finished, Piece, with_defaults
+from callsmith.engines.upstream.affinity import affinity_id
 from callsmith.formats.algebra import Format
 from callsmith.formats.prompt.escaping import Escaper
 from callsmith.formats.prompt.prompt import Prompt, prompt_for
@@ -126,6 +127,7 @@ class LocalModel:
             count=self.count,
             complete=self.complete,
             tokenizer=LocalTokenizer(engine.tokenizer, self._prompt) if engine.tokenizer else None,
+            upstreams=engine.upstreams,
         )
 
     async def stream(self, request: Request) -> AsyncGenerator[ModelEvent, None]:
@@ -162,7 +164,8 @@ class LocalModel:
         def find_turn(id: str) -> RawTurn | None:
             return self._turns.get((request.cache_salt, id))
 
-        return prompt_for(request, tools, self.template, self.format, self._escaper, find_turn)
+        prompt = prompt_for(request, tools, self.template, self.format, self._escaper, find_turn)
+        return prompt if self.engine.info.upstreams is None else replace(prompt, affinity=affinity_id(request))
 
     async def close(self) -> None:
         """Free what the engine holds. Answering afterwards is an error."""

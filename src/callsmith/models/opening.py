@@ -122,7 +122,12 @@ def _open_remote(spec: RemoteSpec, options: Options) -> RemoteModel:
     quirks = provider.quirks.get(dialect.name, Quirks())
     if options.repair in ("on", "off"):
         quirks = replace(quirks, repairs=options.repair == "on")
-    upstream = Upstream(base_url(spec.url, dialect), headers=dialect.headers(api_key(provider)))
+    upstream = Upstream(
+        [base_url(url, dialect) for url in spec.urls],
+        headers=dialect.headers(api_key(provider)),
+        shows_session=spec.is_own,
+        probe=list_path(dialect),
+    )
     format = options.format or next(iter(provider.formats), None)
     return RemoteModel(
         upstream,

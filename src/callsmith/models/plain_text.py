@@ -8,6 +8,7 @@ from callsmith.core.errors import UsageError
 from callsmith.core.events import ModelEvent, Report, Started, Stopped, Text, Unenforced
 from callsmith.core.values import Completion, Request, Usage
 from callsmith.engines.port import Engine, Finished, Tokenizer
+from callsmith.engines.upstream.affinity import affinity_id
 from callsmith.formats.algebra import Format
 from callsmith.formats.prompt.prompt import Prompt
 from callsmith.grammar.limits import refusing_depth
@@ -42,7 +43,13 @@ async def continue_text(engine: Engine, completion: Completion) -> AsyncGenerato
 
 
 def _prompt(engine: Engine, completion: Completion) -> Prompt:
-    prompt = Prompt("", session=completion.session, cache_salt=completion.cache_salt, caller=completion.caller)
+    prompt = Prompt(
+        "",
+        session=completion.session,
+        cache_salt=completion.cache_salt,
+        caller=completion.caller,
+        affinity="" if engine.info.upstreams is None else affinity_id(completion),
+    )
     if isinstance(completion.prompt, str):
         return replace(prompt, text=completion.prompt)
     if engine.info.tokenizer is None:

@@ -32,7 +32,7 @@ from callsmith.server.approvals.approval_run import ApprovalRun
 from callsmith.server.approvals.approvals import Approvals, PausedRun
 from callsmith.server.http.body_reader import BodyReader
 from callsmith.server.http.keys import matches
-from callsmith.server.http.request_context import caller, client, current_request
+from callsmith.server.http.request_context import caller, client, client_session, current_request
 from callsmith.server.http.streams import EventStream
 from callsmith.server.limits.admission import AdmissionGate, Place
 from callsmith.server.limits.rate_limits import RateLimits
@@ -117,7 +117,12 @@ class Service:
         A run that waits for a person ends with a `ConfirmationNeeded`, unless the request wants to wait: what waits is in the
         store, and `resume` continues it.
         """
-        request = replace(request, cache_salt=self._salt(request.cache_salt), caller=client())
+        request = replace(
+            request,
+            cache_salt=self._salt(request.cache_salt),
+            caller=client(),
+            affinity=request.affinity or client_session(),
+        )
         if self.runs_no_tools(request, options):
             return self._pipeline(lambda admitted: self._ask_model(admitted, model, request))
         return self._pipeline(lambda admitted: self._run_tools(admitted.place, model, request, options))

@@ -126,7 +126,7 @@ async def test_sampling_is_told_in_the_servers_own_words() -> None:
     for kind in KINDS:
         server = ScriptedServer(kind, ["ok"])
         async with opened(server) as engine:
-            await say(engine, Prompt("Hi", session="s1", cache_salt="salt"), sampling)
+            await say(engine, Prompt("Hi", affinity="s1", cache_salt="salt"), sampling)
         asked[kind] = server.asked[0]
     llama, vllm, sglang = asked["llama-server"], asked["vllm"], asked["sglang"]
     shared = {"temperature": 0.5, "top_p": 0.9, "top_k": 40, "min_p": 0.1, "presence_penalty": 0.2}
@@ -215,10 +215,10 @@ WORD = frame({"content": "word", "tokens": [10], "stop": False, "tokens_evaluate
                                    "4097 input tokens"}), PromptTooLong, "4097"),
         (refusing(400, {"error": "The input (5001 tokens) is longer than the model's context length (4096 tokens)."}),
          PromptTooLong, "5001"),
-        (streaming(WORD), Unavailable, "without saying that it is complete"),
+        (streaming(WORD), Unavailable, "did not say that it is complete"),
         (streaming(WORD, frame({"error": {"code": 500, "message": "out of memory"}})), ModelError, "out of memory"),
         (streaming(WORD, b"data: {broken\n\n"), ModelError, "no JSON"),
-        (streaming(WORD, b"data: [1, 2]\n\n"), Unavailable, "without saying"),
+        (streaming(WORD, b"data: [1, 2]\n\n"), Unavailable, "did not say"),
     ],
 )  # fmt: skip
 async def test_what_goes_wrong_there_is_the_right_error_here(says: Any, error: type[Exception], match: str) -> None:

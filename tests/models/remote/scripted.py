@@ -71,13 +71,19 @@ def call_delta(name: str, arguments: Any, id: str | None = "call_1", index: int 
 
 
 def remote(
-    server: Scripted | str, api: str = "chat", quirks: Quirks | None = None, *, provider: str = "", **traits: Any
+    server: Scripted | str | Sequence[Scripted],
+    api: str = "chat",
+    quirks: Quirks | None = None,
+    *,
+    provider: str = "",
+    **traits: Any,
 ) -> RemoteModel:
-    """A model at this server; as that of a provider, where one is named."""
+    """A model at this server, or at several; as that of a provider, where one is named."""
     dialect = dialect_named(api)
     known = providers()[provider] if provider else Provider("")
-    url = server if isinstance(server, str) else server.url
-    upstream = Upstream(base_url(url, dialect), headers=dialect.headers("secret-key"), patience=QUICK)
+    servers = [server] if isinstance(server, str | Scripted) else server
+    urls = [base_url(one if isinstance(one, str) else one.url, dialect) for one in servers]
+    upstream = Upstream(urls, headers=dialect.headers("secret-key"), patience=QUICK)
     traits = {"provider": provider, "key_variable": "THE_KEY", **traits}
     return RemoteModel(upstream, dialect, "gpt", quirks or known.quirks.get(api, Quirks()), RemoteTraits(**traits))
 

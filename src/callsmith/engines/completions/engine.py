@@ -2,7 +2,8 @@
 
 The server continues text and knows nothing of tools: prompts are rendered here, grammars go with the request, and answers are
 read here. Behind `#` stands the model, where a server has several; `completions:vllm+http://…` says which kind of server it is,
-which else is found out by asking it. The key is in the environment, in CALLSMITH_UPSTREAM_KEY.
+which else is found out by asking it. Several servers with the same model are separated by commas. The key is in the environment,
+in CALLSMITH_UPSTREAM_KEY.
 """
 
 import asyncio
@@ -16,7 +17,7 @@ from dataclasses import replace
 from hashlib import blake2b
 from typing import Final, cast
 
-from callsmith.core.errors import GrammarRefused, ModelError, PromptTooLong, Rejected, Unavailable, UnknownName, UsageError
+from callsmith.core.errors import GrammarRefused, ModelError, PromptTooLong, Rejected, UnknownName, UsageError
 from callsmith.core.values import Json, Sampling, Usage
 from callsmith.engines.completions.llama_server import LlamaServer
 from callsmith.engines.completions.pieces import SpecialSplitter
@@ -37,7 +38,7 @@ from callsmith.engines.completions.vllm import Vllm
 from callsmith.engines.lru import LRU, IdentityLRU
 from callsmith.engines.port import EngineInfo, Finished, Piece
 from callsmith.engines.text import StopScanner
-from callsmith.engines.upstream import Patience, Upstream
+from callsmith.engines.upstream import BrokeOff, Patience, Replica, Upstream, split_urls
 from callsmith.formats.prompt.prompt import Prompt
 from callsmith.grammar.nodes import Grammar, Lit
 from callsmith.grammar.relay import Relay
@@ -75,7 +76,12 @@ def open(
     if kind is not None and kind not in KINDS:
         raise UnknownName("kind of server", kind, KINDS)
     key = os.environ.get(KEY) if key is None else key
-    upstream = Upstream(url, headers={"authorization": f"Bearer {key}"} if key else None, patience=patience)
+    upstream = Upstream(
+        [one.removesuffix("/v1") for one in split_urls(url)],
+        headers={"authorization": f"Bearer {key}"} if key else None,
+        patience=patience,
+        probe="v1/models",
+    )
 
     async def describe() -> tuple[Server, Description, bool]:
         try:
@@ -161,6 +167,7 @@ class CompletionsEngine:
             unenforced=self._unenforced,
             is_enforcing=is_enforcing,
             spells_specials=True,
+            upstreams=upstream.replicas,
         )
 
     async def generate(
@@ -173,7 +180,7 @@ class CompletionsEngine:
         path, body = self._server.request(job)
         splitter, scanner = SpecialSplitter(self.info.specials), StopScanner(sampling.stop)
         room, usage, count = sampling.max_tokens or self.info.context or _ENDLESS, Usage(), 0
-        async with aclosing(self._chunks(path, body, job.grammar)) as chunks:
+        async with aclosing(self._chunks(path, body, job)) as chunks:
             async for chunk in chunks:
                 usage, count = chunk.usage or usage, count + len(chunk.tokens)
                 pieces = splitter.feed(chunk.text, chunk.tokens)
@@ -188,7 +195,6 @@ class CompletionsEngine:
                         yield Piece(said.text, said.special, usage)
                     yield Finished("stop" if scanner.found else end or "stop", usage, scanner.matched)
                     return
-        raise Unavailable(f"{self._upstream.url} ended its answer without saying that it is complete", retryable=True)
 
     async def count(self, text: str) -> int:
         """How many tokens the text has."""
@@ -208,7 +214,7 @@ class CompletionsEngine:
             sampling,
             await self._room(pieces, sampling.max_tokens),
             {} if grammar is None else self._constrain(grammar, "".join(prompt.prefilled)).body,
-            prompt.session,
+            prompt.affinity,
             prompt.cache_salt,
         )
 
@@ -238,20 +244,37 @@ class CompletionsEngine:
             return None
         return fields.unenforced
 
-    async def _chunks(self, path: str, body: Mapping[str, Json], grammar: Object) -> AsyncGenerator[Chunk, None]:
+    async def _chunks(self, path: str, body: Mapping[str, Json], job: Job) -> AsyncGenerator[Chunk, None]:
         """What the server streams. An error is raised as what it means to whoever asked."""
-        frames, progress = FrameReader(), Progress()
         try:
-            async with aclosing(self._upstream.stream(path, dict(body))) as stream:
-                async for data in stream:
-                    for frame in frames.feed(data):
-                        if frame.data != DONE and (chunk := self._server.read(self._parsed(frame.data), progress)):
-                            yield chunk
+            async with aclosing(self._streamed(path, body, job.session)) as chunks:
+                async for chunk in chunks:
+                    yield chunk
         except ModelError as error:
-            if grammar and isinstance(error, Rejected) and error.status in _REFUSALS and _OF_GRAMMAR.search(error.message):
-                self._refused.put(_digest(grammar), True)
+            if job.grammar and isinstance(error, Rejected) and error.status in _REFUSALS and _OF_GRAMMAR.search(error.message):
+                self._refused.put(_digest(job.grammar), True)
                 raise GrammarRefused(error.message, status=error.status) from error
             raise translate(error, self.info.context) from error
+
+    async def _streamed(self, path: str, body: Mapping[str, Json], session: str) -> AsyncGenerator[Chunk, None]:
+        """What the server streams. An answer that breaks off before anything of it has come is asked for again."""
+        patience, has_begun, tried = self._upstream.patience, False, set[Replica]()
+        for attempt in range(patience.retries + 1):
+            frames, progress = FrameReader(), Progress()
+            try:
+                async with aclosing(self._upstream.stream(path, dict(body), session, tried)) as stream:
+                    async for data in stream:
+                        for frame in frames.feed(data):
+                            if frame.data != DONE and (chunk := self._server.read(self._parsed(frame.data), progress)):
+                                has_begun = True
+                                yield chunk
+                                if chunk.end:
+                                    return
+                raise BrokeOff(self._upstream.url, "it did not say that it is complete")
+            except BrokeOff:
+                if has_begun or attempt == patience.retries:
+                    raise
+            await asyncio.sleep(patience.pause * 2**attempt)
 
     def _parsed(self, text: str) -> Object:
         try:

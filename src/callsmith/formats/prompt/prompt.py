@@ -47,8 +47,9 @@ class Prompt:
     `cuts` are positions in `text` that no token may span: there, text of a message only looks like a special token.
     `session` names the conversation, if it is known, for an engine that caches. `tokens` are the ids of the tokens of `text`,
     where they were given; they need not be those that the text would have. An engine that caches reuses what it has of prompts
-    with the same `cache_salt`, and of no others; one that is busy shares itself out among the `caller`s. `rendered` is what the
-    template has made of the messages, `marked` that with turns spliced in, both with breaks instead of `cuts`.
+    with the same `cache_salt`, and of no others; one that is busy shares itself out among the `caller`s. `affinity` is the id of
+    the conversation by which other servers are chosen. `rendered` is what the template has made of the messages, `marked` that
+    with turns spliced in, both with breaks instead of `cuts`.
     """
 
     text: str
@@ -59,6 +60,7 @@ class Prompt:
     prefilled: tuple[str, ...] = ()
     cache_salt: str = ""
     caller: str = field(default="", compare=False)  # who asks is no part of what is asked
+    affinity: str = field(default="", compare=False)
     rendered: str = field(default="", compare=False, repr=False)
     marked: str = field(default="", compare=False, repr=False)
 

@@ -20,7 +20,8 @@ from callsmith.core.ports import ModelInfo
 from callsmith.core.values import Choice, ChoicePolicy, InReasoning, Json, Request, Sampling, Tool
 from callsmith.engines.lru import LRU
 from callsmith.engines.port import with_defaults
-from callsmith.engines.upstream import BrokeOff, Upstream
+from callsmith.engines.upstream import BrokeOff, Replica, Upstream
+from callsmith.engines.upstream.affinity import affinity_id
 from callsmith.formats import format_named
 from callsmith.formats.algebra import Format
 from callsmith.formats.inference.any_format import any_format, combined_format
@@ -66,7 +67,8 @@ class RemoteTraits:
 
 @dataclass(frozen=True, slots=True)
 class _Plan:
-    """A request, ready to be sent. `tools` are those that may be called, `prompted` says that the model is shown them as text."""
+    """A request, ready to be sent. `tools` are those that may be called, `prompted` says that the model is shown them as text.
+    `session` is the id of its conversation, by which a server is chosen."""
 
     request: Request
     tools: tuple[Tool, ...]
@@ -74,6 +76,7 @@ class _Plan:
     names: ToolNames
     notices: tuple[str, ...]
     prompted: bool
+    session: str
 
 
 class RemoteModel:
@@ -109,6 +112,7 @@ class RemoteModel:
             sampling=traits.sampling,
             guards=traits.guards,
             count=self.count if self.dialect.name == "anthropic" else None,
+            upstreams=self.upstream.replicas,
         )
 
     async def stream(self, request: Request) -> AsyncGenerator[ModelEvent, None]:
@@ -128,7 +132,7 @@ class RemoteModel:
         """How many tokens the prompt of this request has, where the server says."""
         plan = await self._planned(self._settled(request))
         body = {key: value for key, value in plan.body.items() if key not in ("max_tokens", "stream")}
-        counted: Any = await self._refusing(self.upstream.post(f"{self.dialect.path}/count_tokens", body))
+        counted: Any = await self._refusing(self.upstream.post(f"{self.dialect.path}/count_tokens", body, plan.session))
         return int(counted["input_tokens"])
 
     async def close(self) -> None:
@@ -142,11 +146,11 @@ class RemoteModel:
 
     async def _answer(self, plan: _Plan) -> AsyncGenerator[ModelEvent, None]:
         """The answer, mended. What breaks off before anything of it was shown is asked for again."""
-        attempt = 0
+        attempt, tried = 0, set[Replica]()
         while True:
             mender, has_shown = self._mender(plan), False
             try:
-                async with aclosing(self._events(plan, mender)) as events:
+                async with aclosing(self._events(plan, mender, tried)) as events:
                     async for event in events:
                         for shown in mender.add(event):
                             has_shown = True
@@ -164,11 +168,11 @@ class RemoteModel:
                 await asyncio.sleep(self.upstream.patience.pause * 2**attempt)
                 attempt += 1
 
-    async def _events(self, plan: _Plan, mender: AnswerMender) -> AsyncGenerator[ModelEvent, None]:
+    async def _events(self, plan: _Plan, mender: AnswerMender, tried: set[Replica]) -> AsyncGenerator[ModelEvent, None]:
         """The events of the upstream's answer, as they come."""
         decoder, size, heard = AnswerDecoder(self.dialect), 0, time.monotonic()
         url, patience = self.upstream.url, self.upstream.patience
-        async with aclosing(self.upstream.stream(self.dialect.path, plan.body)) as pieces:
+        async with aclosing(self.upstream.stream(self.dialect.path, plan.body, plan.session, tried)) as pieces:
             async for data in pieces:
                 size += len(data)
                 if size > _MOST_BYTES:
@@ -233,7 +237,10 @@ class RemoteModel:
         sent = fit_ids(rename_tools(fitted, names), self.quirks.id_rule)
         body = self.dialect.write(self.model, sent, signed, self.quirks)
         notices = (*left_out, *([_NO_TOOLS] if prompted and self.quirks.tools else ()))
-        return _Plan(request, tools, {**body, **more}, names, notices, prompted)
+        session = affinity_id(request)
+        if self.quirks.session:
+            more = {**more, "session_id": session}
+        return _Plan(request, tools, {**body, **more}, names, notices, prompted, session)
 
     def _as_text(self, request: Request, tools: Sequence[Tool]) -> tuple[Request, dict[str, Json]]:
         """The request without tools, which are shown in its messages, and the fields that constrain the answer, if any."""

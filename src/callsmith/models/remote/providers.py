@@ -1,6 +1,6 @@
 """Providers: servers and services by name, and what a user writes behind `--model` for a model of theirs.
 
-    openai:gpt-5-mini · ollama:qwen3 · vllm+http://gpu1:8000/v1#qwen3 · http://localhost:8080/v1#some-model
+    openai:gpt-5-mini · ollama:qwen3 · vllm+http://gpu1:8000/v1,http://gpu2:8000/v1#qwen3 · http://localhost:8080/v1#some-model
 
 Ours are in `providers.toml`; TOML files of the same shape in the folder `providers` of the user's settings add to them.
 """
@@ -15,6 +15,7 @@ from importlib.resources import files
 from typing import Any, Final, cast, get_args
 
 from callsmith.core.errors import UnknownName, UsageError
+from callsmith.engines.upstream import split_urls
 from callsmith.models.plugins import user_files
 from callsmith.wire.upstream.dialects import DIALECTS, dialect_named
 from callsmith.wire.upstream.quirks import CHOICES, SAMPLING, GrammarFields, History, Kind, Quirks, Switch
@@ -22,6 +23,7 @@ from callsmith.wire.upstream.quirks import CHOICES, SAMPLING, GrammarFields, His
 KEY_VARIABLE: Final = "CALLSMITH_UPSTREAM_KEY"  # where a provider has no variable of its own
 _KEYS: Final = ("url", "url_variable", "key", "api", "formats")
 _URL: Final = re.compile(r"(?:(?P<provider>[a-z][a-z0-9_-]+)\+)?(?P<url>https?://[^#\s]+)(?:#(?P<model>.*))?")
+_IS_HERE: Final = re.compile(r"https?://localhost\b")
 _WORDS: Final[Mapping[str, tuple[str, ...]]] = {  # what a quirk may be, or have in its list
     "choices": CHOICES,
     "sampling": SAMPLING,
@@ -47,25 +49,30 @@ class Provider:
 
 @dataclass(frozen=True, slots=True)
 class RemoteSpec:
-    """A model of a provider, as a user names it. `model` is empty where the server is to be asked which one it has."""
+    """A model of a provider, as a user names it. `model` is empty where the server is to be asked which one it has.
+
+    `urls` are several where several servers have it. `is_own`: the operator has chosen them, and they are no service's.
+    """
 
     provider: Provider
-    url: str
+    urls: tuple[str, ...]
     model: str
+    is_own: bool
 
 
 def parse_spec(spec: str) -> RemoteSpec | None:
     """The remote model that a spec names; None if it names none."""
     if found := _URL.fullmatch(spec):
         provider = _provider(found["provider"]) if found["provider"] else Provider("")
-        return RemoteSpec(provider, found["url"].rstrip("/"), found["model"] or "")
+        return RemoteSpec(provider, split_urls(found["url"]), found["model"] or "", is_own=True)
     name, colon, model = spec.partition(":")
     if not colon or name not in providers():
         return None
     provider = providers()[name]
     chosen = os.environ.get(provider.url_variable, "") if provider.url_variable else ""
     url = chosen if not chosen or "://" in chosen else f"http://{chosen}"  # Ollama's variable has a host and a port
-    return RemoteSpec(provider, (url or provider.url).rstrip("/"), model)
+    is_own = bool(url) or _IS_HERE.match(provider.url) is not None
+    return RemoteSpec(provider, split_urls(url or provider.url), model, is_own=is_own)
 
 
 def api_key(provider: Provider) -> str:

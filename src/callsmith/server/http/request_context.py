@@ -22,6 +22,7 @@ from callsmith.runtime.telemetry.turns import TurnRecord
 from callsmith.server.settings import Key
 
 HEADER = "x-request-id"
+SESSION_HEADERS = ("x-session-id", "x-claude-code-session-id", "session-id", "session_id")  # Codex has the last two
 ACCESS = logging.getLogger("callsmith.access")
 
 ErrorHandler: TypeAlias = Callable[[Request, Exception], Awaitable[Response]]
@@ -35,7 +36,7 @@ _current: ContextVar["RequestContext | None"] = ContextVar("callsmith_request", 
 class RequestContext:
     """One request: its id, its caller, and the models and tools the caller may use. As a recorder it adds up what turns cost.
 
-    `key` is the caller's; None where no key is needed.
+    `key` is the caller's; None where no key is needed. `session` is what a header of the client calls the conversation.
     """
 
     id: str
@@ -48,6 +49,7 @@ class RequestContext:
     calls: int = 0
     usage: Usage = field(default_factory=Usage)
     body_bytes: int = 0
+    session: str = ""
     headers: dict[str, str] = field(default_factory=dict[str, str])  # of the response
 
     @property
@@ -81,6 +83,12 @@ def client() -> str:
     return context.client if context else ""
 
 
+def client_session() -> str:
+    """What the client calls the conversation, in a header of the request; empty where it does not."""
+    context = current_request()
+    return context.session if context else ""
+
+
 def is_admin() -> bool:
     """Whether the caller may see what concerns other callers: everybody may where no key is needed."""
     context = current_request()
@@ -109,8 +117,10 @@ class RequestContextMiddleware:
         if scope["type"] not in ("http", "websocket"):
             await self._app(scope, receive, send)
             return
-        given = HTTPConnection(scope).headers.get(HEADER, "")
+        headers = HTTPConnection(scope).headers
+        given = headers.get(HEADER, "")
         context = RequestContext(given if _VALID_ID.fullmatch(given) else f"req_{uuid4().hex}", _address(scope))
+        context.session = next((found for name in SESSION_HEADERS if (found := headers.get(name))), "")
         status, began = 0, time.perf_counter()
 
         async def sending(message: Message) -> None:

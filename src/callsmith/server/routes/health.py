@@ -13,6 +13,7 @@ from callsmith.core.values import Json
 from callsmith.server.http.request_context import caller, is_admin
 from callsmith.server.http.shutdown import DRAINING
 from callsmith.server.http.streams import JsonResponse
+from callsmith.server.routes.upstreams import describe_upstreams
 from callsmith.server.service import Service
 from callsmith.server.store.probe import StoreProbe
 from callsmith.tools.mcp import Status
@@ -23,9 +24,9 @@ _PATIENCE = 2.0  # seconds tools may take to say that they are there
 def routes(service: Service) -> list[Route]:
     """The routes for watchers.
 
-    Ready is more than alive: every model is there, the store works, and the server is not about to leave. A key that is not
-    an admin's is shown its own models and tools. `/ready?without=store` leaves the store out: where most requests need none,
-    a load balancer should not take every server away because a database is.
+    Ready is more than alive: every model is there, one of them at least can answer, the store works, and the server is not about
+    to leave. A key that is not an admin's is shown its own models and tools. `/ready?without=store,upstreams` leaves out what all
+    servers share: a load balancer should not take every one of them away because a database or an upstream is.
     """
     probe = StoreProbe(service.store)
 
@@ -45,6 +46,7 @@ def routes(service: Service) -> list[Route]:
             body["models"] = {name: models[name] for name in service.visible_models()}
         else:
             body |= {"store": trouble or "ok", "answering": service.gate.active}
+            body |= {"upstreams": upstreams} if (upstreams := describe_upstreams(service)) else {}
             body |= {"mcp": {one.name: _status_body(one) for one in servers}} if service.mcp else {}
         return JsonResponse(body)
 
@@ -54,8 +56,10 @@ def routes(service: Service) -> list[Route]:
         loading = [name for name, model in service.models.items() if not model_info(model).ready]
         if loading:
             return _not_ready(f"loading: {', '.join(loading)}" if is_admin() else "loading")
-        needs_store = request.query_params.get("without") != "store"
-        return _not_ready("store") if needs_store and await probe.trouble() else JsonResponse({"ready": True})
+        without = request.query_params.get("without", "").split(",")
+        if "upstreams" not in without and (away := _without_upstream(service)):
+            return _not_ready(f"no server answers for: {', '.join(away)}" if is_admin() else "no server answers")
+        return _not_ready("store") if "store" not in without and await probe.trouble() else JsonResponse({"ready": True})
 
     return [Route("/health", health), Route("/ready", ready)]
 
@@ -63,6 +67,14 @@ def routes(service: Service) -> list[Route]:
 def _status_body(status: Status) -> dict[str, Json]:
     """How an MCP server is, without what is empty."""
     return {name: value for name, value in asdict(status).items() if name != "name" and value not in ("", ())}
+
+
+def _without_upstream(service: Service) -> list[str]:
+    """The models, where there is none that could answer: of each, all the servers that answer for it are down or draining."""
+    known = {name: model_info(model).upstreams for name, model in service.models.items()}
+    states = {name: {one.state for one in upstreams.status()} for name, upstreams in known.items() if upstreams}
+    away = [name for name, found in states.items() if found <= {"down", "draining"}]
+    return away if len(away) == len(known) else []
 
 
 def _not_ready(why: str) -> Response:

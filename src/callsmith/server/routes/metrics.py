@@ -1,20 +1,22 @@
 """`/metrics`: metrics in Prometheus' text format: what a trace has counted. Nothing is registered anywhere."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import accumulate
 
 from prometheus_client import CollectorRegistry
-from prometheus_client.core import CounterMetricFamily, HistogramMetricFamily, Metric
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
 from prometheus_client.exposition import choose_encoder
 from prometheus_client.registry import Collector
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
+from callsmith.core.ports import UpstreamStatus
 from callsmith.runtime.telemetry.trace import BUCKETS, Counters, Histogram
 from callsmith.server.http.keys import matches
 from callsmith.server.http.request_context import current_request, is_admin
+from callsmith.server.routes.upstreams import NO_UPSTREAMS, visible_upstreams
 from callsmith.server.service import Service
 
 
@@ -22,17 +24,20 @@ def routes(service: Service) -> list[Route]:
     """The route of the metrics."""
 
     async def metrics(request: Request) -> Response:
-        content, kind = exposition(_visible(service.trace.counters()), request.headers.get("accept", ""))
+        upstreams = visible_upstreams(service)
+        content, kind = exposition(_visible(service.trace.counters()), request.headers.get("accept", ""), upstreams)
         return Response(content, headers={"content-type": kind})
 
     return [Route("/metrics", metrics)]
 
 
-def exposition(counters: Counters, accept: str = "") -> tuple[bytes, str]:
+def exposition(
+    counters: Counters, accept: str = "", upstreams: Mapping[str, Sequence[UpstreamStatus]] = NO_UPSTREAMS
+) -> tuple[bytes, str]:
     """The metrics and their content type: `exposition(service.trace.counters(), request.headers.get("accept", ""))`."""
     encode, content_type = choose_encoder(accept)
     registry = CollectorRegistry(auto_describe=False)
-    registry.register(_Counted(counters))
+    registry.register(_Counted(counters, upstreams))
     return encode(registry), content_type
 
 
@@ -49,12 +54,14 @@ def _visible(counters: Counters) -> Counters:
 class _Counted(Collector):
     """The counters, as a registry asks for them."""
 
-    def __init__(self, counters: Counters) -> None:
+    def __init__(self, counters: Counters, upstreams: Mapping[str, Sequence[UpstreamStatus]]) -> None:
         self._counters = counters
+        self._upstreams = upstreams
 
     def collect(self) -> Iterable[Metric]:
         yield from _of_models(self._counters)
         yield from _of_tools(self._counters)
+        yield from _of_upstreams(self._upstreams)
 
 
 def _of_models(counters: Counters) -> Iterator[Metric]:
@@ -94,6 +101,21 @@ def _of_tools(counters: Counters) -> Iterator[Metric]:
         tokens.add_metric((tool,), counts.tokens)
         seconds.add_metric((tool,), _buckets(counts.seconds), counts.seconds.total)
     yield from (offered, called, repaired, outcomes, tokens, seconds)
+
+
+def _of_upstreams(upstreams: Mapping[str, Sequence[UpstreamStatus]]) -> Iterator[Metric]:
+    labels = ("model", "upstream")
+    requests = CounterMetricFamily("callsmith_upstream_requests", "Requests sent to a server, retries included.", labels=labels)
+    failures = CounterMetricFamily("callsmith_upstream_failures", "Requests that failed at a server.", labels=labels)
+    answering = GaugeMetricFamily("callsmith_upstream_answering", "Requests that a server is answering.", labels=labels)
+    up = GaugeMetricFamily("callsmith_upstream_up", "1 if a server gets new requests, else 0.", labels=labels)
+    for model, servers in upstreams.items():
+        for one in servers:
+            requests.add_metric((model, one.url), one.requests)
+            failures.add_metric((model, one.url), one.failures)
+            answering.add_metric((model, one.url), one.answering)
+            up.add_metric((model, one.url), one.state == "up")
+    yield from (requests, failures, answering, up) if upstreams else ()
 
 
 def _buckets(histogram: Histogram) -> list[tuple[str, float]]:

@@ -46,7 +46,6 @@ _NEUTRAL: dict[str, tuple[Json, ...]] = {
 HINTS: dict[str, str] = {
     "metadata": "for the caller's own lists",
     "prediction": "answers come no faster, and are the same",
-    "prompt_cache_key": "every prompt is cached",
     "prompt_cache_options": "every prompt is cached",
     "prompt_cache_retention": "every prompt is cached, as long as there is room",
     "safety_identifier": "nobody is watched here",
@@ -103,6 +102,7 @@ def read_request(body: Json) -> ChatRequest:
         model=fields.text("model") or "",
         request=Request(
             cache_salt=fields.text("cache_salt") or "",
+            affinity=fields.text("prompt_cache_key") or "",
             messages=messages,
             tools=tools,
             choice=choice,

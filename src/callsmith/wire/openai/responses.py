@@ -45,7 +45,6 @@ _NEUTRAL: Mapping[str, tuple[Json, ...]] = {
 # Fields of which nothing comes but that some are repeated in the response, and why that does no harm.
 HINTS: Mapping[str, str] = {
     "metadata": "for the caller's own lists",
-    "prompt_cache_key": "every prompt is cached",
     "prompt_cache_options": "every prompt is cached",
     "prompt_cache_retention": "every prompt is cached, as long as there is room",
     "safety_identifier": "nobody is watched here",
@@ -137,6 +136,7 @@ def read_request(body: Json, earlier: Sequence[Json] = (), known: Mapping[str, J
         model=fields.text("model") or "",
         request=Request(
             cache_salt=fields.text("cache_salt") or "",
+            affinity=fields.text("prompt_cache_key") or "",
             messages=_read_messages(fields, plain),
             tools=tools,
             choice=choice,

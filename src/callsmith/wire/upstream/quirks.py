@@ -29,7 +29,7 @@ class Quirks:
     goes ("signed": nowhere, unless it is signed). `thinks_when_forced`: whether it reasons where a call is required.
     `checks`: whether calls are validated here before they are passed on; else their arguments stream. `repairs`: whether calls
     that it writes as text are read. `streams`: whether it can be asked for streams. `grammar` names the server whose fields
-    for grammars it takes.
+    for grammars it takes. `session`: whether it takes the id of the conversation, as `session_id`.
     """
 
     tools: bool = True
@@ -47,6 +47,7 @@ class Quirks:
     repairs: bool = True
     streams: bool = True
     grammar: GrammarFields = ""
+    session: bool = False
     name_characters: str = NameRule().characters
     longest_name: int = NameRule().longest
     ids: str = IdRule().pattern

@@ -11,7 +11,8 @@ from callsmith.core.events import Stopped
 from callsmith.core.ports import model_info
 from callsmith.core.values import Json
 from callsmith.engines.port import with_defaults
-from callsmith.server.http.request_context import caller
+from callsmith.engines.upstream.affinity import affinity_id
+from callsmith.server.http.request_context import caller, client_session
 from callsmith.server.routes.responses.answer import Answer
 from callsmith.server.routes.responses.mcp import answer_events, decided_in, sources_of, with_outcomes
 from callsmith.server.routes.responses.stored import EarlierItems, RecentResponses, StoredResponses
@@ -82,7 +83,10 @@ class ResponsesDialect:
         )
         writer = McpWriter(heading)
         if not request.request.session:  # the first response of a conversation names it
-            request = replace(request, request=replace(request.request, session=heading.id))
+            own = request.request
+            # Of what is not stored, no later request can know that name.
+            affinity = own.affinity or client_session() or ("" if request.store else affinity_id(own))
+            request = replace(request, request=replace(own, session=heading.id, affinity=affinity))
         options = replace(asked.options, response_id=heading.id)
         events = answer_events(service, request, options, writer, self._down) if generates else _no_events()
 

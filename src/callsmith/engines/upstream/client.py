@@ -1,0 +1,339 @@
+"""`Upstream`: a server that generates, or several that do the same, as an HTTP client sees it.
+
+    upstream = Upstream(["http://gpu1:8000/v1", "http://gpu2:8000/v1"], headers={"authorization": "Bearer …"})
+    models = await upstream.get("models")
+    async for data in upstream.stream("chat/completions", body, session=affinity_id(request)):
+        frames = reader.feed(data)
+
+What fails before the answer begins is tried again, at another server if there is one (`replicas.py`); what breaks off later is
+not, for a part of it has been used by then. Nothing that an upstream sends is trusted: bodies and lines are bounded, redirects
+are not followed (they would get the key), and an HTML page is no answer.
+"""
+
+import asyncio
+import json
+import random
+import re
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine, Mapping, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from threading import Thread
+from typing import TYPE_CHECKING, Any, Final, TypeVar
+from weakref import WeakKeyDictionary
+
+from callsmith.core.errors import ModelError, Rejected, TimedOut, Unavailable, UsageError, shorten
+from callsmith.core.values import Json
+from callsmith.engines.lru import LRU
+from callsmith.engines.upstream.errors import (
+    NO_API,
+    BrokeOff,
+    NotReached,
+    explanation,
+    load_aiohttp,
+    read_refusal,
+    reason_of,
+    server_of,
+)
+from callsmith.engines.upstream.replicas import Replica, Replicas
+
+if TYPE_CHECKING:
+    import aiohttp
+
+T = TypeVar("T")
+
+_MOST_BODY: Final = 64 * 1024 * 1024  # bytes of an answer that is not streamed
+_LONGEST_LINE: Final = 16 * 1024 * 1024  # bytes without a line break in a stream
+_PROBE_SECONDS: Final = 5.0  # that a server may take to say that it is up again
+# The names by which routers know a session: vllm-router, SGLang's model gateway, Dynamo. llm-d answers with a token of its own.
+_SESSION_HEADERS: Final = ("x-session-id", "x-smg-routing-key", "x-dynamo-session-id")
+_TOKEN_HEADER: Final = "x-session-token"
+_LONGEST_TOKEN: Final = 4096  # characters
+_MOST_TOKENS: Final = 4 * 1024 * 1024  # characters of all tokens
+
+
+@dataclass(frozen=True, slots=True)
+class Patience:
+    """How long an upstream may take, in seconds: to connect, to begin its answer, and between two pieces of it.
+
+    `retries` is how often a request is sent again that failed before its answer began; in between `pause` is waited, doubled each
+    time, or what the upstream asks for in `Retry-After`, if that is no more than `longest_pause`.
+    """
+
+    connect: float = 10.0
+    begin: float = 300.0
+    silence: float = 120.0
+    retries: int = 2
+    pause: float = 0.5
+    longest_pause: float = 20.0
+
+
+def split_urls(text: str) -> tuple[str, ...]:
+    """The URLs in a list like `http://gpu1:8000/v1,http://gpu2:8000/v1`."""
+    return tuple(one.rstrip("/") for one in re.split(r",(?=https?://)", text))
+
+
+class Upstream:
+    """A server at a URL, or the same at several. `headers` go with every request; nothing of them is ever said in an error.
+
+    `shows_session`: routers are told the session of a request. `probe` is what a server that was down is asked for.
+    """
+
+    def __init__(
+        self,
+        url: str | Sequence[str],
+        *,
+        headers: Mapping[str, str] | None = None,
+        patience: Patience = Patience(),
+        shows_session: bool = True,
+        probe: str = "models",
+    ) -> None:
+        urls = [one.rstrip("/") for one in ([url] if isinstance(url, str) else url)]
+        for one in urls:
+            if not re.match(r"https?://[^/]", one):
+                raise UsageError(f"an upstream's URL begins with http:// or https://, and {shorten(one)!r} does not", field="url")
+        load_aiohttp()
+        self.url = ",".join(urls)
+        self.replicas = Replicas(urls)
+        self.patience = patience
+        self._headers = dict(headers or {})
+        self._shows_session = shows_session
+        self._probe_path = probe
+        self._probes: dict[Replica, asyncio.Task[None]] = {}
+        self._tokens: LRU[list[str]] = LRU(_MOST_TOKENS)  # of sessions, as the server has given them
+        self._sessions: WeakKeyDictionary[asyncio.AbstractEventLoop, aiohttp.ClientSession] = WeakKeyDictionary()
+        self._closed = False
+
+    async def get(self, path: str) -> Json:
+        """The JSON that is there."""
+        async with self._answer("GET", path, None) as response:
+            return await self._json(response)
+
+    async def post(self, path: str, body: Json, session: str = "") -> Json:
+        """The JSON that answers this body."""
+        async with self._answer("POST", path, body, session) as response:
+            return await self._json(response)
+
+    async def stream(
+        self, path: str, body: Json, session: str = "", tried: set[Replica] | None = None
+    ) -> AsyncGenerator[bytes, None]:
+        """The bytes that answer this body, as they come. Closing the generator early closes the connection.
+
+        Requests of the same `session` go to the same server, as long as it can be asked. Where one answer is asked for several
+        times, `tried` has the servers whose answers were of no use; the one that answers is added.
+        """
+        async with self._answer("POST", path, body, session, tried) as response:
+            line = 0
+            async for data in self._read(response):
+                line = line + len(data) if b"\n" not in data else len(data) - data.rindex(b"\n")
+                if line > _LONGEST_LINE:
+                    raise ModelError(f"{server_of(response)} sends a line without an end", hint="Ask its operator.")
+                yield data
+
+    def get_now(self, path: str) -> Json:
+        """`get`, for the moment when things are opened and no event loop may be there to wait in."""
+        return self.wait_for(lambda: self.get(path))
+
+    def wait_for(self, ask: Callable[[], Coroutine[Any, Any, T]]) -> T:
+        """What this function asks of the upstream, in an event loop of its own."""
+        found: list[T] = []
+        failed: list[BaseException] = []
+
+        async def fetch() -> None:
+            try:
+                found.append(await ask())
+            except Exception as error:
+                failed.append(error)
+            finally:
+                await self._close_session()
+
+        thread = Thread(target=lambda: asyncio.run(fetch()), name="callsmith-upstream")
+        thread.start()
+        thread.join()
+        if failed:
+            raise failed[0]
+        return found[0]
+
+    async def close(self) -> None:
+        """Close all connections; asking afterwards is an error, closing twice is none."""
+        self._closed = True
+        for task in self._probes.values():
+            if task.get_loop() is asyncio.get_running_loop():
+                task.cancel()
+        await self._close_session()
+
+    async def _close_session(self) -> None:
+        session = self._sessions.pop(asyncio.get_running_loop(), None)
+        if session is not None:
+            await session.close()
+
+    def _session(self) -> "aiohttp.ClientSession":
+        """The connections of this event loop."""
+        if self._closed:
+            raise UsageError("the connection to the upstream is closed")
+        loop = asyncio.get_running_loop()
+        session = self._sessions.get(loop)
+        if session is None:
+            aiohttp = load_aiohttp()
+            timeout = aiohttp.ClientTimeout(total=None, sock_connect=self.patience.connect, sock_read=None)
+            connector = aiohttp.TCPConnector(limit=0, keepalive_timeout=30)
+            session = self._sessions[loop] = aiohttp.ClientSession(
+                connector=connector, timeout=timeout, headers=self._headers, auto_decompress=True
+            )
+        return session
+
+    @asynccontextmanager
+    async def _answer(
+        self, method: str, path: str, body: Json, session: str = "", tried: set[Replica] | None = None
+    ) -> AsyncGenerator["aiohttp.ClientResponse", None]:
+        """The answer to a request, begun and with a status that is none of an error."""
+        replica, response = await self._begin_somewhere(method, path, body, session, set() if tried is None else tried)
+        try:
+            yield response
+            self.replicas.succeeded(replica)
+        except ModelError as error:
+            self.replicas.failed(replica, error)
+            raise
+        except GeneratorExit:  # whoever reads has enough
+            self.replicas.succeeded(replica)
+            raise
+        finally:
+            replica.answering -= 1
+            response.close()
+
+    async def _begin_somewhere(
+        self, method: str, path: str, body: Json, session: str, tried: set[Replica]
+    ) -> "tuple[Replica, aiohttp.ClientResponse]":
+        """A server that answers, and its answer. Each is asked once, at once; after a pause all may be asked again.
+
+        What was sent is sent as often as `patience` says and no more: it may be the request that brings a server down.
+        """
+        attempt = 0
+        while True:
+            replica = self.replicas.choose(session, tried) or self.replicas.choose(session)
+            self._probe_what_is_down()
+            try:
+                if replica is None:
+                    raise self.replicas.none_usable()
+                tried.add(replica)
+                return replica, await self._begin_at(replica, method, path, body, session)
+            except ModelError as error:
+                if self._moves_on(error, attempt) and self.replicas.choose(session, tried) is not None:
+                    attempt += not isinstance(error, NotReached)
+                    continue
+                pause = self._pause(error, attempt)
+                if pause is None:
+                    raise
+            await asyncio.sleep(pause)
+            tried.clear()
+            attempt += 1
+
+    def _moves_on(self, error: ModelError, attempt: int) -> bool:
+        """Whether another server may be asked in place of one that failed. One that took too long may still be at work."""
+        if isinstance(error, NotReached):
+            return True
+        return attempt < self.patience.retries and (error.retryable or isinstance(error, Unavailable))
+
+    async def _begin_at(self, replica: Replica, method: str, path: str, body: Json, session: str) -> "aiohttp.ClientResponse":
+        """The answer of one server, begun."""
+        replica.answering += 1
+        replica.requests += 1
+        try:
+            response = await self._begin(replica.url, method, path, body, self._session_headers(replica, session))
+        except BaseException as error:
+            replica.answering -= 1
+            if isinstance(error, ModelError):
+                self.replicas.failed(replica, error)
+            raise
+        if session and self._shows_session and (token := response.headers.get(_TOKEN_HEADER)) and len(token) <= _LONGEST_TOKEN:
+            self._tokens.put((replica.url, session), [""], _LONGEST_TOKEN)[0] = token
+        return response
+
+    def _session_headers(self, replica: Replica, session: str) -> dict[str, str]:
+        if not session or not self._shows_session:
+            return {}
+        token = self._tokens.get((replica.url, session))
+        return {**dict.fromkeys(_SESSION_HEADERS, session), **({_TOKEN_HEADER: token[0]} if token else {})}
+
+    async def _begin(
+        self, server: str, method: str, path: str, body: Json, headers: Mapping[str, str]
+    ) -> "aiohttp.ClientResponse":
+        aiohttp, session = load_aiohttp(), self._session()
+        sent: dict[str, Any] = {"headers": headers}
+        if body is not None:
+            data = json.dumps(body, ensure_ascii=False, separators=(",", ":")).encode("utf-8", "surrogatepass")
+            sent = {"data": data, "headers": {"content-type": "application/json", **headers}}
+        try:
+            async with asyncio.timeout(self.patience.begin):
+                response = await session.request(method, f"{server}/{path.lstrip('/')}", allow_redirects=False, **sent)
+                if error := await read_refusal(server, response):
+                    response.close()
+                    raise error
+                return response
+        except aiohttp.ServerTimeoutError as error:
+            why = f"no connection within {self.patience.connect:g} s"
+            raise NotReached(f"{server} cannot be reached: {why}", retryable=True) from error
+        except TimeoutError as error:
+            raise TimedOut(f"{server} did not begin its answer within {self.patience.begin:g} s") from error
+        except aiohttp.ClientConnectorError as error:
+            raise NotReached(f"{server} cannot be reached: {reason_of(error)}", retryable=True) from error
+        except (aiohttp.ClientError, OSError, ValueError) as error:
+            raise Unavailable(f"{server} cannot be reached: {reason_of(error)}", retryable=True) from error
+
+    def _probe_what_is_down(self) -> None:
+        for replica in self.replicas.down():
+            task = self._probes.get(replica)
+            if task is None or task.done():
+                self._probes[replica] = asyncio.create_task(self._probe(replica))
+
+    async def _probe(self, replica: Replica) -> None:
+        """Ask a server from time to time until it is up again."""
+        while replica.is_down:
+            await asyncio.sleep(self.replicas.seconds_until_probe(replica))
+            if self._closed:
+                return
+            try:
+                async with asyncio.timeout(_PROBE_SECONDS):
+                    (await self._begin(replica.url, "GET", self._probe_path, None, {})).close()
+            except (ModelError, TimeoutError) as error:
+                if not isinstance(error, Rejected) or error.status >= 500:
+                    self.replicas.probe_failed(replica)
+                    continue
+            self.replicas.succeeded(replica)
+
+    def _pause(self, error: ModelError, attempt: int) -> float | None:
+        """How long to wait before the request is sent again; None if it is not."""
+        if attempt >= self.patience.retries or not error.retryable:
+            return None
+        asked = error.seconds if isinstance(error, Rejected) else None
+        if asked is not None:
+            return asked if asked <= self.patience.longest_pause else None
+        return min(self.patience.pause * 2**attempt * random.uniform(0.75, 1.25), self.patience.longest_pause)
+
+    async def _json(self, response: "aiohttp.ClientResponse") -> Json:
+        parts: list[bytes] = []
+        size = 0
+        async for data in self._read(response):
+            parts.append(data)
+            size += len(data)
+            if size > _MOST_BODY:
+                raise ModelError(f"{server_of(response)} answers with more than {_MOST_BODY:,} bytes")
+        text = b"".join(parts).decode("utf-8", "replace")
+        try:
+            return json.loads(text)
+        except (ValueError, RecursionError) as error:
+            raise ModelError(f"{server_of(response)} answers with what is no JSON: {explanation(text)}", hint=NO_API) from error
+
+    async def _read(self, response: "aiohttp.ClientResponse") -> AsyncIterator[bytes]:
+        """The body, as it comes."""
+        aiohttp = load_aiohttp()
+        while True:
+            try:
+                async with asyncio.timeout(self.patience.silence):
+                    data = await response.content.readany()
+            except TimeoutError as error:
+                raise TimedOut(f"{server_of(response)} has sent nothing for {self.patience.silence:g} s") from error
+            except (aiohttp.ClientError, OSError) as error:
+                raise BrokeOff(server_of(response), reason_of(error)) from error
+            if not data:
+                return
+            yield data

@@ -1,0 +1,128 @@
+"""Replicas: the servers that answer for one model, and which of them is asked next.
+
+Requests of a conversation go to the same one, which has their beginning in its cache: the first by a rendezvous hash, so that few
+conversations move when a server comes or goes. One that has more than its share passes some on to the next. Servers that are
+down, that want to be left alone or that are draining are not asked. This module decides; `client.py` sends.
+"""
+
+import random
+import time
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from hashlib import blake2b
+from math import ceil
+from typing import Final
+
+from callsmith.core.errors import ModelError, Rejected, Unavailable, UnknownName, UsageError
+from callsmith.core.ports import UpstreamState, UpstreamStatus
+from callsmith.engines.upstream.errors import NotReached
+
+_FAILURES: Final = 3  # in a row, after which a server is taken to be down
+_SHARE: Final = 1.25  # times the mean of requests that one server may be answering
+_FEW: Final = 8  # requests that drown no server
+_BUSY: Final = (1.0, 60.0)  # seconds that a busy server is left alone: where it does not say, and at most
+_PROBES: Final = (0.25, 30.0)  # seconds between two probes: first, and at most
+_OVERLOADED: Final = frozenset({429, 503, 529})
+_BROKEN: Final = frozenset({502, 504})
+
+
+@dataclass(slots=True, eq=False)
+class Replica:
+    """One server, and what is known of how it is. Times are those of the clock of its `Replicas`."""
+
+    url: str
+    answering: int = 0
+    requests: int = 0
+    failures: int = 0
+    is_draining: bool = False
+    is_down: bool = False
+    busy_until: float = 0.0
+    last_error: str = ""
+    failed_in_a_row: int = 0
+    probes: int = 0  # since it is down
+    next_probe: float = 0.0
+
+
+class Replicas:
+    """The servers of one model. A single one is always asked: there is no other."""
+
+    def __init__(self, urls: Sequence[str], clock: Callable[[], float] = time.monotonic) -> None:
+        if len(set(urls)) != len(urls):
+            raise UsageError(f"the same server twice: {', '.join(urls)}", field="url")
+        self.all = [Replica(url) for url in urls]
+        self._clock = clock
+
+    def choose(self, session: str = "", tried: Iterable[Replica] = ()) -> Replica | None:
+        """The server to ask: by the session if there is one, else the least busy. None if there is none besides those tried."""
+        usable = [one for one in self.all if self._is_usable(one)]
+        open = [one for one in usable if one not in tried]
+        if not session:
+            return min(open, key=lambda one: (one.answering, random.random()), default=None)
+        most = max(_FEW, ceil(_SHARE * (sum(one.answering for one in usable) + 1) / max(1, len(usable))))
+        return max(open, key=lambda one: (one.answering < most, _weight(one.url, session)), default=None)
+
+    def down(self) -> list[Replica]:
+        """The servers that are down."""
+        return [one for one in self.all if one.is_down]
+
+    def seconds_until_probe(self, replica: Replica) -> float:
+        return max(0.0, replica.next_probe - self._clock())
+
+    def succeeded(self, replica: Replica) -> None:
+        """Enter that a server has given a whole answer, or answers a probe."""
+        replica.is_down, replica.failed_in_a_row, replica.probes, replica.last_error = False, 0, 0, ""
+
+    def failed(self, replica: Replica, error: ModelError) -> None:
+        """Enter that a request has failed at a server. Not every error says something about the server."""
+        replica.failures += 1
+        if isinstance(error, Rejected):
+            if error.status in _OVERLOADED:
+                seconds = _BUSY[0] if error.seconds is None else min(error.seconds, _BUSY[1])
+                replica.busy_until = self._clock() + seconds
+            if error.status not in _BROKEN:
+                return
+        replica.failed_in_a_row += 1
+        replica.last_error = error.message
+        if isinstance(error, NotReached) or replica.failed_in_a_row >= _FAILURES:
+            self.probe_failed(replica)
+
+    def probe_failed(self, replica: Replica) -> None:
+        """Enter that a server is down, or still is. It is probed again after a while, and after longer ones each time."""
+        first, most = _PROBES
+        pause = min(first * 2 ** min(replica.probes, 10), most) * random.uniform(0.8, 1.2)
+        replica.probes += 1
+        replica.is_down, replica.next_probe = True, self._clock() + pause
+
+    def none_usable(self) -> Unavailable:
+        """The error where no server can be asked: what is wrong with each, and when to come again."""
+        now = self._clock()
+        waits = [one.next_probe - now if one.is_down else one.busy_until - now for one in self.all if not one.is_draining]
+        states = [f"{one.url} is {self._state(one)}{(one.is_down and f' ({one.last_error})') or ''}" for one in self.all]
+        return Unavailable(
+            f"no server can be asked now: {'; '.join(states)}", retryable=True, seconds=max(1.0, min(waits, default=_BUSY[1]))
+        )
+
+    def status(self) -> list[UpstreamStatus]:
+        """How each server is."""
+        return [UpstreamStatus(one.url, self._state(one), one.answering, one.requests, one.failures) for one in self.all]
+
+    def drain(self, url: str, draining: bool) -> None:
+        """Send a server no new requests, or send it some again."""
+        known = {one.url: one for one in self.all}
+        if url.rstrip("/") not in known:
+            raise UnknownName("upstream", url, known, field="url")
+        known[url.rstrip("/")].is_draining = draining
+
+    def _is_usable(self, replica: Replica) -> bool:
+        return self._state(replica) == "up" or (len(self.all) == 1 and not replica.is_draining)
+
+    def _state(self, replica: Replica) -> UpstreamState:
+        if replica.is_draining:
+            return "draining"
+        if replica.is_down:
+            return "down"
+        return "busy" if replica.busy_until > self._clock() else "up"
+
+
+def _weight(url: str, session: str) -> bytes:
+    return blake2b(f"{url} {session}".encode(), digest_size=8).digest()

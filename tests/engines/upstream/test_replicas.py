@@ -1,0 +1,133 @@
+"""Which of several servers is asked: by the session, by how busy they are, and never one that is down, busy or draining."""
+
+from collections import Counter
+
+import pytest
+
+from callsmith.core.errors import Rejected, TimedOut, Unavailable, UnknownName, UsageError
+from callsmith.engines.upstream.errors import NotReached
+from callsmith.engines.upstream.replicas import Replica, Replicas
+
+URLS = [f"http://gpu{number}" for number in range(4)]
+SESSIONS = [f"session {number}" for number in range(400)]
+
+
+class Clock:
+    now = 100.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def chosen(replicas: Replicas, session: str = "", tried: tuple[Replica, ...] = ()) -> Replica:
+    found = replicas.choose(session, tried)
+    assert found is not None
+    return found
+
+
+def states(replicas: Replicas) -> list[str]:
+    return [one.state for one in replicas.status()]
+
+
+def test_a_session_stays_where_it_is_and_sessions_are_spread() -> None:
+    replicas = Replicas(URLS)
+    at = {session: chosen(replicas, session).url for session in SESSIONS}
+    assert at == {session: chosen(Replicas(URLS[::-1]), session).url for session in SESSIONS}
+    assert min(Counter(at.values()).values()) > len(SESSIONS) / len(URLS) * 0.6
+    without = Replicas(URLS[:-1])
+    moved = [session for session in SESSIONS if chosen(without, session).url != at[session]]
+    assert {at[session] for session in moved} == {URLS[-1]}
+
+
+def test_a_session_that_everybody_is_in_does_not_drown_its_server() -> None:
+    replicas = Replicas(URLS)
+    for _ in range(8):
+        chosen(replicas, "hot").answering += 1
+    assert sum(one.answering > 0 for one in replicas.all) == 1
+    for _ in range(92):
+        chosen(replicas, "hot").answering += 1
+    assert max(one.answering for one in replicas.all) <= 100 / 4 * 1.25 + 1
+    assert min(one.answering for one in replicas.all) > 5
+
+
+def test_without_a_session_the_least_busy_one_is_asked() -> None:
+    replicas = Replicas(URLS)
+    for _ in range(40):
+        chosen(replicas).answering += 1
+    assert {one.answering for one in replicas.all} == {10}
+
+
+def test_a_server_that_cannot_be_reached_is_down_at_once_and_one_that_fails_after_three_times_in_a_row() -> None:
+    replicas = Replicas(URLS[:3])
+    first, second, third = replicas.all
+    replicas.failed(first, NotReached("refused"))
+    for _ in range(2):
+        replicas.failed(second, TimedOut("slow"))
+        replicas.failed(third, Unavailable("broke off"))
+    replicas.succeeded(third)
+    replicas.failed(second, Rejected("bad gateway", status=502))
+    replicas.failed(third, Unavailable("broke off"))
+    assert states(replicas) == ["down", "down", "up"]
+    assert {chosen(replicas, session) for session in SESSIONS} == {third}
+    replicas.succeeded(first)
+    assert states(replicas) == ["up", "down", "up"]
+
+
+def test_what_a_client_asks_for_takes_no_server_away() -> None:
+    replicas = Replicas(URLS)
+    for one in replicas.all:
+        for status in (400, 401, 404, 422, 500, 500, 500, 500):
+            replicas.failed(one, Rejected("no", status=status))
+    assert set(states(replicas)) == {"up"}
+
+
+@pytest.mark.parametrize(("asked", "left"), [(None, 1.0), (7.0, 7.0), (1e6, 60.0)])
+def test_a_busy_server_is_left_alone_for_as_long_as_it_asks_within_bounds(asked: float | None, left: float) -> None:
+    clock = Clock()
+    replicas = Replicas(URLS[:2], clock)
+    busy, other = replicas.all
+    replicas.failed(busy, Rejected("slow down", status=429, seconds=asked))
+    clock.now += left - 0.01
+    assert (states(replicas), chosen(replicas)) == (["busy", "up"], other)
+    clock.now += 0.02
+    assert states(replicas) == ["up", "up"]
+
+
+def test_probes_come_later_and_later_and_the_error_says_when_to_come_again() -> None:
+    clock, waits = Clock(), list[float]()
+    replicas = Replicas(URLS[:2], clock)
+    for one in replicas.all:
+        replicas.failed(one, NotReached(f"{one.url}: refused"))
+    for _ in range(12):
+        replicas.probe_failed(replicas.all[0])
+        waits.append(replicas.seconds_until_probe(replicas.all[0]))
+    assert waits[0] < waits[2] < waits[5] <= 36
+    assert replicas.choose("s") is None
+    error = replicas.none_usable()
+    assert (error.retryable, error.seconds) == (True, 1.0)
+    assert "http://gpu0 is down (http://gpu0: refused); http://gpu1 is down" in error.message
+
+
+def test_a_draining_server_gets_no_new_requests_until_it_is_said_otherwise() -> None:
+    replicas = Replicas(URLS[:2])
+    replicas.drain(URLS[0] + "/", True)
+    assert {chosen(replicas, session).url for session in SESSIONS} == {URLS[1]}
+    assert states(replicas) == ["draining", "up"]
+    replicas.drain(URLS[0], False)
+    assert {chosen(replicas, session).url for session in SESSIONS} == set(URLS[:2])
+    with pytest.raises(UnknownName, match="unknown upstream 'http://gpu9'"):
+        replicas.drain("http://gpu9", True)
+
+
+def test_a_single_server_is_always_asked_unless_it_drains() -> None:
+    replicas = Replicas(URLS[:1])
+    replicas.failed(replicas.all[0], NotReached("refused"))
+    replicas.failed(replicas.all[0], Rejected("slow down", status=429, seconds=60))
+    assert replicas.choose("s") is replicas.all[0]
+    replicas.drain(URLS[0], True)
+    assert replicas.choose("s") is None
+
+
+def test_the_same_server_twice_is_a_mistake() -> None:
+    with pytest.raises(UsageError, match="the same server twice"):
+        Replicas(["http://a", "http://a"])
