@@ -58,9 +58,10 @@ def _sources() -> Iterator[tuple[str, list[Case]]]:
     yield "ours", [case for case in cases(WILD) if not case.opened]
     outputs = CORPUS / "model_outputs"
     found = list(cases(outputs)) if outputs.is_dir() else []
-    usable = [case for case in found if case.counts and not case.row.get("is_partial") and not case.opened]
+    known = {name for format in formats().values() for name in (format.name, *format.aliases)}
+    usable = [case for case in found if case.row["format"] in known and case.counts and not case.row.get("is_partial")]
     for source in ("vllm", "sglang"):
-        yield f"tests of {source}", [case for case in usable if case.row["source"] == source]
+        yield f"tests of {source}", [case for case in usable if case.row["source"] == source and not case.opened]
 
 
 def _rows(label: str, tokenizer: Any, texts: list[Case]) -> list[tuple[str, ...]]:
