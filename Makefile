@@ -19,6 +19,7 @@ DEPLOY := .venv-deploy
 VLLM   := .venv-vllm
 SGLANG := .venv-sglang
 TORCH  := .venv-torch
+TEMPLATES := .venv-templates
 MCP_NODE := tests/tools/mcp/node/node_modules
 JOBS   ?= 2
 PYTEST := $(BIN)/python -m pytest
@@ -27,7 +28,7 @@ SPREAD := -n $(JOBS) --dist worksteal
 
 .DEFAULT_GOAL := setup
 .PHONY: setup serve chat test test-slow test-thorough test-law4 test-dispatch test-fuzz test-attack soak test-choices test-tokenizer test-model test-templates test-clients test-agents test-node test-openresponses test-readme \
-	test-mcp test-mcp-conformance test-vllm test-sglang test-torch test-postgres test-deploy test-wheel check format bench rivals requirements dependencies lock clean help
+	test-mcp test-mcp-conformance test-vllm test-sglang test-torch test-response-templates test-postgres test-deploy test-wheel check format bench rivals requirements dependencies lock clean help
 
 setup: $(STAMP) ## create .venv and install everything that is pinned in requirements.lock
 
@@ -157,6 +158,18 @@ $(TORCH)/.installed: requirements.lock Makefile
 		transformers==5.19.0 gguf pytest pytest-asyncio hypothesis -e '.[llama]'
 	touch $@
 
+test-response-templates: $(TEMPLATES)/.installed ## hold response templates against the parser of transformers, which is installed for it
+	$(TEMPLATES)/bin/python -m pytest -m templates tests/formats/huggingface $(ARGS)
+
+# Of TRL only the templates are read.
+$(TEMPLATES)/.installed: requirements.lock Makefile
+	test -x $(TEMPLATES)/bin/python || $(PYTHON) -m venv $(TEMPLATES)
+	$(VERSIONS) > $(TEMPLATES)/versions.txt
+	$(TEMPLATES)/bin/python -m pip install --quiet --disable-pip-version-check -c $(TEMPLATES)/versions.txt \
+		transformers==5.22.2 pytest pytest-asyncio hypothesis -e .
+	$(TEMPLATES)/bin/python -m pip install --quiet --disable-pip-version-check --no-deps trl==1.16.0
+	touch $@
+
 test-vllm: $(VLLM)/.installed ## run inside vLLM, which is installed for it (2 GB), with a tiny model: make test-vllm ARGS="-k required"
 	$(VLLM)/bin/python -m pytest -m vllm tests/adapters tests/engines/completions $(ARGS)
 
@@ -232,7 +245,7 @@ lock: $(STAMP) ## pin the newest versions that pyproject.toml allows
 		echo "# download: about $$(du -sm $$wheels | cut -f1) MB" >> requirements.lock; rm -rf $$wheels
 
 clean: ## remove .venv and everything that was made
-	rm -rf $(VENV) $(CLIENTS) $(NODE) $(SUITE_NODE) $(MCP) $(MCP_NODE) $(VLLM) $(SGLANG) $(TORCH) .venv-rivals .venv-wheel build dist .pytest_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) $(CLIENTS) $(NODE) $(SUITE_NODE) $(MCP) $(MCP_NODE) $(VLLM) $(SGLANG) $(TORCH) $(TEMPLATES) .venv-rivals .venv-wheel build dist .pytest_cache .ruff_cache .hypothesis
 	find src tests -name __pycache__ -type d -prune -exec rm -rf {} +
 
 help: ## this list

@@ -82,3 +82,28 @@ def test_a_name_that_is_neither_file_nor_model_is_told(callsmith):
 def test_a_template_that_is_not_there_is_told_as_a_file(callsmith):
     told = callsmith("formats", "detect", "nope.jinja")
     assert (told.code, told.err.partition(",")[0]) == (2, "error: there is no file nope.jinja")
+
+
+def test_a_format_is_shown_as_toml_and_as_a_response_template_that_can_be_used(callsmith, tmp_path):
+    assert 'name = "hermes"' in callsmith("formats", "show", "hermes").out
+    template = tmp_path / "chat_template.jinja"
+    template.write_text(HERMES.replace("<|im_start|>assistant", "<|im_start|>assistant\n<think>"), encoding="utf-8")
+    shown = callsmith("formats", "show", "qwen3-coder", "--as", "response-template", "--template", str(template))
+    made = json.loads(shown.out)["response_template"]
+    assert made["start_anchor"] == "<|im_start|>assistant\n"
+    assert r"<\|im_end\|>" in made["fields"]["content"]["close_pattern"]
+    assert "not said: types of arguments" in shown.err
+    config = tmp_path / "tokenizer_config.json"
+    config.write_text(shown.out, encoding="utf-8")
+    assert "keeps the laws" in callsmith("formats", "check", str(config)).out
+    text = tmp_path / "answer.txt"
+    text.write_text(
+        "<tool_call>\n<function=dig>\n<parameter=n>\n3\n</parameter>\n</function>\n</tool_call><|im_end|>", encoding="utf-8"
+    )
+    read = json.loads(callsmith("parse", str(text), "--format-file", str(config)).out)
+    assert [call["name"] for call in read["calls"]] == ["dig"] and read["content"] is None
+
+
+def test_what_cannot_be_shown_as_a_response_template_is_an_error(callsmith):
+    shown = callsmith("formats", "show", "minimax-m3", "--as", "response-template")
+    assert shown.code == 2 and "nested elements" in shown.err

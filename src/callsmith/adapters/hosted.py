@@ -15,6 +15,7 @@ from typing import Any, Final
 
 from callsmith.adapters.tool_request import ToolRequest
 from callsmith.core.errors import CallsmithError, Unavailable
+from callsmith.core.values import Json
 from callsmith.engines.lru import LRU, IdentityLRU
 from callsmith.formats.algebra import Format, nodes_of
 from callsmith.formats.inference.detect import shows_reasoning
@@ -55,10 +56,16 @@ class HostedModel:
     _known: IdentityLRU["HostedModel"] = IdentityLRU(8)
 
     def __init__(
-        self, template: Template | None, *, name: str = "", specials: frozenset[str] = frozenset(), format: str | None = None
+        self,
+        template: Template | None,
+        *,
+        name: str = "",
+        specials: frozenset[str] = frozenset(),
+        format: str | None = None,
+        response_template: Json = None,
     ) -> None:
         load_presets()
-        speech = find_speech(format, template, preset_for(name))
+        speech = find_speech(format, template, preset_for(name), response_template)
         if speech is None:
             raise Unavailable(
                 f"callsmith does not know in which format {name or 'this model'} writes calls: its chat template shows none",
@@ -98,6 +105,7 @@ class HostedModel:
             name=Path(name).name,
             specials=_hidden_tokens(tokenizer),
             format=os.environ.get(FORMAT_VARIABLE) or None,
+            response_template=getattr(tokenizer, "response_template", None),
         )
 
     # --- where the model's turn begins ------------------------------------------------------------------------------------

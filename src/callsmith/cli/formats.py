@@ -3,6 +3,7 @@
 import json
 from collections.abc import Iterator
 from dataclasses import dataclass
+from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -100,9 +101,63 @@ def _found(template: "Template", name: str) -> _Found:
     return _Found(made.format, message, {"format": None, "inferred": toml, "notes": made.notes}, made.text)
 
 
+class Notation(StrEnum):
+    """How `callsmith formats show` writes a format."""
+
+    TOML = "toml"
+    RESPONSE_TEMPLATE = "response-template"
+
+
+@formats_app.command("show")
+def show_format(
+    name: Annotated[str, typer.Argument(metavar="NAME|FILE", help="A format, or a file with one of your own.")],
+    notation: Annotated[
+        Notation, typer.Option("--as", help="TOML, or Hugging Face's response_template for a tokenizer_config.json.")
+    ] = Notation.TOML,
+    template: Annotated[
+        Path | None,
+        typer.Option("--template", exists=True, dir_okay=False, help="The chat template that a response_template goes with."),
+    ] = None,
+) -> None:
+    """Print a format, to change it or to give it to others. What a response_template cannot say is listed on stderr."""
+    from callsmith.cli.inputs.options import find_format
+    from callsmith.formats.huggingface.write import format_to_response_template, response_template_text
+    from callsmith.formats.toml.write import format_to_toml
+    from callsmith.models.plugins import format_in
+
+    format = format_in(Path(name)) if Path(name).suffix in (".toml", ".json") else find_format(name)
+    if notation is Notation.TOML:
+        typer.echo(format_to_toml(format), nl=False)
+        return
+    made = format_to_response_template(format, *_turn(template, format))
+    typer.echo(response_template_text(made), nl=False)
+    if template is None:
+        typer.echo("start_anchor and the end of the turn are ChatML's, for want of a chat template: give --template", err=True)
+    for lost in made.lost:
+        typer.echo(f"not said: {lost}", err=True)
+
+
+def _turn(file: Path | None, format: "Format") -> tuple[str, str]:
+    """What a chat template begins the model's turn with, up to the reasoning that it may open, and what it ends it with."""
+    from callsmith.formats.algebra import nodes_of
+    from callsmith.formats.prompt.template import CHATML, Template
+    from callsmith.formats.write import literal_text
+
+    source = _text_in(file) if file else CHATML
+    template = Template(source)
+    question = {"role": "user", "content": "What now?"}
+    turn = template.render_prompt([question])[1]
+    reasoning = literal_text(nodes_of(format.thinks.open)).strip() if format.thinks else ""
+    anchor = turn.partition(reasoning)[0] if reasoning else turn
+    if not anchor:
+        raise UsageError(f"the chat template in {file} begins no turn of the model's, so nothing shows where an answer starts")
+    text, answer = template.render([question, {"role": "assistant", "content": "Nothing."}], generate=False), "Nothing."
+    return anchor, text.rpartition(answer)[2].strip() if answer in text else ""
+
+
 @formats_app.command("check")
 def check_format(
-    file: Annotated[Path, typer.Argument(exists=True, dir_okay=False, help="A format as TOML.")],
+    file: Annotated[Path, typer.Argument(exists=True, dir_okay=False, help="A format as TOML, or a tokenizer_config.json.")],
 ) -> None:
     """Try a format of your own: whether it keeps the laws that every format keeps, and has a grammar."""
     from callsmith.formats.inference.laws import check

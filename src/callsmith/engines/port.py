@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, fields, replace
 from typing import Literal, Protocol, TypeAlias
 
 from callsmith.core.ports import Upstreams, WeightsInfo
-from callsmith.core.values import Sampling, TokenLogprob, Usage
+from callsmith.core.values import Json, Sampling, TokenLogprob, Usage
 from callsmith.formats.prompt.prompt import Prompt
 from callsmith.grammar.nodes import Grammar
 from callsmith.grammar.relay import Relay
@@ -29,8 +29,9 @@ class EngineInfo:
 
     `name` is what the weights call the model, `description` their architecture, size and quantisation. `context` is how many
     tokens prompt and answer may have together, None if that is not known. `placement` says which GPUs are used, or why one that
-    is there is not. `template` is the chat template that the weights carry, `weights` what else they say of themselves, `memory`
-    how many bytes weights and KV cache take, about; 0 if that is not known.
+    is there is not. `template` is the chat template that the weights carry, `response_template` Hugging Face's description of
+    the answers, `weights` what else they say of themselves, `memory` how many bytes weights and KV cache take, about; 0 if that
+    is not known.
     `bos` and `eos` are the texts of the tokens that begin a document and end an answer. `specials` maps the text of special and
     added tokens to their ids. `relays`: `generate` takes a `Relay` too, which is cheaper than one grammar for many tools.
     `sampling` is how tokens are sampled where a request does not say.
@@ -47,6 +48,7 @@ class EngineInfo:
     context: int | None = None
     placement: str = ""
     template: str | None = None
+    response_template: Json = None
     weights: WeightsInfo = WeightsInfo()
     memory: int = 0
     bos: str = ""

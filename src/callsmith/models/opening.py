@@ -8,7 +8,7 @@ from pathlib import Path
 from callsmith.core.errors import UnknownName, UsageError
 from callsmith.core.ports import ModelInfo, OpenedModel
 from callsmith.core.types.field_checks import check_argument, check_fields
-from callsmith.core.values import ChoicePolicy, InReasoning, Repair, Sampling
+from callsmith.core.values import ChoicePolicy, InReasoning, Json, Repair, Sampling
 from callsmith.engines import accepted_options, find_description, find_engine
 from callsmith.engines.port import Engine, EngineInfo
 from callsmith.engines.upstream import Upstream
@@ -102,7 +102,7 @@ def _parts(spec: str, options: Options, info: EngineInfo) -> tuple[Format, Templ
         eos=info.eos,
         now=lambda form: datetime.now().astimezone().strftime(form),
     )
-    speech = _speech(options, entry, preset, template if source else None)
+    speech = _speech(options, entry, preset, template if source else None, info.response_template)
     traits = Traits(
         also=speech.also,
         sampling=entry.sampling if entry else Sampling(),
@@ -195,9 +195,11 @@ def _template_source(options: Options, entry: Entry | None) -> str | None:
     return options.template.read_text(encoding="utf-8") if options.template else entry and entry.template
 
 
-def _speech(options: Options, entry: Entry | None, preset: Preset | None, template: Template | None) -> Speech:
+def _speech(
+    options: Options, entry: Entry | None, preset: Preset | None, template: Template | None, response_template: Json
+) -> Speech:
     """The format: the user's, else the catalogue's, else what is found of the model."""
     if entry:
         also = tuple(format_named(name) for name in entry.also)
         return Speech(format_named(options.format or entry.format), also, entry.parallel)
-    return find_speech(options.format, template, preset) or Speech(format_named(FALLBACK))
+    return find_speech(options.format, template, preset, response_template) or Speech(format_named(FALLBACK))

@@ -17,6 +17,7 @@ from typing import Any, TypeVar, cast
 from callsmith.core.errors import UsageError
 from callsmith.formats import register
 from callsmith.formats.algebra import Format
+from callsmith.formats.huggingface.read import format_from_tokenizer_config
 from callsmith.formats.toml.read import format_from_toml
 from callsmith.models.presets import Preset, presets_in, register_presets
 
@@ -49,7 +50,7 @@ def register_presets_file(path: Path) -> None:
 
 
 def register_file(path: Path) -> Format:
-    """Register the format in a TOML file."""
+    """Register the format in a file."""
     format = format_in(path)
     try:
         return register(format)
@@ -58,10 +59,10 @@ def register_file(path: Path) -> Format:
 
 
 def format_in(path: Path) -> Format:
-    """The format in a TOML file."""
+    """The format in a TOML file, or of the response template in a `tokenizer_config.json`."""
     text = _text_of(path)
     try:
-        return format_from_toml(text)
+        return format_from_tokenizer_config(text) if path.suffix == ".json" else format_from_toml(text)
     except UsageError as error:
         raise UsageError(f"{path}: {error}", field=error.field) from error
 

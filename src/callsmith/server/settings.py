@@ -75,7 +75,10 @@ class Llm:
         None, "--format", "-f", help="The format the model writes calls in, if not the one its template shows."
     )
     format_file: str | None = flag(
-        None, "--format-file", file="existing", help="A format of your own, as TOML; used unless --format names another."
+        None,
+        "--format-file",
+        file="existing",
+        help="A format of your own: TOML, or a tokenizer_config.json with a response_template.",
     )
     presets: str | None = flag(
         None, "--presets", file="existing", help="Presets of your own, as TOML: what is known of models by their names."

@@ -7,6 +7,7 @@ import pytest
 from callsmith.core.events import CallArguments, CallReady, CallStarted, Text, Thought, Unreadable
 from callsmith.core.values import Tool
 from callsmith.formats import format_named
+from callsmith.formats.algebra import ARGS, NAME, Calls, Format
 from callsmith.formats.inference.laws import CHUNKS, merge_deltas
 from callsmith.formats.reader.parse import parse
 from callsmith.formats.reader.reader import Reader, read
@@ -360,3 +361,14 @@ def test_a_marker_of_plain_words_counts_only_where_the_turn_begins(name, opened,
     reader = Reader(format_named(name), (), opened)
     events = [event for at in range(0, len(text), size) for event in reader.feed(text[at : at + size])]
     assert merge_deltas(events + reader.close()) == expected
+
+
+def test_a_dropped_marker_that_the_prompt_has_begun_takes_no_text_with_it():
+    format = Format("x", (Calls("<do>", NAME, "\n", ARGS),), drop=("<over>",))
+    for opened in ("<", "<ov", "<over"):
+        for size in (0, *CHUNKS):
+            reader = Reader(format, opened=opened)
+            rest = "<over>Well then."[len(opened) :]
+            pieces = [rest[at : at + size] for at in range(0, len(rest), size)] if size else [rest]
+            events = [event for piece in pieces for event in reader.feed(piece)] + reader.close()
+            assert merge_deltas(events) == [Text("Well then.")]

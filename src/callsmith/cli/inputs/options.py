@@ -15,7 +15,10 @@ if TYPE_CHECKING:
 FormatFileOption: TypeAlias = Annotated[
     Path | None,
     typer.Option(
-        "--format-file", exists=True, dir_okay=False, help="A format of your own, as TOML; used unless --format names another."
+        "--format-file",
+        exists=True,
+        dir_okay=False,
+        help="A format of your own: TOML, or a tokenizer_config.json with a response_template.",
     ),
 ]
 ConfigOption: TypeAlias = Annotated[

@@ -161,6 +161,7 @@ class CompletionsEngine:
             description=" ".join(filter(None, (described.text, f"behind {server.kind}"))),
             context=min(limits, default=None),
             template=described.template,
+            response_template=described.response_template,
             bos=described.bos,
             eos=described.eos,
             specials=described.specials,

@@ -1,4 +1,4 @@
-"""The tokenizer's files of a model folder: chat template, BOS and EOS, added tokens.
+"""The tokenizer's files of a model folder: chat template, response template, BOS and EOS, added tokens.
 
 A server may say where its model is without saying what the template is. If the server and the folder are on this machine, the
 folder is read; the cache of the Hugging Face hub is looked into, too. Nothing is fetched.
@@ -27,6 +27,7 @@ class TokenizerFiles:
     """What a tokenizer's settings say."""
 
     template: str | None = None
+    response_template: Json = None
     bos: str = ""
     eos: str = ""
     specials: Mapping[str, int] = field(default_factory=dict[str, int])
@@ -37,6 +38,7 @@ def read_tokenizer_config(value: Json, template: str | None = None) -> Tokenizer
     config = as_object(value)
     return TokenizerFiles(
         template or _template(config.get("chat_template")),
+        config.get("response_template"),
         _token(config.get("bos_token")),
         _token(config.get("eos_token")),
         _added(as_object(config.get("added_tokens_decoder"))),

@@ -40,6 +40,7 @@ class Description:
     text: str = ""
     context: int | None = None
     template: str | None = None
+    response_template: Json = None
     bos: str = ""
     eos: str = ""
     adds_bos: bool = False

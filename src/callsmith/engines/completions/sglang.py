@@ -68,6 +68,7 @@ class Sglang:
             name=as_text(info.get("model_path")) or as_text(found.get("id")),
             context=as_count(found.get("max_model_len")) or None,
             template=files.template,
+            response_template=files.response_template,
             bos=bos,
             eos=files.eos,
             adds_bos=begun != plain,

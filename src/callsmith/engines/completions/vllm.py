@@ -71,6 +71,7 @@ class Vllm:
             name=path or name,
             context=as_count(found.get("max_model_len")) or None,
             template=files.template,
+            response_template=files.response_template,
             bos=bos,
             eos=files.eos,
             adds_bos=adds_bos,

@@ -31,6 +31,7 @@ class Checkpoint:
     vocabulary: TokenizerVocabulary
     context: int
     template: str | None
+    response_template: Any
     sampling: Sampling
     weights: WeightsInfo
 
@@ -104,6 +105,7 @@ def describe(name: str, model: LanguageModel, tokenizer: Any, size: int = 0) -> 
         vocabulary,
         context=getattr(config, "max_position_embeddings", None) or 8192,
         template=_template(tokenizer),
+        response_template=getattr(tokenizer, "response_template", None),
         sampling=_sampling(generation),
         weights=WeightsInfo(
             format="safetensors",

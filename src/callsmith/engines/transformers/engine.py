@@ -86,6 +86,7 @@ class TransformersEngine(BatchEngine):
             description=checkpoint.description,
             context=context.length,
             template=checkpoint.template,
+            response_template=checkpoint.response_template,
             weights=checkpoint.weights,
             sampling=checkpoint.sampling,
         )

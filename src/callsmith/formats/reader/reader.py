@@ -231,7 +231,7 @@ class Reader:
             else:
                 self._enter(None)
         elif hit in markers.drop:
-            self._source.pos += len(hit)
+            self._source.pos, self._prompt_chars = self._source.pos + len(hit), max(0, self._prompt_chars - len(hit))
         elif isinstance(part, Thinks) and hit in first_literals(nodes_of(part.open)) and not ends_reasoning(markers.openers[hit]):
             self._source.pos += len(hit)
             if not self._at_start:

@@ -1,0 +1,253 @@
+"""Regular expressions of response templates as nodes: literals, white space, optional and alternative literals, named groups.
+
+`<tool_call>\\s*<function=(?P<name>[^>]+)>` is "<tool_call>\\n", "<function=", NAME, ">". What else an expression may hold has no
+counterpart among nodes and is refused.
+"""
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from callsmith.core.errors import UsageError
+from callsmith.formats.algebra import Hole, Ident, Node, Nodes, OneOf, Opt
+
+GROUPS = {hole.value: hole for hole in (Hole.NAME, Hole.ID, Hole.INDEX, Hole.KEY, Hole.TYPE, Hole.VALUE)}
+ESCAPES = {"n": "\n", "t": "\t", "r": "\r", "f": "\f", "v": "\v"}
+REPEATED = re.compile(r"(?:[*+?]|\{\d*,?\d*\})[?+]?")
+SPACE = re.compile(r"(?:\\s|\[\\s\\n\]|\\n| |\\t|\n)")
+
+
+@dataclass(frozen=True, slots=True)
+class Space:
+    """Any white space; `written` is how it is written."""
+
+    written: str
+
+
+@dataclass(frozen=True, slots=True)
+class Ahead:
+    """A look at what follows (`(?=…)`), which takes no text."""
+
+    pattern: str
+
+
+@dataclass(frozen=True, slots=True)
+class Choices:
+    """Alternatives, each a sequence of items; a single one that is `optional` may be missing."""
+
+    ways: "tuple[tuple[Item, ...], ...]"
+    optional: bool = False
+
+
+Item = str | Space | Ahead | Choices | Hole | Ident
+
+
+@dataclass(frozen=True, slots=True)
+class Pattern:
+    """A regular expression, taken apart. `where` names it in errors. `types` are the alternatives of the group `type`."""
+
+    ways: tuple[tuple[Item, ...], ...]
+    where: str
+    types: tuple[str, ...] = ()
+
+    @property
+    def only(self) -> tuple[Item, ...]:
+        """The items of a pattern without alternatives; of several that are literals, one choice."""
+        return self.ways[0] if len(self.ways) == 1 else (Choices(self.ways),)
+
+
+def literal_pattern(texts: tuple[str, ...], where: str) -> Pattern:
+    """The pattern that matches any of these texts."""
+    return Pattern(tuple((text,) for text in texts), where)
+
+
+def take_apart(pattern: str, where: str) -> Pattern:
+    """Take a regular expression apart; a `UsageError` names what has no counterpart among nodes."""
+    try:
+        re.compile(pattern)
+    except re.error as error:
+        raise UsageError(f"{where}: {pattern!r} is no regular expression: {error}", field=where) from error
+    parser = _Parser(pattern, where)
+    ways = parser.ways()
+    if parser.at < len(pattern):
+        raise parser.refused(pattern[parser.at :])
+    return Pattern(ways, where, parser.types)
+
+
+def nodes_from(items: tuple[Item, ...], where: str) -> Nodes:
+    """The nodes of items. White space is written at the end of the literal before it, else at the start of the next one."""
+    nodes: list[Node] = []
+    space, is_open = "", False  # white space that waits for a literal; whether the last literal goes on
+    for item in items:
+        if isinstance(item, Ahead):
+            continue
+        if isinstance(item, Space):
+            if nodes and isinstance(nodes[-1], str):
+                nodes[-1] += item.written
+            else:
+                space += item.written
+            is_open = False
+            continue
+        node = item if isinstance(item, str | Hole | Ident) else _choice(item, where)
+        if isinstance(node, str) and is_open and nodes and isinstance(nodes[-1], str):
+            nodes[-1] += node
+        elif isinstance(node, str):
+            nodes.append(space + node)
+            space = ""
+        else:
+            nodes += [space, node] if space else [node]
+            space = ""
+        is_open = isinstance(node, str)
+    return tuple(nodes) + ((space,) if space else ())
+
+
+def _choice(choice: Choices, where: str) -> Node:
+    if len(choice.ways) == 1:
+        inner = nodes_from(choice.ways[0], where)
+        return Opt(inner, write=True) if choice.optional else inner[0] if len(inner) == 1 else Opt(inner, write=True)
+    texts = [nodes_from(way, where) for way in choice.ways]
+    literals = tuple(one[0] for one in texts if len(one) == 1 and isinstance(one[0], str))
+    if len(literals) != len([one for one in texts if one]):
+        raise UsageError(f"{where}: alternatives must be plain literals", field=where)
+    found = OneOf(literals)
+    return Opt((found,), write=True) if choice.optional or len(literals) < len(texts) else found
+
+
+class _Parser:
+    """Takes one expression apart, from left to right."""
+
+    def __init__(self, pattern: str, where: str) -> None:
+        self.pattern = pattern
+        self.where = where
+        self.at = 0
+        self.types: tuple[str, ...] = ()
+
+    def refused(self, what: str) -> UsageError:
+        return UsageError(f"{self.where}: {what!r} in the expression {self.pattern!r} cannot be expressed", field=self.where)
+
+    def ways(self) -> tuple[tuple[Item, ...], ...]:
+        """Alternatives up to the end, or to a parenthesis that closes."""
+        ways: list[tuple[Item, ...]] = []
+        items: list[Item] = []
+        while self.at < len(self.pattern) and self.pattern[self.at] != ")":
+            if self.pattern[self.at] == "|":
+                self.at += 1
+                ways.append(tuple(items))
+                items = []
+            else:
+                items += self._item()
+        return (*ways, tuple(items))
+
+    def _item(self) -> Iterator[Item]:
+        if found := SPACE.match(self.pattern, self.at):
+            yield self._space(found)
+        elif self.pattern[self.at] == "(":
+            yield self._group()
+        elif self.pattern[self.at] in "$^" or self.pattern.startswith((r"\Z", r"\A", r"\b"), self.at):
+            self.at += 1 if self.pattern[self.at] in "$^" else 2
+        elif self.pattern[self.at] in "[." or re.match(r"\\[a-zA-Z]", self.pattern[self.at :]):
+            yield self._any_word()
+        else:
+            literal = self._character()
+            if repeated := self._repeated():
+                if repeated != "?":
+                    raise self.refused(literal + repeated)
+                yield Choices(((literal,),), optional=True)
+            else:
+                yield literal
+
+    def _space(self, found: "re.Match[str]") -> Item:
+        self.at = found.end()
+        repeated, exact = self._repeated(), {"\\n": "\n", "\\t": "\t"}.get(found[0], found[0])
+        if found[0].endswith(("s", "]")):
+            return Space(" " if repeated.startswith("+") or not repeated else "\n")
+        return Space(exact) if repeated else exact
+
+    def _character(self) -> str:
+        self.at += 1
+        if self.pattern[self.at - 1] != "\\":
+            return self.pattern[self.at - 1]
+        self.at += 1
+        return ESCAPES.get(self.pattern[self.at - 1], self.pattern[self.at - 1])
+
+    def _repeated(self) -> str:
+        found = REPEATED.match(self.pattern, self.at)
+        self.at = found.end() if found else self.at
+        return found[0] if found else ""
+
+    def _any_word(self) -> Item:
+        """A class of characters outside a named group: text without meaning. Escapes such as `\\n` are characters."""
+        start = self.at
+        if self.pattern[start] == "\\" and self.pattern[start + 1] in ESCAPES:
+            return self._character()
+        self.at = _end_of_class(self.pattern, start)
+        if not self._repeated():
+            raise self.refused(self.pattern[start : self.at])
+        return Hole.SKIP
+
+    def _group(self) -> Item:
+        start = self.at
+        if found := re.compile(r"\(\?P?<(\w+)>").match(self.pattern, start):
+            return self._named(found)
+        if found := re.compile(r"\(\?[=!<]").match(self.pattern, start):
+            inner = self._inside(start)
+            if not self.pattern.startswith("(?=", start):
+                return Ahead("")
+            return Ahead(inner.removeprefix("?="))
+        self.at += 3 if self.pattern.startswith("(?:", start) else 1
+        ways = tuple(_flattened(self.ways()))
+        self.at += 1
+        repeated = self._repeated()
+        if repeated not in ("", "?"):
+            raise self.refused(self.pattern[start : self.at])
+        return Choices(ways, optional=bool(repeated))
+
+    def _named(self, found: "re.Match[str]") -> Item:
+        name = found[1]
+        if name not in GROUPS:
+            raise self.refused(f"the group {name}")
+        inner = self._inside(found.start()).partition(">")[2]
+        if name == "type":
+            self.types = tuple(re.findall(r"\w+", inner))
+        if name == "id" and "(?P<name>" in inner:
+            return Ident(nodes_from(take_apart(inner, self.where).only, self.where))
+        return GROUPS[name]
+
+    def _inside(self, start: int) -> str:
+        """What stands between the parentheses of a group; the place moves behind it."""
+        depth, self.at = 0, start
+        while self.at < len(self.pattern):
+            here = self.pattern[self.at]
+            if here == "\\":
+                self.at += 2
+            elif here == "[":
+                self.at = _end_of_class(self.pattern, self.at)
+            else:
+                depth += (here == "(") - (here == ")")
+                self.at += 1
+                if not depth:
+                    break
+        return self.pattern[start + 1 : self.at - 1]
+
+
+def _flattened(ways: tuple[tuple[Item, ...], ...]) -> Iterator[tuple[Item, ...]]:
+    """Alternatives, with those of an alternative that is itself a choice among them: `(?:a|(?:b|c))`."""
+    for way in ways:
+        inner = [item for item in way if not isinstance(item, Space)]
+        if len(ways) > 1 and len(inner) == 1 and isinstance(choice := inner[0], Choices):
+            yield from choice.ways
+            if choice.optional:
+                yield ()
+        else:
+            yield way
+
+
+def _end_of_class(pattern: str, start: int) -> int:
+    """Where a class of characters ends: `[…]`, `.`, `\\S`."""
+    if pattern[start] != "[":
+        return start + (2 if pattern[start] == "\\" else 1)
+    at = start + (2 if pattern.startswith("[^", start) else 1)
+    at += pattern.startswith("]", at)
+    while pattern[at] != "]":
+        at += 2 if pattern[at] == "\\" else 1
+    return at + 1

@@ -1,0 +1,386 @@
+"""Reading a `response_template` as a `Format`."""
+
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, cast
+
+from callsmith.core.errors import UsageError
+from callsmith.formats.algebra import (
+    ARGS,
+    ID,
+    JSON,
+    KEY,
+    NAME,
+    PYTHON,
+    RAW,
+    VALUE,
+    Calls,
+    Each,
+    Format,
+    Hole,
+    Ident,
+    Node,
+    Nodes,
+    Notation,
+    Obj,
+    OneOf,
+    Opt,
+    Part,
+    Raw,
+    Says,
+    Spelling,
+    Thinks,
+    literals_of,
+)
+from callsmith.formats.huggingface.patterns import (
+    Ahead,
+    Choices,
+    Item,
+    Pattern,
+    Space,
+    literal_pattern,
+    nodes_from,
+    take_apart,
+)
+
+Table = Mapping[str, Any]
+
+TEMPLATE_KEYS = ("version", "defaults", "fields", "start_anchor", "start_anchor_pattern")
+FIELD_KEYS = (
+    "open", "open_pattern", "close", "close_pattern", "content", "content_args", "repeats", "join", "optional", "transform",
+    "transform_each",
+)  # fmt: skip
+REASONING = ("reasoning_content", "reasoning", "thinking")
+TYPES = ("string", "number", "integer", "boolean", "null", "array", "object")
+
+
+def format_from_response_template(template: Any, name: str = "response-template") -> Format:
+    """Read a response template; a `UsageError` names the part that is wrong, or that no format can express."""
+    table = _table(template, "response_template", TEMPLATE_KEYS)
+    if table.get("version", 1) != 1:
+        raise _error("response_template", f"version {table['version']!r} is not known; 1 is")
+    fields = {key: _read_field(key, one) for key, one in _table(table.get("fields"), "response_template.fields").items()}
+    if "tool_calls" not in fields:
+        raise _error("response_template.fields", "there are no `tool_calls`, so it says nothing of how calls are written")
+    parts: list[Part] = [_read_calls(fields["tool_calls"])]
+    drop: list[str] = []
+    for key, field in fields.items():
+        if key in REASONING:
+            parts[:0] = _read_reasoning(field, str(table.get("start_anchor") or table.get("start_anchor_pattern")))
+        elif key == "content":
+            texts, markers = _read_text(field)
+            parts += texts
+            drop += markers
+        elif key != "tool_calls":
+            raise _error(field.where, f"the field is not known; {', '.join((*REASONING, 'content', 'tool_calls'))} are")
+    return Format(name, tuple(parts), drop=tuple(drop))
+
+
+def format_from_tokenizer_config(text: str) -> Format:
+    """Read the response template in the text of a `tokenizer_config.json`, or one that is a file of its own."""
+    try:
+        config = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise _error("the file", f"it is not JSON: {error}") from error
+    table = _table(config, "the file")
+    if "fields" not in table and "response_template" not in table:
+        raise _error("the file", "it holds no response_template")
+    return format_from_response_template(table.get("response_template", table))
+
+
+@dataclass(frozen=True, slots=True)
+class _Field:
+    """A field of the message: the patterns around it, and how its text is parsed."""
+
+    where: str
+    open: Pattern | None
+    close: Pattern | None
+    content: str
+    args: Table
+    transform: Any
+    each: bool
+
+
+def _error(where: str, what: str) -> UsageError:
+    return UsageError(f"{where}: {what}", field=where)
+
+
+def _table(value: Any, where: str, allowed: tuple[str, ...] = ()) -> dict[str, Any]:
+    if not isinstance(value, dict):
+        raise _error(where, "an object is expected")
+    table = cast("dict[str, Any]", value)
+    if unknown := [key for key in table if allowed and key not in allowed]:
+        raise _error(where, f"unknown key `{unknown[0]}`; allowed: {', '.join(allowed)}")
+    return table
+
+
+def _read_field(name: str, value: Any) -> _Field:
+    where = f"response_template.fields.{name}"
+    table = _table(value, where, FIELD_KEYS)
+    return _Field(
+        where,
+        _read_marker(table, "open", where),
+        _read_marker(table, "close", where),
+        table.get("content", "text"),
+        _table(table.get("content_args", {}), f"{where}.content_args"),
+        table.get("transform"),
+        bool(table.get("transform_each", False)),
+    )
+
+
+def _read_marker(table: Table, key: str, where: str) -> Pattern | None:
+    literal, pattern = table.get(key), table.get(f"{key}_pattern")
+    texts = cast("list[Any]", literal if isinstance(literal, list) else [literal])
+    if literal is not None and (pattern is not None or not texts or not all(isinstance(one, str) and one for one in texts)):
+        raise _error(f"{where}.{key}", f"a string or a list of strings is expected, and no {key}_pattern beside it")
+    if literal is not None:
+        return literal_pattern(tuple(texts), f"{where}.{key}")
+    if pattern is None:
+        return None
+    if not isinstance(pattern, str):
+        raise _error(f"{where}.{key}_pattern", "a string is expected")
+    return take_apart(pattern, f"{where}.{key}_pattern")
+
+
+def _nodes(pattern: Pattern | None) -> Nodes:
+    """The nodes of a marker; alternatives that take no text (`$`, a look ahead) are left out."""
+    if pattern is None:
+        return ()
+    ways = tuple(way for way in pattern.ways if any(not isinstance(item, Ahead) for item in way))
+    return nodes_from(Pattern(ways, pattern.where).only, pattern.where) if ways else ()
+
+
+# --- text and reasoning -----------------------------------------------------------------------------------------------------
+
+
+def _read_text(field: _Field) -> tuple[list[Says], list[str]]:
+    """The parts of text, and markers that mean nothing by themselves. Text without an opener goes on behind its closer."""
+    if field.open:
+        return [Says(opener, _nodes(field.close)) for opener in _each_way(field.open)], []
+    ways = _each_way(field.close) if field.close else []
+    literals = [text.strip() for way in ways if len(way) == 1 for text in literals_of(way[0])]
+    markers = tuple(dict.fromkeys(text for text in literals if text))
+    openers = [way for way in ways if not (len(way) == 1 and literals_of(way[0]))]
+    return [Says(opener, (OneOf(markers),) if markers else ()) for opener in openers], list(markers)
+
+
+def _each_way(pattern: Pattern) -> list[Nodes]:
+    """The nodes of each alternative, or of all together if they are plain literals."""
+    ways = [nodes for way in pattern.ways if (nodes := nodes_from(way, pattern.where))]
+    texts = [nodes[0] for nodes in ways if len(nodes) == 1 and isinstance(nodes[0], str)]
+    return ways if len(texts) < len(ways) or len(ways) < 2 else [(OneOf(tuple(texts)),)]
+
+
+def _read_reasoning(field: _Field, anchor: str) -> list[Thinks]:
+    closer = _nodes(field.close)
+    if not closer:
+        raise _error(field.where, "reasoning needs `close` or `close_pattern`")
+    openers = _each_way(field.open) if field.open else []
+    if not openers:  # the prompt opens it: `<think>` stands in the anchor, and only the closer in the answer
+        closing = closer[0] if isinstance(closer[0], str) else ""
+        opening = closing.strip().replace("/", "", 1)
+        if "/" not in closing or opening not in anchor.replace("\\", ""):
+            raise _error(field.where, "neither `open` nor the end of `start_anchor` shows what opens the reasoning")
+        openers = [(opening,)]
+    ended_by_calls = field.close is not None and any(isinstance(item, Ahead) for way in field.close.ways for item in way)
+    if field.args.get("strip", True):
+        openers = [(*opener[:-1], _with_space(opener[-1], "", "\n")) for opener in openers]
+        closer = (_with_space(closer[0], "\n", ""), *closer[1:])
+    return [Thinks(_bare(opener), _bare(closer), ended_by_calls) for opener in openers]
+
+
+def _with_space(node: Node, before: str, after: str) -> Node:
+    """A literal with white space at its edges, where it has none yet."""
+    if not isinstance(node, str):
+        return node
+    return ("" if node[:1].isspace() else before) + node + ("" if node[-1:].isspace() else after)
+
+
+def _bare(nodes: Nodes) -> Nodes | str:
+    return nodes[0] if len(nodes) == 1 and isinstance(nodes[0], str) else nodes
+
+
+# --- calls ----------------------------------------------------------------------------------------------------------------
+
+
+def _read_calls(field: _Field) -> Calls:
+    section, separator, opener = _split_opener(field)
+    closer, end = _split_closer(field)
+    body, values = _read_body(field, opener)
+    between = separator or _closing_separator(field)
+    if field.each:
+        return Calls(*body, open=(*section, *opener, "["), between=", ", close=("]", *closer, *end))
+    if wrapped := _envelope(opener, body, closer):
+        return Calls(*wrapped, open=section, between=between, close=end)
+    item = (*opener, *body, *_unclosed(opener, closer, body), *closer)
+    return Calls(*item, open=section, between=between, close=end, values=values)
+
+
+def _closing_separator(field: _Field) -> str:
+    """What stands between calls, where the closing pattern has it: a separator, or white space behind the call."""
+    ending = _section_end(field)
+    parted = [found for way in (ending.ways if ending else ()) if (found := _separator(way)).strip()]
+    ways = field.close.ways if field.close else ()
+    return parted[0] if parted else "\n" if any(isinstance(way[-1], Space) for way in ways if way) else ""
+
+
+def _split_opener(field: _Field) -> tuple[Nodes, str, Nodes]:
+    """What opens a section of calls, what stands between calls if it is not white space, and what opens a call."""
+    if field.open is None:
+        raise _error(field.where, "calls need `open` or `open_pattern`")
+    if len(field.open.ways) > 1:
+        return (), "", _nodes(field.open)
+    items, where = field.open.only, field.open.where
+    first = next(iter(items), None)
+    if isinstance(first, Choices):
+        if first.optional and len(first.ways) == 1 and (ending := _section_end(field)) and ending.optional:
+            return nodes_from(first.ways[0], where), "", nodes_from(items[1:], where)
+        if len(first.ways) == 2 and (separator := _separator(first.ways[1])):
+            return nodes_from(first.ways[0], where), separator, nodes_from(items[1:], where)
+    return (), "", nodes_from(items, where)
+
+
+def _separator(items: tuple[Item, ...]) -> str:
+    """The text that parts two calls, if that is what the items are: a comma or semicolon, or a line break."""
+    texts = [" " if isinstance(item, Space) else item for item in items if not isinstance(item, Ahead)]
+    text = "".join(one for one in texts if isinstance(one, str))
+    return text if len(text) >= len(texts) and text.strip() in (",", ";", "") else ""
+
+
+def _section_end(field: _Field) -> Choices | None:
+    """The optional end of the closing pattern, which closes a section of calls."""
+    items = [item for item in field.close.only if not isinstance(item, Space | Ahead)] if field.close else []
+    last = items[-1] if items else None
+    return last if isinstance(last, Choices) and (last.optional or any(not _takes_text(way) for way in last.ways)) else None
+
+
+def _takes_text(way: tuple[Item, ...]) -> bool:
+    return any(not isinstance(item, Ahead | Space) for item in way)
+
+
+def _split_closer(field: _Field) -> tuple[Nodes, Nodes]:
+    """What closes a call, and what closes a section of calls."""
+    if field.close is None:
+        return (), ()
+    where, end = field.close.where, _section_end(field)
+    if end is None:
+        return _trimmed(_nodes(field.close)), ()
+    at = field.close.only.index(end)
+    section = next((way for way in end.ways if _takes_text(way) and not _separator(way)), ())
+    nodes = _trimmed(nodes_from(section, where))
+    may_miss = not end.optional and any(not way for way in end.ways)
+    return _trimmed(nodes_from(field.close.only[:at], where)), (Opt(nodes, write=False),) if nodes and may_miss else nodes
+
+
+def _trimmed(nodes: Nodes) -> Nodes:
+    """The nodes of a closer without the white space behind it, which may be any."""
+    if not nodes or not isinstance(last := nodes[-1], str):
+        return nodes
+    return (*nodes[:-1], last.rstrip()) if last.strip() else nodes[:-1]
+
+
+def _envelope(opener: Nodes, body: Nodes, closer: Nodes) -> Nodes:
+    """The call as an object, where the patterns spell one around the name and the arguments; else nothing."""
+    text = "".join("\0" if node is NAME else node if isinstance(node, str) else "\1" for node in opener)
+    found = re.fullmatch(r'(.*?)\{\s*"(\w+)"\s*:\s*"\0"\s*,\s*"(\w+)"\s*:\s*', text, re.DOTALL)
+    last = closer[0] if closer and isinstance(closer[0], str) else ""
+    if not found or "\1" in text or body != (ARGS,) or not last.startswith("}"):
+        return ()
+    literals = (*((found[1],) if found[1] else ()), Obj(((found[2], NAME), (found[3], ARGS))), last[1:], *closer[1:])
+    return tuple(node for node in literals if node != "")
+
+
+def _unclosed(opener: Nodes, closer: Nodes, body: Nodes) -> Nodes:
+    """The closing tags of elements that the opener opens and the closer does not close: text that the template skips."""
+    if not any(isinstance(node, Each) for node in body):
+        return ()
+    tags = [tag for node in opener if isinstance(node, str) for tag in re.findall(r"<([\w:.-]+)", node)]
+    closed = "".join(node for node in closer if isinstance(node, str))
+    return tuple(Opt((f"</{tag}>\n",), write=True) for tag in reversed(tags) if f"</{tag}" not in closed)
+
+
+def _read_body(field: _Field, opener: Nodes) -> tuple[Nodes, Spelling]:
+    """What stands between the markers of a call, and how values are written."""
+    paths = _paths(field)
+    captured = {node for node in opener if isinstance(node, Hole)} | {NAME for node in opener if isinstance(node, Ident)}
+    if paths["name"] == "name" and NAME in captured and not field.each:
+        if paths["arguments"] != "content":
+            raise _error(f"{field.where}.transform", "a captured name needs `{content}` as arguments")
+        return _read_arguments(field)
+    roots = {key: path.removeprefix("content.") for key, path in paths.items() if field.each or path.startswith("content.")}
+    if field.content != "json" or not {"name", "arguments"} <= roots.keys() or any("." in path for path in roots.values()):
+        what = "a name must be captured by `(?P<name>…)`, or be a key of JSON content"
+        raise _error(f"{field.where}.transform", what)
+    if field.args:
+        raise _error(f"{field.where}.content_args", "around a name, only plain JSON can be expressed")
+    holes = {"id": ID, "name": NAME, "arguments": ARGS}
+    return (Obj(tuple((roots[key], hole) for key, hole in holes.items() if key in roots)),), JSON
+
+
+def _paths(field: _Field) -> dict[str, str]:
+    """Where the transformation takes name, arguments and id from: `name`, `content`, `content.key`."""
+    where = f"{field.where}.transform"
+    whole = field.transform if field.transform is not None else {"function": "{content}"}
+    transform = _table(whole, where, ("type", "function", "id"))
+    function = transform.get("function")
+    if function == "{content}":
+        function = {key: f"{{content.{key}}}" for key in ("name", "arguments")}
+    found = dict(_table(function, f"{where}.function", ("name", "arguments")))
+    found |= {"id": transform["id"]} if "id" in transform else {}
+    paths = {key: re.fullmatch(r"\{([\w.]+)\}", value) for key, value in found.items() if isinstance(value, str)}
+    if len(paths) < len(found) or not all(paths.values()) or not {"name", "arguments"} <= paths.keys():
+        raise _error(where, "name, arguments and id must each be one placeholder, as `{content}` or `{name}`")
+    return {key: path[1] for key, path in paths.items() if path}
+
+
+def _read_arguments(field: _Field) -> tuple[Nodes, Spelling]:
+    """The arguments of a call whose name is captured."""
+    where, args = f"{field.where}.content_args", field.args
+    match field.content:
+        case "json":
+            return (ARGS,), _read_notation(args, where)
+        case "xml-inline":
+            if args.get("merge_duplicates"):
+                raise _error(where, "`merge_duplicates` cannot be expressed")
+            pattern = take_apart(str(args.get("tag_pattern")), f"{where}.tag_pattern")
+            nodes = _nodes(pattern)
+            if KEY not in nodes or VALUE not in nodes:
+                raise _error(f"{where}.tag_pattern", "the groups `key` and `value` are needed, once each")
+            values = _read_value_parser(args.get("value_parser"), pattern.types, where)
+            return (Each(nodes, ", " if values is PYTHON else ""),), values
+        case other:
+            raise _error(f"{field.where}.content", f"arguments as {other!r} cannot be expressed; json and xml-inline can")
+
+
+def _read_notation(args: Table, where: str) -> Spelling:
+    delimiters = cast("list[list[str]]", args.get("string_delims") or [])
+    if not delimiters:
+        return Notation(bare_keys=True) if args.get("unquoted_keys") else JSON
+    if any(len(set(pair)) != 1 for pair in delimiters):
+        raise _error(f"{where}.string_delims", "strings that open and close differently cannot be expressed")
+    quotes = tuple(pair[0] for pair in delimiters)
+    return Notation(quotes, bool(args.get("unquoted_keys")), escapes=False, item_separator=",", key_separator=":")
+
+
+def _read_value_parser(parser: Any, types: tuple[str, ...], where: str) -> Spelling:
+    table = _table(parser or {"name": "text"}, f"{where}.value_parser", ("name", "args"))
+    args = _table(table.get("args", {}), f"{where}.value_parser.args")
+    match table.get("name", "text"):
+        case "text":
+            return Raw(flags=_flags(types)) if types else RAW
+        case "json" if args.get("string_delims"):
+            if any(pair not in (["'", "'"], ['"', '"']) for pair in args["string_delims"]):
+                raise _error(f"{where}.value_parser.args.string_delims", "only Python's quotes can be expressed in single values")
+            return PYTHON
+        case "json":
+            return RAW if args.get("allow_non_json") else JSON
+        case other:
+            raise _error(f"{where}.value_parser", f"{other!r} cannot be expressed; text and json can")
+
+
+def _flags(types: tuple[str, ...]) -> tuple[tuple[str, str], ...]:
+    """The flags of types by what they mean: names of types mean themselves, true and false whether it is a string."""
+    meanings = {kind: kind for kind in TYPES} | {"true": "string", "false": "json"}
+    return tuple((kind, meanings.get(kind, "json")) for kind in types)
