@@ -20,6 +20,7 @@ VLLM   := .venv-vllm
 SGLANG := .venv-sglang
 TORCH  := .venv-torch
 TEMPLATES := .venv-templates
+ROUTERS := .venv-routers
 MCP_NODE := tests/tools/mcp/node/node_modules
 JOBS   ?= 2
 PYTEST := $(BIN)/python -m pytest
@@ -28,7 +29,7 @@ SPREAD := -n $(JOBS) --dist worksteal
 
 .DEFAULT_GOAL := setup
 .PHONY: setup serve chat test test-slow test-thorough test-law4 test-dispatch test-fuzz test-attack soak test-choices test-tokenizer test-model test-templates test-clients test-agents test-node test-openresponses test-readme \
-	test-mcp test-mcp-conformance test-vllm test-sglang test-torch test-response-templates test-postgres test-deploy test-wheel check format bench rivals requirements dependencies lock clean help
+	test-mcp test-mcp-conformance test-vllm test-sglang test-torch test-response-templates test-postgres test-deploy test-routers test-wheel check format bench rivals requirements dependencies lock clean help
 
 setup: $(STAMP) ## create .venv and install everything that is pinned in requirements.lock
 
@@ -208,6 +209,14 @@ $(DEPLOY)/.installed: Makefile | $(STAMP)
 		kubernetes-validate==1.37.0 docker-compose==1.29.2
 	touch $@
 
+test-routers: $(STAMP) $(ROUTERS)/.installed ## put vllm-router and SGLang's model gateway between the server and servers of a model
+	$(PYTEST) -m routers -rs tests/journeys/test_routers.py $(ARGS)
+
+$(ROUTERS)/.installed: Makefile
+	test -x $(ROUTERS)/bin/python || $(PYTHON) -m venv $(ROUTERS)
+	$(ROUTERS)/bin/python -m pip install --quiet --disable-pip-version-check smg==1.13.0 vllm-router==0.1.16
+	touch $@
+
 test-wheel: $(STAMP) ## build the wheel, and use it in empty environments, bare and with each extra (minutes)
 	$(PYTEST) -m wheel tests/test_wheel.py $(ARGS)
 
@@ -245,7 +254,7 @@ lock: $(STAMP) ## pin the newest versions that pyproject.toml allows
 		echo "# download: about $$(du -sm $$wheels | cut -f1) MB" >> requirements.lock; rm -rf $$wheels
 
 clean: ## remove .venv and everything that was made
-	rm -rf $(VENV) $(CLIENTS) $(NODE) $(SUITE_NODE) $(MCP) $(MCP_NODE) $(VLLM) $(SGLANG) $(TORCH) $(TEMPLATES) .venv-rivals .venv-wheel build dist .pytest_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) $(CLIENTS) $(NODE) $(SUITE_NODE) $(MCP) $(MCP_NODE) $(VLLM) $(SGLANG) $(TORCH) $(ROUTERS) $(TEMPLATES) .venv-rivals .venv-wheel build dist .pytest_cache .ruff_cache .hypothesis
 	find src tests -name __pycache__ -type d -prune -exec rm -rf {} +
 
 help: ## this list
