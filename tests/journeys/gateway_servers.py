@@ -19,8 +19,7 @@ import asyncpg  # noqa: F401  (imported once, for all)
 import uvicorn
 
 from callsmith import Functions, open_model, tool
-from callsmith.core.errors import ModelError
-from callsmith.core.events import CallArguments, CallReady, CallStarted, ModelEvent, Started, Stopped, Text
+from callsmith.core.events import CallArguments, CallReady, CallStarted, ModelEvent, Stopped, Text
 from callsmith.core.values import Call, Request, Usage
 from callsmith.server.app import create_app
 from callsmith.server.approvals import approvals
@@ -44,26 +43,6 @@ class Parrot:
             await asyncio.sleep(0.005)
             yield Text(word + " ")
         yield Stopped("stop", Usage(9, 9))
-
-
-class Upstreams:
-    """Asks one upstream after the other; another one where nothing has come yet."""
-
-    def __init__(self, urls: list[str]) -> None:
-        self._models, self._turn = [open_model(f"{url}/v1#m") for url in urls], 0
-
-    async def stream(self, request: Request) -> AsyncIterator[ModelEvent]:
-        self._turn += 1
-        turn, begun, last = self._turn, False, len(self._models) - 1
-        for number in range(last + 1):
-            try:
-                async for event in self._models[(turn + number) % len(self._models)].stream(request):
-                    begun = begun or not isinstance(event, Started)
-                    yield event
-                return
-            except ModelError:
-                if begun or number == last:
-                    raise
 
 
 class DyingStore(PostgresStore):
@@ -101,7 +80,8 @@ def gateway(folder: str, store: str, upstreams: list[str], die_at: tuple[int, bo
 
     shared = DyingStore(store)
     shared.die_at = die_at
-    return create_app({"m": Upstreams(upstreams)}, tools=Functions(pay), store=shared)
+    model = open_model(f"{','.join(f'{url}/v1' for url in upstreams)}#m")
+    return create_app({"m": model}, tools=Functions(pay), store=shared)
 
 
 def main() -> None:

@@ -3,14 +3,16 @@ whichever process is killed, and whenever."""
 
 import asyncio
 import json
+import random
 import re
+from collections import Counter
 from collections.abc import Iterator
 from typing import Any
 
 import httpx2
 import pytest
 
-from tests.journeys.gateways import World, asking, new_reference, running_world
+from tests.journeys.gateways import Server, World, asking, new_reference, running_world
 from tests.waiting import until
 
 pytestmark = pytest.mark.postgres
@@ -45,16 +47,7 @@ async def test_what_is_asked_at_one_gateway_is_answered_at_another(world: World)
 async def test_a_stream_that_waits_at_one_gateway_goes_on_when_it_is_decided_at_another(world: World):
     reference, read = new_reference(), list[str]()
     body = asking(reference, stream=True, wait_for_approval=True, tool_events=True)
-
-    async def stream() -> None:
-        async with (
-            httpx2.AsyncClient(base_url=world.gateways[0].url, timeout=60) as client,
-            client.stream("POST", "/v1/chat/completions", json=body) as answer,
-        ):
-            async for line in answer.aiter_lines():
-                read.append(line)
-
-    streaming = asyncio.create_task(stream())
+    streaming = asyncio.create_task(stream(world.gateways[0], body, read))
     id = await until(lambda: question(read))
     decided = await world.approve(id, world.gateways[1])
     await asyncio.wait_for(streaming, 30)
@@ -64,6 +57,16 @@ async def test_a_stream_that_waits_at_one_gateway_goes_on_when_it_is_decided_at_
     assert world.paid()[reference] == 1
 
 
+async def stream(gateway: Server, body: dict[str, Any], read: list[str]) -> None:
+    """Have a gateway answer, and add the lines of the answer as they come."""
+    async with (
+        httpx2.AsyncClient(base_url=gateway.url, timeout=60) as client,
+        client.stream("POST", "/v1/chat/completions", json=body) as answer,
+    ):
+        async for line in answer.aiter_lines():
+            read.append(line)
+
+
 def question(lines: list[str]) -> str:
     """The id of the approval that a stream asks for, if it has come to that."""
     return next(iter(re.findall(r"confirm_[0-9a-f]+", "".join(lines))), "")
@@ -71,7 +74,7 @@ def question(lines: list[str]) -> str:
 
 def said(lines: list[str]) -> list[str]:
     chunks = [json.loads(line[6:]) for line in lines if line.startswith("data: {")]
-    return [one["delta"].get("content") or "" for chunk in chunks for one in chunk["choices"]]
+    return [one["delta"].get("content") or "" for chunk in chunks for one in chunk.get("choices", ())]
 
 
 @pytest.mark.parametrize("who", ["the one that asked", "a bystander", "an upstream", "the database"])
@@ -100,16 +103,7 @@ async def test_whoever_is_killed_between_question_and_decision_the_call_runs_onc
 async def test_a_stream_s_gateway_that_is_killed_leaves_the_decision_to_another(world: World):
     reference, read = new_reference(), list[str]()
     body = asking(reference, stream=True, wait_for_approval=True, tool_events=True)
-
-    async def stream() -> None:
-        async with (
-            httpx2.AsyncClient(base_url=world.gateways[0].url, timeout=60) as client,
-            client.stream("POST", "/v1/chat/completions", json=body) as answer,
-        ):
-            async for line in answer.aiter_lines():
-                read.append(line)
-
-    streaming = asyncio.create_task(stream())
+    streaming = asyncio.create_task(stream(world.gateways[0], body, read))
     id = await until(lambda: question(read))
     world.gateways[0].kill()
     with pytest.raises(httpx2.HTTPError):
@@ -170,3 +164,66 @@ async def test_a_database_that_is_killed_while_the_tool_runs_loses_nothing_of_wh
         await deciding
     done = await world.approve(id, world.gateways[2])
     assert (done["result"]["content"], world.paid()[reference]) == (f"paid {reference}", 1)
+
+
+async def test_no_request_that_had_not_begun_to_stream_is_lost_in_a_storm_of_killed_upstreams(world: World):
+    chance, over, outcomes = random.Random(7), asyncio.Event(), Counter[str]()
+
+    async def talker(number: int) -> None:
+        while not over.is_set():
+            text, read = f"number {number} {new_reference()} " * 20, list[str]()
+            body = {"model": "m", "stream": True, "messages": [{"role": "user", "content": text}]}
+            await stream(chance.choice(world.gateways), body, read)
+            words = "".join(said(read)).split()
+            whole = words == text.split() and "data: [DONE]" in read
+            outcomes["whole" if whole else "cut off" if words else f"lost: {read}"] += 1
+            assert words == text.split()[: len(words)]  # what is cut off is not begun again
+
+    talking = [asyncio.create_task(talker(number)) for number in range(12)]
+    for kill in range(16):
+        await asyncio.sleep(0.2 + chance.random() / 2)
+        victim = world.upstreams[kill % 2]
+        await asyncio.to_thread(victim.kill)
+        await asyncio.sleep(chance.random())
+        await asyncio.to_thread(world.start)
+    over.set()
+    await asyncio.gather(*talking)
+    assert {kind for kind in outcomes if kind not in ("whole", "cut off")} == set()
+    assert outcomes["cut off"] > 0
+    assert outcomes["whole"] > 100
+
+
+async def test_in_a_storm_of_kills_nothing_is_paid_twice_and_nothing_is_lost(world: World):
+    chance, over, references = random.Random(7), asyncio.Event(), list[str]()
+
+    async def payer() -> None:
+        for _ in range(4):
+            reference = new_reference()
+            while True:
+                try:
+                    id = await world.ask(chance.choice(world.gateways), reference)
+                    break
+                except (httpx2.HTTPError, AssertionError, KeyError):
+                    await asyncio.sleep(0.3)  # nothing was approved: to ask once more does no harm
+            done = await world.approve(id, *chance.sample(world.gateways, 3))
+            assert done["status"] == "done"
+            if done["result"]["ok"]:
+                references.append(reference)
+
+    async def killer() -> None:
+        while not over.is_set():
+            victim: Any = chance.choice([*world.gateways, *world.upstreams, world.database])
+            await asyncio.to_thread(victim.kill)
+            await asyncio.sleep(chance.random() / 2)
+            await asyncio.to_thread(world.start)
+
+    killing = asyncio.create_task(killer())
+    try:
+        await asyncio.wait_for(asyncio.gather(*(payer() for _ in range(6))), 240)
+    finally:
+        over.set()
+        await killing
+    paid = world.paid()
+    assert max(paid.values()) == 1
+    assert [reference for reference in references if paid[reference] != 1] == []
+    assert len(references) >= 12

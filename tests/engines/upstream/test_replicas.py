@@ -101,11 +101,23 @@ def test_probes_come_later_and_later_and_the_error_says_when_to_come_again() -> 
     for _ in range(12):
         replicas.probe_failed(replicas.all[0])
         waits.append(replicas.seconds_until_probe(replicas.all[0]))
-    assert waits[0] < waits[2] < waits[5] <= 36
+    assert waits[0] < waits[2] < waits[5] <= 6
     assert replicas.choose("s") is None
     error = replicas.none_usable()
     assert (error.retryable, error.seconds) == (True, 1.0)
     assert "http://gpu0 is down (http://gpu0: refused); http://gpu1 is down" in error.message
+
+
+def test_where_all_are_down_one_request_may_probe_them_at_once_and_the_next_only_after_a_while() -> None:
+    clock = Clock()
+    replicas = Replicas(URLS[:3], clock)
+    for one in replicas.all:
+        replicas.failed(one, NotReached("refused"))
+    replicas.drain(URLS[2], True)
+    assert replicas.due_now() == replicas.all[:2]
+    assert replicas.due_now() == []
+    clock.now += 0.3
+    assert replicas.due_now() == replicas.all[:2]
 
 
 def test_a_draining_server_gets_no_new_requests_until_it_is_said_otherwise() -> None:

@@ -209,8 +209,11 @@ class Upstream:
         """
         attempt = 0
         while True:
-            replica = self.replicas.choose(session, tried) or self.replicas.choose(session)
             self._probe_what_is_down()
+            replica = self.replicas.choose(session, tried) or self.replicas.choose(session)
+            if replica is None:
+                await asyncio.gather(*map(self._probe_once, self.replicas.due_now()))
+                replica = self.replicas.choose(session)
             try:
                 if replica is None:
                     raise self.replicas.none_usable()
@@ -287,18 +290,20 @@ class Upstream:
 
     async def _probe(self, replica: Replica) -> None:
         """Ask a server from time to time until it is up again."""
-        while replica.is_down:
+        while replica.is_down and not self._closed:
             await asyncio.sleep(self.replicas.seconds_until_probe(replica))
-            if self._closed:
-                return
-            try:
-                async with asyncio.timeout(_PROBE_SECONDS):
-                    (await self._begin(replica.url, "GET", self._probe_path, None, {})).close()
-            except (ModelError, TimeoutError) as error:
-                if not isinstance(error, Rejected) or error.status >= 500:
-                    self.replicas.probe_failed(replica)
-                    continue
-            self.replicas.succeeded(replica)
+            await self._probe_once(replica)
+
+    async def _probe_once(self, replica: Replica) -> None:
+        if self._closed:
+            return None
+        try:
+            async with asyncio.timeout(_PROBE_SECONDS):
+                (await self._begin(replica.url, "GET", self._probe_path, None, {})).close()
+        except (ModelError, TimeoutError) as error:
+            if not isinstance(error, Rejected) or error.status >= 500:
+                return self.replicas.probe_failed(replica)
+        return self.replicas.succeeded(replica)
 
     def _pause(self, error: ModelError, attempt: int) -> float | None:
         """How long to wait before the request is sent again; None if it is not."""

@@ -21,7 +21,7 @@ _FAILURES: Final = 3  # in a row, after which a server is taken to be down
 _SHARE: Final = 1.25  # times the mean of requests that one server may be answering
 _FEW: Final = 8  # requests that drown no server
 _BUSY: Final = (1.0, 60.0)  # seconds that a busy server is left alone: where it does not say, and at most
-_PROBES: Final = (0.25, 30.0)  # seconds between two probes: first, and at most
+_PROBES: Final = (0.25, 5.0)  # seconds between two probes: first, and at most
 _OVERLOADED: Final = frozenset({429, 503, 529})
 _BROKEN: Final = frozenset({502, 504})
 
@@ -40,6 +40,7 @@ class Replica:
     last_error: str = ""
     failed_in_a_row: int = 0
     probes: int = 0  # since it is down
+    probed_at: float = 0.0
     next_probe: float = 0.0
 
 
@@ -64,6 +65,14 @@ class Replicas:
     def down(self) -> list[Replica]:
         """The servers that are down."""
         return [one for one in self.all if one.is_down]
+
+    def due_now(self) -> list[Replica]:
+        """The servers that are down and may be probed at once, where there are no others: each now and then, by one request."""
+        now = self._clock()
+        due = [one for one in self.down() if not one.is_draining and now - one.probed_at >= _PROBES[0]]
+        for one in due:
+            one.probed_at = now
+        return due
 
     def seconds_until_probe(self, replica: Replica) -> float:
         return max(0.0, replica.next_probe - self._clock())
