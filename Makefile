@@ -148,15 +148,16 @@ $(MCP_NODE)/.package-lock.json: tests/tools/mcp/node/package-lock.json | $(STAMP
 	touch $@
 
 test-torch: $(TORCH)/.installed ## run a Hugging Face checkpoint by PyTorch, which is installed for it (1 GB): make test-torch ARGS="-k contract"
-	$(TORCH)/bin/python -m pytest -m torch tests/engines $(ARGS)
+	OMP_NUM_THREADS=1 $(TORCH)/bin/python -m pytest -m torch tests/engines/transformers tests/test_dependencies.py $(ARGS)
 
-# The llama engine is there too: both are asked the same.
+# The llama engine is there too: both are asked the same. On Linux PyTorch's own index has builds without CUDA, which takes gigabytes.
 $(TORCH)/.installed: requirements.lock Makefile
 	test -x $(TORCH)/bin/python || $(PYTHON) -m venv $(TORCH)
-	$(TORCH)/bin/python -m pip install --quiet --disable-pip-version-check torch==2.13.0
+	$(TORCH)/bin/python -m pip install --quiet --disable-pip-version-check --no-deps --extra-index-url https://download.pytorch.org/whl/cpu \
+		'torch==2.13.0+cpu; sys_platform == "linux"' 'torch==2.13.0; sys_platform != "linux"'
 	$(VERSIONS) > $(TORCH)/versions.txt
 	$(TORCH)/bin/python -m pip install --quiet --disable-pip-version-check -c $(TORCH)/versions.txt \
-		transformers==5.19.0 gguf pytest pytest-asyncio hypothesis -e '.[llama]'
+		transformers==5.19.0 gguf pytest pytest-asyncio hypothesis -e '.[llama,transformers]'
 	touch $@
 
 test-response-templates: $(TEMPLATES)/.installed ## hold response templates against the parser of transformers, which is installed for it
@@ -248,7 +249,7 @@ dependencies: $(STAMP) ## list in docs/dependencies.md what is installed, with l
 
 lock: $(STAMP) ## pin the newest versions that pyproject.toml allows
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check uv
-	$(BIN)/uv pip compile pyproject.toml --all-extras --group dev --universal --upgrade --generate-hashes --quiet \
+	$(BIN)/uv pip compile pyproject.toml --extra all --group dev --universal --upgrade --generate-hashes --quiet \
 		--no-header --no-annotate --output-file requirements.lock
 	wheels=$$(mktemp -d) && $(BIN)/python -m pip download --quiet --disable-pip-version-check --no-deps -r requirements.lock -d $$wheels && \
 		echo "# download: about $$(du -sm $$wheels | cut -f1) MB" >> requirements.lock; rm -rf $$wheels

@@ -19,15 +19,19 @@ BEGINNING = """\
 All that `pip install 'callsmith[all]'` brings with it, and its licence. Versions and the hashes of their files are pinned in
 `requirements.lock`; `make setup` installs nothing else. `make dependencies` writes this page.
 
+`callsmith[transformers]` is not among them. It brings PyTorch (BSD-3-Clause), transformers, tokenizers, safetensors and
+huggingface-hub (Apache-2.0), and what these need, all under such licences; `make test-torch` looks at them. PyTorch's builds for
+NVIDIA's GPUs bring the CUDA libraries besides, under NVIDIA's own licence.
+
 | package | licence |
 |---|---|
 """
 
 
-def installed() -> dict[str, Distribution]:
-    """The packages that come with callsmith[all], by name. Those of other systems, which are not installed here, are left out."""
+def installed(extra: str = "all") -> dict[str, Distribution]:
+    """The packages that come with an extra of callsmith, by name. Those of other systems, not installed here, are left out."""
     found: dict[str, Distribution] = {}
-    waiting: list[tuple[str, frozenset[str]]] = [("callsmith", frozenset({"all"}))]
+    waiting: list[tuple[str, frozenset[str]]] = [("callsmith", frozenset({extra}))]
     seen: set[tuple[str, frozenset[str]]] = set()
     while waiting:
         one = waiting.pop()

@@ -3,6 +3,8 @@
 import ast
 import re
 
+import pytest
+
 from tests.dependencies import PAGE, ROOT, installed, licence, page, pinned
 
 PERMISSIVE = re.compile(r"MIT|BSD|Apache|ISC|PSF|Python Software Foundation|MPL|Mozilla|Zlib|CC0", re.IGNORECASE)
@@ -16,8 +18,9 @@ def test_every_package_is_pinned_with_the_hashes_of_its_files():
     assert sorted(installed().keys() - hashes.keys()) == []
 
 
-def test_every_licence_is_known_and_permissive():
-    assert {name: licence(one) for name, one in installed().items() if not PERMISSIVE.search(licence(one))} == {}
+@pytest.mark.parametrize("extra", ["all", pytest.param("transformers", marks=pytest.mark.torch)])
+def test_every_licence_is_known_and_permissive(extra: str):
+    assert {name: licence(one) for name, one in installed(extra).items() if not PERMISSIVE.search(licence(one))} == {}
 
 
 def test_the_page_lists_what_is_installed():

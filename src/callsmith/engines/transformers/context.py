@@ -11,7 +11,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from callsmith.core.errors import ModelError
+from callsmith.core.errors import ModelError, Unavailable
 from callsmith.engines.decoding.batch import Flag
 from callsmith.engines.decoding.vocabulary import Logits
 from callsmith.engines.transformers.attention import SlotLayer, Window, using
@@ -241,12 +241,16 @@ class Context:
     def _check_attention(self) -> None:
         """Decode a token, to see that the model attends by our function: others know nothing of our cache."""
         layers = len(self._cache.layers)
-        window = self._run(self._rows([_Part(0, 0, [0])], 1), 1, 1, slice(0, 1))
+        hint = "other engines may run it: a GGUF of it by llama:, or a server"
+        try:
+            window = self._run(self._rows([_Part(0, 0, [0])], 1), 1, 1, slice(0, 1))
+        except torch.OutOfMemoryError:
+            raise
+        except Exception as error:  # of any kind: the code of a model that expects another cache or attention fails anyhow
+            raise Unavailable(f"this kind of model cannot be batched: {type(error).__name__}: {error}", hint=hint) from error
         if window.attended != layers:
-            raise ModelError(
-                f"this kind of model cannot be batched: {window.attended} of its {layers} layers attend in a way that allows it",
-                hint="other engines may run it: a GGUF of it by llama:, or a server",
-            )
+            why = f"{window.attended} of its {layers} layers attend in a way that allows it"
+            raise Unavailable(f"this kind of model cannot be batched: {why}", hint=hint)
 
 
 def _power_of_two(count: int, least: int = 1) -> int:
