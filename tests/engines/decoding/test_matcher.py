@@ -100,6 +100,21 @@ def test_a_grammar_is_compiled_once_and_also_its_prefix_is_taken_in_once() -> No
     assert len(compiler._compiled) == 1
 
 
+def test_answers_of_one_grammar_share_a_lexer_only_where_they_are_more_than_the_threads_that_find_masks() -> None:
+    compiler = Compiler(vocabulary(), mask_threads=2)
+    grammar = Grammar(Seq((Lit("<think>"), Until("</think>"))), prefix="<think>")
+    alone = compiler.begin(grammar).lexer
+    assert compiler.begin(grammar).lexer == alone  # that answer is over
+    several = [compiler.begin(grammar) for _ in range(4)]
+    lexers = [one.lexer for one in several]
+    assert sorted(lexers.count(lexer) for lexer in {*lexers}) == [2, 2]
+    for constraint in several:
+        constraint.consume(vocabulary().tokenize("hm")[0])  # all are behind the prefix
+    one_thread = Compiler(vocabulary())
+    first, second = one_thread.begin(grammar), one_thread.begin(grammar)
+    assert first.lexer == second.lexer
+
+
 def test_many_threads_may_ask_one_compiler() -> None:
     compiler, grammars, failed = Compiler(vocabulary()), [Grammar(Lit(f"say {number}")) for number in range(5)], []
 

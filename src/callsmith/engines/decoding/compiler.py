@@ -9,6 +9,7 @@ from typing import Any, Final, TypeAlias
 import llguidance
 
 from callsmith.core.errors import UnsupportedSchema, UsageError
+from callsmith.engines.decoding.copies import MatcherCopies
 from callsmith.engines.decoding.matcher import Constraint
 from callsmith.engines.decoding.relay import RelayConstraint, RelayPlan, naming, plan_relay
 from callsmith.engines.decoding.trial.trials import Cancellation, Trials
@@ -136,14 +137,16 @@ class Compiler:
     """Compiles grammars for one vocabulary and caches the latest ones. Safe for threads.
 
     What is not certainly cheap is tried in a worker process first (`trial`): nothing in a grammar ends this one.
+    `mask_threads` is in how many threads the masks of several answers are found at the same time.
     """
 
-    def __init__(self, vocabulary: Vocabulary) -> None:
+    def __init__(self, vocabulary: Vocabulary, mask_threads: int = 1) -> None:
         self._vocabulary = vocabulary
+        self._mask_threads = mask_threads
         self._tokenizer: llguidance.LLTokenizer | None = None
         self._lock = Lock()  # a matcher is not thread-safe, not even for copying
         self._compiled: LRU[llguidance.LLMatcher] = LRU(_CACHED)  # by text: tools that several sets share are compiled once
-        self._prepared: IdentityLRU[llguidance.LLMatcher] = IdentityLRU(_CACHED)  # by grammar: the text is not written again
+        self._prepared: IdentityLRU[MatcherCopies] = IdentityLRU(_CACHED)  # by grammar: the text is not written again
         self._relays: IdentityLRU[_PreparedRelay] = IdentityLRU(_CACHED)
         self._trials = Trials(_LIMITS, _SLICES)
 
@@ -161,7 +164,8 @@ class Compiler:
         if not grammar.triggers:
             return begun
         triggers = (self._vocabulary.marked_text(trigger) for trigger in grammar.triggers)
-        return TriggeredConstraint(lambda: self.begin(grammar), triggers, self._vocabulary)
+        ready = [begun]
+        return TriggeredConstraint(lambda: ready.pop() if ready else self.begin(grammar), triggers, self._vocabulary)
 
     @refusing_depth
     def begin(self, grammar: Grammar | Relay, cancellation: Cancellation | None = None) -> ActiveConstraint:
@@ -180,23 +184,29 @@ class Compiler:
         self._trials.close()
 
     def _at(self, grammar: Grammar, cancellation: Cancellation | None) -> Constraint:
-        matcher = self._prepared.get_or_make((grammar,), lambda: self._prepare(grammar, cancellation or Cancellation()))
-        return self._constraint(matcher)
+        made = self._prepared.get_or_make((grammar,), lambda: self._prepare(grammar, cancellation or Cancellation()))
+        return made.new_constraint()
 
     @refusing_depth
     def _at_stage(self, grammar: Grammar) -> Constraint:
         """A stage of a relay: its tools have all been checked or are simple, so it is compiled without being tried."""
-        return self._constraint(self._prepared.get_or_make((grammar,), lambda: self._prepare(grammar, None)))
-
-    def _constraint(self, matcher: llguidance.LLMatcher) -> Constraint:
-        with self._lock:
-            return Constraint(matcher.deep_copy(), self._vocabulary.size)
+        return self._prepared.get_or_make((grammar,), lambda: self._prepare(grammar, None)).new_constraint()
 
     def _relay(self, relay: Relay) -> "_PreparedRelay":
         return self._relays.get_or_make((relay,), _PreparedRelay)
 
-    def _prepare(self, grammar: Grammar, cancellation: Cancellation | None) -> llguidance.LLMatcher:
-        matcher = self.compile(to_lark(grammar, self._vocabulary.specials), cancellation)
+    def _prepare(self, grammar: Grammar, cancellation: Cancellation | None) -> MatcherCopies:
+        lark = to_lark(grammar, self._vocabulary.specials)
+        first = self._behind_prefix(grammar, self.compile(lark, cancellation))
+        return MatcherCopies(
+            first,
+            lambda: self._behind_prefix(grammar, self._compile(lark)),
+            most=self._mask_threads,
+            width=self._vocabulary.size,
+            lock=self._lock,
+        )
+
+    def _behind_prefix(self, grammar: Grammar, matcher: llguidance.LLMatcher) -> llguidance.LLMatcher:
         if not grammar.prefix:
             return matcher
         with self._lock:

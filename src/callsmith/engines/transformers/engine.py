@@ -73,7 +73,8 @@ class TransformersEngine(BatchEngine):
         self, checkpoint: Checkpoint, context: Context, *, queue: int = 64, fast_forward: bool = True, threads: int | None = None
     ) -> None:
         self._context = context
-        self.sampler = DeviceSampler(context, checkpoint.vocabulary, _mask_threads(threads))
+        mask_threads = _mask_threads(threads)
+        self.sampler = DeviceSampler(context, checkpoint.vocabulary, mask_threads)
         batch = Batch(
             context,
             Cache(context, context.slots),
@@ -90,7 +91,7 @@ class TransformersEngine(BatchEngine):
             weights=checkpoint.weights,
             sampling=checkpoint.sampling,
         )
-        super().__init__(checkpoint.vocabulary, batch, info, queue=queue, fast_forward=fast_forward)
+        super().__init__(checkpoint.vocabulary, batch, info, queue=queue, fast_forward=fast_forward, mask_threads=mask_threads)
         self.sampler.deliver = self.deliver
 
     def _free_model(self) -> None:

@@ -9,6 +9,7 @@ import math
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from operator import itemgetter
 from typing import TypeAlias
 
 import llguidance
@@ -149,14 +150,16 @@ class DeviceSampler:
 
     def _find_masks(self, together: list[_Row], settings: NDArray[np.float32], outcomes: list[_Outcome]) -> None:
         began = time.perf_counter()
-        asked: list[tuple[llguidance.LLMatcher, int]] = []
+        found: list[tuple[int, llguidance.LLMatcher, int]] = []
         for _, said, slot in together:
             if active := said.active:
-                asked.append((active.matcher, slot))
+                found.append((active.lexer, active.matcher, slot))
                 quote = said.closing_quote
                 settings[slot, 5] = MASKED if quote is None else FIRST_QUOTE + quote
-        if not asked:
+        if not found:
             return
+        found.sort(key=itemgetter(0))  # neighbours are left to one thread: those that share a lexer would wait for each other
+        asked = [(matcher, slot) for _, matcher, slot in found]
         bits = self._host_bits
         self._executor.unsafe_compute_mask_ptr(asked, bits.data_ptr(), bits.shape[1] * 4, bits.shape[0])
         for place, said, _ in together:
