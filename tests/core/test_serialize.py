@@ -58,6 +58,7 @@ TOOLS = built(
     timeout=SECONDS,
     source=TEXT,
     original=TEXT,
+    deferred=st.booleans(),
 )
 CONFIRMATIONS = built(ConfirmationNeeded, id=TEXT, call=CALLS, reason=TEXT, expires=SECONDS, tool=st.none() | TOOLS)
 DECISIONS = built(Approved, arguments=st.none() | OBJECT, remember=FLAG) | built(Denied, message=TEXT)

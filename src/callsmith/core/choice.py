@@ -4,13 +4,15 @@ Small models that may choose tend to write text instead of a call, or to call wi
 first result prevents both. Messages are the only state: the first hop ends with the first result after the last user message.
 """
 
-from collections.abc import Sequence
+import re
+from collections.abc import Iterable, Sequence
 from typing import get_args
 
 from callsmith.core.errors import UnknownName
 from callsmith.core.values import Choice, ChoicePolicy, Message, Request
 
 FIND_TOOLS = "find_tools"  # the tool that searches for tools; a call of it does not count as the required call
+_FOUND = re.compile(r"^- (\S+):(?: |$)", re.MULTILINE)
 POLICIES: dict[str, ChoicePolicy] = {name: name for name in get_args(ChoicePolicy)}
 
 
@@ -39,3 +41,13 @@ def is_first_hop(messages: Sequence[Message]) -> bool:
     """Whether there is no tool result since the last user message; results of a search for tools do not count."""
     found = (message for message in reversed(messages) if message.role in ("user", "tool") and message.name != FIND_TOOLS)
     return next((message.role for message in found), "user") == "user"
+
+
+def found_text(lines: Iterable[tuple[str, str]]) -> str:
+    """The result of a search for tools: the names that were found, each with a line about it."""
+    return "These tools can be called now:\n" + "\n".join(f"- {name}: {line}".rstrip(" ") for name, line in lines)
+
+
+def found_names(text: str) -> list[str]:
+    """The names in the result of a search for tools."""
+    return _FOUND.findall(text)

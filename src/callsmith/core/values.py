@@ -31,7 +31,8 @@ def _no_parameters() -> Schema:
 class Tool:
     """A tool that can be called. A model sees the first five fields; the others say how to run it and are never sent.
 
-    `source` is where it comes from, `original` its name there if it has another one here.
+    `source` is where it comes from, `original` its name there if it has another one here. One that is `deferred` is shown to the
+    model only when a search has found it.
     """
 
     name: str
@@ -44,6 +45,7 @@ class Tool:
     timeout: float | None = None
     source: str = ""
     original: str = ""
+    deferred: bool = False
 
     def __post_init__(self) -> None:
         if not TOOL_NAME.fullmatch(self.name):

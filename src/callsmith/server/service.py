@@ -207,10 +207,12 @@ class Service:
 
     async def _plan(self, model: Model, request: Request, options: ToolOptions, paused: PausedRun | None = None) -> RunPlan:
         """Which tools the request gets, and for whom they run."""
-        listed, tighten = await select_tools(ListedOnce(self._open_tools(options)), options.sources, self.configured)
-        pinned, guards = [tool.name for tool in request.tools], None if self.settings.guards else ()
+        available = self._open_tools(options) if self._offers_own(request, options) else Merged()
+        listed, tighten = await select_tools(ListedOnce(available), options.sources, self.configured)
+        hidden, guards = self._hidden_tools(request), None if self.settings.guards else ()
+        pinned = [tool.name for tool in request.tools if tool not in hidden]
         shown, own = await limit_shown_tools(
-            model, listed, self.costs, self.settings.llm.tools_budget, pinned=pinned, guards=guards
+            model, listed, self.costs, self.settings.llm.tools_budget, pinned=pinned, hidden=hidden, guards=guards
         )
         if paused is None:
             http = current_request()
@@ -256,9 +258,20 @@ class Service:
             return None if count is None else await count(request)
 
     def runs_no_tools(self, request: Request, options: ToolOptions) -> bool:
-        """Whether nothing runs here: there is only the model, and perhaps tools of the client's."""
+        """Whether nothing runs here: there is only the model, and perhaps tools of the client's that are all shown."""
+        return not self._offers_own(request, options) and not self._hidden_tools(request)
+
+    def _offers_own(self, request: Request, options: ToolOptions) -> bool:
+        """Whether the model is offered tools of the server's own."""
         mixed = bool(options.sources) or (options.mode or self.settings.llm.tool_mode) == "mixed"
-        return (self.tools is None and not options.sources) or (bool(request.tools) and not mixed)
+        return (self.tools is not None or bool(options.sources)) and (mixed or not request.tools)
+
+    def _hidden_tools(self, request: Request) -> tuple[Tool, ...]:
+        """The client's tools that the model has to find: those that are deferred, or all of them where they are too many."""
+        if request.choice.mode == "none":
+            return ()
+        most = self.settings.llm.client_tools_shown
+        return tuple(tool for tool in request.tools if tool.deferred or (most is not None and len(request.tools) > most))
 
     def _salt(self, given: str) -> str:
         """Who may reuse what is cached of a prompt: the same key, and of its requests those with the same `cache_salt`."""

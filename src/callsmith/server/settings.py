@@ -144,6 +144,13 @@ class Llm:
         help="Tokens that the definitions of tools may take; the model has to search for the tools beyond that. "
         "0: any number. Default: a quarter of its context.",
     )
+    client_tools_shown: int | None = flag(
+        None,
+        "--client-tools-shown",
+        minimum=0,
+        help="How many tools a client may bring that are all shown to the model; where there are more, it has to search for "
+        "them. Default: any number.",
+    )
 
     def __post_init__(self) -> None:
         for name, parse, value in (("unload_after", parse_duration, self.unload_after), ("memory", parse_size, self.memory)):

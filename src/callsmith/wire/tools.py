@@ -11,9 +11,9 @@ from callsmith.wire.fields import Fields
 _SPELLINGS = ("parameters", "input_schema", "inputSchema", "parameters_schema")
 
 
-def read_tools(entries: Iterable[Fields], schema: str) -> tuple[Tool, ...]:
+def read_tools(entries: Iterable[Fields], schema: str, *, searches: bool = False) -> tuple[Tool, ...]:
     """The tools in these objects; `schema` is the key under which the dialect has the parameters. Those of others are read too,
-    and so is a list of `required` parameters beside them."""
+    and so is a list of `required` parameters beside them. `searches`: those that say so are to be found by a search."""
     tools: dict[str, Tool] = {}
     for entry in entries:
         name = entry.required_text("name")
@@ -21,7 +21,8 @@ def read_tools(entries: Iterable[Fields], schema: str) -> tuple[Tool, ...]:
             raise entry.error("name", f"{name!r} must be 1 to 256 letters, digits, '_', '-', '.', ':' or '/'")
         if name in tools:
             raise entry.error("name", f"two tools are called {name!r}")
-        tool = Tool(name, entry.text("description") or "", strict=entry.flag("strict") or False)
+        deferred = searches and (entry.flag("defer_loading") or False)
+        tool = Tool(name, entry.text("description") or "", strict=entry.flag("strict") or False, deferred=deferred)
         tools[name] = replace(tool, parameters=_read_parameters(entry, schema) or tool.parameters)
     return tuple(tools.values())
 

@@ -7,7 +7,7 @@ has found or called, as the messages show; there is no other state. The toolset 
 """
 
 import json
-import re
+import sys
 from collections import Counter, OrderedDict
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
@@ -16,7 +16,7 @@ from hashlib import sha256
 from typing import TypeAlias
 from weakref import WeakKeyDictionary
 
-from callsmith.core.choice import FIND_TOOLS, apply_policy
+from callsmith.core.choice import FIND_TOOLS, apply_policy, found_names, found_text
 from callsmith.core.closing import closing
 from callsmith.core.errors import UsageError
 from callsmith.core.events import CallEvent, ModelEvent
@@ -35,7 +35,6 @@ _SLACK = 1.25  # a set that is this much too large is still shown: searching has
 _LONGEST_LINE = 160  # characters of a description
 _MOST_SOURCES = 12  # that are listed by name
 _MOST_KNOWN = 64  # sets of tools whose costs are cached
-_FOUND = re.compile(r"^- (\S+):(?: |$)", re.MULTILINE)
 _QUERY = {
     "type": "object",
     "properties": {"query": {"type": "string", "description": "In a few words, what has to be done."}},
@@ -95,32 +94,39 @@ async def limit_shown_tools(
     budget: int | None = None,
     *,
     pinned: Collection[str] = (),
+    hidden: Sequence[Tool] = (),
     guards: Iterable[str] | None = None,
 ) -> tuple[Model, Toolset]:
     """The model with its guards and the toolset, wrapped so that no more definitions are shown than fit the budget.
 
-    A budget of 0 shows all, None is the standard one. `pinned` are the names of tools that are always shown. Nothing is wrapped
-    where the caller has a tool named `find_tools` of its own.
+    A budget of 0 shows all, None is the standard one. Of the caller's own tools, which are not in the toolset, `pinned` are the
+    names of those that are always shown, and `hidden` those that have to be found. Nothing is wrapped where a tool is named
+    `find_tools` already.
     """
     safe, budget = guarded(model, guards), standard_budget(model) if budget is None else budget
     tools = await toolset.tools() if budget else ()
-    if _fits((await costs.of(model, tools)).values(), budget) or FIND_TOOLS in {*pinned, *(tool.name for tool in tools)}:
+    fits = not hidden and _fits((await costs.of(model, tools)).values(), budget)
+    if fits or FIND_TOOLS in {*pinned, *(tool.name for tool in (*tools, *hidden))}:
         return safe, toolset
-    search_first = "search-first" in guard_names(model, guards)
-    shown = BudgetedModel(safe, partial(costs.of, model), budget, pinned=pinned, search_first=search_first)
-    return shown, SearchableToolset(toolset)
+    names, search_first = frozenset(tool.name for tool in hidden), "search-first" in guard_names(model, guards)
+    shown = BudgetedModel(
+        safe, partial(costs.of, model), budget or sys.maxsize, pinned=pinned, hidden=names, search_first=search_first
+    )
+    return shown, SearchableToolset(toolset, hidden)
 
 
 class SearchableToolset:
-    """A toolset with `find_tools` beside its tools."""
+    """A toolset with `find_tools` beside its tools. `others` are tools that it finds, too, and does not run."""
 
-    def __init__(self, toolset: Toolset) -> None:
+    def __init__(self, toolset: Toolset, others: Sequence[Tool] = ()) -> None:
         self._toolset = toolset
+        self._others = tuple(others)
 
     async def tools(self) -> Sequence[Tool]:
         tools = await self._toolset.tools()
+        found = (*self._others, *tools)
         description = (
-            f"Finds tools for a task. There are {len(tools)} tools that are not shown ({_sources(tools)}): "
+            f"Finds tools for a task. There are {len(found)} tools that are not shown ({_sources(found)}): "
             "say what has to be done, and those that are found can be called."
         )
         return [Tool(FIND_TOOLS, description, _QUERY, idempotent=True, source="callsmith"), *tools]
@@ -128,7 +134,8 @@ class SearchableToolset:
     async def call(self, call: Call, context: Context) -> AsyncIterator[CallEvent]:
         if call.name == FIND_TOOLS:
             await context.starting()
-            yield Result(call.id, call.name, search_answer(call.arguments.get("query", ""), await self._toolset.tools()))
+            found = (*self._others, *await self._toolset.tools())
+            yield Result(call.id, call.name, search_answer(call.arguments.get("query", ""), found))
             return
         async with closing(self._toolset.call(call, context)) as items:
             async for item in items:
@@ -140,17 +147,26 @@ class BudgetedModel:
 
     The last one found or called is shown even where it does not fit. While a call is required, a search that has found something
     is not repeated: one of the tools it found has to be called. With `search_first` a call is required until there is a result,
-    for a small model that sees only a search answers without. After a search in vain it may always answer.
+    for a small model that sees only a search answers without. After a search in vain it may always answer. The `hidden` tools
+    have to be found whatever they cost, unless the choice names them; all others are shown if they fit the budget.
     """
 
     def __init__(
-        self, model: Model, price: CostFunction, budget: int, *, pinned: Collection[str] = (), search_first: bool = False
+        self,
+        model: Model,
+        price: CostFunction,
+        budget: int,
+        *,
+        pinned: Collection[str] = (),
+        hidden: Collection[str] = (),
+        search_first: bool = False,
     ) -> None:
         self._model = model
         self._search_first = search_first
         self._price = price
         self._budget = budget
         self._pinned = frozenset(pinned)
+        self._hidden = frozenset(hidden)
 
     @property
     def info(self) -> ModelInfo:
@@ -176,14 +192,18 @@ class BudgetedModel:
             return request
         offered = [tool for tool in request.choice.among(request.tools) if tool.name != FIND_TOOLS]
         costs = await self._price(offered)
-        if _fits(costs.values(), self._budget):
-            return replace(request, tools=tuple(tool for tool in request.tools if tool is not finder))
+        hidden = self._hidden - {*request.choice.names}
+        open_costs = {name: cost for name, cost in costs.items() if name not in hidden}
+        fits = _fits(open_costs.values(), self._budget)
+        if fits and len(open_costs) == len(costs):
+            return replace(request, tools=tuple(tool for tool in request.tools if tool is not finder and tool.name not in hidden))
+        always = frozenset(open_costs) if fits else self._pinned
         mentioned = [name for name in _mentioned(request.messages) if name in costs]
-        shown = self._fitting(dict.fromkeys(reversed(mentioned)), costs)
+        shown = self._fitting(dict.fromkeys(reversed(mentioned)), costs, always)
         # In the order of their first mention: the next one then leaves the beginning of the prompt, and its KV cache, as it was.
         by_name = {tool.name: tool for tool in offered}
-        names = dict.fromkeys([tool.name for tool in offered if tool.name in self._pinned] + mentioned)
-        tools = [by_name[name] for name in names if name in shown or name in self._pinned]
+        names = dict.fromkeys([tool.name for tool in offered if tool.name in always] + mentioned)
+        tools = [by_name[name] for name in names if name in shown or name in always]
         last = request.messages[-1] if request.messages else Message.user("")
         found = any(name in costs for name in _found_in(last))
         if _is_search_result(last) and not found and request.choice.mode == "auto":
@@ -194,8 +214,8 @@ class BudgetedModel:
         shown_tools = tools if found and mode == "required" else [finder, *tools]
         return replace(request, tools=tuple(shown_tools), choice=Choice(mode))
 
-    def _fitting(self, recent: Iterable[str], costs: Mapping[str, int]) -> set[str]:
-        left = self._budget - sum(cost for name, cost in costs.items() if name in self._pinned)
+    def _fitting(self, recent: Iterable[str], costs: Mapping[str, int], always: frozenset[str]) -> set[str]:
+        left = self._budget - sum(cost for name, cost in costs.items() if name in always)
         fitting: set[str] = set()
         for name in recent:
             if not fitting or costs[name] <= left:
@@ -209,8 +229,7 @@ def search_answer(query: str, tools: Sequence[Tool]) -> str:
     fitting = search(query, tools)
     if not fitting:
         return f"No tool fits {query!r}. There are {len(tools)} tools ({_sources(tools)}). Try other words."
-    lines = "\n".join(f"- {tool.name}: {_line(tool)}" for tool in fitting)
-    return f"These tools can be called now:\n{lines}"
+    return found_text((tool.name, _line(tool)) for tool in fitting)
 
 
 def _line(tool: Tool) -> str:
@@ -236,7 +255,7 @@ def _mentioned(messages: Iterable[Message]) -> list[str]:
 
 def _found_in(message: Message) -> list[str]:
     """The tools a message names, if it is the result of a search."""
-    return _FOUND.findall(message.content) if _is_search_result(message) else []
+    return found_names(message.content) if _is_search_result(message) else []
 
 
 def _is_search_result(message: Message) -> bool:

@@ -67,7 +67,9 @@ def routes(service: Service) -> list[Route]:
         here = service.for_request()
         asked = await understood(request, here)
         model, sampling = asked.body.model, asked.body.request.sampling
-        heading = Heading(f"msg_{uuid4().hex}", model, asked.body.shows_thoughts, sampling.stop, asked.shown)
+        heading = Heading(
+            f"msg_{uuid4().hex}", model, asked.body.shows_thoughts, sampling.stop, asked.shown, asked.body.search_tool
+        )
         answer = here.events(here.model(model), asked.body.request, asked.options)
         events = _as_model_reads(answer, service.settings.limits.result_characters)
         if asked.body.stream:

@@ -24,6 +24,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import assert_never
 
+from callsmith.core.choice import FIND_TOOLS
 from callsmith.core.events import (
     CallArguments,
     CallReady,
@@ -46,6 +47,7 @@ from callsmith.core.values import Call, Json, Result, Usage
 from callsmith.wire.anthropic.common import read_usage, write_usage
 from callsmith.wire.anthropic.mcp import write_result, write_use
 from callsmith.wire.anthropic.messages import SIGNATURE
+from callsmith.wire.anthropic.tool_search import SERVER_TOOL_USE, write_search, write_search_result
 from callsmith.wire.calls import CallAssembler, CallWriter, arguments_text, read_arguments
 from callsmith.wire.errors import sent_error
 from callsmith.wire.extensions import AnswerExtensions, ToolEvent, read_report, write_report
@@ -63,7 +65,8 @@ _READ_REASONS: dict[str, StopReason] = {
 class Heading:
     """What is known of an answer beforehand: its id and model, whether it shows thoughts, and the strings that stop it.
 
-    `shown` are the tools whose calls are shown where they run here: the MCP server each is of, and its name there.
+    `mcp_tools` are the tools whose calls are shown where they run here: the MCP server each is of, and its name there.
+    `search_tool` is the name by which searches for tools are shown, if they are.
     """
 
     id: str
@@ -71,6 +74,7 @@ class Heading:
     shows_thoughts: bool = True
     stops: tuple[str, ...] = ()
     mcp_tools: Mapping[str, tuple[str, str]] = field(default_factory=dict[str, tuple[str, str]])
+    search_tool: str = ""
 
 
 class EventWriter(CallWriter):
@@ -179,17 +183,22 @@ class EventWriter(CallWriter):
 
     def _write_mcp_use(self, call: Call) -> list[dict[str, Json]]:
         """A call that begins to run here. Its arguments are there already."""
-        if call.name not in self._heading.mcp_tools:
+        shown, is_search = self._heading.mcp_tools.get(call.name), call.name == FIND_TOOLS and self._heading.search_tool
+        if shown is None and not is_search:
             return []
-        id = self._running[call.id] = self._unique_id(call.id, f"mcptoolu_{self._heading.id}_{self._blocks}")
-        started = [*self._end_text(), self._start(write_use(id, *self._heading.mcp_tools[call.name]))]
+        kind = "mcptoolu" if shown else "srvtoolu"
+        id = self._running[call.id] = self._unique_id(call.id, f"{kind}_{self._heading.id}_{self._blocks}")
+        block = write_use(id, *shown) if shown else write_search(id, self._heading.search_tool)
+        started = [*self._end_text(), self._start(block)]
         return [*started, _delta(self._blocks - 1, "input_json_delta", "partial_json", call.text), _stop(self._blocks - 1)]
 
     def _write_mcp_result(self, result: Result) -> list[dict[str, Json]]:
         if result.call_id not in self._running:
             return []
         self._follows_result = True
-        block = write_result(self._running.pop(result.call_id), result)
+        id = self._running.pop(result.call_id)
+        is_search = result.name == FIND_TOOLS and FIND_TOOLS not in self._heading.mcp_tools
+        block = write_search_result(id, result) if is_search else write_result(id, result)
         return [*self._end_text(), self._start(block), _stop(self._blocks - 1)]
 
     def _finish(self, event: Stopped) -> list[dict[str, Json]]:
@@ -255,7 +264,7 @@ def write_response(events: Iterable[ModelEvent | ToolEvent], heading: Heading) -
 def _whole(block: dict[str, Json], text: str) -> dict[str, Json]:
     if block["type"] == "mcp_tool_result":
         return block
-    if block["type"] not in ("tool_use", "mcp_tool_use"):
+    if block["type"] not in ("tool_use", "mcp_tool_use", SERVER_TOOL_USE):
         return {**block, block["type"]: text}
     arguments = read_arguments(text)
     return {"type": "text", "text": text} if arguments is None else {**block, "input": arguments}

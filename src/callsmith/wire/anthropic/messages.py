@@ -18,11 +18,19 @@ and a tool's message behind it. Calls of one round that ran one after the other 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
+from callsmith.core.choice import FIND_TOOLS
 from callsmith.core.errors import UsageError
 from callsmith.core.schema import check_schema
 from callsmith.core.values import Call, Choice, Json, Message, Mode, Output, Request, Role, Tool
 from callsmith.wire.anthropic.common import ThreadsUnsupported
 from callsmith.wire.anthropic.mcp import McpServer, read_servers, write_servers
+from callsmith.wire.anthropic.tool_search import (
+    SEARCH_RESULT,
+    SERVER_TOOL_USE,
+    is_search,
+    read_search_result,
+    read_search_tool,
+)
 from callsmith.wire.extensions import read_policy
 from callsmith.wire.fields import Fields, kind, without_none
 from callsmith.wire.images import ContentBuilder, read_image_block, write_blocks
@@ -52,6 +60,7 @@ HINTS: dict[str, str] = {
 _SCHEMA = "input_schema"
 _MODES: dict[str, Mode] = {"auto": "auto", "any": "required", "none": "none"}
 _THINKING = {"enabled": True, "adaptive": True, "between_tools": True, "disabled": False}
+_RUN_HERE, _RESULTS = ("mcp_tool_use", SERVER_TOOL_USE), ("mcp_tool_result", SEARCH_RESULT)
 _BILLING = "x-anthropic-billing-header:"  # Claude Code's first system block; another one each time, it would defeat every cache
 
 
@@ -59,7 +68,8 @@ _BILLING = "x-anthropic-billing-header:"  # Claude Code's first system block; an
 class MessagesRequest:
     """What was asked, of which model, and how the answer is wanted. `thoughts`: whether reasoning is to be shown.
 
-    `servers` are the MCP servers whose tools are to be run for it.
+    `servers` are the MCP servers whose tools are to be run for it, `search_tool` is the name of the tool by which it wants those
+    that are deferred to be found.
     """
 
     model: str
@@ -67,6 +77,7 @@ class MessagesRequest:
     stream: bool = False
     shows_thoughts: bool = True
     servers: tuple[McpServer, ...] = ()
+    search_tool: str = ""
 
 
 def read_request(body: Json, *, counting: bool = False) -> MessagesRequest:
@@ -96,12 +107,13 @@ def read_request(body: Json, *, counting: bool = False) -> MessagesRequest:
         raise fields.error("max_tokens", "is required")
     if not counting and request.messages[-1].calls:
         raise fields.error("messages", "the last one has calls without results")
-    return MessagesRequest(fields.text("model") or "", request, fields.flag("stream") or False, thoughts, servers)
+    stream, search_tool = fields.flag("stream") or False, read_search_tool(fields)
+    return MessagesRequest(fields.text("model") or "", request, stream, thoughts, servers, search_tool)
 
 
 def _read_tools(fields: Fields, key: str) -> tuple[Tool, ...]:
     custom = (entry for entry in fields.objects(key) if (entry.text("type") or "custom") == "custom")
-    return read_tools(custom, _SCHEMA)
+    return read_tools(custom, _SCHEMA, searches=bool(read_search_tool(fields)))
 
 
 def _read_choice(fields: Fields) -> tuple[Choice, bool | None]:
@@ -213,7 +225,7 @@ def _read_assistant(fields: Fields) -> list[Message]:
     part = _Round()
     for block in _blocks(fields, "content"):
         kind = block.text("type")
-        if part.results and kind != "mcp_tool_result" and (kind != "mcp_tool_use" or not part.waiting):
+        if part.results and kind not in _RESULTS and (kind not in _RUN_HERE or not part.waiting):
             messages += part.messages()
             part = _Round()
         part.add(block)
@@ -242,11 +254,17 @@ class _Round:
                 call = _read_call(block, mcp_name(block.required_text("server_name"), block.required_text("name")))
                 self.calls.append(call)
                 self.waiting[call.id] = call.name
-            case "mcp_tool_result":
+            case "server_tool_use" if is_search(block.text("name") or ""):
+                call = _read_call(block, FIND_TOOLS)
+                self.calls.append(call)
+                self.waiting[call.id] = FIND_TOOLS
+            case "mcp_tool_result" | "tool_search_tool_result" as kind:
                 id = block.required_text("tool_use_id")
                 if id not in self.waiting:
-                    raise block.error("tool_use_id", f"there is no mcp_tool_use {id!r} before it that waits for a result")
-                text = _joined(block) or ("Error" if block.flag("is_error") else "")
+                    before = kind.replace("mcp_tool_result", "mcp_tool_use").replace(SEARCH_RESULT, SERVER_TOOL_USE)
+                    raise block.error("tool_use_id", f"there is no {before} {id!r} before it that waits for a result")
+                failed = "Error" if block.flag("is_error") else ""
+                text = read_search_result(block) if kind == SEARCH_RESULT else _joined(block) or failed
                 self.results.append(Message("tool", text, call_id=id, name=self.waiting.pop(id)))
             case _:
                 self.said.append(_read_text(block))
