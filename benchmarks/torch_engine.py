@@ -17,11 +17,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import llguidance
+import numpy as np
 import torch
 import transformers
 
 from benchmarks.table import goal, show
 from callsmith.core.values import Sampling
+from callsmith.engines.decoding.compiler import Compiler
+from callsmith.engines.decoding.vocabulary import Vocabulary
 from callsmith.engines.port import Piece
 from callsmith.engines.transformers.attention import NAME
 from callsmith.engines.transformers.checkpoint import Checkpoint, describe
@@ -155,6 +159,35 @@ async def first_of(event: asyncio.Event, tasks: list[asyncio.Task[None]]) -> Non
             task.result()
 
 
+def compare_lexers(vocabulary: Vocabulary, answers: int, threads: int, steps: int = 40) -> None:
+    """What it takes to find the masks of several answers in one grammar, where they share a lexer and where they do not."""
+    executor, words = llguidance.LLExecutor(num_threads=threads), -(-vocabulary.size // 32)
+    masks = np.zeros((answers, words), np.uint32)
+    grammar = tools_grammar()
+    spent: list[float] = []
+    for lexers in (1, threads):
+        compiler, random = Compiler(vocabulary, lexers), np.random.default_rng(0)
+        constraints = [compiler.begin(grammar) for _ in range(answers)]
+        constraints.sort(key=lambda one: one.lexer)
+        asked = [(one.matcher, row) for row, one in enumerate(constraints)]
+        times: list[float] = []
+        for _ in range(steps):
+            began = time.perf_counter()
+            executor.unsafe_compute_mask_ptr(asked, masks.ctypes.data, words * 4, answers)
+            times.append(time.perf_counter() - began)
+            for constraint, mask in zip(constraints, masks, strict=True):
+                allowed = np.flatnonzero(np.unpackbits(mask.view(np.uint8), bitorder="little"))
+                constraint.consume(int(random.choice(allowed)))
+        compiler.close()
+        spent.append(1000 * sum(sorted(times)[: steps // 2]) / (steps // 2))  # the better half: others use the processors too
+    shared, own = spent
+    print(
+        f"  masks of {answers} answers in {threads} threads: {shared:.2f} ms a step with one lexer for all, "
+        f"{own:.2f} ms with one for each thread: {shared / own:.1f} times as fast",
+        flush=True,
+    )
+
+
 def check_kernel() -> None:
     """The Triton kernel does what the plain operations do."""
     if not GPU:
@@ -211,6 +244,7 @@ def main(model: str = "") -> None:
         if batch == batches[0]:
             print(f"  {engine.info.description}, vocabulary of {engine.vocabulary.size}", flush=True)
             attempt("comparing graphs", lambda engine=engine: check_graphs(engine))
+            attempt("comparing lexers", lambda engine=engine: compare_lexers(engine.vocabulary, 64, engine.sampler.threads))
         engine._context.measures = True
         found: dict[str, Measured] = {}
         for way, grammar, fast_forward in (

@@ -1,8 +1,8 @@
 """Samples the next tokens of a batch on the device: masks are found while the model computes, and applied by one kernel.
 
 A GPU has only begun with the forward pass when `advance` is called. Meanwhile the masks are found, in threads of the grammar
-engine. Masks and sampling are queued behind the forward pass, then the tokens of the step before are delivered; the first thing
-that is waited for are the new ones.
+engine, and copied to it. Applying them and sampling are queued behind the forward pass, then the tokens of the step before are
+delivered; the first thing that is waited for are the new ones.
 """
 
 import math
@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from operator import itemgetter
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import llguidance
 import numpy as np
@@ -35,7 +35,7 @@ _Outcome: TypeAlias = list[Piece] | Exception | None
 class Timings:
     """Seconds spent so far. `masks` are found while a GPU computes; what it had to wait for them is `exposed`.
 
-    `applying` is copying them to the GPU and the kernel, `accepting` what grammars and the text of answers take afterwards.
+    `applying` is the kernel, `accepting` what grammars and the text of answers take afterwards.
     `exposed`, `applying` and `forward` are only known on a GPU, and only if they are measured.
     """
 
@@ -72,6 +72,7 @@ class DeviceSampler:
     _host_bits: Tensor = field(init=False)
     _bits: Tensor = field(init=False)
     _bonus: Tensor = field(init=False, default=None)
+    _copying: Any = field(init=False, default=None)  # the stream on which masks are copied to a GPU, beside the forward pass
 
     def __post_init__(self) -> None:
         self._executor = llguidance.LLExecutor(num_threads=self.threads)
@@ -79,6 +80,8 @@ class DeviceSampler:
         context = self.context
         self._host_bits = torch.zeros(context.slots, words, dtype=torch.int32, pin_memory=context.is_gpu)
         self._bits = torch.zeros(context.slots, words, dtype=torch.int32, device=context.device)
+        if context.is_gpu:
+            self._copying = torch.cuda.Stream(context.device)
 
     def advance(self, wanted: list[tuple[Generation, int]]) -> list[list[Piece] | Exception]:
         """The text of each answer, or the error of its grammar or its sampler."""
@@ -135,11 +138,13 @@ class DeviceSampler:
             number = sampler.draw() if sampler.temperature > 0 else 0.0
             settings[slot, :5] = sampler.temperature, sampler.top_k, sampler.top_p, math.log(sampler.min_p), number
         logits, began = self.context.all_logits[: len(settings)], time.perf_counter()
+        is_masked = bool((settings[:, 5] != UNMASKED).any())
         with torch.no_grad():
             on_device = torch.from_numpy(settings).to(logits.device, non_blocking=True)
+            bits = self._copy_masks(len(settings)) if is_masked else None
             self.context.mark()
-            if (settings[:, 5] != UNMASKED).any():
-                self._apply(logits, on_device[:, 5])
+            if bits is not None:
+                self._apply(logits, bits, on_device[:, 5])
             self.context.mark()
             drawn = draw(logits, settings, on_device)
         self.deliver()  # not before: whoever reads the answers would hold the interpreter while the GPU waits for what to do next
@@ -170,11 +175,19 @@ class DeviceSampler:
                 outcomes[place] = error
         self.timings.masks += time.perf_counter() - began
 
-    def _apply(self, logits: Tensor, kinds: Tensor) -> None:
+    def _copy_masks(self, rows: int) -> Tensor:
+        """The masks on the device. Nothing reads those of the step before any more: its tokens are known."""
+        bits, found = self._bits[:rows], self._host_bits[:rows]
+        if self._copying is None:
+            return bits.copy_(found)
+        with torch.cuda.stream(self._copying):
+            bits.copy_(found, non_blocking=True)
+        torch.cuda.current_stream(self.context.device).wait_stream(self._copying)
+        return bits
+
+    def _apply(self, logits: Tensor, bits: Tensor, kinds: Tensor) -> None:
         if self._bonus is None:
             self._bonus = torch.from_numpy(np.stack(self.vocabulary.closing) * CLOSING_BONUS).to(logits.device)
-        bits = self._bits[: len(logits)]
-        bits.copy_(self._host_bits[: len(logits)], non_blocking=True)
         apply_masks(logits, bits, kinds.int(), self._bonus)
 
 
