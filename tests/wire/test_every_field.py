@@ -213,7 +213,7 @@ TYPES = {
             "tools": [ADD],
             "top_logprobs": 2,
         },
-        ollama_wire.HINTS,
+        {},
         {"top_logprobs": {"logprobs": True}},
     ),
     "ollama generate": RequestType(
@@ -240,7 +240,7 @@ TYPES = {
             "top_logprobs": 2,
             "width": 64,
         },
-        ollama_wire.HINTS,
+        {},
         {"top_logprobs": {"logprobs": True}},
     ),
     "ollama options": RequestType(

@@ -10,6 +10,7 @@
 A request may ask for only some of the server's tools (`ToolOptions.sources`): then those are on, beside its own.
 """
 
+import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field, replace
@@ -23,7 +24,7 @@ from callsmith.core.errors import UnknownName, UsageError
 from callsmith.core.events import ModelEvent, RunEvent, TurnEnded
 from callsmith.core.ports import Context, Model, Toolset, model_info
 from callsmith.core.values import Completion, Request, Tool
-from callsmith.models.router import Aliases, in_use
+from callsmith.models.router import Aliases, in_use, model_status
 from callsmith.runtime.discovery.find_tools import ToolCosts, limit_shown_tools
 from callsmith.runtime.guards.guards import guarded
 from callsmith.runtime.telemetry.trace import CombinedRecorder, Trace
@@ -45,6 +46,7 @@ from callsmith.server.tools.tool_selection import select_tools
 from callsmith.tools.mcp import McpHost
 from callsmith.tools.wrap import Confirmed, Filtered, Merged
 from callsmith.wire.extensions import DEFAULT_OPTIONS, TOOL_EVENTS, ToolOptions
+from callsmith.wire.model_lists.listed_model import ListedModel
 
 DEFAULT_MODEL = "default"  # another name for the first model, unless an alias says otherwise
 
@@ -68,6 +70,7 @@ class Service:
     mcp: McpHost | None = None
     bodies: BodyReader = field(default_factory=BodyReader)
     aliases: Aliases = field(default_factory=Aliases)
+    began: int = field(default_factory=lambda: int(time.time()))
     on_shutdown: list[Callable[[], Awaitable[None]]] = field(default_factory=list[Callable[[], Awaitable[None]]])
 
     @property
@@ -106,6 +109,19 @@ class Service:
         if name not in self.visible_models():
             raise HTTPException(403, f"this key does not open the model {name!r}")
         return self.models[name]
+
+    def listed_models(self) -> list[ListedModel]:
+        """The models that the caller may use, and their aliases."""
+        return [self.listed_model(name) for name in (*self.visible_models(), *self.visible_aliases())]
+
+    def listed_model(self, name: str) -> ListedModel:
+        """A model, by its name or by another, as lists have it."""
+        meant = self.model_name(name)
+        model = self.model(meant)
+        alias = meant if name in self.aliases.exact else ""
+        status = model_status(model)
+        expires = None if status.expires_in is None else time.time() + status.expires_in
+        return ListedModel(name if alias else meant, self.began, model_info(model), status.state == "loaded", alias, expires)
 
     def answer(self, model: Model, request: Request, options: ToolOptions = DEFAULT_OPTIONS) -> AsyncIterator[ModelEvent]:
         """The answer as one model would give it: `events` without what the tools did."""

@@ -169,6 +169,7 @@ async def test_a_request_can_say_how_long_the_model_stays_until_it_is_unloaded()
     await ask(model)
     assert model.status.expires_in is None
     model.stay_for(50)
+    await ask(model)
     assert 0 < (model.status.expires_in or 0) <= 50
     async with in_use(model):
         model.stay_for(0)
@@ -182,7 +183,7 @@ async def test_what_takes_no_memory_here_stays_unless_a_request_says_otherwise()
     model = LazyModel("m", Opener(), ModelInfo(), unload_after=0.001)
     await ask(model)
     assert model.status.expires_in is None
-    model.stay_for(0)
+    model.unload_when_idle()
     await until(lambda: model.status.state == "unloaded")
 
 

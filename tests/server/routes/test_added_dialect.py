@@ -47,7 +47,7 @@ TOY = '''
         write_failure,
         paths=("/toy",),
         headers=("toy-client",),
-        write_models=lambda names, created: {"toys": list(names)},
+        write_models=lambda models: {"toys": [model.name for model in models]},
     )
 
 

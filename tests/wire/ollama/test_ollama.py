@@ -11,18 +11,12 @@ from hypothesis import strategies as st
 
 from callsmith.core.errors import LimitReached, ModelError, UnknownName, UsageError
 from callsmith.core.events import CallArguments, CallReady, CallStarted, ModelEvent, Stopped, Text, Thought, Unreadable
-from callsmith.core.ports import WeightsInfo
+from callsmith.core.ports import ModelInfo, WeightsInfo
 from callsmith.core.values import Call, Choice, Message, Output, Request, Sampling, Tool, Usage
+from callsmith.wire.model_lists.listed_model import ListedModel
 from callsmith.wire.ollama.events import Heading, LineReader, LineWriter, write_response
-from callsmith.wire.ollama.requests import (
-    ModelSummary,
-    OllamaRequest,
-    read_chat,
-    read_generate,
-    write_chat,
-    write_error,
-    write_tag,
-)
+from callsmith.wire.ollama.models import write_tag
+from callsmith.wire.ollama.requests import OllamaRequest, read_chat, read_generate, write_chat, write_error
 from tests.effort import tries
 from tests.wire.drawn import CALLS, bodies
 from tests.wire.openai.test_chat import requests
@@ -239,6 +233,21 @@ def test_a_whole_answer_says_what_the_stream_says():
 
 
 @pytest.mark.parametrize(
+    ("value", "stays", "seconds"),
+    [(None, False, None), ("5m", True, 300), (90, True, 90), (0, True, 0), ("0", True, 0), (-1, True, None), ("-1s", True, None)],
+)
+def test_a_request_may_say_how_long_the_model_stays_loaded(value: Any, stays: bool, seconds: float | None):
+    for asked in (read_chat({"model": "m", "keep_alive": value}), read_generate({"model": "m", "keep_alive": value})):
+        assert (asked.stays, asked.stay_seconds) == (stays, seconds)
+
+
+@pytest.mark.parametrize("value", ["soon", True, [], "", 1e400])
+def test_a_keep_alive_that_is_no_time_is_refused(value: Any):
+    with pytest.raises(UsageError, match="keep_alive: expected seconds"):
+        read_generate({"model": "m", "keep_alive": value})
+
+
+@pytest.mark.parametrize(
     ("weights", "size"),
     [
         (WeightsInfo(parameters=1_543_714_304), "1.5B"),
@@ -248,7 +257,7 @@ def test_a_whole_answer_says_what_the_stream_says():
     ],
 )
 def test_the_size_of_a_model_is_what_it_calls_itself_or_its_parameters(weights: WeightsInfo, size: str):
-    assert write_tag(ModelSummary("m", "2026-01-01T00:00:00Z", weights))["details"]["parameter_size"] == size
+    assert write_tag(ListedModel("m", info=ModelInfo(weights=weights)))["details"]["parameter_size"] == size
 
 
 # The laws

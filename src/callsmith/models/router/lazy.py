@@ -19,7 +19,7 @@ from typing import Any, Final, Literal
 from callsmith.core.closing import closing
 from callsmith.core.errors import CallsmithError, ModelError, Unavailable
 from callsmith.core.events import ModelEvent
-from callsmith.core.ports import Model, ModelInfo, OpenedModel
+from callsmith.core.ports import Model, ModelInfo, OpenedModel, model_info
 from callsmith.core.types.quantities import write_size
 from callsmith.core.values import Completion, Request
 from callsmith.models.router.memory import MemoryBudget
@@ -46,6 +46,11 @@ class ModelStatus:
 def in_use(model: Model) -> AbstractAsyncContextManager[Model]:
     """The model, loaded, and not unloaded before the block is left."""
     return model.use() if isinstance(model, LazyModel) else nullcontext(model)
+
+
+def model_status(model: Model) -> ModelStatus:
+    """Whether the model is loaded; one that is not lazy is, or is about to be."""
+    return model.status if isinstance(model, LazyModel) else ModelStatus("loaded" if model_info(model).ready else "loading")
 
 
 class LazyModel:
@@ -117,11 +122,16 @@ class LazyModel:
                 self._rest()
 
     def stay_for(self, seconds: float | None) -> None:
-        """Stay loaded for so long after the last answer, None: for ever; until it is unloaded, or this is said again."""
+        """Stay loaded for so long after the next answer and those behind it, None: for ever; until it is unloaded, or this is
+        said again."""
         self._requested_stay, self._has_request = seconds, True
+
+    def unload_when_idle(self) -> None:
+        """Unload the model, if it is loaded, as soon as nobody uses it."""
+        if self._model is not None or self._loading is not None:
+            self.stay_for(0)
         if self.is_idle:
-            self._stop_timer()
-            self._rest()
+            self._start(self._unload())
 
     async def unload(self) -> None:
         """Close the model unless it is in use; who asks for it meanwhile waits, and has it opened again."""
@@ -203,8 +213,8 @@ class LazyModel:
         known = model.info
         count, complete = (known.count and self._count), (known.complete and self._complete)
         # Nothing in it may keep a model in memory that is unloaded.
-        self._info = replace(known, count=count, complete=complete, tokenizer=None)
         self.memory = self.memory or known.memory or known.weights.size
+        self._info = replace(known, memory=self.memory, count=count, complete=complete, tokenizer=None)
         self._model = model
         self._status = replace(self._status, loads=self._status.loads + 1, error="")
 

@@ -10,6 +10,7 @@ from starlette.requests import HTTPConnection
 
 from callsmith.core.values import Json
 from callsmith.wire.errors import Failure
+from callsmith.wire.model_lists.listed_model import ListedModel
 from callsmith.wire.openai import common as openai
 
 
@@ -25,8 +26,8 @@ class Dialect:
     write_failure: Callable[[int, str], Failure]
     paths: tuple[str, ...] = ()
     headers: tuple[str, ...] = ()
-    write_model: Callable[[str, int], Json] = openai.write_model
-    write_models: Callable[[Iterable[str], int], Json] = openai.write_models
+    write_model: Callable[[ListedModel], Json] = openai.write_model
+    write_models: Callable[[Iterable[ListedModel]], dict[str, Json]] = openai.write_models
 
     def owns(self, path: str) -> bool:
         """Whether this path is in one of `paths`."""

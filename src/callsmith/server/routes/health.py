@@ -10,6 +10,7 @@ from starlette.routing import Route
 
 from callsmith.core.ports import model_info
 from callsmith.core.values import Json
+from callsmith.models.router import model_status
 from callsmith.server.http.request_context import caller, is_admin
 from callsmith.server.http.shutdown import DRAINING
 from callsmith.server.http.streams import JsonResponse
@@ -25,20 +26,23 @@ def routes(service: Service) -> list[Route]:
     """The routes for watchers.
 
     Ready is more than alive: every model is there, one of them at least can answer, the store works, and the server is not about
-    to leave. A key that is not an admin's is shown its own models and tools. `/ready?without=store,upstreams` leaves out what all
-    servers share: a load balancer should not take every one of them away because a database or an upstream is.
+    to leave. A model that is loaded when it is asked for counts as there; that it could not be loaded the last time is said in
+    `/health`. A key that is not an admin's is shown its own models and tools. `/ready?without=store,upstreams` leaves out what
+    all servers share: a load balancer should not take every one of them away because a database or an upstream is.
     """
     probe = StoreProbe(service.store)
 
     async def health(request: Request) -> Response:
-        models = {name: "ready" if model_info(model).ready else "loading" for name, model in service.models.items()}
+        statuses = {name: model_status(model) for name, model in service.models.items()}
+        models = {name: "ready" if one.state == "loaded" else one.state for name, one in statuses.items()}
         servers = service.mcp.status() if service.mcp else ()
         starts = any(one.state in ("configured", "starting") for one in servers)
         tools = {} if starts else await _tools(service)  # they would wait for the servers
         trouble = await probe.trouble()
-        failed = trouble or "error" in tools
-        states = {*models.values(), *(one.state for one in servers), *(["failed"] if failed else [])}
-        status = "degraded" if "failed" in states else "starting" if states & {"loading", "configured", "starting"} else "ok"
+        failed = trouble or "error" in tools or "failed" in models.values()
+        is_loading = not all(model_info(model).ready for model in service.models.values())
+        states = {*(one.state for one in servers), *(["failed"] if failed else []), *(["starting"] if is_loading else [])}
+        status = "degraded" if "failed" in states else "starting" if states & {"configured", "starting"} else "ok"
         if service.settings.keys and not caller():
             return JsonResponse({"status": status})
         body: dict[str, Json] = {"status": status, "models": models, "tools": tools}
@@ -47,6 +51,8 @@ def routes(service: Service) -> list[Route]:
         else:
             body |= {"store": trouble or "ok", "answering": service.gate.active}
             body |= {"upstreams": upstreams} if (upstreams := describe_upstreams(service)) else {}
+            errors = {name: one.error for name, one in statuses.items() if one.error}
+            body |= {"model_errors": errors} if errors else {}
             body |= {"mcp": {one.name: _status_body(one) for one in servers}} if service.mcp else {}
         return JsonResponse(body)
 

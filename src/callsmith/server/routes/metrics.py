@@ -13,10 +13,11 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from callsmith.core.ports import UpstreamStatus
+from callsmith.models.router import LazyModel
 from callsmith.runtime.telemetry.trace import BUCKETS, Counters, Histogram
 from callsmith.server.http.keys import matches
 from callsmith.server.http.request_context import current_request, is_admin
-from callsmith.server.routes.upstreams import NO_UPSTREAMS, visible_upstreams
+from callsmith.server.routes.upstreams import visible_upstreams
 from callsmith.server.service import Service
 
 
@@ -24,20 +25,22 @@ def routes(service: Service) -> list[Route]:
     """The route of the metrics."""
 
     async def metrics(request: Request) -> Response:
-        upstreams = visible_upstreams(service)
-        content, kind = exposition(_visible(service.trace.counters()), request.headers.get("accept", ""), upstreams)
+        lazy = {name: model for name in service.visible_models() if isinstance(model := service.models[name], LazyModel)}
+        states = (*_of_loading(lazy), *_of_upstreams(visible_upstreams(service)))
+        content, kind = exposition(_visible(service.trace.counters()), request.headers.get("accept", ""), states)
         return Response(content, headers={"content-type": kind})
 
     return [Route("/metrics", metrics)]
 
 
-def exposition(
-    counters: Counters, accept: str = "", upstreams: Mapping[str, Sequence[UpstreamStatus]] = NO_UPSTREAMS
-) -> tuple[bytes, str]:
-    """The metrics and their content type: `exposition(service.trace.counters(), request.headers.get("accept", ""))`."""
+def exposition(counters: Counters, accept: str = "", states: Sequence[Metric] = ()) -> tuple[bytes, str]:
+    """The metrics and their content type: `exposition(service.trace.counters(), request.headers.get("accept", ""))`.
+
+    `states` are metrics of what is so at the moment.
+    """
     encode, content_type = choose_encoder(accept)
     registry = CollectorRegistry(auto_describe=False)
-    registry.register(_Counted(counters, upstreams))
+    registry.register(_Counted(counters, states))
     return encode(registry), content_type
 
 
@@ -54,14 +57,14 @@ def _visible(counters: Counters) -> Counters:
 class _Counted(Collector):
     """The counters, as a registry asks for them."""
 
-    def __init__(self, counters: Counters, upstreams: Mapping[str, Sequence[UpstreamStatus]]) -> None:
+    def __init__(self, counters: Counters, states: Sequence[Metric]) -> None:
         self._counters = counters
-        self._upstreams = upstreams
+        self._states = states
 
     def collect(self) -> Iterable[Metric]:
         yield from _of_models(self._counters)
         yield from _of_tools(self._counters)
-        yield from _of_upstreams(self._upstreams)
+        yield from self._states
 
 
 def _of_models(counters: Counters) -> Iterator[Metric]:
@@ -83,6 +86,23 @@ def _of_models(counters: Counters) -> Iterator[Metric]:
         first.add_metric((model,), _buckets(counts.first), counts.first.total)
         seconds.add_metric((model,), _buckets(counts.seconds), counts.seconds.total)
     yield from (turns, tokens, retries, unreadable, first, seconds)
+
+
+def _of_loading(models: Mapping[str, LazyModel]) -> Iterator[Metric]:
+    loads = CounterMetricFamily("callsmith_model_loads", "How often a model was loaded.", labels=("model",))
+    failures = CounterMetricFamily("callsmith_model_load_failures", "How often a model could not be loaded.", labels=("model",))
+    unloads = CounterMetricFamily("callsmith_model_unloads", "How often a model was unloaded.", labels=("model",))
+    loaded = GaugeMetricFamily("callsmith_model_loaded", "1 while a model is loaded.", labels=("model",))
+    memory = GaugeMetricFamily("callsmith_model_memory_bytes", "Memory of a loaded model: an estimate.", labels=("model",))
+    for name, model in models.items():
+        status = model.status
+        is_loaded = status.state == "loaded"
+        loads.add_metric((name,), status.loads)
+        failures.add_metric((name,), status.failures)
+        unloads.add_metric((name,), status.unloads)
+        loaded.add_metric((name,), int(is_loaded))
+        memory.add_metric((name,), model.memory if is_loaded else 0)
+    yield from (loads, failures, unloads, loaded, memory)
 
 
 def _of_tools(counters: Counters) -> Iterator[Metric]:

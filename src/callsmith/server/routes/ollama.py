@@ -12,8 +12,9 @@ from starlette.routing import Route
 
 from callsmith.core.closing import closing
 from callsmith.core.events import ModelEvent
-from callsmith.core.ports import model_info
+from callsmith.core.ports import Model
 from callsmith.core.values import Json
+from callsmith.models.router import LazyModel, in_use
 from callsmith.server.http.dialects import Dialect
 from callsmith.server.http.frames import CachedFrames, encode
 from callsmith.server.http.streams import JsonResponse, unless_disconnected
@@ -21,17 +22,8 @@ from callsmith.server.service import Service
 from callsmith.wire.extensions import read_extensions
 from callsmith.wire.fields import Fields
 from callsmith.wire.ollama.events import Heading, LineWriter, merge_lines, write_loaded
-from callsmith.wire.ollama.requests import (
-    ModelSummary,
-    OllamaRequest,
-    read_chat,
-    read_generate,
-    write_error,
-    write_failure,
-    write_running,
-    write_show,
-    write_tag,
-)
+from callsmith.wire.ollama.models import write_running, write_show, write_tag
+from callsmith.wire.ollama.requests import OllamaRequest, read_chat, read_generate, write_error, write_failure
 
 SPOKEN = "0.13.0"  # the release of Ollama whose API this is: clients look at it to know what they may send
 _LATEST = ":latest"  # what Ollama's clients put behind names that have no tag
@@ -60,7 +52,6 @@ class _Dialect:
     def __init__(self, service: Service) -> None:
         self._service = service
         self._bodies = service.bodies
-        self._began = _now()
 
     async def chat(self, request: Request) -> Response:
         return await self._answer(request, read_chat, chat=True)
@@ -69,15 +60,16 @@ class _Dialect:
         return await self._answer(request, read_generate, chat=False)
 
     async def tags(self, _: Request) -> Response:
-        return JsonResponse({"models": [write_tag(self._about(name)) for name in self._service.visible_models()]})
+        return JsonResponse({"models": [write_tag(model) for model in self._service.listed_models()]})
 
     async def running(self, _: Request) -> Response:
-        return JsonResponse({"models": [write_running(self._about(name)) for name in self._service.visible_models()]})
+        listed = self._service.listed_models()
+        return JsonResponse({"models": [write_running(model) for model in listed if model.is_loaded and not model.alias_of]})
 
     async def show(self, request: Request) -> Response:
         fields = Fields.of(await self._bodies.read(request), "")
         named = fields.text("model") or fields.text("name") or ""  # `name` is what it was called once
-        return JsonResponse(write_show(self._about(self._known(named))))
+        return JsonResponse(write_show(self._service.listed_model(self._known(named))))
 
     async def version(self, _: Request) -> Response:
         return JsonResponse({"version": SPOKEN, "callsmith": version("callsmith")})
@@ -92,7 +84,13 @@ class _Dialect:
         name = self._known(asked.model)
         model = service.model(name)
         heading = Heading(asked.model or name, _now(), time.perf_counter_ns, arrived, chat)
+        if not asked.request.messages and asked.stays and asked.stay_seconds == 0 and isinstance(model, LazyModel):
+            model.unload_when_idle()
+            return JsonResponse(write_loaded(heading, is_loaded=False))
+        if asked.stays and isinstance(model, LazyModel):
+            model.stay_for(asked.stay_seconds)
         if not asked.request.messages:
+            await unless_disconnected(request.receive, _load(model))
             return JsonResponse(write_loaded(heading))
         options, session = read_extensions(body)
         events = service.answer(model, replace(asked.request, session=session), options)
@@ -106,9 +104,10 @@ class _Dialect:
         plain = self._service.model_name(name.removesuffix(_LATEST))
         return plain if name not in known and plain in known else name
 
-    def _about(self, name: str) -> ModelSummary:
-        info = model_info(self._service.model(name))
-        return ModelSummary(name, self._began, info.weights, info.template, info.thinks, info.context)
+
+async def _load(model: Model) -> None:
+    async with in_use(model):
+        pass
 
 
 async def _lines(events: AsyncIterator[ModelEvent], heading: Heading) -> AsyncIterator[bytes]:

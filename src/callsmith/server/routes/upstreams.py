@@ -6,9 +6,8 @@
 Only an admin's key may see and change them.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict
-from typing import Final
 
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
@@ -22,8 +21,6 @@ from callsmith.server.http.request_context import is_admin
 from callsmith.server.http.streams import JsonResponse
 from callsmith.server.service import Service
 from callsmith.wire.fields import Fields
-
-NO_UPSTREAMS: Final[Mapping[str, Sequence[UpstreamStatus]]] = {}
 
 
 def routes(service: Service) -> list[Route]:

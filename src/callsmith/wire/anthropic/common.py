@@ -1,12 +1,12 @@
 """What the Anthropic dialect shares: error bodies, the list of models, token counts."""
 
 from collections.abc import Iterable
-from datetime import UTC, datetime
 
 from callsmith.core.errors import UsageError
 from callsmith.core.values import Json, Usage
 from callsmith.wire.errors import Failure, describe_error
 from callsmith.wire.fields import Fields
+from callsmith.wire.model_lists.listed_model import ListedModel
 
 _TYPES = {
     401: "authentication_error",
@@ -42,15 +42,43 @@ def write_error(error: BaseException) -> Failure:
     return write_failure(known.status, known.message, details=details)
 
 
-def write_model(name: str, created: int) -> dict[str, Json]:
-    moment = datetime.fromtimestamp(created, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-    return {"type": "model", "id": name, "display_name": name, "created_at": moment, "lifecycle": "active"}
+def write_model(model: ListedModel) -> dict[str, Json]:
+    """A model in the list of models, with what it can do."""
+    shown = f"{model.name} ({model.alias_of})" if model.alias_of else model.name
+    return {
+        "type": "model",
+        "id": model.name,
+        "display_name": shown,
+        "created_at": model.created_at,
+        "lifecycle": "active",
+        "max_input_tokens": model.info.context,
+        "max_tokens": model.info.context,
+        "capabilities": _write_capabilities(thinks=model.info.thinks),
+    }
 
 
-def write_models(names: Iterable[str], created: int) -> dict[str, Json]:
-    models = [write_model(name, created) for name in names]
-    ids = [model["id"] for model in models] or [None]
-    return {"data": models, "has_more": False, "first_id": ids[0], "last_id": ids[-1]}
+def _write_capabilities(*, thinks: bool) -> dict[str, Json]:
+    """All capabilities that this API has names for; what it takes for thinking is taken of every model."""
+    yes, no = {"supported": True}, {"supported": False}
+    types = {"adaptive": yes, "between_tools": no, "disabled": yes, "enabled": yes}
+    return {
+        "batch": no,
+        "citations": no,
+        "code_execution": no,
+        "context_management": no,
+        "effort": {"supported": False, "low": no, "medium": no, "high": no, "xhigh": no, "max": no},
+        "image_input": no,
+        "pdf_input": no,
+        "server_tools": {"supported": False, "code_execution": no, "web_search": no},
+        "structured_outputs": yes,
+        "thinking": {"supported": thinks, "types": types},
+    }
+
+
+def write_models(models: Iterable[ListedModel]) -> dict[str, Json]:
+    written = [write_model(model) for model in models]
+    ids = [model["id"] for model in written] or [None]
+    return {"data": written, "has_more": False, "first_id": ids[0], "last_id": ids[-1]}
 
 
 def write_usage(usage: Usage) -> dict[str, Json]:

@@ -107,9 +107,9 @@ class LineWriter:
         ]
 
 
-def write_loaded(heading: Heading) -> dict[str, Json]:
-    """The answer to a request that asked nothing: the model is loaded."""
-    return {**heading.line(done=True), "done_reason": "load"}
+def write_loaded(heading: Heading, *, is_loaded: bool = True) -> dict[str, Json]:
+    """The answer to a request that asked nothing: the model is loaded, or unloaded."""
+    return {**heading.line(done=True), "done_reason": "load" if is_loaded else "unload"}
 
 
 def write_response(events: Iterable[ModelEvent], heading: Heading) -> dict[str, Json]:

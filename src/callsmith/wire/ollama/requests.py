@@ -1,4 +1,4 @@
-"""The requests of `POST /api/chat` and `/api/generate`, and how Ollama's dialect writes models and errors.
+"""The requests of `POST /api/chat` and `/api/generate`, and how Ollama's dialect writes errors.
 
     {"model": "qwen", "messages": [{"role": "user", "content": "Hi"}], "tools": […], "format": {…}, "options": {"num_predict": 9}}
 
@@ -11,11 +11,10 @@ is refused by name. Calls have no ids in this dialect, so they get some here, an
 from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from hashlib import sha256
 from typing import cast
 
-from callsmith.core.ports import WeightsInfo
 from callsmith.core.schema import check_schema
+from callsmith.core.types.quantities import parse_duration
 from callsmith.core.values import Call, Json, Message, Output, Request, Role, Sampling
 from callsmith.wire.calls import read_arguments
 from callsmith.wire.errors import Failure, describe_error
@@ -42,8 +41,7 @@ _NEUTRAL_PROMPT: Mapping[str, tuple[Json, ...]] = {
     "template": ("",),
     "width": (0,),
 }
-# Fields and options of which nothing comes, and why that does no harm.
-HINTS: Mapping[str, str] = {"keep_alive": "models stay loaded for as long as the server runs"}
+# Options of which nothing comes, and why that does no harm.
 _LOADING = "how a model is loaded was decided when the server began"
 OPTION_HINTS: Mapping[str, str] = {
     **dict.fromkeys(
@@ -67,11 +65,16 @@ _LEVELS = ("low", "medium", "high", "max")
 
 @dataclass(frozen=True, slots=True)
 class OllamaRequest:
-    """What was asked, of which model, and whether as a stream. Without any messages, only to have the model loaded."""
+    """What was asked, of which model, and whether as a stream. Without any messages, only to have the model loaded, or unloaded.
+
+    `stays` says that the request has a `keep_alive`, and `stay_seconds` for how long the model stays loaded then, None: for ever.
+    """
 
     model: str
     request: Request
     stream: bool = True
+    stays: bool = False
+    stay_seconds: float | None = None
 
 
 def read_chat(body: Json) -> OllamaRequest:
@@ -99,7 +102,18 @@ def read_generate(body: Json) -> OllamaRequest:
 
 
 def _asked(fields: Fields, request: Request) -> OllamaRequest:
-    return OllamaRequest(fields.text("model") or "", request, fields.flag("stream") is not False)
+    asked = OllamaRequest(fields.text("model") or "", request, fields.flag("stream") is not False)
+    value = fields.get("keep_alive")
+    return asked if value is None else replace(asked, stays=True, stay_seconds=_read_keep_alive(fields, value))
+
+
+def _read_keep_alive(fields: Fields, value: Json) -> float | None:
+    """Seconds, or a text like "5m"; what is negative is for ever."""
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    try:
+        return parse_duration(value if isinstance(value, str) else str(value) if is_number else "")
+    except ValueError:
+        raise fields.error("keep_alive", 'expected seconds, or a text like "5m"') from None
 
 
 def _read_request(fields: Fields, messages: tuple[Message, ...]) -> Request:
@@ -240,19 +254,7 @@ def write_call(call: Call, number: int) -> dict[str, Json]:
     return {"id": call.id, "function": {"index": number, "name": call.name, "arguments": dict(call.arguments)}}
 
 
-# Models and errors
-
-
-@dataclass(frozen=True, slots=True)
-class ModelSummary:
-    """What is known of a model; `moment` is since when it is served."""
-
-    name: str
-    moment: str
-    weights: WeightsInfo = WeightsInfo()
-    template: str = ""
-    thinks: bool = False
-    context: int | None = None
+# Errors
 
 
 def write_failure(status: int, message: str) -> Failure:
@@ -264,64 +266,3 @@ def write_error(error: BaseException) -> Failure:
     """An exception as the client may see it."""
     known = describe_error(error)
     return write_failure(known.status, known.message)
-
-
-def write_tag(about: ModelSummary) -> dict[str, Json]:
-    """A model in the list of models. Its digest is one of its name: clients only want to tell models apart by it."""
-    return {
-        "name": about.name,
-        "model": about.name,
-        "modified_at": about.moment,
-        "size": about.weights.size,
-        "digest": sha256(about.name.encode()).hexdigest(),
-        "details": _write_details(about),
-    }
-
-
-def write_running(about: ModelSummary) -> dict[str, Json]:
-    """A model in the list of those that are loaded, as all are for as long as the server runs."""
-    running = {**write_tag(about), "expires_at": "9999-12-31T23:59:59Z", "size_vram": 0, "context_length": about.context or 0}
-    del running["modified_at"]
-    return running
-
-
-def write_show(about: ModelSummary) -> dict[str, Json]:
-    """All that is known of a model."""
-    family = about.weights.architecture or "unknown"
-    known = {
-        "general.parameter_count": about.weights.parameters,
-        f"{family}.context_length": about.context,  # what is served, which may be less than the model was trained for
-    }
-    return {
-        "modelfile": "",
-        "parameters": "",
-        "template": about.template,
-        "details": _write_details(about),
-        "model_info": {"general.architecture": family, "general.basename": about.name, **_without_empty(known)},
-        "capabilities": ["completion", "tools", *(["thinking"] if about.thinks else [])],
-        "modified_at": about.moment,
-    }
-
-
-def _write_details(about: ModelSummary) -> dict[str, Json]:
-    weights = about.weights
-    return {
-        "parent_model": "",
-        "format": weights.format,
-        "family": weights.architecture,
-        "families": [weights.architecture] if weights.architecture else [],
-        "parameter_size": weights.size_label or _write_count(weights.parameters),
-        "quantization_level": weights.quantization,
-    }
-
-
-def _without_empty(fields: dict[str, Json]) -> dict[str, Json]:
-    return {key: value for key, value in fields.items() if value}
-
-
-def _write_count(number: int) -> str:
-    """A number of parameters as people write it: 1.5B, 134.52M."""
-    for unit, letter, digits in ((1e9, "B", 1), (1e6, "M", 2), (1e3, "K", 0)):
-        if number >= unit:
-            return f"{number / unit:.{digits}f}{letter}"
-    return str(number) if number else ""

@@ -5,7 +5,8 @@ from collections.abc import Iterable
 from callsmith.core.errors import UsageError
 from callsmith.core.values import Json, Usage
 from callsmith.wire.errors import PROMPT_TOO_LONG, Failure, describe_error
-from callsmith.wire.fields import Fields
+from callsmith.wire.fields import Fields, without_none
+from callsmith.wire.model_lists.listed_model import ListedModel
 
 
 class NotStored(UsageError):
@@ -39,12 +40,28 @@ def write_error_event(failure: Failure) -> dict[str, Json]:
     return {"type": "error", "status": failure.status, "error": {**error, "code": error["code"] or error["type"]}}
 
 
-def write_model(name: str, created: int) -> dict[str, Json]:
-    return {"id": name, "object": "model", "created": created, "owned_by": "callsmith"}
+def write_model(model: ListedModel) -> dict[str, Json]:
+    """A model in the list of models. The length of its context is where vLLM has it, and what else it can do is ours."""
+    info = model.info
+    about = {
+        "format": info.format,
+        "tools": True,
+        "thinking": info.thinks,
+        "loaded": model.is_loaded,
+        "alias_of": model.alias_of or None,
+    }
+    return {
+        "id": model.name,
+        "object": "model",
+        "created": model.created,
+        "owned_by": "callsmith",
+        "max_model_len": info.context,
+        "callsmith": without_none(about),
+    }
 
 
-def write_models(names: Iterable[str], created: int) -> dict[str, Json]:
-    return {"object": "list", "data": [write_model(name, created) for name in names]}
+def write_models(models: Iterable[ListedModel]) -> dict[str, Json]:
+    return {"object": "list", "data": [write_model(model) for model in models]}
 
 
 def write_usage(usage: Usage) -> dict[str, Json]:

@@ -19,6 +19,7 @@ from callsmith.server.routes.openai_chat.choices import answer_choices
 from callsmith.server.service import Service
 from callsmith.server.tools.one_answer import AnswerEvent
 from callsmith.wire.extensions import TOOL_EVENTS, AnswerExtensions, read_extensions
+from callsmith.wire.model_lists.codex import QUERY, write_codex_models
 from callsmith.wire.openai.chat import read_request
 from callsmith.wire.openai.chat_events import ChunkWriter, Heading, write_response
 from callsmith.wire.openai.common import write_error, write_failure
@@ -31,7 +32,7 @@ _EMBEDDINGS = ("/v1/embeddings", "/embeddings", "/embedding")
 
 def routes(service: Service) -> list[Route]:
     """The routes of this dialect."""
-    began, bodies = int(time.time()), service.bodies
+    bodies = service.bodies
 
     async def completions(request: Request) -> Response:
         body = await bodies.read(request)
@@ -52,12 +53,13 @@ def routes(service: Service) -> list[Route]:
         return JsonResponse(beside.end(write_response(said, heading), whole=True))
 
     async def models(request: Request) -> Response:
-        return JsonResponse(dialect_of(request).write_models(service.visible_models(), began))
+        listed = service.listed_models()
+        body = dialect_of(request).write_models(listed)
+        is_codex = QUERY in request.query_params
+        return JsonResponse({**body, "models": write_codex_models(listed)} if is_codex else body)
 
     async def model(request: Request) -> Response:
-        name = service.model_name(request.path_params["name"])
-        service.model(name)
-        return JsonResponse(dialect_of(request).write_model(name, began))
+        return JsonResponse(dialect_of(request).write_model(service.listed_model(request.path_params["name"])))
 
     async def elsewhere(request: Request) -> Response:
         return JsonResponse(write_failure(404, f"{request.url.path} is not served here: {_NOT_HERE}").body, status_code=404)

@@ -1,0 +1,1 @@
+"""Lists of models: what every dialect is given, and how one client wants it that has a list of its own."""
