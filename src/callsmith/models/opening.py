@@ -83,7 +83,9 @@ def describe_model(spec: str, options: Options = Options()) -> ModelInfo:
     load_presets()
     remote = parse_spec(spec)
     if remote is not None:
-        return _open_remote(remote, options).info if remote.model else ModelInfo(format="native", context=options.context)
+        if not remote.model:
+            return ModelInfo(format="native", context=options.context)
+        return replace(_open_remote(remote, options).info, count=None, upstreams=None)  # that nobody will close
     scheme, rest, given = _engine_options(spec, options)
     describe = find_description(scheme)
     engine = describe(rest, **accepted_options(describe, given)) if describe else EngineInfo(context=options.context)

@@ -11,7 +11,7 @@ from starlette.requests import ClientDisconnect
 
 from callsmith.core.errors import CallsmithError, UsageError
 from callsmith.core.ports import Model, Toolset
-from callsmith.models.router import Aliases
+from callsmith.models.router import Aliases, LazyModel
 from callsmith.server.http.body_reader import BodyReader
 from callsmith.server.http.dialects import Dialect
 from callsmith.server.http.errors import on_disconnect, on_error, on_http_error, refuse
@@ -61,6 +61,9 @@ def create_app(
 
 @asynccontextmanager
 async def _alive(service: Service) -> AsyncGenerator[None, None]:
+    for model in service.models.values():
+        if isinstance(model, LazyModel):
+            model.count_idle_time()
     async with service.mcp or nullcontext():
         yield
         for finish in service.on_shutdown:

@@ -179,12 +179,21 @@ async def test_a_request_can_say_how_long_the_model_stays_until_it_is_unloaded()
     assert 50 < (model.status.expires_in or 0) <= 100  # as the settings say, from now on
 
 
-async def test_what_takes_no_memory_here_stays_unless_a_request_says_otherwise():
+async def test_what_takes_no_memory_here_stays():
     model = LazyModel("m", Opener(), ModelInfo(), unload_after=0.001)
     await ask(model)
-    assert model.status.expires_in is None
+    model.unload_when_idle()
+    await asyncio.sleep(0.01)
+    assert (model.status.state, model.status.expires_in) == ("loaded", None)
+
+
+async def test_a_model_that_nobody_uses_is_unloaded_when_that_is_asked():
+    model = LazyModel("m", Opener(), KNOWN, unload_after=100)
+    await ask(model)
     model.unload_when_idle()
     await until(lambda: model.status.state == "unloaded")
+    await ask(model)
+    assert (model.status.expires_in or 0) > 50
 
 
 async def test_an_unloaded_model_is_garbage():

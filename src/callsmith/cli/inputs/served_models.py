@@ -6,21 +6,24 @@ from callsmith.cli.inputs.options import alias_of, register_user_files
 from callsmith.cli.terminal.fetching import ensure
 from callsmith.core.errors import UsageError
 from callsmith.models import Options, describe_model, open_model
+from callsmith.models.remote.providers import parse_spec
 from callsmith.models.router import LazyModel, MemoryBudget
 from callsmith.models.weights.catalogue import default_model
 from callsmith.server.settings import Llm, Settings
 
 
 def open_models(settings: Settings) -> dict[str, LazyModel]:
-    """The models of the settings, by name. One alone is loaded at once; several are when they are first asked for."""
+    """The models of the settings, by name. One alone is loaded at once; several are when they are first asked for, but for
+    those of other servers, of which nothing is loaded here."""
     chosen = _chosen_models(settings)
     budget = MemoryBudget(settings.llm.memory_bytes)
     for llm in chosen.values():
         ensure(_spec(llm))
     models = {name: _lazy_model(name, llm, settings, budget) for name, llm in chosen.items()}
-    if len(models) == 1:
-        for model in models.values():
-            model.load_now()
+    for name, llm in chosen.items():
+        remote = parse_spec(_spec(llm))
+        if len(models) == 1 or (remote and remote.model):
+            models[name].load_now()
     return models
 
 

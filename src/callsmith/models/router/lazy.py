@@ -127,20 +127,24 @@ class LazyModel:
         self._requested_stay, self._has_request = seconds, True
 
     def unload_when_idle(self) -> None:
-        """Unload the model, if it is loaded, as soon as nobody uses it."""
+        """Unload the model, if it is loaded, as soon as nobody uses it. What takes no memory here stays."""
         if self._model is not None or self._loading is not None:
             self.stay_for(0)
-        if self.is_idle:
-            self._start(self._unload())
+        self.count_idle_time()
 
     async def unload(self) -> None:
         """Close the model unless it is in use; who asks for it meanwhile waits, and has it opened again."""
         await asyncio.shield(self._start(self._unload()))
 
     def load_now(self) -> None:
-        """Open the model before there is an event loop."""
+        """Open the model before there is an event loop; once there is one, `count_idle_time` lets it be unloaded."""
         self._budget.add(self)
         self._opened(self._open())
+
+    def count_idle_time(self) -> None:
+        """Count from now on for how long nobody has asked."""
+        if self.is_idle:
+            self._rest()
 
     async def close(self) -> None:
         """Close the model for good. Answering afterwards is an error."""
@@ -151,8 +155,8 @@ class LazyModel:
 
     @property
     def _stays(self) -> float | None:
-        """How long it stays loaded when nobody asks. What takes no memory here stays, unless a request has said otherwise."""
-        return self._requested_stay if self._has_request else self._unload_after if self.memory else None
+        """How long it stays loaded when nobody asks. What takes no memory here stays."""
+        return None if not self.memory else self._requested_stay if self._has_request else self._unload_after
 
     async def _loaded(self) -> OpenedModel:
         while self._model is None:

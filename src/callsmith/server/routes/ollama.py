@@ -25,7 +25,7 @@ from callsmith.wire.ollama.events import Heading, LineWriter, merge_lines, write
 from callsmith.wire.ollama.models import write_running, write_show, write_tag
 from callsmith.wire.ollama.requests import OllamaRequest, read_chat, read_generate, write_error, write_failure
 
-SPOKEN = "0.13.0"  # the release of Ollama whose API this is: clients look at it to know what they may send
+SPOKEN = "0.13.4"  # the release of Ollama whose API this is: clients look at it to know what they may send
 _LATEST = ":latest"  # what Ollama's clients put behind names that have no tag
 _LINES = "application/x-ndjson"
 
