@@ -18,6 +18,7 @@ NAMES = (
     "loop",
     "server",
     "gateway",
+    "relay",
     "soundness",
     "journeys",
     "plugins",

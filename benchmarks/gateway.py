@@ -70,8 +70,8 @@ asyncio.run(main())
 def main(model: str) -> None:
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
-        upstream = stack.enter_context(_running([sys.executable, "-c", _UPSTREAM, "PORT"]))
-        gateways = {"directly": upstream, "callsmith": stack.enter_context(_running(_callsmith(upstream, folder)))}
+        upstream = stack.enter_context(running([sys.executable, "-c", _UPSTREAM, "PORT"]))
+        gateways = {"directly": upstream, "callsmith": stack.enter_context(running(callsmith(upstream, folder)))}
         if LITELLM.exists():
             gateways["LiteLLM"] = stack.enter_context(_litellm(upstream, folder))
         else:
@@ -87,9 +87,9 @@ async def _measure(gateways: dict[str, int]) -> None:
         base = [0.0, 0.0]
         for name, port in gateways.items():
             await _load(port, 1, 1.0)  # warm
-            before = _cpu_seconds(port)
+            before = cpu_seconds(port)
             times, seconds = await _load(port, streams, SECONDS)
-            spent = (_cpu_seconds(port) - before) * 1000 / len(times)
+            spent = (cpu_seconds(port) - before) * 1000 / len(times)
             rates[name, streams] = len(times) / seconds
             middle, late = median(times) * 1000, (quantiles(times, n=100)[98] if len(times) > 100 else max(times)) * 1000
             base = [middle, late] if name == "directly" else base
@@ -132,17 +132,22 @@ async def _load(port: int, streams: int, seconds: float) -> tuple[list[float], f
 _processes: dict[int, int] = {}  # by their ports
 
 
-def _cpu_seconds(port: int) -> float:
+def cpu_seconds(port: int) -> float:
     """The CPU time that the process of a server has used so far; 0 where that cannot be found out."""
+    return sum(cpu_times(port))
+
+
+def cpu_times(port: int) -> tuple[float, float]:
+    """The same, of the process itself and of the kernel for it."""
     try:
         fields = Path(f"/proc/{_processes[port]}/stat").read_text().rpartition(")")[2].split()
     except OSError:
-        return 0.0
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+        return 0.0, 0.0
+    return int(fields[11]) / os.sysconf("SC_CLK_TCK"), int(fields[12]) / os.sysconf("SC_CLK_TCK")
 
 
 @contextmanager
-def _running(command: list[str], patience: float = 120.0, **options: Any) -> Iterator[int]:
+def running(command: list[str], patience: float = 120.0, **options: Any) -> Iterator[int]:
     """A server in a process of its own, and the port it listens on."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
@@ -167,7 +172,7 @@ def _running(command: list[str], patience: float = 120.0, **options: Any) -> Ite
             process.wait(20)
 
 
-def _callsmith(upstream: int, folder: Path) -> list[str]:
+def callsmith(upstream: int, folder: Path) -> list[str]:
     """The command of our server; it asks for a key, as LiteLLM's proxy does."""
     config = folder / "callsmith.toml"
     config.write_text(f'[keys.benchmark]\nsha256 = "{sha256(KEY.encode()).hexdigest()}"\n')
@@ -182,7 +187,7 @@ def _litellm(upstream: int, folder: Path) -> Iterator[int]:
     config.write_text(json.dumps({"model_list": [{"model_name": "m", "litellm_params": asked}]}))  # JSON is YAML
     command = [str(LITELLM), "--config", str(config), "--port", "PORT", "--host", "127.0.0.1", "--num_workers", "1"]
     settings = {"LITELLM_MASTER_KEY": KEY, "LITELLM_LOG": "ERROR", "LITELLM_LOCAL_MODEL_COST_MAP": "True"}
-    with _running(command, 300.0, env={**os.environ, **settings}, cwd=folder) as port:
+    with running(command, 300.0, env={**os.environ, **settings}, cwd=folder) as port:
         yield port
 
 
