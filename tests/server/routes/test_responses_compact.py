@@ -8,7 +8,7 @@ from callsmith.core.events import Stopped, Thought
 from callsmith.core.values import Usage
 from callsmith.server.app import create_app
 from callsmith.tools.functions import Functions
-from callsmith.wire.openai.compaction import SUMMARISE
+from callsmith.wire.openai.items import SUMMARISE
 from tests.fakes import FakeModel
 from tests.server.asking import client, http, says, weather
 from tests.server.sockets import connected

@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 from anthropic import AsyncAnthropic
 from anthropic.types import ServerToolUseBlock, ToolSearchToolResultBlock, ToolUseBlock
+from openai.types.responses import ResponseFunctionToolCall, ResponseToolSearchCall, ResponseToolSearchOutputItem
 
 from callsmith.core.choice import FIND_TOOLS, found_names
 from callsmith.core.values import Call
@@ -166,3 +167,67 @@ async def test_without_a_search_tool_nothing_is_deferred():
     model = FakeModel(says("Hm."))
     await message(model, CLOCK, *DEFERRED)
     assert names(model) == [["clock", *(tool.name for tool in MANY)]]
+
+
+# --- OpenAI's tool search -------------------------------------------------------------------------------------------------
+
+RESPONSES: Any = [{"type": "function", "strict": False, "defer_loading": True, **tool["function"]} for tool in CHAT]
+PLAIN: Any = {"type": "function", "name": "clock", "parameters": {"type": "object", "properties": {}}, "strict": False}
+
+
+async def respond(model: FakeModel, *tools: Any, **sent: Any) -> Any:
+    return await client(model).responses.create(model="m", **{"input": "hi", "tools": list(tools), **sent})
+
+
+async def test_a_deferred_function_is_found_and_the_search_is_two_items_of_the_response():
+    model = FakeModel(calls(SEARCH), calls(BONN))
+    answer = await respond(model, {"type": "tool_search"}, PLAIN, *RESPONSES)
+    search, found, call = answer.output
+    assert isinstance(search, ResponseToolSearchCall) and search.arguments == {"query": "current weather"}
+    assert (search.execution, search.status) == ("server", "completed")
+    assert isinstance(found, ResponseToolSearchOutputItem) and found.tools[0].name == "current_weather"
+    assert isinstance(call, ResponseFunctionToolCall) and call.name == "current_weather"
+    assert names(model)[0] == [FIND_TOOLS, "clock"] and "current_weather" in names(model)[1]
+
+
+async def test_its_items_come_back_by_reference_and_in_the_input():
+    model = FakeModel(calls(SEARCH), calls(BONN), says("Sunny."), says("Sunny again."))
+    tools: Any = [{"type": "tool_search"}, *RESPONSES]
+    asking = client(model).responses
+    first = await asking.create(model="m", input="hi", tools=tools)
+    output: Any = {"type": "function_call_output", "call_id": "b1", "output": "sun"}
+    stored = await asking.create(model="m", previous_response_id=first.id, input=[output], tools=tools)
+    whole: Any = [*HI, *(item.model_dump(exclude_none=True) for item in first.output), output]
+    brought = await asking.create(model="m", input=whole, tools=tools)
+    assert (stored.output_text, brought.output_text) == ("Sunny.", "Sunny again.")
+    for asked in model.asked[2:]:
+        assert [one.role for one in asked.messages] == ["user", "assistant", "tool", "assistant", "tool"]
+        assert found_names(asked.messages[2].content)[0] == "current_weather"
+        assert "current_weather" in [tool.name for tool in asked.tools]
+
+
+async def test_functions_in_a_namespace_are_found_by_their_namespace():
+    model = FakeModel(calls(SEARCH), calls(Call("skies__current_weather", {"city": "Bonn"}, "b1")))
+    inner = [tool for tool in RESPONSES if "weather" in tool["name"]]
+    answer = await respond(
+        model, {"type": "tool_search"}, {"type": "namespace", "name": "skies", "description": "", "tools": inner}
+    )
+    _, found, call = answer.output
+    assert found.tools[0].name == "skies" and "current_weather" in [tool.name for tool in found.tools[0].tools]
+    assert (call.namespace, call.name) == ("skies", "current_weather")
+
+
+async def test_streamed_its_items_are_added_and_done():
+    model = FakeModel(calls(SEARCH), calls(BONN))
+    tools: Any = [{"type": "tool_search"}, *RESPONSES]
+    stream = await client(model).responses.create(model="m", input="hi", tools=tools, stream=True)
+    sent = [(event.type, event.item.type) async for event in stream if event.type.startswith("response.output_item")]
+    added, done = "response.output_item.added", "response.output_item.done"
+    kinds = ("tool_search_call", "tool_search_output", "function_call")
+    assert sent == [(step, kind) for kind in kinds for step in (added, done)]
+
+
+async def test_a_search_that_the_client_runs_defers_nothing():
+    model = FakeModel(says("Hm."))
+    await respond(model, {"type": "tool_search", "execution": "client"}, *RESPONSES)
+    assert names(model) == [[tool.name for tool in MANY]]

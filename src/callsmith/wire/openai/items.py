@@ -4,10 +4,17 @@
     {"type": "reasoning", "summary": [], "content": [{"type": "reasoning_text", "text": "Hm."}]}
     {"type": "function_call", "call_id": "call_1", "name": "add", "arguments": "{}"}
     {"type": "function_call_output", "call_id": "call_1", "output": "3"}
+    {"type": "compaction", "id": "cmp_1", "encrypted_content": "callsmith:VGhleSBhZ3JlZWQg…"}
 
 One answer of a model is several items: reasoning, what was said and the calls behind each other make one message.
+
+A compaction stands for a conversation of which only what its user said and a summary of all of it are left. A client sends the
+item back as it came. The summary in it is encoded and not encrypted: it is the client's own conversation, and is read as
+something that the assistant said.
 """
 
+import base64
+import binascii
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from operator import attrgetter
@@ -18,14 +25,20 @@ from callsmith.wire.calls import read_arguments
 from callsmith.wire.fields import Fields
 from callsmith.wire.images import write_input
 from callsmith.wire.openai.chat import read_message
-from callsmith.wire.openai.compaction import COMPACTION, read_compaction
 from callsmith.wire.openai.mcp import WITHOUT_STATUS
 from callsmith.wire.signed import NOTHING_SIGNED, Signed, signed_turn
+
+COMPACTION = "compaction"
+SUMMARISE = (
+    "Summarise our conversation so far, so that it can be continued from the summary alone. Keep all facts, names, numbers, "
+    "decisions and results of tools, and say what is still to be done. Write only the summary."
+)
+_OURS = "callsmith:"
 
 _ROLES: dict[str, Role] = {"system": "system", "developer": "system", "user": "user", "assistant": "assistant"}
 
 # What other servers' own tools leave behind: nothing a model here could make use of.
-_FROM_VENDOR_TOOLS = frozenset({"file_search_call", "tool_search_call", "web_search_call"})
+_FROM_VENDOR_TOOLS = frozenset({"file_search_call", "web_search_call"})
 
 _PREFIXES = {
     "message": "msg",
@@ -36,6 +49,8 @@ _PREFIXES = {
     "mcp_call": "mcp",
     "mcp_approval_response": "mcpr",
     "compaction": "cmp",
+    "tool_search_call": "tsc",
+    "tool_search_output": "tso",
 }
 
 
@@ -228,3 +243,23 @@ def stored_item(item: Mapping[str, Json], id: str) -> dict[str, Json]:
     elif kind == "message" and content is None:
         stored["content"] = cast(list[Json], [])
     return stored
+
+
+def write_compaction(id: str, summary: str) -> dict[str, Json]:
+    """The item that holds a summary."""
+    return {"type": COMPACTION, "id": id, "encrypted_content": _OURS + base64.b64encode(_encode(summary)).decode()}
+
+
+def read_compaction(item: Fields) -> str | None:
+    """The summary in an item; None if another server made it, whose items only that server can read."""
+    content = item.required_text("encrypted_content")
+    if not content.startswith(_OURS):
+        return None
+    try:
+        return base64.b64decode(content.removeprefix(_OURS), validate=True).decode("utf-8", "surrogatepass")
+    except (binascii.Error, UnicodeDecodeError):
+        raise item.error("encrypted_content", "is not as it was when it was given out") from None
+
+
+def _encode(text: str) -> bytes:
+    return text.encode("utf-8", "surrogatepass")  # a model may write half a surrogate pair

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TypeAlias
 
+from callsmith.core.choice import FIND_TOOLS, found_names
 from callsmith.core.events import ConfirmationNeeded, ModelEvent, ToolFinished, ToolStarted
 from callsmith.core.values import Call, Json, Result, Tool
 from callsmith.wire.calls import read_arguments
@@ -19,6 +20,7 @@ from callsmith.wire.mcp_names import mcp_name
 from callsmith.wire.openai.mcp import error_text, write_listed, write_mcp_call
 from callsmith.wire.openai.responses_events import EventWriter, Heading, Status, StreamEvent
 from callsmith.wire.openai.responses_reader import EventReader
+from callsmith.wire.openai.tool_search import is_server_search, write_found, write_search
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +75,12 @@ class McpWriter(EventWriter):
                 return self._begin(call)
             case ToolFinished(result) if result.name in self._tools:
                 return self._end_mcp(result)
+            case ToolStarted(call) if call.name == FIND_TOOLS and self._shows_searches:
+                place, item, sent = self._place(write_search(call))
+                self._running[call.id] = place, item
+                return sent
+            case ToolFinished(result) if result.name == FIND_TOOLS and result.call_id in self._running:
+                return self._end_search(result)
             case ConfirmationNeeded(id, call) if call.name in self._tools:
                 self._approvals[call.id] = id
                 place, item, sent = self._place({"id": id, "type": "mcp_approval_request", **self._named(call)})
@@ -113,6 +121,17 @@ class McpWriter(EventWriter):
         done = {**item, **write_mcp_call(result)}
         step = self._event(f"response.mcp_call.{done['status']}", item_id=item["id"], output_index=place)
         return [*begun, step, self._whole(place, done)]
+
+    @property
+    def _shows_searches(self) -> bool:
+        return any(is_server_search(tool) for tool in self._heading.repeated.get("tools") or ())
+
+    def _end_search(self, result: Result) -> list[StreamEvent]:
+        place, item = self._running.pop(result.call_id)
+        done = self._whole(place, {**item, "status": "completed"})
+        found = write_found(found_names(result.text), self._heading.repeated["tools"])
+        place, item, sent = self._place({**found, "tools": []})
+        return [done, *sent, self._whole(place, {**item, **found})]
 
     def _finish(self, status: Status, said: Status) -> list[StreamEvent]:
         left = [self._whole(place, {**item, "status": "incomplete"}) for place, item in self._running.values()]

@@ -29,6 +29,7 @@ from callsmith.wire.openai.mcp import (
     write_server,
 )
 from callsmith.wire.openai.output import read_text_output, write_text_output
+from callsmith.wire.openai.tool_search import TOOL_SEARCH, is_server_search, plain_searches
 from callsmith.wire.sampling import read_sampling, write_sampling
 from callsmith.wire.signed import NOTHING_SIGNED, Signed
 from callsmith.wire.tools import read_tools
@@ -69,6 +70,8 @@ _REPEATED: Mapping[str, Json] = {
     "tool_choice": "auto",
     "user": None,
 }
+
+_KNOWN = ("function", "namespace", MCP)  # kinds of tools
 
 Namespaces = Mapping[str, tuple[str, str]]  # a tool's flat name → the namespace it stands in, and its name there
 
@@ -130,7 +133,7 @@ def read_request(body: Json, earlier: Sequence[Json] = (), known: Mapping[str, J
     own = _own_items(fields)
     items = _all_items(own, earlier, known or {})
     _check_outputs(own, items)
-    plain, decisions = plain_items(items)
+    plain, decisions = plain_items(plain_searches(items))
     store = fields.flag("store")
     return ResponsesRequest(
         model=fields.text("model") or "",
@@ -216,12 +219,13 @@ def _read_tools(fields: Fields, _: str) -> tuple[tuple[Tool, ...], Namespaces]:
                 name = inner.required_text("name")
                 spaces[flat_name(space, name)] = (space, name)
                 entries.append(Fields({**inner.data, "name": flat_name(space, name)}, inner.path))
-    return read_tools(entries, "parameters"), spaces
+    searches = any(is_server_search(entry.data) for entry in fields.objects("tools"))
+    return read_tools(entries, "parameters", searches=searches), spaces
 
 
 def _known_tools(fields: Fields) -> list[Fields]:
     # The other kinds only their own vendor runs: web_search, file_search, …
-    return [entry for entry in fields.objects("tools") if _kind(entry) in ("function", "namespace", MCP)]
+    return [entry for entry in fields.objects("tools") if _kind(entry) in _KNOWN]
 
 
 def _kind(entry: Fields) -> str:
@@ -257,7 +261,7 @@ def _repeated(fields: Fields) -> dict[str, Json]:
         "conversation": {"id": conversation} if (conversation := _read_conversation(fields)) else None,
         "reasoning": {key: reasoning.get(key) if reasoning else None for key in ("effort", "summary")},
         "service_tier": "default",
-        "tools": [_repeated_tool(entry) for entry in _known_tools(fields)],
+        "tools": [_repeated_tool(entry) for entry in fields.objects("tools") if _kind(entry) in (*_KNOWN, TOOL_SEARCH)],
         "top_logprobs": fields.integer("top_logprobs") or 0,
         "truncation": "disabled",
     }

@@ -12,8 +12,7 @@ from callsmith.core.values import Json, Sampling, Usage
 from callsmith.server.http.streams import collect_items
 from callsmith.server.routes.responses.dialect import ResponsesDialect
 from callsmith.wire.fields import Fields
-from callsmith.wire.openai.compaction import COMPACTION, SUMMARISE, write_compaction
-from callsmith.wire.openai.items import item_id, item_kind, stored_item
+from callsmith.wire.openai.items import COMPACTION, SUMMARISE, item_id, item_kind, stored_item, write_compaction
 from callsmith.wire.openai.responses_events import write_usage
 
 _MOST_TOKENS = 1024  # of a summary
