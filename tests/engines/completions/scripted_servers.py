@@ -1,7 +1,9 @@
 """Servers that answer from a script as llama-server, vLLM or SGLang do: a token for every character, and a few special ones."""
 
+import asyncio
 import json
 from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -10,6 +12,12 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.routing import Route
 
+from callsmith.engines import open_engine
+from callsmith.engines.port import Engine
+from callsmith.engines.upstream import Patience
+from tests.serving import served
+
+QUICK = Patience(connect=10, begin=10, silence=10, retries=1, pause=0.01, longest_pause=0.2)
 Kind = Literal["llama-server", "vllm", "sglang"]
 SPECIALS = {"<s>": 1, "<|im_end|>": 2, "<tool_call>": 3, "</tool_call>": 4, "<think>": 5}
 TEMPLATE = """{%- if tools %}{{ tools | tojson }}{% endif %}{% for message in messages %}<|im_start|>{{ message.role }}
@@ -158,3 +166,18 @@ class ScriptedServer:
 
 def frame(data: object) -> bytes:
     return f"data: {json.dumps(data)}\n\n".encode()
+
+
+@asynccontextmanager
+async def opened(*servers: ScriptedServer) -> AsyncIterator[Engine]:
+    """The engine for these servers; all answers are those of their scripts."""
+    async with AsyncExitStack() as stack:
+        urls = [await stack.enter_async_context(served(server.app, force=True)) for server in servers]
+        engine = await asyncio.to_thread(open_engine, f"completions:{','.join(urls)}", patience=QUICK)
+        for server in servers:
+            server.asked.clear()
+            server.ignores_grammars = True
+        try:
+            yield engine
+        finally:
+            await engine.close()

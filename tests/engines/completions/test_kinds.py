@@ -3,7 +3,7 @@
 import asyncio
 import json
 from collections.abc import AsyncIterator
-from contextlib import aclosing, asynccontextmanager
+from contextlib import aclosing
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -29,34 +29,20 @@ from callsmith.engines import open_engine
 from callsmith.engines.completions import special_tokens
 from callsmith.engines.completions.model_folder import find_tokenizer_files
 from callsmith.engines.port import Engine, Finished, Piece
-from callsmith.engines.upstream import Patience
 from callsmith.formats.prompt.prompt import Prompt
 from callsmith.grammar.nodes import Grammar, Lit
 from tests.engines.contract import gather, say
 from tests.serving import served
 
-from .scripted_servers import SPECIALS, TEMPLATE, Kind, ScriptedServer, encode, frame
+from .scripted_servers import QUICK, SPECIALS, TEMPLATE, Kind, ScriptedServer, encode, frame, opened
 
 KINDS: tuple[Kind, ...] = ("llama-server", "vllm", "sglang")
-QUICK = Patience(connect=10, begin=10, silence=10, retries=1, pause=0.01, longest_pause=0.2)
 PLAIN = Sampling(max_tokens=100)
 
 
 @pytest.fixture(autouse=True)
 def small_vocabulary(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(special_tokens, "_STEP", 500)  # tokens that are asked for at once
-
-
-@asynccontextmanager
-async def opened(server: ScriptedServer) -> AsyncIterator[Engine]:
-    async with served(server.app, force=True) as url:
-        engine = await asyncio.to_thread(open_engine, f"completions:{url}", patience=QUICK)
-        server.asked.clear()
-        server.ignores_grammars = True  # from here on, all answers are the script's
-        try:
-            yield engine
-        finally:
-            await engine.close()
 
 
 async def pieces_of(engine: Engine, sampling: Sampling = PLAIN, grammar: Grammar | None = None) -> list[Piece | Finished]:
