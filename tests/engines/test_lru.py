@@ -49,3 +49,13 @@ def test_none_is_a_value_like_any_other():
     for _ in range(2):
         cache.get_or_make([key], lambda: made.append(1))
     assert made == [1]
+
+
+def test_a_value_takes_the_place_of_another_and_so_does_its_weight() -> None:
+    cache = LRU[str](10)
+    cache.put("other", "o", 4)
+    for weight in (6, 2, 6):
+        cache.set("key", f"weighs {weight}", weight)
+    assert (cache.get("key"), cache.get("other")) == ("weighs 6", "o")
+    cache.set("key", "weighs 7", 7)
+    assert (cache.get("key"), cache.get("other")) == ("weighs 7", None)

@@ -33,6 +33,12 @@ class LRU(Generic[Value]):
             self._entries.move_to_end(key)
             return entry[0]
 
+    def set(self, key: Hashable, value: Value, weight: int = 1) -> None:
+        """Store the value in place of the one that is there, if there is one."""
+        with self._lock:
+            self._free += self._entries.pop(key, (None, 0))[1]
+        self.put(key, value, weight)
+
     def put(self, key: Hashable, value: Value, weight: int = 1) -> Value:
         """Store the value. If another thread was faster, that one's value stays and is returned."""
         with self._lock:

@@ -74,7 +74,8 @@ def _describe_error(error: BaseException) -> ErrorDescription:
         case LimitReached():
             return ErrorDescription(429, str(error), code=error.limit)
         case Rejected():
-            return ErrorDescription(429 if error.status == 429 else 502, error.message, code="upstream_error")
+            passed_on = {429: 429, 503: 503, 529: 503}  # they say when to come again; all else is the upstream's own affair
+            return ErrorDescription(passed_on.get(error.status, 502), error.message, code="upstream_error")
         case TimedOut():
             return ErrorDescription(504, error.message, code="timeout")
         case StoreUnavailable():

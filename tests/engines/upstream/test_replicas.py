@@ -60,7 +60,7 @@ def test_without_a_session_the_least_busy_one_is_asked() -> None:
 def test_a_server_that_cannot_be_reached_is_down_at_once_and_one_that_fails_after_three_times_in_a_row() -> None:
     replicas = Replicas(URLS[:3])
     first, second, third = replicas.all
-    replicas.failed(first, NotReached("refused"))
+    replicas.failed(first, NotReached("http://gpu", "refused"))
     for _ in range(2):
         replicas.failed(second, TimedOut("slow"))
         replicas.failed(third, Unavailable("broke off"))
@@ -97,7 +97,7 @@ def test_probes_come_later_and_later_and_the_error_says_when_to_come_again() -> 
     clock, waits = Clock(), list[float]()
     replicas = Replicas(URLS[:2], clock)
     for one in replicas.all:
-        replicas.failed(one, NotReached(f"{one.url}: refused"))
+        replicas.failed(one, NotReached(one.url, "refused"))
     for _ in range(12):
         replicas.probe_failed(replicas.all[0])
         waits.append(replicas.seconds_until_probe(replicas.all[0]))
@@ -105,14 +105,14 @@ def test_probes_come_later_and_later_and_the_error_says_when_to_come_again() -> 
     assert replicas.choose("s") is None
     error = replicas.none_usable()
     assert (error.retryable, error.seconds) == (True, 1.0)
-    assert "http://gpu0 is down (http://gpu0: refused); http://gpu1 is down" in error.message
+    assert "http://gpu0 is down (http://gpu0 cannot be reached: refused); http://gpu1 is down" in error.message
 
 
 def test_where_all_are_down_one_request_may_probe_them_at_once_and_the_next_only_after_a_while() -> None:
     clock = Clock()
     replicas = Replicas(URLS[:3], clock)
     for one in replicas.all:
-        replicas.failed(one, NotReached("refused"))
+        replicas.failed(one, NotReached("http://gpu", "refused"))
     replicas.drain(URLS[2], True)
     assert replicas.due_now() == replicas.all[:2]
     assert replicas.due_now() == []
@@ -133,7 +133,7 @@ def test_a_draining_server_gets_no_new_requests_until_it_is_said_otherwise() -> 
 
 def test_a_single_server_is_always_asked_unless_it_drains() -> None:
     replicas = Replicas(URLS[:1])
-    replicas.failed(replicas.all[0], NotReached("refused"))
+    replicas.failed(replicas.all[0], NotReached("http://gpu", "refused"))
     replicas.failed(replicas.all[0], Rejected("slow down", status=429, seconds=60))
     assert replicas.choose("s") is replicas.all[0]
     replicas.drain(URLS[0], True)

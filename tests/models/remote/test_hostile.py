@@ -63,7 +63,7 @@ async def test_an_upstream_that_is_down(stream: bool) -> None:
 
 
 REFUSALS: dict[str, tuple[bytes, int, str]] = {
-    "busy": (refusal("503 Busy", "all slots are taken"), 502, "all slots are taken"),
+    "busy": (refusal("503 Busy", "all slots are taken"), 503, "all slots are taken"),
     "broken": (refusal("500 Oh", "CUDA error"), 502, "CUDA error"),
     "a proxy's page": (
         http(b"<html><title>502 Bad Gateway</title></html>", "502 Bad Gateway", "text/html"),

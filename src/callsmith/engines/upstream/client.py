@@ -48,7 +48,7 @@ _PROBE_SECONDS: Final = 5.0  # that a server may take to say that it is up again
 _SESSION_HEADERS: Final = ("x-session-id", "x-smg-routing-key", "x-dynamo-session-id")
 _TOKEN_HEADER: Final = "x-session-token"
 _LONGEST_TOKEN: Final = 4096  # characters
-_MOST_TOKENS: Final = 4 * 1024 * 1024  # characters of all tokens
+_MOST_TOKENS: Final = 4 * 1024 * 1024  # characters of all tokens, with the ids of their sessions
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +99,7 @@ class Upstream:
         self._shows_session = shows_session
         self._probe_path = probe
         self._probes: dict[Replica, asyncio.Task[None]] = {}
-        self._tokens: LRU[list[str]] = LRU(_MOST_TOKENS)  # of sessions, as the server has given them
+        self._tokens: LRU[str] = LRU(_MOST_TOKENS)  # of sessions, as the server has given them
         self._sessions: WeakKeyDictionary[asyncio.AbstractEventLoop, aiohttp.ClientSession] = WeakKeyDictionary()
         self._closed = False
 
@@ -248,14 +248,14 @@ class Upstream:
                 self.replicas.failed(replica, error)
             raise
         if session and self._shows_session and (token := response.headers.get(_TOKEN_HEADER)) and len(token) <= _LONGEST_TOKEN:
-            self._tokens.put((replica.url, session), [""], _LONGEST_TOKEN)[0] = token
+            self._tokens.set((replica.url, session), token, len(token) + len(session))
         return response
 
     def _session_headers(self, replica: Replica, session: str) -> dict[str, str]:
         if not session or not self._shows_session:
             return {}
         token = self._tokens.get((replica.url, session))
-        return {**dict.fromkeys(_SESSION_HEADERS, session), **({_TOKEN_HEADER: token[0]} if token else {})}
+        return {**dict.fromkeys(_SESSION_HEADERS, session), **({_TOKEN_HEADER: token} if token else {})}
 
     async def _begin(
         self, server: str, method: str, path: str, body: Json, headers: Mapping[str, str]
@@ -274,11 +274,11 @@ class Upstream:
                 return response
         except aiohttp.ServerTimeoutError as error:
             why = f"no connection within {self.patience.connect:g} s"
-            raise NotReached(f"{server} cannot be reached: {why}", retryable=True) from error
+            raise NotReached(server, why) from error
         except TimeoutError as error:
             raise TimedOut(f"{server} did not begin its answer within {self.patience.begin:g} s") from error
         except aiohttp.ClientConnectorError as error:
-            raise NotReached(f"{server} cannot be reached: {reason_of(error)}", retryable=True) from error
+            raise NotReached(server, reason_of(error)) from error
         except (aiohttp.ClientError, OSError, ValueError) as error:
             raise Unavailable(f"{server} cannot be reached: {reason_of(error)}", retryable=True) from error
 

@@ -28,6 +28,9 @@ class BrokeOff(Unavailable):
 class NotReached(Unavailable):
     """There was no connection: the request was not sent."""
 
+    def __init__(self, url: str, reason: str) -> None:
+        super().__init__(f"{url} cannot be reached: {reason}", retryable=True, seconds=1.0)
+
 
 async def read_refusal(server: str, response: "aiohttp.ClientResponse") -> ModelError | None:
     """The error that the status and the body stand for. HTML is the page of a proxy, or of another server than was meant."""
