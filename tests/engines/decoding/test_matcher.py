@@ -100,19 +100,24 @@ def test_a_grammar_is_compiled_once_and_also_its_prefix_is_taken_in_once() -> No
     assert len(compiler._compiled) == 1
 
 
-def test_answers_of_one_grammar_share_a_lexer_only_where_they_are_more_than_the_threads_that_find_masks() -> None:
-    compiler = Compiler(vocabulary(), mask_threads=2)
+@pytest.mark.parametrize(("lexers", "compiled"), [(1, 1), (3, 3), (9, 5)])
+def test_a_grammar_is_compiled_again_for_answers_at_the_same_time(
+    lexers: int, compiled: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made: list[str] = []
+    compile_once = Compiler._compile
+    monkeypatch.setattr(Compiler, "_compile", lambda self, lark: made.append(lark) or compile_once(self, lark))
+    compiler = Compiler(vocabulary(), lexers)
     grammar = Grammar(Seq((Lit("<think>"), Until("</think>"))), prefix="<think>")
-    alone = compiler.begin(grammar).lexer
-    assert compiler.begin(grammar).lexer == alone  # that answer is over
-    several = [compiler.begin(grammar) for _ in range(4)]
-    lexers = [one.lexer for one in several]
-    assert sorted(lexers.count(lexer) for lexer in {*lexers}) == [2, 2]
-    for constraint in several:
-        constraint.consume(vocabulary().tokenize("hm")[0])  # all are behind the prefix
-    one_thread = Compiler(vocabulary())
-    first, second = one_thread.begin(grammar), one_thread.begin(grammar)
-    assert first.lexer == second.lexer
+    for _ in range(3):
+        compiler.begin(grammar)  # one after another
+    assert len(made) == 1
+    for _ in range(2):
+        together = [compiler.begin(grammar) for _ in range(5)]
+        assert len(made) == compiled
+        for constraint in together:
+            constraint.consume(vocabulary().tokenize("hm")[0])  # all are behind the prefix
+        del together, constraint
 
 
 def test_many_threads_may_ask_one_compiler() -> None:

@@ -32,7 +32,16 @@ _SLOW: Final = 0.25  # seconds for one tool: it is not compiled in the middle of
 # and within them nearly all tokens that also fit between single quotes and between tags. Kinds that overlap would cost more.
 _TEXT: Final = r'[^"\\\x00-\x1F\x7F]'
 _PLAIN: Final = _TEXT.replace('"', "\"'<>")
-_SLICES: Final = [r"[\x20\x0A\x0D\x09]+", f"{_PLAIN}{{1,10}}", f"{_PLAIN}{{1,30}}", f"{_TEXT}{{1,30}}", f"{_TEXT}+"]
+
+
+def _slices(*lengths: int) -> list[str]:
+    plain = (f"{_PLAIN}{{1,{length}}}" for length in lengths)
+    return [r"[\x20\x0A\x0D\x09]+", *plain, f"{_TEXT}{{1,30}}", f"{_TEXT}+"]
+
+
+_SLICES: Final = _slices(10, 30)
+# They take longer to prepare, and a third off the longest masks: those of strings whose length is limited.
+_FINER_SLICES: Final = _slices(2, 4, 6, 8, 10, 16, 30)
 
 _TOKEN: Final = re.compile(r"<\[(\d+)[^\]]*\]>")
 _STAND_INS: Final = range(256, 261)  # the special tokens of the vocabulary of bytes in which grammars are tried
@@ -137,12 +146,12 @@ class Compiler:
     """Compiles grammars for one vocabulary and caches the latest ones. Safe for threads.
 
     What is not certainly cheap is tried in a worker process first (`trial`): nothing in a grammar ends this one.
-    `mask_threads` is in how many threads the masks of several answers are found at the same time.
+    `lexers` is how many answers of one grammar can have their masks found at the same time.
     """
 
-    def __init__(self, vocabulary: Vocabulary, mask_threads: int = 1) -> None:
+    def __init__(self, vocabulary: Vocabulary, lexers: int = 1) -> None:
         self._vocabulary = vocabulary
-        self._mask_threads = mask_threads
+        self._lexers = lexers
         self._tokenizer: llguidance.LLTokenizer | None = None
         self._lock = Lock()  # a matcher is not thread-safe, not even for copying
         self._compiled: LRU[llguidance.LLMatcher] = LRU(_CACHED)  # by text: tools that several sets share are compiled once
@@ -201,7 +210,7 @@ class Compiler:
         return MatcherCopies(
             first,
             lambda: self._behind_prefix(grammar, self._compile(lark)),
-            most=self._mask_threads,
+            most=self._lexers,
             width=self._vocabulary.size,
             lock=self._lock,
         )
@@ -270,7 +279,8 @@ class Compiler:
 
     def _compile(self, lark: str) -> llguidance.LLMatcher:
         with self._lock:
-            self._tokenizer = self._tokenizer or self._vocabulary.guidance_tokenizer([*_SLICES])
+            slices = _FINER_SLICES if self._lexers > 1 else _SLICES  # where many answers wait for the longest mask
+            self._tokenizer = self._tokenizer or self._vocabulary.guidance_tokenizer([*slices])
         try:
             grammar = llguidance.LLMatcher.grammar_from_lark(lark)
         except UnicodeEncodeError:

@@ -2,7 +2,7 @@
 
 A matcher is copied in microseconds, and the copy shares its lexer: what one has learned all know. But there is a lock on the
 lexer, so that masks of such copies are found one after another, in however many threads. Where masks are found in several
-threads, the grammar is compiled again for answers that are written at the same time, up to once for each thread.
+threads, the grammar is compiled again for answers that are written at the same time.
 """
 
 import time
@@ -58,6 +58,6 @@ class MatcherCopies:
             return self._copy(origin)
 
     def _copy(self, origin: _Origin) -> Constraint:
-        constraint = Constraint(origin.matcher.deep_copy(), self._width, lexer=id(origin))
+        constraint = Constraint(origin.matcher.deep_copy(), self._width)
         origin.users.add(constraint)
         return constraint

@@ -134,14 +134,14 @@ class BatchEngine(ABC):
     delivers_late = False
 
     def __init__(
-        self, vocabulary: Vocabulary, batch: Batch, info: EngineInfo, *, queue: int, fast_forward: bool, mask_threads: int = 1
+        self, vocabulary: Vocabulary, batch: Batch, info: EngineInfo, *, queue: int, fast_forward: bool, lexers: int = 1
     ) -> None:
         assert info.context
         self._vocabulary = vocabulary
         self._batch = batch
         self._size = info.context
         self._most = batch.most + queue
-        self._compiler = Compiler(vocabulary, mask_threads)
+        self._compiler = Compiler(vocabulary, lexers)
         self._thread = pool_with_stack(1, "callsmith-decode")
         self._compiling = pool_with_stack(_COMPILING, "callsmith-grammar")  # compiles grammars during prefill
         self._tokenizing = ThreadPoolExecutor(2, thread_name_prefix="callsmith-tokens")  # long texts

@@ -13,10 +13,9 @@ _FEW_TOKENS: Final = 24  # up to so many tokens are tested one by one; for more,
 
 
 class Constraint:
-    """The state of one answer in its grammar. Those with the same `lexer` cannot find their masks at the same time."""
+    """The state of one answer in its grammar."""
 
-    def __init__(self, matcher: llguidance.LLMatcher, width: int, lexer: int = 0) -> None:
-        self.lexer = lexer
+    def __init__(self, matcher: llguidance.LLMatcher, width: int) -> None:
         self.matcher = matcher  # whoever asks it directly, for many answers at once, looks at its errors with `check`
         self._width = width
         self._mask = np.zeros(-(-width // 32), np.uint32)

@@ -141,11 +141,6 @@ class RelayConstraint:
         """The matcher of the grammar in use."""
         return self._stage.matcher
 
-    @property
-    def lexer(self) -> int:
-        """The lexer of the grammar in use."""
-        return self._stage.lexer
-
     def check(self) -> None:
         """Raise the error of the matcher, if it has failed."""
         self._stage.check()

@@ -26,6 +26,7 @@ except ModuleNotFoundError as missing:
 _LONGEST_CONTEXT = 8192  # tokens, where the user does not ask for more: memory grows with it
 _GPU_CHUNK = 1024  # prompt tokens that a GPU prefills beside decoding
 _MOST_MASK_THREADS = 16
+_MOST_LEXERS = 64  # of a grammar: each takes 30 to 300 KB
 
 
 def open(
@@ -73,8 +74,7 @@ class TransformersEngine(BatchEngine):
         self, checkpoint: Checkpoint, context: Context, *, queue: int = 64, fast_forward: bool = True, threads: int | None = None
     ) -> None:
         self._context = context
-        mask_threads = _mask_threads(threads)
-        self.sampler = DeviceSampler(context, checkpoint.vocabulary, mask_threads)
+        self.sampler = DeviceSampler(context, checkpoint.vocabulary, _mask_threads(threads))
         batch = Batch(
             context,
             Cache(context, context.slots),
@@ -91,7 +91,8 @@ class TransformersEngine(BatchEngine):
             weights=checkpoint.weights,
             sampling=checkpoint.sampling,
         )
-        super().__init__(checkpoint.vocabulary, batch, info, queue=queue, fast_forward=fast_forward, mask_threads=mask_threads)
+        lexers = min(context.slots, _MOST_LEXERS) if self.sampler.threads > 1 else 1
+        super().__init__(checkpoint.vocabulary, batch, info, queue=queue, fast_forward=fast_forward, lexers=lexers)
         self.sampler.deliver = self.deliver
 
     def _free_model(self) -> None:

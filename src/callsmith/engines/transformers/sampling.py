@@ -1,15 +1,14 @@
 """Samples the next tokens of a batch on the device: masks are found while the model computes, and applied by one kernel.
 
 A GPU has only begun with the forward pass when `advance` is called. Meanwhile the masks are found, in threads of the grammar
-engine, and copied to it. Applying them and sampling are queued behind the forward pass, then the tokens of the step before are
-delivered; the first thing that is waited for are the new ones.
+engine, and copied to it; meanwhile, too, the tokens of the step before are delivered. Applying the masks and sampling are queued
+behind the forward pass; the first thing that is waited for are the new tokens.
 """
 
 import math
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from operator import itemgetter
 from typing import Any, TypeAlias
 
 import llguidance
@@ -55,6 +54,8 @@ class Timings:
                 before + now for before, now in zip((self.forward, self.exposed, self.applying), marks, strict=True)
             )
 
+
+_SAMPLED_WORDS = 128  # one of so many words of a mask is looked at
 
 _COLUMNS = 6  # of what is said of each row: temperature, top_k, top_p, the logarithm of min_p, a random number, the kind of mask
 
@@ -155,18 +156,17 @@ class DeviceSampler:
 
     def _find_masks(self, together: list[_Row], settings: NDArray[np.float32], outcomes: list[_Outcome]) -> None:
         began = time.perf_counter()
-        found: list[tuple[int, llguidance.LLMatcher, int]] = []
+        found: list[tuple[llguidance.LLMatcher, int]] = []
         for _, said, slot in together:
             if active := said.active:
-                found.append((active.lexer, active.matcher, slot))
+                found.append((active.matcher, slot))
                 quote = said.closing_quote
                 settings[slot, 5] = MASKED if quote is None else FIRST_QUOTE + quote
         if not found:
             return
-        found.sort(key=itemgetter(0))  # neighbours are left to one thread: those that share a lexer would wait for each other
-        asked = [(matcher, slot) for _, matcher, slot in found]
         bits = self._host_bits
-        self._executor.unsafe_compute_mask_ptr(asked, bits.data_ptr(), bits.shape[1] * 4, bits.shape[0])
+        self.deliver()  # whoever reads the answers has the interpreter for itself meanwhile
+        self._executor.unsafe_compute_mask_ptr(self._spread(found), bits.data_ptr(), bits.shape[1] * 4, bits.shape[0])
         for place, said, _ in together:
             try:
                 if active := said.active:
@@ -174,6 +174,19 @@ class DeviceSampler:
             except ModelError as error:
                 outcomes[place] = error
         self.timings.masks += time.perf_counter() - began
+
+    def _spread(self, found: list[tuple[llguidance.LLMatcher, int]]) -> list[tuple[llguidance.LLMatcher, int]]:
+        """In an order in which what is likely to take long is shared out evenly: neighbours are left to one thread.
+
+        A mask takes long where many tokens are possible but not just any, as in a string of limited length. So it probably does
+        where many were possible in the step before.
+        """
+        some = self._host_bits.numpy()[:, ::_SAMPLED_WORDS]
+        wide = (2 * np.count_nonzero(some, axis=1) > some.shape[1]).tolist()
+        long, short = ([one for one in found if wide[one[1]] is is_wide] for is_wide in (True, False))
+        if not long:
+            return short
+        return [one for place, first in enumerate(long) for one in (first, *short[place :: len(long)])]
 
     def _copy_masks(self, rows: int) -> Tensor:
         """The masks on the device. Nothing reads those of the step before any more: its tokens are known."""
