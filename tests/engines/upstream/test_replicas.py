@@ -105,7 +105,7 @@ def test_probes_come_later_and_later_and_the_error_says_when_to_come_again() -> 
     assert replicas.choose("s") is None
     error = replicas.none_usable()
     assert (error.retryable, error.seconds) == (True, 1.0)
-    assert "http://gpu0 is down (http://gpu0 cannot be reached: refused); http://gpu1 is down" in error.message
+    assert "http://gpu0 cannot be reached: refused; http://gpu1 cannot be reached: refused" in error.message
 
 
 def test_where_all_are_down_one_request_may_probe_them_at_once_and_the_next_only_after_a_while() -> None:

@@ -15,7 +15,7 @@ from callsmith.core.values import Message, Request
 from callsmith.engines.upstream.affinity import affinity_id
 from callsmith.models.remote.model import RemoteModel
 from callsmith.server.app import create_app
-from tests.models.remote.scripted import chat, chunks, refusal, remote, sse, text_of
+from tests.models.remote.scripted import WEATHER, chat, chunks, refusal, remote, sse, text_of
 from tests.scripted_server import Scripted, Speak, http, scripted
 from tests.serving import served
 from tests.waiting import until
@@ -139,6 +139,15 @@ async def test_what_is_wrong_with_the_request_is_no_reason_to_ask_another_server
         assert other.paths == []
 
     await with_two(refusal("404 No", "no such path"), act)
+
+
+async def test_a_request_in_another_form_goes_to_the_same_server() -> None:
+    async with scripted(refusal("400 No", "this model does not support tools"), OK) as one, scripted(OK) as other:
+        model = remote([one, other])
+        request = replace(request_to(model, one), tools=(WEATHER,))
+        assert await said(model, request) == "fine"
+        assert [len(server.paths) for server in (one, other)] == [2, 0]
+        await model.close()
 
 
 async def test_a_request_that_brings_servers_down_does_not_bring_all_of_them_down() -> None:

@@ -106,7 +106,7 @@ class Replicas:
         """The error where no server can be asked: what is wrong with each, and when to come again."""
         now = self._clock()
         waits = [one.next_probe - now if one.is_down else one.busy_until - now for one in self.all if not one.is_draining]
-        states = [f"{one.url} is {self._state(one)}{(one.is_down and f' ({one.last_error})') or ''}" for one in self.all]
+        states = [one.last_error if self._state(one) == "down" else f"{one.url} is {self._state(one)}" for one in self.all]
         return Unavailable(
             f"no server can be asked now: {'; '.join(states)}", retryable=True, seconds=max(1.0, min(waits, default=_BUSY[1]))
         )

@@ -160,6 +160,7 @@ class RemoteModel:
                 return
             except Rejected as error:
                 plan = await self._after_refusal(plan, error)
+                tried.clear()  # it is another request
             except ModelError as error:
                 # What could not be reached at all has been tried again already.
                 had_begun = not isinstance(error, Unavailable) or isinstance(error, BrokeOff)

@@ -22,7 +22,7 @@ from callsmith.runtime.telemetry.turns import TurnRecord
 from callsmith.server.settings import Key
 
 HEADER = "x-request-id"
-SESSION_HEADERS = ("x-session-id", "x-claude-code-session-id", "session-id", "session_id")  # Codex has the last two
+_SESSION_HEADERS = (b"x-session-id", b"x-claude-code-session-id", b"session-id", b"session_id")  # Codex has the last two
 ACCESS = logging.getLogger("callsmith.access")
 
 ErrorHandler: TypeAlias = Callable[[Request, Exception], Awaitable[Response]]
@@ -117,10 +117,9 @@ class RequestContextMiddleware:
         if scope["type"] not in ("http", "websocket"):
             await self._app(scope, receive, send)
             return
-        headers = HTTPConnection(scope).headers
-        given = headers.get(HEADER, "")
+        given = HTTPConnection(scope).headers.get(HEADER, "")
         context = RequestContext(given if _VALID_ID.fullmatch(given) else f"req_{uuid4().hex}", _address(scope))
-        context.session = next((found for name in SESSION_HEADERS if (found := headers.get(name))), "")
+        context.session = _session(scope)
         status, began = 0, time.perf_counter()
 
         async def sending(message: Message) -> None:
@@ -146,6 +145,11 @@ class RequestContextMiddleware:
 
 def _address(scope: Scope) -> str:
     return scope["client"][0] if scope.get("client") else ""
+
+
+def _session(scope: Scope) -> str:
+    found = {name: value for name, value in scope["headers"] if name in _SESSION_HEADERS}
+    return next((found[name] for name in _SESSION_HEADERS if found.get(name)), b"").decode("latin-1")
 
 
 def _log_fields(scope: Scope, status: int, seconds: float, context: RequestContext) -> dict[str, Json]:
