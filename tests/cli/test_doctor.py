@@ -126,6 +126,13 @@ def test_a_part_that_is_not_installed_is_a_warning_with_the_way_to_get_it(callsm
     assert "pip install 'callsmith[otel]'" in told.out
 
 
+def test_each_of_several_models_is_looked_at(callsmith, tmp_path: Path):
+    (tmp_path / "c.toml").write_text('[models.a]\nmodel = "scripted:Hi"\n[models.b]\nmodel = "/no/such.gguf"\n', "utf-8")
+    told = callsmith("doctor", "--config", str(tmp_path / "c.toml"))
+    lines = [line for line in told.out.splitlines() if line[5:].startswith("model")]
+    assert told.code == 1 and [line.split()[0] for line in lines] == ["ok", "fail"]
+
+
 def test_settings_that_make_no_sense_fail(callsmith, tmp_path: Path):
     (tmp_path / "c.toml").write_text("[server]\nprot = 1\n", "utf-8")
     told = callsmith(*SCRIPTED, "--config", str(tmp_path / "c.toml"))

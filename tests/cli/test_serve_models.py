@@ -3,8 +3,9 @@
 import pytest
 
 from callsmith.cli.inputs.served_models import open_models
-from callsmith.core.errors import UnknownName, UsageError
+from callsmith.core.errors import Unavailable, UnknownName, UsageError
 from callsmith.server.settings import Llm, Settings
+from tests.small import small_file
 
 
 def test_models_are_named_on_the_command_line(callsmith):
@@ -45,6 +46,7 @@ def test_a_model_in_the_environment_is_one_whatever_it_has_in_it(callsmith, monk
         (("--model", "a=scripted:1", "--alias", "x=y", "--alias", "y=x"), "aliases go round in a circle"),
         (("--model", "a=no-such-model", "--model", "b=scripted:1"), "unknown model 'no-such-model'"),
         (("--model", "scripted:1", "--unload-after", "soon"), "'soon' is no duration"),
+        (("--model", "a=scripted:1", "--name", "b"), "--name is for one model without a name"),
     ],
 )
 def test_what_cannot_be_is_told_before_anything_is_served(callsmith, arguments, words):
@@ -65,3 +67,10 @@ def test_what_is_known_without_loading_is_known_and_mistakes_are_too():
         open_models(Settings(models={"a": Llm(model="scripted:Hi"), "b": Llm(model="no-such-model")}))
     with pytest.raises(UsageError, match="two models are called 'a'"):
         open_models(Settings(llm=Llm(model="scripted:Hi", name="a"), models={"a": Llm(model="scripted:Ho")}))
+
+
+@pytest.mark.weights
+def test_a_model_that_would_never_fit_is_told_before_anything_is_served():
+    small_file()
+    with pytest.raises(Unavailable, match=r"tiny needs about .* MB, and models may take 50 MB together"):
+        open_models(Settings(llm=Llm(memory="50MB"), models={"a": Llm(model="scripted:Hi"), "tiny": Llm(model="smollm2-135m")}))

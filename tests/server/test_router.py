@@ -195,6 +195,15 @@ async def test_ollama_clients_load_and_unload_models_and_see_when_they_go():
     assert served.states == ["unloaded", "loaded"]
 
 
+async def test_loading_is_admitted_like_a_request_and_has_its_deadline():
+    served = Served(seconds=0.05)
+    served.openers["big"].allowed.clear()
+    with pytest.raises(ollama.ResponseError, match="no complete answer within") as caught:
+        await served.ollama.generate("big")
+    assert caught.value.status_code == 504 and served.states[0] == "loading"
+    served.openers["big"].allowed.set()
+
+
 async def test_unloading_what_is_not_loaded_changes_nothing():
     served = Served()
     assert (await served.ollama.generate("big", keep_alive=0)).done_reason == "unload"
@@ -238,3 +247,25 @@ async def test_loading_counts_towards_the_deadline_of_an_answer_and_goes_on_for_
     while served.states[0] != "loaded":
         await asyncio.sleep(0.001)
     assert await served.ask("big") == "big: I am big." and served.openers["big"].calls == 1
+
+
+@pytest.mark.parametrize("path", ["/v1/chat/completions", "/v1/responses", "/v1/messages", "/api/chat"])
+async def test_a_stream_that_cannot_begin_has_the_status_of_its_error(path: str):
+    served = Served()
+    served.openers["big"].fails.append(Unavailable("broken", retryable=True, seconds=7))
+    body = {"model": "big", "messages": HI, "input": "hi", "max_tokens": 9, "stream": True}
+    refused = await served.http.post(path, json=body)
+    assert (refused.status_code, refused.headers["retry-after"]) == (529 if "messages" in path else 503, "7")
+
+
+async def test_a_stream_is_finished_although_the_model_is_to_go():
+    served = Served()
+    served.openers["big"].answers = ([Text("one "), 0.05, Text("two"), Stopped("stop")],)
+    stream = await served.openai.chat.completions.create(model="big", messages=HI, stream=True)
+    said = [(await anext(stream)).choices[0].delta.content]
+    assert (await served.ollama.generate("big", keep_alive=0)).done_reason == "unload"
+    assert served.states[0] == "loaded"
+    said += [chunk.choices[0].delta.content async for chunk in stream]
+    assert "".join(filter(None, said)) == "one two"
+    await asyncio.sleep(0.01)
+    assert served.states[0] == "unloaded" and not served.openers["big"].opened[0].cut_off

@@ -74,8 +74,9 @@ def _findings(model: str | None, config: Path | None, url: str | None) -> Iterat
     yield _attempt("grammars", _grammars)
     finding, settings = _config(config)
     yield finding
-    spec = model or (settings and settings.llm.model) or default_model()
-    yield from _weights(spec)
+    configured = [llm.model for llm in (settings.llm, *settings.models.values()) if llm.model] if settings else []
+    for spec in [model] if model else configured or [default_model()]:
+        yield from _weights(spec)
     if settings:
         yield _port(settings.host, settings.port)
     if url:

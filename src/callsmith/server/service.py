@@ -12,7 +12,7 @@ A request may ask for only some of the server's tools (`ToolOptions.sources`): t
 
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
-from contextlib import AsyncExitStack
+from contextlib import AbstractAsyncContextManager, AsyncExitStack
 from dataclasses import dataclass, field, replace
 from hashlib import sha256
 from typing import Any, cast
@@ -156,13 +156,14 @@ class Service:
             lambda admitted: self._run_tools(admitted.place, self.model(paused.model), request, options, paused)
         )
 
+    async def load(self, model: Model) -> None:
+        """Have a model loaded, as its first request would; it is admitted like one."""
+        async with self._admission() as place, AsyncExitStack() as until_end:
+            await place.deadline.wait_for(until_end.enter_async_context(in_use(model)))
+
     async def _pipeline(self, prepare: "Callable[[_Admitted], Awaitable[_Answering]]") -> AsyncIterator[AnswerEvent]:
         """The way of every request: admitted, prepared, answered under a deadline, recorded, and shown as one answer."""
-        http, limits = current_request(), self.caller_limits()
-        if http is not None:
-            http.headers = self.rates.admit(http.client, limits)
-        admission = self.gate.admit(self.settings.queue, client(), limits, self.settings.request_seconds)
-        async with admission as place, AsyncExitStack() as until_end:
+        async with self._admission() as place, AsyncExitStack() as until_end:
             deadline = place.deadline
             answering = await deadline.wait_for(prepare(_Admitted(place, until_end)))
             with recording(self._recorder(), answering.asked) as turn, deadline:
@@ -173,6 +174,13 @@ class Service:
                         for shown in answering.show(event):
                             yield shown
                         deadline.go_on()
+
+    def _admission(self) -> AbstractAsyncContextManager[Place]:
+        """A place for an answer, as far as the caller may have one."""
+        http, limits = current_request(), self.caller_limits()
+        if http is not None:
+            http.headers = self.rates.admit(http.client, limits)
+        return self.gate.admit(self.settings.queue, client(), limits, self.settings.request_seconds)
 
     def caller_limits(self) -> CallerLimits:
         """What the caller may use: the limits of their key, and for the others those that all have."""

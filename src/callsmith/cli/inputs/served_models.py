@@ -20,6 +20,8 @@ def open_models(settings: Settings) -> dict[str, LazyModel]:
     for llm in chosen.values():
         ensure(_spec(llm))
     models = {name: _lazy_model(name, llm, settings, budget) for name, llm in chosen.items()}
+    for model in models.values():
+        budget.check(model)
     for name, llm in chosen.items():
         remote = parse_spec(_spec(llm))
         if len(models) == 1 or (remote and remote.model):
@@ -53,6 +55,8 @@ def _chosen_models(settings: Settings) -> dict[str, Llm]:
     """Those that have sections of their own, and before them the one of `[llm]`, if it names one or there is no other."""
     llm = settings.llm
     if settings.models and not llm.model:
+        if llm.name:
+            raise UsageError("--name is for one model without a name; here each has its own", field="llm.name")
         return dict(settings.models)
     name = llm.name or alias_of(_spec(llm))
     if name in settings.models:

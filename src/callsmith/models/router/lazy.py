@@ -22,7 +22,7 @@ from callsmith.core.events import ModelEvent
 from callsmith.core.ports import Model, ModelInfo, OpenedModel, model_info
 from callsmith.core.types.quantities import write_size
 from callsmith.core.values import Completion, Request
-from callsmith.models.router.memory import MemoryBudget
+from callsmith.models.router.memory import MemoryBudget, return_free_memory
 
 _PROGRESS: Final = 10.0  # seconds between two lines in the log while a model is being loaded
 _UNKNOWN: Final = ModelInfo()
@@ -235,6 +235,8 @@ class LazyModel:
             self._status = replace(self._status, state="unloaded", unloads=self._status.unloads + 1)
             try:
                 await model.close()
+                del model
+                await asyncio.to_thread(return_free_memory)
             finally:
                 self._budget.remove(self)
 

@@ -12,9 +12,8 @@ from starlette.routing import Route
 
 from callsmith.core.closing import closing
 from callsmith.core.events import ModelEvent
-from callsmith.core.ports import Model
 from callsmith.core.values import Json
-from callsmith.models.router import LazyModel, in_use
+from callsmith.models.router import LazyModel
 from callsmith.server.http.dialects import Dialect
 from callsmith.server.http.frames import CachedFrames, encode
 from callsmith.server.http.streams import JsonResponse, unless_disconnected
@@ -90,7 +89,7 @@ class _Dialect:
         if asked.stays and isinstance(model, LazyModel):
             model.stay_for(asked.stay_seconds)
         if not asked.request.messages:
-            await unless_disconnected(request.receive, _load(model))
+            await unless_disconnected(request.receive, service.load(model))
             return JsonResponse(write_loaded(heading))
         options, session = read_extensions(body)
         events = service.answer(model, replace(asked.request, session=session), options)
@@ -103,11 +102,6 @@ class _Dialect:
         known = self._service.models
         plain = self._service.model_name(name.removesuffix(_LATEST))
         return plain if name not in known and plain in known else name
-
-
-async def _load(model: Model) -> None:
-    async with in_use(model):
-        pass
 
 
 async def _lines(events: AsyncIterator[ModelEvent], heading: Heading) -> AsyncIterator[bytes]:
