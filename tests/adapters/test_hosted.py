@@ -12,6 +12,9 @@ from callsmith.adapters.hosted import HostedModel
 from callsmith.adapters.imports import find
 from callsmith.adapters.tool_request import ToolRequest, read_tool_fields
 from callsmith.core.errors import Unavailable, UnknownName, UsageError
+from callsmith.formats import format_named
+from callsmith.formats.huggingface.write import format_to_response_template
+from callsmith.formats.prompt.template import CHATML
 from tests.adapters.samples import CALL, TIME, WEATHER
 from tests.adapters.tiny_model import MARKERS, TEMPLATE
 
@@ -53,6 +56,12 @@ def test_a_model_is_looked_at_once():
     one = tokenizer()
     assert HostedModel.of(one) is HostedModel.of(one)
     assert HostedModel.of(one).format.name == "hermes"
+
+
+def test_a_response_template_says_how_a_model_writes_whose_template_shows_no_calls():
+    one = tokenizer(CHATML)
+    one.response_template = format_to_response_template(format_named("dots"), HEADER).template
+    assert HostedModel.of(one).format.calls.open == ("<dots_function_call>",)
 
 
 def test_the_environment_names_a_format_or_a_template(monkeypatch, tmp_path):

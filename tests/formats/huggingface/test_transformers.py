@@ -10,10 +10,12 @@ import pytest
 
 from callsmith.core.errors import UsageError
 from callsmith.core.values import Tool
+from callsmith.formats import format_named
 from callsmith.formats.algebra import Format
 from callsmith.formats.huggingface.read import REASONING, format_from_response_template
 from callsmith.formats.huggingface.write import format_to_response_template
 from callsmith.formats.inference.laws import check, read_in_chunks
+from callsmith.models.plugins import format_in
 from tests.formats.huggingface.answers import Answer, answers, parts_of
 from tests.formats.huggingface.test_response_template import ANCHOR, EACH
 
@@ -46,6 +48,23 @@ def test_transformers_reads_what_we_write_by_the_template_that_we_write(format: 
         text = answer.text + (END if number % 3 else "")
         for size in (0, 1, 7):
             assert theirs(spec, text, answer.tools, size) == answer.parts, (text, size)
+
+
+def test_a_tokenizer_saves_and_uses_the_template_that_we_write_and_we_read_what_it_saves(tmp_path: Path) -> None:
+    transformers = pytest.importorskip("transformers", reason="make test-response-templates brings it")
+    from tokenizers import Tokenizer, models
+
+    format, spec = format_named("glm45"), format_to_response_template(format_named("glm45"), ANCHOR, END).template
+    tokenizer = transformers.PreTrainedTokenizerFast(tokenizer_object=Tokenizer(models.BPE()))
+    tokenizer.response_template = spec
+    tokenizer.save_pretrained(tmp_path)
+    loaded = transformers.AutoTokenizer.from_pretrained(tmp_path)
+    answer = next(one for one in answers(format) if one.calls and one.content)
+    functions = [{"type": "function", "function": {"name": one.name, "parameters": dict(one.parameters)}} for one in answer.tools]
+    message = loaded.parse_response(answer.text + END, prefix=ANCHOR, tools=functions)
+    assert [(call["function"]["name"], call["function"]["arguments"]) for call in message["tool_calls"]] == answer.calls
+    ours = format_in(tmp_path / "tokenizer_config.json")
+    assert parts_of(read_in_chunks(ours, answer.text + END, 0, answer.tools)) == answer.parts
 
 
 def shipped() -> dict[str, dict[str, Any]]:
