@@ -190,7 +190,7 @@ async def test_no_request_that_had_not_begun_to_stream_is_lost_in_a_storm_of_kil
     await asyncio.gather(*talking)
     assert {kind for kind in outcomes if kind not in ("whole", "cut off")} == set()
     assert outcomes["cut off"] > 0
-    assert outcomes["whole"] > 100
+    assert outcomes["whole"] > 50
 
 
 async def test_in_a_storm_of_kills_nothing_is_paid_twice_and_nothing_is_lost(world: World):

@@ -25,7 +25,8 @@ def new(
     scopes: Annotated[
         list[str] | None,
         typer.Option(
-            "--scope", help="admin: sees all of /health and /metrics. approver: decides on calls of other keys. Default: none."
+            "--scope",
+            help="admin: sees all of /health and /metrics, drains upstreams; approver: decides on calls of others. Default: none",
         ),
     ] = None,
 ) -> None:

@@ -240,9 +240,9 @@ class CallerLimits:
 class Key:
     """A key of a caller, known by its hash only, and the models and tools it may use: shell patterns of names.
 
-    With the scope `admin` it is shown everything in `/health` and `/metrics`. With `approver` it decides on calls of other keys,
-    those that the patterns of `approves_for` name. With `approves = false` it may not approve calls of its own.
-    Where it has a limit, that takes the place of the one all callers have.
+    With the scope `admin` it is shown everything in `/health` and `/metrics`, and may drain upstreams. With `approver` it decides
+    on calls of other keys, those that the patterns of `approves_for` name. With `approves = false` it may not approve calls of
+    its own. Where it has a limit, that takes the place of the one all callers have.
     """
 
     sha256: str
