@@ -24,6 +24,7 @@ from callsmith.formats.prompt.template import CHATML, Template
 from callsmith.grammar.nodes import Grammar
 from callsmith.models.local import LocalModel
 from callsmith.server.app import create_app
+from callsmith.server.settings import Settings
 from tests.clients.conftest import calling
 from tests.serving import served_apart
 
@@ -57,8 +58,9 @@ class Reads(Scripted):
 
 
 @contextmanager
-def serving(engine: Scripted) -> Iterator[str]:
-    with served_apart(create_app({"m": LocalModel(engine, format_named("hermes"), Template(CHATML))})) as url:
+def serving(engine: Scripted, **aliases: str) -> Iterator[str]:
+    model = LocalModel(engine, format_named("hermes"), Template(CHATML))
+    with served_apart(create_app({"m": model}, settings=Settings(aliases=aliases))) as url:
         yield url
 
 
@@ -122,3 +124,35 @@ def test_codex_reads_a_file_and_answers(folder: Path) -> None:
         )
     assert FINAL in printed
     assert any(f"The word is {WORD}." in prompt for prompt in engine.prompts)
+
+
+def test_claude_code_finds_the_alias_that_has_claude_in_its_name_and_uses_its_own_names(folder: Path) -> None:
+    with serving(Scripted(["Hello."], repeat=True), **{"claude-*": "m", "my-claude": "m", "other": "m"}) as url:
+        printed = ran(
+            ["claude", "-p", "Hello", "--model", "claude-sonnet-5"],
+            folder,
+            ANTHROPIC_BASE_URL=url,
+            ANTHROPIC_AUTH_TOKEN="none",
+            CLAUDE_CODE_ENABLE_GATEWAY_MODEL_DISCOVERY="1",
+        )
+    assert printed.strip() == "Hello."
+    found = json.loads((folder.parent / "home/.claude/cache/gateway-models.json").read_text("utf-8"))
+    assert found["models"] == [{"id": "my-claude", "display_name": "my-claude (m)"}]
+
+
+def test_codex_takes_the_list_of_models_and_its_instructions_from_us(folder: Path) -> None:
+    engine = Reads()
+    with serving(engine, fast="m") as url:
+        provider = (
+            f'{{name = "here", base_url = "{url}/v1", wire_api = "responses", auth = {{command = "echo", args = ["key"]}}}}'
+        )
+        ran(
+            [
+                *("codex", "exec", "--skip-git-repo-check", "--sandbox", "read-only", "-m", "fast"),
+                *("-c", f"model_providers.here={provider}", "-c", 'model_provider="here"', "Hello"),
+            ],
+            folder,
+        )
+    cached = json.loads((folder.parent / "home/.codex/models_cache.json").read_text("utf-8"))
+    assert [one["slug"] for one in cached["models"]] == ["m", "fast"]
+    assert any("You are a coding agent in the user's terminal." in prompt for prompt in engine.prompts)
