@@ -2,7 +2,10 @@
 
 import json
 from collections import Counter
+from copy import deepcopy
 from dataclasses import replace
+from functools import reduce
+from random import Random
 from typing import Any
 
 import pytest
@@ -16,6 +19,7 @@ from callsmith.formats.huggingface.write import format_to_response_template
 from callsmith.formats.inference.laws import check, read_in_chunks
 from callsmith.formats.reader.parse import parse
 from callsmith.formats.reader.reader import read
+from tests.effort import tries
 from tests.formats.huggingface.answers import answers, parts_of
 from tests.formats.reader.corpus import WILD, cases
 
@@ -195,3 +199,33 @@ def test_the_spelling_of_values_comes_back() -> None:
     for name, values in spellings.items():
         spec = format_to_response_template(format_named(name), ANCHOR).template
         assert format_from_response_template(spec).calls.values == values
+
+
+JUNK: tuple[Any, ...] = (
+    None, True, -1, "", "x", "(", "[", "\\", "(?P<name>a)|(?P<name>b)", "{content}", "{content.a.b}", [], {}, [1], [["a", 1]],
+    {"a": 1}, "a{2,3}", "(?P<key>a)(?P<value>b)", "(?:" * 300 + ")" * 300, "()", "(?:|)?", "||", "\\s*", "$", "(?=x)",
+    "(?P<id>(?P<name>a)x)", "json", "xml-inline", {"name": "json"}, {"name": 5}, {"name": "json", "args": []},
+)  # fmt: skip
+
+
+def places(value: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
+    """The paths to all that stands in a value."""
+    inner = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    return [path, *(place for key, one in inner for place in places(one, (*path, key)))]
+
+
+@pytest.mark.generated
+def test_whatever_stands_in_a_template_it_is_read_or_refused_with_a_sentence() -> None:
+    random = Random("templates")
+    known = [template(calls, thinking={"open": "<t>", "close_pattern": r"</t>\s*"}) for calls, _ in SAMPLES.values()]
+    known += [format_to_response_template(format, ANCHOR, "<eot>").template for format in EXPRESSIBLE]
+    for _ in range(tries(600, 6000)):
+        spec = deepcopy(random.choice(known))
+        *path, last = random.choice(places(spec)[1:])
+        reduce(lambda inner, key: inner[key], path, spec)[last] = deepcopy(random.choice(JUNK))
+        try:
+            format = format_from_response_template(spec)
+        except UsageError as error:
+            assert str(error)
+        else:
+            read(format, "<do>{}</do> so <tool_call>", [Tool("dig")])

@@ -13,6 +13,7 @@ from callsmith.formats.algebra import Hole, Ident, Node, Nodes, OneOf, Opt
 
 GROUPS = {hole.value: hole for hole in (Hole.NAME, Hole.ID, Hole.INDEX, Hole.KEY, Hole.TYPE, Hole.VALUE)}
 ESCAPES = {"n": "\n", "t": "\t", "r": "\r", "f": "\f", "v": "\v"}
+MOST_GROUPS = 200  # in one expression
 REPEATED = re.compile(r"(?:[*+?]|\{\d*,?\d*\})[?+]?")
 SPACE = re.compile(r"(?:\\s|\[\\s\\n\]|\\n| |\\t|\n)")
 
@@ -63,6 +64,8 @@ def literal_pattern(texts: tuple[str, ...], where: str) -> Pattern:
 
 def take_apart(pattern: str, where: str) -> Pattern:
     """Take a regular expression apart; a `UsageError` names what has no counterpart among nodes."""
+    if pattern.count("(") > MOST_GROUPS:
+        raise UsageError(f"{where}: an expression may have {MOST_GROUPS} groups, and this one has more", field=where)
     try:
         re.compile(pattern)
     except re.error as error:
@@ -89,6 +92,8 @@ def nodes_from(items: tuple[Item, ...], where: str) -> Nodes:
             is_open = False
             continue
         node = item if isinstance(item, str | Hole | Ident) else _choice(item, where)
+        if node in ("", Opt((), write=True), OneOf(())):
+            continue
         if isinstance(node, str) and is_open and nodes and isinstance(nodes[-1], str):
             nodes[-1] += node
         elif isinstance(node, str):

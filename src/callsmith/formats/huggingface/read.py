@@ -2,20 +2,14 @@
 
 import json
 import re
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, cast
 
-from callsmith.core.errors import UsageError
 from callsmith.formats.algebra import (
     ARGS,
     ID,
     JSON,
-    KEY,
     NAME,
-    PYTHON,
-    RAW,
-    VALUE,
     Calls,
     Each,
     Format,
@@ -23,17 +17,16 @@ from callsmith.formats.algebra import (
     Ident,
     Node,
     Nodes,
-    Notation,
     Obj,
     OneOf,
     Opt,
     Part,
-    Raw,
     Says,
     Spelling,
     Thinks,
     literals_of,
 )
+from callsmith.formats.huggingface.checks import Table, error_at, read_table
 from callsmith.formats.huggingface.patterns import (
     Ahead,
     Choices,
@@ -44,8 +37,7 @@ from callsmith.formats.huggingface.patterns import (
     nodes_from,
     take_apart,
 )
-
-Table = Mapping[str, Any]
+from callsmith.formats.huggingface.values import read_arguments
 
 TEMPLATE_KEYS = ("version", "defaults", "fields", "start_anchor", "start_anchor_pattern")
 FIELD_KEYS = (
@@ -53,17 +45,16 @@ FIELD_KEYS = (
     "transform_each",
 )  # fmt: skip
 REASONING = ("reasoning_content", "reasoning", "thinking")
-TYPES = ("string", "number", "integer", "boolean", "null", "array", "object")
 
 
 def format_from_response_template(template: Any, name: str = "response-template") -> Format:
     """Read a response template; a `UsageError` names the part that is wrong, or that no format can express."""
-    table = _table(template, "response_template", TEMPLATE_KEYS)
+    table = read_table(template, "response_template", TEMPLATE_KEYS)
     if table.get("version", 1) != 1:
-        raise _error("response_template", f"version {table['version']!r} is not known; 1 is")
-    fields = {key: _read_field(key, one) for key, one in _table(table.get("fields"), "response_template.fields").items()}
+        raise error_at("response_template", f"version {table['version']!r} is not known; 1 is")
+    fields = {key: _read_field(key, one) for key, one in read_table(table.get("fields"), "response_template.fields").items()}
     if "tool_calls" not in fields:
-        raise _error("response_template.fields", "there are no `tool_calls`, so it says nothing of how calls are written")
+        raise error_at("response_template.fields", "there are no `tool_calls`, so it says nothing of how calls are written")
     parts: list[Part] = [_read_calls(fields["tool_calls"])]
     drop: list[str] = []
     for key, field in fields.items():
@@ -74,7 +65,7 @@ def format_from_response_template(template: Any, name: str = "response-template"
             parts += texts
             drop += markers
         elif key != "tool_calls":
-            raise _error(field.where, f"the field is not known; {', '.join((*REASONING, 'content', 'tool_calls'))} are")
+            raise error_at(field.where, f"the field is not known; {', '.join((*REASONING, 'content', 'tool_calls'))} are")
     return Format(name, tuple(parts), drop=tuple(drop))
 
 
@@ -83,10 +74,10 @@ def format_from_tokenizer_config(text: str) -> Format:
     try:
         config = json.loads(text)
     except (ValueError, RecursionError) as error:
-        raise _error("the file", f"it is not JSON: {error}") from error
-    table = _table(config, "the file")
+        raise error_at("the file", f"it is not JSON: {error}") from error
+    table = read_table(config, "the file")
     if "fields" not in table and "response_template" not in table:
-        raise _error("the file", "it holds no response_template")
+        raise error_at("the file", "it holds no response_template")
     return format_from_response_template(table.get("response_template", table))
 
 
@@ -103,28 +94,15 @@ class _Field:
     each: bool
 
 
-def _error(where: str, what: str) -> UsageError:
-    return UsageError(f"{where}: {what}", field=where)
-
-
-def _table(value: Any, where: str, allowed: tuple[str, ...] = ()) -> dict[str, Any]:
-    if not isinstance(value, dict):
-        raise _error(where, "an object is expected")
-    table = cast("dict[str, Any]", value)
-    if unknown := [key for key in table if allowed and key not in allowed]:
-        raise _error(where, f"unknown key `{unknown[0]}`; allowed: {', '.join(allowed)}")
-    return table
-
-
 def _read_field(name: str, value: Any) -> _Field:
     where = f"response_template.fields.{name}"
-    table = _table(value, where, FIELD_KEYS)
+    table = read_table(value, where, FIELD_KEYS)
     return _Field(
         where,
         _read_marker(table, "open", where),
         _read_marker(table, "close", where),
         table.get("content", "text"),
-        _table(table.get("content_args", {}), f"{where}.content_args"),
+        read_table(table.get("content_args", {}), f"{where}.content_args"),
         table.get("transform"),
         bool(table.get("transform_each", False)),
     )
@@ -134,13 +112,13 @@ def _read_marker(table: Table, key: str, where: str) -> Pattern | None:
     literal, pattern = table.get(key), table.get(f"{key}_pattern")
     texts = cast("list[Any]", literal if isinstance(literal, list) else [literal])
     if literal is not None and (pattern is not None or not texts or not all(isinstance(one, str) and one for one in texts)):
-        raise _error(f"{where}.{key}", f"a string or a list of strings is expected, and no {key}_pattern beside it")
+        raise error_at(f"{where}.{key}", f"a string or a list of strings is expected, and no {key}_pattern beside it")
     if literal is not None:
         return literal_pattern(tuple(texts), f"{where}.{key}")
     if pattern is None:
         return None
     if not isinstance(pattern, str):
-        raise _error(f"{where}.{key}_pattern", "a string is expected")
+        raise error_at(f"{where}.{key}_pattern", "a string is expected")
     return take_apart(pattern, f"{where}.{key}_pattern")
 
 
@@ -176,13 +154,13 @@ def _each_way(pattern: Pattern) -> list[Nodes]:
 def _read_reasoning(field: _Field, anchor: str) -> list[Thinks]:
     closer = _nodes(field.close)
     if not closer:
-        raise _error(field.where, "reasoning needs `close` or `close_pattern`")
+        raise error_at(field.where, "reasoning needs `close` or `close_pattern`")
     openers = _each_way(field.open) if field.open else []
     if not openers:  # the prompt opens it: `<think>` stands in the anchor, and only the closer in the answer
         closing = closer[0] if isinstance(closer[0], str) else ""
         opening = closing.strip().replace("/", "", 1)
         if "/" not in closing or opening not in anchor.replace("\\", ""):
-            raise _error(field.where, "neither `open` nor the end of `start_anchor` shows what opens the reasoning")
+            raise error_at(field.where, "neither `open` nor the end of `start_anchor` shows what opens the reasoning")
         openers = [(opening,)]
     ended_by_calls = field.close is not None and any(isinstance(item, Ahead) for way in field.close.ways for item in way)
     if field.args.get("strip", True):
@@ -229,7 +207,7 @@ def _closing_separator(field: _Field) -> str:
 def _split_opener(field: _Field) -> tuple[Nodes, str, Nodes]:
     """What opens a section of calls, what stands between calls if it is not white space, and what opens a call."""
     if field.open is None:
-        raise _error(field.where, "calls need `open` or `open_pattern`")
+        raise error_at(field.where, "calls need `open` or `open_pattern`")
     if len(field.open.ways) > 1:
         return (), "", _nodes(field.open)
     items, where = field.open.only, field.open.where
@@ -307,14 +285,14 @@ def _read_body(field: _Field, opener: Nodes) -> tuple[Nodes, Spelling]:
     captured = {node for node in opener if isinstance(node, Hole)} | {NAME for node in opener if isinstance(node, Ident)}
     if paths["name"] == "name" and NAME in captured and not field.each:
         if paths["arguments"] != "content":
-            raise _error(f"{field.where}.transform", "a captured name needs `{content}` as arguments")
-        return _read_arguments(field)
+            raise error_at(f"{field.where}.transform", "a captured name needs `{content}` as arguments")
+        return read_arguments(field.content, field.args, field.where)
     roots = {key: path.removeprefix("content.") for key, path in paths.items() if field.each or path.startswith("content.")}
     if field.content != "json" or not {"name", "arguments"} <= roots.keys() or any("." in path for path in roots.values()):
         what = "a name must be captured by `(?P<name>…)`, or be a key of JSON content"
-        raise _error(f"{field.where}.transform", what)
+        raise error_at(f"{field.where}.transform", what)
     if field.args:
-        raise _error(f"{field.where}.content_args", "around a name, only plain JSON can be expressed")
+        raise error_at(f"{field.where}.content_args", "around a name, only plain JSON can be expressed")
     holes = {"id": ID, "name": NAME, "arguments": ARGS}
     return (Obj(tuple((roots[key], hole) for key, hole in holes.items() if key in roots)),), JSON
 
@@ -323,64 +301,13 @@ def _paths(field: _Field) -> dict[str, str]:
     """Where the transformation takes name, arguments and id from: `name`, `content`, `content.key`."""
     where = f"{field.where}.transform"
     whole = field.transform if field.transform is not None else {"function": "{content}"}
-    transform = _table(whole, where, ("type", "function", "id"))
+    transform = read_table(whole, where, ("type", "function", "id"))
     function = transform.get("function")
     if function == "{content}":
         function = {key: f"{{content.{key}}}" for key in ("name", "arguments")}
-    found = dict(_table(function, f"{where}.function", ("name", "arguments")))
+    found = dict(read_table(function, f"{where}.function", ("name", "arguments")))
     found |= {"id": transform["id"]} if "id" in transform else {}
     paths = {key: re.fullmatch(r"\{([\w.]+)\}", value) for key, value in found.items() if isinstance(value, str)}
     if len(paths) < len(found) or not all(paths.values()) or not {"name", "arguments"} <= paths.keys():
-        raise _error(where, "name, arguments and id must each be one placeholder, as `{content}` or `{name}`")
+        raise error_at(where, "name, arguments and id must each be one placeholder, as `{content}` or `{name}`")
     return {key: path[1] for key, path in paths.items() if path}
-
-
-def _read_arguments(field: _Field) -> tuple[Nodes, Spelling]:
-    """The arguments of a call whose name is captured."""
-    where, args = f"{field.where}.content_args", field.args
-    match field.content:
-        case "json":
-            return (ARGS,), _read_notation(args, where)
-        case "xml-inline":
-            if args.get("merge_duplicates"):
-                raise _error(where, "`merge_duplicates` cannot be expressed")
-            pattern = take_apart(str(args.get("tag_pattern")), f"{where}.tag_pattern")
-            nodes = _nodes(pattern)
-            if KEY not in nodes or VALUE not in nodes:
-                raise _error(f"{where}.tag_pattern", "the groups `key` and `value` are needed, once each")
-            values = _read_value_parser(args.get("value_parser"), pattern.types, where)
-            return (Each(nodes, ", " if values is PYTHON else ""),), values
-        case other:
-            raise _error(f"{field.where}.content", f"arguments as {other!r} cannot be expressed; json and xml-inline can")
-
-
-def _read_notation(args: Table, where: str) -> Spelling:
-    delimiters = cast("list[list[str]]", args.get("string_delims") or [])
-    if not delimiters:
-        return Notation(bare_keys=True) if args.get("unquoted_keys") else JSON
-    if any(len(set(pair)) != 1 for pair in delimiters):
-        raise _error(f"{where}.string_delims", "strings that open and close differently cannot be expressed")
-    quotes = tuple(pair[0] for pair in delimiters)
-    return Notation(quotes, bool(args.get("unquoted_keys")), escapes=False, item_separator=",", key_separator=":")
-
-
-def _read_value_parser(parser: Any, types: tuple[str, ...], where: str) -> Spelling:
-    table = _table(parser or {"name": "text"}, f"{where}.value_parser", ("name", "args"))
-    args = _table(table.get("args", {}), f"{where}.value_parser.args")
-    match table.get("name", "text"):
-        case "text":
-            return Raw(flags=_flags(types)) if types else RAW
-        case "json" if args.get("string_delims"):
-            if any(pair not in (["'", "'"], ['"', '"']) for pair in args["string_delims"]):
-                raise _error(f"{where}.value_parser.args.string_delims", "only Python's quotes can be expressed in single values")
-            return PYTHON
-        case "json":
-            return RAW if args.get("allow_non_json") else JSON
-        case other:
-            raise _error(f"{where}.value_parser", f"{other!r} cannot be expressed; text and json can")
-
-
-def _flags(types: tuple[str, ...]) -> tuple[tuple[str, str], ...]:
-    """The flags of types by what they mean: names of types mean themselves, true and false whether it is a string."""
-    meanings = {kind: kind for kind in TYPES} | {"true": "string", "false": "json"}
-    return tuple((kind, meanings.get(kind, "json")) for kind in types)
