@@ -139,11 +139,13 @@ async def measure(engine: TransformersEngine, batch: int, grammar: Grammar | Non
     await first_of(begun, tasks)
     began, before, steps = time.perf_counter(), sum(n for n in written if n < 1 << 30), engine.sampler.timings.steps
     timings = engine.sampler.timings
-    at = {name: getattr(timings, name) for name in ("forward", "masks", "exposed", "applying", "accepting")}
+    at = {name: getattr(timings, name) for name in ("forward", "exposed", "applying", "accepting")}
+    masks = engine.sampler.finder.seconds
     await first_of(ended, tasks)
     seconds, steps = time.perf_counter() - began, max(1, timings.steps - steps)
     tokens = sum(n for n in written if n < 1 << 30) - before
     spent = {name: 1000 * (getattr(timings, name) - value) / steps for name, value in at.items()}
+    spent["masks"] = 1000 * (engine.sampler.finder.seconds - masks) / steps
     await asyncio.gather(*tasks)
     while engine.working:
         await asyncio.sleep(0.01)

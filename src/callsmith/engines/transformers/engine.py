@@ -96,6 +96,7 @@ class TransformersEngine(BatchEngine):
         self.sampler.deliver = self.deliver
 
     def _free_model(self) -> None:
+        self.sampler.finder.close()
         self._context.close()
 
 

@@ -1,8 +1,8 @@
 """Samples the next tokens of a batch on the device: masks are found while the model computes, and applied by one kernel.
 
-A GPU has only begun with the forward pass when `advance` is called. Meanwhile the masks are found, in threads of the grammar
-engine, and copied to it; meanwhile, too, the tokens of the step before are delivered. Applying the masks and sampling are queued
-behind the forward pass; the first thing that is waited for are the new tokens.
+A GPU has only begun with the forward pass when `advance` is called. The masks have been begun even before (`mask_finder.py`), and
+are copied to it meanwhile. Applying them and sampling are queued behind the forward pass, then the tokens of the step before are
+delivered; the first thing that is waited for are the new ones.
 """
 
 import math
@@ -11,7 +11,6 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
-import llguidance
 import numpy as np
 from numpy.typing import NDArray
 
@@ -22,6 +21,7 @@ from callsmith.engines.decoding.vocabulary import Vocabulary
 from callsmith.engines.port import Piece
 from callsmith.engines.transformers.context import Context
 from callsmith.engines.transformers.libraries import Tensor, torch
+from callsmith.engines.transformers.mask_finder import MaskFinder
 from callsmith.engines.transformers.masking import FIRST_QUOTE, MASKED, UNMASKED, apply_masks
 
 _NO_TOKEN = -1
@@ -32,7 +32,7 @@ _Outcome: TypeAlias = list[Piece] | Exception | None
 
 @dataclass(slots=True)
 class Timings:
-    """Seconds spent so far. `masks` are found while a GPU computes; what it had to wait for them is `exposed`.
+    """Seconds spent so far. What a GPU had to wait for masks is `exposed`.
 
     `applying` is the kernel, `accepting` what grammars and the text of answers take afterwards.
     `exposed`, `applying` and `forward` are only known on a GPU, and only if they are measured.
@@ -40,7 +40,6 @@ class Timings:
 
     steps: int = 0
     forward: float = 0.0
-    masks: float = 0.0
     exposed: float = 0.0
     applying: float = 0.0
     waiting: float = 0.0
@@ -55,8 +54,6 @@ class Timings:
             )
 
 
-_SAMPLED_WORDS = 128  # one of so many words of a mask is looked at
-
 _COLUMNS = 6  # of what is said of each row: temperature, top_k, top_p, the logarithm of min_p, a random number, the kind of mask
 
 
@@ -69,23 +66,24 @@ class DeviceSampler:
     threads: int
     deliver: Callable[[], None] = lambda: None
     timings: Timings = field(default_factory=Timings)
-    _executor: llguidance.LLExecutor = field(init=False)
+    finder: MaskFinder = field(init=False)
     _host_bits: Tensor = field(init=False)
     _bits: Tensor = field(init=False)
     _bonus: Tensor = field(init=False, default=None)
     _copying: Any = field(init=False, default=None)  # the stream on which masks are copied to a GPU, beside the forward pass
 
     def __post_init__(self) -> None:
-        self._executor = llguidance.LLExecutor(num_threads=self.threads)
         words = -(-self.vocabulary.size // 32)
         context = self.context
         self._host_bits = torch.zeros(context.slots, words, dtype=torch.int32, pin_memory=context.is_gpu)
         self._bits = torch.zeros(context.slots, words, dtype=torch.int32, device=context.device)
+        self.finder = MaskFinder(self._host_bits, self.threads, ahead=context.is_gpu)
         if context.is_gpu:
             self._copying = torch.cuda.Stream(context.device)
 
     def advance(self, wanted: list[tuple[Generation, int]]) -> list[list[Piece] | Exception]:
         """The text of each answer, or the error of its grammar or its sampler."""
+        self.finder.wait()
         outcomes: list[_Outcome] = [None] * len(wanted)
         together: list[_Row] = []
         for place, (said, row) in enumerate(wanted):
@@ -101,6 +99,8 @@ class DeviceSampler:
         for (place, said, slot), token in zip(together, tokens, strict=True):
             if outcomes[place] is None:
                 outcomes[place] = self._accept(said, slot, token)
+        going_on = ((said, slot) for place, said, slot in together if isinstance(outcomes[place], list) and not said.finished)
+        self.finder.begin((active, slot) for said, slot in going_on if (active := said.active))
         self.timings.accepting += time.perf_counter() - began
         return [
             self._advance_alone(said, row) if outcome is None else outcome
@@ -155,38 +155,15 @@ class DeviceSampler:
         return [tokens[slot] for _, _, slot in together]
 
     def _find_masks(self, together: list[_Row], settings: NDArray[np.float32], outcomes: list[_Outcome]) -> None:
-        began = time.perf_counter()
-        found: list[tuple[llguidance.LLMatcher, int]] = []
-        for _, said, slot in together:
-            if active := said.active:
-                found.append((active.matcher, slot))
-                quote = said.closing_quote
-                settings[slot, 5] = MASKED if quote is None else FIRST_QUOTE + quote
-        if not found:
-            return
-        bits = self._host_bits
-        self.deliver()  # whoever reads the answers has the interpreter for itself meanwhile
-        self._executor.unsafe_compute_mask_ptr(self._spread(found), bits.data_ptr(), bits.shape[1] * 4, bits.shape[0])
-        for place, said, _ in together:
+        constrained = [(place, active, said, slot) for place, said, slot in together if (active := said.active)]
+        self.finder.find((active, slot) for _, active, _, slot in constrained)
+        for place, active, said, slot in constrained:
+            quote = said.closing_quote
+            settings[slot, 5] = MASKED if quote is None else FIRST_QUOTE + quote
             try:
-                if active := said.active:
-                    active.check()
+                active.check()
             except ModelError as error:
                 outcomes[place] = error
-        self.timings.masks += time.perf_counter() - began
-
-    def _spread(self, found: list[tuple[llguidance.LLMatcher, int]]) -> list[tuple[llguidance.LLMatcher, int]]:
-        """In an order in which what is likely to take long is shared out evenly: neighbours are left to one thread.
-
-        A mask takes long where many tokens are possible but not just any, as in a string of limited length. So it probably does
-        where many were possible in the step before.
-        """
-        some = self._host_bits.numpy()[:, ::_SAMPLED_WORDS]
-        wide = (2 * np.count_nonzero(some, axis=1) > some.shape[1]).tolist()
-        long, short = ([one for one in found if wide[one[1]] is is_wide] for is_wide in (True, False))
-        if not long:
-            return short
-        return [one for place, first in enumerate(long) for one in (first, *short[place :: len(long)])]
 
     def _copy_masks(self, rows: int) -> Tensor:
         """The masks on the device. Nothing reads those of the step before any more: its tokens are known."""

@@ -1,0 +1,85 @@
+"""Finds masks for many answers at once, in threads of the grammar engine.
+
+What an answer may go on with depends on its tokens alone. So on a GPU the masks of a step are begun as soon as the tokens of the
+step before are accepted, while pieces are delivered and the forward pass is prepared and runs.
+"""
+
+import time
+from collections.abc import Iterable
+from concurrent.futures import Future, ThreadPoolExecutor
+from threading import Event
+from typing import Final, TypeAlias
+
+import llguidance
+import numpy as np
+
+from callsmith.engines.decoding.compiler import ActiveConstraint
+from callsmith.engines.transformers.libraries import Tensor
+
+_SAMPLED_WORDS: Final = 128  # one of so many words of a mask is looked at
+
+MaskRow: TypeAlias = tuple[ActiveConstraint, int]  # a constraint, and the row of its mask
+
+
+class MaskFinder:
+    """Writes masks into the rows of `bits`. `ahead`: those of the next step may be begun before it.
+
+    A matcher is used by one thread at a time: between `begin` and `wait` those that were given belong to another one.
+    """
+
+    def __init__(self, bits: Tensor, threads: int, *, ahead: bool) -> None:
+        self.seconds = 0.0  # spent so far
+        self._bits = bits
+        self._executor = llguidance.LLExecutor(num_threads=threads)
+        self._thread = ThreadPoolExecutor(1, "callsmith-masks") if ahead else None
+        self._running = Event()
+        self._begun: Future[None] | None = None
+        self._ready: dict[int, llguidance.LLMatcher] = {}  # by row: whose mask is there, or will be
+
+    def begin(self, rows: Iterable[MaskRow]) -> None:
+        """Begin to find the masks that the next step will probably need."""
+        asked = list(rows)
+        if self._thread is None or not asked:
+            return
+        self._ready = {row: active.matcher for active, row in asked}
+        self._running.clear()
+        self._begun = self._thread.submit(self._find, asked)
+        self._running.wait()  # it has the interpreter now, and gives it back when the grammar engine is at work
+
+    def wait(self) -> None:
+        """Wait until no matcher is in use any more."""
+        if self._begun is not None:
+            begun, self._begun = self._begun, None
+            begun.result()
+
+    def find(self, rows: Iterable[MaskRow]) -> None:
+        """Find the masks of these that are not there yet."""
+        self.wait()
+        ready, self._ready = self._ready, {}
+        if asked := [(active, row) for active, row in rows if ready.get(row) is not active.matcher]:
+            self._find(asked)
+
+    def close(self) -> None:
+        """End the thread."""
+        if self._thread is not None:
+            self._thread.shutdown()
+
+    def _find(self, asked: list[MaskRow]) -> None:
+        began = time.perf_counter()
+        matchers = [(active.matcher, row) for active, row in self._spread(asked)]
+        self._running.set()
+        self._executor.unsafe_compute_mask_ptr(matchers, self._bits.data_ptr(), self._bits.shape[1] * 4, self._bits.shape[0])
+        self.seconds += time.perf_counter() - began
+
+    def _spread(self, asked: list[MaskRow]) -> list[MaskRow]:
+        """In an order in which what is likely to take long is shared out evenly: neighbours are left to one thread.
+
+        A mask takes long where many tokens are possible but not just any, as in a string of limited length. So it probably does
+        where many were possible in the step before.
+        """
+        some = self._bits.numpy()[:, ::_SAMPLED_WORDS]
+        wide = (2 * np.count_nonzero(some, axis=1) > some.shape[1]).tolist()
+        long, short = ([one for one in asked if wide[one[1]] is is_wide] for is_wide in (True, False))
+        if not long:
+            return short
+        return [one for place, first in enumerate(long) for one in (first, *short[place :: len(long)])]
