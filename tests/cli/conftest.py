@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
+from callsmith import formats
 from callsmith.cli.main import app
 
 CALL = "<tool_call>\n<name>{}</name>\n<arguments>{}</arguments>\n</tool_call>"
@@ -17,6 +18,12 @@ class Outcome:
 
     def __init__(self, code: int, out: str, err: str) -> None:
         self.code, self.out, self.err = code, out, err
+
+
+@pytest.fixture(autouse=True)
+def nothing_registered(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Formats that a command registers are forgotten after the test."""
+    monkeypatch.setattr(formats, "_registered", {})
 
 
 @pytest.fixture(scope="session")

@@ -5,7 +5,6 @@ from pathlib import Path
 
 import pytest
 
-import callsmith.formats
 from callsmith.models import presets
 
 TEMPLATE = """\
@@ -17,11 +16,6 @@ TEMPLATE = """\
 {%- if add_generation_prompt %}<role assistant>{% endif %}"""
 CALL = '<|run get_weather|>{"city": "Paris"}<|ran|>'
 TOOLS = [{"type": "function", "function": {"name": "get_weather", "parameters": {"type": "object", "properties": {}}}}]
-
-
-@pytest.fixture(autouse=True)
-def nothing_registered(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(callsmith.formats, "_registered", {})
 
 
 @pytest.fixture(scope="module")

@@ -210,5 +210,6 @@ async def test_one_of_a_conversation_is_added_to_it_when_it_is_complete():
     conversation = await asking.conversations.create()
     response = await asking.responses.create(model="m", input="a", background=True, conversation=conversation.id)
     assert [item async for item in asking.conversations.items.list(conversation.id)] == []
-    await ended(asking, response.id)
+    response = await ended(asking, response.id)
+    assert response.status == "completed", response.error
     assert len([item async for item in asking.conversations.items.list(conversation.id)]) == 2
