@@ -39,6 +39,19 @@ def test_a_large_request_does_not_block_the_loop(server: MeasuredServer, name: s
     assert server.worst_latency() < LATENCY
 
 
+@pytest.mark.attack
+def test_a_search_among_many_long_tools_does_not_block_the_loop():
+    long = "word other thing " * 100
+    tools = [{"name": f"t{number}", "description": long, "defer_loading": True, "input_schema": {}} for number in range(1_900)]
+    searching = {"type": "tool_search_tool_bm25_20251119", "name": "tool_search_tool_bm25"}
+    body = {"model": "m", "max_tokens": 50, "messages": HI, "tools": [searching, *tools]}
+    search = '<tool_call>\n<name>find_tools</name>\n<arguments>{"query": "word5 thing"}</arguments>\n</tool_call>'
+    with measured_server(search) as running:
+        response = running.post("/v1/messages", body, timeout=60)
+        assert "tool_search_tool_result" in response.text
+        assert running.worst_latency() < LATENCY
+
+
 SMALL = Requests(
     body_bytes=20_000, values=500, messages=3, tools=2, tool_bytes=300, schema_values=100, stops=2, stop_bytes=10,
     output_bytes=100, field_bytes=100, approvals=1,

@@ -234,7 +234,8 @@ class Service:
         available = self._open_tools(options) if self._offers_own(request, options) else Merged()
         listed, tighten = await select_tools(ListedOnce(available), options.sources, self.configured)
         hidden, guards = self._hidden_tools(request), None if self.settings.guards else ()
-        pinned = [tool.name for tool in request.tools if tool not in hidden]
+        hidden_names = {tool.name for tool in hidden}
+        pinned = [tool.name for tool in request.tools if tool.name not in hidden_names]
         shown, own = await limit_shown_tools(
             model, listed, self.costs, self.settings.llm.tools_budget, pinned=pinned, hidden=hidden, guards=guards
         )

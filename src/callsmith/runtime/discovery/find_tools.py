@@ -6,6 +6,7 @@ Where all definitions fit the budget, or nearly so, no tool is hidden. Otherwise
 has found or called, as the messages show; there is no other state. The toolset has all its tools: a call of a hidden one runs.
 """
 
+import asyncio
 import json
 import sys
 from collections import Counter, OrderedDict
@@ -135,7 +136,7 @@ class SearchableToolset:
         if call.name == FIND_TOOLS:
             await context.starting()
             found = (*self._others, *await self._toolset.tools())
-            yield Result(call.id, call.name, search_answer(call.arguments.get("query", ""), found))
+            yield Result(call.id, call.name, await asyncio.to_thread(search_answer, call.arguments.get("query", ""), found))
             return
         async with closing(self._toolset.call(call, context)) as items:
             async for item in items:

@@ -9,12 +9,17 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from difflib import get_close_matches
 from functools import lru_cache
+from itertools import islice
 from math import log
 from typing import Any, cast
 
 from callsmith.core.values import Tool
 
 MOST = 5  # tools that one search returns
+_LONGEST = 600  # characters of a name or a description that count: clients bring tools, too, and of any size
+_MOST_PARAMETERS = 64  # of a tool that count
+_MOST_TERMS = 16  # of a query
+_MOST_COMPARED = 5000  # words among which similar ones are looked for, which takes long
 _MIN_SHARE = 0.3  # of the best score, which a tool must reach to be listed
 _SATURATION, _LENGTH = 1.2, 0.5  # BM25's k1 and b; descriptions are short, so length counts for little
 _NAME, _DESCRIPTION, _PARAMETER, _DETAIL = 3.0, 1.0, 1.0, 0.5  # what a word weighs, by where it stands
@@ -33,7 +38,8 @@ def search(query: str, tools: Sequence[Tool], most: int = MOST) -> list[Tool]:
     documents = [_weights(tool) for tool in tools]
     spread = Counter(word for document in documents for word in document)
     mean = sum(sum(document.values()) for document in documents) / len(documents) or 1.0
-    wanted = {word: share for term in dict.fromkeys(words(query)) for word, share in _known(term, spread).items()}
+    terms = islice(dict.fromkeys(words(query[:_LONGEST])), _MOST_TERMS)
+    wanted = {word: share for term in terms for word, share in _known(term, spread).items()}
     scored: list[tuple[float, int]] = []
     for place, document in enumerate(documents):
         damp = _SATURATION * (1 - _LENGTH + _LENGTH * sum(document.values()) / mean)
@@ -48,7 +54,7 @@ def search(query: str, tools: Sequence[Tool], most: int = MOST) -> list[Tool]:
     return [tools[place] for score, place in scored[:most] if score <= scored[0][0] * _MIN_SHARE]
 
 
-@lru_cache(8192)  # a search reads the same texts as the one before
+@lru_cache(4096)  # a search reads the same texts as the one before
 def words(text: str) -> tuple[str, ...]:
     """The words of a text, stemmed and without stop words.
 
@@ -73,14 +79,14 @@ def _known(term: str, spread: Mapping[str, int]) -> dict[str, float]:
     if term in spread:
         return {term: 1.0}
     longer = [word for word in spread if (term in word if len(term) > 3 else len(term) > 2 and word.startswith(term))]
-    return dict.fromkeys(longer or get_close_matches(term, spread, 2, 0.8), 0.5)
+    return dict.fromkeys(longer or get_close_matches(term, islice(spread, _MOST_COMPARED), 2, 0.8), 0.5)
 
 
 def _weights(tool: Tool) -> Counter[str]:
     """The weight of each word of a tool."""
     weights: Counter[str] = Counter()
     for weight, text in ((_NAME, tool.name), (_DESCRIPTION, tool.description), *_parameters(tool.parameters)):
-        for word in words(text):
+        for word in words(text[:_LONGEST]):
             weights[word] += weight  # pyright: ignore[reportArgumentType]  (a Counter counts in any numbers)
     return weights
 
@@ -89,7 +95,7 @@ def _parameters(schema: Mapping[str, Any]) -> Iterator[tuple[float, str]]:
     properties: Any = schema.get("properties")
     if not isinstance(properties, Mapping):
         return
-    for name, value in cast("Mapping[str, Any]", properties).items():
+    for name, value in islice(cast("Mapping[str, Any]", properties).items(), _MOST_PARAMETERS):
         yield _PARAMETER, str(name)
         detail: Any = cast("Mapping[str, Any]", value).get("description") if isinstance(value, Mapping) else None
         if isinstance(detail, str):
