@@ -93,7 +93,7 @@ def test_a_busy_server_is_left_alone_for_as_long_as_it_asks_within_bounds(asked:
     assert states(replicas) == ["up", "up"]
 
 
-def test_probes_come_later_and_later_and_the_error_says_when_to_come_again() -> None:
+def test_probes_come_later_and_later_and_the_error_says_when_to_come_again(caplog: pytest.LogCaptureFixture) -> None:
     clock, waits = Clock(), list[float]()
     replicas = Replicas(URLS[:2], clock)
     for one in replicas.all:
@@ -105,7 +105,8 @@ def test_probes_come_later_and_later_and_the_error_says_when_to_come_again() -> 
     assert replicas.choose("s") is None
     error = replicas.none_usable()
     assert (error.retryable, error.seconds) == (True, 1.0)
-    assert "http://gpu0 cannot be reached: refused; http://gpu1 cannot be reached: refused" in error.message
+    assert error.message == "no server can be asked now: of 2, 2 down"  # where they are is in the log
+    assert "http://gpu0 cannot be reached: refused; http://gpu1 cannot be reached: refused" in caplog.text
 
 
 def test_where_all_are_down_one_request_may_probe_them_at_once_and_the_next_only_after_a_while() -> None:

@@ -38,12 +38,11 @@ class MaskFinder:
 
     def begin(self, rows: Iterable[MaskRow]) -> None:
         """Begin to find the masks that the next step will probably need."""
-        asked = list(rows)
-        if self._thread is None or not asked:
+        if self._thread is None or not (matchers := self._spread(rows)):
             return
-        self._ready = {row: active.matcher for active, row in asked}
+        self._ready = {row: matcher for matcher, row in matchers}
         self._running.clear()
-        self._begun = self._thread.submit(self._find, asked)
+        self._begun = self._thread.submit(self._find, matchers)
         self._running.wait()  # it has the interpreter now, and gives it back when the grammar engine is at work
 
     def wait(self) -> None:
@@ -56,30 +55,31 @@ class MaskFinder:
         """Find the masks of these that are not there yet."""
         self.wait()
         ready, self._ready = self._ready, {}
-        if asked := [(active, row) for active, row in rows if ready.get(row) is not active.matcher]:
-            self._find(asked)
+        if matchers := self._spread((active, row) for active, row in rows if ready.get(row) is not active.matcher):
+            self._find(matchers)
 
     def close(self) -> None:
         """End the thread."""
         if self._thread is not None:
             self._thread.shutdown()
 
-    def _find(self, asked: list[MaskRow]) -> None:
+    def _find(self, matchers: list[tuple[llguidance.LLMatcher, int]]) -> None:
+        self._running.set()  # before anything that may fail: `begin` waits for it
         began = time.perf_counter()
-        matchers = [(active.matcher, row) for active, row in self._spread(asked)]
-        self._running.set()
         self._executor.unsafe_compute_mask_ptr(matchers, self._bits.data_ptr(), self._bits.shape[1] * 4, self._bits.shape[0])
         self.seconds += time.perf_counter() - began
 
-    def _spread(self, asked: list[MaskRow]) -> list[MaskRow]:
-        """In an order in which what is likely to take long is shared out evenly: neighbours are left to one thread.
+    def _spread(self, rows: Iterable[MaskRow]) -> list[tuple[llguidance.LLMatcher, int]]:
+        """The matchers and their rows, in an order in which what is likely to take long is shared out evenly.
 
+        Neighbours are left to one thread.
         A mask takes long where many tokens are possible but not just any, as in a string of limited length. So it probably does
         where many were possible in the step before.
         """
         some = self._bits.numpy()[:, ::_SAMPLED_WORDS]
         wide = (2 * np.count_nonzero(some, axis=1) > some.shape[1]).tolist()
-        long, short = ([one for one in asked if wide[one[1]] is is_wide] for is_wide in (True, False))
+        matchers = [(active.matcher, row) for active, row in rows]
+        long, short = ([one for one in matchers if wide[one[1]] is is_wide] for is_wide in (True, False))
         if not long:
             return short
         return [one for place, first in enumerate(long) for one in (first, *short[place :: len(long)])]

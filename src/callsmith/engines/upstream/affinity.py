@@ -9,19 +9,19 @@ _BEGINNING = 1024  # characters of a text that is continued as it stands: what i
 _NO_KEY = "@"  # before the address of a caller who has no key
 
 
-def affinity_id(asked: Request | Completion) -> str:
+def affinity_id(request: Request | Completion) -> str:
     """The id of the conversation that this is a part of, in hexadecimal digits: the same for each of its requests.
 
     It is made of the name that the client gives it; without one, of what all requests of a conversation have in common: the
     system prompt, the names of the tools and the first message of the user. Callers with different keys never have the same.
     """
-    owner = "" if asked.caller.startswith(_NO_KEY) else asked.caller
-    named = (asked.affinity or asked.session) if isinstance(asked, Request) else asked.session
+    owner = "" if request.caller.startswith(_NO_KEY) else request.caller
+    named = (request.affinity or request.session) if isinstance(request, Request) else request.session
     if named:
         return _digest("named", owner, named)
-    if isinstance(asked, Request):
-        return _digest("begins", owner, *(tool.name for tool in asked.tools), "", *_beginning(asked.messages))
-    begun = asked.prompt[:_BEGINNING]
+    if isinstance(request, Request):
+        return _digest("begins", owner, *(tool.name for tool in request.tools), "", *_beginning(request.messages))
+    begun = request.prompt[:_BEGINNING]
     return _digest("text", owner, begun if isinstance(begun, str) else repr(begun))
 
 

@@ -5,8 +5,10 @@ conversations move when a server comes or goes. One that has more than its share
 down, that want to be left alone or that are draining are not asked. This module decides; `client.py` sends.
 """
 
+import logging
 import random
 import time
+from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
@@ -16,6 +18,8 @@ from typing import Final
 from callsmith.core.errors import ModelError, Rejected, Unavailable, UnknownName, UsageError
 from callsmith.core.ports import UpstreamState, UpstreamStatus
 from callsmith.engines.upstream.errors import NotReached
+
+_log = logging.getLogger(__name__)
 
 _FAILURES: Final = 3  # in a row, after which a server is taken to be down
 _SHARE: Final = 1.25  # times the mean of requests that one server may be answering
@@ -103,12 +107,18 @@ class Replicas:
         replica.is_down, replica.next_probe = True, self._clock() + pause
 
     def none_usable(self) -> Unavailable:
-        """The error where no server can be asked: what is wrong with each, and when to come again."""
+        """The error where no server can be asked, and when to come again. What is wrong with each is in the log: where servers
+        are is not a client's business."""
         now = self._clock()
         waits = [one.next_probe - now if one.is_down else one.busy_until - now for one in self.all if not one.is_draining]
         states = [one.last_error if self._state(one) == "down" else f"{one.url} is {self._state(one)}" for one in self.all]
+        _log.warning("no server can be asked now: %s", "; ".join(states))
+        counts = Counter(self._state(one) for one in self.all)
+        found = ", ".join(f"{count} {state}" for state, count in counts.items())
         return Unavailable(
-            f"no server can be asked now: {'; '.join(states)}", retryable=True, seconds=max(1.0, min(waits, default=_BUSY[1]))
+            f"no server can be asked now: of {len(self.all)}, {found}",
+            retryable=True,
+            seconds=max(1.0, min(waits, default=_BUSY[1])),
         )
 
     def status(self) -> list[UpstreamStatus]:

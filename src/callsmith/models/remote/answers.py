@@ -174,5 +174,5 @@ async def _again(
     for text in withheld:
         yield text
     spent = next((event.usage for event in second if isinstance(event, Stopped)), None)
-    told = Report() if is_cut else Report(retries=int(bool(second)), notices=(_NOT_HONOURED.format(who),))
-    yield replace(first, usage=first.usage + spent if spent else first.usage, report=first.report + told)
+    report = Report() if is_cut else Report(retries=int(bool(second)), notices=(_NOT_HONOURED.format(who),))
+    yield replace(first, usage=first.usage + spent if spent else first.usage, report=first.report + report)

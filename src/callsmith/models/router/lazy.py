@@ -187,10 +187,10 @@ class LazyModel:
         is_known = isinstance(error, CallsmithError)
         _log.error("%s cannot be loaded: %s", self.name, error, exc_info=not is_known)
         why = error if is_known else f"{type(error).__name__}; the server's log says more"
-        told = error if isinstance(error, ModelError) else Unavailable(f"{self.name} cannot be loaded: {why}")
+        failure = error if isinstance(error, ModelError) else Unavailable(f"{self.name} cannot be loaded: {why}")
         self._has_request = False
-        self._status = replace(self._status, state="failed", failures=self._status.failures + 1, error=told.message)
-        return told
+        self._status = replace(self._status, state="failed", failures=self._status.failures + 1, error=failure.message)
+        return failure
 
     async def _make_room(self) -> None:
         self._waits_for_room = True
