@@ -12,6 +12,7 @@
     │   ├─ TimedOut
     │   └─ Rejected              .status .seconds   the upstream said no
     │       └─ GrammarRefused      to a grammar; a looser one may do
+    ├─ BusError                .code .retryable .seconds   a call of a capability has failed
     ├─ LimitReached            .limit
     │   ├─ QueueFull             .seconds   it may work later
     │   └─ RateLimited           .seconds .headers   a caller has used what it may
@@ -136,6 +137,25 @@ class Rejected(ModelError):
 
 class GrammarRefused(Rejected):
     """The upstream does not take a grammar; nothing of the answer has come."""
+
+
+class BusError(CallsmithError):
+    """A call of a capability has failed; `code` says how, in the words of the wire: bad_request, timeout, token_expired, …
+
+    `seconds` is when a retry may succeed, where that is known. `sent`: the provider may have begun to run it.
+    """
+
+    def __init__(self, code: str, message: str = "", *, seconds: float | None = None, sent: bool = False) -> None:
+        super().__init__(message or code)
+        self.code = code
+        self.message = message or code
+        self.seconds = seconds
+        self.sent = sent
+
+    @property
+    def retryable(self) -> bool:
+        """Whether the same call may succeed later. An internal_error may as well, but only idempotent calls should be repeated."""
+        return self.code in ("timeout", "partition", "capacity_exceeded", "rate_limited")
 
 
 class LimitReached(CallsmithError):

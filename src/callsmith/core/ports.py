@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from typing import Literal, Protocol, TypeAlias, cast, runtime_checkable
 
 from callsmith.core.approval import Decision, Policy
+from callsmith.core.authority import Authority
 from callsmith.core.events import CallEvent, ModelEvent
 from callsmith.core.types.field_checks import check_fields
 from callsmith.core.values import Call, ChoicePolicy, Completion, Request, Sampling, Tool
@@ -28,7 +29,8 @@ class Context:
     other definition (None: whoever decided answers for that). `granted` are the tools that need no further approval in this
     conversation (`Tool.grant`), `tighten` is the policy that the request adds to the operator's. `earlier` is the result of an
     identical call of the same turn: nobody is asked about such a call again. `approved` is the digest of the tool that was
-    approved; a toolset that has another one under this name by now raises `ToolChanged` and runs nothing.
+    approved; a toolset that has another one under this name by now raises `ToolChanged` and runs nothing. `authority` is what
+    calls on a bus are made with; None outside of one, where a call is the node's own.
 
     A toolset awaits `starting()` right before the tool runs, so that the start can be written down first. A tool that cannot be
     cancelled, because it runs in a thread, can poll `cancelled()`: once that is true, nobody waits for its result.
@@ -43,6 +45,7 @@ class Context:
     tighten: Policy | None = None
     earlier: str | None = None
     approved: str = ""
+    authority: Authority | None = None
     starting: Callable[[], Awaitable[None]] = field(default=_at_once, compare=False, repr=False)
     cancelled: Callable[[], bool] = field(default=_never, compare=False, repr=False)
 

@@ -158,7 +158,7 @@ def _codec(hint: Any, lenient: bool) -> _Codec:
     origin, inner = get_origin(hint), get_args(hint)
     if origin is Literal:
         return _literal(inner)
-    if origin is tuple and inner[1:] == (...,):
+    if origin is tuple and len({*inner} - {...}) == 1:  # of any number, or of a fixed one
         return _array(_codec(inner[0], lenient), tuple)
     if origin is frozenset:
         return _array(_codec(inner[0], lenient), frozenset)

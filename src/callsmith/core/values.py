@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from hashlib import sha256
 from typing import Any, Literal, TypeAlias, get_origin
 
+from callsmith.core.binding import Binding
 from callsmith.core.errors import ModelError, UnknownName, UsageError
 from callsmith.core.types.field_checks import check_argument, check_fields, examine_fields
 from callsmith.core.types.json_types import Json, Schema
@@ -32,7 +33,7 @@ class Tool:
     """A tool that can be called. A model sees the first five fields; the others say how to run it and are never sent.
 
     `source` is where it comes from, `original` its name there if it has another one here. One that is `deferred` is shown to the
-    model only when a search has found it.
+    model only when a search has found it. `binding` is the capability of a bus that runs it, if one does.
     """
 
     name: str
@@ -46,6 +47,7 @@ class Tool:
     source: str = ""
     original: str = ""
     deferred: bool = False
+    binding: Binding | None = None
 
     def __post_init__(self) -> None:
         if not TOOL_NAME.fullmatch(self.name):
@@ -59,7 +61,19 @@ class Tool:
         """
         hints = [self.side_effects, self.idempotent]
         definition = [self.source, self.original or self.name, self.description, self.parameters, self.output, hints]
+        if self.binding is not None:
+            definition.append(repr(self.binding))
         return sha256(json.dumps(definition, sort_keys=True, default=dict).encode()).hexdigest()[:32]
+
+    @property
+    def bound_capability(self) -> str | None:
+        """The name of the capability that runs this tool, if one does."""
+        return self.binding.capability if self.binding else None
+
+    @property
+    def bound_version(self) -> tuple[int, int] | None:
+        """The version of that capability that is asked for."""
+        return self.binding.version if self.binding else None
 
     @property
     def grant(self) -> str:

@@ -34,6 +34,7 @@ def _restrict(context: Context, outer: Context) -> Context:
     return replace(
         context,
         subject=outer.subject or context.subject,
+        authority=outer.authority or context.authority,
         depth=max(context.depth, outer.depth),
         # Decisions on calls of the outer conversation do not count for calls made here, which may have the same ids.
         decisions={} if context.decisions is outer.decisions else context.decisions,

@@ -1,0 +1,94 @@
+"""Descriptor: what a capability is, what it takes and gives, and for whom."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from hashlib import sha256
+from typing import Literal
+
+from callsmith.core.authority import Trust
+from callsmith.core.errors import BusError, UnsupportedSchema
+from callsmith.core.schema import check_schema, validate
+from callsmith.core.types.field_checks import check_fields
+from callsmith.core.values import Json, Schema
+from callsmith.wire.capability.envelopes import canonical
+from callsmith.wire.capability.names import EXPERIMENTAL, PREFIXES, Version, check_name, write_reference
+
+
+@check_fields
+@dataclass(frozen=True, slots=True)
+class Descriptor:
+    """A capability that is offered. It streams if it has a `stream_schema`, which its frames' data fit.
+
+    `params` is what this provider has (`{"corpus": ["village"]}`), by which calls find one that can answer them. `trust_required`
+    is how far a caller must be trusted. A call that takes longer than `timeout_seconds` has failed. Only calls of an `idempotent`
+    capability are repeated elsewhere when it is not known whether they ran. `description` and `side_effects` are for those who
+    make a tool of it.
+    """
+
+    name: str
+    version: tuple[int, int] = (1, 0)
+    request_schema: Schema = field(default_factory=dict[str, Json])
+    response_schema: Schema | None = None
+    stream_schema: Schema | None = None
+    description: str = ""
+    stability: Literal["stable", "beta", "experimental", "deprecated"] = "stable"
+    params: Mapping[str, Json] = field(default_factory=dict[str, Json])
+    max_concurrent: int = 16
+    trust_required: Trust = "member"
+    timeout_seconds: float = 30.0
+    idempotent: bool = False
+    side_effects: bool = False
+
+    def __post_init__(self) -> None:
+        check_name(self.name)
+        prefix = self.name.partition(".")[0]
+        if prefix not in PREFIXES and prefix != EXPERIMENTAL:
+            raise BusError(
+                "namespace_violation", f"{self.name}: names begin with {EXPERIMENTAL}., or one of {', '.join(sorted(PREFIXES))}"
+            )
+        for what in ("request_schema", "response_schema", "stream_schema"):
+            try:
+                check_schema(getattr(self, what) or {}, what)
+            except UnsupportedSchema as error:
+                raise BusError("schema_invalid", f"{self.name}: {what}: {error}") from error
+        if self.max_concurrent < 1 or self.timeout_seconds <= 0:
+            raise BusError("bad_request", f"{self.name}: max_concurrent and timeout_seconds must be positive")
+
+    @property
+    def reference(self) -> str:
+        return write_reference(self.name, self.version)
+
+    @property
+    def schema_hash(self) -> str:
+        """What tells these schemas from others: providers whose hashes are equal can answer for each other."""
+        definition = {"name": self.name, "version": list(self.version), "request_schema": self.request_schema}
+        definition |= {"response_schema": self.response_schema, "stream_schema": self.stream_schema}
+        return f"sha256:{sha256(canonical(definition)).hexdigest()}"
+
+    def check_request(self, body: Mapping[str, Json]) -> None:
+        _check(self.request_schema, body, f"the body for {self.name}")
+
+    def check_response(self, answer: Mapping[str, Json]) -> None:
+        if self.response_schema is not None:
+            _check(self.response_schema, answer, f"the answer of {self.name}")
+
+    def check_frame(self, event: str, data: Mapping[str, Json]) -> None:
+        if self.stream_schema is not None and event != "error":
+            _check(self.stream_schema, {"event": event, "data": data}, f"the frame {event!r} of {self.name}")
+
+
+def _check(schema: Schema, value: Mapping[str, Json], what: str) -> None:
+    if schema and (complaints := validate(schema, value)):
+        raise BusError("schema_mismatch", f"{what} does not fit its schema: {'; '.join(map(str, complaints))}")
+
+
+def offers_params(offered: Mapping[str, Json], requested: Mapping[str, Json]) -> bool:
+    """Whether a provider has what a call asks for: where it says what it has of a parameter, that must be among it."""
+    for name, value in requested.items():
+        known = offered.get(name)
+        if isinstance(known, list):
+            if value not in known:
+                return False
+        elif known is not None and known != value:
+            return False
+    return True

@@ -1,0 +1,142 @@
+"""The ports of the bus: the bus itself, the handler of a capability, and the transport between nodes."""
+
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol, TypeAlias
+
+from callsmith.bus.descriptor import Descriptor
+from callsmith.core.authority import SELF, Authority
+from callsmith.core.values import Json
+from callsmith.wire.capability.envelopes import Envelope
+from callsmith.wire.capability.frames import Frame
+from callsmith.wire.capability.names import Version
+
+
+async def _no_message() -> Mapping[str, Json] | None:
+    return None
+
+
+@dataclass(frozen=True, slots=True)
+class CapabilityCall:
+    """A call of a capability, as its handler gets it.
+
+    `authority` is the caller's: what the handler calls in turn is called with it. `deadline` is a time of the event loop's clock.
+    `receive` waits for what the caller sends while the call runs, such as `{"type": "tool_result", …}`; None: nothing more comes.
+    """
+
+    capability: str
+    version: Version
+    body: Mapping[str, Json]
+    authority: Authority = SELF
+    request_id: str = ""
+    session_id: str = ""
+    deadline: float | None = None
+    stream: bool = False
+    receive: Callable[[], Awaitable[Mapping[str, Json] | None]] = field(default=_no_message, compare=False, repr=False)
+
+    @property
+    def params(self) -> Mapping[str, Json]:
+        params = self.body.get("params")
+        return params if isinstance(params, dict) else {}
+
+    @property
+    def input(self) -> Mapping[str, Json]:
+        given = self.body.get("input")
+        return given if isinstance(given, dict) else {}
+
+
+Answer: TypeAlias = Mapping[str, Json]  # {"output": …, "meta": …}
+# Answers with a body, or with frames of which the last is "done". What it raises becomes an error of the wire.
+Handler: TypeAlias = Callable[[CapabilityCall], Awaitable[Answer] | AsyncIterator[Frame]]
+ParamsTest: TypeAlias = Callable[[Mapping[str, Json], Mapping[str, Json]], bool]  # (offered, requested)
+
+
+class Bus(Protocol):
+    """Calls capabilities, wherever they are, and offers some."""
+
+    async def call(
+        self,
+        capability: str,
+        version: Version,
+        body: Mapping[str, Json],
+        *,
+        session_id: str = "",
+        timeout: float | None = None,
+        authority: Authority = SELF,
+    ) -> Answer:
+        """The answer; a BusError says why there is none, within `timeout` seconds."""
+        ...
+
+    def stream(
+        self,
+        capability: str,
+        version: Version,
+        body: Mapping[str, Json],
+        *,
+        session_id: str = "",
+        timeout: float | None = None,
+        authority: Authority = SELF,
+        receive: Callable[[], Awaitable[Mapping[str, Json] | None]] = _no_message,
+    ) -> AsyncGenerator[Frame, None]:
+        """The frames of an answer, of which exactly the last is "done" or "error". Closing the iterator cancels the call."""
+        ...
+
+    def register(self, descriptor: Descriptor, handler: Handler, fits: ParamsTest | None = None) -> Callable[[], None]:
+        """Offer a capability. Calling what is returned withdraws it."""
+        ...
+
+    def offers(self, capability: str = "") -> "Sequence[Offer]":
+        """What is offered, here and elsewhere: of one capability, or of all."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Offer:
+    """A capability and one node that offers it. `is_local`: this node."""
+
+    node: str
+    descriptor: Descriptor
+    is_local: bool = False
+
+
+Receiver: TypeAlias = Callable[
+    [Envelope, Authority, Callable[[], Awaitable[Mapping[str, Json] | None]]], AsyncGenerator[Frame, None]
+]
+
+
+class Transport(Protocol):
+    """Connects a bus to those of other nodes."""
+
+    @property
+    def node(self) -> str:
+        """The id of this node, by which others know it."""
+        ...
+
+    async def start(self, receiver: Receiver) -> None:
+        """Begin to listen. Calls that come in are checked (who sent them, with which token) and given to the receiver."""
+        ...
+
+    async def close(self) -> None: ...
+
+    def announce(self, descriptors: Sequence[Descriptor]) -> None:
+        """Let the others know what this node offers from now on."""
+        ...
+
+    def offers(self) -> Sequence[Offer]:
+        """What the others offer, as far as they were heard of lately."""
+        ...
+
+    def send(
+        self,
+        envelope: Envelope,
+        offer: Offer,
+        *,
+        share: bool,
+        receive: Callable[[], Awaitable[Mapping[str, Json] | None]],
+    ) -> AsyncGenerator[Frame, None]:
+        """Send a call and give the frames of its answer; that of a call without a stream is one frame, "done".
+
+        `share`: any node that has the same offer may answer. The first frame of every answer is "accepted", with the node. A
+        BusError whose `sent` is false says that nobody has got the call.
+        """
+        ...

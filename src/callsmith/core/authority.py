@@ -1,0 +1,47 @@
+"""Authority: on whose behalf something runs, and how far that goes. It is inherited by every call that is made for it."""
+
+from dataclasses import dataclass, replace
+from typing import Literal, TypeAlias
+
+from callsmith.core.types.field_checks import check_fields
+
+# How far a caller is trusted, from the least to the most; "self" is the node itself.
+Trust: TypeAlias = Literal["unknown", "member", "trusted", "anchor", "self"]
+
+_LEVELS: dict[str, int] = {"unknown": 0, "member": 1, "trusted": 2, "anchor": 3, "self": 4}
+
+
+def is_trusted(trust: Trust, required: Trust) -> bool:
+    """Whether this level of trust is at least the required one."""
+    return _LEVELS[trust] >= _LEVELS[required]
+
+
+def least_trust(one: Trust, other: Trust) -> Trust:
+    """The lower of two levels."""
+    return one if _LEVELS[one] <= _LEVELS[other] else other
+
+
+@check_fields
+@dataclass(frozen=True, slots=True)
+class Authority:
+    """On whose behalf a call is made.
+
+    `subject` is the user or node it began with, `via` are the nodes that passed it on, in their order. `trust` is the least trust
+    that any of them has. `token` is the capability token that was presented, if any: its scope, and that of the tokens it was
+    made from, bounds everything done with this authority. `trace_id` is that of the first call, `depth` how many calls this one
+    is nested in.
+    """
+
+    subject: str = ""
+    via: tuple[str, ...] = ()
+    trust: Trust = "self"
+    token: str = ""
+    trace_id: str = ""
+    depth: int = 0
+
+    def deeper(self, trace_id: str) -> "Authority":
+        """The authority of calls that are made by the call with this trace id."""
+        return replace(self, depth=self.depth + 1, trace_id=self.trace_id or trace_id)
+
+
+SELF = Authority()

@@ -1,0 +1,121 @@
+"""Envelopes: a call of a capability with all that is said about it, and the bytes of it that are signed.
+
+{"capability": "rag.query", "version": "1.0", "request_id": "01J…", "from": "ed25519:…", "timestamp": 1790000000.0,
+ "body": {"params": {"corpus": "village"}, "input": {"query": "hall"}}}
+"""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from math import isfinite
+from typing import Any, cast
+
+from callsmith.core.errors import BusError, UsageError
+from callsmith.core.values import Json
+from callsmith.wire.capability.names import Version, check_name, parse_version, write_version
+from callsmith.wire.fields import Fields
+
+_LONGEST_ID = 128
+
+
+@dataclass(frozen=True, slots=True)
+class Envelope:
+    """A call as it is sent from one node to another. `sender` is a node, `to` the node that is meant, if one is.
+
+    `seconds` is how long the sender waits for the answer. `via`, `subject`, `trace_id` and `depth` are the lineage of the call;
+    a receiver believes of them what the signature and the token bear out.
+    """
+
+    capability: str
+    version: Version
+    body: Mapping[str, Json] = field(default_factory=dict[str, Json])
+    request_id: str = ""
+    sender: str = ""
+    to: str = ""
+    community: str = ""
+    timestamp: float = 0.0
+    session_id: str = ""
+    seconds: float | None = None
+    stream: bool = False
+    token: str = ""
+    subject: str = ""
+    via: tuple[str, ...] = ()
+    trace_id: str = ""
+    depth: int = 0
+
+
+def write_envelope(envelope: Envelope) -> dict[str, Json]:
+    """The envelope as JSON; what is empty is left out."""
+    written: dict[str, Json] = {
+        "capability": envelope.capability,
+        "version": write_version(envelope.version),
+        "request_id": envelope.request_id,
+        "from": envelope.sender,
+        "to": envelope.to,
+        "community": envelope.community,
+        "timestamp": envelope.timestamp,
+        "session_id": envelope.session_id,
+        "seconds": envelope.seconds,
+        "stream": envelope.stream,
+        "token": envelope.token,
+        "subject": envelope.subject,
+        "via": list(envelope.via),
+        "trace_id": envelope.trace_id,
+        "depth": envelope.depth,
+    }
+    return {**{key: value for key, value in written.items() if value}, "body": dict(envelope.body)}
+
+
+def read_envelope(value: Json) -> Envelope:
+    """The envelope in this JSON; a BusError bad_request says what is wrong with it."""
+    try:
+        fields = Fields.of(value, "")
+        ids = {name: fields.text(name) or "" for name in ("request_id", "to", "community", "session_id", "subject", "trace_id")}
+        ids["sender"] = fields.text("from") or ""
+        for name, id in ids.items():
+            if len(id) > _LONGEST_ID or not id.isprintable():
+                raise fields.error(name, f"must be at most {_LONGEST_ID} printable characters")
+        via = fields.texts("via")
+        if len(via) > 16 or any(len(one) > _LONGEST_ID or not one.isprintable() for one in via):
+            raise fields.error("via", "must be at most 16 nodes")
+        return Envelope(
+            capability=check_name(fields.get("capability")),
+            version=parse_version(fields.get("version")),
+            body=fields.required_object("body").data,
+            timestamp=fields.number("timestamp") or 0.0,
+            seconds=fields.number("seconds", 86_400.0),
+            stream=fields.flag("stream") or False,
+            token=fields.text("token") or "",
+            via=via,
+            depth=fields.integer("depth", 0) or 0,
+            **cast(dict[str, Any], ids),
+        )
+    except UsageError as error:
+        raise BusError("bad_request", str(error)) from error
+
+
+SIGNED = ("capability", "version", "request_id", "from", "community", "timestamp", "body")
+
+
+def signed_bytes(envelope: Mapping[str, Json]) -> bytes:
+    """What the signature of an envelope is made of: its fields of `SIGNED`, and whatever else it has, as canonical JSON."""
+    return canonical({**{name: envelope.get(name) for name in SIGNED}, **envelope})
+
+
+def canonical(value: Json) -> bytes:
+    """Canonical JSON: sorted keys, no spaces, no trailing zeros, UTF-8. A BusError for what JSON cannot say."""
+    try:
+        return json.dumps(_plain(value), sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False).encode()
+    except (TypeError, ValueError, RecursionError) as error:
+        raise BusError("bad_request", f"this cannot be written as canonical JSON: {type(error).__name__}") from error
+
+
+def _plain(value: Json) -> Json:
+    """The value with whole numbers written as such: 1.0 is 1."""
+    if isinstance(value, Mapping):
+        return {key: _plain(inner) for key, inner in cast(Mapping[str, Json], value).items()}
+    if isinstance(value, list | tuple):
+        return [_plain(inner) for inner in cast(list[Json], value)]
+    if isinstance(value, float) and isfinite(value) and value == int(value) and abs(value) < 2**53:
+        return int(value)
+    return value

@@ -1,0 +1,75 @@
+"""Errors of the bus on the wire: `{"error": "capacity_exceeded", "message": "…", "retry_after_ms": 500}`, and their HTTP status."""
+
+from callsmith.core.errors import BusError, LimitReached, ModelError, QueueFull, RateLimited, TimedOut, UsageError
+from callsmith.core.values import Json
+from callsmith.wire.errors import describe_error
+from callsmith.wire.fields import Fields
+
+STATUS: dict[str, int] = {
+    "bad_request": 400,
+    "schema_mismatch": 400,
+    "schema_invalid": 400,
+    "namespace_violation": 400,
+    "invalid_signature": 401,
+    "unauthorized": 401,
+    "token_invalid": 401,
+    "token_revoked": 401,
+    "revoked": 403,
+    "token_scope_insufficient": 403,
+    "federation_forbidden": 403,
+    "not_found": 404,
+    "not_federated": 404,
+    "timeout": 408,
+    "cancelled": 408,
+    "expired": 410,
+    "token_expired": 410,
+    "upgrade_required": 426,
+    "rate_limited": 429,
+    "capacity_exceeded": 429,
+    "internal_error": 500,
+    "not_implemented": 501,
+    "partition": 503,
+}
+
+
+def write_error(error: BaseException) -> dict[str, Json]:
+    """The body of an error, also of one that is not the bus's own."""
+    known = as_bus_error(error)
+    body: dict[str, Json] = {"error": known.code, "message": known.message}
+    if known.seconds is not None:
+        body["retry_after_ms"] = round(known.seconds * 1000)
+    return body
+
+
+def status_of(error: BusError) -> int:
+    return STATUS.get(error.code, 500)
+
+
+def read_error(body: Json) -> BusError:
+    """The error that another node has sent. What is no error code becomes an internal_error."""
+    fields = Fields(body) if isinstance(body, dict) else Fields({})
+    code, after = fields.get("error"), fields.get("retry_after_ms")
+    message = fields.get("message")
+    seconds = after / 1000 if isinstance(after, int | float) and not isinstance(after, bool) and after >= 0 else None
+    known = code if isinstance(code, str) and code in STATUS else "internal_error"
+    return BusError(known, message if isinstance(message, str) else "", seconds=seconds, sent=True)
+
+
+def as_bus_error(error: BaseException) -> BusError:
+    """Any exception as an error of the bus; what is not meant for callers is only called an internal error."""
+    match error:
+        case BusError():
+            return error
+        case QueueFull() | RateLimited():
+            code = "rate_limited" if isinstance(error, RateLimited) else "capacity_exceeded"
+            return BusError(code, str(error), seconds=error.seconds)
+        case LimitReached():
+            return BusError("bad_request", str(error))
+        case UsageError():
+            return BusError("bad_request", describe_error(error).message)
+        case TimedOut() | TimeoutError():
+            return BusError("timeout", "there was no answer in time")
+        case ModelError():
+            return BusError("internal_error", describe_error(error).message)
+        case _:
+            return BusError("internal_error", "internal error; the provider's log says more")

@@ -1,0 +1,60 @@
+"""Frames: what a stream of a capability consists of, `{"event": "token", "data": {"text": "Hi"}, "seq": 1}`.
+
+Exactly one frame called "done" or "error" ends a stream.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import cast
+
+import msgspec
+
+from callsmith.core.errors import BusError
+from callsmith.core.values import Json
+from callsmith.wire.capability.errors import read_error, write_error
+from callsmith.wire.sse import write_frame
+
+ENDS = frozenset({"done", "error"})
+_encode = msgspec.json.Encoder().encode
+
+
+@dataclass(frozen=True, slots=True)
+class Frame:
+    """One frame of a stream. `seq` counts the frames from 1 on; 0 while it has not been sent."""
+
+    event: str
+    data: Mapping[str, Json] = field(default_factory=dict[str, Json])
+    seq: int = 0
+
+    @property
+    def is_end(self) -> bool:
+        return self.event in ENDS
+
+    def raise_error(self) -> None:
+        """Raise the error, if it is an error frame."""
+        if self.event == "error":
+            raise read_error(dict(self.data))
+
+
+def error_frame(error: BaseException) -> Frame:
+    return Frame("error", write_error(error))
+
+
+def encode_frame(frame: Frame) -> bytes:
+    """The frame as the JSON of a WebSocket message."""
+    return _encode({"event": frame.event, "data": frame.data, "seq": frame.seq})
+
+
+def encode_sse(frame: Frame) -> bytes:
+    """The frame as a server-sent event."""
+    return write_frame(_encode(frame.data), frame.event.encode())
+
+
+def read_frame(value: Json) -> Frame:
+    """The frame that `encode_frame` has written; a BusError if it is none."""
+    if isinstance(value, dict):
+        entries = cast(dict[str, Json], value)
+        event, data, seq = entries.get("event"), entries.get("data"), entries.get("seq", 0)
+        if isinstance(event, str) and event and isinstance(data, dict) and isinstance(seq, int):
+            return Frame(event, cast(dict[str, Json], data), seq)
+    raise BusError("bad_request", "a frame is an object with event, data and seq")
