@@ -11,7 +11,7 @@ from callsmith.core.schema import check_schema, validate
 from callsmith.core.types.field_checks import check_fields
 from callsmith.core.values import Json, Schema
 from callsmith.wire.capability.envelopes import canonical
-from callsmith.wire.capability.names import EXPERIMENTAL, PREFIXES, Version, check_name, write_reference
+from callsmith.wire.capability.names import EXPERIMENTAL, PREFIXES, check_name, write_reference
 
 
 @check_fields

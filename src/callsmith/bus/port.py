@@ -2,7 +2,7 @@
 
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol, TypeAlias
+from typing import Protocol, TypeAlias, cast
 
 from callsmith.bus.descriptor import Descriptor
 from callsmith.core.authority import SELF, Authority
@@ -36,13 +36,15 @@ class CapabilityCall:
 
     @property
     def params(self) -> Mapping[str, Json]:
-        params = self.body.get("params")
-        return params if isinstance(params, dict) else {}
+        return _object(self.body.get("params"))
 
     @property
     def input(self) -> Mapping[str, Json]:
-        given = self.body.get("input")
-        return given if isinstance(given, dict) else {}
+        return _object(self.body.get("input"))
+
+
+def _object(value: Json) -> Mapping[str, Json]:
+    return cast(Mapping[str, Json], value) if isinstance(value, dict) else {}
 
 
 Answer: TypeAlias = Mapping[str, Json]  # {"output": …, "meta": …}

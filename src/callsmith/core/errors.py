@@ -154,7 +154,7 @@ class BusError(CallsmithError):
 
     @property
     def retryable(self) -> bool:
-        """Whether the same call may succeed later. An internal_error may as well, but only idempotent calls should be repeated."""
+        """Whether the same call may succeed later; after an internal_error it may too, but only an idempotent one is repeated."""
         return self.code in ("timeout", "partition", "capacity_exceeded", "rate_limited")
 
 

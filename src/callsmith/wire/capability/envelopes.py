@@ -116,6 +116,6 @@ def _plain(value: Json) -> Json:
         return {key: _plain(inner) for key, inner in cast(Mapping[str, Json], value).items()}
     if isinstance(value, list | tuple):
         return [_plain(inner) for inner in cast(list[Json], value)]
-    if isinstance(value, float) and isfinite(value) and value == int(value) and abs(value) < 2**53:
+    if isinstance(value, float) and isfinite(value) and value.is_integer() and abs(value) < 2**53:
         return int(value)
     return value

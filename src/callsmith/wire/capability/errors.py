@@ -1,4 +1,6 @@
-"""Errors of the bus on the wire: `{"error": "capacity_exceeded", "message": "…", "retry_after_ms": 500}`, and their HTTP status."""
+"""Errors of the bus on the wire, and their HTTP status: `{"error": "rate_limited", "message": "…", "retry_after_ms": 500}`."""
+
+from typing import cast
 
 from callsmith.core.errors import BusError, LimitReached, ModelError, QueueFull, RateLimited, TimedOut, UsageError
 from callsmith.core.values import Json
@@ -47,7 +49,7 @@ def status_of(error: BusError) -> int:
 
 def read_error(body: Json) -> BusError:
     """The error that another node has sent. What is no error code becomes an internal_error."""
-    fields = Fields(body) if isinstance(body, dict) else Fields({})
+    fields = Fields(cast(dict[str, Json], body) if isinstance(body, dict) else {})
     code, after = fields.get("error"), fields.get("retry_after_ms")
     message = fields.get("message")
     seconds = after / 1000 if isinstance(after, int | float) and not isinstance(after, bool) and after >= 0 else None

@@ -3,11 +3,10 @@
 Exactly one frame called "done" or "error" ends a stream.
 """
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import cast
-
-import msgspec
 
 from callsmith.core.errors import BusError
 from callsmith.core.values import Json
@@ -15,7 +14,6 @@ from callsmith.wire.capability.errors import read_error, write_error
 from callsmith.wire.sse import write_frame
 
 ENDS = frozenset({"done", "error"})
-_encode = msgspec.json.Encoder().encode
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +32,10 @@ class Frame:
         """Raise the error, if it is an error frame."""
         if self.event == "error":
             raise read_error(dict(self.data))
+
+
+def _encode(value: Json) -> bytes:
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":"), default=dict).encode("utf-8", "replace")
 
 
 def error_frame(error: BaseException) -> Frame:

@@ -15,7 +15,10 @@ NAME = re.compile(r"[a-z][a-z0-9_]{0,31}(\.[a-z0-9][a-z0-9_]{0,63}){1,6}", re.AS
 _VERSION = re.compile(r"(?:>=)?(0|[1-9][0-9]{0,4})\.(0|[1-9][0-9]{0,4})", re.ASCII)
 
 # The first parts of names that are allocated; everything else is experimental.
-PREFIXES = frozenset("llm embed rag file market chat community federation ocr tts stt trans img rerank auth".split())
+PREFIXES = frozenset(
+    {"auth", "chat", "community", "embed", "federation", "file", "img", "llm", "market", "ocr", "rag", "rerank", "stt", "trans"}
+    | {"tts"}
+)
 EXPERIMENTAL = "experimental"
 
 
