@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from hashlib import sha256
 from typing import Literal
 
-from callsmith.core.authority import Trust
+from callsmith.core.capability.authority import Trust
 from callsmith.core.errors import BusError, UnsupportedSchema
 from callsmith.core.schema import check_schema, validate
 from callsmith.core.types.field_checks import check_fields

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from typing import Protocol, TypeAlias, cast
 
 from callsmith.bus.descriptor import Descriptor
-from callsmith.core.authority import SELF, Authority
+from callsmith.core.capability.authority import SELF, Authority
 from callsmith.core.values import Json
 from callsmith.wire.capability.envelopes import Envelope
 from callsmith.wire.capability.frames import Frame

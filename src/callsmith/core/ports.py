@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from typing import Literal, Protocol, TypeAlias, cast, runtime_checkable
 
 from callsmith.core.approval import Decision, Policy
-from callsmith.core.authority import Authority
+from callsmith.core.capability.authority import Authority
 from callsmith.core.events import CallEvent, ModelEvent
 from callsmith.core.types.field_checks import check_fields
 from callsmith.core.values import Call, ChoicePolicy, Completion, Request, Sampling, Tool

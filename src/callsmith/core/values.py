@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from hashlib import sha256
 from typing import Any, Literal, TypeAlias, get_origin
 
-from callsmith.core.binding import Binding
+from callsmith.core.capability.binding import Binding
 from callsmith.core.errors import ModelError, UnknownName, UsageError
 from callsmith.core.types.field_checks import check_argument, check_fields, examine_fields
 from callsmith.core.types.json_types import Json, Schema
