@@ -81,7 +81,7 @@ def test_chats_are_traced_without_what_was_said_and_reported_on(callsmith, scrip
     as_json = json.loads(callsmith("tools", "report", "--trace", trace, "--json").out)
     assert as_json["tools"]["get_time"]["failed"] == 2
     assert as_json["tools"]["calculate"] | {"seconds": 0, "tokens": 0} == {
-        "offered": 2, "called": 2, "invalid": 0, "repaired": 0, "declined": 0, "failed": 0, "timeouts": 0,
+        "offered": 2, "called": 2, "invalid": 0, "repaired": 0, "declined": 0, "failed": 0, "timeouts": 0, "cached": 0,
         "outcomes": {"ok": 2}, "seconds": 0, "tokens": 0,
     }  # fmt: skip
     assert as_json["confused"] == [{"tool": "get_time", "other": "calculate", "why": "instead", "times": 2}]

@@ -91,9 +91,11 @@ async def test_the_default_set_says_which_of_the_servers_tools_are_offered():
 def test_side_effects_are_confirmed_unless_the_operator_says_otherwise():
     functions = Functions(lookup)
     assert isinstance(own_tools(functions, Settings().llm), Confirmed)
-    assert own_tools(functions, with_setting("llm.tools_require_confirmation_for_side_effects", "false").llm) is functions
+    assert not isinstance(
+        own_tools(functions, with_setting("llm.tools_require_confirmation_for_side_effects", False).llm), Confirmed
+    )
     own = Confirmed(functions)
-    assert own_tools(own, Settings().llm) is own
+    assert own_tools(own, with_setting("llm.tools_cache", False).llm) is own
 
 
 @pytest.mark.parametrize(

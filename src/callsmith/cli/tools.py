@@ -20,7 +20,7 @@ tools_app = typer.Typer(help="What tools cost, and how well they are chosen.", n
 
 JsonOption = Annotated[bool, typer.Option("--json", help="Print it as JSON.")]
 
-COUNTS = ("offered", "called", "invalid", "repaired", "declined", "failed", "timeouts")
+COUNTS = ("offered", "called", "invalid", "repaired", "declined", "failed", "timeouts", "cached")
 
 
 class ListToolsCommand(SettingsCommand):

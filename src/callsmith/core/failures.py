@@ -8,6 +8,7 @@ from callsmith.core.values import Call, Result
 
 _CODES = "bad_request bad_result cancelled denied expired internal_error interrupted invalid_arguments limit_reached not_found"
 _FAILURE = re.compile(f"(?:{_CODES.replace(' ', '|')}|timeout|tool_error|unavailable): ")  # as the text of `failed` begins
+CACHED = "cached"  # the code of a result that a cache had
 _MOST_NAMES = 50  # of the tools listed for a model that called one which does not exist
 
 

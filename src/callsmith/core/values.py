@@ -33,7 +33,9 @@ class Tool:
     """A tool that can be called. A model sees the first five fields; the others say how to run it and are never sent.
 
     `source` is where it comes from, `original` its name there if it has another one here. One that is `deferred` is shown to the
-    model only when a search has found it. `binding` is the capability of a bus that runs it, if one does.
+    model only when a search has found it. `binding` is the capability of a bus that runs it, if one does. `cache_seconds` is how
+    long a result may be used again in the same conversation, where results are cached (`Cached`): 0 is never, None as the cache
+    says. Only an idempotent tool without side effects can have it.
     """
 
     name: str
@@ -48,10 +50,16 @@ class Tool:
     original: str = ""
     deferred: bool = False
     binding: Binding | None = None
+    cache_seconds: float | None = None
 
     def __post_init__(self) -> None:
         if not TOOL_NAME.fullmatch(self.name):
             raise UsageError(f"tool name {self.name!r} must be 1 to 256 letters, digits, '_', '-', '.', ':' or '/'")
+        if self.cache_seconds and (self.side_effects or not self.idempotent):
+            raise UsageError(
+                f"tool {self.name!r}: results can be cached only of a tool that is idempotent and has no side effects",
+                field="cache_seconds",
+            )
 
     @property
     def digest(self) -> str:

@@ -44,7 +44,7 @@ from callsmith.server.tools.one_answer import AnswerEvent, OneAnswer
 from callsmith.server.tools.plan import ListedOnce, RunPlan, offered_tools
 from callsmith.server.tools.tool_selection import select_tools
 from callsmith.tools.mcp import McpHost
-from callsmith.tools.wrap import Confirmed, Filtered, Merged
+from callsmith.tools.wrap import Cached, Confirmed, Filtered, Merged
 from callsmith.wire.extensions import DEFAULT_OPTIONS, TOOL_EVENTS, ToolOptions
 from callsmith.wire.model_lists.listed_model import ListedModel
 
@@ -332,14 +332,21 @@ def own_tools(tools: Toolset | None, llm: Llm, mcp: McpHost | None = None) -> To
     if not llm.tools_enabled:
         return None
     ask = llm.tools_require_confirmation_for_side_effects
-    if tools is not None and ask and not isinstance(tools, Confirmed):
-        tools = Confirmed(tools)
+    if tools is not None:
+        asks_already, tools = isinstance(tools, Confirmed), _wrapped(tools, llm)
+        if ask and not asks_already:
+            tools = Confirmed(tools)
     if mcp is not None:
-        servers = Confirmed(mcp, mcp.policy if ask else replace(mcp.policy, side_effects="auto"))
+        servers = Confirmed(_wrapped(mcp, llm), mcp.policy if ask else replace(mcp.policy, side_effects="auto"))
         tools = servers if tools is None else Merged(("functions", tools), ("mcp", servers))
     if tools is None or llm.tools_default_set == EVERYTHING:
         return tools
     return Filtered(tools, allow=llm.tools_default_set)
+
+
+def _wrapped(tools: Toolset, llm: Llm) -> Toolset:
+    """What stands around the server's tools themselves, inside of what asks before they run."""
+    return Cached(tools, llm.tools_cache_seconds) if llm.tools_cache else tools
 
 
 @dataclass(frozen=True, slots=True)

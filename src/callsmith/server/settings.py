@@ -57,7 +57,9 @@ class Llm:
 
     Of several models each has a section `[models.NAME]` with fields of `PER_MODEL`, and from `[llm]` what it does not say itself.
     `tools_default_set` are patterns: of the server's tools, those that are offered. `tools_budget` is how many tokens their
-    definitions may take before the model has to find them (0: any number; None: a quarter of its context).
+    definitions may take before the model has to find them (0: any number; None: a quarter of its context). `tools_cache` caches
+    results within a conversation: of tools that say how long, and where `tools_cache_seconds` is more than 0, for so long, of all
+    that are idempotent and have no side effects.
     """
 
     model: str | None = flag(
@@ -137,6 +139,8 @@ class Llm:
     tools_enabled: bool = True
     tools_default_set: tuple[str, ...] = EVERYTHING
     tools_require_confirmation_for_side_effects: bool = True
+    tools_cache: bool = True
+    tools_cache_seconds: float = 0.0
     tools_budget: int | None = flag(
         None,
         "--tools-budget",

@@ -49,13 +49,20 @@ class ToolDeclaration:
     side_effects: bool = False
     idempotent: bool = False
     timeout: float | None = None
+    cache_seconds: float | None = None
 
 
 @overload
 def tool(function: F, /) -> F: ...
 @overload
 def tool(
-    *, name: str = "", description: str = "", side_effects: bool = False, idempotent: bool = False, timeout: float | None = None
+    *,
+    name: str = "",
+    description: str = "",
+    side_effects: bool = False,
+    idempotent: bool = False,
+    timeout: float | None = None,
+    cache_seconds: float | None = None,
 ) -> Callable[[F], F]: ...
 def tool(function: Any = None, /, **options: Any) -> Any:
     """Mark a function as a tool. The function itself is unchanged; `Functions` reads the mark."""
@@ -92,6 +99,7 @@ class Function:
                 side_effects=options.side_effects,
                 idempotent=options.idempotent,
                 timeout=options.timeout,
+                cache_seconds=options.cache_seconds,
                 source="python",
             ),
             function,

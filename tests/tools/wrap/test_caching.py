@@ -6,6 +6,8 @@ from dataclasses import replace
 import pytest
 
 from callsmith.core.approval import Policy, Rule
+from callsmith.core.capability.authority import Authority
+from callsmith.core.errors import UsageError
 from callsmith.core.ports import Context
 from callsmith.core.values import Call, Result, Tool
 from callsmith.tools.functions import Functions, tool
@@ -25,7 +27,7 @@ async def test_the_same_call_is_answered_from_the_cache_and_says_so():
     cached = Cached(inner)
     await items(cached, ASK)
     progress, told = await outcome(cached.call(Call("x", {"b": 2, "a": 1}, "c2"), NOBODY))
-    assert told == Result("c2", "x", "x done")
+    assert told == Result("c2", "x", "x done", code="cached")
     assert [one.text for one in progress] == ["from the cache, 0 s old"]
     assert len(inner.calls) == 1
 
@@ -37,7 +39,10 @@ async def test_the_same_call_is_answered_from_the_cache_and_says_so():
     [
         (Context(subject="ada"), Context(subject="bob"), 2),
         (Context("a"), Context("b"), 2),
-        (Context("a", subject="ada"), Context("b", subject="ada"), 1),
+        (Context("a", subject="ada"), Context("b", subject="ada"), 2),
+        (Context("a", subject="ada"), Context("a", subject="ada"), 1),
+        (Context("a", authority=Authority("ada", token="wide")), Context("a", authority=Authority("ada", token="narrow")), 2),
+        (Context("a", authority=Authority("ada", trace_id="1")), Context("a", authority=Authority("ada", trace_id="2")), 1),
         (Context("ada"), Context(subject="ada"), 2),
     ],
 )
@@ -161,3 +166,44 @@ async def test_a_question_inside_a_cache_is_asked_for_each_call():
     first, second = await asyncio.gather(items(cached, ASK), items(cached, replace(ASK, id="c2")))
     assert [one.call.id for one in (*first, *second)] == ["c1", "c2"]
     assert first[0].id != second[0].id
+
+
+@pytest.mark.req("R218")
+@virtual_time
+async def test_a_tool_says_itself_how_long_its_results_are_cached():
+    inner = Recording(replace(PURE, cache_seconds=10.0))
+    cached = Cached(inner, ttl=0)
+    await items(cached, ASK)
+    await asyncio.sleep(9)
+    assert (await items(cached, ASK))[-1].code == "cached"
+    await asyncio.sleep(2)
+    assert (await items(cached, ASK))[-1].code == ""
+    never = Recording(replace(PURE, cache_seconds=0.0))
+    for _ in range(2):
+        assert (await items(Cached(never), ASK))[-1].code == ""
+
+
+def test_what_has_side_effects_cannot_be_declared_as_cached():
+    with pytest.raises(UsageError, match="idempotent and has no side effects"):
+        Tool("pay", idempotent=True, side_effects=True, cache_seconds=5.0)
+    with pytest.raises(UsageError, match="idempotent and has no side effects"):
+        Functions(tool(name="clock", cache_seconds=5.0)(lambda: 1))
+
+
+@pytest.mark.req("R218")
+@virtual_time
+async def test_a_call_with_side_effects_ends_what_is_cached_for_its_conversation_and_no_other():
+    async def run(call: Call) -> str:
+        await asyncio.sleep(1 if call.arguments.get("slow") else 0)
+        return "done"
+
+    inner = Recording(PURE, Tool("write", side_effects=True), run=run)
+    cached, slow = Cached(inner), Call("x", {"slow": True}, "c9")
+    for conversation in ("a", "b"):
+        await items(cached, ASK, Context(conversation))
+    being_read = asyncio.create_task(items(cached, slow, Context("a")))
+    await asyncio.sleep(0.5)
+    await items(cached, Call("write", {}, "w"), Context("a"))
+    await being_read
+    codes = [(await items(cached, call, Context(where)))[-1].code for call, where in ((ASK, "a"), (slow, "a"), (ASK, "b"))]
+    assert codes == ["", "", "cached"]

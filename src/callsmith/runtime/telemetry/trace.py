@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from threading import Lock
 
+from callsmith.core.failures import CACHED
 from callsmith.core.values import Usage
 from callsmith.runtime.telemetry.turns import INVALID, CallRecord, Ending, Outcome, Recorder, TurnRecord
 
@@ -39,7 +40,7 @@ class Histogram:
 class ToolCounts:
     """Counters of one tool. `called` counts each call once; a call that waited for a person's decision has two outcomes.
 
-    `tokens` is an estimate for arguments and results.
+    `tokens` is an estimate for arguments and results, `cached` are the calls that a cache has answered.
     """
 
     offered: int = 0
@@ -48,6 +49,7 @@ class ToolCounts:
     outcomes: Counter[Outcome] = field(default_factory=Counter[Outcome])
     seconds: Histogram = field(default_factory=Histogram)
     tokens: int = 0
+    cached: int = 0
 
     @property
     def invalid(self) -> int:
@@ -69,6 +71,7 @@ class ToolCounts:
         if not call.resumed:
             self.called += 1
             self.repaired += bool(call.repairs)
+        self.cached += call.code == CACHED
         self.outcomes[call.outcome] += 1
         if call.seconds is not None:
             self.seconds.add(call.seconds)
@@ -76,7 +79,7 @@ class ToolCounts:
 
     def copy(self) -> "ToolCounts":
         outcomes = self.outcomes.copy()
-        return ToolCounts(self.offered, self.called, self.repaired, outcomes, self.seconds.copy(), self.tokens)
+        return ToolCounts(self.offered, self.called, self.repaired, outcomes, self.seconds.copy(), self.tokens, self.cached)
 
 
 @dataclass(slots=True)

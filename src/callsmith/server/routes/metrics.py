@@ -109,6 +109,7 @@ def _of_tools(counters: Counters) -> Iterator[Metric]:
     offered = CounterMetricFamily("callsmith_tool_offered", "Turns a tool was offered in.", labels=("tool",))
     called = CounterMetricFamily("callsmith_tool_calls", "Calls of a tool.", labels=("tool",))
     repaired = CounterMetricFamily("callsmith_tool_repaired", "Calls that had to be repaired to be read.", labels=("tool",))
+    cached = CounterMetricFamily("callsmith_tool_cached", "Calls that a cache has answered.", labels=("tool",))
     outcomes = CounterMetricFamily("callsmith_tool_outcomes", "What became of a tool's calls.", labels=("tool", "outcome"))
     tokens = CounterMetricFamily("callsmith_tool_tokens", "Tokens of arguments and results: an estimate.", labels=("tool",))
     seconds = HistogramMetricFamily("callsmith_tool_seconds", "How long a tool runs.", labels=("tool",))
@@ -116,11 +117,12 @@ def _of_tools(counters: Counters) -> Iterator[Metric]:
         offered.add_metric((tool,), counts.offered)
         called.add_metric((tool,), counts.called)
         repaired.add_metric((tool,), counts.repaired)
+        cached.add_metric((tool,), counts.cached)
         for outcome, number in counts.outcomes.items():
             outcomes.add_metric((tool, outcome), number)
         tokens.add_metric((tool,), counts.tokens)
         seconds.add_metric((tool,), _buckets(counts.seconds), counts.seconds.total)
-    yield from (offered, called, repaired, outcomes, tokens, seconds)
+    yield from (offered, called, repaired, cached, outcomes, tokens, seconds)
 
 
 def _of_upstreams(upstreams: Mapping[str, Sequence[UpstreamStatus]]) -> Iterator[Metric]:

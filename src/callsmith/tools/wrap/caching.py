@@ -1,4 +1,4 @@
-"""Cached: a toolset that caches results by caller, tool and arguments."""
+"""Cached: a toolset that caches results by conversation, caller, tool and arguments."""
 
 import asyncio
 import json
@@ -10,11 +10,13 @@ from typing import TypeAlias
 
 from callsmith.core.closing import closing
 from callsmith.core.events import ConfirmationNeeded, ToolProgress
+from callsmith.core.failures import CACHED
 from callsmith.core.ports import Context, Toolset
 from callsmith.core.values import Call, Json, Result, Tool
 from callsmith.tools.wrap.wrapper import Item, Wrapper
 
-Key: TypeAlias = tuple[str, str, str, str]
+Whose: TypeAlias = tuple[str, str, str]  # whose results: of which conversation, caller and authority
+Key: TypeAlias = tuple[Whose, str, str, str]
 
 _STARTED = ToolProgress("")  # tells the subscribers that the tool starts
 
@@ -26,10 +28,12 @@ class _CacheEntry:
 
 
 class Cached(Wrapper):
-    """Caches results of idempotent tools without side effects for `ttl` seconds, at most `size` of them (LRU).
+    """Caches results of idempotent tools without side effects, at most `size` of them (LRU), for as many seconds as the tool says
+    and `ttl` where it says nothing (0: not at all).
 
-    Callers never see each other's: results are cached by subject and, where there is none, by conversation. The same call made
-    twice at once runs once. Failures are not cached. A hit is reported as progress, "from the cache".
+    Results are cached for a conversation and a caller; no others see them. A call of a tool that has side effects ends what is
+    cached for its conversation. The same call made twice at once runs once. Failures are not cached. A hit is reported as
+    progress, "from the cache", and its result has the code `cached`.
     """
 
     def __init__(self, toolset: Toolset, ttl: float = 300.0, size: int = 256) -> None:
@@ -41,22 +45,40 @@ class Cached(Wrapper):
 
     async def call(self, call: Call, context: Context) -> AsyncIterator[Item]:
         tool = await self._tool(call.name)
-        if tool is None or tool.side_effects or not tool.idempotent:
-            items = self._toolset.call(call, context)
+        seconds = 0.0 if tool is None else self._seconds(tool)
+        if tool is not None and seconds > 0:
+            items = self._shared(_key(tool, call, context), seconds, call, context)
         else:
-            items = self._shared(_key(tool, call, context), call, context)
-        async with closing(items):
-            async for item in items:
-                yield item
+            items = self._toolset.call(call, context)
+        try:
+            async with closing(items):
+                async for item in items:
+                    yield item
+        finally:
+            if tool is None or tool.side_effects:
+                self._forget(context)
 
-    async def _shared(self, key: Key, call: Call, context: Context) -> AsyncIterator[Item]:
+    def _seconds(self, tool: Tool) -> float:
+        """How long a result of this tool is cached."""
+        if tool.side_effects or not tool.idempotent:
+            return 0.0
+        return self._ttl if tool.cache_seconds is None else tool.cache_seconds
+
+    def _forget(self, context: Context) -> None:
+        """Drop what is cached for this conversation: it may not be so any more."""
+        whose = _whose(context)
+        for cached in (self._entries, self._in_flight):
+            for key in [key for key in cached if key[0] == whose]:
+                del cached[key]
+
+    async def _shared(self, key: Key, seconds: float, call: Call, context: Context) -> AsyncIterator[Item]:
         now = asyncio.get_running_loop().time()
         entry = self._entries.get(key)
-        if entry is not None and now - entry.since < self._ttl:
+        if entry is not None and now - entry.since < seconds:
             self._entries.move_to_end(key)
             await context.starting()
             yield ToolProgress(call.id, f"from the cache, {now - entry.since:.0f} s old")
-            yield replace(entry.result, call_id=call.id)
+            yield replace(entry.result, call_id=call.id, code=CACHED)
             return
         shared = self._in_flight.get(key) or self._start(key, call, context)
         async with closing(shared.subscribe(context)) as items:
@@ -70,12 +92,18 @@ class Cached(Wrapper):
 
     def _start(self, key: Key, call: Call, context: Context) -> "_SharedCall":
         def store(result: Result) -> None:
+            if self._in_flight.get(key) is not shared:  # something has changed since it began
+                return
             self._entries[key] = _CacheEntry(result, asyncio.get_running_loop().time())
             self._entries.move_to_end(key)
             while len(self._entries) > self._size:
                 self._entries.popitem(last=False)
 
-        self._in_flight[key] = shared = _SharedCall(store, lambda: self._in_flight.pop(key, None))
+        def forget() -> None:
+            if self._in_flight.get(key) is shared:
+                del self._in_flight[key]
+
+        self._in_flight[key] = shared = _SharedCall(store, forget)
         shared.start(self._toolset, call, context)
         return shared
 
@@ -139,8 +167,14 @@ class _SharedCall:
 
 
 def _key(tool: Tool, call: Call, context: Context) -> Key:
-    whose = f"subject {context.subject}" if context.subject else f"conversation {context.conversation}"
-    return whose, tool.name, _hash(tool.parameters), _hash(call.arguments)
+    return _whose(context), tool.name, tool.digest, _hash(call.arguments)
+
+
+def _whose(context: Context) -> Whose:
+    """With a token of less scope the same caller is another one: it may not see what the wider one saw."""
+    authority = context.authority
+    lineage = "" if authority is None else _hash([authority.subject, *authority.via, authority.trust, authority.token])
+    return context.conversation, context.subject, lineage
 
 
 def _hash(value: Json) -> str:
