@@ -11,8 +11,13 @@ from callsmith.wire.capability.envelopes import Envelope
 from callsmith.wire.capability.frames import Frame
 from callsmith.wire.capability.names import Version
 
+Receive: TypeAlias = Callable[[], Awaitable[Mapping[str, Json] | None]]  # waits for what the other side sends; None: no more
+# Raises a BusError if this authority does not reach as far as a call of this capability with these params.
+AuthorityCheck: TypeAlias = Callable[[Authority, str, Version, Mapping[str, Json]], None]
 
-async def _no_message() -> Mapping[str, Json] | None:
+
+async def nothing_received() -> Mapping[str, Json] | None:
+    """A `Receive` of a call to which nothing is sent while it runs."""
     return None
 
 
@@ -32,7 +37,7 @@ class CapabilityCall:
     session_id: str = ""
     deadline: float | None = None
     stream: bool = False
-    receive: Callable[[], Awaitable[Mapping[str, Json] | None]] = field(default=_no_message, compare=False, repr=False)
+    receive: Receive = field(default=nothing_received, compare=False, repr=False)
 
     @property
     def params(self) -> Mapping[str, Json]:
@@ -64,9 +69,12 @@ class Bus(Protocol):
         *,
         session_id: str = "",
         timeout: float | None = None,
-        authority: Authority = SELF,
+        authority: Authority | None = None,
     ) -> Answer:
-        """The answer; a BusError says why there is none, within `timeout` seconds."""
+        """The answer; a BusError says why there is none, within `timeout` seconds.
+
+        Without an `authority` the call is made with that of the call that is being handled here, or as the node's own.
+        """
         ...
 
     def stream(
@@ -77,8 +85,8 @@ class Bus(Protocol):
         *,
         session_id: str = "",
         timeout: float | None = None,
-        authority: Authority = SELF,
-        receive: Callable[[], Awaitable[Mapping[str, Json] | None]] = _no_message,
+        authority: Authority | None = None,
+        receive: Receive = nothing_received,
     ) -> AsyncGenerator[Frame, None]:
         """The frames of an answer, of which exactly the last is "done" or "error". Closing the iterator cancels the call."""
         ...
@@ -101,9 +109,7 @@ class Offer:
     is_local: bool = False
 
 
-Receiver: TypeAlias = Callable[
-    [Envelope, Authority, Callable[[], Awaitable[Mapping[str, Json] | None]]], AsyncGenerator[Frame, None]
-]
+Receiver: TypeAlias = Callable[[Envelope, Authority, Receive], AsyncGenerator[Frame, None]]
 
 
 class Transport(Protocol):
@@ -134,11 +140,13 @@ class Transport(Protocol):
         offer: Offer,
         *,
         share: bool,
-        receive: Callable[[], Awaitable[Mapping[str, Json] | None]],
+        receive: Receive,
+        authority: Authority,
     ) -> AsyncGenerator[Frame, None]:
         """Send a call and give the frames of its answer; that of a call without a stream is one frame, "done".
 
-        `share`: any node that has the same offer may answer. The first frame of every answer is "accepted", with the node. A
-        BusError whose `sent` is false says that nobody has got the call.
+        The transport adds who sends it, when, and the token that goes with the authority, and signs all of it. `share`: any node
+        that has the same offer may answer. The first frame of every answer is "accepted", with the node. A BusError whose `sent`
+        is false says that nobody has got the call.
         """
         ...

@@ -1,0 +1,331 @@
+"""CapabilityBus: calls capabilities of this node and, over a transport, of others.
+
+    bus = CapabilityBus()
+    bus.register(Descriptor("rag.query", …), answer_query)
+    answer = await bus.call("rag.query", (1, 0), {"params": {"corpus": "village"}, "input": {"query": "hall"}})
+
+A call is routed, checked (trust, token, schema, capacity), run under its deadline, and what comes back is checked too. Exactly
+one frame, "done" or "error", ends every stream.
+"""
+
+import asyncio
+from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
+from types import TracebackType
+from uuid import uuid4
+
+from callsmith.bus.descriptor import Descriptor
+from callsmith.bus.local import LocalProvider, current_authority
+from callsmith.bus.port import (
+    Answer,
+    AuthorityCheck,
+    CapabilityCall,
+    Handler,
+    Offer,
+    ParamsTest,
+    Receive,
+    Transport,
+    nothing_received,
+)
+from callsmith.bus.remote import RemoteProvider
+from callsmith.bus.routing import Router
+from callsmith.bus.trace import BusTrace, CallTrace, Observer, seconds_since_epoch
+from callsmith.core.capability.authority import Authority, is_trusted
+from callsmith.core.closing import closing
+from callsmith.core.errors import BusError, UsageError
+from callsmith.core.values import Json
+from callsmith.wire.capability.envelopes import Envelope
+from callsmith.wire.capability.errors import as_bus_error
+from callsmith.wire.capability.frames import Frame, error_frame
+from callsmith.wire.capability.names import Version, check_name
+
+MAX_DEPTH = 6  # calls inside calls
+_ATTEMPTS = 3  # at different providers
+# Errors that say something about the provider; the others are the caller's doing, or pass by themselves.
+_PROVIDER_FAILURES = frozenset({"timeout", "partition", "internal_error"})
+_NOT_RUN = frozenset({"capacity_exceeded", "rate_limited", "not_found"})  # a provider that says so has run nothing
+
+
+class CapabilityBus:
+    """A bus: of this process alone or, with a transport, one with other nodes.
+
+    `check_authority` is asked about every call here that is made with a token. `observers` are told of every call.
+    """
+
+    def __init__(
+        self,
+        transport: Transport | None = None,
+        *,
+        check_authority: AuthorityCheck | None = None,
+        observers: Iterable[Observer] = (),
+        max_depth: int = MAX_DEPTH,
+    ) -> None:
+        self._transport = transport
+        self._check_authority = check_authority
+        self._max_depth = max_depth
+        self._providers: dict[tuple[str, Version], LocalProvider] = {}
+        self._tests: dict[str, ParamsTest] = {}
+        self._local: dict[str, list[Offer]] = {}
+        self._router = Router()
+        self.trace = BusTrace(tuple(observers))
+
+    async def __aenter__(self) -> "CapabilityBus":
+        if self._transport is not None:
+            await self._transport.start(self.receive)
+            self._announce()
+        return self
+
+    async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        if self._transport is not None:
+            await self._transport.close()
+
+    @property
+    def node(self) -> str:
+        """The id of this node."""
+        return self._transport.node if self._transport else "local"
+
+    def register(self, descriptor: Descriptor, handler: Handler, fits: ParamsTest | None = None) -> Callable[[], None]:
+        """Offer a capability. Calling what is returned withdraws it. `fits` says whether the params of a call can be served."""
+        key = descriptor.name, descriptor.version
+        if key in self._providers:
+            raise UsageError(f"{descriptor.reference} is offered by this node already")
+        self._providers[key] = LocalProvider(descriptor, handler)
+        if fits is not None:
+            self._tests[descriptor.reference] = fits
+        self._announce()
+
+        def withdraw() -> None:
+            self._providers.pop(key, None)
+            self._tests.pop(descriptor.reference, None)
+            self._announce()
+
+        return withdraw
+
+    def _announce(self) -> None:
+        self._local = {}
+        for provider in self._providers.values():
+            offer = Offer(self.node, provider.descriptor, is_local=True)
+            self._local.setdefault(provider.descriptor.name, []).append(offer)
+        if self._transport is not None:
+            self._transport.announce([provider.descriptor for provider in self._providers.values()])
+
+    def offers(self, capability: str = "") -> Sequence[Offer]:
+        """What is offered, here and elsewhere: of one capability, or of all."""
+        local = self._local.get(capability, ()) if capability else [one for offers in self._local.values() for one in offers]
+        if self._transport is None:
+            return local
+        return [*local, *(one for one in self._transport.offers() if capability in ("", one.descriptor.name))]
+
+    async def call(
+        self,
+        capability: str,
+        version: Version,
+        body: Mapping[str, Json],
+        *,
+        session_id: str = "",
+        timeout: float | None = None,
+        authority: Authority | None = None,
+    ) -> Answer:
+        """The answer; a BusError says why there is none. Without an `authority` it is that of the call being handled here."""
+        call = _made(capability, version, body, session_id, timeout, authority)
+        failure = BusError("partition", f"no provider of {capability} could be reached")
+        for offer in self._candidates(call):
+            try:
+                with _Attempt(self, call, offer) as provider:
+                    return await provider.answer(self._admitted(call, offer))
+            except BusError as error:
+                if not _may_go_elsewhere(error, offer.descriptor, call):
+                    raise
+                failure = error
+        raise failure
+
+    async def stream(
+        self,
+        capability: str,
+        version: Version,
+        body: Mapping[str, Json],
+        *,
+        session_id: str = "",
+        timeout: float | None = None,
+        authority: Authority | None = None,
+        receive: Receive = nothing_received,
+    ) -> AsyncGenerator[Frame, None]:
+        """The frames of an answer, of which exactly the last is "done" or "error". Closing the iterator cancels the call."""
+        try:
+            call = replace(_made(capability, version, body, session_id, timeout, authority), stream=True, receive=receive)
+            frames = self._frames(call, self._candidates(call))
+        except BusError as error:
+            yield Frame("error", error_frame(error).data, 1)
+            return
+        async with closing(_numbered(frames)) as numbered:
+            async for frame in numbered:
+                yield frame
+
+    async def receive(self, envelope: Envelope, authority: Authority, receive: Receive) -> AsyncGenerator[Frame, None]:
+        """The answer to a call that has come in from elsewhere with this authority, by a capability of this node."""
+        deadline = None if envelope.seconds is None else asyncio.get_running_loop().time() + envelope.seconds
+        call = CapabilityCall(
+            envelope.capability,
+            envelope.version,
+            envelope.body,
+            authority,
+            envelope.request_id or _new_id(),
+            envelope.session_id,
+            deadline,
+            envelope.stream,
+            receive,
+        )
+        try:
+            candidates = self._router.candidates(
+                self._local.get(call.capability, ()), call.capability, call.version, call.params, self._tests
+            )
+            frames = self._frames(call, candidates[:1]) if call.stream else self._whole(call, candidates[0])
+        except BusError as error:
+            yield Frame("error", error_frame(error).data, 1)
+            return
+        async with closing(_numbered(frames)) as numbered:
+            async for frame in numbered:
+                yield frame
+
+    async def _frames(self, call: CapabilityCall, offers: Sequence[Offer]) -> AsyncGenerator[Frame, None]:
+        """The frames of the first provider that begins to answer."""
+        has_begun = False
+        for offer in offers:
+            try:
+                with _Attempt(self, call, offer) as provider:
+                    async with closing(provider.frames(self._admitted(call, offer))) as frames:
+                        async for frame in frames:
+                            has_begun = True
+                            yield frame
+                    return
+            except BusError as error:
+                if has_begun or offer is offers[-1] or not _may_go_elsewhere(error, offer.descriptor, call):
+                    raise
+
+    async def _whole(self, call: CapabilityCall, offer: Offer) -> AsyncGenerator[Frame, None]:
+        with _Attempt(self, call, offer) as provider:
+            yield Frame("done", await provider.answer(self._admitted(call, offer)))
+
+    def _candidates(self, call: CapabilityCall) -> list[Offer]:
+        """The providers to try, in their order."""
+        name = call.capability
+        found = self._router.candidates(self.offers(name), name, call.version, call.params, self._tests)
+        if call.session_id and len(found) > 1 and (node := self._router.sticky(call.session_id, name)):
+            found.sort(key=lambda offer: offer.node != node)
+        return found[:_ATTEMPTS]
+
+    def _admitted(self, call: CapabilityCall, offer: Offer) -> CapabilityCall:
+        """The call as the provider gets it. Capabilities of this node are checked here; other nodes check theirs themselves."""
+        authority = call.authority
+        if authority.depth >= self._max_depth:
+            raise BusError("bad_request", f"calls are nested {authority.depth} deep, which is the limit")
+        if not offer.is_local:
+            return call
+        if not is_trusted(authority.trust, offer.descriptor.trust_required):
+            needed = offer.descriptor.trust_required
+            raise BusError("unauthorized", f"{call.capability} is for callers of the trust {needed!r}, not {authority.trust!r}")
+        if authority.token:
+            if self._check_authority is None:
+                raise BusError("token_invalid", "this node knows no issuer of tokens")
+            self._check_authority(authority, call.capability, offer.descriptor.version, call.params)
+        return replace(call, authority=authority.deeper(call.request_id))
+
+    def provider(self, call: CapabilityCall, offer: Offer) -> LocalProvider | RemoteProvider:
+        """Who answers for an offer."""
+        if self._transport is None or offer.is_local:
+            return self._providers[offer.descriptor.name, offer.descriptor.version]
+        is_alone = bool(call.session_id or call.authority.token)  # one node is meant, and no other
+        return RemoteProvider(
+            self._transport, offer, share=not is_alone and self._router.may_share(offer, self.offers(call.capability))
+        )
+
+    def ended(self, call: CapabilityCall, offer: Offer, node: str, error: BusError | None, seconds: float) -> None:
+        """Take down how a call has ended."""
+        code = error.code if error else "ok"
+        succeeded = None if error and code not in _PROVIDER_FAILURES else error is None
+        self._router.ended(offer, node, succeeded, seconds)
+        if call.session_id and error is None:
+            self._router.stick(call.session_id, call.capability, node)
+        self.trace.add(
+            CallTrace(
+                seconds_since_epoch(),
+                call.request_id,
+                call.capability,
+                call.version,
+                call.authority,
+                node,
+                offer.is_local,
+                code,
+                seconds,
+            )
+        )
+
+    def began(self, offer: Offer) -> None:
+        self._router.health(offer).begin()
+
+
+class _Attempt:
+    """One try to have a call answered by one provider, from its beginning to its end."""
+
+    __slots__ = ("_began", "_bus", "_call", "_offer", "_provider")
+
+    def __init__(self, bus: CapabilityBus, call: CapabilityCall, offer: Offer) -> None:
+        self._bus, self._call, self._offer = bus, call, offer
+
+    def __enter__(self) -> LocalProvider | RemoteProvider:
+        self._began = asyncio.get_running_loop().time()
+        self._provider = self._bus.provider(self._call, self._offer)
+        self._bus.began(self._offer)
+        return self._provider
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        failure = None if error is None else _failure_of(error)
+        node = self._provider.node if isinstance(self._provider, RemoteProvider) else self._offer.node
+        self._bus.ended(self._call, self._offer, node, failure, asyncio.get_running_loop().time() - self._began)
+
+
+def _failure_of(error: BaseException) -> BusError:
+    is_cancelled = isinstance(error, asyncio.CancelledError | GeneratorExit)
+    return BusError("cancelled") if is_cancelled else as_bus_error(error)
+
+
+def _made(
+    capability: str,
+    version: Version,
+    body: Mapping[str, Json],
+    session_id: str,
+    timeout: float | None,
+    authority: Authority | None,
+) -> CapabilityCall:
+    """A call that begins here."""
+    authority = current_authority() if authority is None else authority
+    deadline = None if timeout is None else asyncio.get_running_loop().time() + timeout
+    return CapabilityCall(check_name(capability), version, body, authority, _new_id(), session_id, deadline)
+
+
+def _new_id() -> str:
+    return uuid4().hex
+
+
+def _may_go_elsewhere(error: BusError, descriptor: Descriptor, call: CapabilityCall) -> bool:
+    """Whether another provider may be asked: nothing has run, or running it twice does no harm; and there is time left."""
+    if call.deadline is not None and asyncio.get_running_loop().time() >= call.deadline:
+        return False
+    if error.code in _NOT_RUN or not error.sent:
+        return error.code in _NOT_RUN | {"partition"}
+    return descriptor.idempotent and error.code in _PROVIDER_FAILURES
+
+
+async def _numbered(frames: AsyncGenerator[Frame, None]) -> AsyncGenerator[Frame, None]:
+    """The frames with their numbers, ended by exactly one "done" or "error"."""
+    seq = 0
+    try:
+        async with closing(frames) as items:
+            async for frame in items:
+                seq += 1
+                yield Frame(frame.event, frame.data, seq)
+                if frame.is_end:
+                    return
+        raise BusError("internal_error", "the answer ended without its last frame")
+    except BusError as error:
+        yield Frame("error", error_frame(error).data, seq + 1)

@@ -1,0 +1,169 @@
+"""LocalProvider: a capability of this node at work, with its checks, its places and its deadline."""
+
+import asyncio
+import logging
+from collections.abc import AsyncGenerator, AsyncIterator, Coroutine
+from contextvars import ContextVar
+from typing import Any, TypeVar, cast
+
+from callsmith.bus.descriptor import Descriptor
+from callsmith.bus.port import Answer, CapabilityCall, Handler
+from callsmith.core.capability.authority import SELF, Authority
+from callsmith.core.closing import closing
+from callsmith.core.errors import BusError, CallsmithError
+from callsmith.wire.capability.errors import as_bus_error
+from callsmith.wire.capability.frames import Frame
+
+T = TypeVar("T")
+
+_log = logging.getLogger(__name__)
+
+GRACE = 0.2  # seconds a handler may take to stop after it was cancelled, before it is left behind
+_WINDOW = 16  # frames that a handler may be ahead of the reader
+_left_behind: "set[asyncio.Task[Any]]" = set()  # an event loop does not keep its tasks alive by itself
+_current: ContextVar[Authority] = ContextVar("callsmith_authority", default=SELF)
+
+
+def current_authority() -> Authority:
+    """The authority of the call that is being handled; the node's own outside of any."""
+    return _current.get()
+
+
+class LocalProvider:
+    """A capability and its handler. What goes wrong is raised as a BusError; what nobody foresaw is logged."""
+
+    def __init__(self, descriptor: Descriptor, handler: Handler) -> None:
+        self.descriptor = descriptor
+        self._handler = handler
+        self._in_flight = 0
+
+    async def answer(self, call: CapabilityCall) -> Answer:
+        """The answer to a call. Of a handler that streams, it is what the last frame says."""
+        self._admit(call)
+        try:
+            answer = await _within(self._answer(call), self._deadline(call), self.descriptor)
+        except (Exception, SystemExit) as error:  # other people's code: whatever it raises is an error of the wire
+            raise self._failure(error) from error
+        finally:
+            self._in_flight -= 1
+        self._check_answer(answer)
+        return answer
+
+    async def frames(self, call: CapabilityCall) -> AsyncGenerator[Frame, None]:
+        """The frames of an answer, the last of which is "done". Of a handler that does not stream, there is just that one."""
+        self._admit(call)
+        queue: asyncio.Queue[Frame | None] = asyncio.Queue(_WINDOW)
+        pump = asyncio.ensure_future(self._pump(call, queue))
+        try:
+            while True:
+                frame = await _next(queue, pump, call.deadline, self.descriptor)
+                if frame is None:
+                    raise BusError("internal_error", f"{self.descriptor.name} ended without its last frame", sent=True)
+                self.descriptor.check_frame(frame.event, frame.data)
+                if frame.event == "done" and "output" in frame.data and self.descriptor.stream_schema is None:
+                    self._check_answer(frame.data)
+                yield frame
+                if frame.is_end:
+                    return
+        except (Exception, SystemExit) as error:  # as above
+            raise self._failure(error) from error
+        finally:
+            await _stop(pump)
+            self._in_flight -= 1
+
+    def _admit(self, call: CapabilityCall) -> None:
+        """Take a place; the caller gives it back."""
+        self.descriptor.check_request(call.body)
+        if self._in_flight >= self.descriptor.max_concurrent:
+            most = self.descriptor.max_concurrent
+            raise BusError("capacity_exceeded", f"{self.descriptor.name} answers {most} calls at a time", seconds=0.5)
+        self._in_flight += 1
+
+    def _deadline(self, call: CapabilityCall) -> float:
+        most = asyncio.get_running_loop().time() + self.descriptor.timeout_seconds
+        return most if call.deadline is None else min(call.deadline, most)
+
+    async def _answer(self, call: CapabilityCall) -> Answer:
+        _current.set(call.authority)
+        answering = self._handler(call)
+        if not isinstance(answering, AsyncIterator):
+            return await answering
+        async with closing(answering) as frames:
+            async for frame in frames:
+                frame.raise_error()
+                if frame.event == "done":
+                    return frame.data if "output" in frame.data else {"output": dict(frame.data), "meta": {}}
+        raise BusError("internal_error", f"{self.descriptor.name} ended without its last frame")
+
+    async def _pump(self, call: CapabilityCall, queue: "asyncio.Queue[Frame | None]") -> None:
+        _current.set(call.authority)
+        answering = self._handler(call)
+        if not isinstance(answering, AsyncIterator):
+            await queue.put(Frame("done", await answering))
+            return
+        async with closing(answering) as frames:
+            async for frame in frames:
+                await queue.put(frame)
+        await queue.put(None)
+
+    def _check_answer(self, answer: Answer) -> None:
+        if not isinstance(cast(Any, answer), dict):
+            raise BusError("internal_error", f"{self.descriptor.name} answered with something that is no object", sent=True)
+        self.descriptor.check_response(answer)
+
+    def _failure(self, error: BaseException) -> BusError:
+        if not isinstance(error, CallsmithError):
+            _log.error("%s raised %s", self.descriptor.name, type(error).__name__, exc_info=error)
+        failure = as_bus_error(error)
+        if failure.code not in ("capacity_exceeded", "rate_limited"):
+            failure.sent = True
+        return failure
+
+
+async def _within(work: Coroutine[Any, Any, T], deadline: float, descriptor: Descriptor) -> T:
+    """The result of the work, in a task of its own: a handler that ignores its cancellation cannot hold anybody up."""
+    loop = asyncio.get_running_loop()
+    task = loop.create_task(work)
+    try:
+        await asyncio.wait((task,), timeout=deadline - loop.time())
+    finally:
+        if not task.done():
+            await _stop(task)
+    if task.done() and not task.cancelled():
+        return task.result()
+    raise BusError("timeout", f"{descriptor.name} gave no answer in time", sent=True)
+
+
+async def _next(
+    queue: "asyncio.Queue[Frame | None]", pump: "asyncio.Task[None]", deadline: float | None, descriptor: Descriptor
+) -> Frame | None:
+    """The next frame. Between two frames there is as much time as for a whole answer, as long as the deadline allows it."""
+    loop = asyncio.get_running_loop()
+    if queue.empty() and not pump.done():
+        until = loop.time() + descriptor.timeout_seconds
+        until = until if deadline is None else min(until, deadline)
+        getting = loop.create_task(queue.get())
+        try:
+            await asyncio.wait((getting, pump), timeout=until - loop.time(), return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            if not getting.done():
+                getting.cancel()
+        if getting.done() and not getting.cancelled():
+            return getting.result()
+        if not pump.done():
+            raise BusError("timeout", f"{descriptor.name} gave no sign of life in time", sent=True)
+    if not queue.empty():
+        return queue.get_nowait()
+    pump.result()  # raises what the handler has raised
+    return None
+
+
+async def _stop(task: "asyncio.Task[Any]") -> None:
+    """Cancel a task, and wait a moment for its end."""
+    if not task.done():
+        task.cancel()
+        _left_behind.add(task)
+        task.add_done_callback(_left_behind.discard)
+        await asyncio.wait((task,), timeout=GRACE)
+    if task.done() and not task.cancelled():
+        task.exception()  # retrieved, so that asyncio does not warn about it

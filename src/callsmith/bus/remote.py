@@ -1,0 +1,70 @@
+"""RemoteProvider: a capability of another node, called over the transport; what is sent and what comes back is checked here."""
+
+import asyncio
+from collections.abc import AsyncGenerator
+
+from callsmith.bus.port import Answer, CapabilityCall, Offer, Transport
+from callsmith.core.closing import closing
+from callsmith.core.errors import BusError
+from callsmith.wire.capability.envelopes import Envelope
+from callsmith.wire.capability.frames import Frame
+
+ACCEPTED = "accepted"  # the first frame of an answer over a transport; nobody else sees it
+
+
+class RemoteProvider:
+    """An offer of another node. `node` is who has answered: with `share` it may be another node that has the same offer."""
+
+    def __init__(self, transport: Transport, offer: Offer, *, share: bool) -> None:
+        self._transport = transport
+        self._offer = offer
+        self._share = share
+        self.node = "" if share else offer.node
+
+    async def answer(self, call: CapabilityCall) -> Answer:
+        async with closing(self.frames(call)) as frames:
+            async for frame in frames:
+                if frame.event == "done":
+                    self._offer.descriptor.check_response(frame.data)
+                    return frame.data
+        raise BusError("internal_error", f"{call.capability} ended without its last frame", sent=True)
+
+    async def frames(self, call: CapabilityCall) -> AsyncGenerator[Frame, None]:
+        descriptor = self._offer.descriptor
+        descriptor.check_request(call.body)
+        sending = self._transport.send(
+            self._envelope(call), self._offer, share=self._share, receive=call.receive, authority=call.authority
+        )
+        async with closing(sending) as frames:
+            async for frame in frames:
+                if frame.event == ACCEPTED:
+                    self.node = str(frame.data.get("node", self.node))
+                    continue
+                frame.raise_error()
+                if call.stream:
+                    descriptor.check_frame(frame.event, frame.data)
+                yield frame
+                if frame.is_end:
+                    return
+        raise BusError("partition", f"{call.capability} ended without its last frame", sent=True)
+
+    def _envelope(self, call: CapabilityCall) -> Envelope:
+        authority, loop = call.authority, asyncio.get_running_loop()
+        left = self._offer.descriptor.timeout_seconds if call.deadline is None else call.deadline - loop.time()
+        if left <= 0:
+            raise BusError("timeout", f"there was no time left for {call.capability}")
+        return Envelope(
+            capability=call.capability,
+            version=call.version,
+            body=call.body,
+            request_id=call.request_id,
+            sender=self._transport.node,
+            to="" if self._share else self._offer.node,
+            session_id=call.session_id,
+            seconds=left,
+            stream=call.stream,
+            subject=authority.subject,
+            via=authority.via,
+            trace_id=authority.trace_id or call.request_id,
+            depth=authority.depth,
+        )

@@ -1,0 +1,116 @@
+"""Routing: which provider answers a call. Sessions stay with a provider, bad ones are passed over, this node comes first."""
+
+import time
+from collections import OrderedDict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+
+from callsmith.bus.descriptor import offers_params
+from callsmith.bus.health import Health
+from callsmith.bus.port import Offer, ParamsTest
+from callsmith.core.errors import BusError
+from callsmith.core.values import Json
+from callsmith.wire.capability.names import Version, satisfies, write_reference, write_version
+
+SESSION_SECONDS = 600.0  # after which an idle session may go to another provider
+MOST_SESSIONS = 10_000
+UNSHARED_SECONDS = 60.0  # in which nodes are called one by one, after a call that none of them took
+LOCAL_LOAD = 0.80  # of its places, up to which this node answers itself
+
+
+class Router:
+    """Chooses among offers, and remembers how the providers do."""
+
+    def __init__(self) -> None:
+        self._health: dict[tuple[str, str], Health] = {}
+        self._unshared: dict[str, float] = {}
+        self._sessions: OrderedDict[tuple[str, str], tuple[str, float]] = OrderedDict()
+
+    def health(self, offer: Offer) -> Health:
+        key = offer.node, offer.descriptor.reference
+        found = self._health.get(key)
+        if found is None:
+            found = self._health[key] = Health()
+        return found
+
+    def ended(self, offer: Offer, node: str, succeeded: bool | None, seconds: float) -> None:
+        """A call that was sent to an offer has ended; `node` has answered it: empty if that is not known."""
+        now = time.monotonic()
+        if node == offer.node:
+            self.health(offer).end(succeeded, seconds, now)
+            return
+        self.health(offer).end(None, seconds, now)
+        if node:
+            actual = self.health(replace(offer, node=node))
+            actual.begin()
+            actual.end(succeeded, seconds, now)
+        elif succeeded is False:  # one of those that share the calls does not answer: find out which
+            self._unshared[offer.descriptor.reference] = now + UNSHARED_SECONDS
+
+    def may_share(self, offer: Offer, offers: Sequence[Offer]) -> bool:
+        """Whether any node with the same offer may answer, because none of them is known to be bad."""
+        if self._unshared.get(offer.descriptor.reference, 0.0) > time.monotonic():
+            return False
+        alike = [one for one in offers if one.descriptor == offer.descriptor]
+        return len(alike) > 1 and not any(self.health(one).is_quarantined for one in alike)
+
+    def forget(self, nodes: Iterable[str]) -> None:
+        """Forget how nodes did that are gone."""
+        gone = set(nodes)
+        self._health = {key: health for key, health in self._health.items() if key[0] not in gone}
+
+    def candidates(
+        self, offers: Sequence[Offer], name: str, version: Version, params: Mapping[str, Json], tests: Mapping[str, ParamsTest]
+    ) -> list[Offer]:
+        """The offers that can answer a call, the best first. A BusError says why there is none."""
+        if not offers:
+            raise BusError("not_found", f"nobody offers {name}")
+        fitting = [one for one in offers if satisfies(one.descriptor.version, version)]
+        if not fitting:
+            known = ", ".join(sorted({write_version(one.descriptor.version) for one in offers}))
+            raise BusError("schema_mismatch", f"{write_reference(name, version)} is not offered, but {known}")
+        able = [one for one in fitting if _fits(one, params, tests)]
+        if not able:
+            raise BusError("not_found", f"nobody offers {name} with {_short(params)}; there is {_offered(fitting, params)}")
+        now = time.monotonic()
+        available = [one for one in able if self.health(one).is_available(now)]
+        if not available:
+            raise BusError(
+                "partition", f"all providers of {name} have failed too often and are left alone for a while", seconds=30
+            )
+        return available if len(available) == 1 else sorted(available, key=self._cost)
+
+    def _cost(self, offer: Offer) -> float:
+        health, capacity = self.health(offer), offer.descriptor.max_concurrent
+        if offer.is_local:
+            return -1.0 if health.in_flight / capacity < LOCAL_LOAD else health.score(capacity) - 50
+        return health.score(capacity)
+
+    def sticky(self, session_id: str, name: str) -> str:
+        """The node that has answered this session so far; empty if there is none."""
+        found = self._sessions.get((session_id, name))
+        return found[0] if found and time.monotonic() - found[1] < SESSION_SECONDS else ""
+
+    def stick(self, session_id: str, name: str, node: str) -> None:
+        self._sessions[session_id, name] = node, time.monotonic()
+        self._sessions.move_to_end((session_id, name))
+        while len(self._sessions) > MOST_SESSIONS:
+            self._sessions.popitem(last=False)
+
+
+def _fits(offer: Offer, params: Mapping[str, Json], tests: Mapping[str, ParamsTest]) -> bool:
+    test = tests.get(offer.descriptor.reference, offers_params) if offer.is_local else offers_params
+    return test(offer.descriptor.params, params)
+
+
+def _short(params: Mapping[str, Json]) -> str:
+    return ", ".join(f"{name}={str(value)[:60]!r}" for name, value in list(params.items())[:5])
+
+
+def _offered(offers: Sequence[Offer], params: Mapping[str, Json]) -> str:
+    return "; ".join(
+        dict.fromkeys(
+            ", ".join(f"{name}: {str(one.descriptor.params[name])[:200]}" for name in params if name in one.descriptor.params)
+            for one in offers[:5]
+        )
+    )

@@ -1,0 +1,57 @@
+"""The trace of the bus: one entry for each call, without its content."""
+
+import time
+from collections import Counter, deque
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from callsmith.core.capability.authority import Authority
+from callsmith.wire.capability.names import Version
+
+MOST_ENTRIES = 10_000
+
+
+@dataclass(frozen=True, slots=True)
+class CallTrace:
+    """One call: when, what, for whom, by which node, and how it ended ("ok" or an error code)."""
+
+    at: float  # seconds since the epoch
+    request_id: str
+    capability: str
+    version: Version
+    authority: Authority
+    node: str
+    is_local: bool
+    result: str
+    seconds: float
+
+
+Observer: TypeAlias = Callable[[CallTrace], None]
+
+
+class BusTrace:
+    """The latest calls of a bus, and how many there were of each kind."""
+
+    def __init__(self, observers: tuple[Observer, ...] = ()) -> None:
+        self._entries: deque[CallTrace] = deque(maxlen=MOST_ENTRIES)
+        self._counts: Counter[tuple[str, str]] = Counter()
+        self._observers = observers
+
+    def add(self, entry: CallTrace) -> None:
+        self._entries.append(entry)
+        self._counts[entry.capability, entry.result] += 1
+        for observe in self._observers:
+            observe(entry)
+
+    def recent(self, most: int = 50) -> list[CallTrace]:
+        """The latest calls, the newest last."""
+        return list(self._entries)[-most:]
+
+    def counts(self) -> dict[tuple[str, str], int]:
+        """How many calls there were, by capability and result."""
+        return dict(self._counts)
+
+
+def seconds_since_epoch() -> float:
+    return time.time()
