@@ -343,3 +343,16 @@ async def test_every_call_leaves_a_trace_without_its_content() -> None:
     assert bus.trace.counts() == {("rag.query", "ok"): 1, ("rag.query", "schema_mismatch"): 1}
     assert seen == [first, second]
     assert "hall" not in repr(first)
+
+
+async def test_patterns_of_an_authority_hold_for_calls_that_are_made_in_turn() -> None:
+    bus = bus_with()
+
+    async def ask(call: CapabilityCall) -> dict[str, Any]:
+        return {**await bus.call("rag.query", (1, 0), BODY)}
+
+    bus.register(Descriptor("experimental.ask"), ask)
+    assert await bus.call("experimental.ask", (1, 0), {}, authority=Authority("alice", trust="member"))
+    narrow = Authority("alice", trust="member", capabilities=("experimental.*",))
+    assert await code_of(bus.call("experimental.ask", (1, 0), {}, authority=narrow)) == "unauthorized"
+    assert await code_of(bus.call("rag.query", (1, 0), BODY, authority=narrow)) == "unauthorized"

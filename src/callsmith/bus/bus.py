@@ -215,15 +215,17 @@ class CapabilityBus:
         return found[:_ATTEMPTS]
 
     def _admitted(self, call: CapabilityCall, offer: Offer) -> CapabilityCall:
-        """The call as the provider gets it. Capabilities of this node are checked here; other nodes check theirs themselves."""
+        """The call as the provider gets it. Other nodes check tokens themselves, and rely on this one for its callers."""
         authority = call.authority
         if authority.depth >= self._max_depth:
             raise BusError("bad_request", f"calls are nested {authority.depth} deep, which is the limit")
-        if not offer.is_local:
-            return call
+        if not authority.may_call(call.capability):
+            raise BusError("unauthorized", f"this caller may not call {call.capability}")
         if not is_trusted(authority.trust, offer.descriptor.trust_required):
             needed = offer.descriptor.trust_required
             raise BusError("unauthorized", f"{call.capability} is for callers of the trust {needed!r}, not {authority.trust!r}")
+        if not offer.is_local:
+            return call
         if authority.token:
             if self._check_authority is None:
                 raise BusError("token_invalid", "this node knows no issuer of tokens")

@@ -50,8 +50,10 @@ class RemoteProvider:
 
     def _envelope(self, call: CapabilityCall) -> Envelope:
         authority, loop = call.authority, asyncio.get_running_loop()
-        left = self._offer.descriptor.timeout_seconds if call.deadline is None else call.deadline - loop.time()
-        if left <= 0:
+        left = None if call.deadline is None else call.deadline - loop.time()
+        if left is None and not call.stream:  # between the frames of a stream there is that much time, again and again
+            left = self._offer.descriptor.timeout_seconds
+        if left is not None and left <= 0:
             raise BusError("timeout", f"there was no time left for {call.capability}")
         return Envelope(
             capability=call.capability,

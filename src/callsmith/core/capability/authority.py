@@ -1,6 +1,7 @@
 """Authority: on whose behalf something runs, and how far that goes. It is inherited by every call that is made for it."""
 
 from dataclasses import dataclass, replace
+from fnmatch import fnmatchcase
 from typing import Literal, TypeAlias
 
 from callsmith.core.types.field_checks import check_fields
@@ -28,8 +29,8 @@ class Authority:
 
     `subject` is the user or node it began with, `via` are the nodes that passed it on, in their order. `trust` is the least trust
     that any of them has. `token` is the capability token that was presented, if any: its scope, and that of the tokens it was
-    made from, bounds everything done with this authority. `trace_id` is that of the first call, `depth` how many calls this one
-    is nested in.
+    made from, bounds everything done with this authority. `capabilities` are patterns of the names of those that may be called
+    with it, by whoever calls them. `trace_id` is that of the first call, `depth` how many calls this one is nested in.
     """
 
     subject: str = ""
@@ -38,6 +39,11 @@ class Authority:
     token: str = ""
     trace_id: str = ""
     depth: int = 0
+    capabilities: tuple[str, ...] = ("*",)
+
+    def may_call(self, capability: str) -> bool:
+        """Whether a capability of this name is among those that may be called."""
+        return any(fnmatchcase(capability, pattern) for pattern in self.capabilities)
 
     def deeper(self, trace_id: str) -> "Authority":
         """The authority of calls that are made by the call with this trace id."""
