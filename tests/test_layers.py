@@ -42,7 +42,7 @@ RULES = {
     ),
     "models": Rule(INWARD | {"engines"}),
     "tools": Rule(INWARD, frozenset({"pydantic", "pydantic_core", "griffe", "mcp", "mcp_types", "httpx2", "anyio"})),
-    "bus": Rule(INWARD, frozenset({"nats", "cryptography"})),
+    "bus": Rule(INWARD, frozenset({"nats", "cryptography", "jwt"})),
     "runtime": Rule(frozenset({"core"}), frozenset({"opentelemetry"})),
     "server": Rule(INWARD | EFFECTS, frozenset({"starlette", "msgspec", "uvicorn", "prometheus_client", "asyncpg"})),
     "adapters": Rule(INWARD | EFFECTS, frozenset({"langchain_core", "llama_index", "crewai"})),

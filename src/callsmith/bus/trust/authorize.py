@@ -1,0 +1,148 @@
+"""Authorization of calls between nodes: who has sent one, on whose authority it runs, and what an outgoing one carries."""
+
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+
+from callsmith.bus.trust.identity import Identity, is_node_id, verify_signature
+from callsmith.bus.trust.replay import ReplayWindow
+from callsmith.bus.trust.scopes import Scope
+from callsmith.bus.trust.tokens import MOST_SECONDS, attenuate, read_token
+from callsmith.bus.trust.verification import TokenVerifier, trust_table
+from callsmith.core.capability.authority import Authority, Trust, least_trust
+from callsmith.core.errors import BusError, UsageError
+from callsmith.core.values import Json
+from callsmith.wire.capability.envelopes import Envelope
+from callsmith.wire.capability.names import Version, write_reference
+
+ANONYMOUS = Authority(trust="unknown")
+_SPARE_SECONDS = 30.0  # a token outlives the deadline of its call by this much: clocks differ
+_DELEGATED_CALLS = 64  # calls with a token that lets its receiver call others in turn
+
+
+class Authorizer:
+    """Finds out on whose authority a call from elsewhere runs, and checks what that authority allows.
+
+    `node` and `community` are this node's. `nodes` says how far each known node is trusted; any other one that signs is unknown,
+    unless it has a token. What an envelope says of its lineage can lower the trust of a call, and never raises it.
+    """
+
+    def __init__(
+        self,
+        node: str,
+        community: str = "",
+        nodes: Mapping[str, Trust] | None = None,
+        verifier: TokenVerifier | None = None,
+        *,
+        replays: ReplayWindow | None = None,
+        max_depth: int = 6,
+    ) -> None:
+        self._node, self._community = node, community
+        self._nodes = trust_table(nodes, "nodes")
+        for known in self._nodes:
+            if not is_node_id(known):
+                raise UsageError(f"{known!r} is no id of a node, as callsmith bus id prints it", field="nodes")
+        self._verifier = TokenVerifier(node, community) if verifier is None else verifier
+        self._replays = ReplayWindow() if replays is None else replays
+        self._max_depth = max_depth
+
+    def authenticate(
+        self, envelope: Envelope, signature: str = "", signed: bytes = b"", *, unsigned: Authority = ANONYMOUS
+    ) -> Authority:
+        """The authority of a call. A BusError says why it has none.
+
+        `signed` are the bytes that the signature is for: the raw payload, or `signed_bytes` of the envelope as it came.
+        `unsigned` is the authority of whoever sends no signature: that of an API key, or nobody's.
+        """
+        if envelope.depth > self._max_depth:
+            raise BusError("bad_request", f"calls are nested {envelope.depth} deep; the limit is {self._max_depth}")
+        if envelope.to not in ("", self._node):
+            raise BusError("unauthorized", "the call is meant for another node")
+        if signature:
+            self._verify_sender(envelope, signature, signed)
+        presenter = envelope.sender if signature else ""
+        if envelope.token:
+            authority = self._with_token(envelope, presenter)
+        elif presenter:
+            authority = self._without_token(envelope)
+        else:
+            authority = replace(unsigned, token="")
+        return replace(authority, trace_id=envelope.trace_id or envelope.request_id, depth=envelope.depth)
+
+    def authorize(self, authority: Authority, capability: str, version: Version, params: Mapping[str, Json]) -> None:
+        """Count a call that is made with this authority; a BusError if its token does not allow it.
+
+        Every call is checked once, where it runs: those from elsewhere, and those that their handlers make in turn. The
+        node's own calls need no token here; what the tokens allow that it has from others is checked by those.
+        """
+        if authority.token and authority.trust != "self":
+            self._verifier.check(authority.token, capability, version, params)
+
+    def _verify_sender(self, envelope: Envelope, signature: str, signed: bytes) -> None:
+        verify_signature(envelope.sender, signed, signature)
+        is_known = envelope.sender in self._nodes or envelope.sender == self._node
+        self._replays.accept(envelope.sender, envelope.request_id, envelope.timestamp, is_known=is_known)
+
+    def _without_token(self, envelope: Envelope) -> Authority:
+        if self._community and envelope.community not in ("", self._community):
+            raise BusError("unauthorized", "calls from another community need a token")
+        sender, subject = envelope.sender, envelope.subject or envelope.sender
+        via = (*envelope.via, sender) if envelope.via or subject != sender else ()
+        if subject == self._node and not via:
+            return Authority(subject)
+        return Authority(subject, via, self._least_trust("anchor", (subject, *via), stranger="unknown"))
+
+    def _with_token(self, envelope: Envelope, presenter: str) -> Authority:
+        verified = self._verifier.verify(envelope.token, presenter)
+        proven = (verified.subject, *verified.via, *filter(None, (presenter,)))
+        trust = self._least_trust(verified.trust, proven, stranger=verified.trust)
+        if presenter:
+            trust = self._least_trust(trust, {envelope.subject, *envelope.via}.difference(proven), stranger="unknown")
+        return Authority(verified.subject, verified.via, trust, envelope.token)
+
+    def _least_trust(self, trust: Trust, nodes: Iterable[str], *, stranger: Trust) -> Trust:
+        """The least trust among these nodes. What is no node is the name of a user, for whom the sender answers."""
+        for node in nodes:
+            if node != self._node and is_node_id(node):
+                trust = least_trust(trust, self._nodes.get(node, stranger))
+        return trust
+
+
+def per_call_token(
+    identity: Identity,
+    authority: Authority,
+    node: str,
+    capability: str,
+    version: Version,
+    params: Mapping[str, Json],
+    seconds: float,
+    *,
+    delegate: Sequence[str] = (),
+    now: float | None = None,
+) -> str:
+    """The token that a call to another node carries: made from the caller's, for this node, this call and its deadline alone.
+
+    "" for an authority without a token. `delegate`: further capabilities that the receiver may call in turn ("rag.query@1.0"). A
+    BusError if the caller's token allows no such call, or was not given to this node to be passed on.
+    """
+    if not authority.token:
+        return ""
+    now = time.time() if now is None else now
+    parent = read_token(authority.token)
+    if identity.node_id not in (parent.sub, parent.aud):
+        raise BusError(
+            "unauthorized", "the caller's token is not addressed to this node, so the call cannot be passed on to another"
+        )
+    if not parent.scope.covers(capability, version, params):
+        raise BusError("token_scope_insufficient", f"the caller's token does not cover {write_reference(capability, version)}")
+    if parent.exp <= now:
+        raise BusError("token_expired", "the caller's token has expired")
+    constraints = parent.scope.params_constraints
+    scope = Scope(
+        tuple(dict.fromkeys((write_reference(capability, version), *delegate))),
+        constraints if delegate else {name: (params[name],) for name in constraints},
+        parent.scope.rate_limit_per_minute,
+        min(_DELEGATED_CALLS if delegate else 1, parent.scope.max_calls_total or _DELEGATED_CALLS),
+    )
+    lifetime = min(max(seconds, 0) + _SPARE_SECONDS, MOST_SECONDS)
+    return attenuate(identity, parent, subject=identity.node_id, audience=node, scope=scope, seconds=lifetime, now=now).text

@@ -1,0 +1,45 @@
+"""Replays: an envelope that was signed is accepted once, and only near the time at which it was signed."""
+
+import time
+from collections.abc import Callable
+from hashlib import blake2b
+from threading import Lock
+
+from callsmith.core.errors import BusError
+
+_SECONDS = 60.0  # by which the time of an envelope may differ from ours
+
+
+class ReplayWindow:
+    """The ids of requests that were accepted lately. Safe for threads.
+
+    Each known sender has room for `most` ids, and all strangers together for as many: keys are free, so strangers without end
+    must not take the room of those who are known. Without room a request is refused: forgetting an id would let it in again.
+    """
+
+    def __init__(self, most: int = 250_000, *, clock: Callable[[], float] = time.time) -> None:
+        self._most = most
+        self._clock = clock
+        self._ids: dict[str, dict[bytes, float]] = {}  # by sender: digests of ids, with the time from which they are stale anyway
+        self._lock = Lock()
+
+    def __len__(self) -> int:
+        return sum(map(len, self._ids.values()))
+
+    def accept(self, sender: str, request_id: str, timestamp: float, *, is_known: bool) -> None:
+        """Remember a request whose signature is verified; a BusError invalid_signature if it is stale or was accepted before."""
+        now = self._clock()
+        if not request_id:
+            raise BusError("invalid_signature", "a signed envelope has a request_id, and none twice")
+        if not abs(now - timestamp) <= _SECONDS:
+            raise BusError("invalid_signature", f"the envelope is of another time: clocks may differ by {_SECONDS:g} seconds")
+        digest = blake2b(f"{sender}\n{request_id}".encode("utf-8", "surrogatepass"), digest_size=16).digest()
+        with self._lock:
+            ids = self._ids.setdefault(sender if is_known else "", {})
+            while ids and ids[oldest := next(iter(ids))] < now:
+                del ids[oldest]
+            if digest in ids:
+                raise BusError("invalid_signature", "the envelope is replayed: its request_id was used before")
+            if len(ids) >= self._most:
+                raise BusError("rate_limited", "too many signed calls in a short time", seconds=1)
+            ids[digest] = timestamp + _SECONDS

@@ -1,0 +1,123 @@
+"""Verification of capability tokens: who they are from, for whom, for what, and whether they still count."""
+
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from functools import lru_cache
+
+from callsmith.bus.trust.revocations import MemoryRevocations, Revocations
+from callsmith.bus.trust.tokens import ANYBODY, Token, check_links, check_signatures, read_token
+from callsmith.bus.trust.usage import UsageCounter
+from callsmith.core.capability.authority import Trust
+from callsmith.core.errors import BusError, UsageError
+from callsmith.core.values import Json
+from callsmith.wire.capability.names import Version, write_reference
+
+_CLOCK_SKEW = 30.0  # seconds by which the clock of an issuer may be ahead; an expired token has no such leeway
+_CACHED = 1024  # tokens of at most 8 KiB
+
+
+@dataclass(frozen=True, slots=True)
+class VerifiedToken:
+    """A token that counts here and now.
+
+    `subject` is whom the first token of the chain was issued to, `via` are the nodes that passed it on. `trust` is what the
+    operator lets tokens of its issuer give.
+    """
+
+    token: Token
+    subject: str
+    via: tuple[str, ...]
+    trust: Trust
+    _verifier: "TokenVerifier" = field(repr=False, compare=False)
+
+    def check(self, capability: str, version: Version, params: Mapping[str, Json]) -> None:
+        """Count a call with this token; a BusError if it is not allowed."""
+        self._verifier.check(self.token.text, capability, version, params)
+
+
+class TokenVerifier:
+    """Verifies tokens for a node. Safe for threads.
+
+    `issuers` are the nodes and communities whose tokens count here, each with the trust that its tokens give. `bearer`: whether
+    tokens are accepted that are for anybody who has them. Signatures are verified once a token; expiry and revocation every time.
+    """
+
+    def __init__(
+        self,
+        node: str,
+        community: str = "",
+        issuers: Mapping[str, Trust] | None = None,
+        revocations: Revocations | None = None,
+        *,
+        bearer: bool = False,
+        clock: Callable[[], float] = time.time,
+        usage: UsageCounter | None = None,
+    ) -> None:
+        self._audiences = frozenset(filter(None, (node, community)))
+        self._community = community
+        self._issuers = trust_table(issuers, "issuers")
+        self._revocations = MemoryRevocations() if revocations is None else revocations
+        self._bearer = bearer
+        self._clock = clock
+        self._usage = UsageCounter() if usage is None else usage
+        # By the whole text, which Python finds by a keyed hash: how long that takes tells nothing of the tokens in the cache.
+        self._chain = lru_cache(maxsize=_CACHED)(self._verify_chain)
+
+    def verify(self, text: str, presenter: str) -> VerifiedToken:
+        """The token, presented by the node that has signed the call ("": nobody has); a BusError says why it does not count."""
+        chain = self._chain(text)
+        token, root = chain[0], chain[-1]
+        if token.sub == ANYBODY:
+            if not self._bearer:
+                raise BusError("unauthorized", "tokens for anybody are not accepted here: have one issued to your node")
+        elif token.sub != presenter:
+            raise BusError("invalid_signature", "the call is not signed by the node that its token is for")
+        self._check_live(chain)
+        if token.aud not in self._audiences:
+            raise BusError("unauthorized", "the token is for another node: have one issued for this one")
+        subject = root.iss if root.sub == ANYBODY else root.sub
+        passed_on = (node for link in reversed(chain[:-1]) for node in (link.iss, link.sub))
+        via = tuple(node for node in dict.fromkeys(passed_on) if node not in (subject, ANYBODY))
+        return VerifiedToken(token, subject, via, self._issuers[root.iss], self)
+
+    def check(self, text: str, capability: str, version: Version, params: Mapping[str, Json]) -> None:
+        """Count a call with a token that was verified before; a BusError if it is not allowed, or no longer."""
+        chain = self._chain(text)
+        self._check_live(chain)
+        if not all(link.scope.covers(capability, version, params) for link in chain):
+            raise BusError(
+                "token_scope_insufficient", f"the token does not cover {write_reference(capability, version)} with these params"
+            )
+        self._usage.count(chain, self._clock())
+
+    def _verify_chain(self, text: str) -> tuple[Token, ...]:
+        """The token and those it was made from, after all checks whose outcome never changes."""
+        token = read_token(text)
+        chain = tuple(token.links())
+        if chain[-1].iss not in self._issuers:
+            raise BusError("token_invalid", "the token goes back to an issuer that this node does not trust")
+        check_signatures(token)
+        check_links(token, self._community)
+        return chain
+
+    def _check_live(self, chain: tuple[Token, ...]) -> None:
+        now = self._clock()
+        for link in chain:
+            if self._revocations.is_revoked("issuer", link.iss):
+                raise BusError("revoked", "an issuer of the token is revoked")
+            if self._revocations.is_revoked("token", link.jti):
+                raise BusError("token_revoked", "the token, or one that it was made from, is revoked")
+        for link in chain:
+            if now >= link.exp:
+                raise BusError("token_expired", "the token, or one that it was made from, has expired")
+            if now + _CLOCK_SKEW < max(link.nbf, link.iat):
+                raise BusError("token_expired", "the token is not valid yet")
+
+
+def trust_table(table: Mapping[str, Trust] | None, name: str) -> dict[str, Trust]:
+    """The table; a UsageError if it trusts others as only this node is trusted."""
+    copied: dict[str, Trust] = dict(table or {})
+    if "self" in copied.values():
+        raise UsageError(f'{name}: others are trusted as "unknown", "member", "trusted" or "anchor", never as "self"', field=name)
+    return copied
