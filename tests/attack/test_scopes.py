@@ -171,3 +171,19 @@ def test_a_scope_that_does_not_exist_is_an_error():
     given = {"keys.a.sha256": hash_key("k"), "keys.a.scopes": ["root"]}
     with pytest.raises(UsageError, match=r"keys\.a\.scopes"):
         merge_settings(SettingsSource("a file", given))
+
+
+async def test_only_an_admin_reads_the_audit_log():
+    company = Company(FakeModel(calls(PAY), says("Done.")))
+    async with company.client("alice") as alice:
+        (id,) = await asked(alice)
+        await answer(alice, id, approve=True)
+    for name in ("alice", "bob", "boss", "clerk"):
+        assert (await company.get(name, "/v1/audit")).status_code == 403
+    shown = (await company.get("ops", "/v1/audit?event=executed")).json()["data"]
+    assert [(one["name"], one["subject"], one["approved_by"]) for one in shown] == [("pay", "alice", "alice")]
+
+
+async def test_a_server_that_is_open_to_everybody_shows_its_audit_log_to_nobody():
+    async with http(create_app({"m": FakeModel()}, settings=Settings(open=True, host="0.0.0.0"))) as client:
+        assert (await client.get("/v1/audit")).status_code == 403

@@ -22,10 +22,12 @@ _STRICTNESS: Mapping[Verdict, int] = {"auto": 0, "ask": 1, "deny": 2}
 @check_fields
 @dataclass(frozen=True, slots=True)
 class Approved:
-    """The call may run: with these arguments if some are given; if `remember`, the tool is not asked about again."""
+    """The call may run: with these arguments if some are given; if `remember`, the tool is not asked about again. `by` is who
+    approved it, where callers have names."""
 
     arguments: Mapping[str, Json] | None = None
     remember: bool = False
+    by: str = ""
 
 
 @check_fields

@@ -16,12 +16,12 @@ from callsmith.server.http.body_reader import BodyReader
 from callsmith.server.http.dialects import Dialect
 from callsmith.server.http.errors import on_disconnect, on_error, on_http_error, refuse
 from callsmith.server.http.keys import KeyMiddleware
-from callsmith.server.http.request_context import HEADER, RequestContextMiddleware
+from callsmith.server.http.request_context import HEADER, RequestContextMiddleware, request_id
 from callsmith.server.network.origins import OriginMiddleware, allowed_hosts
 from callsmith.server.routes import route_modules
 from callsmith.server.service import Service, own_tools
 from callsmith.server.settings import Settings
-from callsmith.server.store import SqliteStore, Store, StoreLimits
+from callsmith.server.store import AuditLog, SqliteStore, Store, StoreLimits
 from callsmith.tools.mcp import McpHost
 
 STANDARD_SETTINGS = Settings()
@@ -41,10 +41,12 @@ def create_app(
     """
     if not models:
         raise UsageError("a server needs at least one model")
-    own = own_tools(tools, settings.llm, mcp)
     store = store or SqliteStore(limits=StoreLimits(bytes=settings.store_bytes))
+    audit = AuditLog(store, settings.audit, request_id)
+    own = own_tools(tools, settings.llm, mcp, None if settings.audit == "off" else audit)
     aliases, bodies = Aliases(settings.aliases, models), BodyReader(settings.requests)
-    service = Service(models, own, settings, store=store, mcp=mcp, bodies=bodies, aliases=aliases)
+    service = Service(models, own, settings, store=store, audit=audit, mcp=mcp, bodies=bodies, aliases=aliases)
+    service.on_shutdown.append(audit.close)
     app = Starlette(
         routes=[route for module in route_modules() for route in module.routes(service)],
         exception_handlers={

@@ -19,6 +19,7 @@ from typing import Any, cast
 
 from starlette.exceptions import HTTPException
 
+from callsmith.core.capability.execution import Audit
 from callsmith.core.closing import closing
 from callsmith.core.errors import UnknownName, UsageError
 from callsmith.core.events import ModelEvent, RunEvent, TurnEnded
@@ -38,13 +39,13 @@ from callsmith.server.http.streams import EventStream
 from callsmith.server.limits.admission import AdmissionGate, Place
 from callsmith.server.limits.rate_limits import RateLimits
 from callsmith.server.settings import EVERYTHING, CallerLimits, Llm, Settings, merged_limits
-from callsmith.server.store import SqliteStore, Store
+from callsmith.server.store import AuditLog, SqliteStore, Store
 from callsmith.server.tools.mixed import HiddenRound, HiddenRounds
 from callsmith.server.tools.one_answer import AnswerEvent, OneAnswer
 from callsmith.server.tools.plan import ListedOnce, RunPlan, offered_tools
 from callsmith.server.tools.tool_selection import select_tools
 from callsmith.tools.mcp import McpHost
-from callsmith.tools.wrap import Cached, Confirmed, Filtered, Merged
+from callsmith.tools.wrap import Audited, Cached, Confirmed, Filtered, Merged
 from callsmith.wire.extensions import DEFAULT_OPTIONS, TOOL_EVENTS, ToolOptions
 from callsmith.wire.model_lists.listed_model import ListedModel
 
@@ -63,6 +64,7 @@ class Service:
     settings: Settings
     trace: Trace = field(default_factory=Trace)
     store: Store = field(default_factory=SqliteStore)
+    audit: AuditLog | None = None
     gate: AdmissionGate = field(default_factory=AdmissionGate)
     rates: RateLimits = field(default_factory=RateLimits)
     hidden_rounds: HiddenRounds = field(default_factory=HiddenRounds)
@@ -327,25 +329,26 @@ class Service:
         return tools if options.allowed is None else Filtered(tools, allow=options.allowed)
 
 
-def own_tools(tools: Toolset | None, llm: Llm, mcp: McpHost | None = None) -> Toolset | None:
+def own_tools(tools: Toolset | None, llm: Llm, mcp: McpHost | None = None, audit: Audit | None = None) -> Toolset | None:
     """The server's own tools as the settings want them. A toolset that already asks before it acts is left to its own policy."""
     if not llm.tools_enabled:
         return None
     ask = llm.tools_require_confirmation_for_side_effects
     if tools is not None:
-        asks_already, tools = isinstance(tools, Confirmed), _wrapped(tools, llm)
+        asks_already, tools = isinstance(tools, Confirmed), _wrapped(tools, llm, audit)
         if ask and not asks_already:
             tools = Confirmed(tools)
     if mcp is not None:
-        servers = Confirmed(_wrapped(mcp, llm), mcp.policy if ask else replace(mcp.policy, side_effects="auto"))
+        servers = Confirmed(_wrapped(mcp, llm, audit), mcp.policy if ask else replace(mcp.policy, side_effects="auto"))
         tools = servers if tools is None else Merged(("functions", tools), ("mcp", servers))
     if tools is None or llm.tools_default_set == EVERYTHING:
         return tools
     return Filtered(tools, allow=llm.tools_default_set)
 
 
-def _wrapped(tools: Toolset, llm: Llm) -> Toolset:
+def _wrapped(tools: Toolset, llm: Llm, audit: Audit | None) -> Toolset:
     """What stands around the server's tools themselves, inside of what asks before they run."""
+    tools = tools if audit is None else Audited(tools, audit)
     return Cached(tools, llm.tools_cache_seconds) if llm.tools_cache else tools
 
 

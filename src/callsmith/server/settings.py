@@ -3,7 +3,7 @@
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
-from typing import Literal, TypeVar
+from typing import Literal, TypeAlias, TypeVar
 
 from callsmith.core.errors import UsageError
 from callsmith.core.types.quantities import parse_duration, parse_size
@@ -13,6 +13,8 @@ from callsmith.runtime.telemetry.turns import Recorder
 from callsmith.wire.extensions import EVERYTHING, ToolMode
 
 T = TypeVar("T")
+
+AuditLevel: TypeAlias = Literal["all", "side_effects", "off"]
 
 SCOPES = ("admin", "approver")
 _HASH = re.compile(r"[0-9a-f]{64}")
@@ -309,6 +311,7 @@ class Settings:
     store_connections: int = 8  # to a database, at most; and one that listens
     store_bytes: int = 128 * 1024 * 1024  # of each kind of document of one caller; the oldest are deleted
     approval_seconds: float = 24 * 60 * 60.0  # how long a call waits for a person's decision
+    audit: AuditLevel = "all"  # of which executions of tools there is a record in the store
     guards: bool = flag(True, "--no-guards", help="Do not guard small models against loops and copied answers.")
     llm: Llm = Llm()
     mcp: Mcp = Mcp()

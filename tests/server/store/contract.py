@@ -169,6 +169,8 @@ class StoreContract:
         assert (first.at, first.data) == (1000.0, {"did": "ask"})
         assert [entry.number for entry in rest] == [2, 3]
         assert [entry.data for entry in await store.audit(after=1, limit=1)] == [{"did": "approve"}]
+        assert await store.append("several", "at", "once") == 6
+        assert [(entry.number, entry.data) for entry in await store.audit(after=3)] == [(4, "several"), (5, "at"), (6, "once")]
 
     async def test_of_too_long_an_audit_log_the_oldest_entries_are_deleted(self, open: Open):
         store = open(limits=StoreLimits(entries=3))

@@ -46,9 +46,9 @@ class Unsteady(SqliteStore):
             await super().put(*documents, durable=durable)
         self._use()
 
-    async def append(self, data: Json) -> int:
+    async def append(self, *entries: Json) -> int:
         self._use()
-        return await super().append(data)
+        return await super().append(*entries)
 
     async def check(self) -> None:
         self._use()

@@ -175,7 +175,9 @@ class Approvals:
             raise AlreadyAnswered(approval)
         if isinstance(decision, Approved) and now >= approval.expires:
             return await self.expire(approval)
-        status: Status = "approved" if isinstance(decision, Approved) else "denied"
+        status: Status = "denied"
+        if isinstance(decision, Approved):
+            status, decision = "approved", replace(decision, by=by or self.subject)
         written = await self._settle(replace(approval, status=status, decision=decision, changed=now))
         await self.audit("decided", written, by=by)
         return written

@@ -77,6 +77,12 @@ def caller() -> str:
     return context.subject if context else ""
 
 
+def request_id() -> str:
+    """The id of the request that is being answered; empty outside of HTTP."""
+    context = current_request()
+    return context.id if context else ""
+
+
 def client() -> str:
     """Who shares limits with others (`RequestContext.client`); empty outside of HTTP."""
     context = current_request()

@@ -83,8 +83,8 @@ class Store(Protocol):
         """
         ...
 
-    async def append(self, data: Json) -> int:
-        """Add an entry to the audit log, and return its number."""
+    async def append(self, *entries: Json) -> int:
+        """Add entries to the audit log, all of them or none, and return the number of the last."""
         ...
 
     async def audit(self, *, after: int = 0, limit: int = 100) -> tuple[AuditEntry, ...]:

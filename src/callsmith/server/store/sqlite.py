@@ -108,14 +108,17 @@ class SqliteStore:
         self._watchers.notify(*ids)
         return deleted
 
-    async def append(self, data: Json) -> int:
-        text = encode(data)
+    async def append(self, *entries: Json) -> int:
+        texts, number = [encode(entry) for entry in entries], 0
 
         def work() -> int:
+            nonlocal number
             with self._transaction(durable=True):
-                number = self._connection.execute("INSERT INTO audit (at, data) VALUES (?, ?)", (self._clock(), text)).lastrowid
-            self._prune(1, 0)
-            return number or 0
+                for text in texts:
+                    insert = "INSERT INTO audit (at, data) VALUES (?, ?)"
+                    number = self._connection.execute(insert, (self._clock(), text)).lastrowid or 0
+            self._prune(len(texts), 0)
+            return number
 
         return await self._do(work)
 

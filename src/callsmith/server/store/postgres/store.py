@@ -150,17 +150,19 @@ class PostgresStore:
         self._notices.listen()
         return self._watchers.watch(*map(mark, ids))
 
-    async def append(self, data: Json) -> int:
-        text = encode(data)
+    async def append(self, *entries: Json) -> int:
+        texts = [encode(entry) for entry in entries]
 
         async def work(connection: Any) -> int:
             async with connection.transaction():
                 await connection.execute("SELECT pg_advisory_xact_lock($1)", AUDIT_LOCK)
                 insert = f"INSERT INTO callsmith_audit (at, data) VALUES ({_NOW}, $2) RETURNING number"
-                return await connection.fetchval(insert, self._now(), text)
+                if len(texts) > 1:
+                    await connection.executemany(insert, [(self._now(), text) for text in texts[:-1]])
+                return await connection.fetchval(insert, self._now(), texts[-1])
 
         number = await self._database.run(work)
-        await self._prune(1, 0)
+        await self._prune(len(texts), 0)
         return number
 
     async def audit(self, *, after: int = 0, limit: int = 100) -> tuple[AuditEntry, ...]:

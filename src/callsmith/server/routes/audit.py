@@ -1,0 +1,55 @@
+"""`/v1/audit`: what tools have done, for whom, and what persons have decided.
+
+    GET /v1/audit?after=120&limit=100         (also: subject, tool, event)
+
+    {"object": "list", "data": [{"number": 121, "at": 1780000000.2, "event": "executed", "name": "pay", "subject": "ada", …}],
+     "last": 121, "has_more": false}
+
+Only an admin's key may read it. Arguments of executions stand there as hashes.
+"""
+
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from callsmith.core.errors import UsageError
+from callsmith.server.http.request_context import is_admin
+from callsmith.server.http.streams import JsonResponse
+from callsmith.server.service import Service
+from callsmith.server.store import AuditEntry
+
+_MOST = 1_000
+_FILTERS = {"subject": ("subject",), "tool": ("name", "tool"), "event": ("event",)}  # fields of an entry that are compared
+
+
+def routes(service: Service) -> list[Route]:
+    """The route of the audit log."""
+
+    async def audit(request: Request) -> Response:
+        if not is_admin() or (service.settings.open and not service.settings.keys):
+            raise HTTPException(403, "only a key with the scope admin may read the audit log")
+        after, limit = _number(request, "after", 0), _number(request, "limit", 100)
+        if not 1 <= limit <= _MOST:
+            raise UsageError(f"limit: {limit} is no number from 1 to {_MOST}", field="limit")
+        read = service.audit.read if service.audit else service.store.audit
+        found = await read(after=after, limit=limit)
+        data = [{"number": one.number, "at": one.at, **one.data} for one in found if _is_wanted(one, request)]
+        last = found[-1].number if found else after
+        return JsonResponse({"object": "list", "data": data, "last": last, "has_more": len(found) == limit})
+
+    return [Route("/v1/audit", audit)]
+
+
+def _number(request: Request, name: str, otherwise: int) -> int:
+    text = request.query_params.get(name, str(otherwise))
+    if not text.isdecimal() or len(text) > 18:
+        raise UsageError(f"{name}: {text!r} is no number", field=name)
+    return int(text)
+
+
+def _is_wanted(entry: AuditEntry, request: Request) -> bool:
+    query = request.query_params
+    return all(
+        any(entry.data.get(field) == query[name] for field in fields) for name, fields in _FILTERS.items() if name in query
+    )
