@@ -44,10 +44,11 @@ RULES = {
     "tools": Rule(INWARD, frozenset({"pydantic", "pydantic_core", "griffe", "mcp", "mcp_types", "httpx2", "anyio"})),
     "bus": Rule(INWARD, frozenset({"nats", "cryptography", "jwt"})),
     "runtime": Rule(frozenset({"core"}), frozenset({"opentelemetry"})),
-    "server": Rule(INWARD | EFFECTS, frozenset({"starlette", "msgspec", "uvicorn", "prometheus_client", "asyncpg"})),
+    "capabilities": Rule(INWARD | EFFECTS),
+    "server": Rule(INWARD | EFFECTS | {"capabilities"}, frozenset({"starlette", "msgspec", "uvicorn", "prometheus_client", "asyncpg"})),
     "adapters": Rule(INWARD | EFFECTS, frozenset({"langchain_core", "llama_index", "crewai"})),
     "evals": Rule(INWARD | EFFECTS),
-    "cli": Rule(INWARD | EFFECTS | {"server", "evals"}, frozenset({"typer", "rich", "uvicorn", "starlette"})),
+    "cli": Rule(INWARD | EFFECTS | {"capabilities", "server", "evals"}, frozenset({"typer", "rich", "uvicorn", "starlette"})),
     "__init__": Rule(INWARD | EFFECTS),
     "__main__": Rule(frozenset({"cli"})),
 }

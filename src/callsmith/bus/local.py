@@ -60,7 +60,7 @@ class LocalProvider:
                 if frame is None:
                     raise BusError("internal_error", f"{self.descriptor.name} ended without its last frame", sent=True)
                 self.descriptor.check_frame(frame.event, frame.data)
-                if frame.event == "done" and "output" in frame.data and self.descriptor.stream_schema is None:
+                if frame.event == "done" and "output" in frame.data:
                     self._check_answer(frame.data)
                 yield frame
                 if frame.is_end:

@@ -1,0 +1,153 @@
+"""ToolExecutor: a chat with tools over a bus. The model is `llm.chat` of some node, the tools are capabilities of others.
+
+    executor = ToolExecutor(bus, [search_corpus, translate])
+    message = await executor.run_chat_with_tools({"params": {}, "input": {"messages": [{"role": "user", "content": "…"}]}})
+
+It is a face of the runtime: the loop, its limits, validation and approvals are those of `run` and `Dispatcher`.
+"""
+
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
+from typing import TypeAlias
+
+from callsmith.bus.port import Bus
+from callsmith.bus.reach import CapabilityTools
+from callsmith.capabilities.bus_model import BusModel
+from callsmith.core.approval import Decision, Policy
+from callsmith.core.capability.authority import Authority
+from callsmith.core.closing import closing
+from callsmith.core.errors import UsageError
+from callsmith.core.events import ConfirmationNeeded, TurnEnded
+from callsmith.core.ports import Context, Toolset
+from callsmith.core.values import Call, Json, Message, Request, Result, Tool
+from callsmith.runtime.dispatch import Dispatcher
+from callsmith.runtime.execute import Limits
+from callsmith.runtime.loop import run
+from callsmith.tools.wrap import Confirmed, Merged
+from callsmith.wire.capability.chat import read_chat, write_flat_tool, write_message
+from callsmith.wire.capability.chat_frames import ChatFrameWriter, write_confirmation
+from callsmith.wire.capability.frames import Frame, error_frame
+
+StreamTo: TypeAlias = Callable[[dict[str, Json]], Awaitable[None]]  # gets {"event": …, "data": …, "seq": …}
+Decide: TypeAlias = Callable[[ConfirmationNeeded], Awaitable[Decision]]
+
+
+@dataclass(frozen=True, slots=True)
+class _Turn:
+    """What a run of the loop has come to."""
+
+    ended: TurnEnded
+    waiting: tuple[ConfirmationNeeded, ...]
+
+
+class ToolExecutor:
+    """Runs tools that are bound to capabilities, and chats whose model calls them.
+
+    `tools` are bound to capabilities (`bound_tool`); `others` is a toolset of any other kind, beside them. A tool with side
+    effects needs a person's word, unless `confirm_side_effects` is false. Everything is done with the given authority, or with
+    that of the call being handled.
+    """
+
+    def __init__(
+        self,
+        bus: Bus,
+        tools: Iterable[Tool],
+        *,
+        max_iterations: int = 6,
+        per_tool_timeout_seconds: float = 30,
+        max_parallel: int = 4,
+        confirm_side_effects: bool = True,
+        others: Toolset | None = None,
+        authority: Authority | None = None,
+    ) -> None:
+        self._bus = bus
+        self._tools = tuple(tools)
+        bound = CapabilityTools(bus, self._tools)
+        policy = Policy(side_effects="ask" if confirm_side_effects else "auto")
+        self._toolset = Confirmed(bound if others is None else Merged(bound, others), policy)
+        self._limits = Limits(
+            iterations=max_iterations, parallel=max_parallel, seconds=per_tool_timeout_seconds, depth=max_iterations
+        )
+        self._context = Context(authority=authority, subject=authority.subject if authority else "")
+        self._authority = authority
+        self._dispatcher = Dispatcher(self._toolset, limits=self._limits, context=self._context)
+
+    @property
+    def native_definitions(self) -> list[dict[str, Json]]:
+        """The bound tools as `input.tools` of llm.chat has them: flat."""
+        return [write_flat_tool(tool) for tool in self._tools]
+
+    async def dispatch(self, call: Call) -> Result:
+        """Run a call. Failures are results with `ok` false; one that needs a person's word raises ConfirmationRequired."""
+        return await self._dispatcher.dispatch(call)
+
+    async def dispatch_confirmed(self, call: Call, arguments: Mapping[str, Json] | None = None) -> Result:
+        """Run a call that a person has approved, with the person's arguments if given."""
+        return await self._dispatcher.dispatch_confirmed(call, arguments)
+
+    async def run_chat_with_tools(
+        self, body: Mapping[str, Json], *, stream_to: StreamTo | None = None, decide: Decide | None = None
+    ) -> dict[str, Json]:
+        """Ask the model, run what it calls, and ask again, until it answers or the limit is reached; returns its last message.
+
+        `stream_to` gets every frame, the last of which is "done" or "error". A call that needs a person's word is streamed as
+        "confirmation_required"; `decide` is asked about it. Without `decide` the message comes back with the calls that wait,
+        under `confirmations`; the chat goes on when it is run again with the results of `dispatch_confirmed` in its messages.
+        """
+        chat = read_chat(dict(body))
+        request = replace(chat.request, tools=())
+        if chat.request.tools:
+            raise UsageError("the tools are the executor's: leave tools out of the body", field="input.tools")
+        writer, send = ChatFrameWriter(), _Sender(stream_to)
+        model = BusModel(self._bus, chat.model, authority=self._authority)
+        context = replace(self._context, decisions=chat.decisions)
+        try:
+            turn = await self._run(model, request, context, writer, send)
+            while decide is not None and turn.waiting:
+                decisions = {needed.call.id: await decide(needed) for needed in turn.waiting}
+                asked = {needed.call.id: needed.tool for needed in turn.waiting if needed.tool is not None}
+                request = replace(request, messages=(*request.messages, *turn.ended.messages))
+                turn = await self._run(model, request, replace(context, decisions=decisions, asked=asked), writer, send)
+        except Exception as error:  # passed on: whoever reads the stream has to see that it has ended
+            await send.error(error)
+            raise
+        await send(writer.end(chat.model, turn.ended.reason, 0))
+        return _final_message(turn)
+
+    async def _run(self, model: BusModel, request: Request, context: Context, writer: ChatFrameWriter, send: "_Sender") -> _Turn:
+        waiting: list[ConfirmationNeeded] = []
+        ended: TurnEnded | None = None
+        async with closing(run(model, self._toolset, request, limits=self._limits, context=context)) as events:
+            async for event in events:
+                for frame in writer.write(event):
+                    await send(frame)
+                if isinstance(event, ConfirmationNeeded):
+                    waiting.append(event)
+                elif isinstance(event, TurnEnded):
+                    ended = event
+        assert ended is not None  # the last event of every run
+        return _Turn(ended, tuple(waiting))
+
+
+class _Sender:
+    """Numbers frames and gives them to whoever wants them."""
+
+    def __init__(self, stream_to: StreamTo | None) -> None:
+        self._stream_to = stream_to
+        self._seq = 0
+
+    async def __call__(self, frame: Frame) -> None:
+        self._seq += 1
+        if self._stream_to is not None:
+            await self._stream_to({"event": frame.event, "data": dict(frame.data), "seq": self._seq})
+
+    async def error(self, error: Exception) -> None:
+        await self(error_frame(error))
+
+
+def _final_message(turn: _Turn) -> dict[str, Json]:
+    last = next((one for one in reversed(turn.ended.messages) if one.role == "assistant"), Message.assistant())
+    message = write_message(last)
+    if turn.waiting:
+        message["confirmations"] = [write_confirmation(needed) for needed in turn.waiting]
+    return message

@@ -1,0 +1,267 @@
+"""LlmService: models of this node as capabilities, `llm.chat@2.0` (and 1.0), and `llm.tools.call@1.0`.
+
+A tool that a request brings is run by the caller: its call comes as a frame, and the result as `{"type": "tool_result", …}` on
+the same connection, or in the messages of the next call. A tool that names its capability runs from here, on the caller's
+authority. Where a request brings no tools, those of this node are offered to the model, if it has some.
+"""
+
+import time
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import AbstractAsyncContextManager, nullcontext
+from dataclasses import dataclass, field, replace
+from typing import TypeAlias
+
+from callsmith.bus.bus import CapabilityBus
+from callsmith.bus.descriptor import Descriptor
+from callsmith.bus.port import Answer, CapabilityCall
+from callsmith.bus.reach import CapabilityTools
+from callsmith.core.approval import Decision
+from callsmith.core.closing import closing
+from callsmith.core.errors import BusError, UnknownName
+from callsmith.core.events import CallDeferred, CallReady, CallStarted, ConfirmationNeeded, ModelEvent, StopReason, TurnEnded
+from callsmith.core.failures import failed
+from callsmith.core.ports import Context, Model, Toolset, model_info
+from callsmith.core.values import Call, Choice, Json, Message, Request, Result
+from callsmith.models.router import in_use
+from callsmith.runtime.deferred import DeferredTools
+from callsmith.runtime.execute import STANDARD_LIMITS, Limits
+from callsmith.runtime.loop import LIMIT_TEXT, after_a_call, run
+from callsmith.tools.wrap import Confirmed
+from callsmith.wire.capability.chat import (
+    MOST_TOOLS,
+    NAME,
+    REQUEST_SCHEMA,
+    RESPONSE_SCHEMA,
+    STREAM_SCHEMA,
+    VERSIONS,
+    ChatBody,
+    read_chat,
+    read_decision,
+)
+from callsmith.wire.capability.chat_frames import ChatFrameWriter
+from callsmith.wire.capability.frames import Frame
+from callsmith.wire.capability.names import parse_reference
+from callsmith.wire.fields import Fields
+
+Admission: TypeAlias = Callable[[CapabilityCall], AbstractAsyncContextManager[object]]
+
+CHAT_SECONDS = 120.0  # that a model may be silent
+TOOLS_CALL = "llm.tools.call"
+_CALL_SCHEMA: dict[str, Json] = {
+    "type": "object",
+    "properties": {
+        "params": {"type": "object"},
+        "input": {
+            "type": "object",
+            "properties": {
+                "tool_call_id": {"type": "string"},
+                "target_capability": {"type": "string"},
+                "target_body": {"type": "object"},
+            },
+            "required": ["target_capability", "target_body"],
+        },
+    },
+    "required": ["input"],
+}
+
+
+def _always(_: CapabilityCall) -> AbstractAsyncContextManager[object]:
+    return nullcontext()
+
+
+class LlmService:
+    """Offers models on a bus. `tools` are this node's own; `admission` gives every answer its place."""
+
+    def __init__(
+        self,
+        bus: CapabilityBus,
+        models: Mapping[str, Model],
+        *,
+        tools: Toolset | None = None,
+        limits: Limits = STANDARD_LIMITS,
+        admission: Admission = _always,
+        max_concurrent: int = 64,
+    ) -> None:
+        self._bus = bus
+        self._models = models
+        self._tools = tools
+        self._limits = limits
+        self._admission = admission
+        self._most = max_concurrent
+
+    def register(self) -> Callable[[], None]:
+        """Offer the capabilities. Calling what is returned withdraws them."""
+        has = {"model": ["", *self._models], "tools_supported": True, "max_tools_per_call": MOST_TOOLS, "modalities": ["text"]}
+        chat = Descriptor(
+            NAME,
+            request_schema=REQUEST_SCHEMA,
+            response_schema=RESPONSE_SCHEMA,
+            stream_schema=STREAM_SCHEMA,
+            description="Ask a model, which may call tools",
+            params=has,
+            max_concurrent=self._most,
+            timeout_seconds=CHAT_SECONDS,
+        )
+        tools_call = Descriptor(
+            TOOLS_CALL,
+            request_schema=_CALL_SCHEMA,
+            description="Call a capability as a tool would",
+            timeout_seconds=CHAT_SECONDS,
+            max_concurrent=self._most,
+        )
+        withdrawals = [self._bus.register(replace(chat, version=version), self.handle_chat, _has_model) for version in VERSIONS]
+        withdrawals.append(self._bus.register(tools_call, self.handle_tools_call))
+
+        def withdraw() -> None:
+            for one in withdrawals:
+                one()
+
+        return withdraw
+
+    async def handle_tools_call(self, call: CapabilityCall) -> Answer:
+        """Call the target capability with the target body, on the caller's authority; the answer is the target's."""
+        name, version = parse_reference(call.input["target_capability"])
+        return await self._bus.call(
+            name, version, call.input["target_body"], session_id=call.session_id, authority=call.authority
+        )
+
+    async def handle_chat(self, call: CapabilityCall) -> AsyncIterator[Frame]:
+        """Answer a chat. A call that is not streamed gets the same answer in one piece, as its last frame."""
+        chat = read_chat(dict(call.body))
+        name = chat.model or next(iter(self._models))
+        if name not in self._models:
+            raise BusError("not_found", str(UnknownName("model", name, self._models)))
+        began = time.monotonic()
+        answer = _ChatAnswer(self._bus, call, chat, self._limits)
+        async with (
+            self._admission(call),
+            in_use(self._models[name]) as model,
+            closing(answer.frames(model, self._tools)) as frames,
+        ):
+            async for frame in frames:
+                if call.stream:
+                    yield frame
+        milliseconds = round((time.monotonic() - began) * 1000)
+        if call.stream:
+            yield answer.writer.end(name, answer.reason, milliseconds)
+        else:
+            yield Frame("done", answer.writer.answer(name, answer.reason, milliseconds))
+
+
+def _has_model(offered: Mapping[str, Json], requested: Mapping[str, Json]) -> bool:
+    return requested.get("model", "") in offered["model"]
+
+
+@dataclass(slots=True)
+class _ChatAnswer:
+    """The answer to one chat, over all of its rounds."""
+
+    bus: CapabilityBus
+    call: CapabilityCall
+    chat: ChatBody
+    limits: Limits
+    reason: StopReason = "stop"
+    writer: ChatFrameWriter = field(default_factory=ChatFrameWriter)
+    _rounds: int = 0
+
+    async def frames(self, model: Model, own: Toolset | None) -> AsyncIterator[Frame]:
+        """The frames, without the last one. What the caller runs is waited for as long as the caller can send it."""
+        request, decisions = replace(self.chat.request, session=self.call.session_id), self.chat.decisions
+        self.writer = ChatFrameWriter(f"tc_{self.call.request_id[:12]}")
+        deferred = [tool for tool in request.tools if tool.binding is None]
+        bound = [tool for tool in request.tools if tool.binding is not None]
+        toolset = Confirmed(CapabilityTools(self.bus, bound)) if bound else None if request.tools else own
+        while True:
+            messages: tuple[Message, ...] = ()
+            waiting: list[Call] = []
+            asked: list[Call] = []
+            context = Context(
+                conversation=self.call.session_id,
+                subject=self.call.authority.subject,
+                depth=self.call.authority.depth,
+                authority=self.call.authority,
+                decisions=decisions,
+            )
+            running = run(
+                _WithIds(model, self.writer), DeferredTools(toolset, deferred), request, limits=self.limits, context=context
+            )
+            async with closing(running) as events:
+                async for event in events:
+                    for frame in self.writer.write(event):
+                        yield frame
+                    match event:
+                        case CallDeferred(call):
+                            waiting.append(call)
+                        case ConfirmationNeeded(call=call):
+                            asked.append(call)
+                        case TurnEnded(messages, reason):
+                            self.reason = "calls" if waiting else reason
+                        case _:
+                            pass
+            if not waiting and not asked:
+                return
+            received = await self._receive(waiting, asked)
+            if received is None:
+                return
+            results, decisions = received
+            self.writer.begin_turn()
+            request = self._continued(request, messages, results)
+
+    def _continued(self, request: Request, messages: tuple[Message, ...], results: list[Result]) -> Request:
+        """The request that comes after a round, or the last one, which must be answered without calls."""
+        self._rounds += 1
+        is_last = self._rounds >= self.limits.iterations
+        if is_last:
+            results = [replace(result, content=f"{result.text}\n({LIMIT_TEXT})") for result in results]
+        choice = Choice("none") if is_last else after_a_call(request.choice)
+        return replace(request, messages=(*request.messages, *messages, *map(Message.tool, results)), choice=choice)
+
+    async def _receive(self, waiting: list[Call], asked: list[Call]) -> "tuple[list[Result], dict[str, Decision]] | None":
+        """The results of calls that the caller runs, and decisions on calls that need a word; None if none will come."""
+        open_calls, to_decide = {call.id: call for call in waiting}, {call.id: call for call in asked}
+        results: dict[str, Result] = {}
+        decisions: dict[str, Decision] = {}
+        while len(results) < len(open_calls) or len(decisions) < len(to_decide):
+            message = await self.call.receive()
+            if message is None:
+                return None
+            fields = Fields(message)
+            id = fields.text("tool_call_id") or ""
+            match message.get("type"):
+                case "tool_result" if id in open_calls:
+                    results[id] = _read_result(open_calls[id], fields)
+                case "confirmation" if id in to_decide:
+                    decisions[id] = read_decision(fields)
+                case kind:
+                    known = ", ".join([*open_calls, *to_decide])
+                    raise BusError("bad_request", f"{str(kind)[:40]} for {id[:100]!r}: what is waited for are {known}")
+        return [results[id] for id in open_calls], decisions
+
+
+def _read_result(call: Call, fields: Fields) -> Result:
+    """What the caller's tool gave: `{"body": …, "is_error": false}`."""
+    if fields.flag("is_error"):
+        return failed(call, "tool_error", str(fields.get("body")))
+    return Result(call.id, call.name, fields.get("body"))
+
+
+class _WithIds:
+    """A model whose calls have ids from their first event on: a caller answers them by these."""
+
+    def __init__(self, model: Model, writer: ChatFrameWriter) -> None:
+        self._model = model
+        self._writer = writer
+        self.info = model_info(model)
+
+    async def stream(self, request: Request) -> AsyncIterator[ModelEvent]:
+        ids: dict[int, str] = {}
+        async with closing(self._model.stream(request)) as events:
+            async for event in events:
+                match event:
+                    case CallStarted(index, id=id):
+                        ids[index] = id or self._writer.new_id(index)
+                        yield replace(event, id=ids[index])
+                    case CallReady(index, call):
+                        yield replace(event, call=replace(call, id=ids.get(index) or call.id or self._writer.new_id(index)))
+                    case _:
+                        yield event

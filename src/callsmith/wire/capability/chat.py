@@ -1,0 +1,189 @@
+"""`llm.chat`: bodies of requests and answers, both ways. Frames of answers: `chat_frames.py`.
+
+    {"params": {"model": "qwen"},
+     "input": {"messages": […], "tools": [{"name": "add", "parameters_schema": {…}}], "tool_choice": "auto"}}
+    {"output": {"message": {"role": "assistant", "content": "42"}}, "meta": {"model": "qwen", "tokens_in": 5, …}}
+
+Tools are flat; the wrapped form of version 1.0 is read too. A tool may name the capability that runs it, `"bound_capability":
+"rag.query@1.0"`: it then runs where the model is, on the caller's authority.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, cast
+
+from callsmith.core.approval import Approved, Decision, Denied
+from callsmith.core.capability.binding import Binding
+from callsmith.core.errors import UsageError
+from callsmith.core.events import StopReason
+from callsmith.core.values import Call, Json, Message, Request, Tool, Usage
+from callsmith.wire.capability.names import parse_reference, write_reference
+from callsmith.wire.fields import Fields, without_none
+from callsmith.wire.openai.chat import read_request, write_choice
+from callsmith.wire.sampling import write_sampling
+from callsmith.wire.tools import write_tool
+
+NAME = "llm.chat"
+VERSIONS = ((2, 0), (1, 0))  # the same handler answers both
+MOST_TOOLS = 64
+
+REASONS: Mapping[StopReason, str] = {
+    "stop": "end",
+    "length": "max_tokens",
+    "limit": "max_tokens",
+    "calls": "tool_calls",
+    "confirmation": "confirmation_required",
+}
+_READ_REASONS: Mapping[str, StopReason] = {written: reason for reason, written in REASONS.items() if reason != "limit"}
+
+
+def read_reason(text: str) -> StopReason:
+    return _READ_REASONS.get(text, "stop")
+
+
+@dataclass(frozen=True, slots=True)
+class ChatBody:
+    """What is asked, of which model, and what a person has decided on calls that waited."""
+
+    model: str
+    request: Request
+    decisions: Mapping[str, Decision] = field(default_factory=dict[str, Decision])
+
+
+def read_chat(body: Json) -> ChatBody:
+    """The request in the body of a call of llm.chat; a UsageError names the field that is wrong."""
+    fields = Fields.of(body, "")
+    params, given = fields.object("params") or Fields({}), fields.required_object("input")
+    if len(given.array("tools") or ()) > MOST_TOOLS:
+        raise given.error("tools", f"there may be {MOST_TOOLS} tools")
+    try:
+        chat = read_request({"max_tokens": 1024, **given.data, "stream": None, "model": params.text("model") or ""})
+    except UsageError as error:
+        where = error.field if error.field == "model" else f"input.{error.field}" if error.field else None
+        raise UsageError(str(error), field=where) from error
+    if not any(message.role == "user" for message in chat.request.messages):
+        raise given.error("messages", "at least one message of a user is required")
+    bindings = {entry.text("name"): entry for entry in given.objects("tools") if entry.get("bound_capability") is not None}
+    tools = tuple(_bound(tool, bindings[tool.name]) if tool.name in bindings else tool for tool in chat.request.tools)
+    return ChatBody(chat.model, replace(chat.request, tools=tools), _read_decisions(given))
+
+
+def _bound(tool: Tool, fields: Fields) -> Tool:
+    name, version = parse_reference(fields.required_text("bound_capability"))
+    binding = Binding(name, version, fields.texts("bound_params"))
+    return replace(tool, binding=binding, side_effects=fields.flag("side_effects") is not False, source="bus")
+
+
+def _read_decisions(fields: Fields) -> dict[str, Decision]:
+    given = fields.object("confirmations")
+    return {} if given is None else {id: read_decision(given.required_object(id)) for id in given.data}
+
+
+def read_decision(fields: Fields) -> Decision:
+    """A person's decision: `{"approve": true, "arguments": {…}}`, or `{"approve": false, "message": "…"}`."""
+    approve, arguments = fields.flag("approve"), fields.object("arguments")
+    if approve is None:
+        raise fields.error("approve", "is required: true or false")
+    return Approved(arguments.data if arguments else None) if approve else Denied(fields.text("message") or "")
+
+
+def write_flat_tool(tool: Tool) -> dict[str, Json]:
+    """A tool in the flat form: `{"name", "description", "parameters_schema"}`."""
+    return write_tool(tool, "parameters_schema")
+
+
+def write_bound_tool(tool: Tool) -> dict[str, Json]:
+    """A tool in the flat form with the capability that runs it, for whoever is to run it where the model is."""
+    binding = tool.binding
+    if binding is None:
+        return write_flat_tool(tool)
+    bound: dict[str, Json] = {"bound_capability": write_reference(binding.capability, binding.version)}
+    if binding.params:
+        bound["bound_params"] = list(binding.params)
+    return {**write_flat_tool(tool), **bound, "side_effects": tool.side_effects}
+
+
+def write_chat(model: str, request: Request) -> dict[str, Json]:
+    """The body that `read_chat` reads back as the same request."""
+    given: dict[str, Json] = {
+        "messages": [write_message(message) for message in request.messages],
+        "tools": [write_bound_tool(tool) for tool in request.tools] or None,
+        "tool_choice": write_choice(request.choice),
+        "parallel_tool_calls": request.parallel,
+        **write_sampling(request.sampling, "max_tokens"),
+        "chat_template_kwargs": None if request.thinking is None else {"enable_thinking": request.thinking},
+    }
+    return {"params": {"model": model} if model else {}, "input": without_none(given)}
+
+
+def write_message(message: Message) -> dict[str, Json]:
+    """A message: calls are flat, `{"id", "name", "arguments"}`."""
+    written: dict[str, Json] = {"role": message.role, "content": message.content}
+    if message.role == "tool":
+        written |= {"tool_call_id": message.call_id, "name": message.name}
+    if message.reasoning:
+        written["reasoning"] = message.reasoning
+    if message.calls:
+        written["tool_calls"] = [write_flat_call(call) for call in message.calls]
+    return written
+
+
+def write_flat_call(call: Call) -> dict[str, Json]:
+    return {"id": call.id, "name": call.name, "arguments": dict(call.arguments)}
+
+
+def write_meta(model: str, usage: Usage, reason: str, milliseconds: int) -> dict[str, Json]:
+    """What is said about an answer: `meta` of a whole one, and the data of the frame "done"."""
+    tokens = {"tokens_in": usage.prompt, "tokens_out": usage.completion}
+    return {"model": model, **tokens, "stop_reason": reason, "ms": milliseconds}
+
+
+def read_usage(meta: Mapping[str, Json]) -> Usage:
+    numbers = [value if isinstance(value, int) else 0 for value in (meta.get("tokens_in"), meta.get("tokens_out"))]
+    return Usage(numbers[0], numbers[1])
+
+
+REQUEST_SCHEMA: dict[str, Any] = {
+    "type": "object",
+    "properties": {
+        "params": {"type": "object", "properties": {"model": {"type": "string"}}},
+        "input": {
+            "type": "object",
+            "properties": {
+                "messages": {"type": "array", "minItems": 1, "items": {"type": "object", "required": ["role"]}},
+                "tools": {"type": "array", "items": {"type": "object"}, "maxItems": MOST_TOOLS},
+                "tool_choice": {"type": ["string", "object"]},
+                "max_tokens": {"type": "integer", "minimum": 1},
+                "temperature": {"type": "number", "minimum": 0},
+                "stream": {"type": "boolean"},
+            },
+            "required": ["messages"],
+        },
+    },
+    "required": ["input"],
+}
+RESPONSE_SCHEMA: dict[str, Any] = {
+    "type": "object",
+    "properties": {
+        "output": {
+            "type": "object",
+            "properties": {"message": {"type": "object"}, "tool_calls": {"type": "array"}},
+            "required": ["message"],
+        },
+        "meta": {"type": "object"},
+    },
+    "required": ["output", "meta"],
+}
+EVENTS = ("token", "reasoning", "tool_call_delta", "tool_call", "tool_progress", "tool_result", "confirmation_required", "notice")
+STREAM_SCHEMA: dict[str, Any] = {
+    "type": "object",
+    "properties": {"event": {"enum": [*EVENTS, "done", "error"]}, "data": {"type": "object"}},
+    "required": ["event", "data"],
+}
+
+
+def read_output(answer: Mapping[str, Json]) -> tuple[dict[str, Json], Mapping[str, Json]]:
+    """The message and the meta of a whole answer."""
+    output = cast(dict[str, Json], answer.get("output") or {})
+    message = cast(dict[str, Json], output.get("message") or {"role": "assistant", "content": ""})
+    return {**message, **({"tool_calls": output["tool_calls"]} if output.get("tool_calls") else {})}, answer.get("meta") or {}
