@@ -104,10 +104,10 @@ def write_bound_tool(tool: Tool) -> dict[str, Json]:
 
 
 def write_chat(model: str, request: Request) -> dict[str, Json]:
-    """The body that `read_chat` reads back as the same request."""
+    """The body that `read_chat` reads back as the same request; whoever sends it runs the tools."""
     given: dict[str, Json] = {
         "messages": [write_message(message) for message in request.messages],
-        "tools": [write_bound_tool(tool) for tool in request.tools] or None,
+        "tools": [write_flat_tool(tool) for tool in request.tools] or None,
         "tool_choice": write_choice(request.choice),
         "parallel_tool_calls": request.parallel,
         **write_sampling(request.sampling, "max_tokens"),
