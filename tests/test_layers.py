@@ -45,7 +45,9 @@ RULES = {
     "bus": Rule(INWARD, frozenset({"nats", "cryptography", "jwt"})),
     "runtime": Rule(frozenset({"core"}), frozenset({"opentelemetry"})),
     "capabilities": Rule(INWARD | EFFECTS),
-    "server": Rule(INWARD | EFFECTS | {"capabilities"}, frozenset({"starlette", "msgspec", "uvicorn", "prometheus_client", "asyncpg"})),
+    "server": Rule(
+        INWARD | EFFECTS | {"capabilities"}, frozenset({"starlette", "msgspec", "uvicorn", "prometheus_client", "asyncpg"})
+    ),
     "adapters": Rule(INWARD | EFFECTS, frozenset({"langchain_core", "llama_index", "crewai"})),
     "evals": Rule(INWARD | EFFECTS),
     "cli": Rule(INWARD | EFFECTS | {"capabilities", "server", "evals"}, frozenset({"typer", "rich", "uvicorn", "starlette"})),
