@@ -5,6 +5,7 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
+from callsmith.cli.bus import bus_app
 from callsmith.cli.chat import ChatCommand, chat
 from callsmith.cli.doctor import DoctorCommand, doctor
 from callsmith.cli.engines import engines_app
@@ -72,6 +73,7 @@ app.command()(parse)
 app.command()(grammar)
 app.command(cls=DoctorCommand)(doctor)
 app.command(cls=McpCommand)(mcp)
+app.add_typer(bus_app, name="bus")
 app.add_typer(engines_app, name="engines")
 app.add_typer(formats_app, name="formats")
 app.add_typer(keys_app, name="keys")

@@ -52,7 +52,8 @@ class Authorizer:
         """The authority of a call. A BusError says why it has none.
 
         `signed` are the bytes that the signature is for: the raw payload, or `signed_bytes` of the envelope as it came.
-        `unsigned` is the authority of whoever sends no signature: that of an API key, or nobody's.
+        `unsigned` is the authority of whoever sends no signature: that of an API key, or nobody's. The capabilities it may call
+        bound those who sign as well.
         """
         if envelope.depth > self._max_depth:
             raise BusError("bad_request", f"calls are nested {envelope.depth} deep; the limit is {self._max_depth}")
@@ -67,7 +68,8 @@ class Authorizer:
             authority = self._without_token(envelope)
         else:
             authority = replace(unsigned, token="")
-        return replace(authority, trace_id=envelope.trace_id or envelope.request_id, depth=envelope.depth)
+        trace_id = envelope.trace_id or envelope.request_id
+        return replace(authority, trace_id=trace_id, depth=envelope.depth, capabilities=unsigned.capabilities)
 
     def authorize(self, authority: Authority, capability: str, version: Version, params: Mapping[str, Json]) -> None:
         """Count a call that is made with this authority; a BusError if its token does not allow it.

@@ -15,7 +15,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import cast
 
-from callsmith.bus.trust.identity import Identity, decode_base64url, public_key
+from callsmith.bus.trust.identity import Identity, decode_base64url, is_node_id, public_key
 from callsmith.bus.trust.scopes import Scope, read_scope, write_scope
 from callsmith.core.errors import BusError, MissingExtra, UsageError
 from callsmith.core.values import Json
@@ -102,6 +102,8 @@ def _checked(seconds: float) -> float:
 
 
 def _signed(identity: Identity, token: Token) -> Token:
+    if token.sub != ANYBODY and not is_node_id(token.sub):
+        raise UsageError(f"{token.sub!r} is no id of a node, as callsmith bus id prints it", field="subject")
     payload: dict[str, Json] = {name: getattr(token, name) for name in ("iss", "sub", "aud", "iat", "nbf", "exp", "jti")}
     payload["scope"] = write_scope(token.scope)
     if token.parent is not None:

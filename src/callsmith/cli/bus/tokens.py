@@ -1,0 +1,133 @@
+"""`callsmith bus token`: tokens that let other nodes make some calls for some time."""
+
+import json
+import sys
+import time
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from callsmith.cli.bus.identity import IdentityOption, open_identity
+from callsmith.cli.inputs.options import pairs
+from callsmith.core.errors import BusError, UsageError
+
+if TYPE_CHECKING:
+    from callsmith.bus.trust.tokens import Token
+
+tokens_app = typer.Typer(help="Tokens that let other nodes make some calls.", rich_markup_mode=None, no_args_is_help=True)
+
+
+@tokens_app.command("issue")
+def issue_token(
+    subject: Annotated[str, typer.Option("--subject", help="The id of the node that may use it (callsmith bus id).")],
+    capabilities: Annotated[list[str], typer.Option("--capability", help="What it may call, as in rag.query@1.0.")],
+    audience: Annotated[
+        str, typer.Option("--audience", help="The node or community that accepts it. Default: this node.", show_default=False)
+    ] = "",
+    params: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--param", metavar="NAME=VALUE", help="The only value allowed of a parameter; again for more.", show_default=False
+        ),
+    ] = None,
+    lasts: Annotated[str, typer.Option("--lasts", help="How long it is valid, at most 24h.")] = "1h",
+    calls: Annotated[int | None, typer.Option("--calls", help="How many calls it is good for.", show_default=False)] = None,
+    rate: Annotated[int | None, typer.Option("--rate", help="How many calls a minute.", show_default=False)] = None,
+    identity: IdentityOption = None,
+) -> None:
+    """Issue a token in the name of this node, and print it. Whoever accepts tokens of this node accepts it.
+
+    Example: callsmith bus token issue --subject ed25519:Gb9… --capability rag.query@1.0 --param corpus=village --lasts 8h
+    """
+    from callsmith.bus.trust.scopes import Scope
+    from callsmith.bus.trust.tokens import issue
+    from callsmith.core.types.quantities import parse_duration
+
+    node = open_identity(identity)
+    try:
+        seconds = parse_duration(lasts)
+        scope = Scope(tuple(capabilities), _constraints(params), rate, calls)
+        token = issue(node, subject=subject, audience=audience or node.node_id, scope=scope, seconds=seconds or 0)
+    except ValueError as error:
+        raise UsageError(f"--lasts: {error}") from error
+    except BusError as error:
+        raise UsageError(error.message) from error
+    typer.echo(token.text)
+
+
+def _constraints(params: list[str] | None) -> dict[str, tuple[str, ...]]:
+    allowed: dict[str, tuple[str, ...]] = {}
+    for text in params or ():
+        for name, value in pairs("--param", [text]).items():
+            allowed[name] = (*allowed.get(name, ()), value)
+    return allowed
+
+
+@tokens_app.command("show")
+def show_token(token: Annotated[str, typer.Argument(help="The token; - reads it from standard input.")]) -> None:
+    """Show what a token says: who may do what, how often and until when. Says whether it is signed by its issuers.
+
+    Example: callsmith bus token show - < token.txt
+    """
+    from callsmith.bus.trust.scopes import write_scope
+    from callsmith.bus.trust.tokens import check_links, check_signatures
+
+    read = _read(token)
+    try:
+        check_signatures(read)
+        check_links(read)
+        state = "expired" if read.exp <= time.time() else "valid, if its first issuer is trusted"
+    except BusError as error:
+        state = f"invalid: {error.message}"
+    shown = [
+        {"id": one.jti, "issuer": one.iss, "subject": one.sub, "audience": one.aud, "scope": write_scope(one.scope)}
+        | {"valid_from": _date(one.nbf), "expires": _date(one.exp)}
+        for one in read.links()
+    ]
+    typer.echo(json.dumps({"state": state, "links": shown}, ensure_ascii=False, indent=2))
+
+
+@tokens_app.command("revoke")
+def revoke_token(
+    token: Annotated[str, typer.Argument(help="The token, its id, or the id of a node; - reads it from standard input.")],
+    file: Annotated[
+        Path | None,
+        typer.Option("--file", help="The file of revocations. Default: revoked.jsonl in the config folder.", show_default=False),
+    ] = None,
+) -> None:
+    """Revoke a token and all that were made from it, or with the id of a node all tokens of that issuer. It cannot be undone.
+
+    Example: callsmith bus token revoke 01JD3M8ZQ4V6T0K9XW5R2C7HNP
+    """
+    from callsmith.bus.trust.identity import is_node_id
+    from callsmith.bus.trust.revocations import RevocationFile
+    from callsmith.bus.trust.tokens import PREFIX
+    from callsmith.models.plugins import config_folder
+
+    given = _text(token)
+    kind = "issuer" if is_node_id(given) else "token"
+    id = _read(given).jti if given.startswith(PREFIX) else given
+    RevocationFile(file or config_folder() / "revoked.jsonl").revoke(kind, id)
+    typer.echo(f"revoked: {kind} {id}")
+
+
+def _date(seconds: int) -> str:
+    try:
+        return datetime.fromtimestamp(seconds, UTC).isoformat()
+    except (ValueError, OverflowError, OSError):  # in the year 10000 or later
+        return str(seconds)
+
+
+def _text(given: str) -> str:
+    return sys.stdin.read().strip() if given == "-" else given
+
+
+def _read(given: str) -> "Token":
+    from callsmith.bus.trust.tokens import read_token
+
+    try:
+        return read_token(_text(given))
+    except BusError as error:
+        raise UsageError(error.message) from error

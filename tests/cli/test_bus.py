@@ -1,0 +1,108 @@
+"""`callsmith bus`: the node's id, and tokens that are issued, shown and revoked."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from callsmith.bus.trust.identity import Identity, is_node_id, load_identity
+from callsmith.bus.trust.revocations import RevocationFile
+from callsmith.bus.trust.tokens import read_token
+from callsmith.bus.trust.verification import TokenVerifier
+from callsmith.core.errors import BusError
+
+FRIEND = Identity.create().node_id
+
+
+@pytest.fixture(autouse=True)
+def config(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("CALLSMITH_CONFIG", str(tmp_path / "config"))
+    return tmp_path / "config"
+
+
+def test_the_id_is_the_same_each_time_and_the_key_is_not_shown(callsmith, config: Path) -> None:
+    first, second = callsmith("bus", "id"), callsmith("bus", "id")
+    assert first.code == 0 and first.out == second.out and is_node_id(first.out.strip())
+    assert load_identity(config / "node.pem").node_id == first.out.strip()
+    secret = (config / "node.pem").read_text().splitlines()[1]
+    assert secret not in first.out + first.err
+
+
+def test_a_node_may_have_its_key_elsewhere(callsmith, tmp_path: Path) -> None:
+    path = tmp_path / "elsewhere.pem"
+    assert callsmith("bus", "id", "--identity", str(path)).out.strip() == load_identity(path).node_id
+    path.chmod(0o644)
+    refused = callsmith("bus", "id", "--identity", str(path))
+    assert refused.code == 2 and "chmod 600" in refused.err
+
+
+def issued(callsmith, *options: str) -> str:
+    made = callsmith("bus", "token", "issue", "--subject", FRIEND, "--capability", "rag.query@1.0", *options)
+    assert made.code == 0, made.err
+    return made.out.strip()
+
+
+def test_a_token_is_issued_shown_accepted_and_revoked(callsmith, config: Path) -> None:
+    here = callsmith("bus", "id").out.strip()
+    text = issued(
+        callsmith, "--param", "corpus=village", "--param", "corpus=city", "--calls", "5", "--rate", "2", "--lasts", "8h"
+    )
+    shown = json.loads(callsmith("bus", "token", "show", "-", stdin=text).out)
+    (link,) = shown["links"]
+    assert shown["state"].startswith("valid")
+    assert link["scope"]["params_constraints"] == {"corpus": ["village", "city"]}
+    token = read_token(text)
+    assert (token.sub, token.aud, token.exp - token.iat) == (FRIEND, here, 8 * 3600)
+
+    verifier = TokenVerifier(here, "", {here: "member"}, RevocationFile(config / "revoked.jsonl"))
+    verifier.verify(text, FRIEND)
+    revoked = callsmith("bus", "token", "revoke", "-", stdin=text)
+    assert revoked.code == 0 and token.jti in revoked.out and text not in revoked.out
+    with pytest.raises(BusError) as refused:
+        verifier.verify(text, FRIEND)
+    assert refused.value.code == "token_revoked"
+
+
+def test_all_tokens_of_an_issuer_are_revoked_by_its_id(callsmith, config: Path) -> None:
+    here = callsmith("bus", "id").out.strip()
+    verifier = TokenVerifier(here, "", {here: "member"}, RevocationFile(config / "revoked.jsonl"))
+    text = issued(callsmith)
+    verifier.verify(text, FRIEND)
+    assert callsmith("bus", "token", "revoke", here).code == 0
+    with pytest.raises(BusError) as refused:
+        verifier.verify(text, FRIEND)
+    assert refused.value.code == "revoked"
+
+
+def test_a_token_that_was_changed_is_shown_as_invalid(callsmith) -> None:
+    head, payload, signature = issued(callsmith).split(".")
+    other = issued(callsmith).split(".")[2]
+    assert json.loads(callsmith("bus", "token", "show", f"{head}.{payload}.{other}").out)["state"].startswith("invalid")
+    assert signature != other
+
+
+@pytest.mark.parametrize(
+    ("options", "why"),
+    [
+        (["--subject", "ann", "--capability", "rag.query@1.0"], "no id of a node"),
+        (["--subject", FRIEND, "--capability", "rag.query"], "rag.query@1.0"),
+        (["--subject", FRIEND, "--capability", "rag.*@1.0"], "no name of a capability"),
+        (["--subject", FRIEND, "--capability", "rag.query@1.0", "--lasts", "25h"], "86400"),
+        (["--subject", FRIEND, "--capability", "rag.query@1.0", "--lasts", "soon"], "duration"),
+        (["--subject", FRIEND, "--capability", "rag.query@1.0", "--calls", "0"], "from 1 on"),
+        (["--subject", FRIEND, "--capability", "rag.query@1.0", "--param", "corpus"], "NAME=VALUE"),
+    ],
+)
+def test_what_is_wrong_is_said(callsmith, options: list[str], why: str) -> None:
+    refused = callsmith("bus", "token", "issue", *options)
+    assert refused.code == 2 and why in refused.err
+
+
+@pytest.mark.parametrize("command", [("show",), ("revoke",)])
+def test_what_is_no_token_is_refused(callsmith, command: tuple[str, ...]) -> None:
+    assert callsmith("bus", "token", *command, "hntoken://v1/x").code == 2
+
+
+@pytest.mark.parametrize("command", [("id",), ("token", "issue"), ("token", "show"), ("token", "revoke")])
+def test_every_command_has_an_example(callsmith, command: tuple[str, ...]) -> None:
+    assert "Example: callsmith bus" in callsmith("bus", *command, "--help").out
