@@ -109,6 +109,19 @@ class Offer:
     is_local: bool = False
 
 
+class Authenticator(Protocol):
+    """Finds out on whose authority a call from elsewhere runs."""
+
+    def authenticate(
+        self, envelope: Envelope, signature: str = "", signed: bytes = b"", *, unsigned: Authority = ...
+    ) -> Authority:
+        """The authority of a call; a BusError says why it has none.
+
+        `signed` are the bytes that the signature is for. `unsigned` is the authority of whoever sends no signature.
+        """
+        ...
+
+
 Receiver: TypeAlias = Callable[[Envelope, Authority, Receive], AsyncGenerator[Frame, None]]
 
 

@@ -172,6 +172,7 @@ def _run(
         access_log=False,  # our own says more
         timeout_graceful_shutdown=GRACE_SECONDS + 5,  # for what does not end even then
         ws_max_size=settings.requests.body_bytes,
+        ws_ping_interval=settings.websocket_ping_seconds,
         http=limited_http(connection_limits(settings)),
         ws=patient_websocket(GRACE_SECONDS),
         timeout_keep_alive=ceil(settings.idle_seconds),

@@ -9,6 +9,8 @@ from starlette.middleware import Middleware
 from starlette.middleware.cors import CORSMiddleware
 from starlette.requests import ClientDisconnect
 
+from callsmith.bus.bus import CapabilityBus
+from callsmith.bus.port import Authenticator
 from callsmith.core.errors import CallsmithError, UsageError
 from callsmith.core.ports import Model, Toolset
 from callsmith.models.router import Aliases, LazyModel
@@ -34,10 +36,14 @@ def create_app(
     settings: Settings = STANDARD_SETTINGS,
     store: Store | None = None,
     mcp: McpHost | None = None,
+    bus: CapabilityBus | None = None,
+    authenticator: Authenticator | None = None,
 ) -> Starlette:
     """The ASGI application that serves these models, and runs these tools for requests that bring none of their own.
 
-    What has to be remembered is in the store; if none is given, in memory. MCP servers live as long as the application.
+    What has to be remembered is in the store; if none is given, in memory. MCP servers live as long as the application,
+    and so does the bus, whose capabilities can be called at `/bus/v1/call`. The `authenticator` is for calls that are signed or
+    have a token: what these say can narrow what the caller's key allows, and never widens it.
     """
     if not models:
         raise UsageError("a server needs at least one model")
@@ -45,7 +51,18 @@ def create_app(
     audit = AuditLog(store, settings.audit, request_id)
     own = own_tools(tools, settings.llm, mcp, None if settings.audit == "off" else audit)
     aliases, bodies = Aliases(settings.aliases, models), BodyReader(settings.requests)
-    service = Service(models, own, settings, store=store, audit=audit, mcp=mcp, bodies=bodies, aliases=aliases)
+    service = Service(
+        models,
+        own,
+        settings,
+        store=store,
+        audit=audit,
+        mcp=mcp,
+        bodies=bodies,
+        bus=bus or CapabilityBus(),
+        authenticator=authenticator,
+        aliases=aliases,
+    )
     service.on_shutdown.append(audit.close)
     app = Starlette(
         routes=[route for module in route_modules() for route in module.routes(service)],
@@ -66,7 +83,7 @@ async def _alive(service: Service) -> AsyncGenerator[None, None]:
     for model in service.models.values():
         if isinstance(model, LazyModel):
             model.count_idle_time()
-    async with service.mcp or nullcontext():
+    async with service.mcp or nullcontext(), service.bus:
         yield
         for finish in service.on_shutdown:
             await finish()

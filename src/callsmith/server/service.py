@@ -19,6 +19,8 @@ from typing import Any, cast
 
 from starlette.exceptions import HTTPException
 
+from callsmith.bus.bus import CapabilityBus
+from callsmith.bus.port import Authenticator
 from callsmith.core.capability.execution import Audit
 from callsmith.core.closing import closing
 from callsmith.core.errors import UnknownName, UsageError
@@ -35,6 +37,7 @@ from callsmith.server.approvals.approvals import Approvals, PausedRun
 from callsmith.server.http.body_reader import BodyReader
 from callsmith.server.http.keys import matches
 from callsmith.server.http.request_context import caller, client, client_session, current_request
+from callsmith.server.http.sockets import OpenSockets
 from callsmith.server.http.streams import EventStream
 from callsmith.server.limits.admission import AdmissionGate, Place
 from callsmith.server.limits.rate_limits import RateLimits
@@ -56,6 +59,7 @@ DEFAULT_MODEL = "default"  # another name for the first model, unless an alias s
 class Service:
     """The models, the server's own tools, the settings, what is remembered, and the trace of what was asked and done.
 
+    `bus` has the capabilities that can be called; `authenticator` checks signatures and tokens of calls, if they are taken.
     `on_shutdown` is what is left to be done when the server ends.
     """
 
@@ -71,6 +75,9 @@ class Service:
     costs: ToolCosts = field(default_factory=ToolCosts)
     mcp: McpHost | None = None
     bodies: BodyReader = field(default_factory=BodyReader)
+    bus: CapabilityBus = field(default_factory=CapabilityBus)
+    authenticator: Authenticator | None = None
+    sockets: OpenSockets = field(default_factory=OpenSockets)
     aliases: Aliases = field(default_factory=Aliases)
     began: int = field(default_factory=lambda: int(time.time()))
     on_shutdown: list[Callable[[], Awaitable[None]]] = field(default_factory=list[Callable[[], Awaitable[None]]])
@@ -160,12 +167,12 @@ class Service:
 
     async def load(self, model: Model) -> None:
         """Have a model loaded, as its first request would; it is admitted like one."""
-        async with self._admission() as place, AsyncExitStack() as until_end:
+        async with self.admission() as place, AsyncExitStack() as until_end:
             await place.deadline.wait_for(until_end.enter_async_context(in_use(model)))
 
     async def _pipeline(self, prepare: "Callable[[_Admitted], Awaitable[_Answering]]") -> AsyncIterator[AnswerEvent]:
         """The way of every request: admitted, prepared, answered under a deadline, recorded, and shown as one answer."""
-        async with self._admission() as place, AsyncExitStack() as until_end:
+        async with self.admission() as place, AsyncExitStack() as until_end:
             deadline = place.deadline
             answering = await deadline.wait_for(prepare(_Admitted(place, until_end)))
             with recording(self._recorder(), answering.asked) as turn, deadline:
@@ -177,11 +184,11 @@ class Service:
                             yield shown
                         deadline.go_on()
 
-    def _admission(self) -> AbstractAsyncContextManager[Place]:
+    def admission(self) -> AbstractAsyncContextManager[Place]:
         """A place for an answer, as far as the caller may have one."""
         http, limits = current_request(), self.caller_limits()
         if http is not None:
-            http.headers = self.rates.admit(http.client, limits)
+            http.headers |= self.rates.admit(http.client, limits)
         return self.gate.admit(self.settings.queue, client(), limits, self.settings.request_seconds)
 
     def caller_limits(self) -> CallerLimits:

@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
 from typing import Literal, TypeAlias, TypeVar
 
+from callsmith.core.capability.authority import Trust
 from callsmith.core.errors import UsageError
 from callsmith.core.types.quantities import parse_duration, parse_size
 from callsmith.core.values import ChoicePolicy, InReasoning, Repair
@@ -244,16 +245,18 @@ class CallerLimits:
 
 @dataclass(frozen=True, slots=True)
 class Key:
-    """A key of a caller, known by its hash only, and the models and tools it may use: shell patterns of names.
+    """A key of a caller, known by its hash only, and the models, tools and capabilities it may use: shell patterns of names.
 
     With the scope `admin` it is shown everything in `/health` and `/metrics`, and may drain upstreams. With `approver` it decides
     on calls of other keys, those that the patterns of `approves_for` name. With `approves = false` it may not approve calls of
-    its own. Where it has a limit, that takes the place of the one all callers have.
+    its own. `trust` is how far the bus trusts its calls. Where it has a limit, that takes the place of the one all callers have.
     """
 
     sha256: str
     models: tuple[str, ...] = EVERYTHING
     tools: tuple[str, ...] = EVERYTHING
+    capabilities: tuple[str, ...] = EVERYTHING
+    trust: Trust = "member"
     scopes: tuple[str, ...] = ()
     approves: bool = True
     approves_for: tuple[str, ...] = EVERYTHING
@@ -267,6 +270,8 @@ class Key:
         for scope in self.scopes:
             if scope not in SCOPES:
                 raise UsageError(f"scopes: {scope!r} is none of {', '.join(SCOPES)}", field="scopes")
+        if self.trust == "self":
+            raise UsageError('trust: "self" is the server itself; a key has unknown, member, trusted or anchor', field="trust")
 
 
 def merged_limits(key: Key, common: CallerLimits) -> CallerLimits:
@@ -292,6 +297,8 @@ class Settings:
     connections: int = 512  # open at a time
     connections_per_address: int = 256  # of one address, where there are no keys
     websockets: int = 32  # open at a time, of one key, or of one address where there are no keys
+    websocket_ping_seconds: float = 30.0  # between two pings
+    websocket_idle_seconds: float = 120.0  # after which one of the bus is closed whose client is waited for
     header_seconds: float = 10.0  # that a client may take to send the headers of a request
     body_seconds: float = 30.0  # in which a body has to be complete, or to grow
     idle_seconds: float = 75.0  # after which a connection is closed that nothing is asked on

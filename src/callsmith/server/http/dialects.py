@@ -19,13 +19,15 @@ class Dialect:
     """How clients of one API read errors and the list of models, and which requests are theirs.
 
     `paths` are the beginnings of paths that no other dialect has. `headers` only its clients send: they decide on
-    a path that several dialects have, such as `/v1/models`.
+    a path that several dialects have, such as `/v1/models`. `error_event` is the name of the event that ends a stream with an
+    error, where the body of the error does not say it.
     """
 
     write_error: Callable[[BaseException], Failure]
     write_failure: Callable[[int, str], Failure]
     paths: tuple[str, ...] = ()
     headers: tuple[str, ...] = ()
+    error_event: str = ""
     write_model: Callable[[ListedModel], Json] = openai.write_model
     write_models: Callable[[Iterable[ListedModel]], dict[str, Json]] = openai.write_models
 

@@ -19,7 +19,7 @@ from callsmith.server.http.request_context import current_request
 from callsmith.server.settings import Key
 
 OPEN_PATHS = frozenset({"/health", "/ready"})  # monitoring needs no key, but is shown less without one
-_NOBODY = Key("0" * 64, models=(), tools=(), approves=False)  # whoever watches without a key
+_NOBODY = Key("0" * 64, models=(), tools=(), capabilities=(), approves=False)  # whoever watches without a key
 
 
 def new_key() -> tuple[str, str]:

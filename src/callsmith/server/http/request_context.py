@@ -1,7 +1,7 @@
 """The request context: the id of a request, its caller, and what its answers have cost; `current_request()` returns it.
 
-The id is the caller's own `x-request-id` or a new one. At the end of a request a line is written to the access log, with nothing
-of the content.
+The id is the caller's own `x-request-id` (on the bus, `x-hearthnet-request-id`) or a new one. At the end of a request a line is
+written to the access log, with nothing of the content.
 """
 
 import logging
@@ -20,6 +20,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from callsmith.core.values import Json, Usage
 from callsmith.runtime.telemetry.turns import TurnRecord
 from callsmith.server.settings import Key
+from callsmith.wire.capability.requests import REQUEST_ID
 
 HEADER = "x-request-id"
 _SESSION_HEADERS = (b"x-session-id", b"x-claude-code-session-id", b"session-id", b"session_id")  # Codex has the last two
@@ -46,6 +47,7 @@ class RequestContext:
     tools: tuple[str, ...] = ("*",)
     key: Key | None = None
     model: str = ""
+    capability: str = ""
     calls: int = 0
     usage: Usage = field(default_factory=Usage)
     body_bytes: int = 0
@@ -123,7 +125,8 @@ class RequestContextMiddleware:
         if scope["type"] not in ("http", "websocket"):
             await self._app(scope, receive, send)
             return
-        given = HTTPConnection(scope).headers.get(HEADER, "")
+        headers = HTTPConnection(scope).headers
+        given = headers.get(HEADER) or headers.get(REQUEST_ID, "")
         context = RequestContext(given if _VALID_ID.fullmatch(given) else f"req_{uuid4().hex}", _address(scope))
         context.session = _session(scope)
         status, began = 0, time.perf_counter()
@@ -167,6 +170,7 @@ def _log_fields(scope: Scope, status: int, seconds: float, context: RequestConte
         "client": context.address,
         "subject": context.subject,
         "model": context.model,
+        "capability": context.capability,
     }
     if context.model:
         fields |= {"prompt_tokens": context.usage.prompt, "completion_tokens": context.usage.completion, "calls": context.calls}

@@ -8,7 +8,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from callsmith.core.errors import Unavailable
 from callsmith.core.values import Json
-from callsmith.server.http.dialects import dialect_of
+from callsmith.server.http.dialects import Dialect, dialect_of
 from callsmith.wire.sse import write_frame
 
 DISCONNECTED = 499  # the status with which the application answers a client that has disconnected
@@ -84,15 +84,16 @@ class _StoppableRequest:
         """Send the last frame or response, if the server stopped before the application had ended its own."""
         if not self._stop.is_set() or self._ended:
             return
-        failure = dialect_of(Request(self._scope)).write_error(Unavailable("the server is shutting down", retryable=True))
+        dialect = dialect_of(Request(self._scope))
+        failure = dialect.write_error(Unavailable("the server is shutting down", retryable=True))
         body = msgspec.json.encode(failure.body)
         if not self._begun:
             headers = [(b"content-type", b"application/json"), (b"content-length", str(len(body)).encode())]
             await self._send({"type": "http.response.start", "status": failure.status, "headers": headers})
-        await self._send({"type": "http.response.body", "body": self._last(body, failure.body) if self._begun else body})
+        await self._send({"type": "http.response.body", "body": self._last(body, failure.body, dialect) if self._begun else body})
 
-    def _last(self, body: bytes, content: dict[str, Json]) -> bytes:
+    def _last(self, body: bytes, content: dict[str, Json], dialect: Dialect) -> bytes:
         """The last frame of a stream. Where a dialect's events have names, these are also in their bodies."""
         if self._kind.startswith(b"text/event-stream"):
-            return write_frame(body, str(content.get("type", "")).encode())
+            return write_frame(body, str(content.get("type", dialect.error_event)).encode())
         return body + b"\n"

@@ -160,6 +160,15 @@ async def _wait_for_disconnect(receive: Receive) -> None:
         pass
 
 
+async def until_first_ends(*work: Coroutine[Any, Any, None]) -> None:
+    """Do all of this at the same time, until one of it has ended; the rest is cancelled."""
+    tasks = [asyncio.create_task(one) for one in work]
+    try:
+        await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        await cancel_all(*tasks)
+
+
 async def cancel_all(*tasks: asyncio.Task[Any]) -> None:
     """Cancel the tasks that still run, and wait until they have ended."""
     running = [task for task in tasks if not task.done()]

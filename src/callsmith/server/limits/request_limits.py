@@ -15,6 +15,7 @@ _Check: TypeAlias = Callable[[str, memoryview], None]
 _STRING: Final = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+(?:"|\\?\Z)', re.DOTALL)
 _PIECE: Final = re.compile(rb"(?:[^\"]++|%b){1,2000}+" % _STRING.pattern, re.DOTALL)
 _NESTED: Final = frozenset({"options", "structured_outputs"})  # fields whose own fields are measured as well
+_OF_BUS: Final = frozenset({"envelope", "body", "input"})  # and those of a call on the bus: what is for a model in it
 _MESSAGES: Final = ("messages", "input")
 _TOOLS: Final = ("tools", "functions")
 _STOPS: Final = ("stop", "stop_sequences")
@@ -70,10 +71,17 @@ class RequestLimits:
     def check_fields(self, parts: Mapping[str, msgspec.Raw], path: str = "") -> None:
         """Complain about a field that is too large."""
         for name, raw in parts.items():
-            if check := self._checks.get(name):
+            if name in _OF_BUS and _is(memoryview(raw), b"{"):
+                self._check_bus_fields(_object.decode(raw), f"{path}{name}.")
+            elif check := self._checks.get(name):
                 check(path + name, memoryview(raw))
             elif name in _NESTED and _is(memoryview(raw), b"{"):
                 self.check_fields(_object.decode(raw), f"{name}.")
+
+    def _check_bus_fields(self, parts: Mapping[str, msgspec.Raw], path: str) -> None:
+        """The same for a body of the bus. What its other fields mean, only the capability knows."""
+        common = {name: raw for name, raw in parts.items() if name in _OF_BUS or name in (*_MESSAGES, *_TOOLS, *_STOPS)}
+        self.check_fields(common, path)
 
     def _check_messages(self, name: str, raw: memoryview) -> None:
         if _may_have(raw, self._limits.messages):

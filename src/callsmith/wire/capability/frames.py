@@ -4,9 +4,12 @@ Exactly one frame called "done" or "error" ends a stream.
 """
 
 import json
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import cast
+
+import msgspec
 
 from callsmith.core.errors import BusError
 from callsmith.core.values import Json
@@ -14,6 +17,7 @@ from callsmith.wire.capability.errors import read_error, write_error
 from callsmith.wire.sse import write_frame
 
 ENDS = frozenset({"done", "error"})
+_EVENT = re.compile(r"[A-Za-z0-9_.-]{1,64}", re.ASCII)
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,8 +38,15 @@ class Frame:
             raise read_error(dict(self.data))
 
 
-def _encode(value: Json) -> bytes:
-    return json.dumps(value, ensure_ascii=False, separators=(",", ":"), default=dict).encode("utf-8", "replace")
+_encoder = msgspec.json.Encoder(enc_hook=dict)  # a Mapping that is no dict
+
+
+def encode_json(value: Mapping[str, Json]) -> bytes:
+    """The JSON of an answer or a frame. Halves of surrogate pairs, which a text of a model may have, become question marks."""
+    try:
+        return _encoder.encode(value)
+    except UnicodeEncodeError:
+        return json.dumps(value, ensure_ascii=False, separators=(",", ":"), default=dict).encode("utf-8", "replace")
 
 
 def error_frame(error: BaseException) -> Frame:
@@ -44,12 +55,14 @@ def error_frame(error: BaseException) -> Frame:
 
 def encode_frame(frame: Frame) -> bytes:
     """The frame as the JSON of a WebSocket message."""
-    return _encode({"event": frame.event, "data": frame.data, "seq": frame.seq})
+    return encode_json({"event": frame.event, "data": frame.data, "seq": frame.seq})
 
 
 def encode_sse(frame: Frame) -> bytes:
-    """The frame as a server-sent event."""
-    return write_frame(_encode(frame.data), frame.event.encode())
+    """The frame as a server-sent event. A BusError if its name is none: it could end the line."""
+    if not _EVENT.fullmatch(frame.event):
+        raise BusError("internal_error", f"{frame.event[:40]!r} is no name of an event", sent=True)
+    return write_frame(encode_json(frame.data), frame.event.encode())
 
 
 def read_frame(value: Json) -> Frame:

@@ -20,9 +20,9 @@ from callsmith.core.closing import closing
 from callsmith.core.errors import CallsmithError
 from callsmith.server.http.errors import refuse
 from callsmith.server.http.frames import encode
-from callsmith.server.http.request_context import client
 from callsmith.server.http.shutdown import DRAINING
-from callsmith.server.http.streams import cancel_all
+from callsmith.server.http.sockets import SocketWriter
+from callsmith.server.http.streams import until_first_ends
 from callsmith.server.routes.responses.dialect import ResponsesDialect
 from callsmith.server.routes.responses.stored import RecentResponses
 from callsmith.wire.errors import Failure
@@ -43,34 +43,22 @@ class Connection:
         self._socket = socket
         self._dialect = dialect
         self._recent = RecentResponses()
-        self._sending_since: float | None = None
         self._waiting: asyncio.Queue[bytes] = asyncio.Queue(_MOST_WAITING)
         self._settings = dialect.service.settings
+        self._writer = SocketWriter(socket, self._settings.stalled_seconds)
         self._idle = asyncio.Event()  # no answer is being given
         self._idle.set()
 
     async def serve(self) -> None:
         """Answer what the client sends, until it disconnects."""
-        who, most = client(), self._settings.websockets
-        if self._dialect.connections[who] >= most:
+        sockets, most = self._dialect.service.sockets, self._settings.websockets
+        if not sockets.may_open(most):
             error = HTTPException(429, f"there are {most} connections of this caller already: close one, or use it")
             await refuse(self._socket.scope, self._socket.receive, self._socket.send, error)
             return
-        self._dialect.connections[who] += 1
-        tasks = list[asyncio.Task[None]]()
-        try:
+        with sockets.counted():
             await self._socket.accept()
-            tasks += map(asyncio.create_task, (self._receive(), self._answer_all(), self._leave(), self._wait_until_stalled()))
-            await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            self._dialect.connections[who] -= 1
-            await cancel_all(*tasks)
-
-    async def _wait_until_stalled(self) -> None:
-        """Return when the client has not read for too long."""
-        most, clock = self._settings.stalled_seconds, asyncio.get_running_loop().time
-        while self._sending_since is None or clock() - self._sending_since < most:
-            await asyncio.sleep(most / 4)
+            await until_first_ends(self._receive(), self._answer_all(), self._leave(), self._writer.wait_until_stalled())
 
     async def _receive(self) -> None:
         seconds: float | None = self._settings.idle_seconds
@@ -143,10 +131,7 @@ class Connection:
         return answer.writer.response()["status"] != "failed"
 
     async def _send(self, lines: bytes) -> None:
-        self._sending_since = asyncio.get_running_loop().time()
-        for line in lines.splitlines():
-            await self._socket.send_text(line.decode())
-        self._sending_since = None
+        await self._writer.send(*lines.splitlines())
 
 
 def _with_stream_id(event: StreamEvent, stream_id: str | None) -> StreamEvent:

@@ -1,7 +1,7 @@
 """Requests of the Responses dialect, read and answered: the same whether they come over HTTP or WebSocket."""
 
 import time
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, field, replace
 from uuid import uuid4
@@ -35,14 +35,10 @@ class ReadRequest:
 
 @dataclass(frozen=True, slots=True)
 class ResponsesDialect:
-    """Reads requests and answers them. `running` are the answers being given: by who asked, and by their ids.
-
-    `connections` are the WebSockets that are open, by who opened them.
-    """
+    """Reads requests and answers them. `running` are the answers being given: by who asked, and by their ids."""
 
     service: Service
     running: dict[str, dict[str, Answer]] = field(default_factory=lambda: defaultdict[str, dict[str, Answer]](dict))
-    connections: Counter[str] = field(default_factory=Counter[str])
 
     def stored(self, recent: RecentResponses | None = None) -> StoredResponses:
         """The responses of the caller; `recent` are those that only a connection knows."""

@@ -1,0 +1,99 @@
+"""Callers of the bus: on whose authority a call over HTTP or WebSocket runs, and how it is made."""
+
+from collections.abc import AsyncGenerator
+from dataclasses import dataclass, replace
+
+from callsmith.bus.port import Answer, Receive, nothing_received
+from callsmith.core.capability.authority import Authority, least_trust
+from callsmith.core.closing import closing
+from callsmith.core.errors import BusError
+from callsmith.server.http.request_context import current_request
+from callsmith.server.network.origins import is_loopback
+from callsmith.server.service import Service
+from callsmith.wire.capability.frames import Frame
+from callsmith.wire.capability.names import satisfies
+from callsmith.wire.capability.requests import REQUEST_ID, SentCall
+
+
+def key_authority(service: Service) -> Authority:
+    """What the caller's key allows. Where no keys are needed: whoever is at this machine is trusted like its operator."""
+    http = current_request()
+    if http is not None and http.key is not None:
+        return Authority(http.subject, trust=http.key.trust, capabilities=http.key.capabilities)
+    return Authority(trust="trusted" if is_loopback(service.settings.host) else "member")
+
+
+def authority_of(service: Service, sent: SentCall) -> Authority:
+    """On whose authority a call runs: a signature and a token can narrow what the key allows, and nothing widens it."""
+    own, envelope = key_authority(service), sent.envelope
+    if service.authenticator is not None:
+        found = service.authenticator.authenticate(envelope, sent.signature, sent.signed, unsigned=own)
+    elif sent.signature:
+        raise BusError("invalid_signature", "this server knows no nodes: call it without a signature, with an API key")
+    elif envelope.token:
+        raise BusError("token_invalid", "this server knows no issuer of tokens: call it without one, with an API key")
+    else:
+        found = replace(own, depth=envelope.depth, trace_id=envelope.trace_id)
+    http = current_request()
+    trace_id = found.trace_id or (http.id if http else "")
+    return replace(found, trust=least_trust(found.trust, own.trust), capabilities=own.capabilities, trace_id=trace_id)
+
+
+@dataclass(frozen=True, slots=True)
+class AuthorizedCall:
+    """A call that has come in, and the authority it is made with."""
+
+    service: Service
+    sent: SentCall
+    authority: Authority
+
+    @property
+    def streams(self) -> bool:
+        """Whether the capability answers with frames."""
+        envelope = self.sent.envelope
+        offers = [one.descriptor for one in self.service.bus.offers(envelope.capability)]
+        return any(one.stream_schema is not None for one in offers if satisfies(one.version, envelope.version))
+
+    async def answer(self) -> Answer:
+        """The answer, in one piece."""
+        envelope = self.sent.envelope
+        async with self.service.admission():
+            return await self.service.bus.call(
+                envelope.capability,
+                envelope.version,
+                envelope.body,
+                session_id=envelope.session_id,
+                timeout=self._seconds,
+                authority=self.authority,
+            )
+
+    async def frames(self, receive: Receive = nothing_received) -> AsyncGenerator[Frame, None]:
+        """The answer, in frames."""
+        envelope = self.sent.envelope
+        async with self.service.admission():
+            answering = self.service.bus.stream(
+                envelope.capability,
+                envelope.version,
+                envelope.body,
+                session_id=envelope.session_id,
+                timeout=self._seconds,
+                authority=self.authority,
+                receive=receive,
+            )
+            async with closing(answering) as frames:
+                async for frame in frames:
+                    yield frame
+
+    @property
+    def _seconds(self) -> float | None:
+        given, most = self.sent.envelope.seconds, self.service.settings.request_seconds
+        return most if given is None else given if most is None else min(given, most)
+
+
+def authorize(service: Service, sent: SentCall) -> AuthorizedCall:
+    """The call, if it may be made at all. Its id becomes that of the request, and its capability is logged."""
+    if http := current_request():
+        http.id = sent.envelope.request_id or http.id
+        http.headers[REQUEST_ID] = http.id
+        http.capability = sent.envelope.capability
+    return AuthorizedCall(service, sent, authority_of(service, sent))

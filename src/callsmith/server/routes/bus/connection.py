@@ -1,0 +1,183 @@
+"""A call of the bus over WebSocket: one call to a connection, its frames as messages, and what its caller sends meanwhile.
+
+    → {"type": "call", "envelope": {"capability": "llm.chat", "version": "2.0", "body": {…}}}
+    ← {"event": "tool_call", "data": {"id": "tc_1", "name": "clock", "arguments": {}}, "seq": 1}
+    → {"type": "tool_result", "tool_call_id": "tc_1", "body": {"content": "12:00"}}
+    ← {"event": "token", "data": {"text": "Noon"}, "seq": 2} … {"event": "done", "data": {…}, "seq": 9}
+
+Exactly one frame, "done" or "error", is the last. Messages may be text or binary, and are answered in kind. A client that
+acknowledges nothing, does not read, or is waited for too long is given up; one that disconnects ends the call at once. Pings are
+the HTTP server's.
+"""
+
+import asyncio
+import logging
+from collections.abc import Mapping
+from typing import cast
+
+from starlette.exceptions import HTTPException
+from starlette.types import Message
+from starlette.websockets import WebSocket, WebSocketDisconnect
+
+from callsmith.bus.flow import FlowControl
+from callsmith.core.closing import closing
+from callsmith.core.errors import BusError, CallsmithError, LimitReached
+from callsmith.core.values import Json
+from callsmith.server.http.errors import refuse
+from callsmith.server.http.request_context import client
+from callsmith.server.http.shutdown import DRAINING
+from callsmith.server.http.sockets import SocketWriter
+from callsmith.server.http.streams import cancel_all, until_first_ends
+from callsmith.server.routes.bus.callers import AuthorizedCall, authorize
+from callsmith.server.service import Service
+from callsmith.wire.capability.errors import as_bus_error, write_error
+from callsmith.wire.capability.frames import Frame, encode_frame
+from callsmith.wire.capability.requests import SUBPROTOCOL, Ack, Cancel, Reply, read_call, read_message
+
+_log = logging.getLogger(__name__)
+
+_MOST_REPLIES = 64  # that the handler has not taken
+_RETRY = {"retry-after": "1"}
+
+
+class CallConnection:
+    """A WebSocket connection, for one call."""
+
+    def __init__(self, socket: WebSocket, service: Service) -> None:
+        self._socket = socket
+        self._service = service
+        self._writer = SocketWriter(socket, service.settings.stalled_seconds)
+        self._flow = FlowControl()
+        self._replies: asyncio.Queue[Mapping[str, Json]] = asyncio.Queue(_MOST_REPLIES)
+        loop = asyncio.get_running_loop()
+        self._call: asyncio.Future[bytes] = loop.create_future()
+        self._interruption: asyncio.Future[BusError] = loop.create_future()
+        self._is_binary = False
+        self._latest = Frame("")
+
+    async def serve(self) -> None:
+        """Answer the call, if there is room for it."""
+        if refusal := self._refusal():
+            await refuse(self._socket.scope, self._socket.receive, self._socket.send, refusal)
+            return
+        with self._service.sockets.counted():
+            await self._socket.accept(SUBPROTOCOL)
+            await until_first_ends(self._receive(), self._answer(), self._leave(), self._writer.wait_until_stalled())
+
+    def _refusal(self) -> HTTPException | None:
+        """Why there is no connection; its client can call without one all the same."""
+        if SUBPROTOCOL not in self._socket.scope.get("subprotocols", ()):
+            headers = {"upgrade": "websocket", "sec-websocket-protocol": SUBPROTOCOL}
+            return HTTPException(426, f"expected the WebSocket subprotocol {SUBPROTOCOL}", headers)
+        service, settings = self._service, self._service.settings
+        if not service.sockets.may_open(settings.websockets):
+            return HTTPException(503, f"there are {settings.websockets} connections of this caller already", _RETRY)
+        try:
+            service.gate.check(settings.queue, client(), service.caller_limits())
+        except LimitReached as error:
+            return HTTPException(503, str(error), _RETRY)
+        return None
+
+    async def _receive(self) -> None:
+        """Take what the client sends; returns when it disconnects, or sends nothing at all."""
+        try:
+            async with asyncio.timeout(self._service.settings.websocket_idle_seconds):
+                first = await self._socket.receive()
+        except TimeoutError:
+            await self._socket.close(1000, "nothing was called")
+            return
+        if first["type"] == "websocket.disconnect":
+            return
+        self._is_binary = first.get("bytes") is not None
+        self._call.set_result(_content(first))
+        while (message := await self._socket.receive())["type"] != "websocket.disconnect":
+            if not self._interruption.done():
+                await self._take(_content(message))
+
+    async def _take(self, content: bytes) -> None:
+        """Take a message; one that should not have come ends the call."""
+        try:
+            match read_message(await self._service.bodies.parse(content)):
+                case Ack(upto):
+                    self._flow.acknowledge(upto)
+                case Reply(message):
+                    self._replies.put_nowait(message)
+                case Cancel():
+                    self._interrupt(BusError("cancelled", "the caller has cancelled the call"))
+        except asyncio.QueueFull:
+            self._interrupt(BusError("bad_request", f"{_MOST_REPLIES} results were sent that nobody waits for"))
+        except (CallsmithError, HTTPException) as error:
+            self._interrupt(_bus_error(error))
+
+    def _interrupt(self, error: BusError) -> None:
+        if not self._interruption.done():
+            self._interruption.set_result(error)
+
+    async def _next_reply(self) -> Mapping[str, Json]:
+        """The next message for the handler. A client that lets it wait for too long is given up."""
+        seconds = self._service.settings.websocket_idle_seconds
+        why = BusError("timeout", f"nothing came from the caller for {seconds:g} s")
+        timer = asyncio.get_running_loop().call_later(seconds, self._interrupt, why)
+        try:
+            return await self._replies.get()
+        finally:
+            timer.cancel()
+
+    async def _answer(self) -> None:
+        """Answer the call, to its last frame; then the connection is closed."""
+        answering = asyncio.create_task(self._send_frames(await self._call))
+        try:
+            await asyncio.wait({answering, self._interruption}, return_when=asyncio.FIRST_COMPLETED)
+            was_interrupted = not answering.done()
+        finally:
+            await cancel_all(answering)
+        error = self._interruption.result() if was_interrupted else answering.exception()
+        if isinstance(error, WebSocketDisconnect):
+            return
+        if error is not None and not self._latest.is_end:
+            await self._send(Frame("error", write_error(_bus_error(error)), self._latest.seq + 1))
+        await self._socket.close(1000)
+
+    async def _send_frames(self, content: bytes) -> None:
+        asked = await self._read(content)
+        async with closing(asked.frames(self._next_reply)) as frames:
+            async for frame in frames:
+                if frame.event != "error":
+                    await self._flow.room()
+                await self._send(frame)
+
+    async def _read(self, content: bytes) -> AuthorizedCall:
+        bodies = self._service.bodies
+        message = await bodies.parse(content)
+        if not isinstance(message, dict) or cast(dict[str, Json], message).get("type") != "call":
+            raise BusError("bad_request", 'the first message is {"type": "call", "envelope": {…}}')
+        sent = await bodies.read_with(read_call, self._socket.headers.items(), message)
+        return authorize(self._service, sent)
+
+    async def _send(self, frame: Frame) -> None:
+        self._latest = frame
+        await self._writer.send(encode_frame(frame), binary=self._is_binary)
+
+    async def _leave(self) -> None:
+        """Close a connection without a call when the server shuts down."""
+        draining: asyncio.Event = self._socket.scope.get(DRAINING) or asyncio.Event()
+        await draining.wait()
+        if not self._call.done():
+            await self._socket.close(1012)
+        else:
+            await asyncio.Event().wait()  # the call goes on
+
+
+def _content(message: Message) -> bytes:
+    return message.get("bytes") or (message.get("text") or "").encode("utf-8", "replace")
+
+
+def _bus_error(error: BaseException) -> BusError:
+    """The error as the caller may see it; what nobody foresaw is logged."""
+    if isinstance(error, HTTPException):
+        return BusError("bad_request", error.detail)
+    if isinstance(error, BusError):
+        return error
+    if not isinstance(error, CallsmithError):
+        _log.error("a call failed", exc_info=error)
+    return as_bus_error(error)

@@ -1,0 +1,113 @@
+"""`POST /bus/v1/call`, answered with JSON or with server-sent events; what can be called; and the trace of calls."""
+
+from collections.abc import AsyncIterator
+
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import BaseRoute, Route, WebSocketRoute
+from starlette.websockets import WebSocket
+
+from callsmith.bus.listing import write_descriptor
+from callsmith.bus.port import Offer
+from callsmith.bus.trace import CallTrace
+from callsmith.core.capability.authority import Authority, is_trusted
+from callsmith.core.closing import closing
+from callsmith.core.errors import BusError
+from callsmith.core.values import Json
+from callsmith.server.http.request_context import is_admin
+from callsmith.server.http.streams import JsonResponse, unless_disconnected
+from callsmith.server.routes.bus.callers import AuthorizedCall, authorize, key_authority
+from callsmith.server.routes.bus.connection import CallConnection
+from callsmith.server.service import Service
+from callsmith.wire.capability.frames import encode_json, encode_sse, error_frame
+from callsmith.wire.capability.names import write_version
+from callsmith.wire.capability.requests import PATH, read_call
+
+_SSE = "text/event-stream"
+_MOST_TRACED = 1000
+
+
+def routes(service: Service) -> list[BaseRoute]:
+    """The routes of the bus."""
+    bodies = service.bodies
+
+    async def call(request: Request) -> Response:
+        body = await bodies.read(request)
+        sent = await bodies.read_with(read_call, request.headers.items(), body)
+        asked = authorize(service, sent)
+        wants_frames = _SSE in request.headers.get("accept", "") if sent.stream is None else sent.stream
+        if wants_frames and asked.streams:
+            return service.stream(_events(asked), lambda error: encode_sse(error_frame(error)))
+        answer = await unless_disconnected(request.receive, asked.answer())
+        return Response(encode_json(answer), media_type="application/json")
+
+    async def connect(socket: WebSocket) -> None:
+        await CallConnection(socket, service).serve()
+
+    async def capabilities(request: Request) -> Response:
+        caller = key_authority(service)
+        offers = [(offer, _may_call(caller, offer)) for offer in service.bus.offers()]
+        shown = [_describe(offer, may_call) for offer, may_call in offers if may_call or is_admin()]
+        return JsonResponse({"node": service.bus.node, "capabilities": shown})
+
+    async def trace(request: Request) -> Response:
+        if not is_admin():
+            raise HTTPException(403, "only a key with the scope admin may see the calls of others")
+        given = request.query_params.get("limit", "50")
+        if not (given.isascii() and given.isdecimal() and 1 <= int(given[:9]) <= _MOST_TRACED):
+            raise BusError("bad_request", f"limit: expected a number from 1 to {_MOST_TRACED}")
+        return JsonResponse({"calls": [_traced(one) for one in service.bus.trace.recent(int(given))]})
+
+    return [
+        Route(PATH, call, methods=["POST"]),
+        WebSocketRoute(PATH, connect),
+        Route("/bus/v1/capabilities", capabilities),
+        Route("/bus/v1/trace", trace),
+    ]
+
+
+async def _events(asked: AuthorizedCall) -> AsyncIterator[bytes]:
+    """The frames as server-sent events. An error that is the first of them is raised: it can be the response itself."""
+    async with closing(asked.frames()) as frames:
+        is_first = True
+        async for frame in frames:
+            if is_first:
+                frame.raise_error()
+            is_first = False
+            yield encode_sse(frame)
+
+
+def _may_call(caller: Authority, offer: Offer) -> bool:
+    return caller.may_call(offer.descriptor.name) and is_trusted(caller.trust, offer.descriptor.trust_required)
+
+
+def _describe(offer: Offer, may_call: bool) -> dict[str, Json]:
+    descriptor = offer.descriptor
+    return {
+        **write_descriptor(descriptor),
+        "schema_hash": descriptor.schema_hash,
+        "node": offer.node,
+        "is_local": offer.is_local,
+        "callable": may_call,
+    }
+
+
+def _traced(call: CallTrace) -> dict[str, Json]:
+    """A call of the trace. Its token is a secret."""
+    authority = call.authority
+    return {
+        "at": call.at,
+        "request_id": call.request_id,
+        "trace_id": authority.trace_id or call.request_id,
+        "capability": call.capability,
+        "version": write_version(call.version),
+        "subject": authority.subject,
+        "via": list(authority.via),
+        "trust": authority.trust,
+        "depth": authority.depth,
+        "node": call.node,
+        "is_local": call.is_local,
+        "result": call.result,
+        "seconds": call.seconds,
+    }
