@@ -35,7 +35,8 @@ class Tool:
     `source` is where it comes from, `original` its name there if it has another one here. One that is `deferred` is shown to the
     model only when a search has found it. `binding` is the capability of a bus that runs it, if one does. `cache_seconds` is how
     long a result may be used again in the same conversation, where results are cached (`Cached`): 0 is never, None as the cache
-    says. Only an idempotent tool without side effects can have it.
+    says. Only an idempotent tool without side effects can have it. A call of a `background` tool is answered with a job, whose
+    result comes into the conversation when it is there.
     """
 
     name: str
@@ -51,6 +52,7 @@ class Tool:
     deferred: bool = False
     binding: Binding | None = None
     cache_seconds: float | None = None
+    background: bool = False
 
     def __post_init__(self) -> None:
         if not TOOL_NAME.fullmatch(self.name):

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from itertools import count
 from typing import assert_never
 
-from callsmith.core.choice import FIND_TOOLS
+from callsmith.core.choice import FIND_TOOLS, JOB_RESULT
 from callsmith.core.closing import closing
 from callsmith.core.events import (
     CallArguments,
@@ -134,7 +134,7 @@ class _RunState:
                 async for happening in happenings:
                     yield happening
             self._rounds += 1
-            if self._asked.choice.mode == "required" and any(call.name != FIND_TOOLS for call in calls):
+            if self._asked.choice.mode == "required" and any(call.name not in (FIND_TOOLS, JOB_RESULT) for call in calls):
                 self._asked = replace(self._asked, choice=after_a_call(self._asked.choice))
             self.added += work.messages
             if work.waiting or work.deferred:

@@ -50,6 +50,7 @@ class ToolDeclaration:
     idempotent: bool = False
     timeout: float | None = None
     cache_seconds: float | None = None
+    background: bool = False
 
 
 @overload
@@ -63,6 +64,7 @@ def tool(
     idempotent: bool = False,
     timeout: float | None = None,
     cache_seconds: float | None = None,
+    background: bool = False,
 ) -> Callable[[F], F]: ...
 def tool(function: Any = None, /, **options: Any) -> Any:
     """Mark a function as a tool. The function itself is unchanged; `Functions` reads the mark."""
@@ -100,6 +102,7 @@ class Function:
                 idempotent=options.idempotent,
                 timeout=options.timeout,
                 cache_seconds=options.cache_seconds,
+                background=options.background,
                 source="python",
             ),
             function,

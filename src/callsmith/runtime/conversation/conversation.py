@@ -33,6 +33,9 @@ from callsmith.runtime.conversation.journal_file import FileStorage, read_journa
 from callsmith.runtime.conversation.pausable_run import PausableRun
 from callsmith.runtime.execute import STANDARD_LIMITS, Limits
 from callsmith.runtime.guards.guards import guarded
+from callsmith.runtime.jobs.background import BackgroundTools, calls_for_results
+from callsmith.runtime.jobs.job import Job
+from callsmith.runtime.jobs.jobs import Jobs
 from callsmith.runtime.loop import check_parts
 from callsmith.runtime.sync import collect
 
@@ -67,7 +70,7 @@ class Settings(TypedDict, total=False):
 
     `output` is what every answer must be, `external` are tools the caller runs itself, `tighten` what is added to the policy of
     the tools, `guards` the model's safety net (None: the one it is known to need), `depth` how many conversations this one is
-    nested in.
+    nested in, `jobs` where calls of background tools go on (else in jobs of its own, which end with the program).
     """
 
     choice: Choice
@@ -79,6 +82,7 @@ class Settings(TypedDict, total=False):
     tighten: Policy | None
     guards: Sequence[str] | None
     depth: int
+    jobs: Jobs
 
 
 class Conversation:
@@ -130,7 +134,8 @@ class Conversation:
         self._model = model
         self._guarded = guarded(model, settings.get("guards"))
         self._tools = tools
-        self._settings = settings
+        self._jobs = settings.get("jobs") or Jobs(result_characters=self._limits.result_characters)
+        self._settings: Settings = {**settings, "jobs": self._jobs}
         self._journal = Journal(saved, None if journal is None else FileStorage(journal), self._limits)
         self._busy = False
 
@@ -179,6 +184,23 @@ class Conversation:
         """Answer calls the caller has run itself, and go on."""
         return await self._reply(self.stream_results(results))
 
+    async def jobs(self) -> tuple[Job, ...]:
+        """The calls of this conversation that go on in the background, or did, the oldest first."""
+        saved = self._journal.saved
+        return tuple(job for job in await self._jobs.list(saved.subject) if job.conversation == saved.id)
+
+    async def wait_for_jobs(self) -> Reply | None:
+        """Wait until a job has ended, and go on with its result, as if the model had asked for it; None if no job is left.
+
+        Without this the result comes into the conversation with the next thing that is said.
+        """
+        while not await self._due_calls():
+            running = [job for job in await self.jobs() if job.status == "running"]
+            if not running:
+                return None
+            await self._jobs.wait_for_one(running)
+        return await self._reply(self._go(self._take_in_jobs))
+
     def stream(self, text: str) -> AsyncGenerator[RunEvent, None]:
         """`send`, as events. Closing the iterator stops the turn: every call then has a result, `cancelled` if no other."""
         return self._go(lambda: self._say(text))
@@ -216,10 +238,23 @@ class Conversation:
             self._busy = False
 
     async def _say(self, text: str) -> Sequence[RunEvent]:
+        self._check_nothing_waits()
+        await self._journal.begin(Message.user(text), await self._due_calls())
+        return ()
+
+    async def _take_in_jobs(self) -> Sequence[RunEvent]:
+        self._check_nothing_waits()
+        await self._journal.begin(calls=await self._due_calls())
+        return ()
+
+    def _check_nothing_waits(self) -> None:
         if waiting := [call.name for call in self._journal.open_calls]:
             raise UsageError(f"calls are waiting ({', '.join(waiting)}): decide, resume or submit_results comes first")
-        await self._journal.begin(Message.user(text))
-        return ()
+
+    async def _due_calls(self) -> tuple[Call, ...]:
+        """Calls for the results of jobs that have ended since."""
+        saved = self._journal.saved
+        return await calls_for_results(self._jobs, saved.subject, saved.id, saved.messages)
 
     async def _answer(self, results: Iterable[Result]) -> Sequence[RunEvent]:
         named = {call.id: call.name for call in self._journal.open_calls}
@@ -296,7 +331,8 @@ class Conversation:
             tighten=settings.get("tighten"),
         )
         deferred, has_called = settings.get("external", ()), not is_first_hop(saved.messages)
-        run = PausableRun(self._guarded, self._tools, self._journal, deferred, self._limits, preface)
+        tools = None if self._tools is None else BackgroundTools(self._tools, self._jobs)
+        run = PausableRun(self._guarded, tools, self._journal, deferred, self._limits, preface)
         return run.events(request, context, has_called=has_called)
 
 

@@ -31,7 +31,7 @@ from callsmith.core.events import (
 from callsmith.core.failures import failed
 from callsmith.core.serialize import Saved
 from callsmith.core.values import Call, Message, Result, Tool
-from callsmith.runtime.conversation.history import answered, joined
+from callsmith.runtime.conversation.history import answered, calling, joined
 from callsmith.runtime.execute import STANDARD_LIMITS, Limits
 from callsmith.runtime.loop import AnswerBuilder, unanswered
 from callsmith.runtime.results import result_message
@@ -84,10 +84,11 @@ class Journal:
         """The tools that decisions are about, as they were when the person was asked, by call id."""
         return {one.call.id: one.tool for one in self.saved.pending if one.tool is not None}
 
-    async def begin(self, said: Message | None = None) -> None:
-        """Begin a turn: with what the user says, or where the last one stopped."""
+    async def begin(self, said: Message | None = None, calls: Sequence[Call] = ()) -> None:
+        """Begin a turn: with what the user says, or where the last one stopped; and with calls that the model seems to make."""
         self._before = self.saved.messages
         self._base = self._before if said is None else (*self._before, said)
+        self._base = calling(self._base, calls) if calls else self._base
         self._answer, self._said = AnswerBuilder(), None
         self.saved = replace(self.saved, messages=self._base)
         await self._write()

@@ -1,0 +1,310 @@
+"""Jobs that run in this process: started, followed, cancelled, and taken over from a process that was stopped."""
+
+import asyncio
+import logging
+import time
+from collections.abc import AsyncIterator, Sequence
+from contextlib import AsyncExitStack, suppress
+from dataclasses import dataclass, field, replace
+from typing import TypeAlias
+from uuid import uuid4
+
+from callsmith.core.closing import closing
+from callsmith.core.events import CallEvent, ToolProgress
+from callsmith.core.failures import failed
+from callsmith.core.ports import Context, Toolset
+from callsmith.core.values import Call, Result, Tool
+from callsmith.runtime.execute import STANDARD_LIMITS
+from callsmith.runtime.jobs.job import STANDARD_JOB_LIMITS, Job, JobChanged, JobLimits, JobStatus, JobStorage, MemoryJobs
+from callsmith.runtime.nesting import enter_tool
+from callsmith.runtime.results import result_message, tool_raised
+
+ACCEPTED = "accepted"  # the code of the result that a call gets which goes on in the background
+_MOST_ATTEMPTS = 3  # at a job whose process is stopped again and again
+_BY_CODE: dict[str, JobStatus] = {"cancelled": "cancelled", "interrupted": "interrupted"}
+_GRACE = 2.0  # seconds a job may take to stop
+_NOBODY_TO_ASK = "it needs a person's approval in the middle of its work, and in the background nobody can be asked"
+_UNREAD = 1_000  # progress that a follower has not taken yet, from which on it is dropped
+
+_log = logging.getLogger(__name__)
+
+Followed: TypeAlias = ToolProgress | Job
+
+
+@dataclass(slots=True, eq=False)
+class _Work:
+    """A job at work in this process. `lease` is held until it has ended; `stopped` is the result it gets when it is cancelled
+    (None: it is left as it is, for another process). `answer` is what came before the tool had started: then it is no job."""
+
+    job: Job
+    context: Context
+    lease: AsyncExitStack
+    has_started: "asyncio.Future[None]"
+    task: "asyncio.Task[None] | None" = None
+    watch: "asyncio.Task[None] | None" = None
+    answer: CallEvent | None = None
+    is_cancelled: bool = False
+    stopped: Result | None = None
+    progress: ToolProgress | None = None
+    followers: list[asyncio.Queue[ToolProgress | None]] = field(default_factory=list[asyncio.Queue[ToolProgress | None]])
+
+    def cancel(self, result: Result | None) -> None:
+        if not self.is_cancelled and self.task is not None:
+            self.is_cancelled, self.stopped = True, result
+            self.task.cancel()
+
+    def publish(self, progress: ToolProgress | None) -> None:
+        """Pass on progress, or None at the end."""
+        self.progress = progress or self.progress
+        for inbox in self.followers:
+            if progress is None or inbox.qsize() < _UNREAD:
+                inbox.put_nowait(progress)
+
+
+class Jobs:
+    """The jobs of a program or a server. Those of another caller do not exist for a caller."""
+
+    def __init__(
+        self,
+        storage: JobStorage | None = None,
+        limits: JobLimits = STANDARD_JOB_LIMITS,
+        result_characters: int = STANDARD_LIMITS.result_characters,
+    ) -> None:
+        self._storage: JobStorage = storage or MemoryJobs()
+        self._limits = limits
+        self._result_characters = result_characters
+        self._working: dict[str, _Work] = {}
+
+    async def begin(self, toolset: Toolset, tool: Tool, call: Call, context: Context) -> AsyncIterator[CallEvent]:
+        """Run a call up to where its tool starts; from there on it is a job. What comes before that is passed on: a question for
+        a person, a refusal."""
+        known = await self._storage.list(context.subject)
+        running = {job.id for job in known if job.status == "running"}
+        running |= {id for id, work in self._working.items() if work.job.subject == context.subject}
+        if len(running) >= self._limits.running:
+            yield failed(call, "limit_reached", f"{len(running)} jobs are running, and no more may: wait until one has ended")
+            return
+        work = self._launch(_new_job(tool, call, context), toolset, context, AsyncExitStack())
+        assert work.task is not None
+        try:
+            await asyncio.wait({work.has_started, work.task}, return_when=asyncio.FIRST_COMPLETED)
+        except BaseException:
+            if not work.has_started.done():
+                work.cancel(None)
+            raise
+        if work.has_started.done():
+            await self._delete_oldest(known)
+            text = f"{call.name} goes on in the background as {work.job.id}. Its result is not there yet; you will be given it."
+            yield Result(call.id, call.name, text, code=ACCEPTED)
+        elif work.answer is not None:
+            yield work.answer
+        else:
+            await work.task  # raises what the tool has raised
+            yield failed(call, "internal_error", f"{call.name} ended without a result")
+
+    async def get(self, subject: str, id: str) -> Job | None:
+        """The job of this id, if it is this caller's."""
+        return await self._storage.get(subject, id)
+
+    async def list(self, subject: str = "") -> Sequence[Job]:
+        """The jobs of a caller, the oldest first."""
+        return await self._storage.list(subject)
+
+    def progress(self, id: str) -> ToolProgress | None:
+        """What a job that runs in this process has reported last."""
+        work = self._working.get(id)
+        return work.progress if work else None
+
+    async def follow(self, job: Job) -> AsyncIterator[Followed]:
+        """The progress of a job, and at last the job when it has ended. Of one that runs in another process only the end."""
+        work = self._working.get(job.id)
+        if work is not None:
+            inbox: asyncio.Queue[ToolProgress | None] = asyncio.Queue()
+            work.followers.append(inbox)
+            try:
+                while (progress := await inbox.get()) is not None:
+                    yield progress
+            finally:
+                work.followers.remove(inbox)
+        ended = await self._storage.wait_for_end(job)
+        if ended is not None:
+            yield ended
+
+    async def wait_for_one(self, jobs: Sequence[Job]) -> None:
+        """Wait until one of these has ended."""
+        waiting = [asyncio.ensure_future(self._storage.wait_for_end(job)) for job in jobs]
+        try:
+            await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for one in waiting:
+                one.cancel()
+
+    async def deliver(self, job: Job) -> None:
+        """The result of a job has come into its conversation: it is not brought there again."""
+        if not job.delivered:
+            with suppress(JobChanged):
+                await self._storage.write(replace(job, delivered=True))
+
+    async def cancel(self, job: Job) -> Job | None:
+        """Stop a job; the job as it is then. One that runs in another process is stopped there."""
+        stopped, work = failed(job.call, "cancelled", f"{job.id} was cancelled{_doubt(job)}"), self._working.get(job.id)
+        if work is not None and work.task is not None:
+            work.cancel(stopped)
+            await asyncio.wait({work.task}, timeout=_GRACE)
+        now = await self._storage.get(job.subject, job.id)
+        if now is None or now.status != "running":
+            return now
+        await self._end(now, stopped)  # it runs elsewhere, or does not let itself be stopped
+        return await self._storage.get(job.subject, job.id)
+
+    async def take_over(self, subject: str, toolset: Toolset | None) -> None:
+        """Take up the jobs of a caller that run nowhere since their process was stopped: what may be repeated is started anew,
+        and the rest has ended as interrupted."""
+        for job in await self._storage.list(subject):
+            if job.status != "running" or job.id in self._working:
+                continue
+            async with AsyncExitStack() as lease:
+                is_ours = await lease.enter_async_context(self._storage.lease(job))
+                now = await self._storage.get(subject, job.id) if is_ours else None
+                if now is None or now.status != "running":
+                    continue
+                if toolset is None or not now.repeatable or now.attempts >= _MOST_ATTEMPTS:
+                    await self._end(now, _interrupted(now))
+                    continue
+                again = await self._storage.write(replace(now, attempts=now.attempts + 1))
+                self._launch(again, toolset, _context_of(again), lease.pop_all())
+
+    async def close(self) -> None:
+        """Stop all jobs. Those that may be repeated are left for the next process, the others have ended as interrupted."""
+        stopping = list(self._working.values())
+        for work in stopping:
+            work.cancel(_left_behind(work.job))
+        if tasks := [work.task for work in stopping if work.task is not None]:
+            await asyncio.wait(tasks, timeout=_GRACE)
+
+    def _launch(self, job: Job, toolset: Toolset, context: Context, lease: AsyncExitStack) -> _Work:
+        work = _Work(job, context, lease, asyncio.get_running_loop().create_future())
+        self._working[job.id] = work
+        work.task = asyncio.create_task(self._run(work, toolset))
+        return work
+
+    async def _run(self, work: _Work, toolset: Toolset) -> None:
+        """Run a job to its end, whatever that is, and store it."""
+        result: Result | None = None
+        async with work.lease:
+            try:
+                result = await self._answer(work, toolset)
+            except asyncio.CancelledError:
+                result = work.stopped if work.is_cancelled else _left_behind(work.job)
+            except (Exception, SystemExit) as error:  # whatever a tool does wrong is its result
+                if not work.has_started.done():
+                    raise
+                _log.error("the tool %s raised %s in the background", work.job.call.name, type(error).__name__, exc_info=error)
+                result = tool_raised(work.job.call, error)
+            finally:
+                if work.watch is not None:
+                    work.watch.cancel()
+                if result is not None and work.has_started.done():
+                    await asyncio.shield(self._end(work.job, result))
+                del self._working[work.job.id]
+                work.publish(None)
+
+    async def _answer(self, work: _Work, toolset: Toolset) -> Result | None:
+        """What comes of the call; None if that came before the tool had started."""
+        limit = asyncio.timeout(None)
+
+        async def starting() -> None:
+            await work.context.starting()
+            if not work.has_started.done():
+                await self._enter(work)
+                limit.reschedule(asyncio.get_running_loop().time() + self._seconds_left(work.job))
+
+        context = replace(work.context, starting=starting, cancelled=lambda: work.is_cancelled)
+        enter_tool(context)
+        try:
+            async with limit, closing(toolset.call(work.job.call, context)) as items:
+                async for item in items:
+                    if isinstance(item, ToolProgress):
+                        work.publish(replace(item, call_id=work.job.call.id))
+                    elif not work.has_started.done():
+                        work.answer = item
+                        return None
+                    elif isinstance(item, Result):
+                        return item
+                    else:
+                        return failed(work.job.call, "denied", _NOBODY_TO_ASK)
+        except TimeoutError:
+            if not limit.expired():
+                raise
+            return failed(work.job.call, "timeout", f"{work.job.id} took longer than it may{_doubt(work.job)}")
+        return failed(work.job.call, "internal_error", f"{work.job.call.name} ended without a result")
+
+    async def _enter(self, work: _Work) -> None:
+        """The tool is about to start: from here on the job is stored, and stops when another process ends it."""
+        if not work.job.version:
+            await work.lease.enter_async_context(self._storage.lease(work.job))
+            work.job = await self._storage.write(work.job)
+        work.watch = asyncio.create_task(self._cancel_when_ended(work))
+        work.has_started.set_result(None)
+
+    async def _cancel_when_ended(self, work: _Work) -> None:
+        await self._storage.wait_for_end(work.job)
+        work.cancel(None)
+
+    def _seconds_left(self, job: Job) -> float:
+        seconds = self._limits.seconds if job.tool.timeout is None else job.tool.timeout
+        return max(0.0, job.created + seconds - time.time())
+
+    async def _end(self, job: Job, result: Result) -> None:
+        """Store what has come of a job, cut to what the model reads of it. What was ended elsewhere stays as it is."""
+        try:
+            text = result_message(result, self._result_characters)[0].content
+        except (TypeError, ValueError, RecursionError) as error:
+            result = failed(job.call, "internal_error", f"the tool answered with something that is no JSON: {error}")
+            text = result.text
+        status = _BY_CODE.get(result.code, "done" if result.ok else "failed")
+        own = Result(job.call.id, job.call.name, text, result.ok, result.code)
+        with suppress(JobChanged):
+            await self._storage.write(replace(job, status=status, result=own, ended=time.time()))
+
+    async def _delete_oldest(self, known: Sequence[Job]) -> None:
+        """Make room for another job: of those that have ended the oldest go, first those that are in their conversations."""
+        ended = sorted((job for job in known if job.status != "running"), key=lambda job: (not job.delivered, job.created))
+        for job in ended[: max(0, len(known) + 1 - self._limits.stored)]:
+            await self._storage.delete(job)
+
+
+def _new_job(tool: Tool, call: Call, context: Context) -> Job:
+    has_token = context.authority is not None and bool(context.authority.token)  # it is not stored, so nothing is repeated
+    return Job(
+        f"job_{uuid4().hex[:24]}",
+        call,
+        tool,
+        context.subject,
+        context.conversation,
+        time.time(),
+        decision=context.decisions.get(call.id),
+        repeatable=(tool.idempotent or not tool.side_effects) and not has_token,
+    )
+
+
+def _context_of(job: Job) -> Context:
+    """The context of a job that is started anew: what was allowed once, for this definition of the tool, still is."""
+    decisions = {} if job.decision is None else {job.call.id: job.decision}
+    granted = frozenset({job.tool.grant})
+    return Context(job.conversation, job.subject, decisions=decisions, asked={job.call.id: job.tool}, granted=granted)
+
+
+def _left_behind(job: Job) -> Result | None:
+    """The result of a job whose process ends; None if it can be started anew."""
+    return None if job.repeatable else _interrupted(job)
+
+
+def _interrupted(job: Job) -> Result:
+    return failed(
+        job.call, "interrupted", f"the program was stopped while {job.id} was running{_doubt(job)}; it was not run again"
+    )
+
+
+def _doubt(job: Job) -> str:
+    return "; it may or may not have taken effect" if job.tool.side_effects else ""
