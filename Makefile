@@ -29,7 +29,7 @@ SPREAD := -n $(JOBS) --dist worksteal
 
 .DEFAULT_GOAL := setup
 .PHONY: setup serve chat test test-slow test-thorough test-law4 test-dispatch test-fuzz test-attack soak test-choices test-tokenizer test-model test-templates test-clients test-agents test-node test-openresponses test-readme \
-	test-mcp test-mcp-conformance test-vllm test-sglang test-torch test-response-templates test-postgres test-deploy test-routers test-wheel check format bench rivals requirements dependencies lock clean help
+	test-mcp test-mcp-conformance test-vllm test-sglang test-torch test-response-templates test-postgres test-nats test-deploy test-routers test-wheel check format bench rivals requirements dependencies lock clean help
 
 setup: $(STAMP) ## create .venv and install everything that is pinned in requirements.lock
 
@@ -188,6 +188,9 @@ $(VLLM)/.installed: Makefile
 
 test-postgres: $(STAMP) ## use PostgreSQL, which must be installed, as the store, and let it and servers be killed
 	$(PYTEST) -m postgres -rs tests $(ARGS)
+
+test-nats: $(STAMP) ## connect buses by a NATS server, which must be installed, and let it and providers be killed
+	$(PYTEST) -m nats -rs tests $(ARGS)
 
 test-sglang: $(SGLANG)/.installed ## run inside modules of SGLang, which is installed for it beside vLLM
 	$(SGLANG)/bin/python -m pytest -m sglang tests/adapters $(ARGS)

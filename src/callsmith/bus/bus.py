@@ -20,6 +20,7 @@ from callsmith.bus.port import (
     Answer,
     AuthorityCheck,
     CapabilityCall,
+    Disconnected,
     Handler,
     Offer,
     ParamsTest,
@@ -28,7 +29,7 @@ from callsmith.bus.port import (
     nothing_received,
 )
 from callsmith.bus.remote import RemoteProvider
-from callsmith.bus.routing import Router
+from callsmith.bus.routing.router import Router
 from callsmith.bus.trace import BusTrace, CallTrace, Observer, seconds_since_epoch
 from callsmith.core.capability.authority import Authority, is_trusted
 from callsmith.core.closing import closing
@@ -114,7 +115,7 @@ class CapabilityBus:
         local = self._local.get(capability, ()) if capability else [one for offers in self._local.values() for one in offers]
         if self._transport is None:
             return local
-        return [*local, *(one for one in self._transport.offers() if capability in ("", one.descriptor.name))]
+        return [*local, *self._transport.offers(capability)]
 
     async def call(
         self,
@@ -244,7 +245,7 @@ class CapabilityBus:
     def ended(self, call: CapabilityCall, offer: Offer, node: str, error: BusError | None, seconds: float) -> None:
         """Take down how a call has ended."""
         code = error.code if error else "ok"
-        succeeded = None if error and code not in _PROVIDER_FAILURES else error is None
+        succeeded = None if error and not _is_provider_failure(error) else error is None
         self._router.ended(offer, node, succeeded, seconds)
         if call.session_id and error is None:
             self._router.stick(call.session_id, call.capability, node)
@@ -284,6 +285,12 @@ class _Attempt:
         failure = None if error is None else _failure_of(error)
         node = self._provider.node if isinstance(self._provider, RemoteProvider) else self._offer.node
         self._bus.ended(self._call, self._offer, node, failure, asyncio.get_running_loop().time() - self._began)
+
+
+def _is_provider_failure(error: BusError) -> bool:
+    """Whether an error says something about the provider; nobody being there to get the call does not."""
+    is_unsent = error.code == "partition" and not error.sent
+    return error.code in _PROVIDER_FAILURES and not is_unsent and not isinstance(error, Disconnected)
 
 
 def _failure_of(error: BaseException) -> BusError:

@@ -6,6 +6,7 @@ from typing import Protocol, TypeAlias, cast
 
 from callsmith.bus.descriptor import Descriptor
 from callsmith.core.capability.authority import SELF, Authority
+from callsmith.core.errors import BusError
 from callsmith.core.values import Json
 from callsmith.wire.capability.envelopes import Envelope
 from callsmith.wire.capability.frames import Frame
@@ -122,6 +123,13 @@ class Authenticator(Protocol):
         ...
 
 
+class Disconnected(BusError):
+    """This node has lost its connection to the others, which says nothing about them. Calls that were under way may have run."""
+
+    def __init__(self, message: str, *, sent: bool = False) -> None:
+        super().__init__("partition", message, sent=sent)
+
+
 Receiver: TypeAlias = Callable[[Envelope, Authority, Receive], AsyncGenerator[Frame, None]]
 
 
@@ -143,8 +151,8 @@ class Transport(Protocol):
         """Let the others know what this node offers from now on."""
         ...
 
-    def offers(self) -> Sequence[Offer]:
-        """What the others offer, as far as they were heard of lately."""
+    def offers(self, capability: str = "") -> Sequence[Offer]:
+        """What the others offer, as far as they were heard of lately: of one capability, or of all."""
         ...
 
     def send(

@@ -6,8 +6,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from callsmith.bus.descriptor import offers_params
-from callsmith.bus.health import Health
 from callsmith.bus.port import Offer, ParamsTest
+from callsmith.bus.routing.health import Health
 from callsmith.core.errors import BusError
 from callsmith.core.values import Json
 from callsmith.wire.capability.names import Version, satisfies, write_reference, write_version

@@ -1,0 +1,154 @@
+"""Outgoing calls: sends them, and gives the frames of their answers."""
+
+import asyncio
+import time
+from collections.abc import AsyncGenerator
+from contextlib import suppress
+from dataclasses import replace
+from itertools import count
+from math import inf
+from secrets import token_hex
+
+from callsmith.bus.flow import Acknowledgements
+from callsmith.bus.nats.announcements import offer_digest
+from callsmith.bus.nats.answers import Answer
+from callsmith.bus.nats.connection import Connection
+from callsmith.bus.nats.messages import Message, Signer, control_bytes, encode, signed
+from callsmith.bus.nats.neighbours import Neighbours
+from callsmith.bus.nats.subjects import Subjects
+from callsmith.bus.port import Offer, Receive
+from callsmith.core.closing import closing
+from callsmith.core.errors import BusError
+from callsmith.core.values import Json
+from callsmith.wire.capability.envelopes import Envelope, write_envelope
+from callsmith.wire.capability.frames import Frame
+
+ACCEPT_SECONDS = 2.0  # within which somebody accepts a call
+
+_SPARE_SECONDS = 1.0  # a provider that is too slow for its own limit says so itself
+
+
+class Calls:
+    """The calls that this node makes of others."""
+
+    def __init__(self, connection: Connection, subjects: Subjects, neighbours: Neighbours, identity: Signer | None) -> None:
+        self._connection = connection
+        self._subjects = subjects
+        self._neighbours = neighbours
+        self._identity = identity
+        self._prefix = subjects.replies(token_hex(16))
+        self._numbers = count(1)
+        self._answers: dict[str, Answer] = {}  # by the subject of their messages
+
+    async def open(self) -> None:
+        await self._connection.subscribe(f"{self._prefix}*", self._take)
+
+    def _take(self, message: Message) -> None:
+        if answer := self._answers.get(message.subject):
+            answer.take(message)
+
+    def fail(self, error: BusError, node: str = "") -> None:
+        """Give up all calls, or those that a node has accepted."""
+        for answer in list(self._answers.values()):
+            if not node or (answer.is_accepted and answer.node == node):
+                answer.fail(error)
+
+    async def send(self, envelope: Envelope, offer: Offer, *, share: bool, receive: Receive) -> AsyncGenerator[Frame, None]:
+        """Send a call, and give the frames of its answer, of which the first is "accepted"."""
+        number = str(next(self._numbers))
+        # A call that is repeated elsewhere gets an id of its own each time: nodes that see one twice refuse it as a replay.
+        envelope = replace(envelope, request_id=f"{envelope.request_id}-{number}", timestamp=time.time())
+        payload = encode(write_envelope(envelope))
+        if len(payload) > self._connection.most_bytes:
+            most = self._connection.most_bytes
+            raise BusError("bad_request", f"the call has {len(payload)} bytes, and the NATS server takes {most}")
+        digest = offer_digest(offer.descriptor) if share else ""
+        answer = Answer(envelope.request_id, "" if share else offer.node, lambda node: self._neighbours.has_offer(node, digest))
+        subject = f"{self._prefix}{number}"
+        self._answers[subject] = answer
+        caller = _Caller(self, envelope, answer)
+        is_sent = False
+        try:
+            where = self._subjects.call(envelope.capability, digest) if share else self._subjects.node(offer.node)
+            await self._connection.publish(where, payload, subject, signed(self._identity, payload))
+            is_sent = True
+            async with closing(caller.frames(receive, offer.descriptor.timeout_seconds)) as frames:
+                async for frame in frames:
+                    yield frame
+        finally:
+            if is_sent and not caller.is_ended:
+                await self._cancel(subject, answer, caller)
+            else:
+                self._answers.pop(subject, None)
+
+    async def _cancel(self, subject: str, answer: Answer, caller: "_Caller") -> None:
+        """Have the provider stop: now, or as soon as it is known who it is."""
+        if answer.is_accepted:
+            self._answers.pop(subject, None)
+            await caller.control({"type": "cancel"})
+            return
+        loop = asyncio.get_running_loop()
+        forgetting = loop.call_later(ACCEPT_SECONDS, self._answers.pop, subject, None)
+
+        def cancel() -> None:
+            forgetting.cancel()
+            self._answers.pop(subject, None)
+            caller.cancelling = loop.create_task(caller.control({"type": "cancel"}))
+
+        answer.on_late = cancel
+
+    async def control(self, envelope: Envelope, node: str, message: dict[str, Json]) -> None:
+        """Send something to the node at which a call runs; if that cannot be done, the call ends by itself."""
+        payload = encode({"id": envelope.request_id, "from": envelope.sender, **message})
+        with suppress(BusError):
+            await self._connection.publish(
+                self._subjects.control(node), payload, "", signed(self._identity, control_bytes(payload))
+            )
+
+
+class _Caller:
+    """One call while it runs elsewhere."""
+
+    def __init__(self, calls: Calls, envelope: Envelope, answer: Answer) -> None:
+        self._calls = calls
+        self._envelope = envelope
+        self._answer = answer
+        self._numbers = count(1)
+        self.is_ended = False
+        self.cancelling: asyncio.Task[None] | None = None
+
+    async def control(self, message: dict[str, Json]) -> None:
+        await self._calls.control(self._envelope, self._answer.node, {**message, "n": next(self._numbers)})
+
+    async def frames(self, receive: Receive, frame_seconds: float) -> AsyncGenerator[Frame, None]:
+        """The frames of the answer, by the deadline, or each within so many seconds if there is none."""
+        answer, envelope, loop = self._answer, self._envelope, asyncio.get_running_loop()
+        deadline = inf if envelope.seconds is None else loop.time() + envelope.seconds
+        if not await answer.begun(min(deadline, loop.time() + ACCEPT_SECONDS)):
+            code = "timeout" if loop.time() >= deadline else "partition"
+            raise BusError(code, f"nobody has accepted the call of {envelope.capability}", sent=True)
+        forwarding = loop.create_task(self._forward(receive)) if envelope.stream else None
+        acknowledgements = Acknowledgements()
+        try:
+            yield Frame("accepted", {"node": answer.node})
+            expected = 1
+            while frame := await answer.next(min(deadline, loop.time() + frame_seconds + _SPARE_SECONDS)):
+                if frame.seq != expected:
+                    raise BusError("partition", f"frames of {envelope.capability} were lost on the way", sent=True)
+                self.is_ended = frame.is_end
+                yield frame
+                if frame.is_end:
+                    return
+                if upto := acknowledgements.received(expected):
+                    await self.control({"type": "ack", "upto": upto})
+                expected += 1
+        finally:
+            if forwarding is not None:
+                forwarding.cancel()
+        raise BusError("timeout", f"{envelope.capability} gave no answer in time", sent=True)
+
+    async def _forward(self, receive: Receive) -> None:
+        """Send what the caller says while the call runs."""
+        while (message := await receive()) is not None:
+            await self.control({"type": "message", "body": dict(message)})
+        await self.control({"type": "end"})

@@ -1,0 +1,156 @@
+"""Connection: a connection to a NATS server that comes back, and that no message from others can break."""
+
+import asyncio
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from typing import Any, TypeAlias, cast
+
+from callsmith.bus.nats.messages import Message
+from callsmith.bus.port import Disconnected
+from callsmith.core.errors import BusError, MissingExtra
+
+try:
+    from nats.aio.client import Client
+    from nats.aio.subscription import Subscription
+    from nats.errors import Error as NatsError
+except ImportError as missing:
+    raise MissingExtra("bus", "a bus over NATS") from missing
+
+_log = logging.getLogger(__name__)
+
+LOST = "the connection to the NATS server is lost; it will be restored"
+Taker: TypeAlias = Callable[[Message], None]
+_HEADER_BYTES = 1024  # that a message may take besides its payload
+_START_SECONDS = 5.0
+_PING_SECONDS, _MISSED_PONGS = 1, 2  # after which the server counts as gone
+_NO_HEADERS: Mapping[str, str] = {}
+
+
+class _Client(Client):
+    """nats-py's client, which gives messages straight to who takes them.
+
+    Its own way is a queue and a task for each subscription; and a subject, reply or header that it cannot read ends its reading
+    for good, so that anybody could silence it.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.takers: dict[object, Taker] = {}
+
+    async def _process_msg(self, sid: int, subject: bytes, reply: bytes, data: bytes, headers: bytes | None) -> None:
+        taker = self.takers.get(self._subs.get(sid))
+        if taker is None:
+            return
+        try:
+            read = await cast(Any, self)._process_headers(headers) if headers else None
+            taker(Message(subject.decode(), reply.decode(), data, read or _NO_HEADERS))
+        except Exception:  # whatever others have sent, and whatever it leads to: the next message is read
+            _log.debug("a message from NATS was dropped", exc_info=True)
+
+
+class Connection:
+    """A connection to one of these servers. While it is away, nothing is sent, and nothing is kept to be sent later."""
+
+    def __init__(self, urls: Sequence[str], *, on_lost: Callable[[], None], on_return: Callable[[], None]) -> None:
+        self._urls = list(urls)
+        self._on_lost = on_lost
+        self._on_return = on_return
+        self._client = _Client()
+        self._subscriptions: dict[str, tuple[Taker, str, Subscription]] = {}
+        self._up = asyncio.Event()
+
+    async def open(self) -> None:
+        """Connect; a BusError partition if there is no server."""
+        client = _Client()
+        try:
+            async with asyncio.timeout(_START_SECONDS):
+                await client.connect(
+                    self._urls,
+                    error_cb=_log_error,
+                    disconnected_cb=self._lost,
+                    reconnected_cb=self._returned,
+                    max_reconnect_attempts=-1,
+                    reconnect_time_wait=1,
+                    connect_timeout=2,
+                    ping_interval=_PING_SECONDS,
+                    max_outstanding_pings=_MISSED_PONGS,
+                    pending_size=0,
+                    skip_subject_validation=True,  # subjects are made here, and what comes from outside has no spaces or lines
+                )
+        except (TimeoutError, OSError, NatsError) as error:
+            with suppress(Exception):  # it was never open
+                await client.close()
+            where = ", ".join(_without_password(url) for url in self._urls)
+            raise BusError("partition", f"there is no NATS server at {where}, or it lets nobody in; is it running?") from error
+        self._client = client
+        self._up.set()
+
+    async def reopen(self) -> None:
+        """Connect anew after nats-py has given up, as it does when a server turns it away."""
+        await self.open()
+        for subject, (taker, queue, _) in list(self._subscriptions.items()):
+            await self.subscribe(subject, taker, queue)
+        self._on_return()
+
+    @property
+    def is_up(self) -> bool:
+        return self._client.is_connected
+
+    @property
+    def is_given_up(self) -> bool:
+        return self._client.is_closed
+
+    @property
+    def most_bytes(self) -> int:
+        """The longest payload of a message."""
+        return self._client.max_payload - _HEADER_BYTES
+
+    async def subscribe(self, subject: str, taker: Taker, queue: str = "") -> None:
+        subscription: Subscription = await cast(Any, self._client).subscribe(subject, queue)
+        self._client.takers[subscription] = taker
+        self._subscriptions[subject] = taker, queue, subscription
+
+    async def unsubscribe(self, subject: str) -> None:
+        """Take no more messages, after those that are on their way."""
+        subscription = self._subscriptions.pop(subject)[2]
+        with suppress(NatsError, TimeoutError):  # the connection is lost meanwhile: what it takes until it returns is harmless
+            await (subscription.drain() if self.is_up else subscription.unsubscribe())
+        self._client.takers.pop(subscription, None)
+
+    async def publish(self, subject: str, payload: bytes, reply: str = "", headers: dict[str, str] | None = None) -> None:
+        """Send a message; a BusError partition if that cannot be done now."""
+        try:
+            await self._client.publish(subject, payload, reply, headers)
+        except (NatsError, OSError) as error:
+            raise Disconnected(LOST) from error
+
+    async def is_back(self, seconds: float) -> bool:
+        """Whether the connection is there, or is within so many seconds."""
+        try:
+            async with asyncio.timeout(seconds):
+                await self._up.wait()
+        except TimeoutError:
+            return False
+        return True
+
+    async def close(self) -> None:
+        with suppress(NatsError, OSError):
+            await self._client.close()
+
+    async def _lost(self) -> None:
+        self._up.clear()
+        self._on_lost()
+
+    async def _returned(self) -> None:
+        self._up.set()
+        self._on_return()
+
+
+async def _log_error(error: Exception) -> None:
+    _log.info("NATS: %s: %s", type(error).__name__, error)
+
+
+def _without_password(url: str) -> str:
+    scheme, separator, rest = url.rpartition("://")
+    return f"{scheme}{separator}{rest.rpartition('@')[2]}"

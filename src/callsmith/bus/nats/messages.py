@@ -1,0 +1,90 @@
+"""Messages of the bus over NATS: JSON, with a signature in a header if the node that sends it has an identity.
+
+What is signed begins with what the message is and which call it belongs to, so that no message can pass for another:
+`offers`, `control`, `reply <request id> <part>`. The signature of a call is over its payload alone, an envelope.
+"""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Protocol, cast
+
+from callsmith.bus.trust.identity import verify_signature
+from callsmith.core.errors import BusError
+from callsmith.core.values import Json
+
+SIGNATURE = "Callsmith-Signature"
+PART = "Callsmith-Part"  # of an answer that does not fit into one message: "1/3"
+_SIGNING = "ed25519:"  # how the ids of nodes begin that sign what they send
+
+
+class Signer(Protocol):
+    """The identity of a node."""
+
+    @property
+    def node_id(self) -> str: ...
+
+    def sign(self, data: bytes) -> str: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    """A message that has come in. `reply` is the subject on which an answer is awaited, if one is."""
+
+    subject: str
+    reply: str
+    data: bytes
+    headers: Mapping[str, str]
+
+    @property
+    def is_refused(self) -> bool:
+        """Whether it is the server's word that nobody listens to what was sent."""
+        return not self.data and self.headers.get("Status") == "503"
+
+
+def encode(value: Mapping[str, Json]) -> bytes:
+    """The value as JSON; a BusError if JSON cannot say it."""
+    try:
+        text = json.dumps(value, ensure_ascii=False, separators=(",", ":"), allow_nan=False, default=dict)
+    except (TypeError, ValueError, RecursionError) as error:
+        raise BusError("bad_request", f"this cannot be sent as JSON: {type(error).__name__}") from error
+    return text.encode("utf-8", "surrogatepass")
+
+
+def decode(data: bytes) -> dict[str, Json]:
+    """The JSON object in a message; a BusError if there is none."""
+    try:
+        value = json.loads(data)
+    except (ValueError, RecursionError) as error:
+        raise BusError("bad_request", "the message is no JSON") from error
+    if not isinstance(value, dict):
+        raise BusError("bad_request", "the message is no JSON object")
+    return cast(dict[str, Json], value)
+
+
+def signed(identity: Signer | None, data: bytes, headers: dict[str, str] | None = None) -> dict[str, str] | None:
+    """The headers of a message, with the signature over these bytes if the node has an identity."""
+    return headers if identity is None else {**(headers or {}), SIGNATURE: identity.sign(data)}
+
+
+def is_from(node: str, message: Message, data: bytes) -> bool:
+    """Whether the message is from this node, as far as that can be known: only nodes with an identity sign."""
+    if not node.startswith(_SIGNING):
+        return True
+    try:
+        verify_signature(node, data, message.headers.get(SIGNATURE, ""))
+    except BusError:
+        return False
+    return True
+
+
+def offers_bytes(payload: bytes) -> bytes:
+    return b"offers\n" + payload
+
+
+def control_bytes(payload: bytes) -> bytes:
+    return b"control\n" + payload
+
+
+def reply_bytes(request_id: str, part: str, payload: bytes) -> bytes:
+    return f"reply {request_id} {part}\n".encode("utf-8", "surrogatepass") + payload

@@ -1,0 +1,54 @@
+"""Replies: the answer to one call, as its provider sends it."""
+
+from callsmith.bus.nats.connection import Connection
+from callsmith.bus.nats.messages import PART, Signer, encode, reply_bytes, signed
+from callsmith.core.errors import BusError
+from callsmith.core.values import Json
+from callsmith.wire.capability.frames import Frame, error_frame
+
+MOST_BYTES = 64 * 1024 * 1024  # of a frame
+
+
+class Replies:
+    """Sends the frames of an answer. The first message says which node answers."""
+
+    def __init__(self, connection: Connection, subject: str, request_id: str, node: str, identity: Signer | None) -> None:
+        self._connection = connection
+        self._subject = subject
+        self._request_id = request_id
+        self._node = node
+        self._identity = identity
+        self._is_named = False
+
+    async def accept(self) -> None:
+        """Let the caller know that its call runs here, unless it knows by the answer itself."""
+        if not self._is_named:
+            await self.send(Frame("accepted"))
+
+    async def send(self, frame: Frame) -> None:
+        """Send a frame, in several messages if it is longer than one may be."""
+        payload = self._encoded(frame)
+        most = self._connection.most_bytes
+        if len(payload) <= most:
+            self._is_named = True  # before anything is awaited: whatever is sent next comes after it
+            await self._publish(payload)
+            return
+        await self.accept()
+        if len(payload) > MOST_BYTES:
+            frame = error_frame(BusError("internal_error", f"the answer has more than {MOST_BYTES} bytes, and cannot be sent"))
+            payload = self._encoded(Frame(frame.event, frame.data, frame.seq))
+        parts = [payload[start : start + most] for start in range(0, len(payload), most)]
+        for number, part in enumerate(parts, 1):
+            await self._publish(part, f"{number}/{len(parts)}")
+
+    def _encoded(self, frame: Frame) -> bytes:
+        entries: dict[str, Json] = {"event": frame.event, "data": frame.data, "seq": frame.seq}
+        if not self._is_named:
+            entries["node"] = self._node
+        return encode(entries)
+
+    async def _publish(self, payload: bytes, part: str = "") -> None:
+        headers = {PART: part} if part else None
+        if self._identity is not None:
+            headers = signed(self._identity, reply_bytes(self._request_id, part, payload), headers)
+        await self._connection.publish(self._subject, payload, "", headers)

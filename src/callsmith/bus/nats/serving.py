@@ -1,0 +1,225 @@
+"""Incoming calls: checks who sends them, runs them by the bus of this node, and sends back what it gives."""
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import replace
+from typing import TypeAlias, cast
+
+from callsmith.bus.flow import FlowControl
+from callsmith.bus.nats.connection import Connection
+from callsmith.bus.nats.messages import SIGNATURE, Message, Signer, control_bytes, decode, is_from
+from callsmith.bus.nats.neighbours import Neighbours
+from callsmith.bus.nats.replies import Replies
+from callsmith.bus.nats.subjects import Subjects
+from callsmith.bus.port import Receiver, nothing_received
+from callsmith.core.capability.authority import Authority
+from callsmith.core.closing import closing
+from callsmith.core.errors import BusError
+from callsmith.core.values import Json
+from callsmith.wire.capability.envelopes import Envelope, read_envelope
+from callsmith.wire.capability.errors import as_bus_error
+from callsmith.wire.capability.frames import Frame, error_frame
+
+_log = logging.getLogger(__name__)
+
+# On whose authority a call runs that has come with this signature over these bytes; a BusError if it may not run.
+Authenticate: TypeAlias = Callable[[Envelope, str, bytes], Authority]
+
+ACCEPT_AFTER = 0.05  # seconds without an answer, after which the caller is told that its call runs
+_SEND_SECONDS = 5.0  # in which a lost connection may return, where a call has no deadline
+_MOST_WAITING = 64  # messages of a caller that the handler has not read yet
+
+
+class Serving:
+    """The calls that others make of this node."""
+
+    def __init__(
+        self,
+        connection: Connection,
+        subjects: Subjects,
+        neighbours: Neighbours,
+        node: str,
+        identity: Signer | None,
+        authenticate: Authenticate,
+        receiver: Receiver,
+        most_calls: int,
+    ) -> None:
+        self._connection = connection
+        self._subjects = subjects
+        self._neighbours = neighbours
+        self._node = node
+        self._identity = identity
+        self._authenticate = authenticate
+        self._receiver = receiver
+        self._most_calls = most_calls
+        self._running: dict[tuple[str, str], _Running] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    def take(self, message: Message) -> None:
+        """Take a call, which runs in a task of its own."""
+        if not self._subjects.is_reply(message.reply):
+            return
+        full = len(self._tasks) >= self._most_calls
+        if len(self._tasks) >= 2 * self._most_calls:
+            return  # not even for saying so: the callers give up by themselves
+        task = asyncio.get_running_loop().create_task(self._refuse(message) if full else self._serve(message))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    def take_control(self, message: Message) -> None:
+        """Take what a caller sends while its call runs."""
+        data = decode(message.data)
+        sender, request_id, number = data.get("from"), data.get("id"), data.get("n")
+        running = self._running.get((cast(str, sender), cast(str, request_id)))
+        if running is None or not isinstance(number, int) or number <= running.latest:
+            return
+        if running.is_signed and not is_from(running.sender, message, control_bytes(message.data)):
+            return
+        running.latest = number
+        running.control(data)
+
+    def cancel(self, sender: str) -> None:
+        """Stop the calls of a node that is gone."""
+        for running in list(self._running.values()):
+            if running.sender == sender:
+                running.task.cancel()
+
+    async def close(self, seconds: float) -> None:
+        """Let the calls that run end within so many seconds, and stop the others."""
+        if self._tasks:
+            await asyncio.wait(self._tasks, timeout=seconds)
+        for task in self._tasks:
+            task.cancel()
+        if self._tasks:
+            await asyncio.wait(self._tasks, timeout=1)
+
+    async def _refuse(self, message: Message) -> None:
+        error = BusError("capacity_exceeded", f"this node answers {self._most_calls} calls at a time", seconds=0.5)
+        await self._fail(message, error)
+
+    async def _serve(self, message: Message) -> None:
+        try:
+            envelope = read_envelope(decode(message.data))
+            envelope = replace(envelope, seconds=self._seconds_left(envelope))
+            signature = message.headers.get(SIGNATURE, "")
+            authority = self._authenticate(envelope, signature, message.data)
+            key = envelope.sender, envelope.request_id
+            if key in self._running:
+                raise BusError("bad_request", "a call with this request_id runs already")
+        except Exception as error:  # whatever is wrong with what others have sent, it is an answer to them
+            await self._fail(message, as_bus_error(error))
+            return
+        task = asyncio.current_task()
+        assert task is not None
+        running = self._running[key] = _Running(task, envelope.sender, is_signed=bool(signature))
+        try:
+            await self._answer(message, envelope, authority, running)
+        except BusError as error:
+            _log.warning("the answer to a call of %s could not be sent: %s", envelope.capability, error)
+        finally:
+            del self._running[key]
+
+    def _seconds_left(self, envelope: Envelope) -> float | None:
+        """How long the caller will still wait, by its own clock; a BusError if it has given up already."""
+        if envelope.seconds is None or not envelope.timestamp:
+            return envelope.seconds
+        left = envelope.seconds - max(0.0, time.time() - envelope.timestamp - self._neighbours.behind(envelope.sender))
+        if left <= 0:
+            raise BusError("expired", "the call has come after its deadline, and was not run")
+        return left
+
+    async def _answer(self, message: Message, envelope: Envelope, authority: Authority, running: "_Running") -> None:
+        replies = Replies(self._connection, message.reply, envelope.request_id, self._node, self._identity)
+        loop = asyncio.get_running_loop()
+        timer = loop.call_later(ACCEPT_AFTER, running.accept, replies)
+        deadline = loop.time() + (envelope.seconds or _SEND_SECONDS)
+        receive = running.receive if envelope.stream else nothing_received
+        sent = 0
+        try:
+            async with closing(self._receiver(envelope, authority, receive)) as frames:
+                async for frame in frames:
+                    await running.flow.room()
+                    await self._send(replies, frame, deadline)
+                    sent = frame.seq
+        except BusError as error:
+            await replies.send(Frame("error", error_frame(error).data, sent + 1))
+        finally:
+            timer.cancel()
+
+    async def _send(self, replies: Replies, frame: Frame, deadline: float) -> None:
+        """Send a frame; if the connection is lost just now, when it is back."""
+        try:
+            await replies.send(frame)
+        except BusError as error:
+            back = deadline - asyncio.get_running_loop().time()
+            if error.code != "partition" or not await self._connection.is_back(back):
+                raise
+            await replies.send(frame)
+
+    async def _fail(self, message: Message, error: BusError) -> None:
+        replies = Replies(self._connection, message.reply, _id_of(message), self._node, self._identity)
+        try:
+            await replies.send(Frame("error", error_frame(error).data, 1))
+        except BusError as lost:
+            _log.info("a refusal could not be sent: %s", lost)
+
+
+class _Running:
+    """A call that runs here, and what its caller sends meanwhile."""
+
+    __slots__ = ("_accepting", "_messages", "flow", "is_signed", "latest", "sender", "task")
+
+    def __init__(self, task: "asyncio.Task[None]", sender: str, *, is_signed: bool) -> None:
+        self.task = task
+        self.sender = sender
+        self.is_signed = is_signed
+        self.latest = 0  # the number of the latest message; those before it are replays
+        self.flow = FlowControl()
+        self._messages: asyncio.Queue[Mapping[str, Json] | None] | None = None
+        self._accepting: asyncio.Task[None] | None = None
+
+    def control(self, data: Mapping[str, Json]) -> None:
+        match data.get("type"):
+            case "ack" if isinstance(upto := data.get("upto"), int):
+                self.flow.acknowledge(upto)
+            case "message" if isinstance(body := data.get("body"), dict):
+                self._queue(cast(dict[str, Json], body))
+            case "end":
+                self._queue(None)
+            case "cancel":
+                self.task.cancel()
+            case _:
+                pass  # of a newer version, or junk
+
+    def _queue(self, message: Mapping[str, Json] | None) -> None:
+        self._messages = self._messages or asyncio.Queue(_MOST_WAITING)
+        try:
+            self._messages.put_nowait(message)
+        except asyncio.QueueFull:
+            self.task.cancel()  # a message that is lost would be worse
+
+    async def receive(self) -> Mapping[str, Json] | None:
+        self._messages = self._messages or asyncio.Queue(_MOST_WAITING)
+        message = await self._messages.get()
+        if message is None:
+            self._messages.put_nowait(None)  # there is still nothing more
+        return message
+
+    def accept(self, replies: Replies) -> None:
+        self._accepting = asyncio.get_running_loop().create_task(_accept(replies))
+
+
+async def _accept(replies: Replies) -> None:
+    with suppress(BusError):  # the connection is lost: the caller gives up, or gets the answer itself
+        await replies.accept()
+
+
+def _id_of(message: Message) -> str:
+    """The id of a call, as far as it has one."""
+    with suppress(BusError):
+        request_id = decode(message.data).get("request_id")
+        return request_id if isinstance(request_id, str) else ""
+    return ""

@@ -1,0 +1,260 @@
+"""NatsTransport: connects a bus to those of other nodes by a NATS server.
+
+What is protected between nodes that have identities: every call, announcement, control message and message of an answer is signed
+by the node that sends it, and belongs to one call; a call is taken once, and not after its deadline; of an answer, only messages
+of the node that was called are taken, or of one that has announced the same offer. Nodes without an identity sign nothing, and
+whatever is said in their name is taken for theirs.
+
+What is not: that messages arrive, that others do not read them, and the server's word that nobody listens to a call. Whoever may
+publish and subscribe under `callsmith.` can drop, delay and read messages of others, and make a call go elsewhere: give such
+permissions to nodes alone, and connect by TLS.
+"""
+
+import asyncio
+import time
+from collections.abc import AsyncGenerator, Collection, Coroutine, Sequence
+from contextlib import suppress
+from dataclasses import replace
+from secrets import token_hex
+from typing import Any, cast
+
+from callsmith.bus.descriptor import Descriptor
+from callsmith.bus.nats.announcements import check_size, offer_digest, read_announcement, write_announcement
+from callsmith.bus.nats.calls import Calls
+from callsmith.bus.nats.connection import LOST, Connection
+from callsmith.bus.nats.messages import Message, is_from, offers_bytes, signed
+from callsmith.bus.nats.neighbours import BEAT_SECONDS, Neighbours
+from callsmith.bus.nats.serving import Serving
+from callsmith.bus.nats.subjects import QUEUE, Subjects, node_digest
+from callsmith.bus.port import Disconnected, Offer, Receive, Receiver
+from callsmith.bus.trust.authorize import Authorizer, per_call_token
+from callsmith.bus.trust.identity import Identity
+from callsmith.core.capability.authority import Authority, Trust
+from callsmith.core.errors import BusError, UsageError
+from callsmith.core.values import Json
+from callsmith.wire.capability.envelopes import Envelope
+from callsmith.wire.capability.frames import Frame
+
+DISCOVERY_SECONDS = 0.25  # at the start, in which the others say what they offer
+DRAIN_SECONDS = 5.0  # at the end, for calls that still run
+_BETWEEN_ANNOUNCEMENTS = 0.1  # seconds, however often others ask
+MOST_CALLS = 1024
+
+
+class NatsTransport:
+    """Other nodes by NATS. `urls` are those of one server, or of several of a cluster, separated by commas.
+
+    Without an `identity` this node is a stranger to others. `authorizer` says on whose authority a call from elsewhere runs; who
+    signs nothing is trusted as `trust_unsigned` says. With `peers`, offers of other nodes are not taken; and offers of nodes that
+    sign nothing are taken only by nodes without an identity, or if they are trusted.
+    """
+
+    def __init__(
+        self,
+        urls: str | Sequence[str],
+        *,
+        identity: Identity | None = None,
+        authorizer: Authorizer | None = None,
+        community: str = "",
+        peers: Collection[str] = (),
+        trust_unsigned: Trust = "unknown",
+        most_calls: int = MOST_CALLS,
+    ) -> None:
+        if trust_unsigned == "self":
+            raise UsageError('nobody else is trusted as this node itself; "anchor" is the most', field="trust_unsigned")
+        self._identity = identity
+        self._node = identity.node_id if identity else f"anon:{token_hex(16)}"
+        self._community = community
+        self._takes_unsigned = identity is None or trust_unsigned != "unknown"
+        self._most_calls = most_calls
+        self.authorizer = authorizer or Authorizer(self._node, community)
+        self._unsigned = Authority(trust=trust_unsigned)
+        self._subjects = Subjects(community)
+        self._neighbours = Neighbours(peers)
+        urls = urls.split(",") if isinstance(urls, str) else urls
+        self._connection = Connection(urls, on_lost=self._lost, on_return=self._returned)
+        self._calls = Calls(self._connection, self._subjects, self._neighbours, identity)
+        self._serving: Serving | None = None
+        self._descriptors: Sequence[Descriptor] = ()
+        self._subscribed: set[str] = set()  # to calls that are shared
+        self._revision = time.time_ns() // 1_000_000
+        self._announcing = asyncio.Lock()
+        self._last_announcement = 0.0
+        self._last_question = 0.0
+        self._is_answering = False
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._beating: asyncio.Task[None] | None = None
+
+    @property
+    def node(self) -> str:
+        return self._node
+
+    async def start(self, receiver: Receiver) -> None:
+        await self._connection.open()
+        subjects, connection = self._subjects, self._connection
+        serving = self._serving = Serving(
+            connection,
+            subjects,
+            self._neighbours,
+            self._node,
+            self._identity,
+            self._authenticate,
+            receiver,
+            self._most_calls,
+        )
+        await self._calls.open()
+        await connection.subscribe(subjects.node(self._node), serving.take)
+        await connection.subscribe(subjects.control(self._node), serving.take_control)
+        await connection.subscribe(subjects.offers, self._take_offers)
+        await connection.subscribe(subjects.beats, self._take_beat)
+        await connection.subscribe(subjects.who, self._take_question)
+        await self._announce_now()
+        await connection.publish(subjects.who, b"")
+        self._beating = asyncio.get_running_loop().create_task(self._beat())
+        await asyncio.sleep(DISCOVERY_SECONDS)
+
+    async def close(self) -> None:
+        """Offer nothing more, let the calls that run here end, and leave."""
+        if self._serving is None:
+            return
+        self._descriptors = ()
+        self._revision += 1
+        with suppress(BusError):  # without a connection, the others notice by themselves
+            await self._announce_now()
+        await self._serving.close(DRAIN_SECONDS)
+        self._calls.fail(Disconnected("this node has left the bus", sent=True))
+        with suppress(BusError):
+            await self._publish_announcement(is_gone=True)
+        for task in (self._beating, *self._tasks):
+            if task is not None:
+                task.cancel()
+        await self._connection.close()
+        self._serving = None
+
+    def announce(self, descriptors: Sequence[Descriptor]) -> None:
+        check_size(descriptors)
+        self._descriptors = tuple(descriptors)
+        self._revision = max(self._revision + 1, time.time_ns() // 1_000_000)
+        if self._serving is not None:
+            self._run(self._announce_now())
+
+    def offers(self, capability: str = "") -> Sequence[Offer]:
+        return self._neighbours.offers(capability)
+
+    def send(
+        self, envelope: Envelope, offer: Offer, *, share: bool, receive: Receive, authority: Authority
+    ) -> AsyncGenerator[Frame, None]:
+        token = self._token(envelope, offer, authority) if authority.token else ""
+        envelope = replace(envelope, community=self._community, token=token)
+        return self._calls.send(envelope, offer, share=share, receive=receive)
+
+    def _token(self, envelope: Envelope, offer: Offer, authority: Authority) -> str:
+        if self._identity is None:
+            raise BusError("unauthorized", "a node needs an identity to call others with a token")
+        params = envelope.body.get("params")
+        return per_call_token(
+            self._identity,
+            authority,
+            offer.node,
+            envelope.capability,
+            offer.descriptor.version,
+            cast(dict[str, Json], params) if isinstance(params, dict) else {},
+            envelope.seconds or offer.descriptor.timeout_seconds,
+        )
+
+    def _authenticate(self, envelope: Envelope, signature: str, payload: bytes) -> Authority:
+        return self.authorizer.authenticate(envelope, signature, payload, unsigned=self._unsigned)
+
+    # --- what this node says of itself ---
+
+    async def _announce_now(self) -> None:
+        """Take calls for what is offered, let the others know, and take no more calls for what is not."""
+        async with self._announcing:
+            assert self._serving is not None
+            wanted = {self._subjects.call(one.name, offer_digest(one)) for one in self._descriptors}
+            for subject in wanted - self._subscribed:
+                await self._connection.subscribe(subject, self._serving.take, QUEUE)
+            await self._publish_announcement()
+            for subject in self._subscribed - wanted:
+                await self._connection.unsubscribe(subject)
+            self._subscribed = wanted
+
+    async def _publish_announcement(self, *, is_gone: bool = False) -> None:
+        self._last_announcement = time.monotonic()
+        payload = write_announcement(self._node, self._revision, time.time(), self._descriptors, is_gone=is_gone)
+        await self._connection.publish(self._subjects.offers, payload, "", signed(self._identity, offers_bytes(payload)))
+
+    async def _beat(self) -> None:
+        """Every second: say that this node is there, and see who is not."""
+        while True:
+            await asyncio.sleep(BEAT_SECONDS)
+            with suppress(BusError):  # while the connection is away there is nobody to hear it
+                if self._connection.is_given_up:
+                    await self._connection.reopen()
+                if self._connection.is_up:
+                    await self._connection.publish(self._subjects.beat(self._node), str(self._revision).encode())
+                    self._leave_alone(self._neighbours.silent(asyncio.get_running_loop().time()), "is not heard of any more")
+
+    def _leave_alone(self, nodes: Sequence[str], why: str) -> None:
+        if nodes:
+            self._neighbours.remove(nodes)
+        for node in nodes:
+            self._calls.fail(BusError("partition", f"the node that ran it {why}", sent=True), node)
+            if self._serving is not None:
+                self._serving.cancel(node)
+
+    # --- what the others say ---
+
+    def _take_offers(self, message: Message) -> None:
+        announcement = read_announcement(message.data)
+        node = announcement.node
+        if node == self._node or not self._neighbours.counts(node):
+            return
+        if not self._takes_unsigned and not node.startswith("ed25519:"):
+            return
+        if not is_from(node, message, offers_bytes(message.data)):
+            return
+        if announcement.is_gone:
+            self._leave_alone([node], "has left")
+        else:
+            self._neighbours.announced(announcement, asyncio.get_running_loop().time(), time.time())
+
+    def _take_beat(self, message: Message) -> None:
+        digest = message.subject.rpartition(".")[2]
+        self._neighbours.beat(digest, asyncio.get_running_loop().time())
+        if digest != node_digest(self._node) and message.data != str(self._neighbours.revision(digest)).encode():
+            now = time.monotonic()
+            if now - self._last_question > _BETWEEN_ANNOUNCEMENTS:
+                self._last_question = now
+                self._run(self._connection.publish(self._subjects.who, digest.encode()))
+
+    def _take_question(self, message: Message) -> None:
+        if message.data in (b"", node_digest(self._node).encode()) and not self._is_answering:
+            self._is_answering = True
+            self._run(self._answer_question())
+
+    async def _answer_question(self) -> None:
+        """Say what this node offers; to all who have asked meanwhile at once."""
+        await asyncio.sleep(max(0.0, self._last_announcement + _BETWEEN_ANNOUNCEMENTS - time.monotonic()))
+        self._is_answering = False
+        await self._publish_announcement()
+
+    # --- the connection ---
+
+    def _lost(self) -> None:
+        self._calls.fail(Disconnected(LOST, sent=True))
+
+    def _returned(self) -> None:
+        self._neighbours.all_seen(asyncio.get_running_loop().time())
+        self._run(self._announce_now())
+        self._run(self._connection.publish(self._subjects.who, b""))
+
+    def _run(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.get_running_loop().create_task(_unless_lost(work))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+
+async def _unless_lost(work: Coroutine[Any, Any, None]) -> None:
+    with suppress(BusError):  # when the connection is back, everything is announced anew
+        await work

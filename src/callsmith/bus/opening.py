@@ -1,0 +1,42 @@
+"""Opens a bus by the address of what connects it: this process alone, or a NATS server."""
+
+from collections.abc import Collection, Iterable
+
+from callsmith.bus.bus import CapabilityBus
+from callsmith.bus.trace import Observer
+from callsmith.bus.trust.authorize import Authorizer
+from callsmith.bus.trust.identity import Identity
+from callsmith.core.capability.authority import Trust
+from callsmith.core.errors import UsageError
+
+LOCAL = "local"
+_SCHEMES = ("nats://", "tls://")
+
+
+def open_bus(
+    url: str = LOCAL,
+    *,
+    identity: Identity | None = None,
+    authorizer: Authorizer | None = None,
+    community: str = "",
+    peers: Collection[str] = (),
+    trust_unsigned: Trust = "unknown",
+    observers: Iterable[Observer] = (),
+) -> CapabilityBus:
+    """A bus that `async with` starts: "local", or "nats://host:4222", with several servers of a cluster separated by commas.
+
+    The other parameters are those of `NatsTransport`; a bus of this process alone uses of them the authorizer.
+    """
+    if url == LOCAL:
+        return CapabilityBus(check_authority=authorizer.authorize if authorizer else None, observers=observers)
+    urls = url.split(",")
+    if not all(one.startswith(_SCHEMES) for one in urls):
+        raise UsageError(
+            f"a bus is {LOCAL!r}, or at an address such as nats://127.0.0.1:4222, not {url.rpartition('@')[2][:100]!r}"
+        )
+    from callsmith.bus.nats.transport import NatsTransport
+
+    transport = NatsTransport(
+        urls, identity=identity, authorizer=authorizer, community=community, peers=peers, trust_unsigned=trust_unsigned
+    )
+    return CapabilityBus(transport, check_authority=transport.authorizer.authorize, observers=observers)

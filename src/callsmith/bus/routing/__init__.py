@@ -1,0 +1,1 @@
+"""Which provider answers a call."""
