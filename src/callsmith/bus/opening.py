@@ -1,4 +1,4 @@
-"""Opens a bus by the address of what connects it: this process alone, or a NATS server."""
+"""Opens a bus by the address of what connects it: this process alone, a NATS server, or a callsmith server."""
 
 from collections.abc import Collection, Iterable
 
@@ -22,18 +22,25 @@ def open_bus(
     peers: Collection[str] = (),
     trust_unsigned: Trust = "unknown",
     observers: Iterable[Observer] = (),
+    key: str = "",
 ) -> CapabilityBus:
-    """A bus that `async with` starts: "local", or "nats://host:4222", with several servers of a cluster separated by commas.
+    """A bus that `async with` starts: "local", or "nats://host:4222", with several servers of a cluster separated by commas;
+    or the capabilities of a callsmith server, "http://host:8000", which is called with an API key.
 
-    The other parameters are those of `NatsTransport`; a bus of this process alone uses of them the authorizer.
+    The other parameters are those of `NatsTransport`; other kinds of bus use those of them that mean something there.
     """
+    check = authorizer.authorize if authorizer else None
     if url == LOCAL:
-        return CapabilityBus(check_authority=authorizer.authorize if authorizer else None, observers=observers)
+        return CapabilityBus(check_authority=check, observers=observers)
+    if url.startswith(("http://", "https://")):
+        from callsmith.bus.http import HttpTransport
+
+        server = HttpTransport(url, key=key, identity=identity, community=community)
+        return CapabilityBus(server, check_authority=check, observers=observers)
     urls = url.split(",")
     if not all(one.startswith(_SCHEMES) for one in urls):
-        raise UsageError(
-            f"a bus is {LOCAL!r}, or at an address such as nats://127.0.0.1:4222, not {url.rpartition('@')[2][:100]!r}"
-        )
+        known = f"{LOCAL!r}, or at an address such as nats://127.0.0.1:4222 or http://127.0.0.1:8000"
+        raise UsageError(f"a bus is {known}, not {url.rpartition('@')[2][:100]!r}")
     from callsmith.bus.nats.transport import NatsTransport
 
     transport = NatsTransport(

@@ -76,4 +76,7 @@ def test_what_a_caller_sends_is_read() -> None:
     result: Any = {"type": "tool_result", "tool_call_id": "tc_1", "body": {"a": 1}}
     assert read_message({"type": "ack", "upto": 8}) == Ack(8)
     assert read_message(result) == Reply(result)
+    assert read_message({**result, "body": ["any", "JSON"]}) == Reply({**result, "body": ["any", "JSON"]})
+    decided: Any = {"type": "confirmation", "tool_call_id": "tc_1", "decision": "approve"}
+    assert read_message(decided) == Reply(decided)
     assert read_message({"type": "cancel"}) == Cancel()

@@ -6,6 +6,7 @@ its fields are headers, `X-HearthNet-Capability: rag.query`, and the body is `{"
     {"type": "call", "envelope": {…}, "signature": "…"}                          the first message
     {"type": "ack", "upto": 8}                                                   frames that have arrived
     {"type": "tool_result", "tool_call_id": "tc_1", "body": {…}}                 for the handler
+    {"type": "confirmation", "tool_call_id": "tc_2", …}                          the same: what a person has decided
     {"type": "cancel"}
 """
 
@@ -117,7 +118,7 @@ class Ack:
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """Something for the handler of the call: a `tool_result`."""
+    """Something for the handler of the call: a `tool_result`, or a `confirmation`."""
 
     message: Mapping[str, Json]
 
@@ -140,11 +141,12 @@ def read_message(value: Json) -> CallerMessage:
                 if upto is None:
                     raise fields.error("upto", "is required")
                 return Ack(upto)
-            case "tool_result":
+            case "tool_result" | "confirmation" as type:
                 id = fields.required_text("tool_call_id")
                 if len(id) > _LONGEST_ID or not id.isprintable():
                     raise fields.error("tool_call_id", f"must be at most {_LONGEST_ID} printable characters")
-                fields.required_object("body")
+                if type == "tool_result" and "body" not in fields.data:
+                    raise fields.error("body", "is required")
                 return Reply(fields.data)
             case "cancel":
                 return Cancel()
@@ -152,7 +154,7 @@ def read_message(value: Json) -> CallerMessage:
                 raise fields.error("type", "there is one call to a connection: open another one")
             case other:
                 given = f"{other[:40]!r}" if isinstance(other, str) else kind(other)
-                raise fields.error("type", f"expected ack, tool_result or cancel, got {given}")
+                raise fields.error("type", f"expected ack, tool_result, confirmation or cancel, got {given}")
     except UsageError as error:
         raise BusError("bad_request", str(error)) from error
 

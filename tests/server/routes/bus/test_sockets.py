@@ -58,7 +58,6 @@ async def test_a_capability_that_does_not_stream_is_one_frame() -> None:
         ]
 
 
-@pytest.mark.req("R105", "R106", "R108", "R110")
 async def test_a_tool_loop_in_one_socket_goes_on_as_a_second_call_with_the_messages_does() -> None:
     app, _ = scripted_app()
     async with served(app) as url, socket_to(url) as socket:
@@ -149,7 +148,7 @@ async def test_a_call_that_cannot_be_answered_is_one_error_frame(first: str, cod
         '{"type": "tool_result", "tool_call_id": "x"}',
         '{"type": "tool_result", "tool_call_id": "", "body": {}}',
         '{"type": "tool_result", "tool_call_id": "a\\u0000b", "body": {}}',
-        '{"type": "tool_result", "tool_call_id": "x", "body": []}',
+        '{"type": "confirmation", "decision": "approve"}',
         '{"type": ["cancel"]}',
     ],
 )

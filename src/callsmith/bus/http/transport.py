@@ -1,0 +1,269 @@
+"""HttpTransport: the capabilities of a server, for a bus of this process.
+
+    async with CapabilityBus(HttpTransport("http://127.0.0.1:8000", key="sk-callsmith-…")) as bus:
+        answer = await bus.call("rag.query", (1, 0), {"params": {"corpus": "village"}, "input": {"query": "hall"}})
+
+Streams come over a WebSocket or, where the server refuses one, as server-sent events: then nothing can be sent to the call while
+it runs. The server cannot call this process: what is registered on the bus stays its own.
+"""
+
+import asyncio
+import json
+import logging
+import time
+from collections.abc import AsyncGenerator, Iterable, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, cast
+from uuid import uuid4
+
+from callsmith.bus.descriptor import Descriptor
+from callsmith.bus.http.sockets import SocketCall
+from callsmith.bus.listing import read_descriptor, write_descriptor
+from callsmith.bus.port import Offer, Receive, Receiver
+from callsmith.bus.remote import ACCEPTED
+from callsmith.core.capability.authority import Authority
+from callsmith.core.closing import closing
+from callsmith.core.errors import BusError, CallsmithError, MissingExtra, UsageError
+from callsmith.core.values import Json
+from callsmith.wire.capability.envelopes import Envelope, canonical, signed_bytes, write_envelope
+from callsmith.wire.capability.errors import read_error
+from callsmith.wire.capability.frames import Frame, encode_json, read_frame
+from callsmith.wire.capability.requests import PATH, SUBPROTOCOL
+from callsmith.wire.sse import FrameReader
+
+try:
+    import aiohttp
+except ImportError as missing:
+    raise MissingExtra("remote", "calling capabilities over HTTP") from missing
+
+if TYPE_CHECKING:
+    from callsmith.bus.trust.identity import Identity
+
+_log = logging.getLogger(__name__)
+
+REFRESH_SECONDS = 30.0  # after which the server is asked again what it offers
+_CONNECT_SECONDS = 10.0
+_SILENT_SECONDS = 60.0  # in a stream of events, which has a sign of life every 15 s
+_MOST_BYTES = 64 * 1024 * 1024  # of an answer, or of one frame
+_MOST_OFFERS = 10_000
+_MARGIN_SECONDS = 1.0  # by which the server's word that a call took too long may come later
+
+
+class HttpTransport:
+    """The server at a URL, which is called with an API key and, if there is an identity, with signed envelopes.
+
+    `token` is a capability token that was issued to this node. Calls that are made for somebody else, whose own token this node
+    was given, carry one that is made from that for the call alone.
+    """
+
+    def __init__(
+        self, url: str, *, key: str = "", identity: "Identity | None" = None, community: str = "", token: str = ""
+    ) -> None:
+        if not url.startswith(("http://", "https://")):
+            raise UsageError(f"the URL of a server begins with http:// or https://, and {url[:100]!r} does not", field="url")
+        self._url = url.rstrip("/")
+        self._headers = {"authorization": f"Bearer {key}"} if key else {}
+        self._identity = identity
+        self._community = community
+        self._token = token
+        self._node = identity.node_id if identity else f"anon:{uuid4().hex}"
+        self._server = ""
+        self._offers: Sequence[Offer] = ()
+        self._session: aiohttp.ClientSession | None = None
+        self._refreshing: asyncio.Task[None] | None = None
+
+    @property
+    def node(self) -> str:
+        return self._node
+
+    async def start(self, receiver: Receiver) -> None:
+        """Ask the server what it offers. A BusError if it cannot be reached, or does not let this caller in."""
+        timeout = aiohttp.ClientTimeout(total=None, sock_connect=_CONNECT_SECONDS)
+        connector = aiohttp.TCPConnector(limit=0, keepalive_timeout=30)
+        self._session = aiohttp.ClientSession(connector=connector, timeout=timeout, headers=self._headers)
+        try:
+            await self.refresh()
+        except BaseException:
+            await self.close()
+            raise
+        self._refreshing = asyncio.create_task(self._keep_fresh())
+
+    async def close(self) -> None:
+        if self._refreshing is not None:
+            self._refreshing.cancel()
+            await asyncio.wait((self._refreshing,))
+        if self._session is not None:
+            await self._session.close()
+
+    def announce(self, descriptors: Sequence[Descriptor]) -> None:
+        """Nothing: the server cannot call this process."""
+
+    def offers(self) -> Sequence[Offer]:
+        return self._offers
+
+    async def refresh(self) -> None:
+        """Ask the server what this caller may call."""
+        async with self._request("GET", "/bus/v1/capabilities", None, _CONNECT_SECONDS) as response:
+            listing = await _read_json(response)
+        listed: Json = listing.get("capabilities")
+        if response.status != 200 or not isinstance(listed, list):
+            raise read_error(listing) if isinstance(listing.get("error"), str) else _no_bus(self._url)
+        self._server = str(listing.get("node", self._url))
+        self._offers = tuple(Offer(self._server, one) for one in _callable(cast(list[Json], listed[:_MOST_OFFERS])))
+
+    async def _keep_fresh(self) -> None:
+        while True:
+            await asyncio.sleep(REFRESH_SECONDS)
+            try:
+                await self.refresh()
+            except BusError as error:  # calls will say the same
+                _log.warning("%s does not say what it offers: %s", self._url, error)
+
+    async def send(
+        self, envelope: Envelope, offer: Offer, *, share: bool, receive: Receive, authority: Authority
+    ) -> AsyncGenerator[Frame, None]:
+        """Send a call and give the frames of its answer."""
+        message, seconds = self._message(envelope, authority), envelope.seconds
+        until = None if seconds is None else asyncio.get_running_loop().time() + seconds + _MARGIN_SECONDS
+        streams = envelope.stream and offer.descriptor.stream_schema is not None
+        socket = await self._connect(until) if streams else None
+        answering = self._post(message, until) if socket is None else SocketCall(socket, receive, until).frames(message)
+        async with closing(answering) as frames:
+            async for frame in frames:
+                yield frame
+
+    def _message(self, envelope: Envelope, authority: Authority) -> dict[str, Json]:
+        """The call as it is sent. Which node answers is for the server to find out."""
+        token = self._token_for(envelope, authority)
+        envelope = replace(envelope, to="", sender="", community=self._community, token=token)
+        if self._identity is None:
+            return {"envelope": write_envelope(envelope)}
+        written = write_envelope(replace(envelope, sender=self._node, timestamp=time.time()))
+        return {"envelope": written, "signature": self._identity.sign(signed_bytes(written))}
+
+    def _token_for(self, envelope: Envelope, authority: Authority) -> str:
+        if not authority.token:
+            return self._token
+        if self._identity is None:
+            raise BusError("unauthorized", "a call for somebody who has a token needs an identity of this node, to pass it on")
+        from callsmith.bus.trust.authorize import per_call_token
+
+        params: Json = envelope.body.get("params")
+        return per_call_token(
+            self._identity,
+            authority,
+            self._server,
+            envelope.capability,
+            envelope.version,
+            cast(dict[str, Json], params) if isinstance(params, dict) else {},
+            envelope.seconds or _SILENT_SECONDS,
+        )
+
+    async def _connect(self, until: float | None) -> "aiohttp.ClientWebSocketResponse | None":
+        """A WebSocket; None where the server has none for this call."""
+        timeout = cast(Any, aiohttp.ClientWSTimeout)(ws_close=1.0)  # its fields are not known to type checkers
+        try:
+            async with asyncio.timeout_at(until):
+                socket = await self._opened.ws_connect(
+                    self._url + PATH, protocols=(SUBPROTOCOL,), timeout=timeout, heartbeat=30, max_msg_size=_MOST_BYTES
+                )
+        except aiohttp.WSServerHandshakeError:  # the same call without a socket is answered, or refused for a reason
+            return None
+        except (aiohttp.ClientError, OSError, TimeoutError) as error:
+            raise _not_reached(self._url, error) from error
+        if socket.protocol == SUBPROTOCOL:
+            return socket
+        await socket.close()
+        return None
+
+    async def _post(self, message: Json, until: float | None) -> AsyncGenerator[Frame, None]:
+        """The answer in one piece, or as server-sent events."""
+        seconds = None if until is None else max(0.0, until - asyncio.get_running_loop().time())
+        async with self._request("POST", PATH, message, seconds) as response:
+            if response.status != 200 or response.content_type != "text/event-stream":
+                answer = await _read_json(response)
+                if response.status != 200:
+                    raise read_error(answer)
+                yield Frame(ACCEPTED, {"node": self._server})
+                yield Frame("done", answer)
+                return
+            yield Frame(ACCEPTED, {"node": self._server})
+            reader, size, seq = FrameReader(), 0, 0
+            async for data in response.content.iter_any():
+                size += len(data)
+                for event in reader.feed(data):
+                    seq, size = seq + 1, 0
+                    yield read_frame({"event": event.event, "data": _parsed(event.data), "seq": seq})
+                if size > _MOST_BYTES:
+                    raise BusError("partition", f"{self._url} sends a frame without an end", sent=True)
+
+    @asynccontextmanager
+    async def _request(
+        self, method: str, path: str, body: Json, seconds: float | None
+    ) -> "AsyncGenerator[aiohttp.ClientResponse, None]":
+        timeout = aiohttp.ClientTimeout(
+            seconds, sock_connect=_CONNECT_SECONDS, sock_read=_SILENT_SECONDS if seconds is None else None
+        )
+        data = None if body is None else encode_json(body)
+        headers = {"content-type": "application/json"}
+        try:
+            async with self._opened.request(
+                method, self._url + path, data=data, headers=headers, timeout=timeout, allow_redirects=False
+            ) as response:
+                yield response
+        except CallsmithError:
+            raise
+        except aiohttp.ClientConnectorError as error:
+            raise _not_reached(self._url, error) from error
+        except TimeoutError as error:
+            raise BusError("timeout", f"{self._url} gave no answer in time", sent=True) from error
+        except (aiohttp.ClientError, OSError) as error:
+            raise BusError("partition", f"{self._url} broke off: {type(error).__name__}", sent=True) from error
+
+    @property
+    def _opened(self) -> "aiohttp.ClientSession":
+        if self._session is None or self._session.closed:
+            raise UsageError("the bus has not been started: use it as `async with CapabilityBus(HttpTransport(…)) as bus`")
+        return self._session
+
+
+def _callable(listed: list[Json]) -> Iterable[Descriptor]:
+    """What may be called. Nodes that offer the same are one here: which of them answers, the server finds out."""
+    found: dict[bytes, Descriptor] = {}
+    for one in listed:
+        try:
+            if isinstance(one, dict) and cast(dict[str, Json], one).get("callable"):
+                descriptor = read_descriptor(one)
+                found[canonical(write_descriptor(descriptor))] = descriptor
+        except BusError as error:
+            _log.warning("a capability is left out: %s", error)
+    return found.values()
+
+
+async def _read_json(response: "aiohttp.ClientResponse") -> dict[str, Json]:
+    """The object that a response consists of; a BusError if it is none."""
+    data = bytearray()
+    async for piece in response.content.iter_any():
+        data += piece
+        if len(data) > _MOST_BYTES:
+            raise BusError("partition", f"{response.url.host} answers with more than {_MOST_BYTES} bytes", sent=True)
+    found = _parsed(data.decode("utf-8", "replace"))
+    if isinstance(found, dict):
+        return cast(dict[str, Json], found)
+    raise BusError("partition", f"{response.url.host} answers {response.status}, with something that is no JSON", sent=True)
+
+
+def _parsed(text: str) -> Any:
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError):
+        return None
+
+
+def _not_reached(url: str, error: BaseException) -> BusError:
+    return BusError("partition", f"{url} cannot be reached: {type(error).__name__}", sent=False)
+
+
+def _no_bus(url: str) -> BusError:
+    return BusError("not_found", f"{url} has no capability bus: is it the address of a callsmith server, without /v1?")

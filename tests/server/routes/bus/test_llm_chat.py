@@ -1,0 +1,82 @@
+"""llm.chat over the network: a tool loop in one socket, and by calls one after the other."""
+
+import json
+from typing import Any
+
+import pytest
+
+from callsmith.server.app import create_app
+from tests.capabilities.chatting import called, chat, chat_bus
+from tests.fakes import FakeModel
+from tests.server.asking import http, says
+from tests.server.routes.bus.calling import envelope, frames_of, post, send, socket_to, sse_frames
+from tests.serving import served
+
+SEARCH = {
+    "name": "search",
+    "description": "Search.",
+    "parameters_schema": {"type": "object", "properties": {"query": {"type": "string"}}, "required": ["query"]},
+}
+FOUND = {"chunks": ["17:42"]}
+REPLIES = called(("search", {"query": "hall"})), "It opens at 17:42."
+
+
+def app_of(bus: Any) -> Any:
+    return create_app({"m": FakeModel(says("hi"))}, bus=bus)
+
+
+def request(body: Any) -> dict[str, Any]:
+    return {"envelope": envelope(body=body, stream=True)}
+
+
+def checked(events: list[tuple[str, Any]]) -> dict[str, Any]:
+    """The one call of an answer that ends with it, whose frames have the shape that is described."""
+    deltas = [data for event, data in events if event == "tool_call_delta"]
+    (call,) = [data for event, data in events if event == "tool_call"]
+    assert deltas[0].keys() >= {"id", "name", "arguments_delta"}
+    assert all(one.keys() >= {"id", "arguments_delta"} and "name" not in one for one in deltas[1:])
+    assert {one["id"] for one in deltas} == {call["id"]}
+    assert json.loads("".join(one["arguments_delta"] for one in deltas)) == call["arguments"] == {"query": "hall"}
+    return {name: call[name] for name in ("id", "name", "arguments")}
+
+
+@pytest.mark.req("R105", "R106", "R107", "R108", "R109", "R110")
+async def test_a_result_in_the_socket_and_one_in_the_next_call_lead_to_the_same_answer() -> None:
+    bus, engine = chat_bus(*REPLIES)
+    async with served(app_of(bus)) as url, socket_to(url) as socket:
+        await send(socket, type="call", **request(chat("When?", tools=[SEARCH])))
+        first = [json.loads(await socket.recv())]
+        while first[-1]["event"] != "tool_call":
+            first.append(json.loads(await socket.recv()))
+        call = checked([(one["event"], one["data"]) for one in first])
+        await send(socket, type="tool_result", tool_call_id=call["id"], body=FOUND)
+        rest = [(one["event"], one["data"]) for one in await frames_of(socket)]
+
+    again, other = chat_bus(*REPLIES)
+    async with http(app_of(again)) as client:
+        begun = sse_frames((await post(client, request(chat("When?", tools=[SEARCH])))).text)
+        assert (begun[-1][0], begun[-1][1]["stop_reason"]) == ("done", "tool_calls")
+        call = checked(begun)
+        messages = [
+            {"role": "user", "content": "When?"},
+            {"role": "assistant", "content": "", "tool_calls": [call]},
+            {"role": "tool", "tool_call_id": call["id"], "content": json.dumps(FOUND)},
+        ]
+        body = {"params": {}, "input": {"messages": messages, "tools": [SEARCH]}}
+        second = sse_frames((await post(client, request(body))).text)
+    assert engine.asked[1].prompt.text == other.asked[1].prompt.text
+    texts = ["".join(data["text"] for event, data in events if event == "token") for events in (rest, second)]
+    assert texts == ["It opens at 17:42."] * 2
+    assert [event for event, _ in (rest[-1], second[-1])] == ["done", "done"]
+    assert rest[-1][1]["stop_reason"] == second[-1][1]["stop_reason"] == "end"
+
+
+@pytest.mark.parametrize("id", ["other", "tc_1"])
+async def test_a_result_of_a_call_that_was_never_made_ends_the_chat(id: str) -> None:
+    bus, engine = chat_bus(*REPLIES)
+    async with served(app_of(bus)) as url, socket_to(url) as socket:
+        await send(socket, type="call", **request(chat("When?", tools=[SEARCH])))
+        await send(socket, type="tool_result", tool_call_id=id, body=FOUND)
+        frames = await frames_of(socket)
+    assert (frames[-1]["event"], frames[-1]["data"]["error"]) == ("error", "bad_request")
+    assert len(engine.asked) == 1
