@@ -11,7 +11,7 @@ import asyncio
 import json
 import logging
 import time
-from collections.abc import AsyncGenerator, Iterable, Sequence
+from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, cast
@@ -70,6 +70,7 @@ class HttpTransport:
         self._node = identity.node_id if identity else f"anon:{uuid4().hex}"
         self._server = ""
         self._offers: Sequence[Offer] = ()
+        self._by_name: Mapping[str, list[Offer]] = {}
         self._session: aiohttp.ClientSession | None = None
         self._refreshing: asyncio.Task[None] | None = None
 
@@ -99,8 +100,9 @@ class HttpTransport:
     def announce(self, descriptors: Sequence[Descriptor]) -> None:
         """Nothing: the server cannot call this process."""
 
-    def offers(self) -> Sequence[Offer]:
-        return self._offers
+    def offers(self, capability: str = "") -> Sequence[Offer]:
+        """What the server offers to this caller: of one capability, or of all."""
+        return self._offers if not capability else self._by_name.get(capability, ())
 
     async def refresh(self) -> None:
         """Ask the server what this caller may call."""
@@ -111,6 +113,10 @@ class HttpTransport:
             raise read_error(listing) if isinstance(listing.get("error"), str) else _no_bus(self._url)
         self._server = str(listing.get("node", self._url))
         self._offers = tuple(Offer(self._server, one) for one in _callable(cast(list[Json], listed[:_MOST_OFFERS])))
+        by_name: dict[str, list[Offer]] = {}
+        for offer in self._offers:
+            by_name.setdefault(offer.descriptor.name, []).append(offer)
+        self._by_name = by_name
 
     async def _keep_fresh(self) -> None:
         while True:
