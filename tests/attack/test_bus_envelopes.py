@@ -144,6 +144,8 @@ def signatures() -> Iterator[Case]:
     yield Case("only the body signed", fresh, SIGNATURE, ALICE.sign(signed_bytes(fresh["body"])))
     for sender in ("", "alice", ALICE.node_id + "=", ALICE.node_id.upper(), ALICE.node_id[8:], "ed25519:", "*", "self", "local"):
         yield Case(f"from {sender[:12]!r}", envelope(sender), SIGNATURE)
+    for size in (1, 31, 33, 64):
+        yield Case(f"from a key of {size} bytes", envelope(f"ed25519:{encode(b'x' * size)}"), SIGNATURE)
     yield Case("from nobody", envelope(**{"from": ...}), SIGNATURE)
     swapped = envelope(NODE, to=ALICE.node_id)
     yield Case("from and to swapped", swapped, UNAUTHORIZED, ALICE)
@@ -343,7 +345,17 @@ def test_a_table_that_would_trust_too_much_is_refused(nodes: dict[str, Any]) -> 
 async def test_a_caller_with_a_key_has_the_authority_of_the_key_and_no_more() -> None:
     """What a server knows of a caller by other means is passed in, and nothing in the envelope adds to it."""
     authorizer = World().authorizer
-    key = Authority("ann", trust="member", token="of another call")
+    key = Authority("ann", trust="member", token="of another call", capabilities=("rag.*",))
     sent = read_envelope(envelope(NODE, subject=FRIEND.node_id, via=[FRIEND.node_id], trace_id="t"))
     found = authorizer.authenticate(sent, unsigned=key)
     assert (found.subject, found.via, found.trust, found.token, found.trace_id) == ("ann", (), "member", "", "t")
+    signed = envelope(FRIEND, token=token(sub=FRIEND.node_id))
+    for sent in (signed, envelope(FRIEND)):  # a signature and a token do not free it of what the key may call
+        data = signed_bytes(sent)
+        found = authorizer.authenticate(read_envelope(sent), FRIEND.sign(data), data, unsigned=key)
+        assert (found.subject, found.capabilities) == (FRIEND.node_id, ("rag.*",))
+
+
+def test_calls_that_are_nested_too_deep_are_refused_before_they_reach_the_bus() -> None:
+    with pytest.raises(BusError, match="nested 7 deep"):
+        World().authorizer.authenticate(read_envelope(envelope(depth=7)))

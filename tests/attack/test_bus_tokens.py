@@ -285,6 +285,8 @@ def keys() -> Iterator[Case]:
     yield Case("the same header written otherwise", f"hntoken://v1/{reordered}.{_parts(token())[1]}.{signature}", INVALID)
     for spelling in (OPERATOR.node_id + "=", OPERATOR.node_id.upper(), "ED25519" + OPERATOR.node_id[7:], OPERATOR.node_id[8:]):
         yield Case(f"issuer spelled {spelling[:12]}…{spelling[-2:]}", token(iss=spelling), INVALID)
+    for size in (1, 31, 33, 64):
+        yield Case(f"an issuer whose key has {size} bytes", token(iss=f"ed25519:{encode(bytes(size))}"), INVALID)
     yield Case("issuer is the community's name", token(iss=COMMUNITY), INVALID)
     raw = _decode(_parts(token())[2])
     second = raw[:32] + (int.from_bytes(raw[32:], "little") + _ORDER).to_bytes(32, "little")
@@ -484,6 +486,9 @@ def chains() -> Iterator[Case]:
     for maker in (MALLORY, STRANGER, NODE, OPERATOR, FRIEND):
         yield Case(f"passed on by {maker.node_id[:12]}", passed_on(maker, iss=maker.node_id, sub=maker.node_id), INVALID, maker)
         yield Case(f"passed on by {maker.node_id[:12]} in the model's name", passed_on(maker), INVALID, MODEL)
+        same = token(sub=MODEL.node_id, aud=COMMUNITY, scope=SCOPE, jti="root")
+        made = passed_on(maker, parent=same, iss=maker.node_id, sub=maker.node_id, aud=COMMUNITY)
+        yield Case(f"made by {maker.node_id[:12]} for the same audience", made, INVALID, maker)
     yield Case("passed on by nobody in particular", passed_on(iss="*"), INVALID, MODEL)
     shared = token(aud=COMMUNITY, jti="root")
     for maker in (MODEL, NODE, FRIEND):
@@ -501,12 +506,27 @@ def chains() -> Iterator[Case]:
         yield Case(f"for {aud[:12]}, addressed anew by its subject", made, INVALID)
     own = jws(claims(iss=ALICE.node_id, aud=ALICE.node_id, jti="own", parent=token(aud="city", jti="root")), ALICE)
     yield Case("addressed to oneself, and then here", jws(claims(iss=ALICE.node_id, parent=own), ALICE), INVALID)
+    root = {"aud": MODEL.node_id, "scope": SCOPE, "jti": "root"}
+    foreign = token(MALLORY, iss=MALLORY.node_id, **root)
+    yield Case("made from a token of an issuer nobody trusts", passed_on(parent=foreign), INVALID, MODEL)
+    yield Case("made from one that another has signed", passed_on(parent=token(MALLORY, **root)), INVALID, MODEL)
+    yield Case("made from a token that was not signed", passed_on(parent=_flipped(token(**root), 3)), INVALID, MODEL)
+    unsigned = jws(claims(**root), header=HEADER | {"alg": "none"}, sign=lambda data: b"")
+    yield Case("made from a token with another header", passed_on(parent=unsigned), INVALID, MODEL)
+    yield Case("made from half a token", passed_on(parent=token(**root)[:-9]), BAD, MODEL)
+    middle = claims(iss=MODEL.node_id, sub=MODEL.node_id, aud=MODEL.node_id, scope=SCOPE, jti="middle", parent=token(**root))
+    yield Case("a link in the middle", passed_on(parent=jws(middle, MODEL)), "", MODEL)
+    yield Case("a link in the middle that another has signed", passed_on(parent=jws(middle, MALLORY)), INVALID, MODEL)
+    city = SCOPE | {"params_constraints": {"corpus": ["city"]}}
+    yield Case("narrowed to another corpus", passed_on(scope=city), SCOPE_CODE, MODEL)
     yield Case(
-        "made from a token of an issuer nobody trusts", passed_on(parent=token(MALLORY, iss=MALLORY.node_id)), INVALID, MODEL
+        "narrowed to another corpus in the middle",
+        passed_on(parent=jws(middle | {"scope": city}, MODEL), scope=city),
+        SCOPE_CODE,
+        MODEL,
     )
-    yield Case("made from a token that was not signed", passed_on(parent=_flipped(token(aud=MODEL.node_id), 3)), INVALID, MODEL)
-    yield Case("made from a token with another header", passed_on(parent=token(header=HEADER | {"alg": "none"})), INVALID, MODEL)
-    yield Case("made from half a token", passed_on(parent=token()[:-9]), BAD, MODEL)
+    listing = SCOPE | {"capabilities": ["rag.list_corpora@1.0"]}
+    yield Case("narrowed to another capability", passed_on(scope=listing), SCOPE_CODE, MODEL)
     yield Case("made from a token for somebody else", passed_on(parent={"aud": OTHER_NODE.node_id}), INVALID, MODEL)
     yield Case("its own root", jws(claims(iss=MODEL.node_id, sub=MODEL.node_id), MODEL), INVALID, MODEL)
     yield Case("a chain of 5", _chain(5), INVALID, MODEL)

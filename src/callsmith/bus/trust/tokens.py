@@ -162,7 +162,7 @@ def _read(text: str, most_links: int) -> Token:
 
 
 def _read_object(data: bytes) -> dict[str, Json]:
-    value = json.loads(data.decode("utf-8"), object_pairs_hook=_without_duplicates, parse_constant=_no_constant)
+    value = json.loads(data.decode("utf-8"), object_pairs_hook=_without_duplicates)
     if not isinstance(value, dict):
         raise ValueError("header and payload are JSON objects")
     return cast(dict[str, Json], value)
@@ -173,10 +173,6 @@ def _without_duplicates(pairs: list[tuple[str, Json]]) -> dict[str, Json]:
     if len(found) != len(pairs):
         raise ValueError("a name stands twice in an object")
     return found
-
-
-def _no_constant(name: str) -> Json:
-    raise ValueError(f"{name} is no JSON")
 
 
 def _text(payload: Mapping[str, Json], name: str) -> str:
