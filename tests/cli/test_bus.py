@@ -54,7 +54,7 @@ def test_a_token_is_issued_shown_accepted_and_revoked(callsmith, config: Path) -
     token = read_token(text)
     assert (token.sub, token.aud, token.exp - token.iat) == (FRIEND, here, 8 * 3600)
 
-    verifier = TokenVerifier(here, "", {here: "member"}, RevocationFile(config / "revoked.jsonl"))
+    verifier = TokenVerifier(here, "", {here: "member"}, RevocationFile(config / "revocations.jsonl"))
     verifier.verify(text, FRIEND)
     revoked = callsmith("bus", "token", "revoke", "-", stdin=text)
     assert revoked.code == 0 and token.jti in revoked.out and text not in revoked.out
@@ -65,13 +65,18 @@ def test_a_token_is_issued_shown_accepted_and_revoked(callsmith, config: Path) -
 
 def test_all_tokens_of_an_issuer_are_revoked_by_its_id(callsmith, config: Path) -> None:
     here = callsmith("bus", "id").out.strip()
-    verifier = TokenVerifier(here, "", {here: "member"}, RevocationFile(config / "revoked.jsonl"))
+    verifier = TokenVerifier(here, "", {here: "member"}, RevocationFile(config / "revocations.jsonl"))
     text = issued(callsmith)
     verifier.verify(text, FRIEND)
     assert callsmith("bus", "token", "revoke", here).code == 0
     with pytest.raises(BusError) as refused:
         verifier.verify(text, FRIEND)
     assert refused.value.code == "revoked"
+
+
+def test_revocations_stand_beside_the_key(callsmith, tmp_path: Path) -> None:
+    assert callsmith("bus", "token", "revoke", "01J", "--identity", str(tmp_path / "other.pem")).code == 0
+    assert RevocationFile(tmp_path / "revocations.jsonl").is_revoked("token", "01J")
 
 
 def test_a_token_that_was_changed_is_shown_as_invalid(callsmith) -> None:

@@ -8,6 +8,7 @@ import pytest
 from callsmith.bus.bus import CapabilityBus
 from callsmith.bus.descriptor import Descriptor
 from callsmith.bus.port import CapabilityCall
+from callsmith.bus.reach import CapabilityTools
 from callsmith.bus.trust.authorize import Authorizer
 from callsmith.bus.trust.issuing import token_capabilities
 from callsmith.bus.trust.revocations import MemoryRevocations
@@ -16,6 +17,10 @@ from callsmith.bus.trust.tokens import attenuate, check_signatures, issue, read_
 from callsmith.bus.trust.verification import TokenVerifier
 from callsmith.core.capability.authority import Authority
 from callsmith.core.errors import BusError
+from callsmith.core.events import ConfirmationNeeded
+from callsmith.core.ports import Context
+from callsmith.core.values import Call, Result
+from callsmith.tools.wrap import Confirmed
 from tests.attack.bus_world import ALICE, FRIEND, MALLORY, NODE, NOW, OPERATOR, STRANGER, Clock, claims, identity, jws
 
 HERE = NODE.node_id
@@ -128,6 +133,19 @@ async def test_nobody_gets_more_by_issuing(caller: Authority, changes: dict[str,
     node = Node()
     asked = {name: value for name, value in (ASK | changes).items() if value is not None}
     assert await node.code("issue", caller, **asked) == code
+
+
+@pytest.mark.req("R220")
+async def test_as_a_tool_it_waits_for_a_person_and_shows_the_model_no_token() -> None:
+    node = Node()
+    tools = CapabilityTools(node.bus, patterns=["auth.token.issue"])
+    assert [tool.side_effects for tool in await tools.tools()] == [True]
+    call, context = Call("auth_token_issue", ASK, id="c"), Context(authority=MEMBER)
+    (asked,) = [event async for event in Confirmed(tools).call(call, context)]
+    assert isinstance(asked, ConfirmationNeeded)
+    (result,) = [event async for event in tools.call(call, context)]
+    assert isinstance(result, Result) and result.ok
+    assert "handle" in result.text and "hntoken" not in result.text
 
 
 async def test_bounds_of_the_callers_token_are_those_of_the_issued_one() -> None:

@@ -25,6 +25,11 @@ def show_id(identity: IdentityOption = None) -> None:
 def open_identity(path: Path | None) -> "Identity":
     """The identity of this node: in this file, or in the config folder."""
     from callsmith.bus.trust.identity import load_identity
+
+    return load_identity(identity_file(path))
+
+
+def identity_file(path: Path | None) -> Path:
     from callsmith.models.plugins import config_folder
 
-    return load_identity(path or config_folder() / "node.pem")
+    return path or config_folder() / "node.pem"

@@ -4,12 +4,11 @@ import json
 import sys
 import time
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from callsmith.cli.bus.identity import IdentityOption, open_identity
+from callsmith.cli.bus.identity import IdentityOption, identity_file, open_identity
 from callsmith.cli.inputs.options import pairs
 from callsmith.core.errors import BusError, UsageError
 
@@ -92,24 +91,22 @@ def show_token(token: Annotated[str, typer.Argument(help="The token; - reads it 
 @tokens_app.command("revoke")
 def revoke_token(
     token: Annotated[str, typer.Argument(help="The token, its id, or the id of a node; - reads it from standard input.")],
-    file: Annotated[
-        Path | None,
-        typer.Option("--file", help="The file of revocations. Default: revoked.jsonl in the config folder.", show_default=False),
-    ] = None,
+    identity: IdentityOption = None,
 ) -> None:
-    """Revoke a token and all that were made from it, or with the id of a node all tokens of that issuer. It cannot be undone.
+    """Revoke a token and all that were made from it, or with the id of a node all tokens of that issuer.
+
+    It takes effect with the next call, at the nodes that read revocations.jsonl, which stands beside this node's key.
 
     Example: callsmith bus token revoke 01JD3M8ZQ4V6T0K9XW5R2C7HNP
     """
     from callsmith.bus.trust.identity import is_node_id
     from callsmith.bus.trust.revocations import RevocationFile
     from callsmith.bus.trust.tokens import PREFIX
-    from callsmith.models.plugins import config_folder
 
     given = _text(token)
     kind = "issuer" if is_node_id(given) else "token"
     id = _read(given).jti if given.startswith(PREFIX) else given
-    RevocationFile(file or config_folder() / "revoked.jsonl").revoke(kind, id)
+    RevocationFile(identity_file(identity).with_name("revocations.jsonl")).revoke(kind, id)
     typer.echo(f"revoked: {kind} {id}")
 
 
