@@ -19,6 +19,7 @@ NAMES = (
     "server",
     "gateway",
     "relay",
+    "bus",
     "soundness",
     "journeys",
     "plugins",

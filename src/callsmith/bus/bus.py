@@ -9,7 +9,7 @@ one frame, "done" or "error", ends every stream.
 """
 
 import asyncio
-from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from types import TracebackType
 from uuid import uuid4
@@ -130,12 +130,12 @@ class CapabilityBus:
         """The answer; a BusError says why there is none. Without an `authority` it is that of the call being handled here."""
         call = _made(capability, version, body, session_id, timeout, authority)
         failure = BusError("partition", f"no provider of {capability} could be reached")
-        for offer in self._candidates(call):
+        for attempt in self._attempts(call, self._candidates(call)):
             try:
-                with _Attempt(self, call, offer) as provider:
-                    return await provider.answer(self._admitted(call, offer))
+                with attempt as provider:
+                    return await provider.answer(self._admitted(call, attempt.offer))
             except BusError as error:
-                if not _may_go_elsewhere(error, offer.descriptor, call):
+                if not _may_go_elsewhere(error, attempt.offer.descriptor, call):
                     raise
                 failure = error
         raise failure
@@ -180,7 +180,12 @@ class CapabilityBus:
             candidates = self._router.candidates(
                 self._local.get(call.capability, ()), call.capability, call.version, call.params, self._tests
             )
-            frames = self._frames(call, candidates[:1]) if call.stream else self._whole(call, candidates[0])
+            if not call.stream:
+                with _Attempt(self, call, candidates[0]) as provider:
+                    answer = await provider.answer(self._admitted(call, candidates[0]))
+                yield Frame("done", answer, 1)
+                return
+            frames = self._frames(call, candidates[:1])
         except BusError as error:
             yield Frame("error", error_frame(error).data, 1)
             return
@@ -191,21 +196,31 @@ class CapabilityBus:
     async def _frames(self, call: CapabilityCall, offers: Sequence[Offer]) -> AsyncGenerator[Frame, None]:
         """The frames of the first provider that begins to answer."""
         has_begun = False
-        for offer in offers:
+        failure = BusError("partition", f"no provider of {call.capability} could be reached")
+        for attempt in self._attempts(call, offers):
             try:
-                with _Attempt(self, call, offer) as provider:
-                    async with closing(provider.frames(self._admitted(call, offer))) as frames:
+                with attempt as provider:
+                    async with closing(provider.frames(self._admitted(call, attempt.offer))) as frames:
                         async for frame in frames:
                             has_begun = True
                             yield frame
                     return
             except BusError as error:
-                if has_begun or offer is offers[-1] or not _may_go_elsewhere(error, offer.descriptor, call):
+                if has_begun or not _may_go_elsewhere(error, attempt.offer.descriptor, call):
                     raise
+                failure = error
+        raise failure
 
-    async def _whole(self, call: CapabilityCall, offer: Offer) -> AsyncGenerator[Frame, None]:
-        with _Attempt(self, call, offer) as provider:
-            yield Frame("done", await provider.answer(self._admitted(call, offer)))
+    def _attempts(self, call: CapabilityCall, offers: Sequence[Offer]) -> "Iterator[_Attempt]":
+        """Tries at different nodes, of which the first may be whichever takes the call of those that share them."""
+        tried = set[str]()
+        for number in range(_ATTEMPTS):
+            offer = next((one for one in offers if one.node not in tried), None)
+            if offer is None:
+                return
+            attempt = _Attempt(self, call, offer, may_share=number == 0)
+            yield attempt
+            tried.add(attempt.node)
 
     def _candidates(self, call: CapabilityCall) -> list[Offer]:
         """The providers to try, in their order."""
@@ -213,7 +228,7 @@ class CapabilityBus:
         found = self._router.candidates(self.offers(name), name, call.version, call.params, self._tests)
         if call.session_id and len(found) > 1 and (node := self._router.sticky(call.session_id, name)):
             found.sort(key=lambda offer: offer.node != node)
-        return found[:_ATTEMPTS]
+        return found
 
     def _admitted(self, call: CapabilityCall, offer: Offer) -> CapabilityCall:
         """The call as the provider gets it. Other nodes check tokens themselves, and rely on this one for its callers."""
@@ -231,16 +246,25 @@ class CapabilityBus:
             if self._check_authority is None:
                 raise BusError("token_invalid", "this node knows no issuer of tokens")
             self._check_authority(authority, call.capability, offer.descriptor.version, call.params)
-        return replace(call, authority=authority.deeper(call.request_id))
+        return CapabilityCall(  # `replace` takes longer than all the rest of this
+            call.capability,
+            call.version,
+            call.body,
+            authority.deeper(call.request_id),
+            call.request_id,
+            call.session_id,
+            call.deadline,
+            call.stream,
+            call.receive,
+        )
 
-    def provider(self, call: CapabilityCall, offer: Offer) -> LocalProvider | RemoteProvider:
+    def provider(self, call: CapabilityCall, offer: Offer, *, may_share: bool) -> LocalProvider | RemoteProvider:
         """Who answers for an offer."""
         if self._transport is None or offer.is_local:
             return self._providers[offer.descriptor.name, offer.descriptor.version]
-        is_alone = bool(call.session_id or call.authority.token)  # one node is meant, and no other
-        return RemoteProvider(
-            self._transport, offer, share=not is_alone and self._router.may_share(offer, self.offers(call.capability))
-        )
+        may_share = may_share and not call.session_id and not call.authority.token  # else one node is meant, and no other
+        share = may_share and self._router.may_share(offer, self.offers(call.capability))
+        return RemoteProvider(self._transport, offer, share=share)
 
     def ended(self, call: CapabilityCall, offer: Offer, node: str, error: BusError | None, seconds: float) -> None:
         """Take down how a call has ended."""
@@ -270,21 +294,22 @@ class CapabilityBus:
 class _Attempt:
     """One try to have a call answered by one provider, from its beginning to its end."""
 
-    __slots__ = ("_began", "_bus", "_call", "_offer", "_provider")
+    __slots__ = ("_began", "_bus", "_call", "_may_share", "_provider", "node", "offer")
 
-    def __init__(self, bus: CapabilityBus, call: CapabilityCall, offer: Offer) -> None:
-        self._bus, self._call, self._offer = bus, call, offer
+    def __init__(self, bus: CapabilityBus, call: CapabilityCall, offer: Offer, *, may_share: bool = False) -> None:
+        self._bus, self._call, self.offer, self._may_share = bus, call, offer, may_share
+        self.node = ""  # who has answered, afterwards; empty if nobody knows
 
     def __enter__(self) -> LocalProvider | RemoteProvider:
         self._began = asyncio.get_running_loop().time()
-        self._provider = self._bus.provider(self._call, self._offer)
-        self._bus.began(self._offer)
+        self._provider = self._bus.provider(self._call, self.offer, may_share=self._may_share)
+        self._bus.began(self.offer)
         return self._provider
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         failure = None if error is None else _failure_of(error)
-        node = self._provider.node if isinstance(self._provider, RemoteProvider) else self._offer.node
-        self._bus.ended(self._call, self._offer, node, failure, asyncio.get_running_loop().time() - self._began)
+        self.node = self._provider.node if isinstance(self._provider, RemoteProvider) else self.offer.node
+        self._bus.ended(self._call, self.offer, self.node, failure, asyncio.get_running_loop().time() - self._began)
 
 
 def _is_provider_failure(error: BusError) -> bool:

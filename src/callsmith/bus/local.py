@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import AsyncGenerator, AsyncIterator, Coroutine
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine
 from contextvars import ContextVar
 from typing import Any, TypeVar, cast
 
@@ -41,7 +41,7 @@ class LocalProvider:
         """The answer to a call. Of a handler that streams, it is what the last frame says."""
         self._admit(call)
         try:
-            answer = await _within(self._answer(call), self._deadline(call), self.descriptor)
+            answer = await _within(lambda: self._answer(call), self._deadline(call), self.descriptor)
         except (Exception, SystemExit) as error:  # other people's code: whatever it raises is an error of the wire
             raise self._failure(error) from error
         finally:
@@ -120,18 +120,34 @@ class LocalProvider:
         return failure
 
 
-async def _within(work: Coroutine[Any, Any, T], deadline: float, descriptor: Descriptor) -> T:
+async def _within(work: Callable[[], Coroutine[Any, Any, T]], deadline: float, descriptor: Descriptor) -> T:
     """The result of the work, in a task of its own: a handler that ignores its cancellation cannot hold anybody up."""
     loop = asyncio.get_running_loop()
-    task = loop.create_task(work)
+    ended: asyncio.Future[None] = loop.create_future()
+    task = loop.create_task(_announcing(ended, work))
+    timer = loop.call_at(deadline, _set, ended)
     try:
-        await asyncio.wait((task,), timeout=deadline - loop.time())
+        await ended
     finally:
+        timer.cancel()
         if not task.done():
             await _stop(task)
     if task.done() and not task.cancelled():
         return task.result()
     raise BusError("timeout", f"{descriptor.name} gave no answer in time", sent=True)
+
+
+async def _announcing(ended: "asyncio.Future[None]", work: Callable[[], Coroutine[Any, Any, T]]) -> T:
+    """Do the work and say at once that it has ended, which a callback of its task would say a turn of the loop later."""
+    try:
+        return await work()
+    finally:
+        _set(ended)
+
+
+def _set(future: "asyncio.Future[None]") -> None:
+    if not future.done():
+        future.set_result(None)
 
 
 async def _next(

@@ -22,31 +22,39 @@ class RemoteProvider:
         self.node = "" if share else offer.node
 
     async def answer(self, call: CapabilityCall) -> Answer:
-        async with closing(self.frames(call)) as frames:
+        async with closing(self._send(call)) as frames:
             async for frame in frames:
-                if frame.event == "done":
-                    self._offer.descriptor.check_response(frame.data)
-                    return frame.data
+                if not self._is_accepted(frame):
+                    frame.raise_error()
+                    if frame.event == "done":
+                        self._offer.descriptor.check_response(frame.data)
+                        return frame.data
         raise BusError("internal_error", f"{call.capability} ended without its last frame", sent=True)
 
     async def frames(self, call: CapabilityCall) -> AsyncGenerator[Frame, None]:
-        descriptor = self._offer.descriptor
-        descriptor.check_request(call.body)
-        sending = self._transport.send(
-            self._envelope(call), self._offer, share=self._share, receive=call.receive, authority=call.authority
-        )
-        async with closing(sending) as frames:
+        async with closing(self._send(call)) as frames:
             async for frame in frames:
-                if frame.event == ACCEPTED:
-                    self.node = str(frame.data.get("node", self.node))
+                if self._is_accepted(frame):
                     continue
                 frame.raise_error()
-                if call.stream:
-                    descriptor.check_frame(frame.event, frame.data)
+                self._offer.descriptor.check_frame(frame.event, frame.data)
                 yield frame
                 if frame.is_end:
                     return
         raise BusError("partition", f"{call.capability} ended without its last frame", sent=True)
+
+    def _send(self, call: CapabilityCall) -> AsyncGenerator[Frame, None]:
+        self._offer.descriptor.check_request(call.body)
+        return self._transport.send(
+            self._envelope(call), self._offer, share=self._share, receive=call.receive, authority=call.authority
+        )
+
+    def _is_accepted(self, frame: Frame) -> bool:
+        """Whether the frame only says who answers."""
+        if frame.event != ACCEPTED:
+            return False
+        self.node = str(frame.data.get("node", self.node))
+        return True
 
     def _envelope(self, call: CapabilityCall) -> Envelope:
         authority, loop = call.authority, asyncio.get_running_loop()

@@ -53,8 +53,12 @@ def pointer(tokens: Sequence[str | int]) -> str:
 def validate(schema: Schema, value: Json) -> list[Complaint]:
     """List what is wrong with a value, in sentences for the model that wrote it; an empty list means that it is valid."""
     validator = _validator(schema)
+    if type(value) is not dict and isinstance(value, Mapping):
+        value = dict(cast(Mapping[str, Json], value))
     try:
-        errors = list(validator.iter_errors(dict(cast(Mapping[str, Json], value)) if isinstance(value, Mapping) else value))
+        if validator.is_valid(value):  # much quicker than asking for what is wrong
+            return []
+        errors = list(validator.iter_errors(value))
     except ValueError as error:  # not JSON at all, or nested deeper than the validator follows
         return [Complaint("", str(error))]
     complaints = [_complaint(error, schema) for error in errors[:_MAX_COMPLAINTS]]

@@ -16,7 +16,7 @@ from callsmith.bus.opening import open_bus
 from callsmith.bus.port import CapabilityCall
 from callsmith.wire.capability.frames import Frame
 
-WHO = Descriptor("experimental.who", params={})
+WHO = Descriptor("experimental.who", max_concurrent=64)
 EFFECT = Descriptor("experimental.effect", side_effects=True, max_concurrent=64)
 AGAIN = Descriptor("experimental.again", idempotent=True, max_concurrent=64)
 COUNT = Descriptor("experimental.count", stream_schema={"type": "object"})

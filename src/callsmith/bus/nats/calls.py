@@ -4,7 +4,6 @@ import asyncio
 import time
 from collections.abc import AsyncGenerator
 from contextlib import suppress
-from dataclasses import replace
 from itertools import count
 from math import inf
 from secrets import token_hex
@@ -17,7 +16,6 @@ from callsmith.bus.nats.messages import Message, Signer, control_bytes, encode, 
 from callsmith.bus.nats.neighbours import Neighbours
 from callsmith.bus.nats.subjects import Subjects
 from callsmith.bus.port import Offer, Receive
-from callsmith.core.closing import closing
 from callsmith.core.errors import BusError
 from callsmith.core.values import Json
 from callsmith.wire.capability.envelopes import Envelope, write_envelope
@@ -53,38 +51,61 @@ class Calls:
             if not node or (answer.is_accepted and answer.node == node):
                 answer.fail(error)
 
-    async def send(self, envelope: Envelope, offer: Offer, *, share: bool, receive: Receive) -> AsyncGenerator[Frame, None]:
-        """Send a call, and give the frames of its answer, of which the first is "accepted"."""
-        number = str(next(self._numbers))
+    async def send(
+        self, envelope: Envelope, offer: Offer, *, share: bool, receive: Receive, **added: str
+    ) -> AsyncGenerator[Frame, None]:
+        """Send a call with what is added to its envelope, and give the frames of its answer, of which the first is "accepted"."""
+        number, loop = str(next(self._numbers)), asyncio.get_running_loop()
+        deadline = inf if envelope.seconds is None else loop.time() + envelope.seconds
         # A call that is repeated elsewhere gets an id of its own each time: nodes that see one twice refuse it as a replay.
-        envelope = replace(envelope, request_id=f"{envelope.request_id}-{number}", timestamp=time.time())
-        payload = encode(write_envelope(envelope))
+        request_id = f"{envelope.request_id}-{number}"
+        written = write_envelope(envelope)
+        written.update(added, request_id=request_id, timestamp=time.time())
+        payload = encode(written)
         if len(payload) > self._connection.most_bytes:
             most = self._connection.most_bytes
             raise BusError("bad_request", f"the call has {len(payload)} bytes, and the NATS server takes {most}")
         digest = offer_digest(offer.descriptor) if share else ""
-        answer = Answer(envelope.request_id, "" if share else offer.node, lambda node: self._neighbours.has_offer(node, digest))
+        node = "" if share else offer.node
+        answer = Answer(request_id, node, lambda node: self._neighbours.has_offer(node, digest))
+        caller = _Caller(self, request_id, envelope.sender, answer)
         subject = f"{self._prefix}{number}"
+        where = self._subjects.call(envelope.capability, digest) if share else self._subjects.node(node)
         self._answers[subject] = answer
-        caller = _Caller(self, envelope, answer)
-        is_sent = False
+        forwarding, expected, acknowledgements = None, 1, Acknowledgements()
         try:
-            where = self._subjects.call(envelope.capability, digest) if share else self._subjects.node(offer.node)
             await self._connection.publish(where, payload, subject, signed(self._identity, payload))
-            is_sent = True
-            async with closing(caller.frames(receive, offer.descriptor.timeout_seconds)) as frames:
-                async for frame in frames:
-                    yield frame
+            caller.is_ended = False
+            if not await answer.begun(min(deadline, loop.time() + ACCEPT_SECONDS)):
+                code = "timeout" if loop.time() >= deadline else "partition"
+                raise BusError(code, f"nobody has accepted the call of {envelope.capability}", sent=True)
+            if envelope.stream:
+                forwarding = loop.create_task(caller.forward(receive))
+            yield Frame("accepted", {"node": answer.node})
+            frame_seconds = offer.descriptor.timeout_seconds + _SPARE_SECONDS
+            while frame := await answer.next(min(deadline, loop.time() + frame_seconds)):
+                if frame.seq != expected:
+                    raise BusError("partition", f"frames of {envelope.capability} were lost on the way", sent=True)
+                caller.is_ended = frame.is_end
+                yield frame
+                if frame.is_end:
+                    return
+                if upto := acknowledgements.received(expected):
+                    await caller.control({"type": "ack", "upto": upto})
+                expected += 1
+            raise BusError("timeout", f"{envelope.capability} gave no answer in time", sent=True)
         finally:
-            if is_sent and not caller.is_ended:
-                await self._cancel(subject, answer, caller)
+            if forwarding is not None:
+                forwarding.cancel()
+            if caller.is_ended:
+                del self._answers[subject]
             else:
-                self._answers.pop(subject, None)
+                await self._cancel(subject, answer, caller)
 
     async def _cancel(self, subject: str, answer: Answer, caller: "_Caller") -> None:
         """Have the provider stop: now, or as soon as it is known who it is."""
         if answer.is_accepted:
-            self._answers.pop(subject, None)
+            del self._answers[subject]
             await caller.control({"type": "cancel"})
             return
         loop = asyncio.get_running_loop()
@@ -97,9 +118,9 @@ class Calls:
 
         answer.on_late = cancel
 
-    async def control(self, envelope: Envelope, node: str, message: dict[str, Json]) -> None:
+    async def control(self, node: str, message: dict[str, Json]) -> None:
         """Send something to the node at which a call runs; if that cannot be done, the call ends by itself."""
-        payload = encode({"id": envelope.request_id, "from": envelope.sender, **message})
+        payload = encode(message)
         with suppress(BusError):
             await self._connection.publish(
                 self._subjects.control(node), payload, "", signed(self._identity, control_bytes(payload))
@@ -107,47 +128,22 @@ class Calls:
 
 
 class _Caller:
-    """One call while it runs elsewhere."""
+    """What is sent to the provider while a call runs there."""
 
-    def __init__(self, calls: Calls, envelope: Envelope, answer: Answer) -> None:
+    def __init__(self, calls: Calls, request_id: str, sender: str, answer: Answer) -> None:
         self._calls = calls
-        self._envelope = envelope
+        self._request_id = request_id
+        self._sender = sender
         self._answer = answer
         self._numbers = count(1)
-        self.is_ended = False
+        self.is_ended = True  # or has not begun yet
         self.cancelling: asyncio.Task[None] | None = None
 
     async def control(self, message: dict[str, Json]) -> None:
-        await self._calls.control(self._envelope, self._answer.node, {**message, "n": next(self._numbers)})
+        whole = {**message, "id": self._request_id, "from": self._sender, "n": next(self._numbers)}
+        await self._calls.control(self._answer.node, whole)
 
-    async def frames(self, receive: Receive, frame_seconds: float) -> AsyncGenerator[Frame, None]:
-        """The frames of the answer, by the deadline, or each within so many seconds if there is none."""
-        answer, envelope, loop = self._answer, self._envelope, asyncio.get_running_loop()
-        deadline = inf if envelope.seconds is None else loop.time() + envelope.seconds
-        if not await answer.begun(min(deadline, loop.time() + ACCEPT_SECONDS)):
-            code = "timeout" if loop.time() >= deadline else "partition"
-            raise BusError(code, f"nobody has accepted the call of {envelope.capability}", sent=True)
-        forwarding = loop.create_task(self._forward(receive)) if envelope.stream else None
-        acknowledgements = Acknowledgements()
-        try:
-            yield Frame("accepted", {"node": answer.node})
-            expected = 1
-            while frame := await answer.next(min(deadline, loop.time() + frame_seconds + _SPARE_SECONDS)):
-                if frame.seq != expected:
-                    raise BusError("partition", f"frames of {envelope.capability} were lost on the way", sent=True)
-                self.is_ended = frame.is_end
-                yield frame
-                if frame.is_end:
-                    return
-                if upto := acknowledgements.received(expected):
-                    await self.control({"type": "ack", "upto": upto})
-                expected += 1
-        finally:
-            if forwarding is not None:
-                forwarding.cancel()
-        raise BusError("timeout", f"{envelope.capability} gave no answer in time", sent=True)
-
-    async def _forward(self, receive: Receive) -> None:
+    async def forward(self, receive: Receive) -> None:
         """Send what the caller says while the call runs."""
         while (message := await receive()) is not None:
             await self.control({"type": "message", "body": dict(message)})

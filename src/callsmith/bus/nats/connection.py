@@ -37,6 +37,23 @@ class _Client(Client):
     def __init__(self) -> None:
         super().__init__()
         self.takers: dict[object, Taker] = {}
+        self._is_writing = False
+
+    async def _flush_pending(self, force_flush: bool = False) -> None:
+        """Write what is to be sent: the first message at once, and those that follow at the same time together."""
+        if self.is_connected and not self._is_writing:
+            self._is_writing = True
+            self._write()
+            asyncio.get_running_loop().call_soon(self._write_rest)
+
+    def _write_rest(self) -> None:
+        self._is_writing = False
+        self._write()
+
+    def _write(self) -> None:
+        if self._pending and self._transport is not None and self.is_connected:
+            self._transport.writelines(self._pending)
+            self._pending, self._pending_data_size = [], 0
 
     async def _process_msg(self, sid: int, subject: bytes, reply: bytes, data: bytes, headers: bytes | None) -> None:
         taker = self.takers.get(self._subs.get(sid))

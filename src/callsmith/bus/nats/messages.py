@@ -1,7 +1,7 @@
 """Messages of the bus over NATS: JSON, with a signature in a header if the node that sends it has an identity.
 
 What is signed begins with what the message is and which call it belongs to, so that no message can pass for another:
-`offers`, `control`, `reply <request id> <part>`. The signature of a call is over its payload alone, an envelope.
+`offers`, `beat`, `control`, `reply <request id> <part>`. The signature of a call is over its payload alone, an envelope.
 """
 
 import json
@@ -80,6 +80,10 @@ def is_from(node: str, message: Message, data: bytes) -> bool:
 
 def offers_bytes(payload: bytes) -> bytes:
     return b"offers\n" + payload
+
+
+def beat_bytes(payload: bytes) -> bytes:
+    return b"beat\n" + payload
 
 
 def control_bytes(payload: bytes) -> bytes:

@@ -2,6 +2,7 @@
 
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
+from math import inf
 
 from callsmith.bus.nats.announcements import Announcement
 from callsmith.bus.nats.subjects import node_digest
@@ -18,10 +19,18 @@ class Neighbour:
     """Another node. `behind`: by how many seconds its clock is behind ours, with the time of the quickest message added."""
 
     node: str
-    revision: int
     seen: float
-    behind: float
+    latest: float  # time at the node, when it was last heard of
+    behind: float = inf
+    revision: int = -1
     offers: dict[str, Offer] = field(default_factory=dict[str, Offer])  # by digest
+    former: frozenset[str] = frozenset()  # digests of what it offered before: calls of it may be under way
+
+    def hear(self, at: float, now: float, wall: float) -> None:
+        """It has said something at this time of its own; what is no news is a replay, and says nothing."""
+        if at > self.latest:
+            self.seen, self.latest = now, at
+            self.behind = min(self.behind, wall - at)
 
 
 class Neighbours:
@@ -39,24 +48,19 @@ class Neighbours:
             return node in self._peers
         return node_digest(node) in self._nodes or len(self._nodes) < MOST_NODES
 
-    def revision(self, digest: str) -> int | None:
-        """The latest that is known of a node; None if nothing is."""
-        known = self._nodes.get(digest)
-        return None if known is None else known.revision
-
-    def beat(self, digest: str, now: float) -> None:
-        if known := self._nodes.get(digest):
-            known.seen = now
+    def get(self, digest: str) -> Neighbour | None:
+        return self._nodes.get(digest)
 
     def announced(self, announcement: Announcement, now: float, wall: float) -> None:
         """Take an announcement whose sender is verified."""
-        key, behind = node_digest(announcement.node), wall - announcement.at
+        key = node_digest(announcement.node)
         known = self._nodes.get(key)
         if known is None:
-            known = self._nodes[key] = Neighbour(announcement.node, -1, now, behind)
-        known.seen, known.behind = now, min(known.behind, behind)
+            known = self._nodes[key] = Neighbour(announcement.node, now, 0.0)
+        known.hear(announcement.at, now, wall)
         if announcement.revision > known.revision:
             known.revision = announcement.revision
+            known.former = frozenset(known.offers)
             known.offers = {digest: Offer(announcement.node, descriptor) for digest, descriptor in announcement.offers}
             self._index()
 
@@ -78,12 +82,13 @@ class Neighbours:
         return self._offers.get(capability, ()) if capability else self._all
 
     def has_offer(self, node: str, digest: str) -> bool:
+        """Whether a node has this offer, or had it until lately."""
         known = self._nodes.get(node_digest(node))
-        return known is not None and digest in known.offers
+        return known is not None and (digest in known.offers or digest in known.former)
 
     def behind(self, node: str) -> float:
         known = self._nodes.get(node_digest(node))
-        return 0.0 if known is None else known.behind
+        return 0.0 if known is None or known.behind == inf else known.behind
 
     def _index(self) -> None:
         self._offers = {}

@@ -12,9 +12,8 @@ permissions to nodes alone, and connect by TLS.
 
 import asyncio
 import time
-from collections.abc import AsyncGenerator, Collection, Coroutine, Sequence
+from collections.abc import AsyncGenerator, Callable, Collection, Coroutine, Sequence
 from contextlib import suppress
-from dataclasses import replace
 from secrets import token_hex
 from typing import Any, cast
 
@@ -22,7 +21,7 @@ from callsmith.bus.descriptor import Descriptor
 from callsmith.bus.nats.announcements import check_size, offer_digest, read_announcement, write_announcement
 from callsmith.bus.nats.calls import Calls
 from callsmith.bus.nats.connection import LOST, Connection
-from callsmith.bus.nats.messages import Message, is_from, offers_bytes, signed
+from callsmith.bus.nats.messages import Message, beat_bytes, is_from, offers_bytes, signed
 from callsmith.bus.nats.neighbours import BEAT_SECONDS, Neighbours
 from callsmith.bus.nats.serving import Serving
 from callsmith.bus.nats.subjects import QUEUE, Subjects, node_digest
@@ -136,7 +135,7 @@ class NatsTransport:
         self._descriptors = tuple(descriptors)
         self._revision = max(self._revision + 1, time.time_ns() // 1_000_000)
         if self._serving is not None:
-            self._run(self._announce_now())
+            self._run(self._announce_now)
 
     def offers(self, capability: str = "") -> Sequence[Offer]:
         return self._neighbours.offers(capability)
@@ -144,9 +143,10 @@ class NatsTransport:
     def send(
         self, envelope: Envelope, offer: Offer, *, share: bool, receive: Receive, authority: Authority
     ) -> AsyncGenerator[Frame, None]:
-        token = self._token(envelope, offer, authority) if authority.token else ""
-        envelope = replace(envelope, community=self._community, token=token)
-        return self._calls.send(envelope, offer, share=share, receive=receive)
+        added = {"community": self._community} if self._community else {}
+        if authority.token:
+            added["token"] = self._token(envelope, offer, authority)
+        return self._calls.send(envelope, offer, share=share, receive=receive, **added)
 
     def _token(self, envelope: Envelope, offer: Offer, authority: Authority) -> str:
         if self._identity is None:
@@ -192,7 +192,9 @@ class NatsTransport:
                 if self._connection.is_given_up:
                     await self._connection.reopen()
                 if self._connection.is_up:
-                    await self._connection.publish(self._subjects.beat(self._node), str(self._revision).encode())
+                    beat = f"{self._revision} {time.time()}".encode()
+                    headers = signed(self._identity, beat_bytes(beat))
+                    await self._connection.publish(self._subjects.beat(self._node), beat, "", headers)
                     self._leave_alone(self._neighbours.silent(asyncio.get_running_loop().time()), "is not heard of any more")
 
     def _leave_alone(self, nodes: Sequence[str], why: str) -> None:
@@ -221,17 +223,23 @@ class NatsTransport:
 
     def _take_beat(self, message: Message) -> None:
         digest = message.subject.rpartition(".")[2]
-        self._neighbours.beat(digest, asyncio.get_running_loop().time())
-        if digest != node_digest(self._node) and message.data != str(self._neighbours.revision(digest)).encode():
-            now = time.monotonic()
-            if now - self._last_question > _BETWEEN_ANNOUNCEMENTS:
-                self._last_question = now
-                self._run(self._connection.publish(self._subjects.who, digest.encode()))
+        if digest == node_digest(self._node):
+            return
+        known = self._neighbours.get(digest)
+        revision, at = map(float, message.data.split())
+        if known is not None and is_from(known.node, message, beat_bytes(message.data)):
+            known.hear(at, asyncio.get_running_loop().time(), time.time())
+            if known.revision >= revision:
+                return
+        now = time.monotonic()
+        if now - self._last_question > _BETWEEN_ANNOUNCEMENTS:
+            self._last_question = now
+            self._run(self._connection.publish, self._subjects.who, digest.encode())
 
     def _take_question(self, message: Message) -> None:
         if message.data in (b"", node_digest(self._node).encode()) and not self._is_answering:
             self._is_answering = True
-            self._run(self._answer_question())
+            self._run(self._answer_question)
 
     async def _answer_question(self) -> None:
         """Say what this node offers; to all who have asked meanwhile at once."""
@@ -246,15 +254,16 @@ class NatsTransport:
 
     def _returned(self) -> None:
         self._neighbours.all_seen(asyncio.get_running_loop().time())
-        self._run(self._announce_now())
-        self._run(self._connection.publish(self._subjects.who, b""))
+        self._run(self._announce_now)
+        self._run(self._connection.publish, self._subjects.who, b"")
 
-    def _run(self, work: Coroutine[Any, Any, None]) -> None:
-        task = asyncio.get_running_loop().create_task(_unless_lost(work))
+    def _run(self, work: Callable[..., Coroutine[Any, Any, None]], *arguments: Any) -> None:
+        """Do something that need not be waited for."""
+        task = asyncio.get_running_loop().create_task(_unless_lost(work, *arguments))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
 
-async def _unless_lost(work: Coroutine[Any, Any, None]) -> None:
+async def _unless_lost(work: Callable[..., Coroutine[Any, Any, None]], *arguments: Any) -> None:
     with suppress(BusError):  # when the connection is back, everything is announced anew
-        await work
+        await work(*arguments)

@@ -2,7 +2,6 @@
 
 import time
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
 
 from callsmith.bus.trust.identity import Identity, is_node_id, verify_signature
 from callsmith.bus.trust.replay import ReplayWindow
@@ -67,9 +66,11 @@ class Authorizer:
         elif presenter:
             authority = self._without_token(envelope)
         else:
-            authority = replace(unsigned, token="")
-        trace_id = envelope.trace_id or envelope.request_id
-        return replace(authority, trace_id=trace_id, depth=envelope.depth, capabilities=unsigned.capabilities)
+            authority = unsigned
+        token, trace_id = envelope.token, envelope.trace_id or envelope.request_id
+        return Authority(
+            authority.subject, authority.via, authority.trust, token, trace_id, envelope.depth, unsigned.capabilities
+        )
 
     def authorize(self, authority: Authority, capability: str, version: Version, params: Mapping[str, Json]) -> None:
         """Count a call that is made with this authority; a BusError if its token does not allow it.

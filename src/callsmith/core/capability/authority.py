@@ -1,6 +1,6 @@
 """Authority: on whose behalf something runs, and how far that goes. It is inherited by every call that is made for it."""
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from typing import Literal, TypeAlias
 
@@ -43,11 +43,12 @@ class Authority:
 
     def may_call(self, capability: str) -> bool:
         """Whether a capability of this name is among those that may be called."""
-        return any(fnmatchcase(capability, pattern) for pattern in self.capabilities)
+        return "*" in self.capabilities or any(fnmatchcase(capability, pattern) for pattern in self.capabilities)
 
     def deeper(self, trace_id: str) -> "Authority":
         """The authority of calls that are made by the call with this trace id."""
-        return replace(self, depth=self.depth + 1, trace_id=self.trace_id or trace_id)
+        trace_id = self.trace_id or trace_id
+        return Authority(self.subject, self.via, self.trust, self.token, trace_id, self.depth + 1, self.capabilities)
 
 
 SELF = Authority()

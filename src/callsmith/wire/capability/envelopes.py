@@ -66,15 +66,23 @@ def write_envelope(envelope: Envelope) -> dict[str, Json]:
     return {**{key: value for key, value in written.items() if value}, "body": dict(envelope.body)}
 
 
+_IDS = {name: name for name in ("request_id", "to", "community", "session_id", "subject", "trace_id")} | {"sender": "from"}
+
+
+def _id(fields: Fields, key: str) -> str:
+    value = fields.data.get(key)
+    if value is None:
+        return ""
+    if not isinstance(value, str) or len(value) > _LONGEST_ID or not value.isprintable():
+        raise fields.error(key, f"must be at most {_LONGEST_ID} printable characters")
+    return value
+
+
 def read_envelope(value: Json) -> Envelope:
     """The envelope in this JSON; a BusError bad_request says what is wrong with it."""
     try:
         fields = Fields.of(value, "")
-        ids = {name: fields.text(name) or "" for name in ("request_id", "to", "community", "session_id", "subject", "trace_id")}
-        ids["sender"] = fields.text("from") or ""
-        for name, id in ids.items():
-            if len(id) > _LONGEST_ID or not id.isprintable():
-                raise fields.error(name, f"must be at most {_LONGEST_ID} printable characters")
+        ids = {name: _id(fields, key) for name, key in _IDS.items()}
         via = fields.texts("via")
         if len(via) > 16 or any(len(one) > _LONGEST_ID or not one.isprintable() for one in via):
             raise fields.error("via", "must be at most 16 nodes")

@@ -1,0 +1,199 @@
+"""What a call over the capability bus costs: within a process, and between two by a NATS server, beside bare nats-py.
+
+The provider is a process of its own and answers at once. Ways are measured in turn, round after round, and the best round of each
+counts, so that whatever else the machine does falls on all of them.
+"""
+
+import asyncio
+import subprocess
+import sys
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import AsyncExitStack, suppress
+from typing import Any
+
+from benchmarks.table import goal, show
+from callsmith.bus.bus import CapabilityBus
+from callsmith.bus.descriptor import Descriptor
+from callsmith.bus.opening import open_bus
+from callsmith.bus.port import CapabilityCall
+from callsmith.bus.trust.authorize import Authorizer
+from callsmith.bus.trust.identity import Identity
+from callsmith.core.values import Json
+from callsmith.wire.capability.frames import Frame
+from tests.nats_server import NatsServer, program
+from tests.waiting import until
+
+ROUNDS = 15
+CALLS = 256  # in a round
+TOGETHER = 64
+FRAMES = 2000
+LOCAL_GOAL, NATS_GOAL = 60.0, 1.5  # µs a call; times bare nats-py
+
+SCHEMA: Any = {"type": "object", "properties": {"input": {"type": "object", "properties": {"query": {"type": "string"}}}}}
+ECHO = Descriptor("experimental.echo", (1, 0), SCHEMA, {"type": "object", "required": ["output"]}, max_concurrent=1024)
+COUNT = Descriptor("experimental.count", stream_schema={"type": "object"})
+BODY: dict[str, Json] = {"params": {}, "input": {"query": "Who keeps the key of the village hall, and from when to when?"}}
+BARE = b"x" * 200
+
+Work = Callable[[int], Awaitable[None]]  # that many calls, or frames
+
+
+async def echo(call: CapabilityCall) -> dict[str, Json]:
+    return {"output": {"text": call.input["query"]}, "meta": {}}
+
+
+async def count(call: CapabilityCall) -> AsyncIterator[Frame]:
+    for number in range(int(call.input["to"])):
+        yield Frame("token", {"text": "word ", "number": number})
+    yield Frame("done")
+
+
+def main(model: str) -> None:
+    asyncio.run(_local())
+    if program() is None:
+        print("\nnats-server is not installed: apt-get install nats-server")
+        return
+    server = NatsServer()
+    server.start()
+    caller = Identity.create()
+    providers = [_provider(server.url, caller.node_id, kind) for kind in ("bare", "unsigned", "signed")]
+    try:
+        asyncio.run(_nats(server.url, caller))
+    finally:
+        for one in providers:
+            one.kill()
+        server.kill()
+
+
+def _provider(url: str, caller: str, kind: str) -> "subprocess.Popen[str]":
+    process = subprocess.Popen([sys.executable, "-m", "benchmarks.bus", url, caller, kind], stdout=subprocess.PIPE, text=True)
+    assert process.stdout is not None and process.stdout.readline()
+    return process
+
+
+async def _provide(url: str, caller: str, kind: str) -> None:
+    async with AsyncExitStack() as stack:
+        if kind == "bare":
+            await _provide_bare(url)
+        else:
+            bus = await stack.enter_async_context(_bus(url, Identity.create() if kind == "signed" else None, caller))
+            bus.register(ECHO, echo)
+            bus.register(COUNT, count)
+            await asyncio.sleep(0.2)
+        print("ready", flush=True)
+        await asyncio.Event().wait()
+
+
+async def _provide_bare(url: str) -> None:
+    import nats
+
+    client = await nats.connect(url)
+
+    async def answer(message: Any) -> None:
+        await client.publish(message.reply, message.data)
+
+    async def stream(message: Any) -> None:
+        for _ in range(int(message.data)):
+            await client.publish(message.reply, BARE)
+
+    await client.subscribe("bare.echo", cb=answer)
+    await client.subscribe("bare.count", cb=stream)
+    await client.flush()
+
+
+def _bus(url: str, identity: Identity | None, caller: str = "") -> CapabilityBus:
+    """A bus of its own community for either kind."""
+    if identity is None:
+        return open_bus(url, community="unsigned", trust_unsigned="member")
+    authorizer = Authorizer(identity.node_id, "signed", {caller: "member"} if caller else {})
+    return open_bus(url, community="signed", identity=identity, authorizer=authorizer)
+
+
+async def _local() -> None:
+    bus = open_bus("local")
+    bus.register(ECHO, echo)
+    best = await _best({"": _calls(bus)}, CALLS)
+    show("a call within a process", ("", "µs a call"), [("with both schemas checked", best[""])])
+    goal("µs a call", best[""], LOCAL_GOAL)
+
+
+async def _nats(url: str, caller: Identity) -> None:
+    import nats
+
+    client = await nats.connect(url)
+    async with _bus(url, None) as unsigned, _bus(url, caller) as signed:
+        for bus in (unsigned, signed):
+            await until(lambda bus=bus: bus.offers(COUNT.name))
+
+        async def bare(times: int) -> None:
+            for _ in range(times):
+                await client.request("bare.echo", BARE, timeout=10)
+
+        async def bare_stream(frames: int) -> None:
+            inbox, left, done = client.new_inbox(), frames, asyncio.Event()
+
+            async def take(message: Any) -> None:
+                nonlocal left
+                left -= 1
+                if not left:
+                    done.set()
+
+            subscription = await client.subscribe(inbox, cb=take)
+            await client.publish("bare.count", str(frames).encode(), reply=inbox)
+            await done.wait()
+            await subscription.unsubscribe()
+
+        ways = {"bare nats-py": bare, "bus": _calls(unsigned), "bus, signed": _calls(signed)}
+        alone = await _best(ways, CALLS)
+        together = await _best({name: _together(work) for name, work in ways.items()}, CALLS)
+        streams = {"bare nats-py": bare_stream, "bus": _stream(unsigned), "bus, signed": _stream(signed)}
+        frames = await _best(streams, FRAMES)
+    heads = ("", "1 at a time", "times bare", f"{TOGETHER} at a time", "times bare", "a frame", "times bare")
+    rows = [
+        (name, *(cell for best in (alone, together, frames) for cell in (best[name], best[name] / best["bare nats-py"])))
+        for name in ways
+    ]
+    show("by a NATS server, to another process: µs", heads, rows)
+    goal("times bare nats-py, 1 at a time", alone["bus"] / alone["bare nats-py"], NATS_GOAL)
+    goal(f"times bare nats-py, {TOGETHER} at a time", together["bus"] / together["bare nats-py"], NATS_GOAL)
+
+
+def _calls(bus: CapabilityBus) -> Work:
+    async def work(times: int) -> None:
+        for _ in range(times):
+            await bus.call(ECHO.name, (1, 0), BODY, timeout=10)
+
+    return work
+
+
+def _together(work: Work) -> Work:
+    async def works(times: int) -> None:
+        await asyncio.gather(*(work(times // TOGETHER) for _ in range(TOGETHER)))
+
+    return works
+
+
+def _stream(bus: CapabilityBus) -> Work:
+    async def work(frames: int) -> None:
+        async for _ in bus.stream(COUNT.name, (1, 0), {"input": {"to": frames}}, timeout=60):
+            pass
+
+    return work
+
+
+async def _best(ways: dict[str, Work], times: int) -> dict[str, float]:
+    """µs for one of so many, in the best round of each way."""
+    best = dict.fromkeys(ways, float("inf"))
+    for number in range(ROUNDS + 1):
+        for name, work in ways.items():
+            began = time.perf_counter()
+            await work(times)
+            if number:  # the first round warms up
+                best[name] = min(best[name], (time.perf_counter() - began) / times * 1e6)
+    return best
+
+
+if __name__ == "__main__":
+    with suppress(KeyboardInterrupt):
+        asyncio.run(_provide(*sys.argv[1:]))
