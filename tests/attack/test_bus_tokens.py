@@ -7,6 +7,7 @@ import hmac
 import json
 from base64 import urlsafe_b64decode
 from collections.abc import Iterator
+from contextlib import suppress
 from typing import Any, NamedTuple
 
 import jwt
@@ -14,7 +15,11 @@ import pytest
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ec, ed448, rsa
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
+from hypothesis import given
+from hypothesis import strategies as st
 
+from callsmith.bus.trust.tokens import read_token
+from callsmith.core.errors import BusError
 from tests.attack.bus_world import (
     ALICE,
     BODY,
@@ -444,9 +449,9 @@ def scopes() -> Iterator[Case]:
         ([], "village", False),
         ([], ..., False),
     ]
-    for allowed, given, passes in values:
-        params = {} if given is ... else {"corpus": given}
-        what = f"allowed {allowed!r}, given {'nothing' if given is ... else repr(given)}"
+    for allowed, sent, passes in values:
+        params = {} if sent is ... else {"corpus": sent}
+        what = f"allowed {allowed!r}, given {'nothing' if sent is ... else repr(sent)}"
         text = token(scope=scope(params_constraints={"corpus": allowed}))
         yield Case(what, text, "" if passes else SCOPE_CODE, params=params)
     both = token(scope=scope(params_constraints={"corpus": ["village"], "backend": ["a"]}))
@@ -552,6 +557,39 @@ async def test_a_token(case: Case) -> None:
 def test_there_are_enough_of_them() -> None:
     hostile = {(case.token, case.sender.node_id, str(case.params)) for (case,) in (param.values for param in CASES) if case.code}
     assert len(hostile) >= 300
+
+
+@pytest.mark.parametrize("text", [token(), passed_on()], ids=["issued", "passed on"])
+def test_no_token_survives_the_change_of_a_single_character(text: str) -> None:
+    """Every character removed, doubled, swapped with the next, or replaced."""
+    verifier = World().verifier
+    presenter = read_token(text).sub
+    assert verifier.verify(text, presenter)
+    for place, letter in enumerate(text):
+        changed = {text[:place] + text[place + 1 :], text[:place] + letter + text[place:]}
+        changed |= {text[:place] + text[place : place + 2][::-1] + text[place + 2 :]}
+        changed |= {text[:place] + other + text[place + 1 :] for other in "Ae."}
+        for one in changed - {text}:
+            with pytest.raises(BusError) as refused:
+                verifier.verify(one, presenter)
+            assert refused.value.code in (BAD, INVALID)
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(),
+    lambda inner: (
+        st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from([*claims(), *SCOPE]) | st.text(), inner, max_size=4)
+    ),
+    max_leaves=12,
+)
+
+
+@pytest.mark.generated
+@given(JSON, st.dictionaries(st.sampled_from([*claims(), *SCOPE, "parent"]), JSON, max_size=3))
+def test_whatever_is_signed_is_a_token_or_an_error_of_the_bus(payload: Any, changes: dict[str, Any]) -> None:
+    for text in (jws(payload), jws(claims() | changes), jws(claims(scope=claims()["scope"] | changes))):
+        with suppress(BusError):
+            World().verifier.verify(text, ALICE.node_id).check("rag.query", (1, 2), {"corpus": payload})
 
 
 @pytest.mark.parametrize("name", LOOKALIKES)

@@ -13,6 +13,7 @@ import secrets
 import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import cast
 
 from callsmith.bus.trust.identity import Identity, decode_base64url, is_node_id, public_key
@@ -214,7 +215,12 @@ def check_links(token: Token, community: str | None = None) -> None:
 def check_signatures(token: Token) -> None:
     """A BusError token_invalid unless every token of the chain is signed by its issuer."""
     for link in token.links():
-        try:
-            _JWS.decode(link.text.removeprefix(PREFIX), public_key(link.iss), algorithms=["EdDSA"])
-        except (jwt.PyJWTError, BusError) as error:
-            raise BusError("token_invalid", f"a token of the chain is not signed by its issuer, {link.iss}") from error
+        _check_signature(link.text, link.iss)
+
+
+@lru_cache(maxsize=1024)  # many tokens for single calls are made from one
+def _check_signature(text: str, issuer: str) -> None:
+    try:
+        _JWS.decode(text.removeprefix(PREFIX), public_key(issuer), algorithms=["EdDSA"])
+    except (jwt.PyJWTError, BusError) as error:
+        raise BusError("token_invalid", f"a token of the chain is not signed by its issuer, {issuer}") from error
