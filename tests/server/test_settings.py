@@ -9,10 +9,10 @@ import pytest
 from callsmith.core.errors import MissingExtra, UnknownName, UsageError
 from callsmith.core.values import Json, Tool
 from callsmith.runtime.execute import Limits
-from callsmith.server.service import own_tools
 from callsmith.server.settings import Key, Settings
 from callsmith.server.settings_sources import SettingsSource, merge_settings, read_environment, read_settings_file, write_settings
 from callsmith.server.store import open_store
+from callsmith.server.tools.own_tools import own_tools
 from callsmith.tools.functions import Functions, tool
 from callsmith.tools.wrap import Confirmed
 

@@ -1,5 +1,6 @@
 """The server: `uvicorn.run(create_app({"qwen": model}, tools=Functions(weather)))`."""
 
+import asyncio
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import asynccontextmanager, nullcontext
 
@@ -14,16 +15,21 @@ from callsmith.bus.port import Authenticator
 from callsmith.core.errors import CallsmithError, UsageError
 from callsmith.core.ports import Model, Toolset
 from callsmith.models.router import Aliases, LazyModel
+from callsmith.runtime.jobs.jobs import Jobs
 from callsmith.server.http.body_reader import BodyReader
 from callsmith.server.http.dialects import Dialect
 from callsmith.server.http.errors import on_disconnect, on_error, on_http_error, refuse
 from callsmith.server.http.keys import KeyMiddleware
 from callsmith.server.http.request_context import HEADER, RequestContextMiddleware, request_id
+from callsmith.server.http.streams import cancel_all
+from callsmith.server.jobs.stored_jobs import StoredJobs
+from callsmith.server.jobs.taking_over import take_over_jobs
 from callsmith.server.network.origins import OriginMiddleware, allowed_hosts
 from callsmith.server.routes import route_modules
-from callsmith.server.service import Service, own_tools
+from callsmith.server.service import Service
 from callsmith.server.settings import Settings
 from callsmith.server.store import AuditLog, SqliteStore, Store, StoreLimits
+from callsmith.server.tools.own_tools import own_tools
 from callsmith.tools.mcp import McpHost
 
 STANDARD_SETTINGS = Settings()
@@ -57,13 +63,13 @@ def create_app(
         settings,
         store=store,
         audit=audit,
+        jobs=Jobs(StoredJobs(store, settings.jobs), settings.jobs, settings.limits.result_characters),
         mcp=mcp,
         bodies=bodies,
         bus=bus or CapabilityBus(),
         authenticator=authenticator,
         aliases=aliases,
     )
-    service.on_shutdown.append(audit.close)
     app = Starlette(
         routes=[route for module in route_modules() for route in module.routes(service)],
         exception_handlers={
@@ -75,6 +81,7 @@ def create_app(
         lifespan=lambda _: _alive(service),
     )
     app.state.dialects = [found for module in route_modules() if isinstance(found := vars(module).get("DIALECT"), Dialect)]
+    service.on_shutdown.extend((service.jobs.close, audit.close))  # behind those of the routes: these are used by what they end
     return app
 
 
@@ -84,7 +91,9 @@ async def _alive(service: Service) -> AsyncGenerator[None, None]:
         if isinstance(model, LazyModel):
             model.count_idle_time()
     async with service.mcp or nullcontext(), service.bus:
+        taking_over = asyncio.create_task(take_over_jobs(service))
         yield
+        await cancel_all(taking_over)
         for finish in service.on_shutdown:
             await finish()
 

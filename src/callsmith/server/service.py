@@ -21,15 +21,17 @@ from starlette.exceptions import HTTPException
 
 from callsmith.bus.bus import CapabilityBus
 from callsmith.bus.port import Authenticator
-from callsmith.core.capability.execution import Audit
+from callsmith.core.choice import JOB_RESULT
 from callsmith.core.closing import closing
 from callsmith.core.errors import UnknownName, UsageError
 from callsmith.core.events import ModelEvent, RunEvent, TurnEnded
 from callsmith.core.ports import Context, Model, Toolset, model_info
-from callsmith.core.values import Completion, Request, Tool
+from callsmith.core.values import Completion, Message, Request, Tool
 from callsmith.models.router import Aliases, in_use, model_status
 from callsmith.runtime.discovery.find_tools import ToolCosts, limit_shown_tools
 from callsmith.runtime.guards.guards import guarded
+from callsmith.runtime.jobs.background import BackgroundTools
+from callsmith.runtime.jobs.jobs import Jobs
 from callsmith.runtime.telemetry.trace import CombinedRecorder, Trace
 from callsmith.runtime.telemetry.turns import Recorder, TurnInfo, TurnRecord, recording
 from callsmith.server.approvals.approval_run import ApprovalRun
@@ -41,14 +43,14 @@ from callsmith.server.http.sockets import OpenSockets
 from callsmith.server.http.streams import EventStream
 from callsmith.server.limits.admission import AdmissionGate, Place
 from callsmith.server.limits.rate_limits import RateLimits
-from callsmith.server.settings import EVERYTHING, CallerLimits, Llm, Settings, merged_limits
+from callsmith.server.settings import EVERYTHING, CallerLimits, Settings, merged_limits
 from callsmith.server.store import AuditLog, SqliteStore, Store
 from callsmith.server.tools.mixed import HiddenRound, HiddenRounds
 from callsmith.server.tools.one_answer import AnswerEvent, OneAnswer
 from callsmith.server.tools.plan import ListedOnce, RunPlan, offered_tools
 from callsmith.server.tools.tool_selection import select_tools
 from callsmith.tools.mcp import McpHost
-from callsmith.tools.wrap import Audited, Cached, Confirmed, Filtered, Merged
+from callsmith.tools.wrap import Filtered, Merged
 from callsmith.wire.extensions import DEFAULT_OPTIONS, TOOL_EVENTS, ToolOptions
 from callsmith.wire.model_lists.listed_model import ListedModel
 
@@ -73,6 +75,7 @@ class Service:
     rates: RateLimits = field(default_factory=RateLimits)
     hidden_rounds: HiddenRounds = field(default_factory=HiddenRounds)
     costs: ToolCosts = field(default_factory=ToolCosts)
+    jobs: Jobs = field(default_factory=Jobs)
     mcp: McpHost | None = None
     bodies: BodyReader = field(default_factory=BodyReader)
     bus: CapabilityBus = field(default_factory=CapabilityBus)
@@ -228,10 +231,13 @@ class Service:
         hides = bool(client_tools) and paused is None and not options.shows_tool_items
         if hides:
             plan = plan.restored(self.hidden_rounds.restore(caller_id, request.messages))
+        asked_for = () if paused else await plan.calls_for_results(self.jobs)
+        plan = plan.calling(asked_for) if asked_for else plan
 
         def show(event: RunEvent) -> Iterable[AnswerEvent]:
             if hides and isinstance(event, TurnEnded) and answer.deferred:
-                hidden = HiddenRound(event.messages, tuple(answer.waiting), plan.context.conversation)
+                added = (*([Message.assistant(calls=asked_for)] if asked_for else []), *event.messages)
+                hidden = HiddenRound(added, tuple(answer.waiting), plan.context.conversation)
                 self.hidden_rounds.remember(caller_id, request.messages, answer.deferred, hidden)
             return answer.add(event)
 
@@ -241,10 +247,11 @@ class Service:
     async def _plan(self, model: Model, request: Request, options: ToolOptions, paused: PausedRun | None = None) -> RunPlan:
         """Which tools the request gets, and for whom they run."""
         available = self._open_tools(options) if self._offers_own(request, options) else Merged()
-        listed, tighten = await select_tools(ListedOnce(available), options.sources, self.configured)
+        selected, tighten = await select_tools(ListedOnce(available), options.sources, self.configured)
+        listed = BackgroundTools(selected, self.jobs, self.settings.llm.tools_background)
         hidden, guards = self._hidden_tools(request), None if self.settings.guards else ()
         hidden_names = {tool.name for tool in hidden}
-        pinned = [tool.name for tool in request.tools if tool.name not in hidden_names]
+        pinned = [JOB_RESULT, *(tool.name for tool in request.tools if tool.name not in hidden_names)]
         shown, own = await limit_shown_tools(
             model, listed, self.costs, self.settings.llm.tools_budget, pinned=pinned, hidden=hidden, guards=guards
         )
@@ -334,29 +341,6 @@ class Service:
         http, tools = current_request(), self.tools or Merged()
         tools = Filtered(tools, allow=http.tools) if http and http.tools != EVERYTHING else tools
         return tools if options.allowed is None else Filtered(tools, allow=options.allowed)
-
-
-def own_tools(tools: Toolset | None, llm: Llm, mcp: McpHost | None = None, audit: Audit | None = None) -> Toolset | None:
-    """The server's own tools as the settings want them. A toolset that already asks before it acts is left to its own policy."""
-    if not llm.tools_enabled:
-        return None
-    ask = llm.tools_require_confirmation_for_side_effects
-    if tools is not None:
-        asks_already, tools = isinstance(tools, Confirmed), _wrapped(tools, llm, audit)
-        if ask and not asks_already:
-            tools = Confirmed(tools)
-    if mcp is not None:
-        servers = Confirmed(_wrapped(mcp, llm, audit), mcp.policy if ask else replace(mcp.policy, side_effects="auto"))
-        tools = servers if tools is None else Merged(("functions", tools), ("mcp", servers))
-    if tools is None or llm.tools_default_set == EVERYTHING:
-        return tools
-    return Filtered(tools, allow=llm.tools_default_set)
-
-
-def _wrapped(tools: Toolset, llm: Llm, audit: Audit | None) -> Toolset:
-    """What stands around the server's tools themselves, inside of what asks before they run."""
-    tools = tools if audit is None else Audited(tools, audit)
-    return Cached(tools, llm.tools_cache_seconds) if llm.tools_cache else tools
 
 
 @dataclass(frozen=True, slots=True)

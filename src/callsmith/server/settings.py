@@ -10,6 +10,7 @@ from callsmith.core.errors import UsageError
 from callsmith.core.types.quantities import parse_duration, parse_size
 from callsmith.core.values import ChoicePolicy, InReasoning, Repair
 from callsmith.runtime.execute import Limits
+from callsmith.runtime.jobs.job import STANDARD_JOB_LIMITS, JobLimits
 from callsmith.runtime.telemetry.turns import Recorder
 from callsmith.wire.extensions import EVERYTHING, ToolMode
 
@@ -62,7 +63,7 @@ class Llm:
     `tools_default_set` are patterns: of the server's tools, those that are offered. `tools_budget` is how many tokens their
     definitions may take before the model has to find them (0: any number; None: a quarter of its context). `tools_cache` caches
     results within a conversation: of tools that say how long, and where `tools_cache_seconds` is more than 0, for so long, of all
-    that are idempotent and have no side effects.
+    that are idempotent and have no side effects. `tools_background` are patterns: calls of these tools go on in the background.
     """
 
     model: str | None = flag(
@@ -144,6 +145,7 @@ class Llm:
     tools_require_confirmation_for_side_effects: bool = True
     tools_cache: bool = True
     tools_cache_seconds: float = 0.0
+    tools_background: tuple[str, ...] = ()
     tools_budget: int | None = flag(
         None,
         "--tools-budget",
@@ -325,6 +327,7 @@ class Settings:
     requests: Requests = Requests()
     callers: CallerLimits = CallerLimits()
     limits: Limits = Limits()
+    jobs: JobLimits = STANDARD_JOB_LIMITS
     log: Log = Log()
     keys: Mapping[str, Key] = field(default_factory=dict[str, Key])
     models: Mapping[str, Llm] = field(default_factory=dict[str, Llm])  # by name, besides the one of `llm`

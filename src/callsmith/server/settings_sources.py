@@ -36,6 +36,7 @@ from typing import Any, Literal, cast, get_args, get_origin, get_type_hints
 from callsmith.core.errors import UnknownName, UsageError
 from callsmith.core.values import Json
 from callsmith.runtime.execute import Limits
+from callsmith.runtime.jobs.job import JobLimits
 from callsmith.server.settings import PER_MODEL, CallerLimits, Flag, Key, Llm, Log, Mcp, Requests, Settings
 from callsmith.server.store import without_password
 
@@ -51,6 +52,7 @@ _SECTIONS: Mapping[str, type] = {
     "requests": Requests,
     "callers": CallerLimits,
     "limits": Limits,
+    "jobs": JobLimits,
     "log": Log,
 }
 _TABLES = ("keys", "models", "aliases")
@@ -266,6 +268,7 @@ def _build_settings(values: Mapping[str, Json]) -> Settings:
         requests=Requests(**sections["requests"]),
         callers=CallerLimits(**sections["callers"]),
         limits=Limits(**sections["limits"]),
+        jobs=JobLimits(**sections["jobs"]),
         log=Log(**sections["log"]),
         keys={name: _build_key(name, parts) for name, parts in tables["keys"].items()},
         models={name: _build_model(name, parts, llm) for name, parts in tables["models"].items()},

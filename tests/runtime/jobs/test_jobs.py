@@ -107,7 +107,7 @@ async def test_the_model_can_wait_for_a_job_and_its_progress_is_seen():
     (still,) = finished(events)
     assert (still.content, still.code) == (f"{id} is still running (1 of 3, drawing).", "accepted")
     events = await everything(wait(60), toolset)
-    assert [(one.current, one.total) for one in events if isinstance(one, ToolProgress)] == [(2, 3), (3, 3)]
+    assert [(one.current, one.total) for one in events if isinstance(one, ToolProgress)] == [(1, 3), (2, 3), (3, 3)]
     assert finished(events)[0].text.startswith('{"image": "a cat.png"}')
     (unknown,) = finished(await everything(FakeModel(calls(Call("job_result", {"job": "job_0"}, "c3")), says("…")), toolset))
     assert unknown.code == "not_found"

@@ -78,11 +78,14 @@ class Jobs:
     async def begin(self, toolset: Toolset, tool: Tool, call: Call, context: Context) -> AsyncIterator[CallEvent]:
         """Run a call up to where its tool starts; from there on it is a job. What comes before that is passed on: a question for
         a person, a refusal."""
-        known = await self._storage.list(context.subject)
-        running = {job.id for job in known if job.status == "running"}
-        running |= {id for id, work in self._working.items() if work.job.subject == context.subject}
-        if len(running) >= self._limits.running:
-            yield failed(call, "limit_reached", f"{len(running)} jobs are running, and no more may: wait until one has ended")
+        is_full = (
+            len(self._running(context.subject)) >= self._limits.running
+        )  # whoever floods is refused without a look elsewhere
+        known = () if is_full else await self._storage.list(context.subject)
+        elsewhere = {job.id for job in known if job.status == "running"}
+        if len(elsewhere | self._running(context.subject)) >= self._limits.running:
+            why = f"{self._limits.running} jobs are running, and no more may at a time: wait until one of them has ended"
+            yield failed(call, "limit_reached", why)
             return
         work = self._launch(_new_job(tool, call, context), toolset, context, AsyncExitStack())
         assert work.task is not None
@@ -116,12 +119,15 @@ class Jobs:
         return work.progress if work else None
 
     async def follow(self, job: Job) -> AsyncIterator[Followed]:
-        """The progress of a job, and at last the job when it has ended. Of one that runs in another process only the end."""
+        """The progress of a job, how far it is first, and at last the job when it has ended. Of one that runs in another process
+        only the end."""
         work = self._working.get(job.id)
         if work is not None:
             inbox: asyncio.Queue[ToolProgress | None] = asyncio.Queue()
             work.followers.append(inbox)
             try:
+                if work.progress is not None:
+                    yield work.progress
                 while (progress := await inbox.get()) is not None:
                     yield progress
             finally:
@@ -181,6 +187,10 @@ class Jobs:
             work.cancel(_left_behind(work.job))
         if tasks := [work.task for work in stopping if work.task is not None]:
             await asyncio.wait(tasks, timeout=_GRACE)
+
+    def _running(self, subject: str) -> set[str]:
+        """The ids of a caller's jobs that run in this process."""
+        return {id for id, work in self._working.items() if work.job.subject == subject}
 
     def _launch(self, job: Job, toolset: Toolset, context: Context, lease: AsyncExitStack) -> _Work:
         work = _Work(job, context, lease, asyncio.get_running_loop().create_future())

@@ -25,6 +25,8 @@ from callsmith.core.events import (
     Unreadable,
 )
 from callsmith.core.values import Call
+from callsmith.runtime.jobs.background import JOB_ID
+from callsmith.runtime.jobs.jobs import ACCEPTED
 from callsmith.wire.extensions import ToolEvent
 
 AnswerEvent: TypeAlias = ModelEvent | ToolEvent
@@ -32,14 +34,16 @@ AnswerEvent: TypeAlias = ModelEvent | ToolEvent
 # Why one answer ended, where a run has ended in a way of its own.
 _ONE_ANSWER: Mapping[StopReason, StopReason] = {"limit": "length", "confirmation": "stop"}
 _WAITS = "({} has not been run: it has to be confirmed first, {}. Approval: {}. To answer it, POST {} to /v1/approvals/{})"
+_GOES_ON = "{}({} goes on in the background: {}.)"
 _ANSWER = '{"approve": true} or {"approve": false}'
 
 
 class OneAnswer:
     """Turns the events of a run into those of one answer. Calls the client has to run stand at its end (`deferred`).
 
-    A call that needs approval is also announced in the text, unless the dialect has items for what tools do
-    (`shows_tool_items`): then every call is shown with its start, even one that is refused before it runs.
+    A call that needs approval is also announced in the text, and so is the id of one that goes on in the background, by which a
+    later request finds its result; unless the dialect has items for what tools do (`shows_tool_items`): then every call is shown
+    with its start, even one that is refused before it runs.
     """
 
     def __init__(self, *, shows_tool_items: bool = False) -> None:
@@ -50,6 +54,8 @@ class OneAnswer:
         self._said = ""  # the end of what was said before the tools ran: the next words must not stick to it
         self._pause = False
         self._started = False
+        self._jobs: dict[str, str] = {}  # what goes on in the background: ids and tools
+        self._said_since = ""
         self._report, self._matched = Report(), ""
 
     def add(self, event: RunEvent) -> Iterator[AnswerEvent]:
@@ -59,6 +65,8 @@ class OneAnswer:
                 if self._pause and self._said.strip() and not self._said.endswith("\n"):
                     yield Text("\n\n")
                 self._pause, self._said = False, text or self._said
+                if self._jobs:
+                    self._said_since += text
                 yield Text(text) if isinstance(event, Unreadable) else event
             case Stopped():
                 self._pause, self._report, self._matched = True, self._report + event.report, event.matched
@@ -73,6 +81,8 @@ class OneAnswer:
                 self._made.pop(call.id, None)
                 yield event
             case ToolFinished(result):
+                if result.code == ACCEPTED:
+                    self._jobs |= dict.fromkeys(JOB_ID.findall(result.text), result.name)
                 if self._shows_tool_items and result.call_id in self._made and result.code != "denied":
                     yield ToolStarted(self._made.pop(result.call_id))
                 yield event
@@ -83,6 +93,9 @@ class OneAnswer:
             case Thought() | ToolProgress() | Notice():
                 yield event
             case TurnEnded(_, reason, usage):
+                for id, name in self._jobs.items():
+                    if not self._shows_tool_items and id not in self._said_since and not self.deferred:
+                        yield Text(_GOES_ON.format("\n\n" if self._said.strip() else "", name, id))
                 for index, call in enumerate(self.deferred):
                     yield CallReady(index, call)
                 ended = "calls" if self.deferred else _ONE_ANSWER.get(reason, reason)

@@ -3,10 +3,14 @@
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from callsmith.core.choice import JOB_RESULT
 from callsmith.core.errors import UsageError
 from callsmith.core.ports import Context, Model, Toolset
 from callsmith.core.values import Call, Request, Tool
+from callsmith.runtime.conversation.history import calling
 from callsmith.runtime.execute import STANDARD_LIMITS, Limits
+from callsmith.runtime.jobs.background import calls_for_results
+from callsmith.runtime.jobs.jobs import Jobs
 from callsmith.runtime.loop import unanswered
 from callsmith.server.tools.mixed import HiddenRound
 from callsmith.wire.extensions import DEFAULT_OPTIONS, ToolOptions
@@ -39,6 +43,22 @@ class RunPlan:
             options=replace(self.options, approvals=(*self.options.approvals, *hidden.approvals)),
             seen=hidden.calls,
         )
+
+    async def calls_for_results(self, jobs: Jobs) -> tuple[Call, ...]:
+        """Calls for the results of jobs that have ended since the conversation was last continued, where it has room for them:
+        behind what the user says, or what the client's tools have answered."""
+        messages = self.request.messages
+        is_own = JOB_RESULT not in {tool.name for tool in self.client_tools}
+        if not is_own or all(tool.name != JOB_RESULT for tool in self.request.tools):
+            return ()
+        if not messages or messages[-1].role not in ("user", "tool") or unanswered(messages):
+            return ()
+        return await calls_for_results(jobs, self.context.subject, self.context.conversation, messages)
+
+    def calling(self, calls: Sequence[Call]) -> "RunPlan":
+        """The same with calls at the end of the history that the model seems to have made."""
+        messages = calling(self.request.messages, calls)
+        return replace(self, request=replace(self.request, messages=messages), seen=(*self.seen, *calls))
 
     def check_open_calls(self, asked_about: Iterable[Call]) -> None:
         """Raise a UsageError if the history ends in a call of the server's tools that the model did not make here.

@@ -1,0 +1,32 @@
+"""The server's own tools, with all that stands around them: a cache, an audit log, and what asks before they run."""
+
+from dataclasses import replace
+
+from callsmith.core.capability.execution import Audit
+from callsmith.core.ports import Toolset
+from callsmith.server.settings import EVERYTHING, Llm
+from callsmith.tools.mcp import McpHost
+from callsmith.tools.wrap import Audited, Cached, Confirmed, Filtered, Merged
+
+
+def own_tools(tools: Toolset | None, llm: Llm, mcp: McpHost | None = None, audit: Audit | None = None) -> Toolset | None:
+    """The server's own tools as the settings want them. A toolset that already asks before it acts is left to its own policy."""
+    if not llm.tools_enabled:
+        return None
+    ask = llm.tools_require_confirmation_for_side_effects
+    if tools is not None:
+        asks_already, tools = isinstance(tools, Confirmed), _wrapped(tools, llm, audit)
+        if ask and not asks_already:
+            tools = Confirmed(tools)
+    if mcp is not None:
+        servers = Confirmed(_wrapped(mcp, llm, audit), mcp.policy if ask else replace(mcp.policy, side_effects="auto"))
+        tools = servers if tools is None else Merged(("functions", tools), ("mcp", servers))
+    if tools is None or llm.tools_default_set == EVERYTHING:
+        return tools
+    return Filtered(tools, allow=llm.tools_default_set)
+
+
+def _wrapped(tools: Toolset, llm: Llm, audit: Audit | None) -> Toolset:
+    """What stands around the server's tools themselves, inside of what asks before they run."""
+    tools = tools if audit is None else Audited(tools, audit)
+    return Cached(tools, llm.tools_cache_seconds) if llm.tools_cache else tools
