@@ -3,7 +3,7 @@
 `revision` grows with every change, `at` is the time at the node, and `"gone": true` says that it leaves.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from callsmith.bus.descriptor import Descriptor
@@ -47,17 +47,21 @@ def check_size(descriptors: Sequence[Descriptor]) -> None:
         )
 
 
-def read_announcement(payload: bytes) -> Announcement:
-    """The announcement in a message; a BusError says what is wrong with it."""
+def read_announcement(payload: bytes, counts: Callable[[str], bool]) -> Announcement:
+    """The announcement in a message; a BusError says what is wrong with it, if only that its node does not count."""
     if len(payload) > MOST_BYTES:
         raise BusError("bad_request", f"an announcement has at most {MOST_BYTES} bytes")
     try:
         data = Fields(decode(payload))
-        node, revision, offers = data.required_text("node"), data.integer("revision", 0) or 0, data.array("offers") or ()
-        if len(node) > _LONGEST_NODE or not node.isprintable() or len(offers) > MOST_OFFERS:
-            raise data.error("node", f"at most {_LONGEST_NODE} printable characters, with at most {MOST_OFFERS} offers")
+        node = data.required_text("node")
+        if len(node) > _LONGEST_NODE or not node.isprintable() or not counts(node):
+            raise data.error("node", "is not one that counts here")
+        offers = data.array("offers") or ()
+        if len(offers) > MOST_OFFERS:
+            raise data.error("offers", f"at most {MOST_OFFERS}")
         found = tuple((offer_digest(one), one) for one in map(read_descriptor, offers))
-        return Announcement(node, revision, data.number("at") or 0.0, found, data.flag("gone") or False)
+        revision, at = data.integer("revision", 0) or 0, data.number("at") or 0.0
+        return Announcement(node, revision, at, found, data.flag("gone") or False)
     except (CallsmithError, TypeError, ValueError, RecursionError) as error:
         raise BusError("bad_request", f"this is no announcement: {error}") from error
 

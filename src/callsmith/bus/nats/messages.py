@@ -15,7 +15,7 @@ from callsmith.core.values import Json
 
 SIGNATURE = "Callsmith-Signature"
 PART = "Callsmith-Part"  # of an answer that does not fit into one message: "1/3"
-_SIGNING = "ed25519:"  # how the ids of nodes begin that sign what they send
+_SIGNING = "ed25519:"  # how the ids of nodes with an identity begin
 
 
 class Signer(Protocol):
@@ -67,9 +67,14 @@ def signed(identity: Signer | None, data: bytes, headers: dict[str, str] | None 
     return headers if identity is None else {**(headers or {}), SIGNATURE: identity.sign(data)}
 
 
+def is_signing(node: str) -> bool:
+    """Whether a node has an identity, and signs all that it sends."""
+    return node.startswith(_SIGNING)
+
+
 def is_from(node: str, message: Message, data: bytes) -> bool:
     """Whether the message is from this node, as far as that can be known: only nodes with an identity sign."""
-    if not node.startswith(_SIGNING):
+    if not is_signing(node):
         return True
     try:
         verify_signature(node, data, message.headers.get(SIGNATURE, ""))

@@ -39,8 +39,7 @@ class Neighbours:
     def __init__(self, peers: Collection[str] = ()) -> None:
         self._peers = frozenset(peers)
         self._nodes: dict[str, Neighbour] = {}  # by the digest of the node
-        self._offers: dict[str, list[Offer]] = {}  # by capability
-        self._all: list[Offer] = []
+        self._offers: dict[str, list[Offer]] | None = None  # by capability, and all under ""; None: to be made anew
 
     def counts(self, node: str) -> bool:
         """Whether there is an ear for this node: it is a peer, or anybody counts and there is room."""
@@ -62,12 +61,12 @@ class Neighbours:
             known.revision = announcement.revision
             known.former = frozenset(known.offers)
             known.offers = {digest: Offer(announcement.node, descriptor) for digest, descriptor in announcement.offers}
-            self._index()
+            self._offers = None
 
     def remove(self, nodes: Iterable[str]) -> None:
         for node in nodes:
             self._nodes.pop(node_digest(node), None)
-        self._index()
+        self._offers = None
 
     def silent(self, now: float) -> list[str]:
         """The nodes that have missed too many beats."""
@@ -79,7 +78,13 @@ class Neighbours:
             one.seen = now
 
     def offers(self, capability: str = "") -> Sequence[Offer]:
-        return self._offers.get(capability, ()) if capability else self._all
+        """What is offered: of one capability, or of all."""
+        if self._offers is None:
+            every = [offer for one in self._nodes.values() for offer in one.offers.values()]
+            self._offers = {"": every}
+            for offer in every:
+                self._offers.setdefault(offer.descriptor.name, []).append(offer)
+        return self._offers.get(capability, ())
 
     def has_offer(self, node: str, digest: str) -> bool:
         """Whether a node has this offer, or had it until lately."""
@@ -89,9 +94,3 @@ class Neighbours:
     def behind(self, node: str) -> float:
         known = self._nodes.get(node_digest(node))
         return 0.0 if known is None or known.behind == inf else known.behind
-
-    def _index(self) -> None:
-        self._offers = {}
-        self._all = [offer for one in self._nodes.values() for offer in one.offers.values()]
-        for offer in self._all:
-            self._offers.setdefault(offer.descriptor.name, []).append(offer)

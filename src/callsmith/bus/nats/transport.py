@@ -21,7 +21,7 @@ from callsmith.bus.descriptor import Descriptor
 from callsmith.bus.nats.announcements import check_size, offer_digest, read_announcement, write_announcement
 from callsmith.bus.nats.calls import Calls
 from callsmith.bus.nats.connection import LOST, Connection
-from callsmith.bus.nats.messages import Message, beat_bytes, is_from, offers_bytes, signed
+from callsmith.bus.nats.messages import Message, beat_bytes, is_from, is_signing, offers_bytes, signed
 from callsmith.bus.nats.neighbours import BEAT_SECONDS, Neighbours
 from callsmith.bus.nats.serving import Serving
 from callsmith.bus.nats.subjects import QUEUE, Subjects, node_digest
@@ -208,18 +208,18 @@ class NatsTransport:
     # --- what the others say ---
 
     def _take_offers(self, message: Message) -> None:
-        announcement = read_announcement(message.data)
+        announcement = read_announcement(message.data, self._counts)
         node = announcement.node
-        if node == self._node or not self._neighbours.counts(node):
-            return
-        if not self._takes_unsigned and not node.startswith("ed25519:"):
-            return
         if not is_from(node, message, offers_bytes(message.data)):
             return
         if announcement.is_gone:
             self._leave_alone([node], "has left")
         else:
             self._neighbours.announced(announcement, asyncio.get_running_loop().time(), time.time())
+
+    def _counts(self, node: str) -> bool:
+        """Whether it matters what a node says."""
+        return node != self._node and (self._takes_unsigned or is_signing(node)) and self._neighbours.counts(node)
 
     def _take_beat(self, message: Message) -> None:
         digest = message.subject.rpartition(".")[2]
