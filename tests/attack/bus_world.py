@@ -112,13 +112,14 @@ class World:
     issuers: dict[str, Any] = field(default_factory=lambda: {OPERATOR.node_id: "member"})
     nodes: dict[str, Any] = field(default_factory=lambda: dict(NODES))
     community: str = COMMUNITY
+    replays_most: int = 1_000
 
     def __post_init__(self) -> None:
         self.clock, self.revocations = Clock(), MemoryRevocations()
         self.verifier = TokenVerifier(
             NODE.node_id, self.community, self.issuers, self.revocations, bearer=self.bearer, clock=self.clock
         )
-        self.replays = ReplayWindow(clock=self.clock)
+        self.replays = ReplayWindow(self.replays_most, clock=self.clock)
         self.authorizer = Authorizer(NODE.node_id, self.community, self.nodes, self.verifier, replays=self.replays)
         self.bus = CapabilityBus(check_authority=self.authorizer.authorize)
         self.ran: list[Any] = []

@@ -23,8 +23,11 @@ from tests.attack.bus_world import (
     STRANGER,
     Clock,
     World,
+    claims,
     encode,
     envelope,
+    identity,
+    jws,
     passed_on,
     token,
 )
@@ -314,24 +317,52 @@ async def test_an_id_counts_once_whatever_it_is_used_for_and_for_each_sender_alo
     assert await send(STRANGER) == SIGNATURE
 
 
-def test_strangers_do_not_take_the_room_of_known_senders() -> None:
+def test_what_is_remembered_has_a_bound_for_each_and_is_forgotten_when_it_is_stale() -> None:
     clock = Clock()
     window = ReplayWindow(100, clock=clock)
     for number in range(100):
-        window.accept(f"stranger {number}", "id", clock.now, is_known=False)
-    with pytest.raises(BusError) as refused:
-        window.accept("another", "id", clock.now, is_known=False)
-    assert refused.value.code == "rate_limited"
-    for number in range(100):
-        window.accept("alice", f"id {number}", clock.now, is_known=True)
-    with pytest.raises(BusError, match="too many"):
-        window.accept("alice", "one more", clock.now, is_known=True)
-    window.accept("model", "id", clock.now, is_known=True)
+        window.accept(f"stranger {number}", "id", clock.now, room="")
+        window.accept("alice", f"id {number}", clock.now, room="alice")
+    for sender, room in (("another", ""), ("alice", "alice")):
+        with pytest.raises(BusError, match="too many") as refused:
+            window.accept(sender, "one more", clock.now, room=room)
+        assert refused.value.code == "rate_limited"
+    window.accept("model", "id", clock.now, room="model")
     assert len(window) == 201
     clock.now += 61
-    window.accept("alice", "one more", clock.now, is_known=True)
-    window.accept("another", "id", clock.now, is_known=False)
+    window.accept("alice", "one more", clock.now, room="alice")
+    window.accept("another", "id", clock.now, room="")
     assert len(window) == 3
+
+
+def test_rooms_of_tokens_that_are_used_no_more_are_given_up() -> None:
+    clock = Clock()
+    window = ReplayWindow(clock=clock)
+    window.accept("ann", "id", clock.now + 60, room="from a clock that is ahead")
+    for number in range(5_000):
+        clock.now += 1
+        window.accept("bob", "id", clock.now, room=f"token {number}")
+        if number == 100:
+            with pytest.raises(BusError, match="replayed"):
+                window.accept("ann", "id", NOW + 60.0, room="from a clock that is ahead")
+    assert len(window) <= 200
+
+
+async def test_strangers_without_end_shut_out_neither_known_nodes_nor_those_with_a_token() -> None:
+    world = World(replays_most=3)
+
+    async def send(sender: Any, **changes: Any) -> str:
+        sent = envelope(sender, **changes)
+        return await world.receive(sent, sender.sign(signed_bytes(sent)))
+
+    assert [await send(identity(f"key {number}")) for number in range(5)] == [UNAUTHORIZED] * 3 + ["rate_limited"] * 2
+    assert await send(ALICE) == ""
+    root = token(sub=STRANGER.node_id)
+    assert await send(STRANGER, token=root) == ""
+    # Lending a token to ever new keys makes no room: it is that of the token.
+    lent = [identity(f"lent to {number}") for number in range(3)]
+    made = [jws(claims(iss=STRANGER.node_id, sub=one.node_id, parent=root), STRANGER) for one in lent]
+    assert [await send(one, token=text) for one, text in zip(lent, made, strict=True)] == ["", "", "rate_limited"]
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ from callsmith.bus.trust.identity import Identity, is_node_id, verify_signature
 from callsmith.bus.trust.replay import ReplayWindow
 from callsmith.bus.trust.scopes import Scope
 from callsmith.bus.trust.tokens import MOST_SECONDS, attenuate, read_token
-from callsmith.bus.trust.verification import TokenVerifier, trust_table
+from callsmith.bus.trust.verification import TokenVerifier, VerifiedToken, trust_table
 from callsmith.core.capability.authority import Authority, Trust, least_trust
 from callsmith.core.errors import BusError, UsageError
 from callsmith.core.values import Json
@@ -58,11 +58,14 @@ class Authorizer:
             raise BusError("bad_request", f"calls are nested {envelope.depth} deep; the limit is {self._max_depth}")
         if envelope.to not in ("", self._node):
             raise BusError("unauthorized", "the call is meant for another node")
-        if signature:
-            self._verify_sender(envelope, signature, signed)
         presenter = envelope.sender if signature else ""
-        if envelope.token:
-            authority = self._with_token(envelope, presenter)
+        if signature:
+            verify_signature(presenter, signed, signature)
+        verified = self._verifier.verify(envelope.token, presenter) if envelope.token else None
+        if signature:
+            self._replays.accept(presenter, envelope.request_id, envelope.timestamp, room=self._room(presenter, verified))
+        if verified is not None:
+            authority = self._with_token(envelope, verified, presenter)
         elif presenter:
             authority = self._without_token(envelope)
         else:
@@ -81,10 +84,11 @@ class Authorizer:
         if authority.token and authority.trust != "self":
             self._verifier.check(authority.token, capability, version, params)
 
-    def _verify_sender(self, envelope: Envelope, signature: str, signed: bytes) -> None:
-        verify_signature(envelope.sender, signed, signature)
-        is_known = envelope.sender in self._nodes or envelope.sender == self._node
-        self._replays.accept(envelope.sender, envelope.request_id, envelope.timestamp, is_known=is_known)
+    def _room(self, sender: str, verified: VerifiedToken | None) -> str:
+        """Whose room for ids of requests a call takes: the sender's, that of the first token, or that of all strangers."""
+        if sender in self._nodes or sender == self._node:
+            return sender
+        return "" if verified is None else f"{verified.root.iss} {verified.root.jti}"
 
     def _without_token(self, envelope: Envelope) -> Authority:
         if self._community and envelope.community not in ("", self._community):
@@ -95,8 +99,7 @@ class Authorizer:
             return Authority(subject)
         return Authority(subject, via, self._least_trust("anchor", (subject, *via), stranger="unknown"))
 
-    def _with_token(self, envelope: Envelope, presenter: str) -> Authority:
-        verified = self._verifier.verify(envelope.token, presenter)
+    def _with_token(self, envelope: Envelope, verified: VerifiedToken, presenter: str) -> Authority:
         proven = (verified.subject, *verified.via, *filter(None, (presenter,)))
         trust = self._least_trust(verified.trust, proven, stranger=verified.trust)
         if presenter:

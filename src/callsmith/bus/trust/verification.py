@@ -21,11 +21,12 @@ _CACHED = 1024  # tokens of at most 8 KiB
 class VerifiedToken:
     """A token that counts here and now.
 
-    `subject` is whom the first token of the chain was issued to, `via` are the nodes that passed it on. `trust` is what the
-    operator lets tokens of its issuer give.
+    `root` is the first token of the chain, `subject` whom that was issued to, `via` are the nodes that passed it on. `trust` is
+    what the operator lets tokens of its issuer give.
     """
 
     token: Token
+    root: Token
     subject: str
     via: tuple[str, ...]
     trust: Trust
@@ -80,7 +81,7 @@ class TokenVerifier:
         subject = root.iss if root.sub == ANYBODY else root.sub
         passed_on = (node for link in reversed(chain[:-1]) for node in (link.iss, link.sub))
         via = tuple(node for node in dict.fromkeys(passed_on) if node not in (subject, ANYBODY))
-        return VerifiedToken(token, subject, via, self._issuers[root.iss], self)
+        return VerifiedToken(token, root, subject, via, self._issuers[root.iss], self)
 
     def read(self, text: str) -> Token:
         """The token, if it goes back to a trusted issuer, whether or not it still counts."""
