@@ -246,6 +246,11 @@ async def test_forged_answers_are_dropped_and_the_true_one_is_taken(nodes: Nodes
     thief, earlier = Identity.create(), list[Any]()
 
     async def forge(message: Any) -> None:
+        for _ in range(2):  # before the call is accepted, and after that
+            await forge_once(message)
+            await asyncio.sleep(0.15)
+
+    async def forge_once(message: Any) -> None:
         request_id = json.loads(message.data)["request_id"]
         forged = {"event": "done", "data": {"output": {"text": "forged"}, "meta": {}}, "seq": 1, "node": nodes.provider.node}
         for entries in (forged, {**forged, "node": thief.node_id}, {**forged, "event": "accepted", "data": {}, "seq": 0}):
@@ -313,8 +318,8 @@ async def test_beats_of_others_do_not_keep_a_dead_node_alive(nodes: Nodes, serve
         transport: Any = bus._transport  # pyright: ignore[reportPrivateUsage]
         transport._beating.cancel()  # as if it were killed
         await transport._connection.close()
-        for _ in range(60):
-            await nodes.publish(SUBJECTS.beat(node.node_id), b"99999999999999 99999999999")
+        for number in range(60):
+            await nodes.publish(SUBJECTS.beat(node.node_id), b"99999999999999 %d" % (2e9 + number))
             if not nodes.caller.offers("experimental.short"):
                 break
             await asyncio.sleep(0.1)
