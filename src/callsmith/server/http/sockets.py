@@ -16,6 +16,11 @@ class OpenSockets:
     def __init__(self) -> None:
         self._open: Counter[str] = Counter()
 
+    @property
+    def number(self) -> int:
+        """How many there are of all callers."""
+        return self._open.total()
+
     def may_open(self, most: int) -> bool:
         """Whether the caller has fewer than that."""
         return self._open[client()] < most

@@ -93,6 +93,7 @@ class CallConnection:
         while (message := await self._socket.receive())["type"] != "websocket.disconnect":
             if not self._interruption.done():
                 await self._take(_content(message))
+            await asyncio.sleep(0)  # messages that have arrived are there at once: many of them should not block the loop
 
     async def _take(self, content: bytes) -> None:
         """Take a message; one that should not have come ends the call."""
