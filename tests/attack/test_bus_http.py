@@ -323,7 +323,7 @@ async def test_whoever_never_reads_is_dropped(monkeypatch: pytest.MonkeyPatch) -
         writer.write(head + b"content-length: %d\r\n\r\n" % len(body) + body)
         async with socket_to(url, max_queue=1) as socket:
             await call(socket, tokens=15, pad=3_000_000)
-            await until(lambda: watched.scripted.running == 2)
+            await until(lambda: len(watched.scripted.calls) == 2)
             await watched.expect_nothing_left()
             assert await is_served(url)
             socket.transport.abort()

@@ -78,6 +78,10 @@ class Scripted:
                     assert reply is not None
                     results = [json.dumps(reply["body"])]
                 yield Frame("token", {"text": f"It is {json.loads(results[0])['time']}."})
+            until = asyncio.get_running_loop().time() + given.get("stubborn", 0)
+            while asyncio.get_running_loop().time() < until:
+                with suppress(asyncio.CancelledError):
+                    await asyncio.sleep(0.01)
             await asyncio.sleep(given.get("sleep", 0))
             if given.get("fail") == "late":
                 raise BusError("timeout", "too late")

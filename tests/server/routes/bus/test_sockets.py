@@ -110,6 +110,19 @@ async def test_a_call_that_is_cancelled_ends_with_an_error_and_stops_its_handler
             assert (await frames_of(socket))[-1]["event"] == "done"
 
 
+async def test_a_handler_that_ignores_its_cancellation_does_not_hold_up_the_last_frame() -> None:
+    app, _ = scripted_app()
+    async with served(app) as url, socket_to(url) as socket:
+        await call(socket, tokens=1, stubborn=1.0)
+        await socket.recv()
+        clock = asyncio.get_running_loop().time
+        began = clock()
+        await send(socket, type="cancel")
+        (frame,) = await frames_of(socket)
+        assert (frame["event"], frame["data"]["error"], frame["seq"]) == ("error", "cancelled", 2)
+        assert clock() - began < 1.0  # second; the handler takes longer
+
+
 @pytest.mark.parametrize(
     ("first", "code"),
     [

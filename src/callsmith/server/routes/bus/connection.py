@@ -129,15 +129,18 @@ class CallConnection:
         answering = asyncio.create_task(self._send_frames(await self._call))
         try:
             await asyncio.wait({answering, self._interruption}, return_when=asyncio.FIRST_COMPLETED)
-            was_interrupted = not answering.done()
+            if answering.done():
+                error = answering.exception()
+            else:
+                answering.cancel()  # it sends nothing any more; how long it takes to end is not the client's concern
+                error = self._interruption.result()
+            if isinstance(error, WebSocketDisconnect):
+                return
+            if error is not None and not self._latest.is_end:
+                await self._send(Frame("error", write_error(_bus_error(error)), self._latest.seq + 1))
+            await self._socket.close(1000)
         finally:
             await cancel_all(answering)
-        error = self._interruption.result() if was_interrupted else answering.exception()
-        if isinstance(error, WebSocketDisconnect):
-            return
-        if error is not None and not self._latest.is_end:
-            await self._send(Frame("error", write_error(_bus_error(error)), self._latest.seq + 1))
-        await self._socket.close(1000)
 
     async def _send_frames(self, content: bytes) -> None:
         asked = await self._read(content)
@@ -156,8 +159,8 @@ class CallConnection:
         return authorize(self._service, sent)
 
     async def _send(self, frame: Frame) -> None:
-        self._latest = frame
         await self._writer.send(encode_frame(frame), binary=self._is_binary)
+        self._latest = frame
 
     async def _leave(self) -> None:
         """Close a connection without a call when the server shuts down."""
