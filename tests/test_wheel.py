@@ -169,6 +169,8 @@ NEEDING = {
     "callsmith serve": "server",
     "callsmith serve --model scripted:Hello --print-config": "server",
     "callsmith keys new alice": "server",
+    "callsmith bus id": "bus",
+    "callsmith bus token revoke x": "bus",
     "callsmith chat Hi": "llama",
     f"callsmith chat --model {SMALL} Hi": "llama",
     f"callsmith tools list --model {SMALL}": "llama",

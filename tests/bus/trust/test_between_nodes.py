@@ -21,6 +21,8 @@ from callsmith.core.capability.authority import SELF, Authority
 from callsmith.core.errors import BusError
 from tests.nats_server import running_nats
 
+pytestmark = pytest.mark.nats
+
 OPERATOR, ALICE, MODEL, CORPUS = (Identity.create() for _ in range(4))
 QUERY = Descriptor("rag.query", params={"corpus": ["village", "secret"]})
 SCOPE = Scope(("rag.query@1.0",), {"corpus": ("village",)}, max_calls_total=2)
