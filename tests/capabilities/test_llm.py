@@ -8,11 +8,14 @@ import pytest
 from callsmith.bus.bus import CapabilityBus
 from callsmith.bus.descriptor import Descriptor
 from callsmith.bus.port import CapabilityCall
+from callsmith.capabilities.llm import LlmService
 from callsmith.core.capability.authority import Authority
 from callsmith.core.errors import BusError
+from callsmith.core.events import Stopped, Text
 from callsmith.tools.functions import Functions
 from callsmith.wire.capability.frames import Frame
 from tests.capabilities.chatting import called, chat, chat_bus
+from tests.fakes import FakeModel
 
 SEARCH = {
     "name": "search",
@@ -282,3 +285,13 @@ async def test_the_body_is_held_to_the_schema_of_the_target(given: dict[str, Any
     with pytest.raises(BusError) as failed:
         await bus.call("llm.tools.call", (1, 0), {"input": given})
     assert (failed.value.code, calls) == (code, [])
+
+
+async def test_a_model_that_says_nothing_for_long_gives_a_sign_of_life(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("callsmith.capabilities.llm.SIGN_OF_LIFE_SECONDS", 0.02)
+    bus = CapabilityBus()
+    silent = FakeModel([0.1, Text("At last."), Stopped("stop")])
+    LlmService(bus, {"m": silent}).register()
+    frames = await frames_of(bus, chat())
+    assert {"progress", "token", "done"} == {frame.event for frame in frames}
+    assert text_of(frames) == "At last."

@@ -32,6 +32,7 @@ from callsmith.bus.remote import RemoteProvider
 from callsmith.bus.routing.router import Router
 from callsmith.bus.trace import BusTrace, CallTrace, Observer, seconds_since_epoch
 from callsmith.core.capability.authority import Authority, is_trusted
+from callsmith.core.capability.execution import Audit
 from callsmith.core.closing import closing
 from callsmith.core.errors import BusError, UsageError
 from callsmith.core.values import Json
@@ -50,7 +51,8 @@ _NOT_RUN = frozenset({"capacity_exceeded", "rate_limited", "not_found"})  # a pr
 class CapabilityBus:
     """A bus: of this process alone or, with a transport, one with other nodes.
 
-    `check_authority` is asked about every call here that is made with a token. `observers` are told of every call.
+    `check_authority` is asked about every call here that is made with a token. `observers` are told of every call, and `audit`
+    of every capability of this node that runs.
     """
 
     def __init__(
@@ -59,6 +61,7 @@ class CapabilityBus:
         *,
         check_authority: AuthorityCheck | None = None,
         observers: Iterable[Observer] = (),
+        audit: Audit | None = None,
         max_depth: int = MAX_DEPTH,
     ) -> None:
         self._transport = transport
@@ -68,6 +71,7 @@ class CapabilityBus:
         self._tests: dict[str, ParamsTest] = {}
         self._local: dict[str, list[Offer]] = {}
         self._router = Router()
+        self.audit = audit
         self.trace = BusTrace(tuple(observers))
 
     async def __aenter__(self) -> "CapabilityBus":
@@ -90,7 +94,7 @@ class CapabilityBus:
         key = descriptor.name, descriptor.version
         if key in self._providers:
             raise UsageError(f"{descriptor.reference} is offered by this node already")
-        self._providers[key] = LocalProvider(descriptor, handler)
+        self._providers[key] = LocalProvider(descriptor, handler, lambda: self.audit)
         if fits is not None:
             self._tests[descriptor.reference] = fits
         self._announce()

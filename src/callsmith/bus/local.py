@@ -2,13 +2,17 @@
 
 import asyncio
 import logging
+import time
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine
+from contextlib import asynccontextmanager
 from contextvars import ContextVar
+from dataclasses import replace
 from typing import Any, TypeVar, cast
 
 from callsmith.bus.descriptor import Descriptor
 from callsmith.bus.port import Answer, CapabilityCall, Handler
 from callsmith.core.capability.authority import SELF, Authority
+from callsmith.core.capability.execution import Audit, Execution, hash_arguments
 from callsmith.core.closing import closing
 from callsmith.core.errors import BusError, CallsmithError
 from callsmith.wire.capability.errors import as_bus_error
@@ -29,11 +33,16 @@ def current_authority() -> Authority:
     return _current.get()
 
 
+def _no_audit() -> Audit | None:
+    return None
+
+
 class LocalProvider:
     """A capability and its handler. What goes wrong is raised as a BusError; what nobody foresaw is logged."""
 
-    def __init__(self, descriptor: Descriptor, handler: Handler) -> None:
+    def __init__(self, descriptor: Descriptor, handler: Handler, audit: Callable[[], Audit | None] = _no_audit) -> None:
         self.descriptor = descriptor
+        self._audit = audit
         self._handler = handler
         self._in_flight = 0
 
@@ -84,6 +93,13 @@ class LocalProvider:
         return most if call.deadline is None else min(call.deadline, most)
 
     async def _answer(self, call: CapabilityCall) -> Answer:
+        audit = self._audit()
+        if audit is None:
+            return await self._handle(call)
+        async with _audited(audit, self.descriptor, call):
+            return await self._handle(call)
+
+    async def _handle(self, call: CapabilityCall) -> Answer:
         _current.set(call.authority)
         answering = self._handler(call)
         if not isinstance(answering, AsyncIterator):
@@ -96,6 +112,13 @@ class LocalProvider:
         raise BusError("internal_error", f"{self.descriptor.name} ended without its last frame")
 
     async def _pump(self, call: CapabilityCall, queue: "asyncio.Queue[Frame | None]") -> None:
+        audit = self._audit()
+        if audit is None:
+            return await self._fill(call, queue)
+        async with _audited(audit, self.descriptor, call):
+            return await self._fill(call, queue)
+
+    async def _fill(self, call: CapabilityCall, queue: "asyncio.Queue[Frame | None]") -> None:
         _current.set(call.authority)
         answering = self._handler(call)
         if not isinstance(answering, AsyncIterator):
@@ -118,6 +141,38 @@ class LocalProvider:
         if failure.code not in ("capacity_exceeded", "rate_limited"):
             failure.sent = True
         return failure
+
+
+@asynccontextmanager
+async def _audited(audit: Audit, descriptor: Descriptor, call: CapabilityCall) -> AsyncGenerator[None, None]:
+    """Report that a capability runs, before it does and when it has ended."""
+    authority, began = call.authority, time.perf_counter()
+    execution = Execution(
+        f"exec_{call.request_id}",
+        "capability",
+        descriptor.name,
+        hash_arguments(call.body),
+        time.time(),
+        source="bus",
+        side_effects=descriptor.side_effects,
+        subject=authority.subject,
+        via=authority.via,
+        conversation=call.session_id,
+        trace_id=authority.trace_id,
+    )
+    await audit(execution)
+    outcome = "internal_error"
+    try:
+        yield
+        outcome = "ok"
+    except asyncio.CancelledError:
+        outcome = "cancelled"
+        raise
+    except CallsmithError as error:
+        outcome = as_bus_error(error).code
+        raise
+    finally:
+        await audit(replace(execution, outcome=outcome, seconds=round(time.perf_counter() - began, 6)))
 
 
 async def _within(work: Callable[[], Coroutine[Any, Any, T]], deadline: float, descriptor: Descriptor) -> T:

@@ -5,6 +5,7 @@ the same connection, or in the messages of the next call. A tool that names its 
 authority. Where a request brings no tools, those of this node are offered to the model, if it has some.
 """
 
+import asyncio
 import time
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AbstractAsyncContextManager, nullcontext
@@ -26,6 +27,8 @@ from callsmith.models.router import in_use
 from callsmith.runtime.deferred import DeferredTools
 from callsmith.runtime.execute import STANDARD_LIMITS, Limits
 from callsmith.runtime.loop import LIMIT_TEXT, after_a_call, run
+from callsmith.runtime.telemetry.trace import Trace
+from callsmith.runtime.telemetry.turns import Recorder, TurnInfo, record_turn
 from callsmith.tools.wrap import Confirmed
 from callsmith.wire.capability.chat import (
     MOST_TOOLS,
@@ -33,6 +36,7 @@ from callsmith.wire.capability.chat import (
     REQUEST_SCHEMA,
     RESPONSE_SCHEMA,
     STREAM_SCHEMA,
+    TOOLS_CALL,
     VERSIONS,
     ChatBody,
     read_chat,
@@ -46,7 +50,7 @@ from callsmith.wire.fields import Fields
 Admission: TypeAlias = Callable[[CapabilityCall], AbstractAsyncContextManager[object]]
 
 CHAT_SECONDS = 120.0  # that a model may be silent
-TOOLS_CALL = "llm.tools.call"
+SIGN_OF_LIFE_SECONDS = 15.0  # after which its caller is told that it still works
 _CALL_SCHEMA: dict[str, Json] = {
     "type": "object",
     "properties": {
@@ -70,7 +74,8 @@ def _always(_: CapabilityCall) -> AbstractAsyncContextManager[object]:
 
 
 class LlmService:
-    """Offers models on a bus. `tools` are this node's own; `admission` gives every answer its place."""
+    """Offers models on a bus. `tools` are this node's own; `admission` gives every answer its place, and `recorder` what records
+    its turns."""
 
     def __init__(
         self,
@@ -80,6 +85,7 @@ class LlmService:
         tools: Toolset | None = None,
         limits: Limits = STANDARD_LIMITS,
         admission: Admission = _always,
+        recorder: Callable[[], Recorder] | None = None,
         max_concurrent: int = 64,
     ) -> None:
         self._bus = bus
@@ -87,6 +93,7 @@ class LlmService:
         self._tools = tools
         self._limits = limits
         self._admission = admission
+        self._recorder = recorder
         self._most = max_concurrent
 
     def register(self) -> Callable[[], None]:
@@ -132,11 +139,11 @@ class LlmService:
         if name not in self._models:
             raise BusError("not_found", str(UnknownName("model", name, self._models)))
         began = time.monotonic()
-        answer = _ChatAnswer(self._bus, call, chat, self._limits)
+        answer = _ChatAnswer(self._bus, call, chat, self._limits, name, self._recorder() if self._recorder else Trace())
         async with (
             self._admission(call),
             in_use(self._models[name]) as model,
-            closing(answer.frames(model, self._tools)) as frames,
+            closing(_with_signs_of_life(answer.frames(model, self._tools))) as frames,
         ):
             async for frame in frames:
                 if call.stream:
@@ -146,6 +153,26 @@ class LlmService:
             yield answer.writer.end(name, answer.reason, milliseconds)
         else:
             yield Frame("done", answer.writer.answer(name, answer.reason, milliseconds))
+
+
+async def _with_signs_of_life(frames: AsyncIterator[Frame]) -> AsyncIterator[Frame]:
+    """The frames, with one of progress between them whenever there was none for long: a guard may withhold what a model says."""
+    coming: asyncio.Future[Frame | None] | None = None
+    try:
+        async with closing(frames):
+            while True:
+                coming = coming or asyncio.ensure_future(anext(frames, None))  # pyright: ignore[reportArgumentType]
+                await asyncio.wait((coming,), timeout=SIGN_OF_LIFE_SECONDS)
+                if not coming.done():
+                    yield Frame("progress", {"stage": "generating"})
+                    continue
+                frame, coming = coming.result(), None
+                if frame is None:
+                    return
+                yield frame
+    finally:
+        if coming is not None:
+            coming.cancel()
 
 
 def _has_model(offered: Mapping[str, Json], requested: Mapping[str, Json]) -> bool:
@@ -160,6 +187,8 @@ class _ChatAnswer:
     call: CapabilityCall
     chat: ChatBody
     limits: Limits
+    model: str
+    recorder: Recorder
     reason: StopReason = "stop"
     writer: ChatFrameWriter = field(default_factory=ChatFrameWriter)
     _rounds: int = 0
@@ -185,7 +214,8 @@ class _ChatAnswer:
             running = run(
                 _WithIds(model, self.writer), DeferredTools(toolset, deferred), request, limits=self.limits, context=context
             )
-            async with closing(running) as events:
+            info = TurnInfo(self.model, request.tools, request.choice)
+            async with closing(record_turn(running, self.recorder, info)) as events:
                 async for event in events:
                     for frame in self.writer.write(event):
                         yield frame

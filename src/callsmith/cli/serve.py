@@ -92,6 +92,7 @@ def _serve(settings: "Settings") -> None:
     from callsmith.server.approvals.elicitation import Elicitations
     from callsmith.server.http.shutdown import GracefulShutdown
     from callsmith.server.network.origins import is_loopback
+    from callsmith.server.node import open_node
     from callsmith.server.store import StoreLimits, open_store
     from callsmith.tools.mcp.elicitation import ClientFeatures
 
@@ -113,7 +114,16 @@ def _serve(settings: "Settings") -> None:
             with closing(open_store(settings.store, limits=limits, connections=settings.store_connections)) as store:
                 features = ClientFeatures(Elicitations(store, settings.approval_seconds).ask, first)
                 host = make_host(asked, features, mcp.tool_refresh_seconds) if asked else None
-                app = create_app(models, tools=toolset, settings=settings, store=store, mcp=host)
+                node = open_node(settings.bus)
+                app = create_app(
+                    models,
+                    tools=toolset,
+                    settings=settings,
+                    store=store,
+                    mcp=host,
+                    bus=node.bus,
+                    authenticator=node.authenticator,
+                )
                 _run(GracefulShutdown(app), models, listener, banner, settings)
         finally:
             asyncio.run(_close(models))  # once more does no harm, and the server may never have begun

@@ -16,6 +16,7 @@ from callsmith.core.errors import CallsmithError, UsageError
 from callsmith.core.ports import Model, Toolset
 from callsmith.models.router import Aliases, LazyModel
 from callsmith.runtime.jobs.jobs import Jobs
+from callsmith.server.bus_models import offer_models
 from callsmith.server.http.body_reader import BodyReader
 from callsmith.server.http.dialects import Dialect
 from callsmith.server.http.errors import on_disconnect, on_error, on_http_error, refuse
@@ -25,6 +26,7 @@ from callsmith.server.http.streams import cancel_all
 from callsmith.server.jobs.stored_jobs import StoredJobs
 from callsmith.server.jobs.taking_over import take_over_jobs
 from callsmith.server.network.origins import OriginMiddleware, allowed_hosts
+from callsmith.server.node import bus_tools
 from callsmith.server.routes import route_modules
 from callsmith.server.service import Service
 from callsmith.server.settings import Settings
@@ -55,7 +57,9 @@ def create_app(
         raise UsageError("a server needs at least one model")
     store = store or SqliteStore(limits=StoreLimits(bytes=settings.store_bytes))
     audit = AuditLog(store, settings.audit, request_id)
-    own = own_tools(tools, settings.llm, mcp, None if settings.audit == "off" else audit)
+    bus = bus or CapabilityBus()
+    bus.audit = None if settings.audit == "off" else audit
+    own = own_tools(tools, settings.llm, mcp, bus.audit, bus_tools(bus, settings.bus.tools))
     aliases, bodies = Aliases(settings.aliases, models), BodyReader(settings.requests)
     service = Service(
         models,
@@ -66,10 +70,11 @@ def create_app(
         jobs=Jobs(StoredJobs(store, settings.jobs), settings.jobs, settings.limits.result_characters),
         mcp=mcp,
         bodies=bodies,
-        bus=bus or CapabilityBus(),
+        bus=bus,
         authenticator=authenticator,
         aliases=aliases,
     )
+    offer_models(service)
     app = Starlette(
         routes=[route for module in route_modules() for route in module.routes(service)],
         exception_handlers={

@@ -21,6 +21,7 @@ from starlette.exceptions import HTTPException
 
 from callsmith.bus.bus import CapabilityBus
 from callsmith.bus.port import Authenticator
+from callsmith.core.capability.authority import Authority
 from callsmith.core.choice import JOB_RESULT
 from callsmith.core.closing import closing
 from callsmith.core.errors import UnknownName, UsageError
@@ -43,6 +44,7 @@ from callsmith.server.http.sockets import OpenSockets
 from callsmith.server.http.streams import EventStream
 from callsmith.server.limits.admission import AdmissionGate, Place
 from callsmith.server.limits.rate_limits import RateLimits
+from callsmith.server.network.origins import is_loopback
 from callsmith.server.settings import EVERYTHING, CallerLimits, Settings, merged_limits
 from callsmith.server.store import AuditLog, SqliteStore, Store
 from callsmith.server.tools.mixed import HiddenRound, HiddenRounds
@@ -178,7 +180,7 @@ class Service:
         async with self.admission() as place, AsyncExitStack() as until_end:
             deadline = place.deadline
             answering = await deadline.wait_for(prepare(_Admitted(place, until_end)))
-            with recording(self._recorder(), answering.asked) as turn, deadline:
+            with recording(self.recorder(), answering.asked) as turn, deadline:
                 async with closing(answering.events) as events:
                     async for event in events:
                         deadline.pass_on()
@@ -265,11 +267,19 @@ class Service:
             shown,
             own,
             replace(request, tools=offered_tools(await own.tools(), request.tools)),
-            Context(conversation=conversation, subject=subject, tighten=tighten),
+            Context(conversation=conversation, subject=subject, tighten=tighten, authority=self.authority_of(subject)),
             options,
             self.settings.limits,
             request.tools,
         )
+
+    def authority_of(self, subject: str) -> Authority:
+        """What a caller's key allows on the bus. Where no keys are needed: whoever is at this machine is trusted like its
+        operator."""
+        key = self.settings.keys.get(subject)
+        if key is not None:
+            return Authority(subject, trust=key.trust, capabilities=key.capabilities)
+        return Authority(subject, trust="trusted" if is_loopback(self.settings.host) else "member")
 
     def approvals(self) -> Approvals:
         """The approvals of the caller."""
@@ -319,7 +329,8 @@ class Service:
         subject = "" if self.settings.llm.share_prompt_cache else caller()
         return sha256(f"{len(subject)}:{subject}{given}".encode("utf-8", "replace")).hexdigest()[:32] if subject or given else ""
 
-    def _recorder(self) -> Recorder:
+    def recorder(self) -> Recorder:
+        """What records the turns of the request that is being answered."""
         http = current_request()
         of_request = [http, _TokenCounter(self.rates, http.client, self.caller_limits())] if http else []
         return CombinedRecorder(self.trace, *self.settings.recorders, *of_request)

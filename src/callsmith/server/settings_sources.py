@@ -37,7 +37,7 @@ from callsmith.core.errors import UnknownName, UsageError
 from callsmith.core.values import Json
 from callsmith.runtime.execute import Limits
 from callsmith.runtime.jobs.job import JobLimits
-from callsmith.server.settings import PER_MODEL, CallerLimits, Flag, Key, Llm, Log, Mcp, Requests, Settings
+from callsmith.server.settings import PER_MODEL, Bus, CallerLimits, Flag, Key, Llm, Log, Mcp, Requests, Settings
 from callsmith.server.store import without_password
 
 ENVIRONMENT = "CALLSMITH_"
@@ -49,6 +49,7 @@ _SECTIONS: Mapping[str, type] = {
     "server": Settings,
     "llm": Llm,
     "mcp": Mcp,
+    "bus": Bus,
     "requests": Requests,
     "callers": CallerLimits,
     "limits": Limits,
@@ -265,6 +266,7 @@ def _build_settings(values: Mapping[str, Json]) -> Settings:
         **sections["server"],
         llm=llm,
         mcp=Mcp(**sections["mcp"]),
+        bus=Bus(**sections["bus"]),
         requests=Requests(**sections["requests"]),
         callers=CallerLimits(**sections["callers"]),
         limits=Limits(**sections["limits"]),

@@ -26,6 +26,7 @@ from callsmith.core.capability.authority import Authority
 from callsmith.core.closing import closing
 from callsmith.core.errors import BusError, CallsmithError, MissingExtra, UsageError
 from callsmith.core.values import Json
+from callsmith.wire.capability.chat import passed_on
 from callsmith.wire.capability.envelopes import Envelope, canonical, signed_bytes, write_envelope
 from callsmith.wire.capability.errors import read_error
 from callsmith.wire.capability.frames import Frame, encode_json, read_frame
@@ -164,6 +165,7 @@ class HttpTransport:
             envelope.version,
             cast(dict[str, Json], params) if isinstance(params, dict) else {},
             envelope.seconds or _SILENT_SECONDS,
+            delegate=passed_on(envelope.capability, envelope.body),
         )
 
     async def _connect(self, until: float | None) -> "aiohttp.ClientWebSocketResponse | None":

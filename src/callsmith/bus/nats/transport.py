@@ -31,6 +31,7 @@ from callsmith.bus.trust.identity import Identity
 from callsmith.core.capability.authority import Authority, Trust
 from callsmith.core.errors import BusError, UsageError
 from callsmith.core.values import Json
+from callsmith.wire.capability.chat import passed_on
 from callsmith.wire.capability.envelopes import Envelope
 from callsmith.wire.capability.frames import Frame
 
@@ -160,6 +161,7 @@ class NatsTransport:
             offer.descriptor.version,
             cast(dict[str, Json], params) if isinstance(params, dict) else {},
             envelope.seconds or offer.descriptor.timeout_seconds,
+            delegate=passed_on(envelope.capability, envelope.body),
         )
 
     def _authenticate(self, envelope: Envelope, signature: str, payload: bytes) -> Authority:

@@ -25,7 +25,14 @@ if TYPE_CHECKING:
     from callsmith.server.settings_sources import SettingOption, SettingsSource
 
 _NAMED = re.compile(r"([A-Za-z0-9][A-Za-z0-9._-]*)=(.+)", re.DOTALL)
-HEADINGS = {"server": "Server", "llm": "Model and tools", "mcp": "MCP servers", "limits": "Limits", "log": "Logs and traces"}
+HEADINGS = {
+    "server": "Server",
+    "llm": "Model and tools",
+    "mcp": "MCP servers",
+    "bus": "Capability bus",
+    "limits": "Limits",
+    "log": "Logs and traces",
+}
 
 
 class SettingsCommand(TyperCommand):

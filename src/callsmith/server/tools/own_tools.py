@@ -1,4 +1,4 @@
-"""The server's own tools, with all that stands around them: a cache, an audit log, and what asks before they run."""
+"""The server's own tools: functions, MCP servers and capabilities of the bus, as the settings want them."""
 
 from dataclasses import replace
 
@@ -9,7 +9,9 @@ from callsmith.tools.mcp import McpHost
 from callsmith.tools.wrap import Audited, Cached, Confirmed, Filtered, Merged
 
 
-def own_tools(tools: Toolset | None, llm: Llm, mcp: McpHost | None = None, audit: Audit | None = None) -> Toolset | None:
+def own_tools(
+    tools: Toolset | None, llm: Llm, mcp: McpHost | None = None, audit: Audit | None = None, bus: Toolset | None = None
+) -> Toolset | None:
     """The server's own tools as the settings want them. A toolset that already asks before it acts is left to its own policy."""
     if not llm.tools_enabled:
         return None
@@ -21,6 +23,10 @@ def own_tools(tools: Toolset | None, llm: Llm, mcp: McpHost | None = None, audit
     if mcp is not None:
         servers = Confirmed(_wrapped(mcp, llm, audit), mcp.policy if ask else replace(mcp.policy, side_effects="auto"))
         tools = servers if tools is None else Merged(("functions", tools), ("mcp", servers))
+    if bus is not None:
+        capabilities = _wrapped(bus, llm, audit)
+        capabilities = Confirmed(capabilities) if ask else capabilities
+        tools = capabilities if tools is None else Merged(tools, ("bus", capabilities))
     if tools is None or llm.tools_default_set == EVERYTHING:
         return tools
     return Filtered(tools, allow=llm.tools_default_set)

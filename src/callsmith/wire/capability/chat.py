@@ -24,6 +24,7 @@ from callsmith.wire.sampling import write_sampling
 from callsmith.wire.tools import write_tool
 
 NAME = "llm.chat"
+TOOLS_CALL = "llm.tools.call"
 VERSIONS = ((2, 0), (1, 0))  # the same handler answers both
 MOST_TOOLS = 64
 
@@ -138,6 +139,18 @@ def write_meta(model: str, usage: Usage, reason: str, milliseconds: int) -> dict
     return {"model": model, **tokens, "stop_reason": reason, "ms": milliseconds}
 
 
+def passed_on(capability: str, body: Mapping[str, Json]) -> tuple[str, ...]:
+    """The capabilities that whoever answers this call is to call in turn on the caller's behalf: those that its tools name."""
+    given = Fields(body).object("input")
+    if given is None:
+        return ()
+    if capability == TOOLS_CALL:
+        return (given.required_text("target_capability"),)
+    if capability != NAME:
+        return ()
+    return tuple(dict.fromkeys(filter(None, (entry.text("bound_capability") for entry in given.objects("tools")))))
+
+
 def read_usage(meta: Mapping[str, Json]) -> Usage:
     numbers = [value if isinstance(value, int) else 0 for value in (meta.get("tokens_in"), meta.get("tokens_out"))]
     return Usage(numbers[0], numbers[1])
@@ -174,7 +187,10 @@ RESPONSE_SCHEMA: dict[str, Any] = {
     },
     "required": ["output", "meta"],
 }
-EVENTS = ("token", "reasoning", "tool_call_delta", "tool_call", "tool_progress", "tool_result", "confirmation_required", "notice")
+EVENTS = (
+    *("token", "reasoning", "tool_call_delta", "tool_call", "tool_progress", "tool_result", "confirmation_required"),
+    *("notice", "progress"),
+)
 STREAM_SCHEMA: dict[str, Any] = {
     "type": "object",
     "properties": {"event": {"enum": [*EVENTS, "done", "error"]}, "data": {"type": "object"}},

@@ -7,25 +7,16 @@ from callsmith.bus.port import Answer, Receive, nothing_received
 from callsmith.core.capability.authority import Authority, least_trust
 from callsmith.core.closing import closing
 from callsmith.core.errors import BusError
-from callsmith.server.http.request_context import current_request
-from callsmith.server.network.origins import is_loopback
+from callsmith.server.http.request_context import caller, current_request
 from callsmith.server.service import Service
 from callsmith.wire.capability.frames import Frame
 from callsmith.wire.capability.names import satisfies
 from callsmith.wire.capability.requests import REQUEST_ID, SentCall
 
 
-def key_authority(service: Service) -> Authority:
-    """What the caller's key allows. Where no keys are needed: whoever is at this machine is trusted like its operator."""
-    http = current_request()
-    if http is not None and http.key is not None:
-        return Authority(http.subject, trust=http.key.trust, capabilities=http.key.capabilities)
-    return Authority(trust="trusted" if is_loopback(service.settings.host) else "member")
-
-
 def authority_of(service: Service, sent: SentCall) -> Authority:
     """On whose authority a call runs: a signature and a token can narrow what the key allows, and nothing widens it."""
-    own, envelope = key_authority(service), sent.envelope
+    own, envelope = service.authority_of(caller()), sent.envelope
     if service.authenticator is not None:
         found = service.authenticator.authenticate(envelope, sent.signature, sent.signed, unsigned=own)
     elif sent.signature:

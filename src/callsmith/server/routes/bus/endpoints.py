@@ -15,9 +15,9 @@ from callsmith.core.capability.authority import Authority, is_trusted
 from callsmith.core.closing import closing
 from callsmith.core.errors import BusError
 from callsmith.core.values import Json
-from callsmith.server.http.request_context import is_admin
+from callsmith.server.http.request_context import caller, is_admin
 from callsmith.server.http.streams import JsonResponse, unless_disconnected
-from callsmith.server.routes.bus.callers import AuthorizedCall, authorize, key_authority
+from callsmith.server.routes.bus.callers import AuthorizedCall, authorize
 from callsmith.server.routes.bus.connection import CallConnection
 from callsmith.server.service import Service
 from callsmith.wire.capability.frames import encode_json, encode_sse, error_frame
@@ -46,8 +46,8 @@ def routes(service: Service) -> list[BaseRoute]:
         await CallConnection(socket, service).serve()
 
     async def capabilities(request: Request) -> Response:
-        caller = key_authority(service)
-        offers = [(offer, _may_call(caller, offer)) for offer in service.bus.offers()]
+        authority = service.authority_of(caller())
+        offers = [(offer, _may_call(authority, offer)) for offer in service.bus.offers()]
         shown = [_describe(offer, may_call) for offer, may_call in offers if may_call or is_admin()]
         return JsonResponse({"node": service.bus.node, "capabilities": shown})
 
@@ -78,8 +78,8 @@ async def _events(asked: AuthorizedCall) -> AsyncIterator[bytes]:
             yield encode_sse(frame)
 
 
-def _may_call(caller: Authority, offer: Offer) -> bool:
-    return caller.may_call(offer.descriptor.name) and is_trusted(caller.trust, offer.descriptor.trust_required)
+def _may_call(authority: Authority, offer: Offer) -> bool:
+    return authority.may_call(offer.descriptor.name) and is_trusted(authority.trust, offer.descriptor.trust_required)
 
 
 def _describe(offer: Offer, may_call: bool) -> dict[str, Json]:

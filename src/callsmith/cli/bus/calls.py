@@ -1,0 +1,165 @@
+"""`callsmith bus list`, `call` and `chat`: what is on a bus, and using it from a terminal."""
+
+import asyncio
+import json
+from dataclasses import replace
+from typing import TYPE_CHECKING, Annotated, Any, cast
+
+import typer
+
+from callsmith.cli.bus.node import authority_with, connected, node_settings
+from callsmith.core.errors import BusError, CallsmithError, UsageError
+
+if TYPE_CHECKING:
+    from callsmith.core.capability.authority import Authority
+    from callsmith.core.values import Request
+    from callsmith.server.settings import Settings
+
+TokenOption = Annotated[
+    str | None, typer.Option("--token", help="A token that the call is made with, or a file with one.", show_default=False)
+]
+
+
+def list_offers(context: typer.Context) -> None:
+    """List the nodes of a bus and what they offer.
+
+    Example: callsmith bus list --bus nats://10.0.0.5:4222
+    """
+    from callsmith.tools.review import show_hidden
+
+    settings = node_settings(context)
+
+    async def offers() -> list[Any]:
+        async with connected(settings) as bus:
+            return list(bus.offers())
+
+    found = sorted(asyncio.run(offers()), key=lambda one: (one.node, one.descriptor.name, one.descriptor.version))
+    for node in dict.fromkeys(one.node for one in found):
+        typer.echo(node)
+        for one in found:
+            if one.node == node:
+                params = "".join(f" {name}={json.dumps(value)}" for name, value in one.descriptor.params.items())
+                shown = f"  {one.descriptor.reference:34} {one.descriptor.description}{params if len(params) < 120 else ''}"
+                typer.echo(show_hidden(shown.replace("\n", " ")))
+    if not found:
+        typer.echo("Nothing is offered.", err=True)
+
+
+def call_capability(
+    context: typer.Context,
+    capability: Annotated[str, typer.Argument(help="The capability and its version, as rag.query@1.0.")],
+    body: Annotated[str, typer.Argument(help='The body: {"params": {…}, "input": {…}}.')] = "{}",
+    stream: Annotated[bool, typer.Option("--stream", help="Print the frames of the answer as they come, one a line.")] = False,
+    timeout: Annotated[float | None, typer.Option("--timeout", help="Seconds to wait.", show_default=False)] = None,
+    session: Annotated[str, typer.Option("--session", help="Calls of one session stay with one node.")] = "",
+    token: TokenOption = None,
+) -> None:
+    """Call a capability, and print its answer as JSON.
+
+    Example: callsmith bus call rag.query@1.0 '{"params": {"corpus": "village"}, "input": {"query": "hall"}}'
+    """
+    from callsmith.tools.review import show_hidden
+    from callsmith.wire.capability.frames import encode_frame
+    from callsmith.wire.capability.names import parse_reference
+
+    settings = node_settings(context)
+    try:
+        name, version = parse_reference(capability)
+    except BusError as error:
+        raise UsageError(error.message) from error
+    given = _parsed(body)
+    authority = authority_with(token, settings)
+
+    async def run() -> None:
+        async with connected(settings, name) as bus:
+            if not stream:
+                answer = await bus.call(name, version, given, session_id=session, timeout=timeout, authority=authority)
+                typer.echo(show_hidden(json.dumps(answer, ensure_ascii=False)))
+                return
+            async for frame in bus.stream(name, version, given, session_id=session, timeout=timeout, authority=authority):
+                typer.echo(show_hidden(encode_frame(frame).decode()))
+                frame.raise_error()
+
+    _explained(run())
+
+
+def chat_over_bus(
+    context: typer.Context,
+    question: Annotated[str, typer.Argument(help="What to ask.")],
+    tools: Annotated[
+        list[str] | None,
+        typer.Option("--tool", help="A built-in tool, or a pattern of capabilities, as experimental.home.*.", show_default=False),
+    ] = None,
+    model: Annotated[str, typer.Option("--model", help="The model. Default: the first that a node has.")] = "",
+    tool_choice: Annotated[str, typer.Option("--tool-choice", help="auto, required, none, or a tool's name.")] = "auto",
+    max_tokens: Annotated[int, typer.Option("--max-tokens", min=1, help="The longest answer.")] = 1024,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Run calls that have side effects without asking.")] = False,
+    token: TokenOption = None,
+) -> None:
+    """Ask a model of the bus one question. It may call tools, which are capabilities of any node; you are asked before one with
+    side effects runs.
+
+    Example: callsmith bus chat "When does the hall open?" --tool search_corpus --tool list_corpora
+    """
+    from callsmith.core.values import Choice, Message, Request, Sampling
+
+    settings = node_settings(context)
+    choice = Choice(tool_choice) if tool_choice in ("auto", "required", "none") else Choice.only(tool_choice)
+    request = Request((Message.user(question),), choice=choice, sampling=Sampling(max_tokens=max_tokens))
+    _explained(_chat(settings, model, request, tools or [], yes, authority_with(token, settings)))
+
+
+async def _chat(
+    settings: "Settings", name: str, request: "Request", tools: list[str], yes: bool, authority: "Authority | None"
+) -> None:
+    """Ask the model; the user is asked for approvals between the steps."""
+    from rich.console import Console
+
+    from callsmith.capabilities.bus_model import BusModel
+    from callsmith.cli.terminal.approvals import Approver
+    from callsmith.cli.terminal.transcript import Transcript
+    from callsmith.core.closing import closing
+    from callsmith.core.events import ConfirmationNeeded, TurnEnded
+    from callsmith.core.ports import Context
+    from callsmith.runtime.loop import run
+    from callsmith.server.node import bus_tools
+    from callsmith.tools.wrap import Confirmed
+
+    console = Console(highlight=False)
+    approver, transcript = Approver(console, yes), Transcript(console)
+    async with connected(settings, "llm.chat") as bus:
+        found = bus_tools(bus, tools)
+        toolset = Confirmed(found) if found else None
+        context, waiting = Context(authority=authority), list[ConfirmationNeeded]()
+        while True:
+            waiting.clear()
+            async with closing(run(BusModel(bus, name, authority=authority), toolset, request, context=context)) as events:
+                async for event in events:
+                    transcript.show(event)
+                    if isinstance(event, ConfirmationNeeded):
+                        waiting.append(event)
+                    elif isinstance(event, TurnEnded):
+                        request = replace(request, messages=(*request.messages, *event.messages))
+            if not waiting:
+                return
+            decisions = await asyncio.to_thread(approver.decide, waiting)
+            asked = {needed.call.id: needed.tool for needed in waiting if needed.tool is not None}
+            context = replace(context, decisions=decisions, asked=asked)
+
+
+def _parsed(text: str) -> dict[str, Any]:
+    try:
+        value = json.loads(text)
+    except ValueError as error:
+        raise UsageError(f"the body is no JSON: {error}") from error
+    if not isinstance(value, dict):
+        raise UsageError('the body must be an object: {"params": {…}, "input": {…}}')
+    return cast(dict[str, Any], value)
+
+
+def _explained(work: Any) -> None:
+    """Run the work; an error of the bus is reported with its code."""
+    try:
+        asyncio.run(work)
+    except BusError as error:
+        raise CallsmithError(f"{error.code}: {error.message}") from error

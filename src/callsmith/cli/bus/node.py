@@ -1,0 +1,66 @@
+"""What the commands of `callsmith bus` share: their options, and a connection to the bus."""
+
+import asyncio
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING
+
+import typer
+
+from callsmith.cli.inputs.setting_options import SettingsCommand, given_settings
+from callsmith.core.errors import UsageError
+
+if TYPE_CHECKING:
+    from callsmith.bus.bus import CapabilityBus
+    from callsmith.core.capability.authority import Authority
+    from callsmith.server.settings import Settings
+
+_LISTENING_SECONDS = 3.0  # until what is called has been heard of
+
+
+class NodeCommand(SettingsCommand):
+    """A command of a node on the bus, with the options that say which bus and whom to trust."""
+
+    only = ("bus.url", "bus.community", "bus.identity", "bus.members", "bus.trusted", "bus.issuers", "bus.open")
+
+
+class OfferCommand(SettingsCommand):
+    """`callsmith bus offer`, which also has tools."""
+
+    only = (*NodeCommand.only, "llm.tools")
+
+
+def node_settings(context: typer.Context) -> "Settings":
+    """The settings of this node, from options, the environment and the user's own file. A bus must be among them."""
+    from callsmith.cli.serve import load_settings
+
+    settings = load_settings(None, given_settings(context), None).settings
+    if settings.bus.url is None:
+        raise UsageError("which bus? Give --bus nats://HOST:4222, or set CALLSMITH_BUS__URL", field="bus.url")
+    return settings
+
+
+@asynccontextmanager
+async def connected(settings: "Settings", *capabilities: str) -> "AsyncGenerator[CapabilityBus, None]":
+    """The bus of this node, connected; once these capabilities were heard of, or after some seconds."""
+    from callsmith.server.node import open_node
+
+    async with open_node(settings.bus).bus as bus:
+        deadline = asyncio.get_running_loop().time() + _LISTENING_SECONDS
+        while not all(bus.offers(name) for name in capabilities) and asyncio.get_running_loop().time() < deadline:
+            await asyncio.sleep(0.05)
+        yield bus
+
+
+def authority_with(token: str | None, settings: "Settings") -> "Authority | None":
+    """The authority of a call with a token: a file's content, if it names a file."""
+    from pathlib import Path
+
+    from callsmith.cli.bus.identity import open_identity
+    from callsmith.core.capability.authority import Authority
+
+    if token is None:
+        return None
+    text = token if token.startswith("hntoken:") else Path(token).read_text("utf-8").strip()
+    identity = open_identity(Path(settings.bus.identity) if settings.bus.identity else None)
+    return Authority(identity.node_id, token=text)

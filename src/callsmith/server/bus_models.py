@@ -1,0 +1,53 @@
+"""The server's models on its bus: `llm.chat` and `llm.tools.call`, with the keys, places and records that all requests have."""
+
+from collections.abc import Iterator, Mapping
+from contextlib import AbstractAsyncContextManager, nullcontext
+
+from callsmith.bus.port import CapabilityCall
+from callsmith.capabilities.llm import LlmService
+from callsmith.core.ports import Model
+from callsmith.server.http.request_context import current_request
+from callsmith.server.service import Service
+from callsmith.wire.capability.chat import NAME
+
+
+class VisibleModels(Mapping[str, Model]):
+    """The models that the caller may use, by their names and by their aliases."""
+
+    def __init__(self, service: Service) -> None:
+        self._service = service
+
+    def __iter__(self) -> Iterator[str]:
+        return iter([*self._service.visible_models(), *self._service.visible_aliases()])
+
+    def __len__(self) -> int:
+        return len(list(iter(self)))
+
+    def __contains__(self, name: object) -> bool:
+        return isinstance(name, str) and self._service.model_name(name) in self._service.visible_models()
+
+    def __getitem__(self, name: str) -> Model:
+        if name not in self:
+            raise KeyError(name)
+        return self._service.models[self._service.model_name(name)]
+
+
+def offer_models(service: Service) -> None:
+    """Offer the models on the service's bus, unless it has a chat of its own. Those who call over HTTP have a place already."""
+    settings = service.settings
+    if any(offer.is_local for offer in service.bus.offers(NAME)):
+        return
+
+    def admission(call: CapabilityCall) -> AbstractAsyncContextManager[object]:
+        if current_request() is not None:
+            return nullcontext()
+        return service.gate.admit(settings.queue, call.authority.subject, settings.callers, settings.request_seconds)
+
+    LlmService(
+        service.bus,
+        VisibleModels(service),
+        limits=settings.limits,
+        admission=admission,
+        recorder=service.recorder,
+        max_concurrent=settings.queue,
+    ).register()

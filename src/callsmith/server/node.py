@@ -1,0 +1,77 @@
+"""A node of the capability bus, as the settings describe it: its identity, whom it trusts, and its connection to others."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+from callsmith.bus.bus import CapabilityBus
+from callsmith.bus.port import Authenticator
+from callsmith.bus.reach import CapabilityTools
+from callsmith.capabilities.builtin_tools import NAMES, builtin_tools
+from callsmith.core.capability.authority import Trust
+from callsmith.core.errors import UsageError
+from callsmith.core.ports import Toolset
+from callsmith.models.plugins import config_folder
+from callsmith.server.settings import Bus
+from callsmith.tools.wrap import Merged
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """This node: its bus, and what checks the signatures and tokens of calls; None where there are no other nodes."""
+
+    bus: CapabilityBus
+    authenticator: Authenticator | None = None
+    id: str = ""
+
+
+def open_node(settings: Bus) -> Node:
+    """The node that the settings describe. Its key is made on first use; `async with node.bus` connects it."""
+    if settings.url is None:
+        return Node(CapabilityBus())
+    from callsmith.bus.opening import open_bus
+    from callsmith.bus.trust.authorize import Authorizer
+    from callsmith.bus.trust.identity import load_identity
+    from callsmith.bus.trust.revocations import RevocationFile
+    from callsmith.bus.trust.verification import TokenVerifier
+
+    identity = load_identity(identity_file(settings))
+    verifier = TokenVerifier(
+        identity.node_id,
+        settings.community,
+        dict.fromkeys(settings.issuers, "member"),
+        RevocationFile(revocation_file(settings)),
+    )
+    nodes: dict[str, Trust] = {**dict.fromkeys(settings.members, "member"), **dict.fromkeys(settings.trusted, "trusted")}
+    authorizer = Authorizer(identity.node_id, settings.community, nodes, verifier)
+    bus = open_bus(
+        settings.url,
+        identity=identity,
+        authorizer=authorizer,
+        community=settings.community,
+        peers=() if settings.open else tuple(nodes),
+        trust_unsigned="member" if settings.open else "unknown",
+    )
+    return Node(bus, authorizer, identity.node_id)
+
+
+def identity_file(settings: Bus) -> Path:
+    return Path(settings.identity) if settings.identity else config_folder() / "node.pem"
+
+
+def revocation_file(settings: Bus) -> Path:
+    return identity_file(settings).with_name("revocations.jsonl")
+
+
+def bus_tools(bus: CapabilityBus, names: Iterable[str]) -> Toolset | None:
+    """Tools that capabilities run: those of built-in names, and all whose capabilities match a pattern."""
+    wanted = list(names)
+    builtin = [name for name in wanted if name in NAMES]
+    patterns = [name for name in wanted if name not in NAMES]
+    for pattern in patterns:
+        if "." not in pattern:
+            known = ", ".join(NAMES)
+            raise UsageError(f"{pattern!r} is none of {known}, and no pattern such as rag.*", field="bus.tools")
+    found: list[Toolset] = [builtin_tools(bus, builtin)] if builtin else []
+    found += [CapabilityTools(bus, patterns=patterns)] if patterns else []
+    return found[0] if len(found) == 1 else Merged(*found) if found else None
