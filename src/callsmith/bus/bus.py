@@ -81,6 +81,10 @@ class CapabilityBus:
         return self
 
     async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        await self.close()
+
+    async def close(self) -> None:
+        """Leave the other nodes; what runs for them has a moment to end. Once more does no harm."""
         if self._transport is not None:
             await self._transport.close()
 

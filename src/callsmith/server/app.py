@@ -86,7 +86,8 @@ def create_app(
         lifespan=lambda _: _alive(service),
     )
     app.state.dialects = [found for module in route_modules() if isinstance(found := vars(module).get("DIALECT"), Dialect)]
-    service.on_shutdown.extend((service.jobs.close, audit.close))  # behind those of the routes: these are used by what they end
+    # Behind those of the routes: these are used by what they end.
+    service.on_shutdown.extend((bus.close, service.jobs.close, audit.close))
     return app
 
 
