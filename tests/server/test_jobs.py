@@ -177,6 +177,8 @@ async def test_a_server_that_ends_leaves_to_the_next_what_may_be_repeated(option
     app = create_app({"m": model}, tools=studio.tools, store=store, settings=settings)
     async with app.router.lifespan_context(app), http(app) as client:
         (id,) = JOB_ID.findall(await ask(client))
+        while not studio.drawn:
+            await asyncio.sleep(0)
     studio.done.set()
     app = create_app({"m": model}, tools=studio.tools, store=store, settings=settings)
     async with app.router.lifespan_context(app), http(app) as client:

@@ -233,13 +233,13 @@ class Service:
         hides = bool(client_tools) and paused is None and not options.shows_tool_items
         if hides:
             plan = plan.restored(self.hidden_rounds.restore(caller_id, request.messages))
-        asked_for = () if paused else await plan.calls_for_results(self.jobs)
-        plan = plan.calling(asked_for) if asked_for else plan
+        due = () if paused else await plan.calls_for_results(self.jobs)
+        added = (Message.assistant(calls=due),) if due else ()
+        plan = plan.calling(added)
 
         def show(event: RunEvent) -> Iterable[AnswerEvent]:
             if hides and isinstance(event, TurnEnded) and answer.deferred:
-                added = (*([Message.assistant(calls=asked_for)] if asked_for else []), *event.messages)
-                hidden = HiddenRound(added, tuple(answer.waiting), plan.context.conversation)
+                hidden = HiddenRound((*added, *event.messages), tuple(answer.waiting), plan.context.conversation)
                 self.hidden_rounds.remember(caller_id, request.messages, answer.deferred, hidden)
             return answer.add(event)
 

@@ -1,9 +1,8 @@
 """Histories: tool messages put where they belong, behind the calls they answer and in the order of these."""
 
 from collections.abc import Sequence
-from dataclasses import replace
 
-from callsmith.core.values import Call, Message
+from callsmith.core.values import Message
 
 
 def answered(messages: Sequence[Message], *results: Message) -> tuple[Message, ...]:
@@ -19,13 +18,6 @@ def answered(messages: Sequence[Message], *results: Message) -> tuple[Message, .
             answers[same[-1]] = result
     answers.sort(key=lambda message: order.index(message.call_id) if message.call_id in order else len(order))
     return (*messages[:end], *answers)
-
-
-def calling(messages: Sequence[Message], calls: Sequence[Call]) -> tuple[Message, ...]:
-    """The history as if the model had made these calls at its end."""
-    if messages and messages[-1].role == "assistant" and not messages[-1].calls:
-        return (*messages[:-1], replace(messages[-1], calls=tuple(calls)))
-    return (*messages, Message.assistant(calls=calls))
 
 
 def joined(messages: Sequence[Message], added: Sequence[Message]) -> tuple[Message, ...]:

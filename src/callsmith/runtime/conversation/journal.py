@@ -31,7 +31,7 @@ from callsmith.core.events import (
 from callsmith.core.failures import failed
 from callsmith.core.serialize import Saved
 from callsmith.core.values import Call, Message, Result, Tool
-from callsmith.runtime.conversation.history import answered, calling, joined
+from callsmith.runtime.conversation.history import answered, joined
 from callsmith.runtime.execute import STANDARD_LIMITS, Limits
 from callsmith.runtime.loop import AnswerBuilder, unanswered
 from callsmith.runtime.results import result_message
@@ -88,7 +88,7 @@ class Journal:
         """Begin a turn: with what the user says, or where the last one stopped; and with calls that the model seems to make."""
         self._before = self.saved.messages
         self._base = self._before if said is None else (*self._before, said)
-        self._base = calling(self._base, calls) if calls else self._base
+        self._base = (*self._base, Message.assistant(calls=calls)) if calls else self._base
         self._answer, self._said = AnswerBuilder(), None
         self.saved = replace(self.saved, messages=self._base)
         await self._write()

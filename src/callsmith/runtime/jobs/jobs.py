@@ -10,6 +10,7 @@ from typing import TypeAlias
 from uuid import uuid4
 
 from callsmith.core.closing import closing
+from callsmith.core.errors import StoreUnavailable
 from callsmith.core.events import CallEvent, ToolProgress
 from callsmith.core.failures import failed
 from callsmith.core.ports import Context, Toolset
@@ -177,8 +178,9 @@ class Jobs:
                 if toolset is None or not now.repeatable or now.attempts >= _MOST_ATTEMPTS:
                     await self._end(now, _interrupted(now))
                     continue
-                again = await self._storage.write(replace(now, attempts=now.attempts + 1))
-                self._launch(again, toolset, _context_of(again), lease.pop_all())
+                with suppress(JobChanged):  # it was cancelled just now
+                    again = await self._storage.write(replace(now, attempts=now.attempts + 1))
+                    self._launch(again, toolset, _context_of(again), lease.pop_all())
 
     async def close(self) -> None:
         """Stop all jobs. Those that may be repeated are left for the next process, the others have ended as interrupted."""
@@ -207,7 +209,7 @@ class Jobs:
             except asyncio.CancelledError:
                 result = work.stopped if work.is_cancelled else _left_behind(work.job)
             except (Exception, SystemExit) as error:  # whatever a tool does wrong is its result
-                if not work.has_started.done():
+                if not work.has_started.done() and not work.job.version:
                     raise
                 _log.error("the tool %s raised %s in the background", work.job.call.name, type(error).__name__, exc_info=error)
                 result = tool_raised(work.job.call, error)
@@ -258,8 +260,10 @@ class Jobs:
         work.has_started.set_result(None)
 
     async def _cancel_when_ended(self, work: _Work) -> None:
-        await self._storage.wait_for_end(work.job)
-        work.cancel(None)
+        while True:
+            with suppress(StoreUnavailable):  # it is waited for already
+                await self._storage.wait_for_end(work.job)
+                return work.cancel(None)
 
     def _seconds_left(self, job: Job) -> float:
         seconds = self._limits.seconds if job.tool.timeout is None else job.tool.timeout

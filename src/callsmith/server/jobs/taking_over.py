@@ -3,7 +3,7 @@
 import asyncio
 import logging
 
-from callsmith.core.errors import StoreUnavailable
+from callsmith.core.errors import CallsmithError
 from callsmith.core.ports import Toolset
 from callsmith.server.approvals.approvals import LEASE_SECONDS
 from callsmith.server.service import Service
@@ -22,7 +22,7 @@ async def take_over_jobs(service: Service) -> None:
         try:
             for subject in ("", *service.settings.keys):
                 await service.jobs.take_over(subject, _tools_of(service, subject))
-        except StoreUnavailable as error:
+        except CallsmithError as error:  # a store that is away, or a job of a later release
             _log.warning("the jobs of servers that were stopped cannot be looked for: %s", error)
         rounds += 1
         await asyncio.sleep(LEASE_SECONDS / 2 if rounds < _FIRST_ROUNDS else _SECONDS)

@@ -18,7 +18,6 @@ from callsmith.server.store.port import AuditEntry, Store
 _log = logging.getLogger(__name__)
 
 _BATCH_SECONDS = 0.5
-_BATCH = 256  # entries that are written without waiting longer
 _MOST_UNWRITTEN = 10_000  # while the store is away; then the oldest are dropped, which is logged
 
 
@@ -31,6 +30,7 @@ class AuditLog:
         self._request_id = request_id
         self._unwritten: list[Json] = []
         self._lock = asyncio.Lock()
+        self._timer: asyncio.TimerHandle | None = None
         self._flushing: asyncio.Task[None] | None = None
 
     async def __call__(self, execution: Execution) -> None:
@@ -61,29 +61,28 @@ class AuditLog:
 
     async def close(self) -> None:
         """Write the rest."""
-        if self._flushing is not None:
-            self._flushing.cancel()
+        if self._timer is not None:
+            self._timer.cancel()
         try:
             await self.flush()
         except StoreUnavailable as error:
             _log.error("%d entries of the audit log are lost: %s", len(self._unwritten), error)
 
     def _flush_soon(self) -> None:
-        if self._flushing is None or self._flushing.done():
-            self._flushing = asyncio.create_task(self._flush_later())
+        if self._timer is None:
+            self._timer = asyncio.get_running_loop().call_later(_BATCH_SECONDS, self._flush_now)
 
-    async def _flush_later(self) -> None:
-        while self._unwritten:
-            if len(self._unwritten) < _BATCH:
-                await asyncio.sleep(_BATCH_SECONDS)
-            try:
-                await self.flush()
-            except StoreUnavailable as error:
-                lost = len(self._unwritten) - _MOST_UNWRITTEN
-                if lost > 0:
-                    del self._unwritten[:lost]
-                    _log.error("%d entries of the audit log are lost: %s", lost, error)
-                await asyncio.sleep(_BATCH_SECONDS)
+    def _flush_now(self) -> None:
+        self._timer, self._flushing = None, asyncio.create_task(self._flush_or_retry())
+
+    async def _flush_or_retry(self) -> None:
+        try:
+            await self.flush()
+        except StoreUnavailable as error:
+            if (lost := len(self._unwritten) - _MOST_UNWRITTEN) > 0:
+                del self._unwritten[:lost]
+                _log.error("%d entries of the audit log are lost: %s", lost, error)
+            self._flush_soon()
 
     def _entry(self, event: str, execution: Execution) -> Json:
         written = {name: value for name, value in asdict(execution).items() if value not in ("", None, ())}

@@ -6,8 +6,7 @@ from dataclasses import dataclass, replace
 from callsmith.core.choice import JOB_RESULT
 from callsmith.core.errors import UsageError
 from callsmith.core.ports import Context, Model, Toolset
-from callsmith.core.values import Call, Request, Tool
-from callsmith.runtime.conversation.history import calling
+from callsmith.core.values import Call, Message, Request, Tool
 from callsmith.runtime.execute import STANDARD_LIMITS, Limits
 from callsmith.runtime.jobs.background import calls_for_results
 from callsmith.runtime.jobs.jobs import Jobs
@@ -55,10 +54,10 @@ class RunPlan:
             return ()
         return await calls_for_results(jobs, self.context.subject, self.context.conversation, messages)
 
-    def calling(self, calls: Sequence[Call]) -> "RunPlan":
+    def calling(self, made: Sequence[Message]) -> "RunPlan":
         """The same with calls at the end of the history that the model seems to have made."""
-        messages = calling(self.request.messages, calls)
-        return replace(self, request=replace(self.request, messages=messages), seen=(*self.seen, *calls))
+        request = replace(self.request, messages=(*self.request.messages, *made))
+        return replace(self, request=request, seen=(*self.seen, *(call for message in made for call in message.calls)))
 
     def check_open_calls(self, asked_about: Iterable[Call]) -> None:
         """Raise a UsageError if the history ends in a call of the server's tools that the model did not make here.
