@@ -33,6 +33,7 @@ from callsmith.server.settings import Settings
 from callsmith.server.store import AuditLog, SqliteStore, Store, StoreLimits
 from callsmith.server.tools.own_tools import own_tools
 from callsmith.tools.mcp import McpHost
+from callsmith.wire.capability.requests import REQUEST_ID
 
 STANDARD_SETTINGS = Settings()
 
@@ -116,7 +117,7 @@ def _around(settings: Settings) -> list[Middleware]:
             allow_origins=settings.cors_origins,
             allow_methods=["GET", "POST", "DELETE"],
             allow_headers=["*"],
-            expose_headers=[HEADER, "retry-after"],
+            expose_headers=[HEADER, REQUEST_ID, "retry-after"],
         )
         around.insert(0, cors)  # a browser asks beforehand, without a key
     if settings.keys:

@@ -96,11 +96,8 @@ async def test_a_call_that_is_cancelled_ends_with_an_error_and_stops_its_handler
         async with socket_to(url) as socket:
             await call(socket, **given)
             await until(lambda: scripted.running)
-            clock = asyncio.get_running_loop().time
-            began = clock()
             await send(socket, type="cancel")
             frames = await frames_of(socket)
-            assert clock() - began < 5  # seconds; a handler that stops at once needs none of its grace
             assert (frames[-1]["event"], frames[-1]["data"]["error"]) == ("error", "cancelled")
             assert [one["seq"] for one in frames] == list(range(1, len(frames) + 1))
             assert await close_code(socket) == 1000
@@ -111,16 +108,14 @@ async def test_a_call_that_is_cancelled_ends_with_an_error_and_stops_its_handler
 
 
 async def test_a_handler_that_ignores_its_cancellation_does_not_hold_up_the_last_frame() -> None:
-    app, _ = scripted_app()
+    app, scripted = scripted_app()
     async with served(app) as url, socket_to(url) as socket:
-        await call(socket, tokens=1, stubborn=1.0)
+        await call(socket, tokens=1, stubborn=3.0)
         await socket.recv()
-        clock = asyncio.get_running_loop().time
-        began = clock()
         await send(socket, type="cancel")
         (frame,) = await frames_of(socket)
         assert (frame["event"], frame["data"]["error"], frame["seq"]) == ("error", "cancelled", 2)
-        assert clock() - began < 1.0  # second; the handler takes longer
+        assert scripted.running == 1  # still
 
 
 @pytest.mark.parametrize(
