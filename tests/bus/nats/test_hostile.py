@@ -295,6 +295,30 @@ async def test_a_call_that_is_sent_again_or_changed_is_not_run(nodes: Nodes) -> 
     assert nodes.ran == ["once"]
 
 
+async def test_a_signed_call_is_for_one_node_unless_it_may_run_twice(server: NatsServer, nodes: Nodes) -> None:
+    again, seen = Descriptor("experimental.again", idempotent=True), list[Any]()
+
+    async def remember(message: Any) -> None:
+        seen.append(message)
+
+    await listening(nodes, "callsmith._.call.>", remember)
+    await listening(nodes, "callsmith._.node.>", remember)
+    second = Identity.create()
+    authorizer = Authorizer(second.node_id, nodes={nodes.caller.node: "member"})
+    async with open_bus(server.url, identity=second, authorizer=authorizer) as other:
+        other.register(ECHO, nodes.echo)
+        for bus in (nodes.provider, other):
+            bus.register(again, nodes.echo)
+        await until(lambda: len(nodes.caller.offers(ECHO.name)) == len(nodes.caller.offers(again.name)) == 2)
+        for number in range(10):
+            assert await nodes.call(f"once {number}") == f"once {number}"
+            await nodes.caller.call(again.name, (1, 0), {"input": {"text": "more"}})
+        await until(lambda: len(seen) == 20)
+    envelopes = [json.loads(message.data) for message in seen]
+    assert all(envelope.get("to") for envelope in envelopes if envelope["capability"] == ECHO.name)
+    assert not any(envelope.get("to") for envelope in envelopes if envelope["capability"] == again.name)
+
+
 async def test_nobody_else_can_stop_a_call_or_speak_in_it(nodes: Nodes) -> None:
     thief, control = Identity.create(), SUBJECTS.control(nodes.provider.node)
 

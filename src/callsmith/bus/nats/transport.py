@@ -147,6 +147,9 @@ class NatsTransport:
         added = {"community": self._community} if self._community else {}
         if authority.token:
             added["token"] = self._token(envelope, offer, authority)
+        if share and self._identity is not None and not offer.descriptor.idempotent:
+            # Who overhears a signed call that names no node could have it run again, by another node that has the same offer.
+            share, added["to"] = False, offer.node
         return self._calls.send(envelope, offer, share=share, receive=receive, **added)
 
     def _token(self, envelope: Envelope, offer: Offer, authority: Authority) -> str:
