@@ -77,4 +77,6 @@ class RemoteProvider:
             via=authority.via,
             trace_id=authority.trace_id or call.request_id,
             depth=authority.depth,
+            trust=authority.trust,
+            capabilities=authority.capabilities,
         )

@@ -1,15 +1,23 @@
 """Authority: on whose behalf something runs, and how far that goes. It is inherited by every call that is made for it."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
-from typing import Literal, TypeAlias
+from typing import Literal, TypeAlias, cast
 
 from callsmith.core.types.field_checks import check_fields
 
 # How far a caller is trusted, from the least to the most; "self" is the node itself.
 Trust: TypeAlias = Literal["unknown", "member", "trusted", "anchor", "self"]
 
+_WILD = frozenset("*?[")
 _LEVELS: dict[str, int] = {"unknown": 0, "member": 1, "trusted": 2, "anchor": 3, "self": 4}
+
+
+def read_trust(text: str) -> Trust:
+    """The level of this name; a ValueError if it is none."""
+    if text not in _LEVELS:
+        raise ValueError(f"expected one of {', '.join(_LEVELS)}")
+    return cast(Trust, text)
 
 
 def is_trusted(trust: Trust, required: Trust) -> bool:
@@ -20,6 +28,9 @@ def is_trusted(trust: Trust, required: Trust) -> bool:
 def least_trust(one: Trust, other: Trust) -> Trust:
     """The lower of two levels."""
     return one if _LEVELS[one] <= _LEVELS[other] else other
+
+
+EVERYTHING = ("*",)  # the pattern of all capabilities
 
 
 @check_fields
@@ -39,16 +50,35 @@ class Authority:
     token: str = ""
     trace_id: str = ""
     depth: int = 0
-    capabilities: tuple[str, ...] = ("*",)
+    capabilities: tuple[str, ...] = EVERYTHING
 
     def may_call(self, capability: str) -> bool:
         """Whether a capability of this name is among those that may be called."""
-        return "*" in self.capabilities or any(fnmatchcase(capability, pattern) for pattern in self.capabilities)
+        return "*" in self.capabilities or _fits(capability, self.capabilities)
+
+    def narrowed(self, trust: Trust, capabilities: tuple[str, ...]) -> "Authority":
+        """This authority, as far as such trust and such patterns go as well."""
+        if trust == "self" and capabilities == EVERYTHING:
+            return self
+        return replace(self, trust=least_trust(self.trust, trust), capabilities=_allowed_by_both(self.capabilities, capabilities))
 
     def deeper(self, trace_id: str) -> "Authority":
         """The authority of calls that are made by the call with this trace id."""
         trace_id = self.trace_id or trace_id
         return Authority(self.subject, self.via, self.trust, self.token, trace_id, self.depth + 1, self.capabilities)
+
+
+def _allowed_by_both(one: tuple[str, ...], other: tuple[str, ...]) -> tuple[str, ...]:
+    """Patterns of names that fit both; where that cannot be told of a pattern, it is left out."""
+    if "*" in one or "*" in other:
+        return other if "*" in one else one
+    pairs = ((one, other), (other, one))
+    names = [name for these, those in pairs for name in these if not _WILD & set(name) and _fits(name, those)]
+    return tuple(dict.fromkeys([*(pattern for pattern in one if pattern in other), *names]))
+
+
+def _fits(name: str, patterns: tuple[str, ...]) -> bool:
+    return any(fnmatchcase(name, pattern) for pattern in patterns)
 
 
 SELF = Authority()

@@ -10,12 +10,14 @@ from dataclasses import dataclass, field
 from math import isfinite
 from typing import Any, cast
 
+from callsmith.core.capability.authority import EVERYTHING, Trust, read_trust
 from callsmith.core.errors import BusError, UsageError
 from callsmith.core.values import Json
 from callsmith.wire.capability.names import Version, check_name, parse_version, write_version
 from callsmith.wire.fields import Fields
 
 _LONGEST_ID = 128
+_MOST_PATTERNS = 256
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,7 +25,8 @@ class Envelope:
     """A call as it is sent from one node to another. `sender` is a node, `to` the node that is meant, if one is.
 
     `seconds` is how long the sender waits for the answer. `via`, `subject`, `trace_id` and `depth` are the lineage of the call;
-    a receiver believes of them what the signature and the token bear out.
+    a receiver believes of them what the signature and the token bear out. `trust` and `capabilities` are how far the sender's own
+    caller may go: a receiver goes no further.
     """
 
     capability: str
@@ -42,6 +45,8 @@ class Envelope:
     via: tuple[str, ...] = ()
     trace_id: str = ""
     depth: int = 0
+    trust: Trust = "self"
+    capabilities: tuple[str, ...] = EVERYTHING
 
 
 def write_envelope(envelope: Envelope) -> dict[str, Json]:
@@ -63,7 +68,12 @@ def write_envelope(envelope: Envelope) -> dict[str, Json]:
         "trace_id": envelope.trace_id,
         "depth": envelope.depth,
     }
-    return {**{key: value for key, value in written.items() if value}, "body": dict(envelope.body)}
+    if envelope.trust != "self":
+        written["trust"] = envelope.trust
+    found = {key: value for key, value in written.items() if value}
+    if envelope.capabilities != EVERYTHING:
+        found["capabilities"] = list(envelope.capabilities)
+    return {**found, "body": dict(envelope.body)}
 
 
 _IDS = {name: name for name in ("request_id", "to", "community", "session_id", "subject", "trace_id")} | {"sender": "from"}
@@ -96,10 +106,29 @@ def read_envelope(value: Json) -> Envelope:
             token=fields.text("token") or "",
             via=via,
             depth=fields.integer("depth", 0) or 0,
+            trust=_read_trust(fields),
+            capabilities=_read_patterns(fields),
             **cast(dict[str, Any], ids),
         )
     except UsageError as error:
         raise BusError("bad_request", str(error)) from error
+
+
+def _read_trust(fields: Fields) -> Trust:
+    text = fields.text("trust")
+    try:
+        return "self" if text is None else read_trust(text)
+    except ValueError as error:
+        raise fields.error("trust", str(error)) from None
+
+
+def _read_patterns(fields: Fields) -> tuple[str, ...]:
+    if fields.get("capabilities") is None:
+        return EVERYTHING
+    patterns = fields.texts("capabilities")
+    if len(patterns) > _MOST_PATTERNS or any(len(one) > _LONGEST_ID or not one.isprintable() for one in patterns):
+        raise fields.error("capabilities", f"must be at most {_MOST_PATTERNS} patterns")
+    return patterns
 
 
 SIGNED = ("capability", "version", "request_id", "from", "community", "timestamp", "body")

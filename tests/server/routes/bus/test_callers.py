@@ -192,3 +192,23 @@ async def test_a_node_calls_a_server_with_its_signature_and_its_token() -> None:
     assert frames == ["token", "token", "done"]
     assert {(one.authority.subject, one.authority.trust) for one in scripted.calls} == {(FRIEND.node_id, "trusted")}
     assert refused.value.code == "token_scope_insufficient"
+
+
+@pytest.mark.parametrize(
+    ("own", "target", "code"),
+    [
+        (key(trust="trusted"), "experimental.trusted", ""),
+        (key(trust="member"), "experimental.member", ""),
+        (key(trust="member"), "experimental.trusted", "unauthorized"),
+        (key(trust="unknown"), "experimental.member", "unauthorized"),
+        (key(trust="trusted", capabilities=("experimental.nested",)), "experimental.member", "unauthorized"),
+        (key(trust="trusted", capabilities=("experimental.n*", "experimental.m*")), "experimental.member", ""),
+    ],
+)
+async def test_a_node_that_passes_calls_on_lends_its_callers_nothing_of_its_own(own: Key, target: str, code: str) -> None:
+    behind, _, scripted = trusting_app(k=key(trust="trusted"))
+    body = {"envelope": envelope("experimental.nested", "1.0", {"input": {"target": target}})}
+    async with served(behind) as url, CapabilityBus(HttpTransport(url, key="k")) as bus:
+        front = create_app({"m": FakeModel(says("hi"))}, bus=bus, settings=Settings(keys={"alice": own}))
+        assert await code_of(front, body) == code
+    assert len(scripted.calls) == (not code)

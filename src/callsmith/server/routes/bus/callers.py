@@ -4,7 +4,7 @@ from collections.abc import AsyncGenerator
 from dataclasses import dataclass, replace
 
 from callsmith.bus.port import Answer, Receive, nothing_received
-from callsmith.core.capability.authority import Authority, least_trust
+from callsmith.core.capability.authority import Authority
 from callsmith.core.closing import closing
 from callsmith.core.errors import BusError
 from callsmith.server.http.request_context import caller, current_request
@@ -24,10 +24,10 @@ def authority_of(service: Service, sent: SentCall) -> Authority:
     elif envelope.token:
         raise BusError("token_invalid", "this server knows no issuer of tokens: call it without one, with an API key")
     else:
-        found = replace(own, depth=envelope.depth, trace_id=envelope.trace_id)
+        found = replace(own, depth=envelope.depth, trace_id=envelope.trace_id).narrowed(envelope.trust, envelope.capabilities)
     http = current_request()
     trace_id = found.trace_id or (http.id if http else "")
-    return replace(found, trust=least_trust(found.trust, own.trust), capabilities=own.capabilities, trace_id=trace_id)
+    return replace(found, trace_id=trace_id).narrowed(own.trust, own.capabilities)
 
 
 @dataclass(frozen=True, slots=True)
