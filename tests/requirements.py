@@ -19,7 +19,6 @@ ROOT = Path(__file__).parent.parent
 PAGE = ROOT / "docs" / "requirements.md"
 ROW = re.compile(r"\| (?P<number>R\d+) \| (?P<text>.*) \| (?P<proof>.*?) \|")
 COMING = (
-    "the capability bus",
     "models behind other servers",
     "the page",
     "adapters",
