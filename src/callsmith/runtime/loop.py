@@ -7,6 +7,7 @@ Messages are the only state: a history that ends in unanswered calls is taken up
 """
 
 import asyncio
+from collections import Counter
 from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import count
@@ -245,11 +246,11 @@ class UniqueCallIds:
 
 def unanswered(messages: Sequence[Message]) -> tuple[Call, ...]:
     """The calls at the end of a history that no tool message answers yet."""
-    answers: list[str] = []
+    answers = Counter[str]()
     for message in reversed(messages):
         if message.role != "tool":
             return tuple(call for call in message.calls if not _taken(call.id, answers))
-        answers.append(message.call_id)
+        answers[message.call_id] += 1
     return ()
 
 
@@ -266,11 +267,11 @@ def earlier_results(messages: Sequence[Message]) -> dict[CallKey, str]:
     return results
 
 
-def _taken(id: str, answers: list[str]) -> bool:
+def _taken(id: str, answers: Counter[str]) -> bool:
     """Whether there is an answer to this id; each answers one call, should two have the same id."""
-    if id not in answers:
+    if not answers[id]:
         return False
-    answers.remove(id)
+    answers[id] -= 1
     return True
 
 

@@ -1,13 +1,18 @@
 """What every store keeps: subclass `StoreContract`, give it `open`, and the tests below are yours."""
 
 import asyncio
+import time
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from callsmith.core.approval import Approved
+from callsmith.core.values import Call, Result, Tool
+from callsmith.runtime.jobs.job import Job, JobChanged, JobLimits
 from callsmith.server.approvals.approvals import AlreadyAnswered, Approvals
+from callsmith.server.jobs.stored_jobs import StoredJobs
 from callsmith.server.store import Document, Stale, Store, StoreLimits
 from tests.server.approvals.shop import pending
 
@@ -197,6 +202,23 @@ class StoreContract:
         assert sum(not isinstance(outcome, Exception) for outcome in outcomes) == 1
         assert sum(isinstance(outcome, AlreadyAnswered) for outcome in outcomes) == 7
         assert [entry.data["event"] for entry in await here.store.audit()] == ["decided"]
+
+    async def test_a_job_is_one_process_s_at_a_time_and_another_notices_its_end(self, open: Open):
+        here, there = (StoredJobs(open(), JobLimits()) for _ in range(2))
+        new = Job("job_1", Call("draw", {"what": "a cat"}, "c1"), Tool("draw"), "ada", "talk", 1.0, decision=Approved(by="boss"))
+        async with here.lease(new) as is_ours:
+            job = await here.write(new)
+            assert await there.get("ada", "job_1") == job
+            assert (await there.get("", "job_1"), await there.list("bob")) == (None, [])
+            async with there.lease(job) as is_theirs:
+                assert (is_ours, is_theirs) == (True, False)
+            waiting = asyncio.create_task(there.wait_for_end(job))
+            ended = await here.write(replace(job, status="done", ended=time.time(), result=Result("c1", "draw", "cat.png")))
+            assert await asyncio.wait_for(waiting, 20) == ended
+        with pytest.raises(JobChanged):
+            await there.write(replace(job, status="cancelled", ended=time.time()))
+        await there.delete(ended)
+        assert await here.wait_for_end(ended) is None
 
     async def test_a_lease_is_one_process_s_at_a_time_and_can_be_had_once_it_lapsed(self, open: Open, clock: Any):
         here, there = (Approvals(open(clock=lambda: clock.now)) for _ in range(2))
