@@ -89,6 +89,10 @@ def tampered() -> Iterator[tuple[str, dict[str, Any], dict[str, Any]]]:
         body = {"params": {}, "input": good["body"]["input"] | {name: value}}
         fresh = good | {"request_id": f"{name}{value}"}
         yield f"{name} made {value!r}", fresh, fresh | {"body": body}
+    for name, value in (("trust", "trusted"), ("capabilities", ["rag.*", "llm.chat"])):
+        good = envelope(**FULL, **{name: value})
+        yield f"{name} removed", good, {key: one for key, one in good.items() if key != name}
+        yield f"{name} widened", good, good | {name: "self" if name == "trust" else ["*"]}
     with_token = envelope(MODEL, token=passed_on())
     yield "the token removed", with_token, {key: value for key, value in with_token.items() if key != "token"}
 
@@ -214,6 +218,20 @@ def claims_of_trust() -> Iterator[Case]:
     yield Case("a member for a user of its own", envelope(subject="ann"), "")
     yield Case("a member through another", envelope(subject="ann", via=[MODEL.node_id]), "")
     yield Case("this node itself", envelope(NODE), "", NODE)
+    # How far the sender's own caller may go: no further than it says, and no further than the sender.
+    for sender in (ALICE, NODE):
+        yield Case(
+            f"for a caller it does not know, by {sender.node_id[:12]}", envelope(sender, trust="unknown"), UNAUTHORIZED, sender
+        )
+        yield Case(f"for a caller it trusts, by {sender.node_id[:12]}", envelope(sender, trust="trusted"), "", sender)
+        for patterns, code in ((["rag.*"], ""), (["llm.*"], UNAUTHORIZED), ([], UNAUTHORIZED), (["rag.quer"], UNAUTHORIZED)):
+            yield Case(f"for {patterns}, by {sender.node_id[:12]}", envelope(sender, capabilities=patterns), code, sender)
+    for trust in ("self", "anchor"):
+        yield Case(f"a stranger's claim of {trust!r}", envelope(STRANGER, trust=trust), UNAUTHORIZED, STRANGER)
+        yield Case(f"an unsigned claim of {trust!r}", envelope(trust=trust), UNAUTHORIZED, "")
+        yield Case(f"a claim of {trust!r} beside a token", envelope(STRANGER, trust=trust, token=token()), SIGNATURE, STRANGER)
+    yield Case("a token for a caller that is not known", envelope(token=token(), trust="unknown"), UNAUTHORIZED)
+    yield Case("a token for other capabilities", envelope(token=token(), capabilities=["llm.*"]), UNAUTHORIZED)
 
 
 def names() -> Iterator[Case]:
@@ -264,6 +282,10 @@ def names() -> Iterator[Case]:
         yield Case(f"via {via!r}"[:40], envelope(via=via), BAD)
     for depth in (-1, 1.5, "1", True, [1]):
         yield Case(f"depth {depth!r}", envelope(depth=depth), BAD)
+    for trust in ("Self", "root", "", "member ", 4, True, ["self"]):
+        yield Case(f"trust {trust!r}", envelope(trust=trust), BAD)
+    for patterns in ([1], {}, [["*"]], ["x" * 129], ["*"] * 300):
+        yield Case(f"capabilities {patterns!r}"[:40], envelope(capabilities=patterns), BAD)
     for body in (None, [], "x", 1):
         yield Case(f"body {body!r}", envelope(body=body), BAD)
 
