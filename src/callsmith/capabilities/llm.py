@@ -17,6 +17,7 @@ from callsmith.bus.descriptor import Descriptor
 from callsmith.bus.port import Answer, CapabilityCall
 from callsmith.bus.reach import CapabilityTools
 from callsmith.core.approval import Decision
+from callsmith.core.capability.prompt_cache import cache_salt
 from callsmith.core.closing import closing
 from callsmith.core.errors import BusError, UnknownName
 from callsmith.core.events import CallDeferred, CallReady, CallStarted, ConfirmationNeeded, ModelEvent, StopReason, TurnEnded
@@ -75,7 +76,7 @@ def _always(_: CapabilityCall) -> AbstractAsyncContextManager[object]:
 
 class LlmService:
     """Offers models on a bus. `tools` are this node's own; `admission` gives every answer its place, and `recorder` what records
-    its turns."""
+    its turns. `shares_prompt_cache`: what is cached of prompts is reused for all callers, who can find out what others ask."""
 
     def __init__(
         self,
@@ -87,6 +88,7 @@ class LlmService:
         admission: Admission = _always,
         recorder: Callable[[], Recorder] | None = None,
         max_concurrent: int = 64,
+        shares_prompt_cache: bool = False,
     ) -> None:
         self._bus = bus
         self._models = models
@@ -95,6 +97,7 @@ class LlmService:
         self._admission = admission
         self._recorder = recorder
         self._most = max_concurrent
+        self._shares_prompt_cache = shares_prompt_cache
 
     def register(self) -> Callable[[], None]:
         """Offer the capabilities. Calling what is returned withdraws them."""
@@ -134,7 +137,7 @@ class LlmService:
 
     async def handle_chat(self, call: CapabilityCall) -> AsyncIterator[Frame]:
         """Answer a chat. A call that is not streamed gets the same answer in one piece, as its last frame."""
-        chat = read_chat(dict(call.body))
+        chat = self._for_caller(call, read_chat(dict(call.body)))
         name = chat.model or next(iter(self._models))
         if name not in self._models:
             raise BusError("not_found", str(UnknownName("model", name, self._models)))
@@ -153,6 +156,13 @@ class LlmService:
             yield answer.writer.end(name, answer.reason, milliseconds)
         else:
             yield Frame("done", answer.writer.answer(name, answer.reason, milliseconds))
+
+    def _for_caller(self, call: CapabilityCall, chat: ChatBody) -> ChatBody:
+        """What is asked, with who asks it: callers share an engine, and nothing of each other's prompts."""
+        authority = call.authority
+        caller = "/".join((*authority.via, authority.subject))
+        salt = "" if self._shares_prompt_cache else cache_salt(caller, chat.request.cache_salt)
+        return replace(chat, request=replace(chat.request, session=call.session_id, caller=caller, cache_salt=salt))
 
 
 async def _with_signs_of_life(frames: AsyncIterator[Frame]) -> AsyncIterator[Frame]:
@@ -195,7 +205,7 @@ class _ChatAnswer:
 
     async def frames(self, model: Model, own: Toolset | None) -> AsyncIterator[Frame]:
         """The frames, without the last one. What the caller runs is waited for as long as the caller can send it."""
-        request, decisions = replace(self.chat.request, session=self.call.session_id), self.chat.decisions
+        request, decisions = self.chat.request, self.chat.decisions
         self.writer = ChatFrameWriter(f"tc_{self.call.request_id[:12]}")
         deferred = [tool for tool in request.tools if tool.binding is None]
         bound = [tool for tool in request.tools if tool.binding is not None]

@@ -50,4 +50,5 @@ def offer_models(service: Service) -> None:
         admission=admission,
         recorder=service.recorder,
         max_concurrent=settings.queue,
+        shares_prompt_cache=settings.llm.share_prompt_cache,
     ).register()

@@ -14,7 +14,6 @@ import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack
 from dataclasses import dataclass, field, replace
-from hashlib import sha256
 from typing import Any, cast
 
 from starlette.exceptions import HTTPException
@@ -22,6 +21,7 @@ from starlette.exceptions import HTTPException
 from callsmith.bus.bus import CapabilityBus
 from callsmith.bus.port import Authenticator
 from callsmith.core.capability.authority import Authority
+from callsmith.core.capability.prompt_cache import cache_salt
 from callsmith.core.choice import JOB_RESULT
 from callsmith.core.closing import closing
 from callsmith.core.errors import UnknownName, UsageError
@@ -274,11 +274,11 @@ class Service:
         )
 
     def authority_of(self, subject: str) -> Authority:
-        """What a caller's key allows on the bus. Where no keys are needed: whoever is at this machine is trusted like its
-        operator."""
-        key = self.settings.keys.get(subject)
-        if key is not None:
-            return Authority(subject, trust=key.trust, capabilities=key.capabilities)
+        """What a caller's key allows on the bus: nothing, if it is gone. Where no keys are needed: whoever is at this machine is
+        trusted like its operator."""
+        if self.settings.keys:
+            key = self.settings.keys.get(subject)
+            return Authority(subject, trust=key.trust if key else "unknown", capabilities=key.capabilities if key else ())
         return Authority(subject, trust="trusted" if is_loopback(self.settings.host) else "member")
 
     def approvals(self) -> Approvals:
@@ -326,8 +326,7 @@ class Service:
 
     def _salt(self, given: str) -> str:
         """Who may reuse what is cached of a prompt: the same key, and of its requests those with the same `cache_salt`."""
-        subject = "" if self.settings.llm.share_prompt_cache else caller()
-        return sha256(f"{len(subject)}:{subject}{given}".encode("utf-8", "replace")).hexdigest()[:32] if subject or given else ""
+        return cache_salt("" if self.settings.llm.share_prompt_cache else caller(), given)
 
     def recorder(self) -> Recorder:
         """What records the turns of the request that is being answered."""

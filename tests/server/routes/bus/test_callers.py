@@ -17,6 +17,7 @@ from callsmith.core.capability.authority import Trust
 from callsmith.core.errors import BusError, UsageError
 from callsmith.server.app import create_app
 from callsmith.server.http.keys import hash_key
+from callsmith.server.service import Service
 from callsmith.server.settings import Key, Settings
 from callsmith.wire.capability.envelopes import signed_bytes
 from tests.fakes import FakeModel
@@ -212,3 +213,11 @@ async def test_a_node_that_passes_calls_on_lends_its_callers_nothing_of_its_own(
         front = create_app({"m": FakeModel(says("hi"))}, bus=bus, settings=Settings(keys={"alice": own}))
         assert await code_of(front, body) == code
     assert len(scripted.calls) == (not code)
+
+
+def test_a_caller_whose_key_is_gone_may_call_nothing() -> None:
+    service = Service({"m": FakeModel(says("hi"))}, None, Settings(keys={"k": key(trust="anchor")}))
+    for gone in ("", "alice"):
+        authority = service.authority_of(gone)
+        assert (authority.trust, authority.may_call("rag.query")) == ("unknown", False)
+    assert service.authority_of("k").trust == "anchor"

@@ -6,6 +6,8 @@ from typing import Any
 import pytest
 
 from callsmith.server.app import create_app
+from callsmith.server.http.keys import hash_key
+from callsmith.server.settings import Key, Settings
 from tests.capabilities.chatting import called, chat, chat_bus
 from tests.fakes import FakeModel
 from tests.server.asking import http, says
@@ -80,3 +82,28 @@ async def test_a_result_of_a_call_that_was_never_made_ends_the_chat(id: str) -> 
         frames = await frames_of(socket)
     assert (frames[-1]["event"], frames[-1]["data"]["error"]) == ("error", "bad_request")
     assert len(engine.asked) == 1
+
+
+async def test_callers_share_nothing_of_their_prompts_and_each_has_one_cache_in_all_dialects() -> None:
+    model = FakeModel(*[says("hi")] * 4)
+    keys = {name: Key(hash_key(name)) for name in ("alice", "bob")}
+    body = request(chat("The secret is 42."))
+    async with http(create_app({"m": model}, settings=Settings(keys=keys))) as client:
+        for name in keys:
+            assert (await post(client, body, authorization=f"Bearer {name}")).status_code == 200
+            said = {"model": "m", "messages": [{"role": "user", "content": "The secret is 42."}]}
+            await client.post("/v1/chat/completions", json=said, headers={"authorization": f"Bearer {name}"})
+    alice, alice_http, bob, bob_http = [one.cache_salt for one in model.asked]
+    assert (alice, bob) == (alice_http, bob_http)
+    assert alice and bob and alice != bob
+    assert [one.caller for one in model.asked] == ["alice", "alice", "bob", "bob"]
+
+
+async def test_a_key_asks_only_its_own_models_over_the_bus() -> None:
+    keys = {"alice": Key(hash_key("alice"), models=("small",))}
+    models = {"small": FakeModel(says("hi"), says("hi")), "big": FakeModel(says("hi"))}
+    async with http(create_app(models, settings=Settings(keys=keys))) as client:
+        for name, status in (("small", 200), ("", 200), ("big", 404), ("other", 404)):
+            body = {"envelope": envelope(body={"params": {"model": name}, "input": chat()["input"]})}
+            assert (await post(client, body, authorization="Bearer alice")).status_code == status, name
+    assert not models["big"].asked
