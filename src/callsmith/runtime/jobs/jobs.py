@@ -266,8 +266,7 @@ class Jobs:
                 return work.cancel(None)
 
     def _seconds_left(self, job: Job) -> float:
-        seconds = self._limits.seconds if job.tool.timeout is None else job.tool.timeout
-        return max(0.0, job.created + seconds - time.time())
+        return max(0.0, job.created + max(self._limits.seconds, job.tool.timeout or 0.0) - time.time())
 
     async def _end(self, job: Job, result: Result) -> None:
         """Store what has come of a job, cut to what the model reads of it. What was ended elsewhere stays as it is."""
