@@ -30,10 +30,18 @@ def test_the_id_is_the_same_each_time_and_the_key_is_not_shown(callsmith, config
 
 def test_a_node_may_have_its_key_elsewhere(callsmith, tmp_path: Path) -> None:
     path = tmp_path / "elsewhere.pem"
-    assert callsmith("bus", "id", "--identity", str(path)).out.strip() == load_identity(path).node_id
+    assert callsmith("bus", "id", "--bus-identity", str(path)).out.strip() == load_identity(path).node_id
     path.chmod(0o644)
-    refused = callsmith("bus", "id", "--identity", str(path))
+    refused = callsmith("bus", "id", "--bus-identity", str(path))
     assert refused.code == 2 and "chmod 600" in refused.err
+
+
+def test_where_the_key_is_may_stand_in_the_settings(callsmith, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "of the settings.pem"
+    monkeypatch.setenv("CALLSMITH_BUS__IDENTITY", str(path))
+    assert callsmith("bus", "id").out.strip() == load_identity(path).node_id
+    assert callsmith("bus", "token", "revoke", "01J").code == 0
+    assert RevocationFile(tmp_path / "revocations.jsonl").is_revoked("token", "01J")
 
 
 def issued(callsmith, *options: str) -> str:
@@ -75,7 +83,7 @@ def test_all_tokens_of_an_issuer_are_revoked_by_its_id(callsmith, config: Path) 
 
 
 def test_revocations_stand_beside_the_key(callsmith, tmp_path: Path) -> None:
-    assert callsmith("bus", "token", "revoke", "01J", "--identity", str(tmp_path / "other.pem")).code == 0
+    assert callsmith("bus", "token", "revoke", "01J", "--bus-identity", str(tmp_path / "other.pem")).code == 0
     assert RevocationFile(tmp_path / "revocations.jsonl").is_revoked("token", "01J")
 
 

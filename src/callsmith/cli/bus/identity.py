@@ -1,35 +1,40 @@
 """`callsmith bus id`: by which id other nodes know this one."""
 
-from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, TypeAlias
+from typing import TYPE_CHECKING
 
 import typer
 
+from callsmith.cli.inputs.setting_options import SettingsCommand, given_settings
+
 if TYPE_CHECKING:
     from callsmith.bus.trust.identity import Identity
-
-IdentityOption: TypeAlias = Annotated[
-    Path | None,
-    typer.Option("--identity", help="The file with this node's key. Default: node.pem in the config folder.", show_default=False),
-]
+    from callsmith.server.settings import Bus
 
 
-def show_id(identity: IdentityOption = None) -> None:
+class IdentityCommand(SettingsCommand):
+    """A command that needs to know where this node's key is, and nothing else of the bus."""
+
+    only = ("bus.identity",)
+
+
+def show_id(context: typer.Context) -> None:
     """Print the id of this node, which others put into their settings. Its key is made on first use.
 
     Example: callsmith bus id
     """
-    typer.echo(open_identity(identity).node_id)
+    typer.echo(open_identity(bus_settings(context)).node_id)
 
 
-def open_identity(path: Path | None) -> "Identity":
-    """The identity of this node: in this file, or in the config folder."""
+def bus_settings(context: typer.Context) -> "Bus":
+    """The settings of the bus, from options, the environment and the user's own file."""
+    from callsmith.cli.serve import load_settings
+
+    return load_settings(None, given_settings(context), None).settings.bus
+
+
+def open_identity(settings: "Bus") -> "Identity":
+    """The identity of this node."""
     from callsmith.bus.trust.identity import load_identity
+    from callsmith.server.node import identity_file
 
-    return load_identity(identity_file(path))
-
-
-def identity_file(path: Path | None) -> Path:
-    from callsmith.models.plugins import config_folder
-
-    return path or config_folder() / "node.pem"
+    return load_identity(identity_file(settings))

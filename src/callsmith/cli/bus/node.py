@@ -62,5 +62,4 @@ def authority_with(token: str | None, settings: "Settings") -> "Authority | None
     if token is None:
         return None
     text = token if token.startswith("hntoken:") else Path(token).read_text("utf-8").strip()
-    identity = open_identity(Path(settings.bus.identity) if settings.bus.identity else None)
-    return Authority(identity.node_id, token=text)
+    return Authority(open_identity(settings.bus).node_id, token=text)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from callsmith.cli.bus.identity import IdentityOption, identity_file, open_identity
+from callsmith.cli.bus.identity import IdentityCommand, bus_settings, open_identity
 from callsmith.cli.inputs.options import pairs
 from callsmith.core.errors import BusError, UsageError
 
@@ -18,8 +18,9 @@ if TYPE_CHECKING:
 tokens_app = typer.Typer(help="Tokens that let other nodes make some calls.", rich_markup_mode=None, no_args_is_help=True)
 
 
-@tokens_app.command("issue")
+@tokens_app.command("issue", cls=IdentityCommand)
 def issue_token(
+    context: typer.Context,
     subject: Annotated[str, typer.Option("--subject", help="The id of the node that may use it (callsmith bus id).")],
     capabilities: Annotated[list[str], typer.Option("--capability", help="What it may call, as in rag.query@1.0.")],
     audience: Annotated[
@@ -34,7 +35,6 @@ def issue_token(
     lasts: Annotated[str, typer.Option("--lasts", help="How long it is valid, at most 24h.")] = "1h",
     calls: Annotated[int | None, typer.Option("--calls", help="How many calls it is good for.", show_default=False)] = None,
     rate: Annotated[int | None, typer.Option("--rate", help="How many calls a minute.", show_default=False)] = None,
-    identity: IdentityOption = None,
 ) -> None:
     """Issue a token in the name of this node, and print it. Whoever accepts tokens of this node accepts it.
 
@@ -44,7 +44,7 @@ def issue_token(
     from callsmith.bus.trust.tokens import issue
     from callsmith.core.types.quantities import parse_duration
 
-    node = open_identity(identity)
+    node = open_identity(bus_settings(context))
     try:
         seconds = parse_duration(lasts)
         scope = Scope(tuple(capabilities), _constraints(params), rate, calls)
@@ -88,10 +88,10 @@ def show_token(token: Annotated[str, typer.Argument(help="The token; - reads it 
     typer.echo(json.dumps({"state": state, "links": shown}, ensure_ascii=False, indent=2))
 
 
-@tokens_app.command("revoke")
+@tokens_app.command("revoke", cls=IdentityCommand)
 def revoke_token(
+    context: typer.Context,
     token: Annotated[str, typer.Argument(help="The token, its id, or the id of a node; - reads it from standard input.")],
-    identity: IdentityOption = None,
 ) -> None:
     """Revoke a token and all that were made from it, or with the id of a node all tokens of that issuer.
 
@@ -102,11 +102,12 @@ def revoke_token(
     from callsmith.bus.trust.identity import is_node_id
     from callsmith.bus.trust.revocations import RevocationFile
     from callsmith.bus.trust.tokens import PREFIX
+    from callsmith.server.node import revocation_file
 
     given = _text(token)
     kind = "issuer" if is_node_id(given) else "token"
     id = _read(given).jti if given.startswith(PREFIX) else given
-    RevocationFile(identity_file(identity).with_name("revocations.jsonl")).revoke(kind, id)
+    RevocationFile(revocation_file(bus_settings(context))).revoke(kind, id)
     typer.echo(f"revoked: {kind} {id}")
 
 
