@@ -23,6 +23,7 @@ def open_bus(
     trust_unsigned: Trust = "unknown",
     observers: Iterable[Observer] = (),
     key: str = "",
+    calls_only: bool = False,
 ) -> CapabilityBus:
     """A bus that `async with` starts: "local", or "nats://host:4222", with several servers of a cluster separated by commas;
     or the capabilities of a callsmith server, "http://host:8000", which is called with an API key.
@@ -44,6 +45,12 @@ def open_bus(
     from callsmith.bus.nats.transport import NatsTransport
 
     transport = NatsTransport(
-        urls, identity=identity, authorizer=authorizer, community=community, peers=peers, trust_unsigned=trust_unsigned
+        urls,
+        identity=identity,
+        authorizer=authorizer,
+        community=community,
+        peers=peers,
+        trust_unsigned=trust_unsigned,
+        calls_only=calls_only,
     )
     return CapabilityBus(transport, check_authority=transport.authorizer.authorize, observers=observers)

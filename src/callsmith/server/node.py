@@ -25,8 +25,11 @@ class Node:
     id: str = ""
 
 
-def open_node(settings: Bus) -> Node:
-    """The node that the settings describe. Its key is made on first use; `async with node.bus` connects it."""
+def open_node(settings: Bus, *, calls_only: bool = False) -> Node:
+    """The node that the settings describe. Its key is made on first use; `async with node.bus` connects it.
+
+    `calls_only`: it offers nothing, and may run beside the process that is the node.
+    """
     if settings.url is None:
         return Node(CapabilityBus())
     from callsmith.bus.opening import open_bus
@@ -51,6 +54,7 @@ def open_node(settings: Bus) -> Node:
         community=settings.community,
         peers=() if settings.open else tuple(nodes),
         trust_unsigned="member" if settings.open else "unknown",
+        calls_only=calls_only,
     )
     return Node(bus, authorizer, identity.node_id)
 

@@ -12,6 +12,7 @@ permissions to nodes alone, and connect by TLS.
 
 import asyncio
 import time
+from collections import deque
 from collections.abc import AsyncGenerator, Callable, Collection, Coroutine, Sequence
 from contextlib import suppress
 from secrets import token_hex
@@ -46,7 +47,8 @@ class NatsTransport:
 
     Without an `identity` this node is a stranger to others. `authorizer` says on whose authority a call from elsewhere runs; who
     signs nothing is trusted as `trust_unsigned` says. With `peers`, offers of other nodes are not taken; and offers of nodes that
-    sign nothing are taken only by nodes without an identity, or if they are trusted.
+    sign nothing are taken only by nodes without an identity, or if they are trusted. `calls_only`: it calls others and offers
+    nothing, so that it may run beside the process that is the node.
     """
 
     def __init__(
@@ -59,6 +61,7 @@ class NatsTransport:
         peers: Collection[str] = (),
         trust_unsigned: Trust = "unknown",
         most_calls: int = MOST_CALLS,
+        calls_only: bool = False,
     ) -> None:
         if trust_unsigned == "self":
             raise UsageError('nobody else is trusted as this node itself; "anchor" is the most', field="trust_unsigned")
@@ -67,6 +70,7 @@ class NatsTransport:
         self._community = community
         self._takes_unsigned = identity is None or trust_unsigned != "unknown"
         self._most_calls = most_calls
+        self._calls_only = calls_only
         self.authorizer = authorizer or Authorizer(self._node, community)
         self._unsigned = Authority(trust=trust_unsigned)
         self._subjects = Subjects(community)
@@ -77,7 +81,9 @@ class NatsTransport:
         self._serving: Serving | None = None
         self._descriptors: Sequence[Descriptor] = ()
         self._subscribed: set[str] = set()  # to calls that are shared
-        self._revision = time.time_ns() // 1_000_000
+        self._revision = time.time_ns() // 1_000
+        self._published: deque[int] = deque(maxlen=64)  # the latest revisions
+        self._has_twin = False
         self._announcing = asyncio.Lock()
         self._last_announcement = 0.0
         self._last_question = 0.0
@@ -103,15 +109,23 @@ class NatsTransport:
             self._most_calls,
         )
         await self._calls.open()
-        await connection.subscribe(subjects.node(self._node), serving.take)
-        await connection.subscribe(subjects.control(self._node), serving.take_control)
         await connection.subscribe(subjects.offers, self._take_offers)
         await connection.subscribe(subjects.beats, self._take_beat)
+        await connection.publish(subjects.who, b"")
+        if self._calls_only:
+            await asyncio.sleep(DISCOVERY_SECONDS)
+            return
+        await connection.subscribe(subjects.node(self._node), serving.take)
+        await connection.subscribe(subjects.control(self._node), serving.take_control)
         await connection.subscribe(subjects.who, self._take_question)
         await self._announce_now()
-        await connection.publish(subjects.who, b"")
         self._beating = asyncio.get_running_loop().create_task(self._beat())
         await asyncio.sleep(DISCOVERY_SECONDS)
+        if self._has_twin:
+            await self.close()
+            raise UsageError(
+                "another process of this identity is on the bus already: give one of them an identity of its own (--bus-identity)"
+            )
 
     async def close(self) -> None:
         """Offer nothing more, let the calls that run here end, and leave."""
@@ -119,6 +133,7 @@ class NatsTransport:
             return
         self._descriptors = ()
         self._revision += 1
+        self._calls_only |= self._has_twin  # the other one goes on
         with suppress(BusError):  # without a connection, the others notice by themselves
             await self._announce_now()
         await self._serving.close(DRAIN_SECONDS)
@@ -134,8 +149,8 @@ class NatsTransport:
     def announce(self, descriptors: Sequence[Descriptor]) -> None:
         check_size(descriptors)
         self._descriptors = tuple(descriptors)
-        self._revision = max(self._revision + 1, time.time_ns() // 1_000_000)
-        if self._serving is not None:
+        self._revision = max(self._revision + 1, time.time_ns() // 1_000)
+        if self._serving is not None and not self._calls_only:
             self._run(self._announce_now)
 
     def offers(self, capability: str = "") -> Sequence[Offer]:
@@ -185,7 +200,10 @@ class NatsTransport:
             self._subscribed = wanted
 
     async def _publish_announcement(self, *, is_gone: bool = False) -> None:
+        if self._calls_only:
+            return
         self._last_announcement = time.monotonic()
+        self._published.append(self._revision)
         payload = write_announcement(self._node, self._revision, time.time(), self._descriptors, is_gone=is_gone)
         await self._connection.publish(self._subjects.offers, payload, "", signed(self._identity, offers_bytes(payload)))
 
@@ -217,6 +235,9 @@ class NatsTransport:
         node = announcement.node
         if not is_from(node, message, offers_bytes(message.data)):
             return
+        if node == self._node:
+            self._has_twin |= announcement.revision not in self._published and not announcement.is_gone
+            return
         if announcement.is_gone:
             self._leave_alone([node], "has left")
         else:
@@ -224,7 +245,7 @@ class NatsTransport:
 
     def _counts(self, node: str) -> bool:
         """Whether it matters what a node says."""
-        return node != self._node and (self._takes_unsigned or is_signing(node)) and self._neighbours.counts(node)
+        return node == self._node or ((self._takes_unsigned or is_signing(node)) and self._neighbours.counts(node))
 
     def _take_beat(self, message: Message) -> None:
         digest = message.subject.rpartition(".")[2]

@@ -41,11 +41,11 @@ def node_settings(context: typer.Context) -> "Settings":
 
 
 @asynccontextmanager
-async def connected(settings: "Settings", *capabilities: str) -> "AsyncGenerator[CapabilityBus, None]":
+async def connected(settings: "Settings", *capabilities: str, calls_only: bool = True) -> "AsyncGenerator[CapabilityBus, None]":
     """The bus of this node, connected; once these capabilities were heard of, or after some seconds."""
     from callsmith.server.node import open_node
 
-    async with open_node(settings.bus).bus as bus:
+    async with open_node(settings.bus, calls_only=calls_only).bus as bus:
         deadline = asyncio.get_running_loop().time() + _LISTENING_SECONDS
         while not all(bus.offers(name) for name in capabilities) and asyncio.get_running_loop().time() < deadline:
             await asyncio.sleep(0.05)

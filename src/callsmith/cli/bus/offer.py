@@ -55,7 +55,7 @@ def offer_capabilities(
 async def _offer(settings: "Settings", corpora: "Corpora | None", toolset: "Toolset | None", prefix: str) -> None:
     from callsmith.bus.offer import offer
 
-    async with connected(settings) as bus:
+    async with connected(settings, calls_only=False) as bus:
         if corpora is not None:
             corpora.register(bus)
         if toolset is not None:
