@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Awaitable, Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -187,12 +188,30 @@ class BusContract:
         async with asyncio.timeout(1):
             await cancelled.wait()
 
+    async def test_the_trace_says_how_a_stream_has_ended(self, bus_with: BusWith) -> None:
+        async def broken(call: CapabilityCall) -> AsyncIterator[Frame]:
+            yield Frame("chunk")
+            raise BusError("rate_limited", "later")
+
+        async def sad(call: CapabilityCall) -> AsyncIterator[Frame]:
+            yield Frame("error", {"error": "rate_limited", "message": "later"})
+
+        for handler, result in ((count, "ok"), (broken, "rate_limited"), (sad, "rate_limited")):
+            bus = await bus_with(COUNT, handler)
+            await frames_of(bus)
+            assert bus.trace.recent()[-1].result == result
+        bus = await bus_with(COUNT, count)
+        stream = bus.stream("rag.query", (1, 0), {"input": {}})
+        await anext(stream)
+        await stream.aclose()
+        assert bus.trace.recent()[-1].result == "cancelled"
+
     async def test_a_stream_that_falls_silent_is_given_up(self, bus_with: BusWith) -> None:
         async def silent(call: CapabilityCall) -> AsyncIterator[Frame]:
             yield Frame("chunk")
             await asyncio.sleep(60)
 
-        frames = await frames_of(await bus_with(Descriptor("rag.query", timeout_seconds=0.05), silent))
+        frames = await frames_of(await bus_with(replace(COUNT, timeout_seconds=0.05), silent))
         assert [frame.event for frame in frames] == ["chunk", "error"]
         assert frames[-1].data["error"] == "timeout"
 

@@ -210,6 +210,7 @@ class CapabilityBus:
                 with attempt as provider:
                     async with closing(provider.frames(self._admitted(call, attempt.offer))) as frames:
                         async for frame in frames:
+                            frame.raise_error()
                             has_begun = True
                             yield frame
                     return
@@ -360,14 +361,17 @@ def _may_go_elsewhere(error: BusError, descriptor: Descriptor, call: CapabilityC
 
 async def _numbered(frames: AsyncGenerator[Frame, None]) -> AsyncGenerator[Frame, None]:
     """The frames with their numbers, ended by exactly one "done" or "error"."""
-    seq = 0
+    seq, last = 0, None
     try:
         async with closing(frames) as items:
             async for frame in items:
+                if frame.is_end:  # it comes when the call has ended: whoever reads no further would seem to have cancelled it
+                    last = frame
+                    continue
                 seq += 1
                 yield Frame(frame.event, frame.data, seq)
-                if frame.is_end:
-                    return
-        raise BusError("internal_error", "the answer ended without its last frame")
+        if last is None:
+            raise BusError("internal_error", "the answer ended without its last frame")
     except BusError as error:
-        yield Frame("error", error_frame(error).data, seq + 1)
+        last = error_frame(error)
+    yield Frame(last.event, last.data, seq + 1)
