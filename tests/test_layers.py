@@ -42,7 +42,7 @@ RULES = {
     ),
     "models": Rule(INWARD | {"engines"}),
     "tools": Rule(INWARD, frozenset({"pydantic", "pydantic_core", "griffe", "mcp", "mcp_types", "httpx2", "anyio"})),
-    "bus": Rule(INWARD, frozenset({"nats", "cryptography", "jwt", "aiohttp"})),
+    "bus": Rule(INWARD, frozenset({"msgspec", "nats", "cryptography", "jwt", "aiohttp"})),
     "runtime": Rule(frozenset({"core"}), frozenset({"opentelemetry"})),
     "capabilities": Rule(INWARD | EFFECTS),
     "server": Rule(

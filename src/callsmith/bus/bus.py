@@ -11,8 +11,8 @@ one frame, "done" or "error", ends every stream.
 import asyncio
 from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from secrets import token_hex
 from types import TracebackType
-from uuid import uuid4
 
 from callsmith.bus.descriptor import Descriptor
 from callsmith.bus.local import LocalProvider, current_authority
@@ -347,7 +347,7 @@ def _made(
 
 
 def _new_id() -> str:
-    return uuid4().hex
+    return token_hex(16)
 
 
 def _may_go_elsewhere(error: BusError, descriptor: Descriptor, call: CapabilityCall) -> bool:

@@ -58,28 +58,29 @@ class Answer:
 
     async def begun(self, until: float) -> bool:
         """Whether the call was accepted by then."""
-        await self._wait(until, lambda: self.is_accepted)
+        while not self.is_accepted and await self._news(until):
+            pass
         return self.is_accepted
 
     async def next(self, until: float) -> Frame | None:
         """The next frame; None if there is none by then."""
-        await self._wait(until, lambda: bool(self._frames))
+        while not self._frames and await self._news(until):
+            pass
         return self._frames.popleft() if self._frames else None
 
-    async def _wait(self, until: float, is_there: Callable[[], bool]) -> None:
+    async def _news(self, until: float) -> bool:
+        """Wait until something has come, and say whether there is time left."""
+        if self._failure is not None:
+            raise self._failure
         loop = asyncio.get_running_loop()
-        while not is_there():
-            if self._failure is not None:
-                raise self._failure
-            if loop.time() >= until:
-                return
-            self._waiter = loop.create_future()
-            timer = loop.call_at(until, self._wake)
-            try:
-                await self._waiter
-            finally:
-                timer.cancel()
-                self._waiter = None
+        self._waiter = loop.create_future()
+        timer = loop.call_at(until, self._wake)
+        try:
+            await self._waiter
+        finally:
+            timer.cancel()
+            self._waiter = None
+        return loop.time() < until
 
     def _wake(self) -> None:
         if self._waiter is not None and not self._waiter.done():

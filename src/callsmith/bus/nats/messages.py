@@ -4,14 +4,18 @@ What is signed begins with what the message is and which call it belongs to, so 
 `offers`, `beat`, `control`, `reply <request id> <part>`. The signature of a call is over its payload alone, an envelope.
 """
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Protocol, cast
 
 from callsmith.bus.trust.identity import verify_signature
-from callsmith.core.errors import BusError
+from callsmith.core.errors import BusError, MissingExtra
 from callsmith.core.values import Json
+
+try:
+    import msgspec
+except ImportError as missing:
+    raise MissingExtra("bus", "a bus over NATS") from missing
 
 SIGNATURE = "Callsmith-Signature"
 PART = "Callsmith-Part"  # of an answer that does not fit into one message: "1/3"
@@ -42,20 +46,23 @@ class Message:
         return not self.data and self.headers.get("Status") == "503"
 
 
+_encoder = msgspec.json.Encoder(enc_hook=dict)
+_decoder = msgspec.json.Decoder()
+
+
 def encode(value: Mapping[str, Json]) -> bytes:
     """The value as JSON; a BusError if JSON cannot say it."""
     try:
-        text = json.dumps(value, ensure_ascii=False, separators=(",", ":"), allow_nan=False, default=dict)
+        return _encoder.encode(value)
     except (TypeError, ValueError, RecursionError) as error:
         raise BusError("bad_request", f"this cannot be sent as JSON: {type(error).__name__}") from error
-    return text.encode("utf-8", "surrogatepass")
 
 
 def decode(data: bytes) -> dict[str, Json]:
     """The JSON object in a message; a BusError if there is none."""
     try:
-        value = json.loads(data)
-    except (ValueError, RecursionError) as error:
+        value = _decoder.decode(data)
+    except (msgspec.MsgspecError, ValueError, RecursionError) as error:
         raise BusError("bad_request", "the message is no JSON") from error
     if not isinstance(value, dict):
         raise BusError("bad_request", "the message is no JSON object")

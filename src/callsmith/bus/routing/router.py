@@ -2,7 +2,7 @@
 
 import time
 from collections import OrderedDict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from callsmith.bus.descriptor import offers_params
@@ -14,6 +14,7 @@ from callsmith.wire.capability.names import Version, satisfies, write_reference,
 
 SESSION_SECONDS = 600.0  # after which an idle session may go to another provider
 MOST_SESSIONS = 10_000
+MOST_PROVIDERS = 10_000  # whose health is remembered
 UNSHARED_SECONDS = 60.0  # in which nodes are called one by one, after a call that none of them took
 LOCAL_LOAD = 0.80  # of its places, up to which this node answers itself
 
@@ -22,14 +23,16 @@ class Router:
     """Chooses among offers, and remembers how the providers do."""
 
     def __init__(self) -> None:
-        self._health: dict[tuple[str, str], Health] = {}
+        self._health: dict[tuple[str, str, Version], Health] = {}
         self._unshared: dict[str, float] = {}
         self._sessions: OrderedDict[tuple[str, str], tuple[str, float]] = OrderedDict()
 
     def health(self, offer: Offer) -> Health:
-        key = offer.node, offer.descriptor.reference
+        key = offer.node, offer.descriptor.name, offer.descriptor.version
         found = self._health.get(key)
         if found is None:
+            if len(self._health) >= MOST_PROVIDERS:  # nodes come and go
+                self._health = {key: health for key, health in self._health.items() if health.in_flight}
             found = self._health[key] = Health()
         return found
 
@@ -53,11 +56,6 @@ class Router:
             return False
         alike = [one for one in offers if one.descriptor == offer.descriptor]
         return len(alike) > 1 and not any(self.health(one).is_quarantined for one in alike)
-
-    def forget(self, nodes: Iterable[str]) -> None:
-        """Forget how nodes did that are gone."""
-        gone = set(nodes)
-        self._health = {key: health for key, health in self._health.items() if key[0] not in gone}
 
     def candidates(
         self, offers: Sequence[Offer], name: str, version: Version, params: Mapping[str, Json], tests: Mapping[str, ParamsTest]
@@ -99,7 +97,7 @@ class Router:
 
 
 def _fits(offer: Offer, params: Mapping[str, Json], tests: Mapping[str, ParamsTest]) -> bool:
-    test = tests.get(offer.descriptor.reference, offers_params) if offer.is_local else offers_params
+    test = tests.get(offer.descriptor.reference, offers_params) if tests and offer.is_local else offers_params
     return test(offer.descriptor.params, params)
 
 

@@ -5,7 +5,7 @@
 """
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from math import isfinite
 from typing import Any, cast
@@ -76,9 +76,6 @@ def write_envelope(envelope: Envelope) -> dict[str, Json]:
     return {**found, "body": dict(envelope.body)}
 
 
-_IDS = {name: name for name in ("request_id", "to", "community", "session_id", "subject", "trace_id")} | {"sender": "from"}
-
-
 def _id(fields: Fields, key: str) -> str:
     value = fields.data.get(key)
     if value is None:
@@ -88,27 +85,38 @@ def _id(fields: Fields, key: str) -> str:
     return value
 
 
+def _read_via(fields: Fields, key: str) -> tuple[str, ...]:
+    via = fields.texts(key)
+    if len(via) > 16 or any(len(one) > _LONGEST_ID or not one.isprintable() for one in via):
+        raise fields.error(key, "must be at most 16 nodes")
+    return via
+
+
+# What an envelope may say: the key, the field, and what reads it. Most envelopes say little of it.
+_OPTIONAL: tuple[tuple[str, str, Callable[[Fields, str], Any]], ...] = (
+    *((name, name, _id) for name in ("request_id", "to", "community", "session_id", "subject", "trace_id")),
+    ("from", "sender", _id),
+    ("timestamp", "timestamp", lambda fields, key: fields.number(key) or 0.0),
+    ("seconds", "seconds", lambda fields, key: fields.number(key, 86_400.0)),
+    ("stream", "stream", lambda fields, key: fields.flag(key) or False),
+    ("token", "token", lambda fields, key: fields.text(key) or ""),
+    ("via", "via", _read_via),
+    ("depth", "depth", lambda fields, key: fields.integer(key, 0) or 0),
+    ("trust", "trust", lambda fields, _: _read_trust(fields)),
+    ("capabilities", "capabilities", lambda fields, _: _read_patterns(fields)),
+)
+
+
 def read_envelope(value: Json) -> Envelope:
     """The envelope in this JSON; a BusError bad_request says what is wrong with it."""
     try:
         fields = Fields.of(value, "")
-        ids = {name: _id(fields, key) for name, key in _IDS.items()}
-        via = fields.texts("via")
-        if len(via) > 16 or any(len(one) > _LONGEST_ID or not one.isprintable() for one in via):
-            raise fields.error("via", "must be at most 16 nodes")
+        said = {name: read(fields, key) for key, name, read in _OPTIONAL if key in fields.data}
         return Envelope(
-            capability=check_name(fields.get("capability")),
-            version=parse_version(fields.get("version")),
-            body=fields.required_object("body").data,
-            timestamp=fields.number("timestamp") or 0.0,
-            seconds=fields.number("seconds", 86_400.0),
-            stream=fields.flag("stream") or False,
-            token=fields.text("token") or "",
-            via=via,
-            depth=fields.integer("depth", 0) or 0,
-            trust=_read_trust(fields),
-            capabilities=_read_patterns(fields),
-            **cast(dict[str, Any], ids),
+            check_name(fields.get("capability")),
+            parse_version(fields.get("version")),
+            fields.required_object("body").data,
+            **said,
         )
     except UsageError as error:
         raise BusError("bad_request", str(error)) from error

@@ -5,6 +5,7 @@ versions only add.
 """
 
 import re
+from functools import lru_cache
 from typing import TypeAlias
 
 from callsmith.core.errors import BusError
@@ -22,16 +23,21 @@ PREFIXES = frozenset(
 EXPERIMENTAL = "experimental"
 
 
+_LONGEST = 512  # of what is looked up here
+_match_name = lru_cache(maxsize=1024)(NAME.fullmatch)
+_match_version = lru_cache(maxsize=1024)(_VERSION.fullmatch)
+
+
 def check_name(name: object) -> str:
     """The name, if it is one of a capability; a BusError bad_request if not."""
-    if not isinstance(name, str) or not NAME.fullmatch(name):
+    if not isinstance(name, str) or len(name) > _LONGEST or not _match_name(name):
         raise BusError("bad_request", f"{str(name)[:100]!r} is no name of a capability, such as rag.query")
     return name
 
 
 def parse_version(text: object) -> Version:
     """(1, 0) of "1.0" or ">=1.0"; a BusError bad_request for anything else."""
-    match = _VERSION.fullmatch(text) if isinstance(text, str) else None
+    match = _match_version(text) if isinstance(text, str) and len(text) <= _LONGEST else None
     if match is None:
         raise BusError("bad_request", f"{str(text)[:100]!r} is no version, such as 1.0")
     return int(match[1]), int(match[2])
