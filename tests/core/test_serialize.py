@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from callsmith.core.approval import Approved, Denied, Policy, Rule
+from callsmith.core.capability.binding import Binding
 from callsmith.core.errors import UsageError
 from callsmith.core.events import ConfirmationNeeded
 from callsmith.core.serialize import DocumentCodec, Saved, dump, load, read_conversation, write_conversation
@@ -46,6 +47,17 @@ MESSAGES = built(
     name=TEXT,
     images=st.lists(built(Image, url=TEXT, at=COUNT, detail=TEXT), max_size=2).map(tuple),
 )
+BINDINGS = built(
+    Binding,
+    capability=st.from_regex(r"[a-z_.]{1,9}", fullmatch=True),
+    version=st.tuples(COUNT, COUNT),
+    params=st.lists(TEXT, max_size=2).map(tuple),
+    constant_params=OBJECT,
+    constant_input=OBJECT,
+    collect=st.just("segment"),
+    join=TEXT,
+    whole_body=FLAG,
+)
 TOOLS = built(
     Tool,
     name=st.from_regex(r"[a-z_.]{1,9}", fullmatch=True),
@@ -59,9 +71,12 @@ TOOLS = built(
     source=TEXT,
     original=TEXT,
     deferred=st.booleans(),
+    binding=st.none() | BINDINGS,
+    cache_seconds=st.sampled_from([None, 0.0]),  # more is for some tools only
+    background=FLAG,
 )
 CONFIRMATIONS = built(ConfirmationNeeded, id=TEXT, call=CALLS, reason=TEXT, expires=SECONDS, tool=st.none() | TOOLS)
-DECISIONS = built(Approved, arguments=st.none() | OBJECT, remember=FLAG) | built(Denied, message=TEXT)
+DECISIONS = built(Approved, arguments=st.none() | OBJECT, remember=FLAG, by=TEXT) | built(Denied, message=TEXT)
 SAVED = built(
     Saved,
     id=TEXT,
