@@ -27,6 +27,7 @@ EXTRAS = {
     "mcp": ("mcp",),
     "remote": ("aiohttp",),
     "postgres": ("asyncpg",),
+    "bus": ("nats-py", "pyjwt", "cryptography"),
     "otel": ("opentelemetry-sdk", "opentelemetry-exporter-otlp-proto-http"),
 }
 ROOM = 1.2  # how much memory a model takes, as a multiple of its file: the rest is its context
