@@ -164,6 +164,17 @@ async def test_a_server_that_hangs(bus: CapabilityBus, providers: Providers, ser
     assert providers.effects()["begun later"] <= 1
 
 
+async def test_a_connection_that_the_client_has_given_up_is_opened_anew(bus: CapabilityBus, providers: Providers) -> None:
+    one = providers.start("one")
+    await knows(bus, one.node)
+    connection: Any = bus._transport._connection  # pyright: ignore
+    await connection._client.close()  # as after an error that the client thinks is for good, such as a wrong password
+    assert (await ended(bus, "who", 5, within=1)).code == "partition"
+    async with asyncio.timeout(20):
+        while isinstance(await ended(bus, "who", 5), BusError):
+            await asyncio.sleep(0.1)
+
+
 async def test_nodes_with_the_same_offer_share_the_calls(bus: CapabilityBus, providers: Providers) -> None:
     started = [providers.start(name) for name in ("one", "two", "three")]
     await knows(bus, *(one.node for one in started))

@@ -350,6 +350,25 @@ async def test_beats_of_others_do_not_keep_a_dead_node_alive(nodes: Nodes, serve
         assert nodes.caller.offers("experimental.short") == []
 
 
+async def test_a_farewell_that_is_sent_again_removes_nobody(nodes: Nodes, server: NatsServer) -> None:
+    node, said = Identity.create(), list[Any]()
+
+    async def remember(message: Any) -> None:
+        said.append(message)
+
+    await listening(nodes, SUBJECTS.offers, remember)
+    short = Descriptor("experimental.short")
+    for _ in range(2):  # it leaves, and comes back
+        async with open_bus(server.url, identity=node) as bus:
+            bus.register(short, nodes.echo)
+            await until(lambda: nodes.caller.offers(short.name))
+            for message in [one for one in said if b'"gone"' in one.data]:
+                await nodes.other.publish(SUBJECTS.offers, message.data, headers=message.headers)
+            await nodes.settle()
+            assert nodes.caller.offers(short.name)
+        await until(lambda: not nodes.caller.offers(short.name) and any(b'"gone"' in message.data for message in said))
+
+
 async def test_who_signs_nothing_is_trusted_as_far_as_the_operator_says(server: NatsServer, nodes: Nodes) -> None:
     async with open_bus(server.url) as stranger:
         await until(lambda: stranger.offers(ECHO.name))

@@ -142,7 +142,8 @@ class Serving:
         try:
             async with closing(self._receiver(envelope, authority, receive)) as frames:
                 async for frame in frames:
-                    await running.flow.room()
+                    if envelope.stream:
+                        await running.flow.room()
                     await self._send(replies, frame, deadline)
                     sent = frame.seq
         except BusError as error:

@@ -238,10 +238,10 @@ class NatsTransport:
         if node == self._node:
             self._has_twin |= announcement.revision not in self._published and not announcement.is_gone
             return
-        if announcement.is_gone:
-            self._leave_alone([node], "has left")
-        else:
+        if not announcement.is_gone:
             self._neighbours.announced(announcement, asyncio.get_running_loop().time(), time.time())
+        elif (known := self._neighbours.get(node_digest(node))) and announcement.at > known.latest:  # else it is a replay
+            self._leave_alone([node], "has left")
 
     def _counts(self, node: str) -> bool:
         """Whether it matters what a node says."""
