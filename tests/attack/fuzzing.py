@@ -86,6 +86,31 @@ _OLLAMA = {
     "stream": True,
     "options": {"temperature": 0.1, "num_predict": 10, "stop": ["END"]},
 }
+_BUS_CHAT = {
+    "capability": "llm.chat",
+    "version": "2.0",
+    "request_id": "r1",
+    "seconds": 20,
+    "stream": True,
+    "depth": 1,
+    "via": ["n1"],
+    "trust": "member",
+    "capabilities": ["llm.*"],
+    "body": {
+        "params": {"model": "m"},
+        "input": {
+            "messages": [{"role": "user", "content": "Hi"}],
+            "tools": [{"name": "weather", "description": "w", "parameters_schema": _TOOL}],
+            "tool_choice": "auto",
+            "max_tokens": 20,
+        },
+    },
+}
+_BUS_TOOL = {
+    "capability": "llm.tools.call",
+    "version": "1.0",
+    "body": {"input": {"tool_call_id": "tc_1", "target_capability": "llm.chat@2.0", "target_body": _BUS_CHAT["body"]}},
+}
 _ITEM = {"type": "message", "role": "user", "content": [{"type": "input_text", "text": "Hi"}]}
 
 # Method, path and a valid body; ID stands for whatever the server has called something.
@@ -133,6 +158,11 @@ SEEDS: tuple[tuple[str, str, Any], ...] = (
     ("GET", "/health", None),
     ("GET", "/metrics", None),
     ("POST", "/v1/embeddings", {"input": "Hi"}),
+    ("POST", "/bus/v1/call", {"envelope": _BUS_CHAT}),
+    ("POST", "/bus/v1/call", {"envelope": {**_BUS_CHAT, "stream": False}, "signature": "ed25519:A"}),
+    ("POST", "/bus/v1/call", {"envelope": _BUS_TOOL}),
+    ("GET", "/bus/v1/capabilities", None),
+    ("GET", "/bus/v1/trace?limit=3", None),
 )
 _IDS = re.compile(rb'"((?:resp|conv|msg|item|confirm|call|fc|mcpr|req|run)_[\w-]+)"')
 _NAMES = sorted(

@@ -203,3 +203,15 @@ async def test_the_rate_limits_of_a_key_hold_for_calls() -> None:
         second = await post(client, BODY, **query_headers(authorization="Bearer a"))
     assert first.headers["x-ratelimit-remaining-requests"] == "0" and first.headers["x-hearthnet-request-id"]
     assert (second.status_code, second.json()["error"]) == (429, "rate_limited")
+
+
+async def test_a_caller_has_no_more_calls_at_a_time_than_it_may_and_others_have_theirs() -> None:
+    keys = {"alice": Key(hash_key("a"), concurrent=1), "bob": Key(hash_key("b"))}
+    app, scripted = scripted_app(settings=Settings(keys=keys))
+    async with http(app) as client:
+        slow = asyncio.create_task(post(client, chat(sleep=0.3), authorization="Bearer a"))
+        await until(lambda: scripted.running)
+        refused = await post(client, BODY, **query_headers(authorization="Bearer a"))
+        assert (refused.status_code, refused.json()["error"]) == (429, "rate_limited")
+        assert (await post(client, BODY, **query_headers(authorization="Bearer b"))).status_code == 200
+        assert (await slow).status_code == 200
