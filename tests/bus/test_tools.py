@@ -133,6 +133,19 @@ def test_what_is_in_params_and_in_input_are_the_parameters_of_a_tool() -> None:
         tool_of(Descriptor("rag.query", request_schema=clash))
 
 
+async def test_what_can_be_no_tool_is_left_out_and_the_others_stay() -> None:
+    bus = CapabilityBus()
+    part = {"type": "object", "properties": {"x": {"type": "string"}}}
+    bus.register(
+        Descriptor("experimental.odd", request_schema={"properties": {"params": part, "input": part}}), lambda call: None
+    )  # type: ignore[arg-type]
+    await offer(bus, Functions(add))
+    toolset = CapabilityTools(bus, patterns=["experimental.*"])
+    assert [one.name for one in await toolset.tools()] == ["tools_add"]
+    first, second = await toolset.tools(), await toolset.tools()
+    assert first[0] is second[0]
+
+
 async def test_the_newest_version_of_a_capability_is_the_tool() -> None:
     bus = CapabilityBus()
     for minor in (0, 2, 1):

@@ -7,6 +7,7 @@
 A tool is called with the authority of whoever the model answers, and nothing the model writes changes that.
 """
 
+import logging
 from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from dataclasses import replace
 from fnmatch import fnmatchcase
@@ -25,6 +26,7 @@ from callsmith.wire.capability.frames import Frame
 from callsmith.wire.capability.names import EXPERIMENTAL, parse_reference
 
 SOURCE = "bus"
+_log = logging.getLogger(__name__)
 
 
 def bound_tool(
@@ -94,6 +96,14 @@ def tool_of(descriptor: Descriptor) -> Tool:
     )
 
 
+def _tool_or_none(descriptor: Descriptor) -> Tool | None:
+    try:
+        return tool_of(descriptor)
+    except UsageError as error:
+        _log.warning("%s can be no tool: %s", descriptor.name, error)
+        return None
+
+
 def _part(schema: Schema, part: str) -> Mapping[str, Any]:
     found = schema.get("properties", {}).get(part, {})
     return cast(Mapping[str, Any], found) if isinstance(found, dict) else {}
@@ -106,18 +116,25 @@ class CapabilityTools:
         self._bus = bus
         self._bound = {tool.name: tool for tool in tools}
         self._patterns = tuple(patterns)
+        self._made: dict[int, tuple[Descriptor, Tool | None]] = {}  # by the id of the descriptor, which the entry keeps alive
         for tool in self._bound.values():
             if tool.binding is None:
                 raise UsageError(f"the tool {tool.name} is bound to no capability: bound_tool(…) makes one that is")
 
     async def tools(self) -> Sequence[Tool]:
-        found = dict[str, Tool]()
-        offered = (offer.descriptor for offer in self._bus.offers()) if self._patterns else ()
-        for descriptor in sorted(offered, key=lambda one: (one.name, one.version), reverse=True):  # the newest version first
-            if any(fnmatchcase(descriptor.name, pattern) for pattern in self._patterns):
-                tool = tool_of(descriptor)
-                found.setdefault(tool.name, tool)
+        found = {tool.name: tool for tool in self._matching()}
         return [*map(self._as_offered, self._bound.values()), *(tool for name, tool in found.items() if name not in self._bound)]
+
+    def _matching(self) -> list[Tool]:
+        """The tools of offers whose names match, the newest version last. Each is made once; what makes no tool is left out."""
+        offered = (offer.descriptor for offer in self._bus.offers()) if self._patterns else ()
+        matching = [one for one in offered if any(fnmatchcase(one.name, pattern) for pattern in self._patterns)]
+        matching.sort(key=lambda one: (one.name, one.version))
+        known, self._made = self._made, {}
+        for descriptor in matching:
+            found = known.get(id(descriptor))
+            self._made[id(descriptor)] = found if found is not None else (descriptor, _tool_or_none(descriptor))
+        return [tool for _, tool in self._made.values() if tool is not None]
 
     async def call(self, call: Call, context: Context) -> AsyncIterator[CallEvent]:
         tools = {tool.name: tool for tool in await self.tools()}

@@ -138,7 +138,7 @@ class LlmService:
     async def handle_chat(self, call: CapabilityCall) -> AsyncIterator[Frame]:
         """Answer a chat. A call that is not streamed gets the same answer in one piece, as its last frame."""
         chat = self._for_caller(call, read_chat(dict(call.body)))
-        name = chat.model or next(iter(self._models))
+        name = chat.model or next(iter(self._models), "")
         if name not in self._models:
             raise BusError("not_found", str(UnknownName("model", name, self._models)))
         began = time.monotonic()

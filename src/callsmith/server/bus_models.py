@@ -41,6 +41,7 @@ def offer_models(service: Service) -> None:
     def admission(call: CapabilityCall) -> AbstractAsyncContextManager[object]:
         if current_request() is not None:
             return nullcontext()
+        service.rates.admit(call.authority.subject, settings.callers)
         return service.gate.admit(settings.queue, call.authority.subject, settings.callers, settings.request_seconds)
 
     LlmService(

@@ -35,15 +35,17 @@ def open_node(settings: Bus, *, calls_only: bool = False) -> Node:
     from callsmith.bus.opening import open_bus
     from callsmith.bus.trust.authorize import Authorizer
     from callsmith.bus.trust.identity import load_identity
+    from callsmith.bus.trust.issuing import token_capabilities
     from callsmith.bus.trust.revocations import RevocationFile
     from callsmith.bus.trust.verification import TokenVerifier
 
     identity = load_identity(identity_file(settings))
+    revocations = RevocationFile(revocation_file(settings))
     verifier = TokenVerifier(
         identity.node_id,
         settings.community,
         dict.fromkeys(settings.issuers, "member"),
-        RevocationFile(revocation_file(settings)),
+        revocations,
     )
     nodes: dict[str, Trust] = {**dict.fromkeys(settings.members, "member"), **dict.fromkeys(settings.trusted, "trusted")}
     authorizer = Authorizer(identity.node_id, settings.community, nodes, verifier)
@@ -56,6 +58,9 @@ def open_node(settings: Bus, *, calls_only: bool = False) -> Node:
         trust_unsigned="member" if settings.open else "unknown",
         calls_only=calls_only,
     )
+    if identity.node_id in settings.issuers and not calls_only:  # it takes tokens of its own, so that it can issue some
+        for descriptor, handler in token_capabilities(identity, verifier, revocations, bus.offers):
+            bus.register(descriptor, handler)
     return Node(bus, authorizer, identity.node_id)
 
 
