@@ -12,7 +12,7 @@ from callsmith.core.capability.authority import Authority, Trust, least_trust
 from callsmith.core.errors import BusError, UsageError
 from callsmith.core.values import Json
 from callsmith.wire.capability.envelopes import Envelope
-from callsmith.wire.capability.names import Version, write_reference
+from callsmith.wire.capability.names import Version, parse_reference, write_reference
 
 ANONYMOUS = Authority(trust="unknown")
 _SPARE_SECONDS = 30.0  # a token outlives the deadline of its call by this much: clocks differ
@@ -142,6 +142,11 @@ def per_call_token(
         )
     if not parent.scope.covers(capability, version, params):
         raise BusError("token_scope_insufficient", f"the caller's token does not cover {write_reference(capability, version)}")
+    for reference in delegate:
+        if not parent.scope.grants(*parse_reference(reference)):
+            raise BusError(
+                "token_scope_insufficient", f"the caller's token does not cover {reference}, which is to be called in turn"
+            )
     if parent.exp <= now:
         raise BusError("token_expired", "the caller's token has expired")
     constraints = parent.scope.params_constraints

@@ -58,17 +58,18 @@ class Scope:
 
     def covers(self, capability: str, version: Version, params: Mapping[str, Json]) -> bool:
         """Whether a call is allowed. A constrained parameter that the call leaves out is not."""
-        return self._grants(capability, version) and all(
+        return self.grants(capability, version) and all(
             name in params and canonical(params[name]) in allowed for name, allowed in self._allowed.items()
         )
 
-    def _grants(self, capability: str, version: Version) -> bool:
+    def grants(self, capability: str, version: Version) -> bool:
+        """Whether calls of a capability are allowed, with some params at least."""
         return any(satisfies(version, granted) for granted in self._granted.get(capability, ()))
 
     def is_within(self, other: "Scope") -> bool:
         """Whether everything that this scope allows is allowed by the other one too."""
         return (
-            all(other._grants(name, version) for name, versions in self._granted.items() for version in versions)
+            all(other.grants(name, version) for name, versions in self._granted.items() for version in versions)
             and all(name in self._allowed and self._allowed[name] <= allowed for name, allowed in other._allowed.items())
             and _is_at_most(self.rate_limit_per_minute, other.rate_limit_per_minute)
             and _is_at_most(self.max_calls_total, other.max_calls_total)
