@@ -147,8 +147,8 @@ def test_what_the_receiver_may_call_in_turn_is_named_and_bounded() -> None:
     params = {"corpus": "village"}
     text = per_call_token(MODEL, authority, CORPUS.node_id, "llm.chat", (2, 0), params, 10, delegate=["rag.query@1.0"])
     assert read_token(text).scope == Scope(("llm.chat@2.0", "rag.query@1.0"), {"corpus": ("village",)}, 60, 64)
-    wider = ["market.post@1.0"]
-    assert code_of(per_call_token, MODEL, authority, "x", "llm.chat", (2, 0), params, 10, delegate=wider) == "token_invalid"
+    wider, code = ["market.post@1.0"], "token_scope_insufficient"
+    assert code_of(per_call_token, MODEL, authority, "x", "llm.chat", (2, 0), params, 10, delegate=wider) == code
 
 
 def test_a_token_for_one_call_ends_with_the_callers() -> None:

@@ -26,7 +26,6 @@ from callsmith.core.capability.authority import Authority
 from callsmith.core.closing import closing
 from callsmith.core.errors import BusError, CallsmithError, MissingExtra, UsageError
 from callsmith.core.values import Json
-from callsmith.wire.capability.chat import passed_on
 from callsmith.wire.capability.envelopes import Envelope, canonical, signed_bytes, write_envelope
 from callsmith.wire.capability.errors import read_error
 from callsmith.wire.capability.frames import Frame, encode_json, read_frame
@@ -152,21 +151,10 @@ class HttpTransport:
     def _token_for(self, envelope: Envelope, authority: Authority) -> str:
         if not authority.token:
             return self._token
-        if self._identity is None:
-            raise BusError("unauthorized", "a call for somebody who has a token needs an identity of this node, to pass it on")
-        from callsmith.bus.trust.authorize import per_call_token
+        from callsmith.bus.trust.authorize import outgoing_token
 
-        params: Json = envelope.body.get("params")
-        return per_call_token(
-            self._identity,
-            authority,
-            self._server,
-            envelope.capability,
-            envelope.version,
-            cast(dict[str, Json], params) if isinstance(params, dict) else {},
-            envelope.seconds or _SILENT_SECONDS,
-            delegate=passed_on(envelope.capability, envelope.body),
-        )
+        seconds = envelope.seconds or _SILENT_SECONDS
+        return outgoing_token(self._identity, authority, self._server, envelope, envelope.version, seconds)
 
     async def _connect(self, until: float | None) -> "aiohttp.ClientWebSocketResponse | None":
         """A WebSocket; None where the server has none for this call."""

@@ -16,7 +16,7 @@ from collections import deque
 from collections.abc import AsyncGenerator, Callable, Collection, Coroutine, Sequence
 from contextlib import suppress
 from secrets import token_hex
-from typing import Any, cast
+from typing import Any
 
 from callsmith.bus.descriptor import Descriptor
 from callsmith.bus.nats.announcements import check_size, offer_digest, read_announcement, write_announcement
@@ -27,12 +27,10 @@ from callsmith.bus.nats.neighbours import BEAT_SECONDS, Neighbours
 from callsmith.bus.nats.serving import Serving
 from callsmith.bus.nats.subjects import QUEUE, Subjects, node_digest
 from callsmith.bus.port import Disconnected, Offer, Receive, Receiver
-from callsmith.bus.trust.authorize import Authorizer, per_call_token
+from callsmith.bus.trust.authorize import Authorizer, outgoing_token
 from callsmith.bus.trust.identity import Identity
 from callsmith.core.capability.authority import Authority, Trust
 from callsmith.core.errors import BusError, UsageError
-from callsmith.core.values import Json
-from callsmith.wire.capability.chat import passed_on
 from callsmith.wire.capability.envelopes import Envelope
 from callsmith.wire.capability.frames import Frame
 
@@ -161,26 +159,13 @@ class NatsTransport:
     ) -> AsyncGenerator[Frame, None]:
         added = {"community": self._community} if self._community else {}
         if authority.token:
-            added["token"] = self._token(envelope, offer, authority)
+            seconds = envelope.seconds or offer.descriptor.timeout_seconds
+            version = offer.descriptor.version
+            added["token"] = outgoing_token(self._identity, authority, offer.node, envelope, version, seconds)
         if share and self._identity is not None and not offer.descriptor.idempotent:
             # Who overhears a signed call that names no node could have it run again, by another node that has the same offer.
             share, added["to"] = False, offer.node
         return self._calls.send(envelope, offer, share=share, receive=receive, **added)
-
-    def _token(self, envelope: Envelope, offer: Offer, authority: Authority) -> str:
-        if self._identity is None:
-            raise BusError("unauthorized", "a node needs an identity to call others with a token")
-        params = envelope.body.get("params")
-        return per_call_token(
-            self._identity,
-            authority,
-            offer.node,
-            envelope.capability,
-            offer.descriptor.version,
-            cast(dict[str, Json], params) if isinstance(params, dict) else {},
-            envelope.seconds or offer.descriptor.timeout_seconds,
-            delegate=passed_on(envelope.capability, envelope.body),
-        )
 
     def _authenticate(self, envelope: Envelope, signature: str, payload: bytes) -> Authority:
         return self.authorizer.authenticate(envelope, signature, payload, unsigned=self._unsigned)

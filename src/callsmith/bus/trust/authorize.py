@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Iterable, Mapping, Sequence
+from typing import cast
 
 from callsmith.bus.trust.identity import Identity, is_node_id, verify_signature
 from callsmith.bus.trust.replay import ReplayWindow
@@ -11,6 +12,7 @@ from callsmith.bus.trust.verification import TokenVerifier, VerifiedToken, trust
 from callsmith.core.capability.authority import Authority, Trust, least_trust
 from callsmith.core.errors import BusError, UsageError
 from callsmith.core.values import Json
+from callsmith.wire.capability.chat import passed_on
 from callsmith.wire.capability.envelopes import Envelope
 from callsmith.wire.capability.names import Version, parse_reference, write_reference
 
@@ -113,6 +115,27 @@ class Authorizer:
             if node != self._node and is_node_id(node):
                 trust = least_trust(trust, self._nodes.get(node, stranger))
         return trust
+
+
+def outgoing_token(
+    identity: Identity | None, authority: Authority, node: str, envelope: Envelope, version: Version, seconds: float
+) -> str:
+    """The token that an envelope carries to a node, if its authority has one: with what its tools name to be called in turn."""
+    if not authority.token:
+        return ""
+    if identity is None:
+        raise BusError("unauthorized", "a node needs an identity to pass the token of a caller on")
+    params = envelope.body.get("params")
+    return per_call_token(
+        identity,
+        authority,
+        node,
+        envelope.capability,
+        version,
+        cast(dict[str, Json], params) if isinstance(params, dict) else {},
+        seconds,
+        delegate=passed_on(envelope.capability, envelope.body),
+    )
 
 
 def per_call_token(
