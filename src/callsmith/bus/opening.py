@@ -1,13 +1,16 @@
 """Opens a bus by the address of what connects it: this process alone, a NATS server, or a callsmith server."""
 
 from collections.abc import Collection, Iterable
+from typing import TYPE_CHECKING
 
 from callsmith.bus.bus import CapabilityBus
 from callsmith.bus.trace import Observer
-from callsmith.bus.trust.authorize import Authorizer
-from callsmith.bus.trust.identity import Identity
 from callsmith.core.capability.authority import Trust
 from callsmith.core.errors import UsageError
+
+if TYPE_CHECKING:  # of the extra `bus`, which a server's capabilities need only for signatures
+    from callsmith.bus.trust.authorize import Authorizer
+    from callsmith.bus.trust.identity import Identity
 
 LOCAL = "local"
 _SCHEMES = ("nats://", "tls://")
@@ -16,8 +19,8 @@ _SCHEMES = ("nats://", "tls://")
 def open_bus(
     url: str = LOCAL,
     *,
-    identity: Identity | None = None,
-    authorizer: Authorizer | None = None,
+    identity: "Identity | None" = None,
+    authorizer: "Authorizer | None" = None,
     community: str = "",
     peers: Collection[str] = (),
     trust_unsigned: Trust = "unknown",

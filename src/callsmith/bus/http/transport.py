@@ -140,9 +140,10 @@ class HttpTransport:
                 yield frame
 
     def _message(self, envelope: Envelope, authority: Authority) -> dict[str, Json]:
-        """The call as it is sent. Which node answers is for the server to find out."""
+        """The call as it is sent: to the server, which finds out who answers. What is signed for it is of no use elsewhere."""
         token = self._token_for(envelope, authority)
-        envelope = replace(envelope, to="", sender="", community=self._community, token=token)
+        to = self._server if self._server.startswith("ed25519:") else ""
+        envelope = replace(envelope, to=to, sender="", community=self._community, token=token)
         if self._identity is None:
             return {"envelope": write_envelope(envelope)}
         written = write_envelope(replace(envelope, sender=self._node, timestamp=time.time()))
