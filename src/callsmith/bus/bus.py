@@ -76,7 +76,7 @@ class CapabilityBus:
 
     async def __aenter__(self) -> "CapabilityBus":
         if self._transport is not None:
-            await self._transport.start(self.receive)
+            await self._transport.start(self)
             self._announce()
         return self
 
@@ -170,36 +170,32 @@ class CapabilityBus:
             async for frame in numbered:
                 yield frame
 
-    async def receive(self, envelope: Envelope, authority: Authority, receive: Receive) -> AsyncGenerator[Frame, None]:
-        """The answer to a call that has come in from elsewhere with this authority, by a capability of this node."""
-        deadline = None if envelope.seconds is None else asyncio.get_running_loop().time() + envelope.seconds
-        call = CapabilityCall(
-            envelope.capability,
-            envelope.version,
-            envelope.body,
-            authority,
-            envelope.request_id or _new_id(),
-            envelope.session_id,
-            deadline,
-            envelope.stream,
-            receive,
-        )
+    async def answer(self, envelope: Envelope, authority: Authority) -> Frame:
+        """The answer to a call that has come in from elsewhere with this authority, in one piece: "done", or "error"."""
+        call = _received(envelope, authority)
         try:
-            candidates = self._router.candidates(
-                self._local.get(call.capability, ()), call.capability, call.version, call.params, self._tests
-            )
-            if not call.stream:
-                with _Attempt(self, call, candidates[0]) as provider:
-                    answer = await provider.answer(self._admitted(call, candidates[0]))
-                yield Frame("done", answer, 1)
-                return
-            frames = self._frames(call, candidates[:1])
+            offer = self._local_candidates(call)[0]
+            provider = self._providers[call.capability, offer.descriptor.version]
+            with _Attempt(self, call, offer):
+                return Frame("done", await provider.answer_inline(self._admitted(call, offer)), 1)
+        except BusError as error:
+            return Frame("error", error_frame(error).data, 1)
+
+    async def receive(self, envelope: Envelope, authority: Authority, receive: Receive) -> AsyncGenerator[Frame, None]:
+        """The same, in frames."""
+        call = _received(envelope, authority, receive)
+        try:
+            frames = self._frames(call, self._local_candidates(call)[:1])
         except BusError as error:
             yield Frame("error", error_frame(error).data, 1)
             return
         async with closing(_numbered(frames)) as numbered:
             async for frame in numbered:
                 yield frame
+
+    def _local_candidates(self, call: CapabilityCall) -> list[Offer]:
+        offers = self._local.get(call.capability, ())
+        return self._router.candidates(offers, call.capability, call.version, call.params, self._tests)
 
     async def _frames(self, call: CapabilityCall, offers: Sequence[Offer]) -> AsyncGenerator[Frame, None]:
         """The frames of the first provider that begins to answer."""
@@ -344,6 +340,21 @@ def _made(
     authority = current_authority() if authority is None else authority
     deadline = None if timeout is None else asyncio.get_running_loop().time() + timeout
     return CapabilityCall(check_name(capability), version, body, authority, _new_id(), session_id, deadline)
+
+
+def _received(envelope: Envelope, authority: Authority, receive: Receive = nothing_received) -> CapabilityCall:
+    """A call that has come in from elsewhere."""
+    return CapabilityCall(
+        envelope.capability,
+        envelope.version,
+        envelope.body,
+        authority,
+        envelope.request_id or _new_id(),
+        envelope.session_id,
+        None if envelope.seconds is None else asyncio.get_running_loop().time() + envelope.seconds,
+        envelope.stream,
+        receive,
+    )
 
 
 def _new_id() -> str:

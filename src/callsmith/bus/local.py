@@ -7,7 +7,7 @@ from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager
 from contextvars import ContextVar
 from dataclasses import replace
-from typing import Any, TypeVar, cast
+from typing import Any, TypeAlias, TypeVar, cast
 
 from callsmith.bus.descriptor import Descriptor
 from callsmith.bus.port import Answer, CapabilityCall, Handler
@@ -48,9 +48,16 @@ class LocalProvider:
 
     async def answer(self, call: CapabilityCall) -> Answer:
         """The answer to a call. Of a handler that streams, it is what the last frame says."""
+        return await self._answer_by(call, _within)
+
+    async def answer_inline(self, call: CapabilityCall) -> Answer:
+        """The same, in the task that asks: for one that nobody waits for, should the handler ignore its cancellation."""
+        return await self._answer_by(call, _inline)
+
+    async def _answer_by(self, call: CapabilityCall, run: "_Runner") -> Answer:
         self._admit(call)
         try:
-            answer = await _within(lambda: self._answer(call), self._deadline(call), self.descriptor)
+            answer = await run(lambda: self._answer(call), self._deadline(call), self.descriptor)
         except (Exception, SystemExit) as error:  # other people's code: whatever it raises is an error of the wire
             raise self._failure(error) from error
         finally:
@@ -173,6 +180,21 @@ async def _audited(audit: Audit, descriptor: Descriptor, call: CapabilityCall) -
         raise
     finally:
         await audit(replace(execution, outcome=outcome, seconds=round(time.perf_counter() - began, 6)))
+
+
+_Runner: TypeAlias = Callable[[Callable[[], Coroutine[Any, Any, Answer]], float, Descriptor], Coroutine[Any, Any, Answer]]
+
+
+async def _inline(work: Callable[[], Coroutine[Any, Any, T]], deadline: float, descriptor: Descriptor) -> T:
+    """The result of the work, which is cancelled at its deadline."""
+    scope = asyncio.timeout_at(deadline)
+    try:
+        async with scope:
+            return await work()
+    except TimeoutError:
+        if not scope.expired():
+            raise
+        raise BusError("timeout", f"{descriptor.name} gave no answer in time", sent=True) from None
 
 
 async def _within(work: Callable[[], Coroutine[Any, Any, T]], deadline: float, descriptor: Descriptor) -> T:

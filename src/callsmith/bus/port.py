@@ -130,7 +130,16 @@ class Disconnected(BusError):
         super().__init__("partition", message, sent=sent)
 
 
-Receiver: TypeAlias = Callable[[Envelope, Authority, Receive], AsyncGenerator[Frame, None]]
+class Receiver(Protocol):
+    """Answers calls that have come in from elsewhere, by capabilities of this node."""
+
+    async def answer(self, envelope: Envelope, authority: Authority) -> Frame:
+        """The answer in one piece: "done", or "error"."""
+        ...
+
+    def receive(self, envelope: Envelope, authority: Authority, receive: Receive) -> AsyncGenerator[Frame, None]:
+        """The answer in frames, of which the last is "done" or "error"."""
+        ...
 
 
 class Transport(Protocol):
@@ -153,6 +162,10 @@ class Transport(Protocol):
 
     def offers(self, capability: str = "") -> Sequence[Offer]:
         """What the others offer, as far as they were heard of lately: of one capability, or of all."""
+        ...
+
+    async def request(self, envelope: Envelope, offer: Offer, *, share: bool, authority: Authority) -> tuple[str, Frame]:
+        """Send a call that is not streamed; the node that has answered it, and the answer: "done", or "error"."""
         ...
 
     def send(

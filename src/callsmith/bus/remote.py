@@ -22,17 +22,21 @@ class RemoteProvider:
         self.node = "" if share else offer.node
 
     async def answer(self, call: CapabilityCall) -> Answer:
-        async with closing(self._send(call)) as frames:
-            async for frame in frames:
-                if not self._is_accepted(frame):
-                    frame.raise_error()
-                    if frame.event == "done":
-                        self._offer.descriptor.check_response(frame.data)
-                        return frame.data
-        raise BusError("internal_error", f"{call.capability} ended without its last frame", sent=True)
+        descriptor = self._offer.descriptor
+        descriptor.check_request(call.body)
+        self.node, frame = await self._transport.request(
+            self._envelope(call), self._offer, share=self._share, authority=call.authority
+        )
+        frame.raise_error()
+        descriptor.check_response(frame.data)
+        return frame.data
 
     async def frames(self, call: CapabilityCall) -> AsyncGenerator[Frame, None]:
-        async with closing(self._send(call)) as frames:
+        self._offer.descriptor.check_request(call.body)
+        sending = self._transport.send(
+            self._envelope(call), self._offer, share=self._share, receive=call.receive, authority=call.authority
+        )
+        async with closing(sending) as frames:
             async for frame in frames:
                 if self._is_accepted(frame):
                     continue
@@ -42,12 +46,6 @@ class RemoteProvider:
                 if frame.is_end:
                     return
         raise BusError("partition", f"{call.capability} ended without its last frame", sent=True)
-
-    def _send(self, call: CapabilityCall) -> AsyncGenerator[Frame, None]:
-        self._offer.descriptor.check_request(call.body)
-        return self._transport.send(
-            self._envelope(call), self._offer, share=self._share, receive=call.receive, authority=call.authority
-        )
 
     def _is_accepted(self, frame: Frame) -> bool:
         """Whether the frame only says who answers."""

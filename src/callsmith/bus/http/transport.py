@@ -20,7 +20,7 @@ from uuid import uuid4
 from callsmith.bus.descriptor import Descriptor
 from callsmith.bus.http.sockets import SocketCall
 from callsmith.bus.listing import read_descriptor, write_descriptor
-from callsmith.bus.port import Offer, Receive, Receiver
+from callsmith.bus.port import Offer, Receive, Receiver, nothing_received
 from callsmith.bus.remote import ACCEPTED
 from callsmith.core.capability.authority import Authority
 from callsmith.core.closing import closing
@@ -125,6 +125,17 @@ class HttpTransport:
                 await self.refresh()
             except BusError as error:  # calls will say the same
                 _log.warning("%s does not say what it offers: %s", self._url, error)
+
+    async def request(self, envelope: Envelope, offer: Offer, *, share: bool, authority: Authority) -> tuple[str, Frame]:
+        """Send a call, and give its answer."""
+        node = self._server
+        async with closing(self.send(envelope, offer, share=share, receive=nothing_received, authority=authority)) as frames:
+            async for frame in frames:
+                if frame.event == ACCEPTED:
+                    node = str(frame.data["node"])
+                elif frame.is_end:
+                    return node, frame
+        raise BusError("partition", f"{envelope.capability} ended without its last frame", sent=True)
 
     async def send(
         self, envelope: Envelope, offer: Offer, *, share: bool, receive: Receive, authority: Authority

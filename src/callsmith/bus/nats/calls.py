@@ -4,6 +4,7 @@ import asyncio
 import time
 from collections.abc import AsyncGenerator
 from contextlib import suppress
+from dataclasses import dataclass
 from itertools import count
 from math import inf
 from secrets import token_hex
@@ -51,39 +52,38 @@ class Calls:
             if not node or (answer.is_accepted and answer.node == node):
                 answer.fail(error)
 
+    async def request(self, envelope: Envelope, offer: Offer, *, share: bool, added: dict[str, str]) -> tuple[str, Frame]:
+        """Send a call that is not streamed; the node that has answered, and the one frame of its answer."""
+        sent = self._sent(envelope, offer, share, added)
+        answer, caller, loop = sent.answer, sent.caller, asyncio.get_running_loop()
+        try:
+            await self._publish(sent)
+            frame = await answer.next(min(sent.deadline, loop.time() + ACCEPT_SECONDS))
+            if frame is None:
+                self._check_accepted(sent)
+                frame = await answer.next(min(sent.deadline, loop.time() + offer.descriptor.timeout_seconds + _SPARE_SECONDS))
+            if frame is None:
+                raise BusError("timeout", f"{envelope.capability} gave no answer in time", sent=True)
+            caller.is_ended = True
+            return answer.node, frame
+        finally:
+            await self._leave(sent)
+
     async def send(
-        self, envelope: Envelope, offer: Offer, *, share: bool, receive: Receive, **added: str
+        self, envelope: Envelope, offer: Offer, *, share: bool, receive: Receive, added: dict[str, str]
     ) -> AsyncGenerator[Frame, None]:
         """Send a call with what is added to its envelope, and give the frames of its answer, of which the first is "accepted"."""
-        number, loop = str(next(self._numbers)), asyncio.get_running_loop()
-        deadline = inf if envelope.seconds is None else loop.time() + envelope.seconds
-        # A call that is repeated elsewhere gets an id of its own each time: nodes that see one twice refuse it as a replay.
-        request_id = f"{envelope.request_id}-{number}"
-        written = write_envelope(envelope)
-        written.update(added, request_id=request_id, timestamp=time.time())
-        payload = encode(written)
-        if len(payload) > self._connection.most_bytes:
-            most = self._connection.most_bytes
-            raise BusError("bad_request", f"the call has {len(payload)} bytes, and the NATS server takes {most}")
-        digest = offer_digest(offer.descriptor) if share else ""
-        node = "" if share else offer.node
-        answer = Answer(request_id, node, lambda node: self._neighbours.has_offer(node, digest))
-        caller = _Caller(self, request_id, envelope.sender, answer)
-        subject = f"{self._prefix}{number}"
-        where = self._subjects.call(envelope.capability, digest) if share else self._subjects.node(node)
-        self._answers[subject] = answer
+        sent = self._sent(envelope, offer, share, added)
+        answer, caller, loop = sent.answer, sent.caller, asyncio.get_running_loop()
         forwarding, expected, acknowledgements = None, 1, Acknowledgements()
         try:
-            await self._connection.publish(where, payload, subject, signed(self._identity, payload))
-            caller.is_ended = False
-            if not await answer.begun(min(deadline, loop.time() + ACCEPT_SECONDS)):
-                code = "timeout" if loop.time() >= deadline else "partition"
-                raise BusError(code, f"nobody has accepted the call of {envelope.capability}", sent=True)
-            if envelope.stream:
-                forwarding = loop.create_task(caller.forward(receive))
+            await self._publish(sent)
+            if not await answer.begun(min(sent.deadline, loop.time() + ACCEPT_SECONDS)):
+                self._check_accepted(sent)
+            forwarding = loop.create_task(caller.forward(receive))
             yield Frame("accepted", {"node": answer.node})
             frame_seconds = offer.descriptor.timeout_seconds + _SPARE_SECONDS
-            while frame := await answer.next(min(deadline, loop.time() + frame_seconds)):
+            while frame := await answer.next(min(sent.deadline, loop.time() + frame_seconds)):
                 if frame.seq != expected:
                     raise BusError("partition", f"frames of {envelope.capability} were lost on the way", sent=True)
                 caller.is_ended = frame.is_end
@@ -97,10 +97,43 @@ class Calls:
         finally:
             if forwarding is not None:
                 forwarding.cancel()
-            if caller.is_ended:
-                del self._answers[subject]
-            else:
-                await self._cancel(subject, answer, caller)
+            await self._leave(sent)
+
+    def _sent(self, envelope: Envelope, offer: Offer, share: bool, added: dict[str, str]) -> "_Sent":
+        """A call that is about to be sent, and that its answer is awaited for."""
+        number, now = str(next(self._numbers)), asyncio.get_running_loop().time()
+        # A call that is repeated elsewhere gets an id of its own each time: nodes that see one twice refuse it as a replay.
+        request_id = f"{envelope.request_id}-{number}"
+        written = write_envelope(envelope)
+        written.update(added, request_id=request_id, timestamp=time.time())
+        payload = encode(written)
+        if len(payload) > self._connection.most_bytes:
+            most = self._connection.most_bytes
+            raise BusError("bad_request", f"the call has {len(payload)} bytes, and the NATS server takes {most}")
+        digest = offer_digest(offer.descriptor) if share else ""
+        node = "" if share else offer.node
+        answer = Answer(request_id, node, lambda node: self._neighbours.has_offer(node, digest))
+        subject = f"{self._prefix}{number}"
+        where = self._subjects.call(envelope.capability, digest) if share else self._subjects.node(node)
+        self._answers[subject] = answer
+        deadline = inf if envelope.seconds is None else now + envelope.seconds
+        caller = _Caller(self, request_id, envelope.sender, answer)
+        return _Sent(envelope.capability, where, subject, payload, deadline, answer, caller)
+
+    async def _publish(self, sent: "_Sent") -> None:
+        await self._connection.publish(sent.where, sent.payload, sent.subject, signed(self._identity, sent.payload))
+        sent.caller.is_ended = False
+
+    def _check_accepted(self, sent: "_Sent") -> None:
+        if not sent.answer.is_accepted:
+            code = "timeout" if asyncio.get_running_loop().time() >= sent.deadline else "partition"
+            raise BusError(code, f"nobody has accepted the call of {sent.capability}", sent=True)
+
+    async def _leave(self, sent: "_Sent") -> None:
+        if sent.caller.is_ended:
+            del self._answers[sent.subject]
+        else:
+            await self._cancel(sent.subject, sent.answer, sent.caller)
 
     async def _cancel(self, subject: str, answer: Answer, caller: "_Caller") -> None:
         """Have the provider stop: now, or as soon as it is known who it is."""
@@ -125,6 +158,19 @@ class Calls:
             await self._connection.publish(
                 self._subjects.control(node), payload, "", signed(self._identity, control_bytes(payload))
             )
+
+
+@dataclass(slots=True)
+class _Sent:
+    """A call that is on its way: where to, what, and its answer on the subject for it."""
+
+    capability: str
+    where: str
+    subject: str
+    payload: bytes
+    deadline: float
+    answer: Answer
+    caller: "_Caller"
 
 
 class _Caller:

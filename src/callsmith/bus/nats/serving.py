@@ -14,7 +14,7 @@ from callsmith.bus.nats.messages import SIGNATURE, Message, Signer, control_byte
 from callsmith.bus.nats.neighbours import Neighbours
 from callsmith.bus.nats.replies import Replies
 from callsmith.bus.nats.subjects import Subjects
-from callsmith.bus.port import Receiver, nothing_received
+from callsmith.bus.port import Receiver
 from callsmith.core.capability.authority import Authority
 from callsmith.core.closing import closing
 from callsmith.core.errors import BusError
@@ -137,13 +137,14 @@ class Serving:
         loop = asyncio.get_running_loop()
         timer = loop.call_later(ACCEPT_AFTER, running.accept, replies)
         deadline = loop.time() + (envelope.seconds or _SEND_SECONDS)
-        receive = running.receive if envelope.stream else nothing_received
         sent = 0
         try:
-            async with closing(self._receiver(envelope, authority, receive)) as frames:
+            if not envelope.stream:
+                await self._send(replies, await self._receiver.answer(envelope, authority), deadline)
+                return
+            async with closing(self._receiver.receive(envelope, authority, running.receive)) as frames:
                 async for frame in frames:
-                    if envelope.stream:
-                        await running.flow.room()
+                    await running.flow.room()
                     await self._send(replies, frame, deadline)
                     sent = frame.seq
         except BusError as error:

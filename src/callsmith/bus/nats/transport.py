@@ -154,9 +154,18 @@ class NatsTransport:
     def offers(self, capability: str = "") -> Sequence[Offer]:
         return self._neighbours.offers(capability)
 
+    async def request(self, envelope: Envelope, offer: Offer, *, share: bool, authority: Authority) -> tuple[str, Frame]:
+        share, added = self._added(envelope, offer, share, authority)
+        return await self._calls.request(envelope, offer, share=share, added=added)
+
     def send(
         self, envelope: Envelope, offer: Offer, *, share: bool, receive: Receive, authority: Authority
     ) -> AsyncGenerator[Frame, None]:
+        share, added = self._added(envelope, offer, share, authority)
+        return self._calls.send(envelope, offer, share=share, receive=receive, added=added)
+
+    def _added(self, envelope: Envelope, offer: Offer, share: bool, authority: Authority) -> tuple[bool, dict[str, str]]:
+        """Whether the call may be shared all the same, and what is added to its envelope."""
         added = {"community": self._community} if self._community else {}
         if authority.token:
             seconds = envelope.seconds or offer.descriptor.timeout_seconds
@@ -165,7 +174,7 @@ class NatsTransport:
         if share and self._identity is not None and not offer.descriptor.idempotent:
             # Who overhears a signed call that names no node could have it run again, by another node that has the same offer.
             share, added["to"] = False, offer.node
-        return self._calls.send(envelope, offer, share=share, receive=receive, **added)
+        return share, added
 
     def _authenticate(self, envelope: Envelope, signature: str, payload: bytes) -> Authority:
         return self.authorizer.authenticate(envelope, signature, payload, unsigned=self._unsigned)
