@@ -190,7 +190,7 @@ test-postgres: $(STAMP) ## use PostgreSQL, which must be installed, as the store
 	$(PYTEST) -m postgres -rs tests $(ARGS)
 
 test-nats: $(STAMP) ## connect buses by a NATS server, which must be installed, and let it and providers be killed
-	$(PYTEST) -m nats -rs tests $(ARGS)
+	$(PYTEST) $(SPREAD) -m nats -rs tests $(ARGS)
 
 test-sglang: $(SGLANG)/.installed ## run inside modules of SGLang, which is installed for it beside vLLM
 	$(SGLANG)/bin/python -m pytest -m sglang tests/adapters $(ARGS)
