@@ -9,7 +9,8 @@ from callsmith.bus.descriptor import Descriptor
 from callsmith.bus.local import current_authority
 from callsmith.bus.port import CapabilityCall
 from callsmith.core.capability.authority import Authority
-from callsmith.core.errors import BusError, UsageError
+from callsmith.core.capability.execution import Execution
+from callsmith.core.errors import BusError, StoreUnavailable, UsageError
 from tests.bus.contract import BODY, QUERY, BusContract, BusWith, answer, code_of, frames_of
 
 
@@ -171,3 +172,53 @@ async def test_patterns_of_an_authority_hold_for_calls_that_are_made_in_turn() -
     narrow = Authority("alice", trust="member", capabilities=("experimental.*",))
     assert await code_of(bus.call("experimental.ask", (1, 0), {}, authority=narrow)) == "unauthorized"
     assert await code_of(bus.call("rag.query", (1, 0), BODY, authority=narrow)) == "unauthorized"
+
+
+# --- audit --------------------------------------------------------------------------------------------------------------------
+
+
+async def test_every_capability_that_runs_is_reported_before_it_does_and_when_it_has_ended() -> None:
+    reported: list[Execution] = []
+
+    async def audit(execution: Execution) -> None:
+        reported.append(execution)
+
+    async def pay(call: CapabilityCall) -> dict[str, Any]:
+        assert [one.outcome for one in reported] == [""]
+        if call.input.get("fail"):
+            raise BusError("rate_limited", "later")
+        return {"output": {}, "meta": {}}
+
+    bus = bus_with(Descriptor("market.post", side_effects=True), pay, audit=audit)
+    ann = Authority("ann", ("node-b",), trust="member", trace_id="t1")
+    await bus.call("market.post", (1, 0), {"input": {"euros": 5}}, authority=ann)
+    first, last = reported
+    assert (first.kind, first.name, first.subject, first.via, first.trace_id) == (
+        "capability",
+        "market.post",
+        "ann",
+        ("node-b",),
+        "t1",
+    )
+    assert (first.side_effects, first.id == last.id, last.outcome) == (True, True, "ok")
+    assert last.seconds is not None
+    reported.clear()
+    assert await code_of(bus.call("market.post", (1, 0), {"input": {"fail": True}})) == "rate_limited"
+    assert [one.outcome for one in reported] == ["", "rate_limited"]
+    reported.clear()
+    frames = [frame async for frame in bus.stream("market.post", (1, 0), {"input": {}})]
+    assert (frames[-1].event, [one.outcome for one in reported]) == ("done", ["", "ok"])
+
+
+async def test_what_cannot_be_reported_does_not_run() -> None:
+    async def audit(execution: Execution) -> None:
+        raise StoreUnavailable("the store is away")
+
+    ran: list[CapabilityCall] = []
+
+    async def pay(call: CapabilityCall) -> dict[str, Any]:
+        ran.append(call)
+        return {"output": {}, "meta": {}}
+
+    bus = bus_with(Descriptor("market.post", side_effects=True), pay, audit=audit)
+    assert (await code_of(bus.call("market.post", (1, 0), {"input": {}})), ran) == ("internal_error", [])
