@@ -75,10 +75,14 @@ class CapabilityBus:
         self.trace = BusTrace(tuple(observers))
 
     async def __aenter__(self) -> "CapabilityBus":
+        await self.start()
+        return self
+
+    async def start(self) -> None:
+        """Connect with the other nodes; a BusError partition if that cannot be done now, and may be tried again."""
         if self._transport is not None:
             await self._transport.start(self)
             self._announce()
-        return self
 
     async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         await self.close()

@@ -26,7 +26,7 @@ from callsmith.server.http.streams import cancel_all
 from callsmith.server.jobs.stored_jobs import StoredJobs
 from callsmith.server.jobs.taking_over import take_over_jobs
 from callsmith.server.network.origins import OriginMiddleware, allowed_hosts
-from callsmith.server.node import bus_tools
+from callsmith.server.node import bus_tools, connected
 from callsmith.server.routes import route_modules
 from callsmith.server.service import Service
 from callsmith.server.settings import Settings
@@ -97,7 +97,7 @@ async def _alive(service: Service) -> AsyncGenerator[None, None]:
     for model in service.models.values():
         if isinstance(model, LazyModel):
             model.count_idle_time()
-    async with service.mcp or nullcontext(), service.bus:
+    async with service.mcp or nullcontext(), connected(service.bus):
         taking_over = asyncio.create_task(take_over_jobs(service))
         yield
         await cancel_all(taking_over)

@@ -1,6 +1,9 @@
 """A node of the capability bus, as the settings describe it: its identity, whom it trusts, and its connection to others."""
 
-from collections.abc import Iterable
+import asyncio
+import logging
+from collections.abc import AsyncGenerator, Iterable
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -9,11 +12,14 @@ from callsmith.bus.port import Authenticator
 from callsmith.bus.reach import CapabilityTools
 from callsmith.capabilities.builtin_tools import NAMES, builtin_tools
 from callsmith.core.capability.authority import Trust
-from callsmith.core.errors import UsageError
+from callsmith.core.errors import BusError, UsageError
 from callsmith.core.ports import Toolset
 from callsmith.models.plugins import config_folder
 from callsmith.server.settings import Bus
 from callsmith.tools.wrap import Merged
+
+_log = logging.getLogger(__name__)
+_RETRY_SECONDS = 5.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +68,34 @@ def open_node(settings: Bus, *, calls_only: bool = False) -> Node:
         for descriptor, handler in token_capabilities(identity, verifier, revocations, bus.offers):
             bus.register(descriptor, handler)
     return Node(bus, authorizer, identity.node_id)
+
+
+@asynccontextmanager
+async def connected(bus: CapabilityBus) -> AsyncGenerator[None, None]:
+    """Connect the bus while the block runs: if it is away, as soon as it is there."""
+    trying: asyncio.Task[None] | None = None
+    try:
+        await bus.start()
+    except BusError as error:
+        _log.error("this node is not on its bus, and tries again: %s", error)
+        trying = asyncio.create_task(_connect_later(bus))
+    try:
+        yield
+    finally:
+        if trying is not None:
+            trying.cancel()
+        await bus.close()
+
+
+async def _connect_later(bus: CapabilityBus) -> None:
+    while True:
+        await asyncio.sleep(_RETRY_SECONDS)
+        try:
+            await bus.start()
+        except BusError:
+            continue
+        _log.info("this node is on its bus now")
+        return
 
 
 def identity_file(settings: Bus) -> Path:

@@ -1,0 +1,65 @@
+"""This node of the bus, as the settings describe it: what it trusts and offers, and a bus that is away."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("jwt")
+
+from callsmith.bus.bus import CapabilityBus
+from callsmith.bus.descriptor import Descriptor
+from callsmith.bus.port import CapabilityCall
+from callsmith.bus.trust.identity import load_identity
+from callsmith.core.errors import UsageError
+from callsmith.server.node import bus_tools, connected, open_node
+from callsmith.server.settings import Bus
+from tests.nats_server import NatsServer, running_nats
+from tests.waiting import until
+
+
+async def echo(call: CapabilityCall) -> dict[str, Any]:
+    return {"output": {}, "meta": {}}
+
+
+def test_without_an_address_the_bus_is_of_this_process() -> None:
+    node = open_node(Bus())
+    assert (node.bus.node, node.authenticator) == ("local", None)
+
+
+@pytest.mark.nats
+async def test_a_node_that_takes_its_own_tokens_issues_some(tmp_path: Path) -> None:
+    identity = tmp_path / "node.pem"
+    own = load_identity(identity).node_id
+    with running_nats() as server:
+        for issuers, names in (((), []), ((own,), ["auth.token.introspect", "auth.token.issue", "auth.token.revoke"])):
+            async with open_node(Bus(url=server.url, identity=str(identity), issuers=issuers)).bus as bus:
+                assert sorted(offer.descriptor.name for offer in bus.offers()) == names
+
+
+@pytest.mark.nats
+async def test_a_bus_that_is_away_is_connected_when_it_is_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("callsmith.server.node._RETRY_SECONDS", 0.1)
+    with running_nats() as away:
+        address = NatsServer(port=away.port)
+        away.kill()
+        node = open_node(Bus(url=address.url, identity=str(tmp_path / "node.pem")))
+        async with connected(node.bus):
+            address.start()
+            other = open_node(Bus(url=address.url, identity=str(tmp_path / "other.pem"), open=True))
+            try:
+                async with other.bus as bus:
+                    bus.register(Descriptor("experimental.echo"), echo)
+                    await until(lambda: node.bus.offers("experimental.echo"))
+            finally:
+                address.kill()
+
+
+async def test_tools_of_the_bus_are_built_in_ones_and_patterns() -> None:
+    bus = CapabilityBus()
+    assert bus_tools(bus, ()) is None
+    found = bus_tools(bus, ("search_corpus", "experimental.home.*"))
+    assert found is not None
+    assert [tool.name for tool in await found.tools()] == ["search_corpus"]
+    with pytest.raises(UsageError, match="search_corpus"):
+        bus_tools(bus, ("search_korpus",))
