@@ -222,6 +222,9 @@ class CapabilityBus:
 
     def _attempts(self, call: CapabilityCall, offers: Sequence[Offer]) -> "Iterator[_Attempt]":
         """Tries at different nodes, of which the first may be whichever takes the call of those that share them."""
+        if len(offers) == 1:
+            yield _Attempt(self, call, offers[0])  # there is nobody to share it with
+            return
         tried = set[str]()
         for number in range(_ATTEMPTS):
             offer = next((one for one in offers if one.node not in tried), None)

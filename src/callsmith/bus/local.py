@@ -187,14 +187,23 @@ _Runner: TypeAlias = Callable[[Callable[[], Coroutine[Any, Any, Answer]], float,
 
 async def _inline(work: Callable[[], Coroutine[Any, Any, T]], deadline: float, descriptor: Descriptor) -> T:
     """The result of the work, which is cancelled at its deadline."""
-    scope = asyncio.timeout_at(deadline)
+    task, is_late = asyncio.current_task(), False
+    assert task is not None
+
+    def cancel() -> None:
+        nonlocal is_late
+        is_late = True
+        task.cancel()
+
+    timer = asyncio.get_running_loop().call_at(deadline, cancel)
     try:
-        async with scope:
-            return await work()
-    except TimeoutError:
-        if not scope.expired():
+        return await work()
+    except asyncio.CancelledError:
+        if not is_late or task.uncancel() > 0:  # somebody else wants it to end too
             raise
         raise BusError("timeout", f"{descriptor.name} gave no answer in time", sent=True) from None
+    finally:
+        timer.cancel()
 
 
 async def _within(work: Callable[[], Coroutine[Any, Any, T]], deadline: float, descriptor: Descriptor) -> T:
