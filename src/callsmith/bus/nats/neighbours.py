@@ -39,6 +39,7 @@ class Neighbours:
     def __init__(self, peers: Collection[str] = ()) -> None:
         self._peers = frozenset(peers)
         self._nodes: dict[str, Neighbour] = {}  # by the digest of the node
+        self._behind: dict[str, float] = {}  # of nodes that are gone, by their digests
         self._offers: dict[str, list[Offer]] | None = None  # by capability, and all under ""; None: to be made anew
 
     def counts(self, node: str) -> bool:
@@ -55,7 +56,8 @@ class Neighbours:
         key = node_digest(announcement.node)
         known = self._nodes.get(key)
         if known is None:
-            known = self._nodes[key] = Neighbour(announcement.node, now, 0.0)
+            # What the clock of a node was stays known: its first word after a long silence may have been long on the way.
+            known = self._nodes[key] = Neighbour(announcement.node, now, 0.0, self._behind.pop(key, inf))
         known.hear(announcement.at, now, wall)
         if announcement.revision > known.revision:
             known.revision = announcement.revision
@@ -65,7 +67,9 @@ class Neighbours:
 
     def remove(self, nodes: Iterable[str]) -> None:
         for node in nodes:
-            self._nodes.pop(node_digest(node), None)
+            gone = self._nodes.pop(node_digest(node), None)
+            if gone is not None and len(self._behind) < MOST_NODES:
+                self._behind[node_digest(node)] = gone.behind
         self._offers = None
 
     def silent(self, now: float) -> list[str]:
