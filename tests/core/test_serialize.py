@@ -56,7 +56,6 @@ BINDINGS = built(
     constant_input=OBJECT,
     collect=st.just("segment"),
     join=TEXT,
-    whole_body=FLAG,
 )
 TOOLS = built(
     Tool,

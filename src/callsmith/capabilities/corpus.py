@@ -10,7 +10,6 @@ import re
 import sqlite3
 import threading
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import closing
 from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
@@ -237,8 +236,3 @@ def _pieces(paragraph: str) -> Iterator[str]:
         paragraph = paragraph[cut:]
     if paragraph:
         yield paragraph
-
-
-def open_corpora(path: Path) -> "closing[Corpora]":
-    """The corpora in this file, for a `with` block."""
-    return closing(Corpora(path))

@@ -21,7 +21,6 @@ from callsmith.core.capability.prompt_cache import cache_salt
 from callsmith.core.closing import closing
 from callsmith.core.errors import BusError, UnknownName
 from callsmith.core.events import CallDeferred, CallReady, CallStarted, ConfirmationNeeded, ModelEvent, StopReason, TurnEnded
-from callsmith.core.failures import failed
 from callsmith.core.ports import Context, Model, Toolset, model_info
 from callsmith.core.values import Call, Choice, Json, Message, Request, Result
 from callsmith.models.router import in_use
@@ -38,36 +37,21 @@ from callsmith.wire.capability.chat import (
     RESPONSE_SCHEMA,
     STREAM_SCHEMA,
     TOOLS_CALL,
+    TOOLS_CALL_SCHEMA,
     VERSIONS,
     ChatBody,
     read_chat,
-    read_decision,
+    read_reply,
+    reply_id,
 )
 from callsmith.wire.capability.chat_frames import ChatFrameWriter
 from callsmith.wire.capability.frames import Frame
 from callsmith.wire.capability.names import parse_reference
-from callsmith.wire.fields import Fields
 
 Admission: TypeAlias = Callable[[CapabilityCall], AbstractAsyncContextManager[object]]
 
 CHAT_SECONDS = 120.0  # that a model may be silent
 SIGN_OF_LIFE_SECONDS = 15.0  # after which its caller is told that it still works
-_CALL_SCHEMA: dict[str, Json] = {
-    "type": "object",
-    "properties": {
-        "params": {"type": "object"},
-        "input": {
-            "type": "object",
-            "properties": {
-                "tool_call_id": {"type": "string"},
-                "target_capability": {"type": "string"},
-                "target_body": {"type": "object"},
-            },
-            "required": ["target_capability", "target_body"],
-        },
-    },
-    "required": ["input"],
-}
 
 
 def _always(_: CapabilityCall) -> AbstractAsyncContextManager[object]:
@@ -114,7 +98,7 @@ class LlmService:
         )
         tools_call = Descriptor(
             TOOLS_CALL,
-            request_schema=_CALL_SCHEMA,
+            request_schema=TOOLS_CALL_SCHEMA,
             description="Call a capability as a tool would",
             timeout_seconds=CHAT_SECONDS,
             max_concurrent=self._most,
@@ -265,24 +249,12 @@ class _ChatAnswer:
             message = await self.call.receive()
             if message is None:
                 return None
-            fields = Fields(message)
-            id = fields.text("tool_call_id") or ""
-            match message.get("type"):
-                case "tool_result" if id in open_calls:
-                    results[id] = _read_result(open_calls[id], fields)
-                case "confirmation" if id in to_decide:
-                    decisions[id] = read_decision(fields)
-                case kind:
-                    known = ", ".join([*open_calls, *to_decide])
-                    raise BusError("bad_request", f"{str(kind)[:40]} for {id[:100]!r}: what is waited for are {known}")
+            reply = read_reply(message, open_calls, to_decide)
+            if isinstance(reply, Result):
+                results[reply.call_id] = reply
+            else:
+                decisions[reply_id(message)] = reply
         return [results[id] for id in open_calls], decisions
-
-
-def _read_result(call: Call, fields: Fields) -> Result:
-    """What the caller's tool gave: `{"body": …, "is_error": false}`."""
-    if fields.flag("is_error"):
-        return failed(call, "tool_error", str(fields.get("body")))
-    return Result(call.id, call.name, fields.get("body"))
 
 
 class _WithIds:

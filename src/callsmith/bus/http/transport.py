@@ -29,7 +29,7 @@ from callsmith.core.values import Json
 from callsmith.wire.capability.envelopes import Envelope, canonical, signed_bytes, write_envelope
 from callsmith.wire.capability.errors import read_error
 from callsmith.wire.capability.frames import Frame, encode_json, read_frame
-from callsmith.wire.capability.requests import PATH, SUBPROTOCOL
+from callsmith.wire.capability.requests import PATH, SUBPROTOCOL, write_call
 from callsmith.wire.sse import FrameReader
 
 try:
@@ -85,7 +85,7 @@ class HttpTransport:
         self._session = aiohttp.ClientSession(connector=connector, timeout=timeout, headers=self._headers)
         try:
             await self.refresh()
-        except BaseException:
+        except BaseException:  # also a cancellation: the session is closed on every way out
             await self.close()
             raise
         self._refreshing = asyncio.create_task(self._keep_fresh())
@@ -156,9 +156,9 @@ class HttpTransport:
         to = self._server if self._server.startswith("ed25519:") else ""
         envelope = replace(envelope, to=to, sender="", community=self._community, token=token)
         if self._identity is None:
-            return {"envelope": write_envelope(envelope)}
-        written = write_envelope(replace(envelope, sender=self._node, timestamp=time.time()))
-        return {"envelope": written, "signature": self._identity.sign(signed_bytes(written))}
+            return write_call(envelope)
+        envelope = replace(envelope, sender=self._node, timestamp=time.time())
+        return write_call(envelope, self._identity.sign(signed_bytes(write_envelope(envelope))))
 
     def _token_for(self, envelope: Envelope, authority: Authority) -> str:
         if not authority.token:

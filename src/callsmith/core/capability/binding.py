@@ -15,7 +15,7 @@ class Binding:
 
     Arguments named in `params` go there, and the others to `input`. `constant_params` and `constant_input` are added: no argument
     takes their place. Of a capability that streams, the frames called `collect` are collected: as a list, or the texts in their
-    field `join` as one text. `whole_body`: the arguments are the whole body.
+    field `join` as one text.
     """
 
     capability: str
@@ -25,7 +25,6 @@ class Binding:
     constant_input: Mapping[str, Json] = field(default_factory=dict[str, Json])
     collect: str = ""
     join: str = ""
-    whole_body: bool = False
 
     def __post_init__(self) -> None:
         if not self.capability or "@" in self.capability:
@@ -37,8 +36,6 @@ class Binding:
 
     def body(self, arguments: Mapping[str, Json]) -> dict[str, Json]:
         """The body of a call with these arguments."""
-        if self.whole_body:
-            return dict(arguments)
         params = {name: value for name, value in arguments.items() if name in self.params}
         rest = {name: value for name, value in arguments.items() if name not in self.params}
         return {"params": {**params, **self.constant_params}, "input": {**rest, **self.constant_input}}

@@ -10,14 +10,15 @@ Tools are flat; the wrapped form of version 1.0 is read too. A tool may name the
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, cast
+from typing import Any
 
 from callsmith.core.approval import Approved, Decision, Denied
 from callsmith.core.capability.binding import Binding
 from callsmith.core.errors import UsageError
 from callsmith.core.events import StopReason
-from callsmith.core.values import Call, Json, Message, Request, Tool, Usage
-from callsmith.wire.capability.names import parse_reference, write_reference
+from callsmith.core.failures import failed
+from callsmith.core.values import Call, Json, Message, Request, Result, Tool, Usage
+from callsmith.wire.capability.names import parse_reference
 from callsmith.wire.fields import Fields, without_none
 from callsmith.wire.openai.chat import read_request, write_choice
 from callsmith.wire.sampling import write_sampling
@@ -91,17 +92,6 @@ def read_decision(fields: Fields) -> Decision:
 def write_flat_tool(tool: Tool) -> dict[str, Json]:
     """A tool in the flat form: `{"name", "description", "parameters_schema"}`."""
     return write_tool(tool, "parameters_schema")
-
-
-def write_bound_tool(tool: Tool) -> dict[str, Json]:
-    """A tool in the flat form with the capability that runs it, for whoever is to run it where the model is."""
-    binding = tool.binding
-    if binding is None:
-        return write_flat_tool(tool)
-    bound: dict[str, Json] = {"bound_capability": write_reference(binding.capability, binding.version)}
-    if binding.params:
-        bound["bound_params"] = list(binding.params)
-    return {**write_flat_tool(tool), **bound, "side_effects": tool.side_effects}
 
 
 def write_chat(model: str, request: Request) -> dict[str, Json]:
@@ -197,9 +187,46 @@ STREAM_SCHEMA: dict[str, Any] = {
     "required": ["event", "data"],
 }
 
+TOOLS_CALL_SCHEMA: dict[str, Any] = {
+    "type": "object",
+    "properties": {
+        "params": {"type": "object"},
+        "input": {
+            "type": "object",
+            "properties": {
+                "tool_call_id": {"type": "string"},
+                "target_capability": {"type": "string"},
+                "target_body": {"type": "object"},
+            },
+            "required": ["target_capability", "target_body"],
+        },
+    },
+    "required": ["input"],
+}
 
-def read_output(answer: Mapping[str, Json]) -> tuple[dict[str, Json], Mapping[str, Json]]:
-    """The message and the meta of a whole answer."""
-    output = cast(dict[str, Json], answer.get("output") or {})
-    message = cast(dict[str, Json], output.get("message") or {"role": "assistant", "content": ""})
-    return {**message, **({"tool_calls": output["tool_calls"]} if output.get("tool_calls") else {})}, answer.get("meta") or {}
+
+def read_reply(
+    message: Mapping[str, Json], run_by_caller: Mapping[str, Call], undecided: Mapping[str, Call]
+) -> Result | Decision:
+    """What a caller has sent while its chat runs: the result of a call that it runs, or a decision on one that waits for it.
+
+    `{"type": "tool_result", "tool_call_id": "tc_1", "body": …, "is_error": false}`, or `{"type": "confirmation", "tool_call_id":
+    "tc_2", "approve": true}`. A UsageError for anything that nobody waits for.
+    """
+    fields, id = Fields(message), reply_id(message)
+    match message.get("type"):
+        case "tool_result" if id in run_by_caller:
+            call = run_by_caller[id]
+            if fields.flag("is_error"):
+                return failed(call, "tool_error", str(fields.get("body")))
+            return Result(call.id, call.name, fields.get("body"))
+        case "confirmation" if id in undecided:
+            return read_decision(fields)
+        case other:
+            known = ", ".join([*run_by_caller, *undecided])
+            raise UsageError(f"{str(other)[:40]} for {id[:100]!r}: what is waited for are {known}", field="tool_call_id")
+
+
+def reply_id(message: Mapping[str, Json]) -> str:
+    """The id of the call that a message of the caller is about."""
+    return Fields(message).text("tool_call_id") or ""
