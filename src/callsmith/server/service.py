@@ -248,7 +248,7 @@ class Service:
 
     async def _plan(self, model: Model, request: Request, options: ToolOptions, paused: PausedRun | None = None) -> RunPlan:
         """Which tools the request gets, and for whom they run."""
-        available = self._open_tools(options) if self._offers_own(request, options) else Merged()
+        available = self.open_tools(options) if self._offers_own(request, options) else Merged()
         selected, tighten = await select_tools(ListedOnce(available), options.sources, self.configured)
         listed = BackgroundTools(selected, self.jobs, self.settings.llm.tools_background)
         hidden, guards = self._hidden_tools(request), None if self.settings.guards else ()
@@ -339,14 +339,14 @@ class Service:
 
     async def offered(self, options: ToolOptions = DEFAULT_OPTIONS) -> tuple[Tool, ...]:
         """Those of the server's own tools that such a request is offered."""
-        selected, _ = await select_tools(self._open_tools(options), options.sources, self.configured)
+        selected, _ = await select_tools(self.open_tools(options), options.sources, self.configured)
         return tuple(await selected.tools())
 
     async def visible_tools(self) -> Sequence[Tool]:
         """The server's tools that the caller may use."""
-        return await self._open_tools(DEFAULT_OPTIONS).tools()
+        return await self.open_tools().tools()
 
-    def _open_tools(self, options: ToolOptions) -> Toolset:
+    def open_tools(self, options: ToolOptions = DEFAULT_OPTIONS) -> Toolset:
         """The server's tools that the caller may use."""
         http, tools = current_request(), self.tools or Merged()
         tools = Filtered(tools, allow=http.tools) if http and http.tools != EVERYTHING else tools

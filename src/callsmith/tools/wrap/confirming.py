@@ -1,7 +1,7 @@
 """Confirmed: calls that need approval wait for a person's decision."""
 
 import time
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import replace
 from uuid import uuid4
 
@@ -38,6 +38,12 @@ class Confirmed(Wrapper):
         tools = await super().tools()
         self._known |= {tool.name: tool for tool in tools}
         return tools
+
+    async def judgements(self) -> Mapping[str, Judgement]:
+        """What this policy, and those inside, say of each tool, whatever its arguments."""
+        inside = await super().judgements()
+        own = {tool.name: self._policy.judge(tool, Call(tool.name)) for tool in await self.tools()}
+        return {name: judged.stricter(inside.get(name, judged)) for name, judged in own.items()}
 
     async def call(self, call: Call, context: Context) -> AsyncIterator[Item]:
         for _ in range(_ATTEMPTS):

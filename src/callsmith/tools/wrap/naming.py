@@ -9,13 +9,14 @@ from fnmatch import fnmatchcase
 from hashlib import sha256
 from typing import Literal, TypeAlias, assert_never
 
-from callsmith.core.approval import ToolChanged
+from callsmith.core.approval import Judgement, ToolChanged
 from callsmith.core.closing import closing
 from callsmith.core.errors import UsageError
 from callsmith.core.events import CallDeferred, ConfirmationNeeded, ToolProgress
 from callsmith.core.failures import unknown_tool
 from callsmith.core.ports import Context, Toolset
 from callsmith.core.values import Call, Result, Tool
+from callsmith.tools.wrap.judging import judgements
 from callsmith.tools.wrap.wrapper import Item
 
 Prefix: TypeAlias = Literal["auto", "always", "never"]
@@ -42,6 +43,14 @@ class Routed(ABC):
 
     async def tools(self) -> Sequence[Tool]:
         return [_renamed(route.tool, name) for name, route in (await self._routes()).items()]
+
+    async def judgements(self) -> Mapping[str, Judgement]:
+        """What the policies inside say of each tool, by the name it is shown under."""
+        routes = await self._routes()
+        toolsets = {id(route.toolset): route.toolset for route in routes.values()}
+        judged = {key: await judgements(toolset) for key, toolset in toolsets.items()}
+        inside = {name: (judged[id(route.toolset)], route.tool.name) for name, route in routes.items()}
+        return {name: known[inner] for name, (known, inner) in inside.items() if inner in known}
 
     async def call(self, call: Call, context: Context) -> AsyncIterator[Item]:
         routes = await self._routes()

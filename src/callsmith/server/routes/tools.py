@@ -1,0 +1,137 @@
+"""`/v1/tools`: the server's own tools, and calls of them that a person makes without a model.
+
+    GET  /v1/tools                            the tools that the caller's key allows, and the state of the MCP servers
+    POST /v1/tools/read_file   {"arguments": {"path": "notes.txt"}, "approve": true}
+
+A call by hand goes the way of a model's: checked against the schema, judged by the policy, under the same limits, and in the
+audit log. One that needs an approval is refused with status 409 unless `approve` is true: whoever sends that has approved it.
+"""
+
+import asyncio
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from uuid import uuid4
+
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from callsmith.core.approval import Approved, ConfirmationRequired, Judgement
+from callsmith.core.errors import CallsmithError
+from callsmith.core.ports import Context, model_info
+from callsmith.core.values import Call, Json, Result, Tool
+from callsmith.models.router import model_status
+from callsmith.runtime.dispatch import Dispatcher
+from callsmith.runtime.jobs.background import BackgroundTools
+from callsmith.server.http.keys import check_may_approve
+from callsmith.server.http.request_context import caller, current_request, is_admin, request_id
+from callsmith.server.http.streams import JsonResponse, unless_disconnected
+from callsmith.server.service import Service
+from callsmith.server.settings import EVERYTHING
+from callsmith.server.tools.tool_selection import original_name, source_label
+from callsmith.tools.wrap.judging import judgements
+from callsmith.wire.fields import Fields
+from callsmith.wire.openai.common import write_failure
+
+PATH = "/v1/tools"
+_PATIENCE = 2.0  # seconds that MCP servers which are just starting may take to say what they have
+
+
+def routes(service: Service) -> list[Route]:
+    """The routes."""
+    endpoints = _Endpoints(service)
+    return [
+        Route(PATH, endpoints.list, methods=["GET"]),
+        Route(f"{PATH}/{{name}}", endpoints.call, methods=["POST"]),
+    ]
+
+
+class _Endpoints:
+    """The endpoints."""
+
+    def __init__(self, service: Service) -> None:
+        self._service = service
+
+    async def list(self, request: Request) -> Response:
+        toolset = self._service.open_tools()
+        tools: Sequence[Tool] = ()
+        judged: Mapping[str, Judgement] = {}
+        with suppress(TimeoutError):  # what is starting is among the servers: whoever wants the tools asks again
+            async with asyncio.timeout(_PATIENCE):
+                tools, judged = await toolset.tools(), await judgements(toolset)
+        tokens = await self._tokens(tools)
+        asks = {name for name, one in judged.items() if one.verdict == "ask"}
+        data = [_view(tool, tool.name in asks, tokens.get(tool.name)) for tool in tools]
+        return JsonResponse({"object": "list", "data": data, "servers": self._servers(tools)})
+
+    async def call(self, request: Request) -> Response:
+        fields = Fields.of(await self._service.bodies.read(request), "")
+        arguments, approves = fields.object("arguments"), fields.flag("approve") or False
+        if approves:
+            check_may_approve(Approved())
+        name = request.path_params["name"]
+        call = Call(name, arguments.data if arguments else {}, f"call_{uuid4().hex[:24]}")
+        try:
+            return await unless_disconnected(request.receive, self._run(call, approves))
+        except ConfirmationRequired as error:
+            why = f'{error.needed.reason or name}: send "approve": true with the call to approve it'
+            failure = write_failure(409, why, param="approve", code="confirmation_required")
+            return JsonResponse(failure.body, status_code=failure.status)
+
+    async def _run(self, call: Call, approves: bool) -> Response:
+        service, subject = self._service, caller()
+        toolset = BackgroundTools(service.open_tools(), service.jobs, service.settings.llm.tools_background)
+        decisions = {call.id: Approved(by=subject)} if approves else {}
+        context = Context(request_id(), subject, decisions=decisions, authority=service.authority_of(subject))
+        dispatcher = Dispatcher(toolset, limits=service.settings.limits, context=context)
+        async with service.admission() as place:
+            known = await place.deadline.wait_for(dispatcher.definitions())
+            if all(tool.name != call.name for tool in known):
+                failure = write_failure(404, f"there is no tool {call.name!r} for this caller", code="tool_not_found")
+                return JsonResponse(failure.body, status_code=failure.status)
+            began = time.perf_counter()
+            result = await place.deadline.wait_for(dispatcher.dispatch(call))
+            return JsonResponse({"result": _result(result, time.perf_counter() - began)})
+
+    async def _tokens(self, tools: Sequence[Tool]) -> Mapping[str, int]:
+        """What each tool takes of the prompt of the default model; nothing where that is not loaded, or cannot count."""
+        service = self._service
+        name = service.model_name("")
+        model = service.models[name] if name in service.visible_models() else None
+        if model is None or model_info(model).count is None or model_status(model).state != "loaded":
+            return {}
+        try:
+            return await service.costs.of(model, tools)
+        except CallsmithError:  # a server that counts and is away, a template that takes no such tools: it is not known then
+            return {}
+
+    def _servers(self, tools: Sequence[Tool]) -> Sequence[Json]:
+        """The MCP servers: all of them for a key that may use every tool, else those that have one for it. Why a server has
+        failed is for an admin."""
+        http, seen = current_request(), {source_label(tool) for tool in tools}
+        sees_all = http is None or http.tools == EVERYTHING or is_admin()
+        mcp = self._service.mcp
+        return [
+            {"label": one.name, "state": one.state, "error": (one.error or None) if is_admin() else None, "tools": one.tools}
+            for one in (mcp.status() if mcp else ())
+            if sees_all or one.name in seen
+        ]
+
+
+def _view(tool: Tool, needs_approval: bool, tokens: int | None) -> Json:
+    return {
+        "name": tool.name,
+        "description": tool.description,
+        "parameters": dict(tool.parameters),
+        "source": tool.source,
+        "original": original_name(tool),
+        "side_effects": tool.side_effects,
+        "needs_approval": needs_approval,
+        "tokens": tokens,
+    }
+
+
+def _result(result: Result, seconds: float) -> dict[str, Json]:
+    code = {"code": result.code} if result.code else {}
+    return {"ok": result.ok, "content": result.text, **code, "seconds": round(seconds, 6)}
