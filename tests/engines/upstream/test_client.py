@@ -93,6 +93,26 @@ async def test_a_server_that_hangs_up_before_its_answer_is_asked_again() -> None
         assert await ask(server.url) == 2
 
 
+async def test_a_server_that_is_not_there_uses_up_no_try_at_the_other() -> None:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        nobody = f"http://127.0.0.1:{free.getsockname()[1]}"
+        async with scripted(b"", http(b"true")) as server:
+            upstream = Upstream([server.url, nobody], patience=replace(QUICK, retries=1))
+            session = next(name for name in map(str, range(99)) if first_of(upstream, name) == server.url)
+            try:
+                assert await upstream.post("ask", {}, session) is True
+            finally:
+                await upstream.close()
+    assert len(server.asked) == 2
+
+
+def first_of(upstream: Upstream, session: str) -> str:
+    chosen = upstream.replicas.choose(session)
+    assert chosen is not None
+    return chosen.url
+
+
 async def test_a_page_is_no_answer() -> None:
     page = b"<html><head><title>Sign in\n to the proxy</title></head></html>"
     async with scripted(http(page, kind="text/html; charset=utf-8")) as server:

@@ -205,9 +205,10 @@ class Upstream:
     ) -> "tuple[Replica, aiohttp.ClientResponse]":
         """A server that answers, and its answer. Each is asked once, at once; after a pause all may be asked again.
 
-        What was sent is sent as often as `patience` says and no more: it may be the request that brings a server down.
+        What was sent is sent as often as `patience` says and no more: it may be the request that brings a server down. Where no
+        server could be reached nothing was sent: that uses up pauses alone.
         """
-        attempt = 0
+        sent = pauses = 0
         while True:
             self._probe_what_is_down()
             replica = self.replicas.choose(session, tried) or self.replicas.choose(session)
@@ -220,21 +221,19 @@ class Upstream:
                 tried.add(replica)
                 return replica, await self._begin_at(replica, method, path, body, session)
             except ModelError as error:
-                if self._moves_on(error, attempt) and self.replicas.choose(session, tried) is not None:
-                    attempt += not isinstance(error, NotReached)
+                sent += replica is not None and not isinstance(error, NotReached)
+                if sent > self.patience.retries:
+                    raise
+                # Another may be asked in place of one that is not there or cannot; one that took too long may still be at work.
+                moves_on = error.retryable or isinstance(error, Unavailable)
+                if moves_on and self.replicas.choose(session, tried) is not None:
                     continue
-                pause = self._pause(error, attempt)
+                pause = self._pause(error, pauses)
                 if pause is None:
                     raise
             await asyncio.sleep(pause)
             tried.clear()
-            attempt += 1
-
-    def _moves_on(self, error: ModelError, attempt: int) -> bool:
-        """Whether another server may be asked in place of one that failed. One that took too long may still be at work."""
-        if isinstance(error, NotReached):
-            return True
-        return attempt < self.patience.retries and (error.retryable or isinstance(error, Unavailable))
+            pauses += 1
 
     async def _begin_at(self, replica: Replica, method: str, path: str, body: Json, session: str) -> "aiohttp.ClientResponse":
         """The answer of one server, begun."""
@@ -305,14 +304,14 @@ class Upstream:
                 return self.replicas.probe_failed(replica)
         return self.replicas.succeeded(replica)
 
-    def _pause(self, error: ModelError, attempt: int) -> float | None:
-        """How long to wait before the request is sent again; None if it is not."""
-        if attempt >= self.patience.retries or not error.retryable:
+    def _pause(self, error: ModelError, before: int) -> float | None:
+        """How long to wait before the request is sent again, after so many pauses before; None if it is not."""
+        if before >= self.patience.retries or not error.retryable:
             return None
         asked = error.seconds if isinstance(error, Rejected) else None
         if asked is not None:
             return asked if asked <= self.patience.longest_pause else None
-        return min(self.patience.pause * 2**attempt * random.uniform(0.75, 1.25), self.patience.longest_pause)
+        return min(self.patience.pause * 2**before * random.uniform(0.75, 1.25), self.patience.longest_pause)
 
     async def _json(self, response: "aiohttp.ClientResponse") -> Json:
         parts: list[bytes] = []
