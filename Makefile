@@ -16,6 +16,7 @@ NODE   := tests/clients/node/node_modules
 SUITE_NODE := tests/clients/openresponses/node_modules
 MCP    := .venv-mcp
 DEPLOY := .venv-deploy
+DOCS   := .venv-docs
 VLLM   := .venv-vllm
 SGLANG := .venv-sglang
 TORCH  := .venv-torch
@@ -29,7 +30,7 @@ SPREAD := -n $(JOBS) --dist worksteal
 
 .DEFAULT_GOAL := setup
 .PHONY: setup serve chat test test-slow test-thorough test-law4 test-dispatch test-fuzz test-attack soak test-choices test-tokenizer test-model test-templates test-clients test-agents test-node test-openresponses test-readme \
-	test-mcp test-mcp-conformance test-vllm test-sglang test-torch test-response-templates test-postgres test-nats test-deploy test-routers test-wheel check format bench rivals requirements dependencies lock clean help
+	test-mcp test-mcp-conformance test-vllm test-sglang test-torch test-response-templates test-postgres test-nats test-deploy test-docs docs test-routers test-wheel check format bench rivals requirements dependencies lock clean help
 
 setup: $(STAMP) ## create .venv and install everything that is pinned in requirements.lock
 
@@ -207,6 +208,19 @@ $(SGLANG)/.installed: $(VLLM)/.installed
 test-deploy: $(STAMP) $(DEPLOY)/.installed ## hold the examples under deploy/ against the schemas of Compose and Kubernetes
 	$(PYTEST) -m 'deploy or not deploy' tests/test_deploy.py $(ARGS)
 
+docs: $(STAMP) $(DOCS)/.installed ## build the documentation into site/, each version in a folder of its own
+	$(DOCS)/bin/zensical build --strict
+	$(BIN)/python deploy/docs_versions.py site
+
+test-docs: $(STAMP) $(DOCS)/.installed ## build the documentation, follow its links, and run or check every block of code in it
+	$(PYTEST) $(SPREAD) -m 'docs or not docs' tests/docs tests/test_api_page.py $(ARGS)
+
+$(DOCS)/.installed: pyproject.toml
+	test -x $(DOCS)/bin/python || $(PYTHON) -m venv $(DOCS)
+	$(DOCS)/bin/python -m pip install --quiet --disable-pip-version-check 'pip>=25.1' # the first to know groups
+	$(DOCS)/bin/python -m pip install --quiet --disable-pip-version-check --group docs
+	touch $@
+
 # Only the schemas that these packages bring are read.
 $(DEPLOY)/.installed: Makefile | $(STAMP)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --upgrade --target $(DEPLOY) \
@@ -258,7 +272,7 @@ lock: $(STAMP) ## pin the newest versions that pyproject.toml allows
 		echo "# download: about $$(du -sm $$wheels | cut -f1) MB" >> requirements.lock; rm -rf $$wheels
 
 clean: ## remove .venv and everything that was made
-	rm -rf $(VENV) $(CLIENTS) $(NODE) $(SUITE_NODE) $(MCP) $(MCP_NODE) $(VLLM) $(SGLANG) $(TORCH) $(ROUTERS) $(TEMPLATES) .venv-rivals .venv-wheel build dist .pytest_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) $(CLIENTS) $(NODE) $(SUITE_NODE) $(MCP) $(MCP_NODE) $(VLLM) $(SGLANG) $(TORCH) $(ROUTERS) $(DOCS) $(TEMPLATES) .venv-rivals .venv-wheel build dist site .pytest_cache .ruff_cache .hypothesis
 	find src tests -name __pycache__ -type d -prune -exec rm -rf {} +
 
 help: ## this list

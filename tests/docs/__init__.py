@@ -1,0 +1,1 @@
+"""The documentation: its pages, links and blocks of code."""
