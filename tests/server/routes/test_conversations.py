@@ -192,3 +192,62 @@ async def test_what_is_wrong_is_said():
         with pytest.raises(BadRequestError) as raised:
             await asked
         assert raised.value.param == param
+
+
+async def pages(asking: AsyncOpenAI, limit: int) -> list[list[str]]:
+    found, after = list[list[str]](), ""
+    while True:
+        query = f"?limit={limit}" + (f"&after={after}" if after else "")
+        page: Any = await asking.get(f"/conversations{query}", cast_to=object)
+        found.append([one["metadata"]["name"] for one in page["data"]])
+        ids = [one["id"] for one in page["data"]]
+        assert (page["object"], page["first_id"], page["last_id"]) == ("list", ids[0], ids[-1])
+        if not page["has_more"]:
+            return found
+        after = page["last_id"]
+
+
+async def test_conversations_are_listed_page_by_page_and_the_one_last_added_to_comes_first(tmp_path: Path):
+    store = str(tmp_path / "store.db")
+    asking = client(FakeModel(says("one")), store=SqliteStore(store))
+    made = {name: await asking.conversations.create(metadata={"name": name}) for name in ("a", "b", "c")}
+    assert await pages(asking, 2) == [["c", "b"], ["a"]]
+    await asking.responses.create(model="m", input="hi", conversation=made["a"].id)
+    assert await pages(asking, 3) == [["a", "c", "b"]]
+    await asking.conversations.delete(made["c"].id)
+    restarted = client(FakeModel(says("one")), store=SqliteStore(store))
+    assert await pages(restarted, 1) == [["a"], ["b"]]
+    listed: Any = await asking.get("/conversations", cast_to=object)
+    assert listed["data"][0] == {
+        "id": made["a"].id,
+        "object": "conversation",
+        "created_at": made["a"].created_at,
+        "metadata": {"name": "a"},
+    }
+
+
+async def test_a_page_that_cannot_be_is_refused():
+    asking = client(FakeModel(says("one")))
+    empty: Any = await asking.get("/conversations", cast_to=object)
+    assert (empty["data"], empty["has_more"], empty["last_id"]) == ([], False, None)
+    for limit in ("0", "101", "x", "-1"):
+        with pytest.raises(BadRequestError):
+            await asking.get(f"/conversations?limit={limit}", cast_to=object)
+    with pytest.raises(NotFoundError):
+        await asking.get("/conversations?after=conv_none", cast_to=object)
+
+
+async def test_a_caller_lists_its_own_conversations_only():
+    keys = {name: new_key() for name in ("alice", "bob")}
+    settings = Settings(keys={name: Key(hashed, scopes=("admin",)) for name, (_, hashed) in keys.items()})
+    app = create_app({"m": FakeModel(says("one"))}, settings=settings)
+    async with http(app) as plain:
+        asking = {
+            name: AsyncOpenAI(base_url="http://localhost/v1", api_key=key, http_client=plain, max_retries=0)
+            for name, (key, _) in keys.items()
+        }
+        theirs = await asking["alice"].conversations.create(metadata={"name": "alice's"})
+        await asking["bob"].conversations.create(metadata={"name": "bob's"})
+        assert await pages(asking["bob"], 10) == [["bob's"]]
+        with pytest.raises(NotFoundError):
+            await asking["bob"].get(f"/conversations?after={theirs.id}", cast_to=object)

@@ -68,6 +68,28 @@ class StoreContract:
         assert (await store.get("a", "1"))["1"].data == {half: f"é {half}"}
         assert [entry.data for entry in await store.audit()] == [half]
 
+    async def test_the_latest_come_first_and_page_by_page(self, open: Open):
+        clock = Clock()
+        store = open(clock=clock)
+        for id in ("b", "c", "a"):
+            clock.now += 1
+            await store.put(Document("x", id, id), Document("y", f"other {id}", 0))
+        assert [one.data for one in await store.latest("x")] == ["a", "c", "b"]
+        clock.now += 1
+        await store.put(Document("x", "b", "written anew"), Document("x", "d", "at once"))
+        assert [one.id for one in await store.latest("x")] == ["d", "b", "a", "c"]
+        assert [one.id for one in await store.latest("x", limit=2)] == ["d", "b"]
+        assert [one.id for one in await store.latest("x", after="d", limit=2)] == ["b", "a"]
+        assert [one.id for one in await store.latest("x", after="a")] == ["c"]
+        assert await store.latest("x", after="c") == await store.latest("x", after="gone") == await store.latest("z") == ()
+
+    async def test_what_has_expired_is_not_among_the_latest(self, open: Open):
+        clock = Clock()
+        store = open(clock=clock)
+        await store.put(Document("x", "a", 1, expires=1005), Document("x", "b", 2))
+        clock.now = 1006
+        assert [one.id for one in await store.latest("x")] == ["b"]
+
     @pytest.mark.parametrize("id", ["a\x00b", "\\x", "\\", "''; --", "é" * 5000, "東京"])
     async def test_whatever_a_client_calls_it_it_is_found_listed_and_deleted(self, store: Store, id: str):
         await store.put(Document("a", id, 1, version=0), Document("a", "z", 2))

@@ -76,6 +76,10 @@ class Store(Protocol):
         """Documents of a kind in the order of their ids, from the first one after `after`."""
         ...
 
+    async def latest(self, kind: str, *, after: str = "", limit: int = 100) -> tuple[Document, ...]:
+        """Documents of a kind, the one written last first; from behind the one with the id `after`, none if that is not there."""
+        ...
+
     def watch(self, *ids: str) -> AbstractContextManager[asyncio.Event]:
         """An event that is set when this process writes or deletes a document with one of these ids.
 

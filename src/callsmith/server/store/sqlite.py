@@ -84,6 +84,11 @@ class SqliteStore:
     async def list(self, kind: str, *, after: str = "", limit: int = 100) -> tuple[Document, ...]:
         return await self._do(lambda: self._select(kind, "id > ? ORDER BY id LIMIT ?", (after, limit)))
 
+    async def latest(self, kind: str, *, after: str = "", limit: int = 100) -> tuple[Document, ...]:
+        behind = "(written, id) < (SELECT written, id FROM documents WHERE kind = ? AND id = ?)" if after else "1"
+        condition, values = f"{behind} ORDER BY written DESC, id DESC LIMIT ?", (kind, after) if after else ()
+        return await self._do(lambda: self._select(kind, condition, (*values, limit)))
+
     async def put(self, *documents: Document, durable: bool = False) -> None:
         texts = [encode(document.data) for document in documents]
 

@@ -1,4 +1,7 @@
-"""`/v1/conversations`: conversations that the server keeps, and their items. A response is added to one by naming it."""
+"""`/v1/conversations`: conversations that the server keeps, and their items. A response is added to one by naming it.
+
+`GET /v1/conversations?limit&after`, which OpenAI does not have, lists a caller's own: the one that was last added to first.
+"""
 
 from collections.abc import Mapping, Sequence
 from uuid import uuid4
@@ -8,7 +11,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from callsmith.core.values import Json
-from callsmith.server.http.pagination import paginate
+from callsmith.server.http.pagination import paginate, read_limit, write_page
 from callsmith.server.http.streams import JsonResponse
 from callsmith.server.routes.responses.dialect import ResponsesDialect
 from callsmith.server.routes.responses.stored_conversations import StoredConversation, StoredConversations
@@ -28,6 +31,7 @@ def conversation_routes(dialect: ResponsesDialect) -> list[Route]:
     endpoints = _Endpoints(dialect)
     items = f"{PATH}/{{id}}/items"
     return [
+        Route(PATH, endpoints.list, methods=["GET"]),
         Route(PATH, endpoints.create, methods=["POST"]),
         Route(f"{PATH}/{{id}}", endpoints.retrieve, methods=["GET"]),
         Route(f"{PATH}/{{id}}", endpoints.update, methods=["POST"]),
@@ -49,6 +53,11 @@ class _Endpoints:
     async def create(self, request: Request) -> Response:
         body = Fields.of(await self._bodies.read(request), "")
         return _written(await self._stored().create(_read_metadata(body), _read_items(body)))
+
+    async def list(self, request: Request) -> Response:
+        limit = read_limit(request)
+        found = await self._stored().latest(request.query_params.get("after", ""), limit + 1)
+        return JsonResponse(write_page([_view(one) for one in found[:limit]], has_more=len(found) > limit))
 
     async def retrieve(self, request: Request) -> Response:
         return _written(await self._stored().get(request.path_params["id"]))
@@ -110,5 +119,9 @@ def _read_items(body: Fields) -> Sequence[Mapping[str, Json]]:
 
 
 def _written(conversation: StoredConversation) -> Response:
+    return JsonResponse(_view(conversation))
+
+
+def _view(conversation: StoredConversation) -> dict[str, Json]:
     about = {"created_at": conversation.created, "metadata": dict(conversation.metadata)}
-    return JsonResponse({"id": conversation.id, "object": "conversation", **about})
+    return {"id": conversation.id, "object": "conversation", **about}

@@ -43,7 +43,13 @@ class StoredConversations:
         found = await self.items.store.get(self.items.kind(_CONVERSATION), id)
         if id not in found:
             raise NotStored(id, kind="Conversation")
-        return CONVERSATION_CODEC.read(found[id].data, id=id, version=found[id].version or 0)
+        return _read(found[id])
+
+    async def latest(self, after: str, limit: int) -> list[StoredConversation]:
+        """The conversations that were written last, from behind one of them."""
+        if after:
+            await self.get(after)  # one that is not there is an error
+        return list(map(_read, await self.items.store.latest(self.items.kind(_CONVERSATION), after=after, limit=limit)))
 
     async def update(self, id: str, metadata: Mapping[str, Json]) -> StoredConversation:
         while True:
@@ -86,3 +92,7 @@ class StoredConversations:
         written = CONVERSATION_CODEC.write(replace(conversation, items=tuple(known)))
         document = Document(self.items.kind(_CONVERSATION), conversation.id, written, conversation.version)
         await self.items.store.put(document, *self.items.documents(items), *more)
+
+
+def _read(document: Document) -> StoredConversation:
+    return CONVERSATION_CODEC.read(document.data, id=document.id, version=document.version or 0)

@@ -44,6 +44,11 @@ _SELECT = f"""
 """
 _GET = f"{_SELECT} AND key = ANY($4::text[])"
 _LIST = f"{_SELECT} AND key > $4 ORDER BY key LIMIT $5"
+_LATEST = f"{_SELECT} ORDER BY written DESC, key DESC LIMIT $4"
+_LATEST_BEHIND = f"""{_SELECT}
+    AND (written, key) < (SELECT written, key FROM callsmith_documents WHERE kind = $2 AND key = $5)
+    ORDER BY written DESC, key DESC LIMIT $4
+"""
 _INSERT = f"""
     INSERT INTO callsmith_documents AS old (kind, key, id, data, version, written, expires)
     VALUES ($2, $3, $4, $5, 1, {_NOW}, {_NOW} + $6::float8) ON CONFLICT (kind, key)
@@ -111,6 +116,9 @@ class PostgresStore:
 
     async def list(self, kind: str, *, after: str = "", limit: int = 100) -> tuple[Document, ...]:
         return await self._select(kind, _LIST, _key(after) if after else "", limit)
+
+    async def latest(self, kind: str, *, after: str = "", limit: int = 100) -> tuple[Document, ...]:
+        return await (self._select(kind, _LATEST_BEHIND, limit, _key(after)) if after else self._select(kind, _LATEST, limit))
 
     async def put(self, *documents: Document, durable: bool = False) -> None:
         ordered = sorted(
