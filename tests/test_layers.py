@@ -48,7 +48,7 @@ RULES = {
     "server": Rule(
         INWARD | EFFECTS | {"capabilities"}, frozenset({"starlette", "msgspec", "uvicorn", "prometheus_client", "asyncpg"})
     ),
-    "adapters": Rule(INWARD | EFFECTS, frozenset({"langchain_core", "llama_index", "crewai"})),
+    "adapters": Rule(INWARD | EFFECTS, frozenset({"langchain_core", "langgraph", "llama_index", "crewai", "pydantic"})),
     "evals": Rule(INWARD | EFFECTS),
     "cli": Rule(INWARD | EFFECTS | {"capabilities", "server", "evals"}, frozenset({"typer", "rich", "uvicorn", "starlette"})),
     "__init__": Rule(INWARD | EFFECTS),

@@ -26,7 +26,7 @@ from tests.server.asking import http
 
 # What is done with a block of each language. There are no others.
 RULES = {
-    "python": "run, page by page, in the scene of tests/docs/scenes.py; in the README on a real model by make test-readme",
+    "python": "run, page by page, in the scene of tests/docs/scenes.py; that of pages in ELSEWHERE elsewhere",
     "pycon": "run, and what it prints is compared, by tests/test_api_page.py",
     "console": "callsmith: parsed by the real command line; curl: sent to a server; make, pip: target and extras are there",
     "json": "parsed",
@@ -43,6 +43,11 @@ NOT_RUN = {
 TOML: dict[str, Callable[[str], object]] = {
     "[my-llama]": presets_in,
     "[mine]": providers_in,
+}
+# Pages whose Python runs elsewhere.
+ELSEWHERE = {
+    "README.md": "on a real model, by make test-readme",
+    "docs/adapters.md": "where the frameworks are installed, by make test-clients and make test-crewai",
 }
 # Programs of others: their commands are shown, and not checked.
 PROGRAMS = {
@@ -101,7 +106,7 @@ def test_python_that_is_not_run_compiles_and_imports_what_there_is(block: Block)
     exec(compile(ast.Module([*imports], []), str(block), "exec"), {})
 
 
-@pytest.mark.parametrize("page", sorted({block.page for block in blocks("python")} - {"README.md"}))
+@pytest.mark.parametrize("page", sorted({block.page for block in blocks("python")} - ELSEWHERE.keys()))
 def test_the_python_of_a_page_runs(page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.chdir(tmp_path)
     to_run = [block for block in blocks("python") if block.page == page and not reason_not_to_run(block)]

@@ -8,11 +8,12 @@ except ConfirmationRequired as asked:
         result = await dispatcher.dispatch_confirmed(call)
 """
 
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Mapping
 from dataclasses import replace
 
-from callsmith.core.approval import Approved, ConfirmationRequired
+from callsmith.core.approval import Approved, ConfirmationRequired, Decision
 from callsmith.core.closing import closing
+from callsmith.core.events import ToolEvent, ToolFinished
 from callsmith.core.ports import Context, Toolset
 from callsmith.core.values import Call, Json, Result, Tool
 from callsmith.runtime.execute import STANDARD_LIMITS, Limits, Round
@@ -35,24 +36,35 @@ class Dispatcher:
 
     async def dispatch(self, call: Call) -> Result:
         """Run a call. One that needs a person's approval raises ConfirmationRequired and has not run."""
-        return await self._run(call, self._context)
+        return await self._result(self.events(call))
 
     async def dispatch_confirmed(self, call: Call, arguments: Mapping[str, Json] | None = None) -> Result:
         """Run a call that a person has approved, with the person's arguments if given. The policy may still deny it.
 
         If the tool is no longer the one that `dispatch` has asked about, this raises ConfirmationRequired again.
         """
-        asked = {call.id: self._asked.pop(call.id)} if call.id in self._asked else None
-        return await self._run(call, replace(self._context, decisions={call.id: Approved(arguments)}, asked=asked))
+        return await self._result(self.events(call, Approved(arguments)))
 
-    async def _run(self, call: Call, context: Context) -> Result:
+    async def events(self, call: Call, decision: Decision | None = None, asked: Tool | None = None) -> AsyncIterator[ToolEvent]:
+        """What happens while a call runs, with a person's decision if there is one; the last event is its ToolFinished.
+
+        One that needs an approval it does not have raises ConfirmationRequired. `asked` is the tool as the person was shown it;
+        without, it is the one that was asked about here.
+        """
+        context = self._context
+        if decision is not None:
+            asked = asked or self._asked.pop(call.id, None)
+            context = replace(context, decisions={call.id: decision}, asked=asked and {call.id: asked})
         tools = {tool.name: tool for tool in await self._toolset.tools()}
         work = Round([call], tools, self._toolset, self._limits)
         async with closing(work.run(nested_context(context, self._limits.depth))) as events:
-            async for _ in events:
-                pass
+            async for event in events:
+                yield event
         for needed in work.waiting:
             if needed.tool is not None:
                 self._asked[call.id] = needed.tool
             raise ConfirmationRequired(needed)
-        return work.results[0]
+
+    async def _result(self, events: AsyncIterator[ToolEvent]) -> Result:
+        (result,) = [event.result async for event in events if isinstance(event, ToolFinished)]
+        return result

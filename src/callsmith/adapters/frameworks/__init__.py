@@ -1,0 +1,1 @@
+"""What the adapters to agent frameworks share."""

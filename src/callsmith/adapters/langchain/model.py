@@ -1,0 +1,217 @@
+"""ChatCallsmith: any model of ours as a LangChain chat model, in this process."""
+# pyright: basic, reportMissingImports=false
+
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from operator import itemgetter
+from typing import Any, Literal
+
+from langchain_core.callbacks import AsyncCallbackManagerForLLMRun, CallbackManagerForLLMRun
+from langchain_core.language_models import BaseChatModel, LanguageModelInput
+from langchain_core.language_models.chat_models import agenerate_from_stream, generate_from_stream
+from langchain_core.messages import AIMessage, BaseMessage, convert_to_openai_messages
+from langchain_core.messages.utils import convert_to_messages
+from langchain_core.output_parsers import JsonOutputParser, PydanticOutputParser
+from langchain_core.outputs import ChatGenerationChunk, ChatResult
+from langchain_core.runnables import Runnable, RunnableMap, RunnablePassthrough
+from langchain_core.tools import BaseTool
+from langchain_core.utils.function_calling import convert_to_json_schema, convert_to_openai_tool
+from langchain_core.utils.pydantic import is_basemodel_subclass
+from pydantic import BaseModel, ConfigDict, Field, PrivateAttr
+
+from callsmith.adapters.frameworks.asking import AskedModel
+from callsmith.adapters.frameworks.blocking import iterate, wait_for
+from callsmith.adapters.langchain.chunks import ChunkBuilder
+from callsmith.core.errors import UsageError
+from callsmith.models.opening import Options
+
+_METHODS = ("json_schema", "function_calling", "json_mode")
+_CHOICES = ("auto", "none", "required", "any")
+
+
+class ChatCallsmith(BaseChatModel):
+    """A chat model: `model` is a spec, as behind `--model`, or a model that is open. `options` say how a spec is opened.
+
+    `model_kwargs`, and keyword arguments of a call, are any further fields of a chat completion: `top_k`, `logprobs`,
+    `reasoning_effort`, …
+    """
+
+    model_config = ConfigDict(arbitrary_types_allowed=True, extra="forbid")
+
+    model: Any
+    options: Options = Field(default=Options(), exclude=True)
+    temperature: float | None = None
+    top_p: float | None = None
+    max_tokens: int | None = None
+    seed: int | None = None
+    stop: list[str] | None = None
+    timeout: float | None = None
+    streaming: bool = False
+    model_kwargs: dict[str, Any] = Field(default_factory=dict)
+
+    _asked: AskedModel = PrivateAttr()
+
+    def model_post_init(self, context: Any, /) -> None:
+        super().model_post_init(context)
+        self._asked = AskedModel(self.model, self.options)
+
+    @property
+    def _llm_type(self) -> str:
+        return "callsmith"
+
+    @property
+    def _identifying_params(self) -> dict[str, Any]:
+        return {"model": self._asked.name, **self._settings()}
+
+    def _get_ls_params(self, stop: list[str] | None = None, **kwargs: Any) -> Any:
+        named = {"model": self._asked.name, **kwargs}
+        return {**super()._get_ls_params(stop=stop or self.stop, **named), "ls_provider": "callsmith"}
+
+    def close(self) -> None:
+        """Close the model, if it was opened here."""
+        wait_for(self._asked.close())
+
+    def get_num_tokens_from_messages(self, messages: list[BaseMessage], tools: Sequence[Any] | None = None) -> int:
+        """The tokens of the prompt that these messages become."""
+        return wait_for(
+            self._asked.count(self._body(messages, None, {"tools": [convert_to_openai_tool(one) for one in tools or ()]}))
+        )
+
+    def bind_tools(
+        self,
+        tools: Sequence[dict[str, Any] | type | Callable[..., Any] | BaseTool],
+        *,
+        tool_choice: str | bool | dict[str, Any] | None = None,
+        strict: bool | None = None,
+        **kwargs: Any,
+    ) -> Runnable[LanguageModelInput, AIMessage]:
+        """The model with tools. `tool_choice`: "auto", "none", "any" or "required" (True), or the name of a tool.
+
+        Where a call is required, the answer is one that fits its schema. `strict` holds calls to their schemas under "auto" too.
+        """
+        written = [convert_to_openai_tool(tool, strict=strict) for tool in tools]
+        if tool_choice is not None:
+            kwargs["tool_choice"] = _write_choice(tool_choice, [tool["function"]["name"] for tool in written])
+        return self.bind(tools=written, **kwargs)
+
+    def with_structured_output(
+        self,
+        schema: dict[str, Any] | type,
+        *,
+        method: Literal["json_schema", "function_calling", "json_mode"] = "json_schema",
+        include_raw: bool = False,
+        strict: bool | None = None,
+        **kwargs: Any,
+    ) -> Runnable[LanguageModelInput, Any]:
+        """The model, answering with values of a schema: a pydantic model, a TypedDict or a JSON Schema.
+
+        By "json_schema" the answer is constrained to the schema, by "function_calling" a call is required that fits it, and by
+        "json_mode" the answer is any JSON object, of which the prompt must say what it is to have.
+        """
+        if method not in _METHODS:
+            raise UsageError(f"{method!r} is no method; expected one of {', '.join(_METHODS)}", field="method")
+        if method == "function_calling":
+            return super().with_structured_output(schema, include_raw=include_raw, strict=strict, **kwargs)
+        if kwargs:
+            raise UsageError(f"with_structured_output knows no {next(iter(kwargs))!r}", field=next(iter(kwargs)))
+        wanted: dict[str, Any] = {"type": "json_object"}
+        if method == "json_schema":
+            named = {"name": "answer", "schema": _json_schema(schema), "strict": bool(strict)}
+            wanted = {"type": "json_schema", "json_schema": named}
+        traced = {"kwargs": {"method": method}, "schema": schema}
+        model = self.bind(response_format=wanted, ls_structured_output_format=traced)
+        parser: Any = JsonOutputParser()
+        if isinstance(schema, type) and is_basemodel_subclass(schema):
+            parser = PydanticOutputParser(pydantic_object=schema)
+        if not include_raw:
+            return model | parser
+        parsed = RunnablePassthrough.assign(parsed=itemgetter("raw") | parser, parsing_error=lambda _: None)
+        unparsed = RunnablePassthrough.assign(parsed=lambda _: None)
+        return RunnableMap(raw=model) | parsed.with_fallbacks([unparsed], exception_key="parsing_error")
+
+    def _generate(
+        self,
+        messages: list[BaseMessage],
+        stop: list[str] | None = None,
+        run_manager: CallbackManagerForLLMRun | None = None,
+        **kwargs: Any,
+    ) -> ChatResult:
+        builder = ChunkBuilder(self._asked.name)
+        return builder.finish(generate_from_stream(iterate(self._chunks(builder, messages, stop, kwargs))))
+
+    async def _agenerate(
+        self,
+        messages: list[BaseMessage],
+        stop: list[str] | None = None,
+        run_manager: AsyncCallbackManagerForLLMRun | None = None,
+        **kwargs: Any,
+    ) -> ChatResult:
+        builder = ChunkBuilder(self._asked.name)
+        return builder.finish(await agenerate_from_stream(self._chunks(builder, messages, stop, kwargs)))
+
+    def _stream(
+        self,
+        messages: list[BaseMessage],
+        stop: list[str] | None = None,
+        run_manager: CallbackManagerForLLMRun | None = None,
+        **kwargs: Any,
+    ) -> Iterator[ChatGenerationChunk]:
+        for chunk in iterate(self._chunks(ChunkBuilder(self._asked.name), messages, stop, kwargs)):
+            if run_manager is not None:
+                run_manager.on_llm_new_token(chunk.text, chunk=chunk)
+            yield chunk
+
+    async def _astream(
+        self,
+        messages: list[BaseMessage],
+        stop: list[str] | None = None,
+        run_manager: AsyncCallbackManagerForLLMRun | None = None,
+        **kwargs: Any,
+    ) -> AsyncIterator[ChatGenerationChunk]:
+        async for chunk in self._chunks(ChunkBuilder(self._asked.name), messages, stop, kwargs):
+            if run_manager is not None:
+                await run_manager.on_llm_new_token(chunk.text, chunk=chunk)
+            yield chunk
+
+    async def _chunks(
+        self, builder: ChunkBuilder, messages: list[BaseMessage], stop: list[str] | None, kwargs: dict[str, Any]
+    ) -> AsyncIterator[ChatGenerationChunk]:
+        builder.name = kwargs.get("model") or builder.name
+        async for event in self._asked.stream(self._body(messages, stop, kwargs), seconds=kwargs.get("timeout", self.timeout)):
+            for message in builder.add(event):
+                yield ChatGenerationChunk(message=message)
+
+    def _body(self, messages: list[BaseMessage], stop: list[str] | None, kwargs: dict[str, Any]) -> dict[str, Any]:
+        """The body of the chat completion that is asked for."""
+        body = {**self._settings(), **kwargs, "messages": _write_messages(messages)}
+        if stop or self.stop:
+            body["stop"] = stop or self.stop
+        return body
+
+    def _settings(self) -> dict[str, Any]:
+        own = {"temperature": self.temperature, "top_p": self.top_p, "max_tokens": self.max_tokens, "seed": self.seed}
+        return {**{key: value for key, value in own.items() if value is not None}, **self.model_kwargs}
+
+
+def _write_messages(messages: list[BaseMessage]) -> list[dict[str, Any]]:
+    written: list[dict[str, Any]] = []
+    for message in convert_to_messages(messages):
+        several = convert_to_openai_messages([message])
+        if isinstance(message, AIMessage) and (reasoning := message.additional_kwargs.get("reasoning_content")):
+            several[0]["reasoning_content"] = reasoning
+        written += several
+    return written
+
+
+def _write_choice(choice: str | bool | dict[str, Any], names: list[str]) -> Any:
+    """A tool choice as chat completions spell it."""
+    if isinstance(choice, bool):
+        return "required" if choice else "none"
+    if isinstance(choice, str) and (choice in names or choice not in _CHOICES):
+        return {"type": "function", "function": {"name": choice}}
+    return choice
+
+
+def _json_schema(schema: dict[str, Any] | type) -> dict[str, Any]:
+    if isinstance(schema, type) and issubclass(schema, BaseModel):
+        return schema.model_json_schema()
+    return convert_to_json_schema(schema)

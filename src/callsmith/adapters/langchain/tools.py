@@ -1,0 +1,150 @@
+"""Tools both ways: a toolset of ours as LangChain tools, LangChain tools as a toolset of ours."""
+# pyright: basic, reportMissingImports=false
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from langchain_core.callbacks import adispatch_custom_event, dispatch_custom_event
+from langchain_core.messages import ToolMessage
+from langchain_core.tools import BaseTool, ToolException
+from langchain_core.utils.function_calling import convert_to_openai_tool
+from pydantic import PrivateAttr
+
+from callsmith.adapters.frameworks.blocking import iterate
+from callsmith.adapters.frameworks.toolsets import CallableTool, callable_tools, foreign_tool, new_call_id
+from callsmith.adapters.langchain.approvals import read_decisions, write_request
+from callsmith.core.approval import ConfirmationRequired, Decision
+from callsmith.core.errors import UsageError
+from callsmith.core.events import ToolEvent, ToolFinished, ToolProgress
+from callsmith.core.failures import failed
+from callsmith.core.ports import Context, Toolset
+from callsmith.core.values import Call, Result, Tool
+from callsmith.runtime.execute import STANDARD_LIMITS, Limits
+from callsmith.runtime.loop import NO_CONTEXT
+from callsmith.tools.functions import Functions
+
+PROGRESS = "tool_progress"  # the name of the custom event that a tool's progress becomes
+
+
+def to_langchain(
+    toolset: Toolset,
+    tools: Sequence[Tool] | None = None,
+    *,
+    limits: Limits = STANDARD_LIMITS,
+    context: Context = NO_CONTEXT,
+) -> list[BaseTool]:
+    """The tools of a toolset as LangChain tools.
+
+    The model reads a result as the content, and the artifact is the same as JSON. A call that failed is a message with the status
+    "error". Inside a LangGraph agent, a call that needs a person's approval interrupts it, as HumanInTheLoopMiddleware would;
+    anywhere else it raises ConfirmationRequired. In async code, `tools` is `await toolset.tools()`.
+    """
+    return [CallsmithTool(one) for one in callable_tools(toolset, tools, limits, context)]
+
+
+class CallsmithTool(BaseTool):
+    """A tool of one of our toolsets."""
+
+    _callable: CallableTool = PrivateAttr()
+
+    def __init__(self, callable_tool: CallableTool, **kwargs: Any) -> None:
+        tool = callable_tool.tool
+        shown = {"name": tool.name, "description": tool.description, "args_schema": dict(tool.parameters)}
+        hints = {"side_effects": tool.side_effects, "idempotent": tool.idempotent, "source": tool.source}
+        super().__init__(
+            **{**shown, "response_format": "content_and_artifact", "handle_tool_error": True, "metadata": hints, **kwargs}
+        )
+        self._callable = callable_tool
+
+    def _run(self, **arguments: Any) -> tuple[str, Any]:
+        call = self._callable.call(arguments)
+        try:
+            return self._follow(call, None)
+        except ConfirmationRequired as asked:
+            decision = _ask(asked)
+        try:
+            return self._follow(call, decision)
+        except ConfirmationRequired as changed:
+            raise ToolException(str(changed)) from changed
+
+    async def _arun(self, **arguments: Any) -> tuple[str, Any]:
+        call = self._callable.call(arguments)
+        try:
+            return await self._afollow(call, None)
+        except ConfirmationRequired as asked:
+            decision = _ask(asked)
+        try:
+            return await self._afollow(call, decision)
+        except ConfirmationRequired as changed:
+            raise ToolException(str(changed)) from changed
+
+    def _follow(self, call: Call, decision: Decision | None) -> tuple[str, Any]:
+        result = _lost(call)
+        for event in iterate(self._callable.events(call, decision)):
+            if isinstance(event, ToolProgress):
+                dispatch_custom_event(PROGRESS, _progress(event))
+            result = _result(event) or result
+        return self._output(result)
+
+    async def _afollow(self, call: Call, decision: Decision | None) -> tuple[str, Any]:
+        result = _lost(call)
+        async for event in self._callable.events(call, decision):
+            if isinstance(event, ToolProgress):
+                await adispatch_custom_event(PROGRESS, _progress(event))
+            result = _result(event) or result
+        return self._output(result)
+
+    def _output(self, result: Result) -> tuple[str, Any]:
+        if not result.ok:
+            raise ToolException(self._callable.text(result))
+        return self._callable.text(result), result.content
+
+
+def _ask(asked: ConfirmationRequired) -> Decision:
+    """A person's decision, for which the graph is interrupted. The graph runs the tool again, from the start, to go on."""
+    try:
+        from langgraph.types import interrupt
+
+        answer = interrupt(write_request(asked.needed))
+    except (ModuleNotFoundError, RuntimeError, KeyError) as error:  # there is no graph here to interrupt, or LangGraph itself
+        raise asked from error
+    return read_decisions(answer, [asked.needed])[0]
+
+
+def _progress(event: ToolProgress) -> dict[str, Any]:
+    return {"text": event.text, "current": event.current, "total": event.total}
+
+
+def _result(event: ToolEvent) -> Result | None:
+    return event.result if isinstance(event, ToolFinished) else None
+
+
+def _lost(call: Call) -> Result:
+    return failed(call, "unavailable", f"{call.name} is run by somebody else, and has no result here")
+
+
+def from_langchain(*tools: BaseTool, on_artifact: Callable[[str, Any], None] | None = None) -> Functions:
+    """LangChain tools as a toolset. What LangChain injects into a tool itself (the call's id, a config) the model does not see.
+
+    A model reads a tool's content; its artifact goes to `on_artifact`, with the name of the tool.
+    """
+    for tool in tools:
+        if not isinstance(tool, BaseTool):
+            raise UsageError(f"expected a LangChain tool, got {type(tool).__name__}; langchain_core.tools.tool makes one")
+    return Functions(*(_function(tool, on_artifact) for tool in tools))
+
+
+def _function(tool: BaseTool, on_artifact: Callable[[str, Any], None] | None) -> Any:
+    async def run(**arguments: Any) -> Any:
+        message = await tool.ainvoke({"type": "tool_call", "name": tool.name, "args": arguments, "id": new_call_id()})
+        if not isinstance(message, ToolMessage):
+            raise UsageError(f"{tool.name} returned a {type(message).__name__}, which only a LangGraph agent can take")
+        if on_artifact is not None and message.artifact is not None:
+            on_artifact(tool.name, message.artifact)
+        if message.status == "error":
+            return failed(Call(tool.name), "tool_error", message.text)
+        return message.content
+
+    function = convert_to_openai_tool(tool)["function"]
+    parameters = function.get("parameters") or {"type": "object", "properties": {}}
+    return foreign_tool(tool.name, function.get("description", ""), parameters, run, "langchain")

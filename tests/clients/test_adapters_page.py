@@ -1,0 +1,58 @@
+"""docs/adapters.md: its Python runs, where the frameworks are installed, on a model that writes what it is told."""
+
+import ast
+import asyncio
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("langchain", reason="langchain is not installed: make test-clients installs it")
+
+from callsmith.adapters.frameworks import asking
+from callsmith.engines.scripted import Scripted
+from callsmith.formats import format_named
+from callsmith.formats.prompt.template import CHATML, Template
+from callsmith.models.local import LocalModel
+from tests.clients.conftest import calling
+from tests.docs.blocks import blocks
+
+pytestmark = pytest.mark.clients
+
+# What the model writes, one after the other, in each chapter of the page; and what is then printed.
+CHAPTERS = {
+    "langchain": (
+        (
+            calling(("get_weather", {"city": "Bonn"})),
+            '{"name": "Bonn", "inhabitants": 330000}',
+            calling(("send_mail", {"to": "Ada", "text": "the forge is hot"})),
+            "Done.",
+        ),
+        ("'city': 'Bonn'", "inhabitants=330000", "\n42\n", "the forge is hot", "Done."),
+    ),
+}
+
+
+@pytest.mark.parametrize("chapter", CHAPTERS)
+def test_the_python_of_the_page_runs(
+    chapter: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    replies, printed = CHAPTERS[chapter]
+    model = LocalModel(Scripted(replies), format_named("hermes"), Template(CHATML))
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(asking, "open_model", lambda *_: model)
+    names: dict[str, object] = {"__name__": "__main__"}
+    with asyncio.Runner() as runner:
+        for block in blocks("python"):
+            if block.page == "docs/adapters.md" and _chapter(block.line) == chapter:
+                code = compile(block.text, str(block), "exec", ast.PyCF_ALLOW_TOP_LEVEL_AWAIT)
+                if (waiting := eval(code, names)) is not None:
+                    runner.run(waiting)
+    shown = capsys.readouterr().out
+    for part in printed:
+        assert part in shown
+
+
+def _chapter(line: int) -> str:
+    """The heading of the second level that a line stands under."""
+    lines = (Path(__file__).parents[2] / "docs" / "adapters.md").read_text("utf-8").splitlines()[:line]
+    return next(one.removeprefix("## ").lower() for one in reversed(lines) if one.startswith("## "))
