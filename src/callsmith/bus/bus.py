@@ -10,9 +10,10 @@ one frame, "done" or "error", ends every stream.
 
 import asyncio
 from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
 from secrets import token_hex
 from types import TracebackType
+
+from msgspec.structs import replace
 
 from callsmith.bus.descriptor import Descriptor
 from callsmith.bus.local import LocalProvider, current_authority

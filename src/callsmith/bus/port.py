@@ -1,8 +1,10 @@
 """The ports of the bus: the bus itself, the handler of a capability, and the transport between nodes."""
 
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Protocol, TypeAlias, cast
+
+from msgspec import Struct
 
 from callsmith.bus.descriptor import Descriptor
 from callsmith.core.capability.authority import SELF, Authority
@@ -22,8 +24,7 @@ async def nothing_received() -> Mapping[str, Json] | None:
     return None
 
 
-@dataclass(frozen=True, slots=True)
-class CapabilityCall:
+class CapabilityCall(Struct, frozen=True):
     """A call of a capability, as its handler gets it.
 
     `authority` is the caller's: what the handler calls in turn is called with it. `deadline` is a time of the event loop's clock.
@@ -38,7 +39,7 @@ class CapabilityCall:
     session_id: str = ""
     deadline: float | None = None
     stream: bool = False
-    receive: Receive = field(default=nothing_received, compare=False, repr=False)
+    receive: Receive = nothing_received
 
     @property
     def params(self) -> Mapping[str, Json]:

@@ -3,8 +3,9 @@
 import time
 from collections import Counter, deque
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import TypeAlias
+
+from msgspec import Struct
 
 from callsmith.core.capability.authority import Authority
 from callsmith.wire.capability.names import Version
@@ -12,8 +13,7 @@ from callsmith.wire.capability.names import Version
 MOST_ENTRIES = 10_000
 
 
-@dataclass(frozen=True, slots=True)
-class CallTrace:
+class CallTrace(Struct, frozen=True):
     """One call: when, what, for whom, by which node, and how it ended ("ok" or an error code)."""
 
     at: float  # seconds since the epoch

@@ -5,6 +5,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from msgspec import structs
 
 from callsmith.bus.trust.authorize import Authorizer, per_call_token
 from callsmith.bus.trust.identity import Identity
@@ -95,7 +96,7 @@ class Node:
 
     def receive(self, sender: Identity, token: str, **fields: Any) -> Authority:
         made = Envelope("rag.query", (1, 0), request_id=f"{time.perf_counter_ns()}", sender=sender.node_id, timestamp=time.time())
-        sent = replace(made, to=self.identity.node_id, token=token, **fields)
+        sent = structs.replace(made, to=self.identity.node_id, token=token, **fields)
         signed = signed_bytes(write_envelope(sent))
         return self.authorizer.authenticate(sent, sender.sign(signed), signed)
 

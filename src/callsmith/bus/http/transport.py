@@ -13,9 +13,10 @@ import logging
 import time
 from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any, cast
 from uuid import uuid4
+
+from msgspec.structs import replace
 
 from callsmith.bus.descriptor import Descriptor
 from callsmith.bus.http.sockets import SocketCall

@@ -57,7 +57,7 @@ class Calls:
         sent = self._sent(envelope, offer, share, added)
         answer, caller, loop = sent.answer, sent.caller, asyncio.get_running_loop()
         try:
-            await self._publish(sent)
+            self._publish(sent)
             frame = await answer.next(min(sent.deadline, loop.time() + ACCEPT_SECONDS))
             if frame is None:
                 self._check_accepted(sent)
@@ -67,7 +67,7 @@ class Calls:
             caller.is_ended = True
             return answer.node, frame
         finally:
-            await self._leave(sent)
+            self._leave(sent)
 
     async def send(
         self, envelope: Envelope, offer: Offer, *, share: bool, receive: Receive, added: dict[str, str]
@@ -77,7 +77,7 @@ class Calls:
         answer, caller, loop = sent.answer, sent.caller, asyncio.get_running_loop()
         forwarding, expected, acknowledgements = None, 1, Acknowledgements()
         try:
-            await self._publish(sent)
+            self._publish(sent)
             if not await answer.begun(min(sent.deadline, loop.time() + ACCEPT_SECONDS)):
                 self._check_accepted(sent)
             forwarding = loop.create_task(caller.forward(receive))
@@ -91,13 +91,13 @@ class Calls:
                 if frame.is_end:
                     return
                 if upto := acknowledgements.received(expected):
-                    await caller.control({"type": "ack", "upto": upto})
+                    caller.control({"type": "ack", "upto": upto})
                 expected += 1
             raise BusError("timeout", f"{envelope.capability} gave no answer in time", sent=True)
         finally:
             if forwarding is not None:
                 forwarding.cancel()
-            await self._leave(sent)
+            self._leave(sent)
 
     def _sent(self, envelope: Envelope, offer: Offer, share: bool, added: dict[str, str]) -> "_Sent":
         """A call that is about to be sent, and that its answer is awaited for."""
@@ -120,8 +120,8 @@ class Calls:
         caller = _Caller(self, request_id, envelope.sender, answer)
         return _Sent(envelope.capability, where, subject, payload, deadline, answer, caller)
 
-    async def _publish(self, sent: "_Sent") -> None:
-        await self._connection.publish(sent.where, sent.payload, sent.subject, signed(self._identity, sent.payload))
+    def _publish(self, sent: "_Sent") -> None:
+        self._connection.publish(sent.where, sent.payload, sent.subject, signed(self._identity, sent.payload))
         sent.caller.is_ended = False
 
     def _check_accepted(self, sent: "_Sent") -> None:
@@ -129,17 +129,17 @@ class Calls:
             code = "timeout" if asyncio.get_running_loop().time() >= sent.deadline else "partition"
             raise BusError(code, f"nobody has accepted the call of {sent.capability}", sent=True)
 
-    async def _leave(self, sent: "_Sent") -> None:
+    def _leave(self, sent: "_Sent") -> None:
         if sent.caller.is_ended:
             del self._answers[sent.subject]
         else:
-            await self._cancel(sent.subject, sent.answer, sent.caller)
+            self._cancel(sent.subject, sent.answer, sent.caller)
 
-    async def _cancel(self, subject: str, answer: Answer, caller: "_Caller") -> None:
+    def _cancel(self, subject: str, answer: Answer, caller: "_Caller") -> None:
         """Have the provider stop: now, or as soon as it is known who it is."""
         if answer.is_accepted:
             del self._answers[subject]
-            await caller.control({"type": "cancel"})
+            caller.control({"type": "cancel"})
             return
         loop = asyncio.get_running_loop()
         forgetting = loop.call_later(ACCEPT_SECONDS, self._answers.pop, subject, None)
@@ -147,17 +147,16 @@ class Calls:
         def cancel() -> None:
             forgetting.cancel()
             self._answers.pop(subject, None)
-            caller.cancelling = loop.create_task(caller.control({"type": "cancel"}))
+            caller.control({"type": "cancel"})
 
         answer.on_late = cancel
 
-    async def control(self, node: str, message: dict[str, Json]) -> None:
+    def control(self, node: str, message: dict[str, Json]) -> None:
         """Send something to the node at which a call runs; if that cannot be done, the call ends by itself."""
         payload = encode(message)
         with suppress(BusError):
-            await self._connection.publish(
-                self._subjects.control(node), payload, "", signed(self._identity, control_bytes(payload))
-            )
+            headers = signed(self._identity, control_bytes(payload))
+            self._connection.publish(self._subjects.control(node), payload, "", headers)
 
 
 @dataclass(slots=True)
@@ -183,14 +182,13 @@ class _Caller:
         self._answer = answer
         self._numbers = count(1)
         self.is_ended = True  # or has not begun yet
-        self.cancelling: asyncio.Task[None] | None = None
 
-    async def control(self, message: dict[str, Json]) -> None:
+    def control(self, message: dict[str, Json]) -> None:
         whole = {**message, "id": self._request_id, "from": self._sender, "n": next(self._numbers)}
-        await self._calls.control(self._answer.node, whole)
+        self._calls.control(self._answer.node, whole)
 
     async def forward(self, receive: Receive) -> None:
         """Send what the caller says while the call runs."""
         while (message := await receive()) is not None:
-            await self.control({"type": "message", "body": dict(message)})
-        await self.control({"type": "end"})
+            self.control({"type": "message", "body": dict(message)})
+        self.control({"type": "end"})

@@ -5,7 +5,6 @@ What is signed begins with what the message is and which call it belongs to, so 
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Protocol, cast
 
 from callsmith.bus.trust.identity import verify_signature
@@ -14,6 +13,7 @@ from callsmith.core.values import Json
 
 try:
     import msgspec
+    from msgspec import Struct
 except ImportError as missing:
     raise MissingExtra("bus", "a bus over NATS") from missing
 
@@ -31,8 +31,7 @@ class Signer(Protocol):
     def sign(self, data: bytes) -> str: ...
 
 
-@dataclass(frozen=True, slots=True)
-class Message:
+class Message(Struct, frozen=True):
     """A message that has come in. `reply` is the subject on which an answer is awaited, if one is."""
 
     subject: str

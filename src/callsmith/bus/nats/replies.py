@@ -20,26 +20,30 @@ class Replies:
         self._identity = identity
         self._is_named = False
 
-    async def accept(self) -> None:
+    def accept(self) -> None:
         """Let the caller know that its call runs here, unless it knows by the answer itself."""
         if not self._is_named:
-            await self.send(Frame("accepted"))
+            self.send(Frame("accepted"))
 
-    async def send(self, frame: Frame) -> None:
+    def close(self) -> None:
+        """Nothing more is sent, not even that the call runs."""
+        self._is_named = True
+
+    def send(self, frame: Frame) -> None:
         """Send a frame, in several messages if it is longer than one may be."""
         payload = self._encoded(frame)
         most = self._connection.most_bytes
         if len(payload) <= most:
-            self._is_named = True  # before anything is awaited: whatever is sent next comes after it
-            await self._publish(payload)
+            self._publish(payload)
+            self._is_named = True
             return
-        await self.accept()
+        self.accept()
         if len(payload) > MOST_BYTES:
             frame = error_frame(BusError("internal_error", f"the answer has more than {MOST_BYTES} bytes, and cannot be sent"))
             payload = self._encoded(Frame(frame.event, frame.data, frame.seq))
         parts = [payload[start : start + most] for start in range(0, len(payload), most)]
         for number, part in enumerate(parts, 1):
-            await self._publish(part, f"{number}/{len(parts)}")
+            self._publish(part, f"{number}/{len(parts)}")
 
     def _encoded(self, frame: Frame) -> bytes:
         entries: dict[str, Json] = {"event": frame.event, "data": frame.data, "seq": frame.seq}
@@ -47,8 +51,8 @@ class Replies:
             entries["node"] = self._node
         return encode(entries)
 
-    async def _publish(self, payload: bytes, part: str = "") -> None:
+    def _publish(self, payload: bytes, part: str = "") -> None:
         headers = {PART: part} if part else None
         if self._identity is not None:
             headers = signed(self._identity, reply_bytes(self._request_id, part, payload), headers)
-        await self._connection.publish(self._subject, payload, "", headers)
+        self._connection.publish(self._subject, payload, "", headers)

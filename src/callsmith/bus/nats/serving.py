@@ -3,10 +3,12 @@
 import asyncio
 import logging
 import time
+from collections import deque
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import replace
 from typing import TypeAlias, cast
+
+from msgspec.structs import replace
 
 from callsmith.bus.flow import FlowControl
 from callsmith.bus.nats.connection import Connection
@@ -19,7 +21,7 @@ from callsmith.core.capability.authority import Authority
 from callsmith.core.closing import closing
 from callsmith.core.errors import BusError
 from callsmith.core.values import Json
-from callsmith.wire.capability.envelopes import Envelope, read_envelope
+from callsmith.wire.capability.envelopes import Envelope, decode_envelope, read_envelope
 from callsmith.wire.capability.errors import as_bus_error
 from callsmith.wire.capability.frames import Frame, error_frame
 
@@ -58,6 +60,8 @@ class Serving:
         self._most_calls = most_calls
         self._running: dict[tuple[str, str], _Running] = {}
         self._tasks: set[asyncio.Task[None]] = set()
+        self._unaccepted: deque[tuple[float, Replies]] = deque()  # and when their callers are told that they run
+        self._accepting: asyncio.TimerHandle | None = None
 
     def take(self, message: Message) -> None:
         """Take a call, which runs in a task of its own."""
@@ -99,19 +103,18 @@ class Serving:
 
     async def _refuse(self, message: Message) -> None:
         error = BusError("capacity_exceeded", f"this node answers {self._most_calls} calls at a time", seconds=0.5)
-        await self._fail(message, error)
+        self._fail(message, error)
 
     async def _serve(self, message: Message) -> None:
         try:
-            envelope = read_envelope(decode(message.data))
-            envelope = self._in_time(envelope)
+            envelope = self._in_time(decode_envelope(message.data) or read_envelope(decode(message.data)))
             signature = message.headers.get(SIGNATURE, "")
             authority = self._authenticate(envelope, signature, message.data)
             key = envelope.sender, envelope.request_id
             if key in self._running:
                 raise BusError("bad_request", "a call with this request_id runs already")
         except Exception as error:  # whatever is wrong with what others have sent, it is an answer to them
-            await self._fail(message, as_bus_error(error))
+            self._fail(message, as_bus_error(error))
             return
         task = asyncio.current_task()
         assert task is not None
@@ -135,7 +138,7 @@ class Serving:
     async def _answer(self, message: Message, envelope: Envelope, authority: Authority, running: "_Running") -> None:
         replies = Replies(self._connection, message.reply, envelope.request_id, self._node, self._identity)
         loop = asyncio.get_running_loop()
-        timer = loop.call_later(ACCEPT_AFTER, running.accept, replies)
+        self._accept_later(replies, loop.time() + ACCEPT_AFTER)
         deadline = loop.time() + (envelope.seconds or _SEND_SECONDS)
         sent = 0
         try:
@@ -148,24 +151,38 @@ class Serving:
                     await self._send(replies, frame, deadline)
                     sent = frame.seq
         except BusError as error:
-            await replies.send(Frame("error", error_frame(error).data, sent + 1))
+            replies.send(Frame("error", error_frame(error).data, sent + 1))
         finally:
-            timer.cancel()
+            replies.close()
+
+    def _accept_later(self, replies: Replies, at: float) -> None:
+        """Tell the caller at this time that its call runs, unless it has got an answer. One timer does for many calls."""
+        self._unaccepted.append((at, replies))
+        if self._accepting is None:
+            self._accepting = asyncio.get_running_loop().call_at(at, self._accept)
+
+    def _accept(self) -> None:
+        loop, self._accepting = asyncio.get_running_loop(), None
+        while self._unaccepted and self._unaccepted[0][0] <= loop.time():
+            with suppress(BusError):  # the connection is lost: the caller gives up, or gets the answer itself
+                self._unaccepted.popleft()[1].accept()
+        if self._unaccepted:
+            self._accepting = loop.call_at(self._unaccepted[0][0], self._accept)
 
     async def _send(self, replies: Replies, frame: Frame, deadline: float) -> None:
         """Send a frame; if the connection is lost just now, when it is back."""
         try:
-            await replies.send(frame)
+            replies.send(frame)
         except BusError as error:
             back = deadline - asyncio.get_running_loop().time()
             if error.code != "partition" or not await self._connection.is_back(back):
                 raise
-            await replies.send(frame)
+            replies.send(frame)
 
-    async def _fail(self, message: Message, error: BusError) -> None:
+    def _fail(self, message: Message, error: BusError) -> None:
         replies = Replies(self._connection, message.reply, _id_of(message), self._node, self._identity)
         try:
-            await replies.send(Frame("error", error_frame(error).data, 1))
+            replies.send(Frame("error", error_frame(error).data, 1))
         except BusError as lost:
             _log.info("a refusal could not be sent: %s", lost)
 
@@ -173,7 +190,7 @@ class Serving:
 class _Running:
     """A call that runs here, and what its caller sends meanwhile."""
 
-    __slots__ = ("_accepting", "_messages", "flow", "is_signed", "latest", "sender", "task")
+    __slots__ = ("_messages", "flow", "is_signed", "latest", "sender", "task")
 
     def __init__(self, task: "asyncio.Task[None]", sender: str, *, is_signed: bool) -> None:
         self.task = task
@@ -182,7 +199,6 @@ class _Running:
         self.latest = 0  # the number of the latest message; those before it are replays
         self.flow = FlowControl()
         self._messages: asyncio.Queue[Mapping[str, Json] | None] | None = None
-        self._accepting: asyncio.Task[None] | None = None
 
     def control(self, data: Mapping[str, Json]) -> None:
         match data.get("type"):
@@ -210,14 +226,6 @@ class _Running:
         if message is None:
             self._messages.put_nowait(None)  # there is still nothing more
         return message
-
-    def accept(self, replies: Replies) -> None:
-        self._accepting = asyncio.get_running_loop().create_task(_accept(replies))
-
-
-async def _accept(replies: Replies) -> None:
-    with suppress(BusError):  # the connection is lost: the caller gives up, or gets the answer itself
-        await replies.accept()
 
 
 def _id_of(message: Message) -> str:

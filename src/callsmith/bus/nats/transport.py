@@ -109,7 +109,7 @@ class NatsTransport:
         await self._calls.open()
         await connection.subscribe(subjects.offers, self._take_offers)
         await connection.subscribe(subjects.beats, self._take_beat)
-        await connection.publish(subjects.who, b"")
+        connection.publish(subjects.who, b"")
         if self._calls_only:
             await asyncio.sleep(DISCOVERY_SECONDS)
             return
@@ -137,7 +137,7 @@ class NatsTransport:
         await self._serving.close(DRAIN_SECONDS)
         self._calls.fail(Disconnected("this node has left the bus", sent=True))
         with suppress(BusError):
-            await self._publish_announcement(is_gone=True)
+            self._publish_announcement(is_gone=True)
         for task in (self._beating, *self._tasks):
             if task is not None:
                 task.cancel()
@@ -188,18 +188,18 @@ class NatsTransport:
             wanted = {self._subjects.call(one.name, offer_digest(one)) for one in self._descriptors}
             for subject in wanted - self._subscribed:
                 await self._connection.subscribe(subject, self._serving.take, QUEUE)
-            await self._publish_announcement()
+            self._publish_announcement()
             for subject in self._subscribed - wanted:
                 await self._connection.unsubscribe(subject)
             self._subscribed = wanted
 
-    async def _publish_announcement(self, *, is_gone: bool = False) -> None:
+    def _publish_announcement(self, *, is_gone: bool = False) -> None:
         if self._calls_only:
             return
         self._last_announcement = time.monotonic()
         self._published.append(self._revision)
         payload = write_announcement(self._node, self._revision, time.time(), self._descriptors, is_gone=is_gone)
-        await self._connection.publish(self._subjects.offers, payload, "", signed(self._identity, offers_bytes(payload)))
+        self._connection.publish(self._subjects.offers, payload, "", signed(self._identity, offers_bytes(payload)))
 
     async def _beat(self) -> None:
         """Every second: say that this node is there, and see who is not."""
@@ -211,7 +211,7 @@ class NatsTransport:
                 if self._connection.is_up:
                     beat = f"{self._revision} {time.time()}".encode()
                     headers = signed(self._identity, beat_bytes(beat))
-                    await self._connection.publish(self._subjects.beat(self._node), beat, "", headers)
+                    self._connection.publish(self._subjects.beat(self._node), beat, "", headers)
                     self._leave_alone(self._neighbours.silent(asyncio.get_running_loop().time()), "is not heard of any more")
 
     def _leave_alone(self, nodes: Sequence[str], why: str) -> None:
@@ -254,7 +254,12 @@ class NatsTransport:
         now = time.monotonic()
         if now - self._last_question > _BETWEEN_ANNOUNCEMENTS:
             self._last_question = now
-            self._run(self._connection.publish, self._subjects.who, digest.encode())
+            self._ask(digest.encode())
+
+    def _ask(self, who: bytes) -> None:
+        """Have all nodes, or one, say what they offer."""
+        with suppress(BusError):  # when the connection is back, everything is announced anew
+            self._connection.publish(self._subjects.who, who)
 
     def _take_question(self, message: Message) -> None:
         if message.data in (b"", node_digest(self._node).encode()) and not self._is_answering:
@@ -265,7 +270,7 @@ class NatsTransport:
         """Say what this node offers; to all who have asked meanwhile at once."""
         await asyncio.sleep(max(0.0, self._last_announcement + _BETWEEN_ANNOUNCEMENTS - time.monotonic()))
         self._is_answering = False
-        await self._publish_announcement()
+        self._publish_announcement()
 
     # --- the connection ---
 
@@ -275,7 +280,7 @@ class NatsTransport:
     def _returned(self) -> None:
         self._neighbours.all_seen(asyncio.get_running_loop().time())
         self._run(self._announce_now)
-        self._run(self._connection.publish, self._subjects.who, b"")
+        self._ask(b"")
 
     def _run(self, work: Callable[..., Coroutine[Any, Any, None]], *arguments: Any) -> None:
         """Do something that need not be waited for."""

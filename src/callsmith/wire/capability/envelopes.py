@@ -6,9 +6,11 @@
 
 import json
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
 from math import isfinite
-from typing import Any, cast
+from typing import Annotated, Any, cast
+
+from msgspec import Meta, MsgspecError, Struct, field
+from msgspec import json as msgspec_json
 
 from callsmith.core.capability.authority import EVERYTHING, Trust, read_trust
 from callsmith.core.errors import BusError, UsageError
@@ -20,8 +22,7 @@ _LONGEST_ID = 128
 _MOST_PATTERNS = 256
 
 
-@dataclass(frozen=True, slots=True)
-class Envelope:
+class Envelope(Struct, frozen=True):
     """A call as it is sent from one node to another. `sender` is a node, `to` the node that is meant, if one is.
 
     `seconds` is how long the sender waits for the answer. `via`, `subject`, `trace_id` and `depth` are the lineage of the call;
@@ -120,6 +121,67 @@ def read_envelope(value: Json) -> Envelope:
         )
     except UsageError as error:
         raise BusError("bad_request", str(error)) from error
+
+
+_Id = Annotated[str, Meta(max_length=_LONGEST_ID)]
+_Number = Annotated[float, Meta(ge=0, le=1e308)]
+
+
+class _PlainEnvelope(Struct, rename={"sender": "from"}):
+    """An envelope in its usual spelling. Whatever it has in another one is read by `read_envelope`."""
+
+    capability: str
+    version: str
+    body: dict[str, Any]
+    request_id: _Id = ""
+    sender: _Id = ""
+    to: _Id = ""
+    community: _Id = ""
+    timestamp: _Number = 0.0
+    session_id: _Id = ""
+    seconds: Annotated[float, Meta(ge=0, le=86_400)] | None = None
+    stream: bool = False
+    token: str = ""
+    subject: _Id = ""
+    via: Annotated[tuple[_Id, ...], Meta(max_length=16)] = ()
+    trace_id: _Id = ""
+    depth: Annotated[int, Meta(ge=0)] = 0
+    trust: Trust = "self"
+    capabilities: Annotated[tuple[_Id, ...], Meta(max_length=_MOST_PATTERNS)] = EVERYTHING
+
+
+_decoder = msgspec_json.Decoder(_PlainEnvelope)
+
+
+def decode_envelope(data: bytes) -> Envelope | None:
+    """The envelope in these bytes, quickly; None if it takes `read_envelope` to read it, or to say what is wrong with it."""
+    try:
+        sent = _decoder.decode(data)
+    except (MsgspecError, UnicodeError, RecursionError):
+        return None
+    ids = (sent.request_id, sent.sender, sent.to, sent.community, sent.session_id, sent.subject, sent.trace_id)
+    if not "".join((*ids, *sent.via, *sent.capabilities)).isprintable():
+        return None
+    return Envelope(
+        check_name(sent.capability),
+        parse_version(sent.version),
+        sent.body,
+        sent.request_id,
+        sent.sender,
+        sent.to,
+        sent.community,
+        sent.timestamp,
+        sent.session_id,
+        sent.seconds,
+        sent.stream,
+        sent.token,
+        sent.subject,
+        sent.via,
+        sent.trace_id,
+        sent.depth,
+        sent.trust,
+        sent.capabilities,
+    )
 
 
 def _read_trust(fields: Fields) -> Trust:

@@ -6,10 +6,10 @@ Exactly one frame called "done" or "error" ends a stream.
 import json
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from typing import cast
 
 import msgspec
+from msgspec import Struct, field
 
 from callsmith.core.errors import BusError
 from callsmith.core.values import Json
@@ -20,8 +20,7 @@ ENDS = frozenset({"done", "error"})
 _EVENT = re.compile(r"[A-Za-z0-9_.-]{1,64}", re.ASCII)
 
 
-@dataclass(frozen=True, slots=True)
-class Frame:
+class Frame(Struct, frozen=True):
     """One frame of a stream. `seq` counts the frames from 1 on; 0 while it has not been sent."""
 
     event: str
