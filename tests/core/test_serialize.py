@@ -104,6 +104,7 @@ REQUESTS = built(
     cache_salt=TEXT,
     affinity=TEXT,
     caller=TEXT,
+    explain=st.none(),
 )
 RULES = built(
     Rule, then=st.sampled_from(["auto", "ask", "deny"]), tools=TEXT, sources=TEXT, side_effects=st.none() | FLAG,

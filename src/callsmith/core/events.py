@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias
 
 from callsmith.core.errors import ModelError
+from callsmith.core.types.model_step import ModelStep
 from callsmith.core.values import Call, Message, Output, Result, TokenLogprob, Tool, Usage
 
 # "calls": the caller has calls to run; "confirmation": some wait for a person's decision; "limit": a limit of the run.
@@ -80,13 +81,15 @@ class Unenforced:
 class Report:
     """What was done for an answer: what was validated only afterwards, how many retries that took, and what a guard took back.
 
-    `notices` are what a person should know: what was asked for and could not be had.
+    `notices` are what a person should know: what was asked for and could not be had. `steps` are what the model was given and
+    what it wrote, where a server was asked to explain the answer.
     """
 
     unenforced: tuple[Unenforced, ...] = ()
     retries: int = 0
     taken_back: tuple[str, ...] = ()  # "repeated_call", "early_answer", "copy", "empty", "refusal", "unknown_number", "call"
     notices: tuple[str, ...] = ()
+    steps: tuple[ModelStep, ...] = ()
 
     def __add__(self, other: "Report") -> "Report":
         return Report(
@@ -94,6 +97,7 @@ class Report:
             self.retries + other.retries,
             self.taken_back + other.taken_back,
             tuple(dict.fromkeys(self.notices + other.notices)),
+            self.steps + other.steps,
         )
 
 

@@ -3,7 +3,7 @@
 import json
 import re
 from base64 import b64encode
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from hashlib import sha256
 from typing import Any, Literal, TypeAlias, get_origin
@@ -12,6 +12,7 @@ from callsmith.core.capability.binding import Binding
 from callsmith.core.errors import ModelError, UnknownName, UsageError
 from callsmith.core.types.field_checks import check_argument, check_fields, examine_fields
 from callsmith.core.types.json_types import Json, Schema
+from callsmith.core.types.model_step import ModelStep
 
 Role: TypeAlias = Literal["system", "user", "assistant", "tool"]
 Mode: TypeAlias = Literal["auto", "none", "required"]
@@ -331,7 +332,8 @@ class Request:
     conversation this is a part of, so that its KV cache can be reused. `prefill`: a last message of the assistant's is the
     beginning of the answer, which the model continues. What is cached of a prompt is reused for prompts of the same `cache_salt`
     only. An engine that is busy shares itself out among the `caller`s. `affinity` is what the client calls the conversation where
-    servers are chosen by it (`engines/upstream/affinity.py`); nothing else depends on it.
+    servers are chosen by it (`engines/upstream/affinity.py`); nothing else depends on it. `explain` is called with each step of
+    the model when that has ended, also with one that is taken back.
     """
 
     messages: tuple[Message, ...] = field(metadata={"advice": "Message.user('…') makes one of a text"})
@@ -347,6 +349,7 @@ class Request:
     cache_salt: str = ""
     affinity: str = ""
     caller: str = field(default="", compare=False)  # who asks is no part of what is asked
+    explain: Callable[[ModelStep], None] | None = field(default=None, compare=False, repr=False)
 
     @property
     def prefilled(self) -> Message | None:

@@ -39,6 +39,7 @@ class EngineInfo:
     `tokenizer`: its tokens, where they are known here; then a prompt may also be given as ids of tokens.
     `unenforced`, where it is given, says what the engine does not enforce of a grammar, besides what the grammar lists itself;
     None if the grammar is too large for it. `is_enforcing`: it is known that grammars are enforced, and not ignored.
+    `write_grammar` is how the engine is told a grammar, as text, for persons; None: as Lark.
     `spells_specials`: under a grammar, a special token may come as its letters, and in a string mean no more than those.
     `upstreams` are the other servers that generate for it; None if it generates here.
     """
@@ -60,6 +61,7 @@ class EngineInfo:
     tokenizer: "Tokenizer | None" = field(default=None, compare=False, repr=False)
     unenforced: UnenforcedBy | None = field(default=None, compare=False, repr=False)
     is_enforcing: bool = True
+    write_grammar: Callable[[Grammar], str] | None = field(default=None, compare=False, repr=False)
     spells_specials: bool = False
     upstreams: Upstreams | None = field(default=None, compare=False, repr=False)
 

@@ -1,12 +1,26 @@
-"""`AnswerFilter`: the events of an answer as the caller gets them, whichever engine or server has written it."""
+"""`AnswerFilter`: the events of an answer as the caller gets them, whichever engine or server has written it; and `report_step`:
+how that came about."""
 
-from collections.abc import Iterable, Iterator
+import time
+from collections.abc import AsyncGenerator, Callable, Iterable, Iterator
+from contextlib import aclosing
 from dataclasses import replace
 from typing import Literal
 from uuid import uuid4
 
-from callsmith.core.events import CallArguments, CallReady, CallStarted, ModelEvent, StopReason, Text, Thought, Unreadable
-from callsmith.core.values import Call, Message
+from callsmith.core.events import (
+    CallArguments,
+    CallReady,
+    CallStarted,
+    ModelEvent,
+    Stopped,
+    StopReason,
+    Text,
+    Thought,
+    Unreadable,
+)
+from callsmith.core.types.model_step import ModelStep
+from callsmith.core.values import Call, Message, Usage
 from callsmith.formats.prompt.prompt import fit_id
 
 
@@ -63,3 +77,38 @@ class AnswerFilter:
     def reason(self, reason: Literal["stop", "length"]) -> StopReason:
         """Why the answer ended."""
         return "calls" if reason == "stop" and self._calls else reason
+
+
+async def report_step(
+    answer: AsyncGenerator[ModelEvent, None],
+    step: ModelStep,
+    explain: Callable[[ModelStep], None],
+    written: Callable[[], tuple[str, Usage]],
+) -> AsyncGenerator[ModelEvent, None]:
+    """The answer, as it is. Before its end, also an early one, `explain` is called with the step and what has become of it:
+    `written` is the text so far, and what it has cost."""
+    began, repairs, has_ended = time.perf_counter(), list[str](), False
+
+    def end(usage: Usage | None = None) -> None:
+        text, so_far = written()
+        spent, seconds = usage or so_far, round(time.perf_counter() - began, 6)
+        took = {"seconds": seconds, "prompt_tokens": spent.prompt, "tokens": spent.completion}
+        explain(replace(step, text=text, repairs=tuple(repairs), **took))
+
+    try:
+        async with aclosing(answer) as events:
+            async for event in events:
+                match event:
+                    case CallReady():
+                        repairs += event.repairs
+                    case Unreadable(reason=reason):
+                        repairs.append(f"unreadable: {reason}")
+                    case Stopped():
+                        has_ended = True
+                        end(event.usage)
+                    case _:
+                        pass
+                yield event
+    finally:
+        if not has_ended:
+            end()

@@ -10,7 +10,7 @@ from callsmith.core.errors import UsageError
 from callsmith.core.events import Unenforced
 from callsmith.core.values import Choice, Output, Tool
 from callsmith.engines.lru import LRU, IdentityLRU
-from callsmith.engines.port import UnenforcedBy
+from callsmith.engines.port import EngineInfo, UnenforcedBy
 from callsmith.formats.algebra import Format
 from callsmith.grammar.calls import grammar_for, unenforced
 from callsmith.grammar.limits import refusing_depth
@@ -19,6 +19,7 @@ from callsmith.grammar.output import output_grammar
 from callsmith.grammar.relay import Relay, relay_for
 from callsmith.grammar.schema.loosen import STEPS, loosen
 from callsmith.grammar.schema.normal_form import UnenforcedKeywords
+from callsmith.grammar.targets.lark import to_lark
 
 AnswerGrammar: TypeAlias = Grammar | Relay | None
 
@@ -121,6 +122,18 @@ class Grammars:
         if digest is None:
             return make()
         return (self._by_content.get((key, digest)) or self._by_content.put((key, digest), (make(),)))[0]
+
+
+def grammar_text(engine: EngineInfo, grammar: AnswerGrammar) -> str:
+    """A grammar as the engine is told it, for a person to read; empty if there is none. Of a relay it is the first part."""
+    if grammar is None:
+        return ""
+    remarks = [f"// from where one of these is written: {' '.join(map(repr, grammar.triggers))}"] if grammar.triggers else []
+    if isinstance(grammar, Relay):
+        remarks.append("// which tool is called; the grammar of its arguments follows when that is known")
+        grammar = grammar.names("", again=False)
+    written = engine.write_grammar(grammar) if engine.write_grammar else to_lark(grammar, engine.specials)
+    return "\n".join((*remarks, written))
 
 
 def _loosened_tool(tool: Tool, step: int, let_go: UnenforcedKeywords) -> Tool:

@@ -12,6 +12,7 @@ from callsmith.core.choice import apply_policy
 from callsmith.core.errors import GrammarRefused, UsageError
 from callsmith.core.events import ModelEvent, Started, Stopped, StopReason, Unenforced
 from callsmith.core.ports import ModelInfo
+from callsmith.core.types.model_step import ModelStep
 from callsmith.core.values import (
     ChoicePolicy,
     Completion,
@@ -36,10 +37,10 @@ from callsmith.grammar.limits import refusing_depth
 from callsmith.grammar.nodes import Grammar
 from callsmith.grammar.output import format_for_output
 from callsmith.grammar.schema.loosen import STEPS
-from callsmith.models.answer import AnswerFilter
+from callsmith.models.answer import AnswerFilter, report_step
 from callsmith.models.checked import UnenforcedOf, checked
 from callsmith.models.enforcement import Enforcement
-from callsmith.models.grammars import AnswerGrammar, Grammars
+from callsmith.models.grammars import AnswerGrammar, Grammars, grammar_text
 from callsmith.models.logprobs import LogprobAligner
 from callsmith.models.plain_text import LocalTokenizer, continue_text
 
@@ -181,12 +182,27 @@ class LocalModel:
 
     def _watched(self, plan: _Plan) -> AsyncGenerator[ModelEvent, None]:
         """The answer; where it comes from afar, it is looked whether the grammar was enforced."""
-        answer = self._answer(plan)
+        answer = self._answer(plan, []) if plan.request.explain is None else self._explained(plan)
         if plan.grammar is None or self.engine.info.unenforced is None or not self._enforcement.is_known:
             return answer
         return self._enforcement.watched(answer, plan.request, self._unenforced(plan))
 
-    async def _answer(self, plan: _Plan) -> AsyncGenerator[ModelEvent, None]:
+    async def _explained(self, plan: _Plan) -> AsyncGenerator[ModelEvent, None]:
+        """The answer; whoever has asked is shown what the model was given and what it wrote."""
+        assert plan.request.explain is not None
+        written: list[Piece] = []
+        step = ModelStep(plan.prompt.text, grammar=await asyncio.to_thread(grammar_text, self.engine.info, plan.grammar))
+
+        def so_far() -> tuple[str, Usage]:
+            usage = next((piece.usage for piece in reversed(written) if piece.usage), Usage())
+            return "".join([piece.text for piece in written]), usage
+
+        async with aclosing(report_step(self._answer(plan, written), step, plan.request.explain, so_far)) as events:
+            async for event in events:
+                yield event
+
+    async def _answer(self, plan: _Plan, written: list[Piece]) -> AsyncGenerator[ModelEvent, None]:
+        """The answer; `written` becomes what the engine has written for it."""
         request, prompt = plan.request, plan.prompt
         is_constrained = plan.grammar is not None and self._enforcement.is_known
         specials = frozenset[str]() if is_constrained and self.engine.info.spells_specials else self._specials
@@ -200,7 +216,6 @@ class LocalModel:
         )
         aligner = None if request.sampling.logprobs is None else LogprobAligner(reader)
         answer = AnswerFilter(self.format.ids, bool(plan.tools), parallel=request.parallel is not False)
-        written: list[Piece] = []
         begun = False
 
         async def spent(piece: Piece) -> Usage:

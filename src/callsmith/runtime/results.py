@@ -3,6 +3,7 @@
 from dataclasses import replace
 
 from callsmith.core.failures import failed
+from callsmith.core.types.cut_text import cut_text
 from callsmith.core.values import Call, Message, Result
 
 
@@ -18,11 +19,8 @@ def tool_raised(call: Call, error: BaseException) -> Result:
 def result_message(result: Result, most: int) -> tuple[Message, int]:
     """The message for the model, and how many characters of the result it leaves out. Raises where the content is not JSON."""
     message = Message.tool(result)
-    text, missing = message.content, len(message.content) - most
-    if missing > 0:
-        text = f"{text[:most]}\n[Cut here: {missing:,} of {len(text):,} characters are missing.]"
-    text = _encodable(text)
-    return (message if text == message.content else replace(message, content=text)), max(0, missing)
+    text = _encodable(cut_text(message.content, most))
+    return (message if text == message.content else replace(message, content=text)), max(0, len(message.content) - most)
 
 
 def _encodable(text: str) -> str:

@@ -50,6 +50,7 @@ from callsmith.server.store import AuditLog, SqliteStore, Store
 from callsmith.server.tools.mixed import HiddenRound, HiddenRounds
 from callsmith.server.tools.one_answer import AnswerEvent, OneAnswer
 from callsmith.server.tools.plan import ListedOnce, RunPlan, offered_tools
+from callsmith.server.tools.step_log import StepLog
 from callsmith.server.tools.tool_selection import select_tools
 from callsmith.tools.mcp import McpHost
 from callsmith.tools.wrap import Filtered, Merged
@@ -153,6 +154,9 @@ class Service:
             caller=client(),
             affinity=request.affinity or client_session(),
         )
+        if options.explains and request.explain is None:
+            log = StepLog()
+            return log.attached(self.events(model, replace(request, explain=log.add), options))
         if self.runs_no_tools(request, options):
             return self._pipeline(lambda admitted: self._ask_model(admitted, model, request))
         return self._pipeline(lambda admitted: self._run_tools(admitted.place, model, request, options))

@@ -2,19 +2,21 @@
 
     {"tool_mode": "mixed", "tool_events": true, "session_id": "s1", "server_tools": ["read_*"]}       in a request
     {"wait_for_approval": true}                            a stream stays open while a call waits for approval
+    {"explain": true}                                      the answer says what the model was given, and what it wrote
     {"callsmith": {"event": "tool_started", "id": "c1", "name": "add", "arguments": {"a": 1}}}        in a chunk
     {"callsmith": {"approvals": [{"id": "confirm_…", "name": "pay", "arguments": {…}}]}}              where an answer ends
 
 A whole answer has all of them in a list: `{"callsmith": {"events": [{"event": "tool_started", …}, …]}}`.
 """
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from fnmatch import fnmatchcase
 from typing import Literal, TypeAlias, assert_never
 
 from callsmith.core.approval import Policy
 from callsmith.core.choice import policy_named
 from callsmith.core.events import ConfirmationNeeded, Notice, Report, ToolFinished, ToolProgress, ToolStarted, Unenforced
+from callsmith.core.types.model_step import ModelStep
 from callsmith.core.values import ChoicePolicy, Json, Tool
 from callsmith.wire.fields import Fields, without_none
 
@@ -57,7 +59,8 @@ class ToolOptions:
     `allowed` are patterns of names: of the server's tools those that are offered (None: all). Where `sources` are given, only
     tools from there are. `shows_events` asks for events of what tools do; `shows_tool_items` says that the dialect has items for
     that anyway. With `wait_for_approval`, an answer stays open until a person has decided. `approvals` are the ids of stored
-    approvals on open calls, `response_id` is that of the response being made, where the dialect stores such.
+    approvals on open calls, `response_id` is that of the response being made, where the dialect stores such. `explains`: the
+    report of the answer has its steps.
     """
 
     mode: ToolMode | None = None
@@ -68,6 +71,7 @@ class ToolOptions:
     wait_for_approval: bool = False
     approvals: tuple[str, ...] = ()
     response_id: str = ""
+    explains: bool = False
 
 
 DEFAULT_OPTIONS = ToolOptions()
@@ -84,6 +88,7 @@ def read_extensions(body: Json) -> tuple[ToolOptions, str]:
         None if fields.get("server_tools") is None else fields.texts("server_tools"),
         shows_events=fields.flag("tool_events") or False,
         wait_for_approval=fields.flag("wait_for_approval") or False,
+        explains=fields.flag("explain") or False,
     )
     return options, fields.text("session_id") or ""
 
@@ -102,6 +107,7 @@ def write_extensions(options: ToolOptions, session: str = "") -> dict[str, Json]
         "session_id": session or None,
         "server_tools": None if options.allowed is None else list(options.allowed),
         "wait_for_approval": options.wait_for_approval or None,
+        "explain": options.explains or None,
     }
     return without_none(written)
 
@@ -159,7 +165,10 @@ def write_report(report: Report) -> dict[str, Json]:
     left = [{"tool": one.tool or None, "path": one.path, "keyword": one.keyword} for one in report.unenforced]
     taken_back: dict[str, Json] = {"taken_back": [*report.taken_back]} if report.taken_back else {}
     notices: dict[str, Json] = {"notices": [*report.notices]} if report.notices else {}
-    return {"callsmith": {"unenforced": left, "retries": report.retries, **taken_back, **notices}}
+    steps: dict[str, Json] = (
+        {"steps": [{**asdict(one), "repairs": [*one.repairs]} for one in report.steps]} if report.steps else {}
+    )
+    return {"callsmith": {"unenforced": left, "retries": report.retries, **taken_back, **notices, **steps}}
 
 
 def read_report(fields: Fields) -> Report | None:
@@ -176,4 +185,17 @@ def read_report(fields: Fields) -> Report | None:
         extension.integer("retries") or 0,
         tuple(extension.texts("taken_back")),
         tuple(extension.texts("notices")),
+        tuple(map(_read_step, extension.objects("steps"))),
+    )
+
+
+def _read_step(fields: Fields) -> ModelStep:
+    return ModelStep(
+        fields.text("prompt") or "",
+        fields.text("text") or "",
+        fields.text("grammar") or "",
+        fields.texts("repairs"),
+        fields.number("seconds") or 0.0,
+        fields.integer("prompt_tokens") or 0,
+        fields.integer("tokens") or 0,
     )

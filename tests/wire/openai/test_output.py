@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from callsmith.core.errors import UnsupportedSchema, UsageError
 from callsmith.core.events import CallReady, Report, Stopped, Unenforced
+from callsmith.core.types.model_step import ModelStep
 from callsmith.core.values import Call, ChoicePolicy, Message, Output, Request, Usage
 from callsmith.wire.openai.chat import ChatRequest, read_request, write_request
 from callsmith.wire.openai.chat_events import ChunkWriter, EventReader, Heading, write_response
@@ -125,7 +126,12 @@ def test_an_output_and_a_policy_survive_the_way_there_and_back(output: Output | 
     assert read_request(json.loads(json.dumps(write_request(chat)))) == chat
 
 
-REPORT = Report((Unenforced("add", "#", "not"), Unenforced("", "#/properties/a", "uniqueItems")), 1, ("empty",))
+REPORT = Report(
+    (Unenforced("add", "#", "not"), Unenforced("", "#/properties/a", "uniqueItems")),
+    1,
+    ("empty",),
+    steps=(ModelStep("prompt", "text", "grammar", ("key-case",), 0.5, 7, 3), ModelStep("next")),
+)
 TOLD = {
     "unenforced": [
         {"tool": "add", "path": "#", "keyword": "not"},
@@ -133,6 +139,18 @@ TOLD = {
     ],
     "retries": 1,
     "taken_back": ["empty"],
+    "steps": [
+        {
+            "prompt": "prompt",
+            "text": "text",
+            "grammar": "grammar",
+            "repairs": ["key-case"],
+            "seconds": 0.5,
+            "prompt_tokens": 7,
+            "tokens": 3,
+        },
+        {"prompt": "next", "text": "", "grammar": "", "repairs": [], "seconds": 0.0, "prompt_tokens": 0, "tokens": 0},
+    ],
 }
 
 
@@ -149,4 +167,6 @@ def test_a_report_stands_in_the_response_and_beside_the_end_of_a_stream_and_is_r
 
 def test_where_there_is_nothing_to_tell_nothing_is_told():
     assert "callsmith" not in write_response([Stopped("stop")], Heading("chatcmpl-1", "m", 1))
-    assert REPORT + Report(REPORT.unenforced[:1], 2, ("call",)) == Report(REPORT.unenforced, 3, ("empty", "call"))
+    assert REPORT + Report(REPORT.unenforced[:1], 2, ("call",)) == Report(
+        REPORT.unenforced, 3, ("empty", "call"), steps=REPORT.steps
+    )

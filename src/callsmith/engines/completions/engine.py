@@ -167,6 +167,7 @@ class CompletionsEngine:
             specials=described.specials,
             unenforced=self._unenforced,
             is_enforcing=is_enforcing,
+            write_grammar=lambda grammar: json.dumps(self._constrain(grammar).body, ensure_ascii=False, indent=2),
             spells_specials=True,
             upstreams=upstream.replicas,
         )

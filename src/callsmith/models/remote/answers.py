@@ -18,7 +18,7 @@ from callsmith.core.events import (
     Thought,
     Unreadable,
 )
-from callsmith.core.values import Call, Request
+from callsmith.core.values import Call, Request, Usage
 from callsmith.models.checked import Ask, ask_for_call, collect
 from callsmith.models.remote.text_calls import TextCalls
 from callsmith.wire.upstream.names import ToolNames
@@ -117,6 +117,33 @@ class AnswerMender:
             return next(iter(self.known.values())), ("missing-name",)
         found = self.known.get(_plain(own))
         return (own, ()) if found is None else (found, ("other-name",))
+
+
+class AnswerText:
+    """The text of an answer that comes as events: what is said and thought, and the calls with their names before them."""
+
+    def __init__(self) -> None:
+        self._pieces: list[str] = []
+        self._usage = Usage()
+
+    async def watch(self, answer: AsyncGenerator[ModelEvent, None]) -> AsyncGenerator[ModelEvent, None]:
+        """The answer, as it is."""
+        async with aclosing(answer) as events:
+            async for event in events:
+                match event:
+                    case Text(text) | Thought(text) | CallArguments(_, text) | Unreadable(text):
+                        self._pieces.append(text)
+                    case CallStarted(name=name):
+                        self._pieces.append(f"\n{name} ")
+                    case Started(usage):
+                        self._usage = usage
+                    case CallReady() | Stopped():
+                        pass
+                yield event
+
+    def so_far(self) -> tuple[str, Usage]:
+        """The text, and what is known of its cost."""
+        return "".join(self._pieces), self._usage
 
 
 def spellings(names: Iterable[str], sent: ToolNames) -> dict[str, str]:

@@ -6,6 +6,7 @@ server without tools they are shown in the prompt.
 """
 
 import asyncio
+import json
 import logging
 import time
 from collections.abc import AsyncGenerator, Sequence
@@ -17,6 +18,7 @@ from callsmith.core.choice import apply_policy
 from callsmith.core.errors import ModelError, Rejected, TimedOut, Unavailable, UnknownName
 from callsmith.core.events import ModelEvent, Report, Stopped, Unenforced
 from callsmith.core.ports import ModelInfo
+from callsmith.core.types.model_step import ModelStep
 from callsmith.core.values import Choice, ChoicePolicy, InReasoning, Json, Request, Sampling, Tool
 from callsmith.engines.lru import LRU
 from callsmith.engines.port import with_defaults
@@ -27,8 +29,9 @@ from callsmith.formats.algebra import Format
 from callsmith.formats.inference.any_format import any_format, combined_format
 from callsmith.formats.prompt.prompt import messages_as_text, with_output_instructions
 from callsmith.grammar.limits import refusing_depth
+from callsmith.models.answer import report_step
 from callsmith.models.checked import checked
-from callsmith.models.remote.answers import AnswerMender, insisted, spellings
+from callsmith.models.remote.answers import AnswerMender, AnswerText, insisted, spellings
 from callsmith.models.remote.grammars import grammar_fields
 from callsmith.models.remote.rejections import explained, refuses_model, refuses_tools
 from callsmith.models.remote.text_calls import TextCalls
@@ -150,7 +153,7 @@ class RemoteModel:
         while True:
             mender, has_shown = self._mender(plan), False
             try:
-                async with aclosing(self._events(plan, mender, tried)) as events:
+                async with aclosing(self._received(plan, mender, tried)) as events:
                     async for event in events:
                         for shown in mender.add(event):
                             has_shown = True
@@ -168,6 +171,16 @@ class RemoteModel:
                     raise
                 await asyncio.sleep(self.upstream.patience.pause * 2**attempt)
                 attempt += 1
+
+    def _received(self, plan: _Plan, mender: AnswerMender, tried: set[Replica]) -> AsyncGenerator[ModelEvent, None]:
+        """The events of the upstream's answer; whoever has asked is shown what was sent, and what came."""
+        events, explain = self._events(plan, mender, tried), plan.request.explain
+        if explain is None:
+            return events
+        read = AnswerText()
+        return report_step(
+            read.watch(events), ModelStep(json.dumps(plan.body, ensure_ascii=False, indent=2)), explain, read.so_far
+        )
 
     async def _events(self, plan: _Plan, mender: AnswerMender, tried: set[Replica]) -> AsyncGenerator[ModelEvent, None]:
         """The events of the upstream's answer, as they come."""

@@ -194,7 +194,7 @@ class ApprovalRun:
         """Put what waits into the store. A question that was asked before keeps its time, and its answer if there is one."""
         plan, saved = self._plan, self._journal.saved
         if self._storage.paused is None:
-            request = replace(plan.request, messages=(), tools=plan.client_tools)
+            request = replace(plan.request, messages=(), tools=plan.client_tools, explain=None)
             options = replace(plan.options, approvals=())
             self._storage.paused = PausedRun(f"run_{uuid4().hex}", plan.model_name, request, options, saved, len(saved.messages))
             if plan.options.wait_for_approval:
