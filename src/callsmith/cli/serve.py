@@ -109,7 +109,7 @@ def _serve(settings: "Settings") -> None:
         try:
             here = _tools_here(asyncio.run(toolset.tools()) if toolset else (), [one.name for one in asked])
             infos = {name: model.info for name, model in models.items()}
-            banner = _banner(url_of(settings.host, listener.getsockname()[1]), infos, here)
+            banner = _banner(url_of(settings.host, listener.getsockname()[1]), infos, here, page=settings.page)
             limits = StoreLimits(bytes=settings.store_bytes)
             with closing(open_store(settings.store, limits=limits, connections=settings.store_connections)) as store:
                 features = ClientFeatures(Elicitations(store, settings.approval_seconds).ask, first)
@@ -226,11 +226,12 @@ def _tools_here(tools: "Sequence[Tool]", servers: Sequence[str]) -> str:
     return " and ".join(parts)
 
 
-def _banner(url: str, models: "Mapping[str, ModelInfo]", here: str) -> str:
+def _banner(url: str, models: "Mapping[str, ModelInfo]", here: str, *, page: bool = True) -> str:
     tools = f" Tools run here: {here}." if here else ""
     name, info = next(iter(models.items()))
     example = (OWN_TOOLS if here else EXAMPLE).format(url=url, name=name)
-    end = f"Ctrl-C ends it.{tools} Try:\n\n{example}"
+    chat = f"Chat with it at {url}/ in a browser. " if page else ""
+    end = f"{chat}Ctrl-C ends it.{tools} Try:\n\n{example}"
     if len(models) == 1:
         placed = f" {info.placement[0].upper()}{info.placement[1:]}." if info.placement else ""
         return f"Serving {_described(name, info)} at {url}/v1.{placed} {end}"

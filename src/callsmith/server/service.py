@@ -232,7 +232,8 @@ class Service:
         client_tools, caller_id = request.tools, caller()
         async with in_use(model):  # and then whenever it is asked: tools, and persons, may take long
             plan = await self._plan(model, request, options, paused)
-        answer = OneAnswer(shows_tool_items=options.shows_tool_items)
+        shows_items = options.shows_tool_items
+        answer = OneAnswer(shows_tool_items=shows_items, shows_drafts=shows_items and options.shows_events)
         # The client does not see what runs here before its own calls come back: it is put back into what it sends next.
         hides = bool(client_tools) and paused is None and not options.shows_tool_items
         if hides:

@@ -342,6 +342,7 @@ class Settings:
     cors_origins: tuple[str, ...] = flag(
         (), "--allow-origin", help="Origins of web pages that may send requests, separated by commas; *: any."
     )
+    page: bool = flag(True, "--no-page", help="Do not serve the page for browsers at /.")
     store: str | None = flag(
         None,
         "--store",

@@ -6,7 +6,8 @@
     {"callsmith": {"event": "tool_started", "id": "c1", "name": "add", "arguments": {"a": 1}}}        in a chunk
     {"callsmith": {"approvals": [{"id": "confirm_…", "name": "pay", "arguments": {…}}]}}              where an answer ends
 
-A whole answer has all of them in a list: `{"callsmith": {"events": [{"event": "tool_started", …}, …]}}`.
+A whole answer has all of them in a list: `{"callsmith": {"events": [{"event": "tool_started", …}, …]}}`. A stream of
+`/v1/responses` has events of the type `callsmith.event` with that object, and how many seconds after its beginning it happened.
 """
 
 from dataclasses import asdict, dataclass
@@ -20,8 +21,18 @@ from callsmith.core.types.model_step import ModelStep
 from callsmith.core.values import ChoicePolicy, Json, Tool
 from callsmith.wire.fields import Fields, without_none
 
-ToolEvent: TypeAlias = ToolStarted | ToolProgress | ToolFinished | ConfirmationNeeded | Notice
-TOOL_EVENTS = (ToolStarted, ToolProgress, ToolFinished, ConfirmationNeeded, Notice)  # for isinstance
+
+@dataclass(frozen=True, slots=True)
+class CallDraft:
+    """A piece of a call of the server's own tools while the model writes it: the next piece of its arguments, as JSON text."""
+
+    index: int  # among the calls that the model writes in one step
+    name: str
+    text: str = ""
+
+
+ToolEvent: TypeAlias = ToolStarted | ToolProgress | ToolFinished | ConfirmationNeeded | Notice | CallDraft
+TOOL_EVENTS = (ToolStarted, ToolProgress, ToolFinished, ConfirmationNeeded, Notice, CallDraft)  # for isinstance
 # "standard": a request that brings tools runs them itself, the server's are then off. "mixed": both are offered.
 ToolMode: TypeAlias = Literal["standard", "mixed"]
 
@@ -154,6 +165,8 @@ def write_tool_event(event: ToolEvent) -> dict[str, Json]:
             return {"event": "confirmation_needed", "id": id, **asked, "expires": expires}
         case Notice(text):
             return {"event": "notice", "text": text}
+        case CallDraft(index, name, text):
+            return {"event": "call_draft", "index": index, "name": name, "delta": text}
         case _:
             assert_never(event)
 

@@ -9,6 +9,7 @@ from fnmatch import fnmatchcase
 from hashlib import sha256
 from hmac import compare_digest
 
+from starlette.datastructures import Headers
 from starlette.exceptions import HTTPException
 from starlette.requests import HTTPConnection
 from starlette.types import ASGIApp, Receive, Scope, Send
@@ -19,6 +20,7 @@ from callsmith.server.http.request_context import current_request
 from callsmith.server.settings import Key
 
 OPEN_PATHS = frozenset({"/health", "/ready"})  # monitoring needs no key, but is shown less without one
+PAGE_FILES = "/page/"  # where the files of the page are: they say nothing of this server, and the page asks for the key
 _NOBODY = Key("0" * 64, models=(), tools=(), capabilities=(), approves=False)  # whoever watches without a key
 
 
@@ -61,7 +63,7 @@ class KeyMiddleware:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         why = self._refusal(HTTPConnection(scope)) if scope["type"] in ("http", "websocket") else ""
-        if why and scope["type"] == "http" and scope["path"] in OPEN_PATHS:
+        if why and scope["type"] == "http" and (scope["path"] in OPEN_PATHS or _is_page(scope)):
             why = ""
             _enter("", _NOBODY)
         if not why:
@@ -79,6 +81,17 @@ class KeyMiddleware:
             return "this key is not known here"
         _enter(name, self._keys[name])
         return ""
+
+
+def wants_page(headers: Headers) -> bool:
+    """Whether a browser asks, for something to be shown."""
+    return "text/html" in headers.get("accept", "")
+
+
+def _is_page(scope: Scope) -> bool:
+    if scope["method"] not in ("GET", "HEAD"):
+        return False
+    return scope["path"].startswith(PAGE_FILES) or (scope["path"] == "/" and wants_page(Headers(scope=scope)))
 
 
 def _enter(name: str, key: Key) -> None:

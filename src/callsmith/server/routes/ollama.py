@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 from importlib.metadata import version
 
 from starlette.requests import Request
-from starlette.responses import PlainTextResponse, Response
+from starlette.responses import Response
 from starlette.routing import Route
 
 from callsmith.core.closing import closing
@@ -41,7 +41,6 @@ def routes(service: Service) -> list[Route]:
         Route("/api/ps", dialect.running),
         Route("/api/show", dialect.show, methods=["POST"]),
         Route("/api/version", dialect.version),
-        Route("/", dialect.alive),
     ]
 
 
@@ -72,9 +71,6 @@ class _Dialect:
 
     async def version(self, _: Request) -> Response:
         return JsonResponse({"version": SPOKEN, "callsmith": version("callsmith")})
-
-    async def alive(self, _: Request) -> Response:
-        return PlainTextResponse("callsmith is running")
 
     async def _answer(self, request: Request, read: Callable[[Json], OllamaRequest], *, chat: bool) -> Response:
         service, arrived = self._service, time.perf_counter_ns()

@@ -27,7 +27,7 @@ from callsmith.core.events import (
 from callsmith.core.values import Call
 from callsmith.runtime.jobs.background import JOB_ID
 from callsmith.runtime.jobs.jobs import ACCEPTED
-from callsmith.wire.extensions import ToolEvent
+from callsmith.wire.extensions import CallDraft, ToolEvent
 
 AnswerEvent: TypeAlias = ModelEvent | ToolEvent
 
@@ -43,13 +43,15 @@ class OneAnswer:
 
     A call that needs approval is also announced in the text, and so is the id of one that goes on in the background, by which a
     later request finds its result; unless the dialect has items for what tools do (`shows_tool_items`): then every call is shown
-    with its start, even one that is refused before it runs.
+    with its start, even one that is refused before it runs. With `shows_drafts`, calls are shown while the model writes them.
     """
 
-    def __init__(self, *, shows_tool_items: bool = False) -> None:
+    def __init__(self, *, shows_tool_items: bool = False, shows_drafts: bool = False) -> None:
         self.deferred: list[Call] = []
         self.waiting: list[str] = []  # the ids of approvals that are asked for
         self._shows_tool_items = shows_tool_items
+        self._shows_drafts = shows_drafts
+        self._drafts: dict[int, str] = {}  # the names of calls that are being written
         self._made: dict[str, Call] = {}
         self._said = ""  # the end of what was said before the tools ran: the next words must not stick to it
         self._pause = False
@@ -102,6 +104,11 @@ class OneAnswer:
                 yield Stopped(ended, usage, self._report, self._matched)
             case CallReady(call=call):
                 self._made[call.id] = call
+            case CallStarted(index, name) if self._shows_drafts:
+                self._drafts[index] = name
+                yield CallDraft(index, name)
+            case CallArguments(index, text) if self._shows_drafts:
+                yield CallDraft(index, self._drafts.get(index, ""), text)
             case CallStarted() | CallArguments():
                 pass  # the client sees what a tool did, if anything, and not how it was called for
             case _:

@@ -50,7 +50,7 @@ from callsmith.wire.anthropic.messages import SIGNATURE
 from callsmith.wire.anthropic.tool_search import SERVER_TOOL_USE, write_search, write_search_result
 from callsmith.wire.calls import CallAssembler, CallWriter, arguments_text, read_arguments
 from callsmith.wire.errors import sent_error
-from callsmith.wire.extensions import AnswerExtensions, ToolEvent, read_report, write_report
+from callsmith.wire.extensions import AnswerExtensions, CallDraft, ToolEvent, read_report, write_report
 from callsmith.wire.fields import Fields
 
 _REASONS: dict[StopReason, str] = {"length": "max_tokens", "calls": "tool_use"}
@@ -113,7 +113,7 @@ class EventWriter(CallWriter):
             case ConfirmationNeeded():
                 self._extensions.add(event)
                 return opening
-            case Started() | ToolProgress() | Notice():
+            case Started() | ToolProgress() | Notice() | CallDraft():
                 return opening
             case _:
                 assert_never(event)

@@ -14,7 +14,7 @@ from callsmith.core.choice import FIND_TOOLS, found_names
 from callsmith.core.events import ConfirmationNeeded, ModelEvent, ToolFinished, ToolStarted
 from callsmith.core.values import Call, Json, Result, Tool
 from callsmith.wire.calls import read_arguments
-from callsmith.wire.extensions import TOOL_EVENTS, ToolEvent
+from callsmith.wire.extensions import TOOL_EVENTS, ToolEvent, write_tool_event
 from callsmith.wire.fields import Fields
 from callsmith.wire.mcp_names import mcp_name
 from callsmith.wire.openai.mcp import error_text, write_listed, write_mcp_call
@@ -38,11 +38,14 @@ McpEvent: TypeAlias = ModelEvent | ToolEvent | ListedTools
 class McpWriter(EventWriter):
     """Events to the stream's, those of MCP servers' tools too. Other tools of the server are not shown.
 
-    A call that a person has denied makes no item: the decision is an item already, and the call has not run.
+    A call that a person has denied makes no item: the decision is an item already, and the call has not run. With
+    `shows_events` the stream has what tools do also as events of our own.
     """
 
-    def __init__(self, heading: Heading) -> None:
+    def __init__(self, heading: Heading, *, shows_events: bool = False) -> None:
         super().__init__(heading)
+        self._shows_events = shows_events
+        self._began = heading.clock() if heading.clock else 0.0
         self._tools: Mapping[str, tuple[str, str]] = {}
         self._approvals: dict[str, str] = {}  # by call id
         self._asked: dict[str, Call] = {}  # those of earlier responses, too
@@ -67,7 +70,11 @@ class McpWriter(EventWriter):
             return [] if self.ended else [*self._opening(), *self._list(event)]
         if not isinstance(event, TOOL_EVENTS):
             return super().write(event)
-        return [] if self.ended else [*self._opening(), *self._write_tool_event(event)]
+        if self.ended:
+            return []
+        opening, running = self._opening(), dict(self._running)
+        sent = self._write_tool_event(event)
+        return [*opening, *sent, *self._own_event(event, running | self._running)]
 
     def _write_tool_event(self, event: ToolEvent) -> list[StreamEvent]:
         match event:
@@ -87,6 +94,22 @@ class McpWriter(EventWriter):
                 return [*sent, self._whole(place, item)]
             case _:
                 return []
+
+    def _own_event(self, event: ToolEvent, running: Mapping[str, tuple[int, dict[str, Json]]]) -> list[StreamEvent]:
+        """The event in our own words, with the item that it is about."""
+        if not self._shows_events:
+            return []
+        written = write_tool_event(event)
+        match event:
+            case ToolStarted(call):
+                item = running.get(call.id)
+            case ToolFinished(result):
+                item = running.get(result.call_id)
+            case _:
+                item = None
+        about = {"item_id": item[1]["id"]} if item else {}
+        at = self._heading.clock() - self._began if self._heading.clock else 0.0
+        return [self._event("callsmith.event", **about, at=round(at, 3), callsmith=written)]
 
     def _list(self, listed: ListedTools) -> list[StreamEvent]:
         empty: dict[str, Json] = {"type": "mcp_list_tools", "server_label": listed.label, "tools": [], "error": None}

@@ -65,7 +65,8 @@ class ResponsesDialect:
         options, session = read_extensions(body)
         name = self.service.model_name(asked.model)
         asked = replace(asked, model=name, request=replace(asked.request, session=session or before.conversation))
-        options = replace(options, sources=sources_of(asked.servers), shows_tool_items=bool(asked.servers))
+        shows_items = bool(asked.servers) or options.shows_events
+        options = replace(options, sources=sources_of(asked.servers), shows_tool_items=shows_items)
         return ReadRequest(asked, before, options)
 
     def answer(self, asked: ReadRequest, stored: StoredResponses, *, generates: bool = True) -> Answer:
@@ -77,7 +78,7 @@ class ResponsesDialect:
         heading = Heading(
             f"resp_{uuid4().hex}", request.model, int(time.time()), request.repeated, request.namespaces, sampling, time.time
         )
-        writer = McpWriter(heading)
+        writer = McpWriter(heading, shows_events=asked.options.shows_events)
         if not request.request.session:  # the first response of a conversation names it
             own = request.request
             # Of what is not stored, no later request can know that name.

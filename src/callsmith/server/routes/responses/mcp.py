@@ -34,6 +34,8 @@ from callsmith.wire.openai.mcp import WAITING, McpServer, write_mcp_call
 from callsmith.wire.openai.mcp_events import ListedTools, McpEvent, McpWriter
 from callsmith.wire.openai.responses import ResponsesRequest
 
+_UNNAMED = "tools"  # the label of tools that say not where they come from
+
 
 def sources_of(servers: Iterable[McpServer]) -> tuple[ToolSource, ...]:
     """The tools a request wants by naming these servers."""
@@ -115,8 +117,8 @@ async def answer_events(
         deadline = Deadline(service.settings.request_seconds)  # whoever has the lease may take long
         found = await deadline.wait_for(_enter_decisions(approvals, asked, leases))
         request = _with_local_names(asked.request, tools, found)
-        if asked.servers:
-            writer.set_tools({tool.name: (source_label(tool), original_name(tool)) for tool in tools})
+        if options.shows_tool_items:
+            writer.set_tools({tool.name: (source_label(tool) or _UNNAMED, original_name(tool)) for tool in tools})
             writer.set_approvals({id: approval.call for id, approval in found.items()})
         for server in asked.servers:
             if server.label not in asked.listed:

@@ -18,7 +18,7 @@ from callsmith.wire.openai.common import NotStored
 from callsmith.wire.openai.responses import StoredReferences
 from callsmith.wire.openai.responses_events import OPEN_STATUSES
 
-_ADDED = frozenset({"completed", "incomplete"})  # the statuses with which a response is added to its conversation
+_ADDED = frozenset({"completed", "incomplete", "cancelled"})  # the statuses with which a response is added to its conversation
 
 
 @dataclass(frozen=True, slots=True)

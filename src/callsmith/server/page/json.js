@@ -1,0 +1,57 @@
+// Arguments and results as people read them: JSON in colours, images as images, the rest as text.
+
+import { el, shortened } from "./dom.js";
+
+const MOST_SHOWN = 6000;
+const MOST_COLOURED = 100_000;
+const TOKEN = /("(?:[^"\\]|\\.)*")(\s*:)?|\b(true|false|null)\b|-?\d+(?:\.\d+)?(?:[eE][+-]?\d+)?/g;
+
+export function parse(text) {
+  try {
+    return JSON.parse(text);
+  } catch {
+    return undefined;
+  }
+}
+
+export function pretty(text) {
+  const value = parse(text);
+  return value !== null && typeof value === "object" ? JSON.stringify(value, null, 2) : text;
+}
+
+function coloured(text) {
+  if (text.length > MOST_COLOURED) return [text];
+  const nodes = [];
+  let last = 0;
+  for (const match of text.matchAll(TOKEN)) {
+    nodes.push(text.slice(last, match.index));
+    const kind = match[1] ? (match[2] ? "key" : "string") : match[3] ? "word" : "number";
+    nodes.push(el("span", { class: `json-${kind}`, text: match[1] || match[0] }), match[1] ? match[2] || "" : "");
+    last = match.index + match[0].length;
+  }
+  return [...nodes, text.slice(last)];
+}
+
+export const jsonBlock = (text) => shortened(pretty(text), MOST_SHOWN, (part) => el("pre", { class: "json", tabindex: "0" }, coloured(part)));
+
+const IMAGE = /^data:image\/(?:png|jpeg|gif|webp);base64,[A-Za-z0-9+/=\s]+$/;
+
+function imageOf(value) {
+  if (typeof value === "string") return IMAGE.test(value) ? value : "";
+  if (value === null || typeof value !== "object") return "";
+  const data = value.type === "image" && value.data && `data:${value.mimeType || value.mime_type || "image/png"};base64,${value.data}`;
+  return data && IMAGE.test(data) ? data : "";
+}
+
+// A result: what images it has, and the rest.
+export function resultBlock(text) {
+  const value = parse(text) ?? text;
+  const parts = Array.isArray(value) ? value : [value];
+  const images = parts.map(imageOf).filter(Boolean);
+  const rest = parts.filter((part) => !imageOf(part));
+  const shown = images.map((source) => el("img", { src: source, alt: "An image the tool has returned", class: "result-image" }));
+  if (images.length && !rest.length) return shown;
+  const remaining = images.length ? JSON.stringify(rest.length === 1 ? rest[0] : rest) : text;
+  const isJson = value !== null && typeof value === "object";
+  return [...shown, isJson ? jsonBlock(remaining) : shortened(remaining, MOST_SHOWN, (part) => el("pre", { tabindex: "0", text: part }))];
+}

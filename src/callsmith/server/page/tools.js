@@ -1,0 +1,101 @@
+// The server's tools: what they cost, which are on in this conversation, the state of MCP servers, and calls by hand.
+
+import { ApiError, getIfThere, post } from "./api.js";
+import { button, el, readableSeconds } from "./dom.js";
+import { schemaForm } from "./form.js";
+import { resultBlock } from "./json.js";
+
+export class Toolbox {
+  constructor() {
+    this.isThere = false;
+    this.tools = [];
+    this.servers = [];
+  }
+
+  async load() {
+    const found = await getIfThere("/v1/tools");
+    this.isThere = found !== null;
+    this.tools = found?.data || [];
+    this.servers = found?.servers || [];
+  }
+
+  get names() {
+    return this.tools.map((tool) => tool.name);
+  }
+
+  summary() {
+    if (!this.tools.length) return "The model answers by itself: this server has no tools of its own.";
+    const names = this.names.slice(0, 4).join(", ");
+    return this.tools.length > 4 ? `The model can call ${names} and ${this.tools.length - 4} more tools.` : `The model can call ${names}.`;
+  }
+
+  // The parameters of the tool that a call is of.
+  async schemaOf(call) {
+    const isMeant = (tool) => (tool.original || tool.name) === call.name && (tool.source || "").replace(/^mcp:/, "") === (call.label || "");
+    return (this.tools.find(isMeant) || this.tools.find((tool) => tool.name === call.name))?.parameters;
+  }
+
+  async panel(settings, changeSettings) {
+    await this.load();
+    const cost = this.tools.filter((tool) => !settings.off.includes(tool.name)).reduce((sum, tool) => sum + (tool.tokens || 0), 0);
+    const total = cost ? ` Their definitions take ${cost} tokens of each prompt.` : "";
+    const intro = el("p", { class: "hint", text: this.tools.length ? `Switched off, a tool is not offered in this conversation.${total}` : "This server has no tools of its own." });
+    return [intro, this.#servers(), this.tools.map((tool) => this.#tool(tool, settings, changeSettings))].flat();
+  }
+
+  #servers() {
+    return this.servers.map((one) =>
+      el(
+        "div",
+        { class: `server ${one.state}` },
+        el("span", { class: "dot", "aria-hidden": "true" }),
+        el("strong", { text: one.label }),
+        el("span", { class: "hint", text: `${one.state}, ${one.tools} tools` }),
+        one.error ? el("p", { class: "problem", text: one.error }) : null,
+      ),
+    );
+  }
+
+  #tool(tool, settings, changeSettings) {
+    const on = el("input", { type: "checkbox", checked: !settings.off.includes(tool.name), "aria-label": `Offer ${tool.name}` });
+    on.addEventListener("change", () => {
+      const off = settings.off.filter((name) => name !== tool.name);
+      changeSettings({ off: on.checked ? off : [...off, tool.name] });
+    });
+    const about = [tool.source?.replace(/^mcp:/, ""), tool.tokens && `${tool.tokens} tokens`, tool.needs_approval ? "asks first" : tool.side_effects && "side effects"];
+    const body = el("div", { class: "tool-body" });
+    const details = el("details", {}, el("summary", {}, el("strong", { text: tool.name }), el("span", { class: "hint", text: about.filter(Boolean).join(" · ") })), body);
+    details.addEventListener("toggle", () => details.open && !body.children.length && body.append(...this.#byHand(tool)));
+    return el("div", { class: "tool" }, on, details);
+  }
+
+  // A form that calls the tool.
+  #byHand(tool) {
+    const form = schemaForm(tool.parameters, {});
+    const result = el("div", { class: "result", "aria-live": "polite" });
+    const call = async (approve) => {
+      let given;
+      try {
+        given = form.read();
+      } catch {
+        return;
+      }
+      run.disabled = true;
+      try {
+        const answer = await post(`/v1/tools/${encodeURIComponent(tool.name)}`, { arguments: given, ...(approve ? { approve } : {}) });
+        const { ok, content, seconds } = answer.result;
+        const words = `${ok ? "Done" : "Failed"}${seconds === undefined ? "" : `, ${readableSeconds(seconds)}`}`;
+        result.replaceChildren(el("p", { class: ok ? "hint" : "problem", text: words }), ...[resultBlock(typeof content === "string" ? content : JSON.stringify(content))].flat());
+      } catch (error) {
+        if (!(error instanceof ApiError)) throw error;
+        const ask = error.code === "confirmation_required";
+        const sure = button("Run it all the same", { kind: "danger" }, () => call(true));
+        result.replaceChildren(el("p", { class: "problem", text: ask ? "This call needs approval: it can change things." : error.message }), ask ? sure : "");
+      } finally {
+        run.disabled = false;
+      }
+    };
+    const run = button("Call it", { kind: "primary" }, () => call(false));
+    return [el("p", { text: tool.description || "It says nothing of itself." }), form.element, el("div", { class: "actions" }, run), result];
+  }
+}

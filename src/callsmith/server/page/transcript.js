@@ -1,0 +1,221 @@
+// Turns as elements. A turn is shown again whenever it has changed, and only what has changed is made anew.
+
+import { approvalCard } from "./approvals.js";
+import { button, el, icon, readableSeconds, svg } from "./dom.js";
+import { jsonBlock, parse, resultBlock } from "./json.js";
+import { markdown } from "./markdown.js";
+
+const STATES = {
+  writing: "being written",
+  waiting: "waits for you",
+  running: "runs",
+  done: "done",
+  failed: "failed",
+  denied: "denied",
+  ended: "not finished",
+  unknown: "was asked about",
+};
+
+class TextView {
+  constructor(block) {
+    this.block = block;
+    this.element = el("div", { class: "text" });
+    this.shown = "";
+    this.cost = 0;
+    this.next = 0;
+  }
+
+  update(isOpen) {
+    const now = performance.now();
+    if (this.shown === this.block.text || (isOpen && now < this.next)) return;
+    this.element.replaceChildren(...markdown(this.block.text));
+    this.shown = this.block.text;
+    this.next = performance.now() + (performance.now() - now) * 4; // a long text is not made anew for each word
+  }
+}
+
+class ReasoningView {
+  constructor(block) {
+    this.block = block;
+    this.body = el("div", { class: "thoughts" });
+    this.element = el("details", { class: "reasoning" }, el("summary", { text: "Thoughts" }), this.body);
+  }
+
+  update() {
+    if (this.body.textContent !== this.block.text) this.body.textContent = this.block.text;
+  }
+}
+
+class NoticeView {
+  constructor(block) {
+    this.element = el("p", { class: "notice" }, icon("alert"), el("span", { text: block.text }));
+  }
+
+  update() {}
+}
+
+class CallView {
+  constructor(block, context) {
+    this.block = block;
+    this.context = context;
+    this.state = el("span", { class: "state" });
+    this.name = el("strong");
+    this.label = el("span", { class: "label" });
+    this.preview = el("code", { class: "preview" });
+    this.time = el("span", { class: "time" });
+    this.body = el("div", { class: "call-body" });
+    this.details = el("details", {}, el("summary", {}, this.state, this.name, this.label, this.preview, this.time), this.body);
+    this.element = el("div", { class: "call" }, this.details);
+    this.key = "";
+    this.card = null;
+  }
+
+  update() {
+    const { block } = this;
+    const key = `${block.status}|${block.arguments}|${block.output?.length}|${block.progress?.text}|${block.progress?.current}|${block.ended}|${block.name}|${block.reason}`;
+    if (key === this.key) return;
+    this.key = key;
+    this.element.className = `call ${block.status}`;
+    this.state.replaceChildren(el("span", { class: "dot", "aria-hidden": "true" }), el("span", { class: "sr-only", text: STATES[block.status] }));
+    this.name.textContent = block.name;
+    this.label.textContent = block.label && block.label !== "python" ? block.label : "";
+    this.preview.textContent = preview(block.arguments);
+    const took = block.ended !== undefined && block.began !== undefined ? readableSeconds(block.ended - block.began) : "";
+    this.time.textContent = took || (block.status === "done" ? "" : STATES[block.status]);
+    this.#question();
+    this.#fill();
+  }
+
+  #question() {
+    if (this.block.status === "waiting" && !this.card) {
+      this.card = approvalCard(this.block, this.context.schemaOf);
+      this.element.append(this.card.element);
+      this.context.announce(`${this.block.name} needs your approval.`);
+      this.context.focusQuestion(this.card.element);
+    } else if (this.block.status !== "waiting" && this.card) {
+      this.card.element.remove();
+      this.card = null;
+    }
+    this.details.hidden = this.block.status === "waiting";
+  }
+
+  #fill() {
+    const { block } = this;
+    const parts = [el("p", { class: "caption", text: "Arguments" }), jsonBlock(block.arguments || "{}")];
+    if (block.progress) parts.push(el("p", { class: "hint", text: progressText(block.progress) }));
+    if (block.output !== undefined) parts.push(el("p", { class: "caption", text: block.status === "done" ? "Result" : "What came of it" }), ...[resultBlock(block.output)].flat());
+    this.body.replaceChildren(...parts);
+    if (block.output?.includes("data:image/") || /"type": ?"image"/.test(block.output || "")) this.details.open = true;
+  }
+}
+
+function preview(text) {
+  const value = parse(text || "{}");
+  if (value === undefined || value === null || typeof value !== "object") return (text || "").slice(0, 200);
+  return Object.entries(value).map(([name, one]) => `${name}: ${JSON.stringify(one)}`).join(", ").slice(0, 200);
+}
+
+function progressText({ text, current, total }) {
+  const share = total ? `${Math.round((100 * current) / total)} %` : current ?? "";
+  return [text, share].filter((part) => part !== "" && part !== null).join(" · ");
+}
+
+const VIEWS = { text: TextView, reasoning: ReasoningView, notice: NoticeView, call: CallView };
+
+export class TurnView {
+  constructor(turn, context) {
+    Object.assign(this, { turn, context });
+    this.views = new Map();
+    this.groups = new Map();
+    this.blocks = el("div", { class: "blocks" });
+    this.foot = el("div", { class: "foot" });
+    this.questions = el("div", { class: "questions" });
+    const said = turn.said === null ? null : el("div", { class: "said" }, el("div", { class: "bubble", text: turn.said }));
+    this.answer = el("div", { class: "answer" }, this.blocks, this.questions, this.foot);
+    this.element = el("article", { class: "turn", "aria-label": "A question and its answer" }, said, this.answer);
+    this.update();
+  }
+
+  update() {
+    const { turn } = this;
+    const wanted = [];
+    for (const block of turn.blocks) {
+      let view = this.views.get(block);
+      if (!view) {
+        view = new VIEWS[block.kind](block, this.context);
+        this.views.set(block, view);
+      }
+      view.update(turn.isOpen);
+      if (block.kind !== "call") wanted.push(view.element);
+      else {
+        const group = this.#group(block.group);
+        if (wanted.at(-1) !== group) {
+          wanted.push(group);
+          group.wanted = [];
+        }
+        group.wanted.push(view.element);
+      }
+    }
+    for (const group of this.groups.values()) {
+      sync(group, group.wanted || []);
+      group.classList.toggle("side-by-side", (group.wanted || []).length > 1);
+    }
+    sync(this.blocks, wanted);
+    this.#footer();
+  }
+
+  #group(id) {
+    if (!this.groups.has(id)) this.groups.set(id, el("div", { class: "calls" }));
+    return this.groups.get(id);
+  }
+
+  #footer() {
+    const { turn } = this;
+    const waiting = turn.calls.some((call) => call.status === "waiting");
+    const running = turn.calls.some((call) => call.status === "running");
+    const key = `${turn.status}|${turn.error}|${turn.offline}|${turn.blocks.length > 0}|${waiting}|${running}`;
+    if (key === this.footKey) return;
+    this.footKey = key;
+    this.element.setAttribute("aria-busy", String(turn.isOpen));
+    const parts = [];
+    if (turn.offline) parts.push(el("p", { class: "notice" }, icon("alert"), el("span", { text: "The connection is lost. Trying again; nothing is lost." })));
+    else if (turn.isOpen && !waiting && !running) parts.push(el("span", { class: "working", role: "img", "aria-label": "The model is working" }, el("i"), el("i"), el("i")));
+    if (turn.error) parts.push(el("p", { class: "notice failed" }, icon("alert"), el("span", { text: turn.error })));
+    if (turn.status === "cancelled") parts.push(el("p", { class: "hint", text: "Stopped." }));
+    if (["failed", "cancelled"].includes(turn.status) && turn.said && this.context.retry) parts.push(button("Try again", { name: "retry", kind: "small" }, () => this.context.retry(turn)));
+    if (!turn.isOpen && (turn.usage || turn.id)) parts.push(this.#summary());
+    this.foot.replaceChildren(...parts);
+  }
+
+  #summary() {
+    const { turn } = this;
+    const words = [];
+    if (turn.seconds && turn.live) words.push(readableSeconds(turn.seconds));
+    if (turn.usage) words.push(`${turn.usage.input_tokens} tokens read, ${turn.usage.output_tokens} written`);
+    const line = timeline(turn);
+    const inspect = button("Details", { kind: "small quiet" }, () => this.context.inspect(turn));
+    return el("div", { class: "summary" }, line, el("span", { class: "hint", text: words.join(" · ") }), inspect);
+  }
+}
+
+// When the model wrote and when tools ran, from left to right.
+export function timeline(turn) {
+  const timed = turn.calls.filter((call) => call.began !== undefined && call.ended !== undefined);
+  if (!timed.length) return null;
+  const whole = Math.max(turn.live ? turn.seconds : 0, ...timed.map((call) => call.ended), 0.001);
+  const bars = timed.map((call, index) => {
+    const length = Math.max((call.ended - call.began) / whole, 0.01) * 200;
+    const bar = svg("rect", { class: "tool", x: Math.min((call.began / whole) * 200, 200 - length), y: 2 + (index % 3) * 4, width: length, height: 3, rx: 1.5 });
+    bar.append(svg("title", { text: `${call.name}: ${readableSeconds(call.ended - call.began)}` }));
+    return bar;
+  });
+  const words = timed.map((call) => `${call.name} ${readableSeconds(call.ended - call.began)}`).join(", ");
+  return svg("svg", { class: "timeline", viewBox: "0 0 200 16", role: "img", "aria-label": `Tools: ${words}` }, svg("rect", { class: "model", x: 0, y: 0, width: 200, height: 16, rx: 4 }), bars);
+}
+
+function sync(parent, wanted) {
+  wanted.forEach((element, index) => {
+    if (parent.children[index] !== element) parent.insertBefore(element, parent.children[index] || null);
+  });
+  while (parent.children.length > wanted.length) parent.lastElementChild.remove();
+}
