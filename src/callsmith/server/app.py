@@ -27,6 +27,7 @@ from callsmith.server.jobs.stored_jobs import StoredJobs
 from callsmith.server.jobs.taking_over import take_over_jobs
 from callsmith.server.network.origins import OriginMiddleware, allowed_hosts
 from callsmith.server.node import bus_tools, connected
+from callsmith.server.recent_turns import RecentTurns
 from callsmith.server.routes import route_modules
 from callsmith.server.service import Service
 from callsmith.server.settings import Settings
@@ -66,6 +67,7 @@ def create_app(
         models,
         own,
         settings,
+        turns=RecentTurns(settings.recent_turns),
         store=store,
         audit=audit,
         jobs=Jobs(StoredJobs(store, settings.jobs), settings.jobs, settings.limits.result_characters),

@@ -34,17 +34,18 @@ from callsmith.runtime.guards.guards import guarded
 from callsmith.runtime.jobs.background import BackgroundTools
 from callsmith.runtime.jobs.jobs import Jobs
 from callsmith.runtime.telemetry.trace import CombinedRecorder, Trace
-from callsmith.runtime.telemetry.turns import Recorder, TurnInfo, TurnRecord, recording
+from callsmith.runtime.telemetry.turns import Recorder, TurnInfo, recording
 from callsmith.server.approvals.approval_run import ApprovalRun
 from callsmith.server.approvals.approvals import Approvals, PausedRun
 from callsmith.server.http.body_reader import BodyReader
 from callsmith.server.http.keys import matches
-from callsmith.server.http.request_context import caller, client, client_session, current_request
+from callsmith.server.http.request_context import caller, client, client_session, current_request, request_id
 from callsmith.server.http.sockets import OpenSockets
 from callsmith.server.http.streams import EventStream
 from callsmith.server.limits.admission import AdmissionGate, Place
-from callsmith.server.limits.rate_limits import RateLimits
+from callsmith.server.limits.rate_limits import RateLimits, TokenCounter
 from callsmith.server.network.origins import is_loopback
+from callsmith.server.recent_turns import RecentTurns
 from callsmith.server.settings import EVERYTHING, CallerLimits, Settings, merged_limits
 from callsmith.server.store import AuditLog, SqliteStore, Store
 from callsmith.server.tools.mixed import HiddenRound, HiddenRounds
@@ -62,7 +63,7 @@ DEFAULT_MODEL = "default"  # another name for the first model, unless an alias s
 
 @dataclass(frozen=True, slots=True)
 class Service:
-    """The models, the server's own tools, the settings, what is remembered, and the trace of what was asked and done.
+    """The models, the server's own tools, the settings, what is remembered, and what was asked and done.
 
     `bus` has the capabilities that can be called; `authenticator` checks signatures and tokens of calls, if they are taken.
     `on_shutdown` is what is left to be done when the server ends.
@@ -72,6 +73,7 @@ class Service:
     tools: Toolset | None
     settings: Settings
     trace: Trace = field(default_factory=Trace)
+    turns: RecentTurns = field(default_factory=RecentTurns)
     store: Store = field(default_factory=SqliteStore)
     audit: AuditLog | None = None
     gate: AdmissionGate = field(default_factory=AdmissionGate)
@@ -336,8 +338,9 @@ class Service:
     def recorder(self) -> Recorder:
         """What records the turns of the request that is being answered."""
         http = current_request()
-        of_request = [http, _TokenCounter(self.rates, http.client, self.caller_limits())] if http else []
-        return CombinedRecorder(self.trace, *self.settings.recorders, *of_request)
+        of_request = [http, TokenCounter(self.rates, http.client, self.caller_limits())] if http else []
+        recent = self.turns.recorder(caller(), request_id())
+        return CombinedRecorder(self.trace, recent, *self.settings.recorders, *of_request)
 
     def _name(self, model: Model) -> str:
         return next((name for name, one in self.models.items() if one is model), "")
@@ -373,18 +376,6 @@ class _Answering:
     events: AsyncIterator[RunEvent]
     asked: TurnInfo
     show: Callable[[RunEvent], Iterable[AnswerEvent]]
-
-
-@dataclass(frozen=True, slots=True)
-class _TokenCounter:
-    """A recorder that counts the tokens of turns as used by a caller."""
-
-    rates: RateLimits
-    client: str
-    limits: CallerLimits
-
-    def add(self, turn: TurnRecord) -> None:
-        self.rates.use_tokens(self.client, self.limits, turn.usage.prompt + turn.usage.completion)
 
 
 def _unchanged(event: RunEvent) -> Iterable[AnswerEvent]:

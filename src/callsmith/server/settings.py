@@ -353,6 +353,7 @@ class Settings:
     store_bytes: int = 128 * 1024 * 1024  # of each kind of document of one caller; the oldest are deleted
     approval_seconds: float = 24 * 60 * 60.0  # how long a call waits for a person's decision
     audit: AuditLevel = "all"  # of which executions of tools there is a record in the store
+    recent_turns: int = 1_000  # of each caller, whose records `/v1/turns` and `/v1/telemetry` are made from
     guards: bool = flag(True, "--no-guards", help="Do not guard small models against loops and copied answers.")
     llm: Llm = Llm()
     mcp: Mcp = Mcp()

@@ -17,7 +17,7 @@ from callsmith.runtime.telemetry.trace import Counters, Trace
 from callsmith.runtime.telemetry.trace_file import TraceFile
 from callsmith.runtime.telemetry.turns import UNKNOWN, CallRecord, TurnRecord
 from callsmith.server.app import create_app
-from callsmith.server.routes.metrics import exposition
+from callsmith.server.routes.telemetry.metrics import exposition
 from callsmith.server.service import Service, Settings
 from callsmith.tools.functions import Functions
 from tests.fakes import StrictFakeModel

@@ -21,12 +21,17 @@ def paginate(items: Sequence[Json], request: Request) -> dict[str, Json]:
     return write_page(part, has_more=start + len(part) < len(ordered))
 
 
-def read_limit(request: Request, most: int = 100) -> int:
+def read_limit(request: Request) -> int:
     """How many items the request wants in a page."""
-    limit = request.query_params.get("limit", "20")
-    if not limit.isdecimal() or len(limit) > len(str(most)) or not 1 <= int(limit) <= most:
-        raise UsageError(f"limit: {limit!r} is no number from 1 to {most}", field="limit")
-    return int(limit)
+    return read_number(request, "limit", 20, 100)
+
+
+def read_number(request: Request, name: str, otherwise: int, most: int, *, least: int = 1) -> int:
+    """A whole number among the query parameters."""
+    text = request.query_params.get(name, str(otherwise))
+    if not text.isdecimal() or len(text) > 18 or not least <= int(text) <= most:
+        raise UsageError(f"{name}: {text!r} is no number from {least} to {most}", field=name)
+    return int(text)
 
 
 def write_page(items: Sequence[Json], *, has_more: bool) -> dict[str, Json]:

@@ -3,10 +3,12 @@
 import time
 from collections import OrderedDict
 from collections.abc import Callable
+from dataclasses import dataclass
 from math import ceil
 from typing import Final
 
 from callsmith.core.errors import RateLimited
+from callsmith.runtime.telemetry.turns import TurnRecord
 from callsmith.server.settings import CallerLimits
 
 _MINUTE: Final = 60.0
@@ -79,3 +81,15 @@ class RateLimits:
 def _per_minute(limits: CallerLimits) -> list[tuple[str, int]]:
     given = (("requests", limits.requests_per_minute), ("tokens", limits.tokens_per_minute))
     return [(kind, most) for kind, most in given if most is not None]
+
+
+@dataclass(frozen=True, slots=True)
+class TokenCounter:
+    """A recorder that counts the tokens of turns as used by a caller."""
+
+    rates: RateLimits
+    client: str
+    limits: CallerLimits
+
+    def add(self, turn: TurnRecord) -> None:
+        self.rates.use_tokens(self.client, self.limits, turn.usage.prompt + turn.usage.completion)

@@ -13,13 +13,14 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from callsmith.core.errors import UsageError
+from callsmith.server.http.pagination import read_number
 from callsmith.server.http.request_context import is_admin
 from callsmith.server.http.streams import JsonResponse
 from callsmith.server.service import Service
 from callsmith.server.store import AuditEntry
 
 _MOST = 1_000
+_LAST = 10**18 - 1  # the largest number an entry can have
 _FILTERS = {"subject": ("subject",), "tool": ("name", "tool"), "event": ("event",)}  # fields of an entry that are compared
 
 
@@ -29,9 +30,7 @@ def routes(service: Service) -> list[Route]:
     async def audit(request: Request) -> Response:
         if not is_admin() or (service.settings.open and not service.settings.keys):
             raise HTTPException(403, "only a key with the scope admin may read the audit log")
-        after, limit = _number(request, "after", 0), _number(request, "limit", 100)
-        if not 1 <= limit <= _MOST:
-            raise UsageError(f"limit: {limit} is no number from 1 to {_MOST}", field="limit")
+        after, limit = read_number(request, "after", 0, _LAST, least=0), read_number(request, "limit", 100, _MOST)
         read = service.audit.read if service.audit else service.store.audit
         found = await read(after=after, limit=limit)
         data = [{"number": one.number, "at": one.at, **one.data} for one in found if _is_wanted(one, request)]
@@ -39,13 +38,6 @@ def routes(service: Service) -> list[Route]:
         return JsonResponse({"object": "list", "data": data, "last": last, "has_more": len(found) == limit})
 
     return [Route("/v1/audit", audit)]
-
-
-def _number(request: Request, name: str, otherwise: int) -> int:
-    text = request.query_params.get(name, str(otherwise))
-    if not text.isdecimal() or len(text) > 18:
-        raise UsageError(f"{name}: {text!r} is no number", field=name)
-    return int(text)
 
 
 def _is_wanted(entry: AuditEntry, request: Request) -> bool:

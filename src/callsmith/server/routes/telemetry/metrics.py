@@ -21,7 +21,7 @@ from callsmith.server.routes.upstreams import visible_upstreams
 from callsmith.server.service import Service
 
 
-def routes(service: Service) -> list[Route]:
+def metrics_routes(service: Service) -> list[Route]:
     """The route of the metrics."""
 
     async def metrics(request: Request) -> Response:

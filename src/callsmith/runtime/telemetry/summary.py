@@ -1,0 +1,111 @@
+"""What became of tools and models over a while, summed up from the records of turns: by tool, and minute by minute."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from math import ceil
+from statistics import median
+
+from callsmith.runtime.telemetry.turns import INVALID, CallRecord, Outcome, TurnRecord
+
+MINUTE = 60
+_FAILED: frozenset[Outcome] = frozenset({"failed", "timeout", "cancelled"})
+
+
+@dataclass(frozen=True, slots=True)
+class ToolSummary:
+    """The calls of one tool: `invalid` did not fit its schema, or could not be read; others than ok, failed and invalid did not
+    run. A call that waited for a person is one, whenever it was answered. `p50` and `p95` are the seconds it ran, None if it has
+    not."""
+
+    name: str
+    calls: int
+    ok: int
+    failed: int
+    invalid: int
+    p50: float | None
+    p95: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class MinuteSummary:
+    """The turns that began in one minute; `at` is its beginning, in seconds since the epoch.
+
+    `tokens` are those that were written, `tokens_per_second` how fast: without the wait for the first one, and the time in which
+    tools ran. `first_token` is the median of the seconds to the first event. What is not known is None.
+    """
+
+    at: int
+    turns: int
+    calls: int
+    invalid: int
+    tokens: int
+    tokens_per_second: float | None
+    first_token: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class Summary:
+    """Tools by the number of their calls, and the minutes from the oldest to this one."""
+
+    tools: tuple[ToolSummary, ...]
+    minutes: tuple[MinuteSummary, ...]
+
+
+def summarize(turns: Iterable[TurnRecord], now: float, minutes: int) -> Summary:
+    """What the turns of the last minutes come to, the one that is not over yet included."""
+    last = int(now) // MINUTE
+    by_minute: dict[int, list[TurnRecord]] = {number: [] for number in range(last - minutes + 1, last + 1)}
+    for turn in turns:
+        if (known := by_minute.get(int(turn.when) // MINUTE)) is not None:
+            known.append(turn)
+    calls: dict[str, list[CallRecord]] = {}
+    for turn in (turn for found in by_minute.values() for turn in found):
+        for call in turn.calls:
+            calls.setdefault(call.meant or call.tool, []).append(call)
+    tools = sorted((_tool(name, made) for name, made in calls.items()), key=lambda tool: (-tool.calls, tool.name))
+    return Summary(tuple(tools), tuple(_minute(number * MINUTE, found) for number, found in by_minute.items()))
+
+
+def _tool(name: str, calls: Sequence[CallRecord]) -> ToolSummary:
+    outcomes = [call.outcome for call in calls]
+    seconds = sorted(call.seconds for call in calls if call.seconds is not None)
+    return ToolSummary(
+        name,
+        sum(not call.resumed for call in calls),
+        outcomes.count("ok"),
+        sum(one in _FAILED for one in outcomes),
+        sum(one in INVALID for one in outcomes),
+        _percentile(seconds, 0.5),
+        _percentile(seconds, 0.95),
+    )
+
+
+def _minute(at: int, turns: Sequence[TurnRecord]) -> MinuteSummary:
+    calls = [call for turn in turns for call in turn.calls if not call.resumed]
+    written = [turn for turn in turns if turn.usage.completion]
+    tokens, seconds = sum(turn.usage.completion for turn in written), sum(map(_writing_seconds, written))
+    firsts = [turn.first for turn in turns if turn.first is not None]
+    return MinuteSummary(
+        at,
+        len(turns),
+        len(calls),
+        sum(call.outcome in INVALID for call in calls),
+        tokens,
+        round(tokens / seconds, 3) if seconds > 0 else None,
+        median(firsts) if firsts else None,
+    )
+
+
+def _writing_seconds(turn: TurnRecord) -> float:
+    """How long the model wrote, about: all of the turn but the wait for its first event, and where a tool ran."""
+    running, until = 0.0, turn.first or 0.0
+    for call in sorted(turn.calls, key=lambda call: call.at):  # they may run side by side
+        end = call.at + (call.seconds or 0.0)
+        running += max(0.0, end - max(call.at, until))
+        until = max(until, end)
+    return max(0.0, turn.seconds - (turn.first or 0.0) - running)
+
+
+def _percentile(ordered: Sequence[float], share: float) -> float | None:
+    """The value that so much of the values do not exceed."""
+    return ordered[ceil(share * len(ordered)) - 1] if ordered else None
