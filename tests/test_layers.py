@@ -50,7 +50,10 @@ RULES = {
     ),
     "adapters": Rule(INWARD | EFFECTS, frozenset({"langchain_core", "langgraph", "llama_index", "crewai", "pydantic"})),
     "evals": Rule(INWARD | EFFECTS),
-    "cli": Rule(INWARD | EFFECTS | {"capabilities", "server", "evals"}, frozenset({"typer", "rich", "uvicorn", "starlette"})),
+    "cli": Rule(
+        INWARD | EFFECTS | {"capabilities", "server", "evals"},
+        frozenset({"typer", "rich", "markdown_it", "prompt_toolkit", "uvicorn", "starlette"}),
+    ),
     "__init__": Rule(INWARD | EFFECTS),
     "__main__": Rule(frozenset({"cli"})),
 }

@@ -41,10 +41,12 @@ def test_the_prompt_may_come_from_standard_input(callsmith, script):
 
 
 def test_the_tools_are_listed_on_demand(callsmith, script):
-    told = callsmith("chat", "--model", script("Hi"), stdin="/tools\n/what\n")
+    told = callsmith("chat", "--model", script("Hi"), stdin="/tools\n/tols\n/help\n")
     assert "get_time(timezone): The present date" in told.out
     assert "get_weather(city): The weather in a city (demonstration data, made up)." in told.out
-    assert "/reset forgets" in told.out
+    assert "nothing is really sent).  [has side effects: you are asked first]" in told.out
+    assert told.err == "error: unknown command '/tols'; did you mean '/tools'?\n"
+    assert "  /reset          forget the conversation\n" in told.out
 
 
 def test_without_tools_a_call_is_only_text(callsmith, script):

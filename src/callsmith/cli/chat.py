@@ -1,10 +1,11 @@
 """`callsmith chat`: talk to a model in the terminal, watch it call tools, and be asked before it does something."""
 
+import asyncio
 import sys
-from collections.abc import AsyncIterator, Iterator
-from contextlib import ExitStack, suppress
-from dataclasses import dataclass, field
-from importlib import import_module
+from collections.abc import Iterator
+from contextlib import ExitStack
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -12,23 +13,16 @@ import typer
 
 from callsmith.cli.inputs.options import alias_of, register_user_files
 from callsmith.cli.inputs.setting_options import SettingsCommand, settings_of
-from callsmith.core.errors import CallsmithError, LimitReached, Unavailable
+from callsmith.core.errors import CallsmithError, Unavailable
 from callsmith.core.values import Choice, Sampling
 
 if TYPE_CHECKING:
-    import asyncio
-
     from rich.console import Console
 
-    from callsmith.cli.terminal.approvals import Approver
-    from callsmith.core.events import RunEvent
-    from callsmith.core.ports import Model, OpenedModel, Toolset
-    from callsmith.runtime.conversation.conversation import Conversation, Settings
-    from callsmith.runtime.telemetry.turns import Recorder
+    from callsmith.cli.terminal.session import ChatSession
+    from callsmith.core.ports import OpenedModel
+    from callsmith.runtime.conversation.conversation import Settings
     from callsmith.server.settings import Llm
-
-MOST_UNSEEN = 25  # approvals in one turn where no person gives them
-HELP = "/reset forgets the conversation, /save FILE keeps it, /tools lists the tools, /quit ends (or Ctrl-D)."
 
 
 class ChatCommand(SettingsCommand):
@@ -61,7 +55,15 @@ class ChatCommand(SettingsCommand):
 
 def chat(
     context: typer.Context,
-    prompt: Annotated[str | None, typer.Argument(help="Ask this one thing and exit; - reads it from standard input.")] = None,
+    prompt: Annotated[
+        str | None,
+        typer.Argument(help="Ask this one thing and exit; what is piped in is appended. - is standard input alone."),
+    ] = None,
+    system: Annotated[str | None, typer.Option("--system", help="Instructions to the model.", show_default=False)] = None,
+    temperature: Annotated[
+        float | None,
+        typer.Option("--temperature", min=0, help="How freely it chooses its words; 0: not at all.", show_default=False),
+    ] = None,
     no_tools: Annotated[bool, typer.Option("--no-tools", help="Offer no tools.")] = False,
     tool_choice: Annotated[str, typer.Option("--tool-choice", help="auto, required, none, or a tool's name.")] = "auto",
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Run calls that have side effects without asking.")] = False,
@@ -73,16 +75,15 @@ def chat(
 ) -> None:
     """Chat with a model that has tools: by default a clock, a calculator, made-up weather and messages.
 
-    You are asked before a call that has side effects runs.
+    You are asked before a call that has side effects runs. /help in the chat lists what else it can do.
     """
-    import asyncio
-
     from rich.console import Console
 
     from callsmith.cli.inputs.mcp_servers import opened_host, servers, wait_until_started
     from callsmith.cli.inputs.toolsets import load_toolset
     from callsmith.cli.terminal.approvals import Approver
-    from callsmith.runtime.discovery.find_tools import ToolCosts, limit_shown_tools
+    from callsmith.cli.terminal.session import ChatSession, ChatSetup, CurrentModel
+    from callsmith.models.weights.catalogue import default_model
     from callsmith.runtime.telemetry.trace_file import TraceFile
     from callsmith.tools.functions import Functions
     from callsmith.tools.mcp.elicitation import ClientFeatures
@@ -93,38 +94,40 @@ def chat(
     asked = () if no_tools else servers(mcp)
     nothing = no_tools or (asked and llm.tools is None)
     toolset = Confirmed(Functions() if nothing else load_toolset(llm.tools or "demo"))
-    settings: Settings = {"choice": _choice(tool_choice), "sampling": Sampling(max_tokens=max_tokens)}
-    settings["guards"] = ()  # they stand around the model already
+    sampling = Sampling(max_tokens=max_tokens, temperature=temperature)
+    # The guards stand around the model already.
+    settings: Settings = {"choice": _choice(tool_choice), "sampling": sampling, "guards": ()}
     recorder = TraceFile(given.log.trace) if given.log.trace else None
-    spec, opened = _open(llm)
     console = Console(highlight=False)
+    open_one = partial(_open, llm, console)
+    spec = llm.model or default_model()
+    current = CurrentModel(spec, open_one(spec))
     approver = Approver(console, yes)
-    features = ClientFeatures(approver.answer, opened)
+    features = ClientFeatures(approver.answer, current)
     with asyncio.Runner() as runner, ExitStack() as stack:
-        stack.callback(lambda: runner.run(opened.close()))
+        stack.callback(lambda: runner.run(current.opened.close()))
         host = stack.enter_context(opened_host(asked, features, runner))
         runner.run(wait_until_started(host))
         if failed := [status for status in host.status() if status.state == "failed"]:
             raise Unavailable(f"the MCP server {failed[0].name} has failed: {failed[0].error}", hint='Or set it to "disabled".')
         offered = Merged(("functions", toolset), ("mcp", Confirmed(host, host.policy))) if asked else toolset
-        shown = limit_shown_tools(opened, offered, ToolCosts(), llm.tools_budget, guards=None if given.guards else ())
-        setup = ChatSetup(*runner.run(shown), settings, save, recorder, alias_of(spec))
-        session = ChatSession(setup, console, approver, runner)
-        session.take_up()
+        setup = ChatSetup(open_one, alias_of, offered, llm.tools_budget, given.guards, settings, system, save, recorder)
+        session = ChatSession(setup, current, console, approver, runner)
         if prompt is not None:
-            session.say(sys.stdin.read() if prompt == "-" else prompt)
+            session.take_up()
+            session.say(_with_input(prompt))
         else:
-            _converse(session, spec)
+            _converse(session)
 
 
-def _open(llm: "Llm") -> "tuple[str, OpenedModel]":
-    """Open the model, and fetch its weights first if they are missing; also what it was asked for by."""
+def _open(llm: "Llm", console: "Console", spec: str) -> "OpenedModel":
+    """Open a model, and fetch its weights first if they are missing."""
     from callsmith.cli.terminal.fetching import ensure
+    from callsmith.cli.terminal.screen import StatusLine
     from callsmith.models import Options, open_model
-    from callsmith.models.weights.catalogue import default_model
 
-    spec = llm.model or default_model()
     ensure(spec)
+    llm = replace(llm, model=spec)
     format = register_user_files(llm)
     template = Path(llm.chat_template) if llm.chat_template else None
     options = Options(
@@ -139,135 +142,64 @@ def _open(llm: "Llm") -> "tuple[str, OpenedModel]":
         api=llm.api,
         repair=llm.repair,
     )
-    return spec, open_model(spec, options)
+    with StatusLine(console, lambda: f"loading {spec}"):
+        return open_model(spec, options)
 
 
-@dataclass(frozen=True, slots=True)
-class ChatSetup:
-    """What every conversation of this command is started with."""
+def _with_input(prompt: str) -> str:
+    """The question, and below it what was piped in; what was piped in alone for `-`."""
+    from callsmith.cli.terminal.line_editor import piped_text
 
-    model: "Model"
-    toolset: "Toolset"
-    settings: "Settings"
-    save: Path | None
-    recorder: "Recorder | None"
-    name: str
-
-    def conversation(self, *, anew: bool) -> "Conversation":
-        """The saved conversation, if there is one and no new one is asked for."""
-        from callsmith.runtime.conversation.conversation import Conversation
-
-        if self.save is not None and self.save.exists():
-            if not anew:
-                return Conversation.load(self.save, self.model, self.toolset, journal=self.save, **self.settings)
-            self.save.unlink()
-        return Conversation(self.model, self.toolset, journal=self.save, **self.settings)
-
-    async def watched(self, events: "AsyncIterator[RunEvent]") -> "AsyncIterator[RunEvent]":
-        """The events of a turn; with --trace the turn is recorded."""
-        from callsmith.runtime.telemetry.turns import TurnInfo, record_turn
-
-        if self.recorder is None:
-            return events
-        asked = TurnInfo(self.name, await self.toolset.tools(), self.settings.get("choice", Choice()))
-        return record_turn(events, self.recorder, asked)
+    piped = piped_text()
+    return piped if prompt == "-" else "\n\n".join(filter(None, (prompt, piped.rstrip("\n"))))
 
 
-@dataclass(slots=True)
-class ChatSession:
-    """A conversation in a terminal. The user is asked for approvals between the steps of a turn."""
-
-    setup: ChatSetup
-    console: "Console"
-    approver: "Approver"
-    runner: "asyncio.Runner"
-    conversation: "Conversation" = field(init=False)
-
-    def __post_init__(self) -> None:
-        self.conversation = self.setup.conversation(anew=False)
-
-    def say(self, text: str) -> None:
-        """Run one turn: the user's message, and everything until the model has answered."""
-        self._show(self.conversation.stream(text))
-        self._ask()
-
-    def take_up(self) -> None:
-        """Resume a turn that was left unfinished."""
-        self._ask()
-        if self.conversation.unfinished:
-            self._show(self.conversation.stream_resume())
-            self._ask()
-
-    def run_command(self, line: str) -> None:
-        """Run a command: a line that begins with a slash."""
-        command, _, rest = line.partition(" ")
-        match command:
-            case "/reset":
-                self.conversation = self.setup.conversation(anew=True)
-                self.console.out("The conversation is forgotten.")
-            case "/save" if rest.strip():
-                self.conversation.save(rest.strip())
-            case "/tools":
-                for tool in self.runner.run(self.setup.toolset.tools()):
-                    summary = tool.description.partition("\n")[0]
-                    self.console.out(f"{tool.name}({', '.join(tool.parameters.get('properties', ()))}): {summary}")
-            case _:
-                self.console.out(HELP)
-
-    def _ask(self) -> None:
-        """Ask for decisions until no call waits. Where no person is there to see it, the number of approvals is limited."""
-        rounds = 0
-        while pending := self.conversation.pending:
-            rounds += 1
-            if rounds > MOST_UNSEEN and not self.approver.attended:
-                raise LimitReached("confirmations", f"the model has asked for {MOST_UNSEEN} confirmations in one turn")
-            self._show(self.conversation.stream_resume(self.approver.decide(pending)))
-
-    def _show(self, events: "AsyncIterator[RunEvent]") -> None:
-        from callsmith.cli.terminal.transcript import Transcript
-        from callsmith.core.closing import closing
-
-        async def show() -> None:
-            transcript = Transcript(self.console)
-            async with closing(await self.setup.watched(events)) as shown:
-                async for event in shown:
-                    transcript.show(event)
-
-        self.runner.run(show())
-
-
-def _converse(session: ChatSession, spec: str) -> None:
+def _converse(session: "ChatSession") -> None:
     """Run turn after turn. An error in one is printed, and the next may be tried."""
+    from callsmith.cli.terminal.commands import is_command, run_command
+
     if sys.stdin.isatty():
-        session.console.out(f"{spec}. {HELP}", style="dim")
-    for line in _lines():
-        if line == "/quit":
-            return
+        session.greet()
+    session.take_up()
+    for line in _messages(session):
         try:
-            if line.startswith("/"):
-                session.run_command(line)
+            if is_command(line):
+                run_command(session, line)
             else:
                 session.say(line)
+        except EOFError:
+            return
         except KeyboardInterrupt:
-            session.console.out("\n(stopped)", style="dim")
+            session.tell("(stopped)")
         except CallsmithError as error:
             typer.secho(f"error: {error}", err=True, fg="red")
 
 
-def _lines() -> Iterator[str]:
-    """The user's lines: typed at a prompt, or read from a pipe."""
+def _messages(session: "ChatSession") -> Iterator[str]:
+    """What the user says: typed at a prompt, or read from a pipe, where every line is a message."""
+    from callsmith.cli.terminal.commands import complete_line
+    from callsmith.cli.terminal.line_editor import open_editor
+
     if not sys.stdin.isatty():
         yield from filter(None, map(str.strip, sys.stdin))
         return
-    with suppress(ImportError):
-        import_module("readline")  # gives input() its history and line editing
+    editor = open_editor(session.runner, partial(complete_line, session, _model_names))
+    if editor.hint:
+        session.tell(editor.hint)
     while True:
         try:
-            line = input("\n> ").strip()
+            if line := editor.read().strip():
+                yield line
         except EOFError:
             return
-        if line:
-            yield line
+        except KeyboardInterrupt:
+            session.tell("(Ctrl-D or /quit leaves)")
+
+
+def _model_names() -> list[str]:
+    from callsmith.models.weights.catalogue import catalogue
+
+    return list(catalogue())
 
 
 def _choice(text: str) -> Choice:

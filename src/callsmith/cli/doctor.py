@@ -26,6 +26,7 @@ EXTRAS = {
     "server": ("msgspec", "starlette", "uvicorn", "prometheus-client"),
     "mcp": ("mcp",),
     "remote": ("aiohttp",),
+    "terminal": ("prompt-toolkit",),
     "postgres": ("asyncpg",),
     "bus": ("nats-py", "pyjwt", "cryptography"),
     "otel": ("opentelemetry-sdk", "opentelemetry-exporter-otlp-proto-http"),

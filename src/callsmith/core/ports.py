@@ -110,7 +110,8 @@ class ModelInfo:
     choice policy and `sampling` the sampling where a request has none, `guards` the names of the guards the model needs.
     `ready` is false while the model is loading. `count` gives the tokens of the prompt of a request; None if the model cannot
     count. `complete` continues a text as it stands, `tokenizer` gives the model's tokens; None if it cannot.
-    `upstreams` are the other servers that answer for it; None if there are none.
+    `upstreams` are the other servers that answer for it; None if there are none. `prefill` says how far the prompts are that are
+    being read just now, as tokens done and tokens in all; None if that is not known.
     """
 
     name: str = ""
@@ -130,6 +131,7 @@ class ModelInfo:
     complete: Callable[[Completion], AsyncIterator[ModelEvent]] | None = field(default=None, compare=False, repr=False)
     tokenizer: "ModelTokenizer | None" = field(default=None, compare=False, repr=False)
     upstreams: Upstreams | None = field(default=None, compare=False, repr=False)
+    prefill: Callable[[], tuple[int, int]] | None = field(default=None, compare=False, repr=False)
 
 
 class ModelTokenizer(Protocol):

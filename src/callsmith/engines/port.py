@@ -42,6 +42,7 @@ class EngineInfo:
     `write_grammar` is how the engine is told a grammar, as text, for persons; None: as Lark.
     `spells_specials`: under a grammar, a special token may come as its letters, and in a string mean no more than those.
     `upstreams` are the other servers that generate for it; None if it generates here.
+    `prefill` says how far the prompts are that are in prefill just now: tokens done, and tokens in all. From any thread.
     """
 
     name: str = ""
@@ -64,6 +65,7 @@ class EngineInfo:
     write_grammar: Callable[[Grammar], str] | None = field(default=None, compare=False, repr=False)
     spells_specials: bool = False
     upstreams: Upstreams | None = field(default=None, compare=False, repr=False)
+    prefill: Callable[[], tuple[int, int]] | None = field(default=None, compare=False, repr=False)
 
 
 class Tokenizer(Protocol):

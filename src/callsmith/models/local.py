@@ -129,6 +129,7 @@ class LocalModel:
             complete=self.complete,
             tokenizer=LocalTokenizer(engine.tokenizer, self._prompt) if engine.tokenizer else None,
             upstreams=engine.upstreams,
+            prefill=engine.prefill,
         )
 
     async def stream(self, request: Request) -> AsyncGenerator[ModelEvent, None]:

@@ -13,6 +13,7 @@ from tempfile import TemporaryDirectory
 from threading import Lock
 from typing import TYPE_CHECKING, cast
 
+from callsmith.cli.terminal.keys import echo_keys
 from callsmith.core.approval import Approved, Decision, Denied
 from callsmith.core.events import ConfirmationNeeded
 from callsmith.core.values import Json
@@ -49,7 +50,7 @@ class Approver:
         """The user's reply to an MCP server that asks for input during a call."""
 
         def alone() -> ElicitationReply:
-            with self._lock:
+            with self._lock, echo_keys(True):
                 return self._answer(question)
 
         return await asyncio.to_thread(alone)

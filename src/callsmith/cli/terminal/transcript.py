@@ -1,9 +1,10 @@
 """The events of a run, written to a terminal as they come."""
 
-from typing import assert_never
+from typing import TYPE_CHECKING, assert_never
 
 from rich.console import Console
 
+from callsmith.cli.terminal.screen import can_repaint
 from callsmith.core.events import (
     CallArguments,
     CallDeferred,
@@ -25,23 +26,31 @@ from callsmith.core.events import (
 from callsmith.core.values import Result
 from callsmith.tools.review import show_hidden
 
+if TYPE_CHECKING:
+    from callsmith.cli.terminal.markdown import BlockWriter
+
 LONGEST_RESULT = 500
+THOUGHT = "dim italic"
 _JOINER = "\u200d"
 
 
 class Transcript:
-    """Writes events: text plain, thoughts dim, calls while their arguments grow, results behind an arrow."""
+    """Writes events: text as Markdown, thoughts dim, calls while their arguments grow, results behind an arrow.
+
+    Where the output is no terminal, the text is written as it is.
+    """
 
     def __init__(self, console: Console) -> None:
         self._console = console
+        self._blocks: BlockWriter | None = None  # where text and thoughts are rendered
         self._kind = ""  # of what stands on the current line; "" at the beginning of a line
 
     def show(self, event: RunEvent) -> None:
         match event:
             case Text(text):
-                self._write("text", text, "")
+                self._write_words("text", text, "")
             case Thought(text):
-                self._write("thought", text, "dim italic")
+                self._write_words("thought", text, THOUGHT)
             case CallStarted(_, name):
                 self._line("call", f"→ {name} ", "bold cyan")
             case CallArguments(_, text):
@@ -67,9 +76,31 @@ class Transcript:
             case _:
                 assert_never(event)
 
+    def end(self) -> None:
+        """End the line or the block that was begun."""
+        self._end_line()
+
     def _result(self, result: Result) -> None:
         text = result.text if len(result.text) <= LONGEST_RESULT else f"{result.text[:LONGEST_RESULT]} …"
         self._line("result", f"← {result.name}: {text}", "green" if result.ok else "red")
+        self._end_line()
+
+    def _write_words(self, kind: str, text: str, style: str) -> None:
+        """Go on with the model's words, rendered if the terminal can paint over what is not complete yet."""
+        if not can_repaint(self._console):
+            self._write(kind, text, style)
+            return
+        if self._kind != kind:
+            self._end_line()
+        if self._blocks is None:
+            from callsmith.cli.terminal.markdown import BlockWriter
+
+            text = text.lstrip("\n")
+            if not text:
+                return
+            self._blocks = BlockWriter(self._console, style)
+        self._blocks.feed(visible(text))
+        self._kind = kind
 
     def _write(self, kind: str, text: str, style: str) -> None:
         """Go on where the last piece of the same kind ended."""
@@ -87,15 +118,17 @@ class Transcript:
         self._kind = kind
 
     def _end_line(self) -> None:
-        if self._kind:
+        if self._blocks:
+            self._blocks.close()
+        elif self._kind:
             self._out("\n", "")
-        self._kind = ""
+        self._blocks, self._kind = None, ""
 
     def _out(self, text: str, style: str) -> None:
-        self._console.out(_visible(text), style=style or None, highlight=False, end="")
+        self._console.out(visible(text), style=style or None, highlight=False, end="")
         self._console.file.flush()
 
 
-def _visible(text: str) -> str:
+def visible(text: str) -> str:
     """What a model or a tool says, with nothing in it that the terminal would obey; joined emoji stay as they are."""
     return _JOINER.join(show_hidden(part) for part in text.replace("\r", "").split(_JOINER))

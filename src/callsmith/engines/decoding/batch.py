@@ -147,6 +147,12 @@ class Batch:
         """Whether there is anything to decode."""
         return bool(self.size or (self.settles and self.cache.pending_tail()))
 
+    def prefill_progress(self) -> tuple[int, int]:
+        """How many tokens of the prompts in prefill are done, and how many they have in all. May be called in any thread."""
+        reading = [entry for entry in (*self.live, *self.waiting) if not entry.is_decoding]
+        total = sum(len(entry.job.tokens) for entry in reading)
+        return max(0, total - sum(len(entry.rest) for entry in reading)), total
+
     def add(self, job: Job) -> None:
         """Add a request; it waits for admission."""
         self.waiting.append(BatchEntry(job, list(job.tokens)))

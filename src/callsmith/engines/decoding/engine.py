@@ -163,6 +163,7 @@ class BatchEngine(ABC):
             relays=True,
             logprobs=True,
             tokenizer=_Tokenizer(self),
+            prefill=batch.prefill_progress,
         )
 
     @abstractmethod

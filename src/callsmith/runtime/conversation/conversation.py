@@ -144,6 +144,11 @@ class Conversation:
         return self._journal.saved.id
 
     @property
+    def instructions(self) -> str:
+        """What the model is told before the conversation."""
+        return self._journal.saved.instructions
+
+    @property
     def messages(self) -> tuple[Message, ...]:
         """All that has been said, without the instructions."""
         return self._journal.saved.messages
@@ -212,6 +217,20 @@ class Conversation:
     def stream_results(self, results: Iterable[Result]) -> AsyncGenerator[RunEvent, None]:
         """`submit_results`, as events."""
         return self._go(lambda: self._answer(results))
+
+    async def rewind(self) -> str:
+        """Forget the last turn, finished or not, and return what the user had said. What its calls have done stays done."""
+        with self._turn():
+            said = await self._journal.rewind()
+        if said is None:
+            raise UsageError("there is no turn to take back: nothing was said yet")
+        return said.content
+
+    async def instruct(self, instructions: str) -> None:
+        """Change what the model is told before the conversation, from the next turn on."""
+        check_argument("instructions", instructions, str)
+        with self._turn():
+            await self._journal.instruct(instructions)
 
     def fork(self, *, journal: File | None = None) -> "Conversation":
         """Another conversation with the same past. Who has approved a call here has not approved it there."""

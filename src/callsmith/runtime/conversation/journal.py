@@ -93,6 +93,21 @@ class Journal:
         self.saved = replace(self.saved, messages=self._base)
         await self._write()
 
+    async def rewind(self) -> Message | None:
+        """Forget everything from the last thing the user said on, and return that; None if nothing was said."""
+        said = self.saved.messages
+        last = next((place for place in reversed(range(len(said))) if said[place].role == "user"), None)
+        if last is None:
+            return None
+        self.saved = replace(self.saved, messages=said[:last])
+        await self._write()
+        return said[last]
+
+    async def instruct(self, instructions: str) -> None:
+        """Change the instructions that the model is given before the conversation."""
+        self.saved = replace(self.saved, instructions=instructions)
+        await self._write()
+
     async def note(self, event: RunEvent) -> None:
         """Enter what has happened in a run."""
         match event:

@@ -1,0 +1,113 @@
+"""The commands of a chat: lines that begin with a slash."""
+
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from callsmith.cli.terminal.transcript import visible
+from callsmith.core.errors import UnknownName, UsageError
+
+if TYPE_CHECKING:
+    from callsmith.cli.terminal.session import ChatSession
+
+_COMMAND = re.compile(r"(/[A-Za-z?]*)(?:\s+(.*))?", re.DOTALL)  # and not /etc/hosts, or whatever else begins with a slash
+
+
+@dataclass(frozen=True, slots=True)
+class ChatCommand:
+    """A command of a chat. `argument` is how the help calls what may follow it."""
+
+    help: str
+    run: "Callable[[ChatSession, str], None]"
+    argument: str = ""
+
+
+def is_command(line: str) -> bool:
+    """Whether a line is a command and nothing to be said to the model."""
+    return _COMMAND.fullmatch(line) is not None
+
+
+def run_command(session: "ChatSession", line: str) -> None:
+    """Run the command of a line. An UnknownName if there is none of that name: it says which one may have been meant."""
+    found = _COMMAND.fullmatch(line)
+    name, argument = (found[1], found[2] or "") if found else (line, "")
+    if name not in COMMANDS:
+        raise UnknownName("command", name, COMMANDS)
+    COMMANDS[name].run(session, argument.strip())
+
+
+def complete_line(session: "ChatSession", model_names: "Callable[[], list[str]]", text: str) -> Iterator[tuple[str, str]]:
+    """What the last word of a line may become: a command, what goes with it, or the name of a tool."""
+    first, _, word = text.rpartition(" ")
+    if not first and text.startswith("/"):
+        yield from ((name, command.help) for name, command in COMMANDS.items() if name.startswith(text))
+    elif first == "/model":
+        yield from ((name, "") for name in model_names() if name.startswith(word))
+    elif word and (first == "/tools" or not text.startswith("/")):
+        yield from ((name, "tool") for name in session.tool_names if name.startswith(word))
+
+
+def _help(session: "ChatSession", argument: str) -> None:
+    usages = {f"{name} {command.argument}".strip(): command.help for name, command in COMMANDS.items()}
+    width = max(map(len, usages))
+    for usage, text in usages.items():
+        session.tell(f"  {usage:<{width}}  {text}", "")
+    session.tell("Enter sends, Alt-Enter begins a new line. Ctrl-C clears the line or stops the answer, Ctrl-D leaves.", "")
+
+
+def _tools(session: "ChatSession", argument: str) -> None:
+    tools = {tool.name: tool for tool in session.runner.run(session.toolset.tools())}
+    if argument and argument not in tools:
+        raise UnknownName("tool", argument, tools)
+    for tool in [tools[argument]] if argument else tools.values():
+        text = tool.description if argument else tool.description.partition("\n")[0]
+        effects = "  [has side effects: you are asked first]" if tool.side_effects else ""
+        session.tell(visible(f"{tool.name}({', '.join(tool.parameters.get('properties', ()))}): {text}{effects}"), "")
+
+
+def _model(session: "ChatSession", argument: str) -> None:
+    if argument:
+        session.switch_model(argument)
+    info = session.current.info
+    about = [info.description, f"{info.context:,} tokens of context" if info.context else "", info.placement]
+    session.tell(", ".join(filter(None, [session.current.spec, *about])), "")
+
+
+def _save(session: "ChatSession", argument: str) -> None:
+    if not argument:
+        where = f"; it is in {session.setup.save} already" if session.setup.save else ""
+        raise UsageError(f"/save FILE saves the conversation to that file{where}")
+    session.conversation.save(argument)
+    session.tell(f"Saved to {argument}; callsmith chat --save {argument} goes on with it.", "")
+
+
+def _retry(session: "ChatSession", argument: str) -> None:
+    session.retry()
+
+
+def _reset(session: "ChatSession", argument: str) -> None:
+    session.forget()
+    session.tell("The conversation is forgotten.", "")
+
+
+def _system(session: "ChatSession", argument: str) -> None:
+    if argument:
+        session.runner.run(session.conversation.instruct(argument))
+    session.tell(visible(session.conversation.instructions) or "There are no instructions; /system TEXT gives some.", "")
+
+
+def _quit(session: "ChatSession", argument: str) -> None:
+    raise EOFError
+
+
+COMMANDS = {
+    "/help": ChatCommand("this list", _help),
+    "/tools": ChatCommand("the tools, or one of them in full", _tools, "[NAME]"),
+    "/model": ChatCommand("the model, or go on with another one", _model, "[NAME]"),
+    "/system": ChatCommand("the instructions to the model, or other ones", _system, "[TEXT]"),
+    "/retry": ChatCommand("ask the last question again", _retry),
+    "/save": ChatCommand("save the conversation", _save, "FILE"),
+    "/reset": ChatCommand("forget the conversation", _reset),
+    "/quit": ChatCommand("leave", _quit),
+}
