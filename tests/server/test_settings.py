@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from callsmith.core.approval import Policy
 from callsmith.core.errors import MissingExtra, UnknownName, UsageError
 from callsmith.core.values import Json, Tool
 from callsmith.runtime.execute import Limits
@@ -15,6 +16,7 @@ from callsmith.server.store import open_store
 from callsmith.server.tools.own_tools import own_tools
 from callsmith.tools.functions import Functions, tool
 from callsmith.tools.wrap import Confirmed
+from callsmith.tools.wrap.judging import judgements
 
 M21 = ["search_corpus", "list_corpora", "translate", "list_marketplace"]
 
@@ -88,14 +90,14 @@ async def test_the_default_set_says_which_of_the_servers_tools_are_offered():
 
 
 @pytest.mark.req("R163")
-def test_side_effects_are_confirmed_unless_the_operator_says_otherwise():
+async def test_side_effects_are_confirmed_unless_the_operator_says_otherwise():
     functions = Functions(lookup)
     assert isinstance(own_tools(functions, Settings().llm), Confirmed)
     assert not isinstance(
         own_tools(functions, with_setting("llm.tools_require_confirmation_for_side_effects", False).llm), Confirmed
     )
-    own = Confirmed(functions)
-    assert own_tools(own, with_setting("llm.tools_cache", False).llm) is own
+    own = own_tools(Confirmed(Functions(store), Policy(side_effects="auto")), Settings().llm)
+    assert own is not None and (await judgements(own))["store"].verdict == "auto"
 
 
 @pytest.mark.parametrize(
@@ -182,6 +184,11 @@ def test_printed_settings_are_read_back_and_hide_the_hashes(tmp_path: Path):
 
 @tool
 async def lookup(word: str) -> str:
+    return word
+
+
+@tool(side_effects=True)
+async def store(word: str) -> str:
     return word
 
 

@@ -63,7 +63,9 @@ class Llm:
     `tools_default_set` are patterns: of the server's tools, those that are offered. `tools_budget` is how many tokens their
     definitions may take before the model has to find them (0: any number; None: a quarter of its context). `tools_cache` caches
     results within a conversation: of tools that say how long, and where `tools_cache_seconds` is more than 0, for so long, of all
-    that are idempotent and have no side effects. `tools_background` are patterns: calls of these tools go on in the background.
+    that are idempotent and have no side effects. `tools_longest_result` is how many characters of a result there are for anybody;
+    of those the model reads `limits.result_characters`. `tools_background` are patterns: calls of these tools go on in the
+    background.
     """
 
     model: str | None = flag(
@@ -145,6 +147,7 @@ class Llm:
     tools_require_confirmation_for_side_effects: bool = True
     tools_cache: bool = True
     tools_cache_seconds: float = 0.0
+    tools_longest_result: int = 1_000_000
     tools_background: tuple[str, ...] = ()
     tools_budget: int | None = flag(
         None,

@@ -6,7 +6,7 @@ from callsmith.core.capability.execution import Audit
 from callsmith.core.ports import Toolset
 from callsmith.server.settings import EVERYTHING, Llm
 from callsmith.tools.mcp import McpHost
-from callsmith.tools.wrap import Audited, Cached, Confirmed, Filtered, Merged
+from callsmith.tools.wrap import Audited, Cached, Confirmed, Filtered, Merged, Shortened
 
 
 def own_tools(
@@ -34,5 +34,6 @@ def own_tools(
 
 def _wrapped(tools: Toolset, llm: Llm, audit: Audit | None) -> Toolset:
     """What stands around the server's tools themselves, inside of what asks before they run."""
+    tools = Shortened(tools, llm.tools_longest_result)  # before anybody caches, stores or sends it
     tools = tools if audit is None else Audited(tools, audit)
     return Cached(tools, llm.tools_cache_seconds) if llm.tools_cache else tools

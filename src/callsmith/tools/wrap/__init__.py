@@ -9,7 +9,20 @@ The order matters. `Confirmed` belongs outside wrappers that rename (its rules t
 from callsmith.tools.wrap.auditing import Audited
 from callsmith.tools.wrap.caching import Cached
 from callsmith.tools.wrap.confirming import Confirmed
-from callsmith.tools.wrap.limiting import Limited, Rate, Retried, Timed
+from callsmith.tools.wrap.limiting import Limited, Rate, Retried, Shortened, Timed
 from callsmith.tools.wrap.naming import Filtered, Merged, Renamed, api_name
 
-__all__ = ["Audited", "Cached", "Confirmed", "Filtered", "Limited", "Merged", "Rate", "Renamed", "Retried", "Timed", "api_name"]
+__all__ = [
+    "Audited",
+    "Cached",
+    "Confirmed",
+    "Filtered",
+    "Limited",
+    "Merged",
+    "Rate",
+    "Renamed",
+    "Retried",
+    "Shortened",
+    "Timed",
+    "api_name",
+]

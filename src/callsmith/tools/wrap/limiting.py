@@ -1,10 +1,10 @@
-"""Timeouts, retries and rate limits: Timed, Retried, Limited."""
+"""Timeouts, retries, rate limits and long results: Timed, Retried, Limited, Shortened."""
 
 import asyncio
 from collections import Counter, OrderedDict, deque
 from collections.abc import AsyncIterator, Mapping
 from contextlib import nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from weakref import WeakKeyDictionary
 
@@ -12,6 +12,7 @@ from callsmith.core.closing import closing
 from callsmith.core.events import ToolProgress
 from callsmith.core.failures import failed
 from callsmith.core.ports import Context, Toolset
+from callsmith.core.types.cut_text import cut_text
 from callsmith.core.values import Call, Result
 from callsmith.tools.wrap.wrapper import Item, Wrapper
 
@@ -43,6 +44,30 @@ class Timed(Wrapper):
                     yield item
                 if item is None or not isinstance(item, ToolProgress):
                     return
+
+
+class Shortened(Wrapper):
+    """Cuts results and progress that have more than `most` characters, and says in them how much is missing."""
+
+    def __init__(self, toolset: Toolset, most: int) -> None:
+        super().__init__(toolset)
+        self._most = most
+
+    async def call(self, call: Call, context: Context) -> AsyncIterator[Item]:
+        async with closing(self._toolset.call(call, context)) as items:
+            async for item in items:
+                yield self._shortened(item)
+
+    def _shortened(self, item: Item) -> Item:
+        if isinstance(item, ToolProgress):
+            return item if len(item.text) <= self._most else replace(item, text=cut_text(item.text, self._most))
+        if not isinstance(item, Result):
+            return item
+        try:
+            text = item.text
+        except (TypeError, ValueError, RecursionError):  # no JSON: whoever reads it says so
+            return item
+        return item if len(text) <= self._most else replace(item, content=cut_text(text, self._most))
 
 
 class Retried(Wrapper):
