@@ -29,6 +29,7 @@ CHAPTERS = {
         ),
         ("'city': 'Bonn'", "inhabitants=330000", "\n42\n", "the forge is hot", "Done."),
     ),
+    "llamaindex": ((calling(("add", {"a": 17, "b": 25})), "It is 42."), ("It is 42.",)),
 }
 
 

@@ -226,6 +226,27 @@ async def test_streamed_pieces_add_up_to_the_same_calls(sync: bool) -> None:
     assert [piece.usage_metadata is not None for piece in pieces].count(True) == 1
 
 
+@pytest.mark.parametrize("version", ["v0", "v1"])
+def test_what_the_model_said_is_the_same_in_later_prompts_however_it_is_written(version: str) -> None:
+    model, engine = chat("<think>\nHm.\n</think>\n\n" + calling(BOTH[1], text="Let me see."), "42.", output_version=version)
+    first = model.bind_tools(to_langchain(Functions(add))).invoke("?")
+    assert isinstance(first.content, str) == (version == "v0")
+    model.invoke([HumanMessage("?"), first, ToolMessage("42", tool_call_id=first.tool_calls[0]["id"])])
+    said = engine.asked[1].prompt.text.split("assistant\n")[1]
+    assert said.count('"name": "add"') == 1
+    assert "Let me see." in said
+
+
+def test_messages_written_for_anthropic_are_taken() -> None:
+    model, engine = chat("Snow.")
+    thinking = {"type": "thinking", "thinking": "Hm.", "signature": "x"}
+    calls = {"type": "tool_use", "id": "c1", "name": "get_weather", "input": {"city": "Bonn"}}
+    answer = {"type": "tool_result", "tool_use_id": "c1", "content": "snow"}
+    model.invoke([HumanMessage("?"), AIMessage([thinking, {"type": "text", "text": "So."}, calls]), HumanMessage([answer])])
+    assert "snow" in engine.asked[0].prompt.text
+    assert "signature" not in engine.asked[0].prompt.text
+
+
 @pytest.mark.parametrize(
     ("choice", "forced"),
     [("auto", False), ("none", False), (None, False), ("any", True), ("required", True), (True, True), ("add", True)],

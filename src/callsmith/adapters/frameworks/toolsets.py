@@ -1,13 +1,16 @@
 """Our toolsets for frameworks that run calls themselves, and their tools as a toolset of ours."""
 
-from collections.abc import AsyncIterator, Callable, Sequence
+import asyncio
+import inspect
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeAlias
 from uuid import uuid4
 
 from callsmith.adapters.frameworks.blocking import wait_for
-from callsmith.core.approval import Decision
-from callsmith.core.events import ToolEvent, ToolFinished
+from callsmith.core.approval import ConfirmationRequired, Decision
+from callsmith.core.events import ConfirmationNeeded, ToolEvent, ToolFinished
+from callsmith.core.failures import failed
 from callsmith.core.ports import Context, Toolset
 from callsmith.core.schema import check_schema
 from callsmith.core.types.field_checks import check_argument
@@ -18,6 +21,9 @@ from callsmith.runtime.execute import STANDARD_LIMITS, Limits
 from callsmith.runtime.loop import NO_CONTEXT
 from callsmith.runtime.results import result_message
 from callsmith.tools.functions import Function
+
+# Asks a person about a call, and returns the decision; it may be async.
+Decide: TypeAlias = Callable[[ConfirmationNeeded], Decision | Awaitable[Decision]]
 
 
 def new_call_id() -> str:
@@ -44,14 +50,34 @@ class CallableTool:
         """
         return self.dispatcher.events(call, decision, self.tool)
 
-    async def run(self, arguments: dict[str, Json]) -> Result:
-        """The result of a call."""
-        finished = [event async for event in self.events(self.call(arguments)) if isinstance(event, ToolFinished)]
-        return finished[-1].result
+    async def run(self, arguments: dict[str, Json], decide: Decide | None = None) -> Result:
+        """The result of a call; where it needs an approval, `decide` is asked. What was not approved has failed."""
+        call = self.call(arguments)
+        try:
+            return await self._result(call)
+        except ConfirmationRequired as asked:
+            if decide is None:
+                reason = asked.needed.reason or call.name
+                return failed(call, "denied", f"{reason}: a person has to approve it, and nobody can be asked")
+            decision = await _decided(decide, asked.needed)
+        try:
+            return await self._result(call, decision)
+        except ConfirmationRequired as changed:
+            return failed(call, "denied", str(changed))
+
+    async def _result(self, call: Call, decision: Decision | None = None) -> Result:
+        results = [event.result async for event in self.events(call, decision) if isinstance(event, ToolFinished)]
+        return results[0] if results else failed(call, "unavailable", f"{call.name} is run by somebody else")
 
     def text(self, result: Result) -> str:
         """The result as the model reads it: cut where it is too long."""
         return result_message(result, self.most_characters)[0].content
+
+
+async def _decided(decide: Decide, needed: ConfirmationNeeded) -> Decision:
+    """What a person says; one who is asked by a function that is not async may take any time without holding others up."""
+    answer = decide(needed) if inspect.iscoroutinefunction(decide) else await asyncio.to_thread(decide, needed)
+    return check_argument("decision", await answer if inspect.isawaitable(answer) else answer, Decision)
 
 
 def callable_tools(

@@ -25,6 +25,8 @@ from callsmith.core.errors import UsageError
 from callsmith.models.opening import Options
 
 _METHODS = ("json_schema", "function_calling", "json_mode")
+_REASONING = ("reasoning", "thinking")  # blocks of content, in LangChain's words and in Anthropic's
+_CALLS = ("tool_call", "tool_call_chunk", "invalid_tool_call")
 _CHOICES = ("auto", "none", "required", "any")
 
 
@@ -195,11 +197,30 @@ class ChatCallsmith(BaseChatModel):
 def _write_messages(messages: list[BaseMessage]) -> list[dict[str, Any]]:
     written: list[dict[str, Any]] = []
     for message in convert_to_messages(messages):
-        several = convert_to_openai_messages([message])
-        if isinstance(message, AIMessage) and (reasoning := message.additional_kwargs.get("reasoning_content")):
-            several[0]["reasoning_content"] = reasoning
-        written += several
+        if isinstance(message, AIMessage):
+            thoughts, message = _split_reasoning(message)
+            written += convert_to_openai_messages([message])
+            if thoughts:
+                written[-1]["reasoning_content"] = thoughts
+        else:
+            written += convert_to_openai_messages([message])
     return written
+
+
+def _split_reasoning(message: AIMessage) -> tuple[str, AIMessage]:
+    """The reasoning in a message, wherever it stands, and the message without it; calls are in `tool_calls` already."""
+    thoughts: str = message.additional_kwargs.get("reasoning_content") or ""
+    if isinstance(message.content, str):
+        return thoughts, message
+    kept: list[Any] = []
+    block: Any
+    for block in message.content:
+        kind = block.get("type") if isinstance(block, dict) else None
+        if kind in _REASONING:
+            thoughts = thoughts or block.get(kind) or ""
+        elif kind not in _CALLS:
+            kept.append(block)
+    return thoughts, message.model_copy(update={"content": kept})
 
 
 def _write_choice(choice: str | bool | dict[str, Any], names: list[str]) -> Any:
