@@ -18,6 +18,7 @@ SUITE_NODE := tests/clients/openresponses/node_modules
 MCP    := .venv-mcp
 DEPLOY := .venv-deploy
 DOCS   := .venv-docs
+CREWAI := .venv-crewai
 VLLM   := .venv-vllm
 SGLANG := .venv-sglang
 TORCH  := .venv-torch
@@ -31,7 +32,7 @@ VERSIONS := sed -nE 's/^([^ ]+==[^\\]*[^\\ ]).*/\1/p' requirements.lock # withou
 SPREAD := -n $(JOBS) --dist worksteal
 
 .DEFAULT_GOAL := setup
-.PHONY: setup serve chat test test-slow test-thorough test-law4 test-dispatch test-fuzz test-attack soak test-choices test-tokenizer test-model test-templates test-clients test-agents test-node test-openresponses test-readme \
+.PHONY: setup serve chat test test-slow test-thorough test-law4 test-dispatch test-fuzz test-attack soak test-choices test-tokenizer test-model test-templates test-clients test-crewai test-agents test-node test-openresponses test-readme \
 	test-mcp test-mcp-conformance test-vllm test-sglang test-torch test-response-templates test-postgres test-nats test-browser test-deploy test-docs docs test-routers test-wheel check format bench rivals requirements dependencies lock clean help
 
 setup: $(STAMP) ## create .venv and install everything that is pinned in requirements.lock
@@ -101,7 +102,7 @@ test-templates: $(STAMP) ## require calls of a small model behind every chat tem
 	$(PYTEST) $(SPREAD) -m slow tests/journeys/test_foreign_templates.py $(ARGS)
 
 test-clients: $(CLIENTS)/.installed ## drive the server with agent frameworks: make test-clients ARGS="-m 'clients and not slow'"
-	$(CLIENTS)/bin/python -m pytest -m clients tests/clients $(ARGS)
+	$(CLIENTS)/bin/python -m pytest -m clients tests/clients tests/adapters/test_page.py $(ARGS)
 
 # An environment of its own: the frameworks bring dozens of packages, one of them a plugin of pytest. What is pinned stays so.
 $(CLIENTS)/.installed: requirements.lock pyproject.toml
@@ -111,6 +112,15 @@ $(CLIENTS)/.installed: requirements.lock pyproject.toml
 	$(CLIENTS)/bin/python -m pip install --quiet --disable-pip-version-check --no-deps -e .
 	$(VERSIONS) > $(CLIENTS)/versions.txt
 	$(CLIENTS)/bin/python -m pip install --quiet --disable-pip-version-check -c $(CLIENTS)/versions.txt --group clients
+	touch $@
+
+test-crewai: $(CREWAI)/.installed ## run CrewAI's crews on our models and tools: make test-crewai ARGS="-m 'crewai and not slow'"
+	$(CREWAI)/bin/python -m pytest -m crewai tests/adapters $(ARGS)
+
+# Its packages and the pinned ones exclude each other.
+$(CREWAI)/.installed: pyproject.toml
+	test -x $(CREWAI)/bin/python || $(PYTHON) -m venv $(CREWAI)
+	$(CREWAI)/bin/python -m pip install --quiet --disable-pip-version-check -e '.[crewai,llama]' hypothesis pytest pytest-asyncio pytest-xdist
 	touch $@
 
 test-agents: $(STAMP) ## let the coding agents that are installed (codex, claude) read a file

@@ -20,7 +20,7 @@ from callsmith.core.values import Tool
 from callsmith.runtime.execute import Limits
 from tests.fakes import FakeModel
 
-PACKAGES = {"langchain": "langchain_core", "llamaindex": "llama_index"}
+PACKAGES = {"crewai": "crewai", "langchain": "langchain_core", "llamaindex": "llama_index"}
 NUMBER: ContextVar[int] = ContextVar("number")
 
 

@@ -1,5 +1,6 @@
 """The parameters of a tool as a pydantic class, for frameworks that take no JSON Schema."""
 
+from copy import deepcopy
 from typing import Any
 
 from pydantic import BaseModel, ConfigDict, create_model
@@ -18,7 +19,7 @@ def arguments_class(tool: Tool) -> type[BaseModel]:
     made = create_model(f"{tool.name}_arguments", __base__=_Arguments, __doc__=tool.description)
 
     def model_json_schema(*_: Any, **__: Any) -> dict[str, Any]:
-        return dict(tool.parameters)
+        return deepcopy(dict(tool.parameters))  # some frameworks change it
 
     made.model_json_schema = model_json_schema
     return made

@@ -1,7 +1,7 @@
 """CallsmithLLM: any model of ours as a function calling LLM of LlamaIndex, in this process."""
 # pyright: basic, reportMissingImports=false
 
-from collections.abc import Sequence
+from collections.abc import AsyncGenerator, Sequence
 from typing import Any
 
 from llama_index.core.base.llms.types import (
@@ -115,7 +115,7 @@ class CallsmithLLM(FunctionCallingLLM):
     async def astream_complete(self, prompt: str, formatted: bool = False, **kwargs: Any) -> CompletionResponseAsyncGen:
         """The answer to a text as it grows."""
 
-        async def responses() -> CompletionResponseAsyncGen:
+        async def responses() -> AsyncGenerator[CompletionResponse, None]:
             async for response in self._responses(_user(prompt), kwargs):
                 yield _completion(response)
 
@@ -162,7 +162,7 @@ class CallsmithLLM(FunctionCallingLLM):
             builder.add(event)
         return builder.response()
 
-    async def _responses(self, messages: Sequence[ChatMessage], kwargs: dict[str, Any]) -> ChatResponseAsyncGen:
+    async def _responses(self, messages: Sequence[ChatMessage], kwargs: dict[str, Any]) -> AsyncGenerator[ChatResponse, None]:
         builder = ResponseBuilder()
         async for event in self._asked.stream(self._body(messages, kwargs), seconds=self.timeout):
             if (delta := builder.add(event)) is not None:

@@ -6,37 +6,45 @@ from pathlib import Path
 
 import pytest
 
-pytest.importorskip("langchain", reason="langchain is not installed: make test-clients installs it")
-
 from callsmith.adapters.frameworks import asking
+from callsmith.core.values import Call
 from callsmith.engines.scripted import Scripted
 from callsmith.formats import format_named
 from callsmith.formats.prompt.template import CHATML, Template
+from callsmith.formats.write import write
 from callsmith.models.local import LocalModel
-from tests.clients.conftest import calling
 from tests.docs.blocks import blocks
 
-pytestmark = pytest.mark.clients
+
+def calling(name: str, **arguments: object) -> str:
+    return write(format_named("hermes"), [Call(name, arguments)])
+
 
 # What the model writes, one after the other, in each chapter of the page; and what is then printed.
 CHAPTERS = {
     "langchain": (
         (
-            calling(("get_weather", {"city": "Bonn"})),
+            calling("get_weather", city="Bonn"),
             '{"name": "Bonn", "inhabitants": 330000}',
-            calling(("send_mail", {"to": "Ada", "text": "the forge is hot"})),
+            calling("send_mail", to="Ada", text="the forge is hot"),
             "Done.",
         ),
         ("'city': 'Bonn'", "inhabitants=330000", "\n42\n", "the forge is hot", "Done."),
     ),
-    "llamaindex": ((calling(("add", {"a": 17, "b": 25})), "It is 42."), ("It is 42.",)),
+    "crewai": ((calling("add", a=17, b=25), "It is 42."), ("It is 42.",)),
+    "llamaindex": ((calling("add", a=17, b=25), "It is 42."), ("It is 42.",)),
 }
 
 
-@pytest.mark.parametrize("chapter", CHAPTERS)
+NEEDS = {"langchain": "langchain", "llamaindex": "llama_index.core", "crewai": "crewai"}
+MARKS = {"crewai": pytest.mark.crewai}
+
+
+@pytest.mark.parametrize("chapter", [pytest.param(one, marks=MARKS.get(one, pytest.mark.clients)) for one in CHAPTERS])
 def test_the_python_of_the_page_runs(
     chapter: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    pytest.importorskip(NEEDS[chapter], reason="it is installed by make test-clients, or make test-crewai")
     replies, printed = CHAPTERS[chapter]
     model = LocalModel(Scripted(replies), format_named("hermes"), Template(CHATML))
     monkeypatch.chdir(tmp_path)
