@@ -104,11 +104,10 @@ def killed(folder: Path, says: str, *, hang: bool = False) -> Iterator[str]:
 
 
 @contextmanager
-def killed_program(program: str, *arguments: str) -> Iterator[str]:
-    """The address of a server that a program runs, which is then killed. PORT, in it or an argument, is where it listens."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
+def killed_program(program: str, *arguments: str, port: int | None = None) -> Iterator[str]:
+    """The address of a server that a program runs, which is then killed. PORT, in it or an argument, is where it listens: any
+    free one unless one is given."""
+    port = port or free_port()
     command = [sys.executable, "-c", *(part.replace("PORT", str(port)) for part in (program, *arguments))]
     with subprocess.Popen(command, cwd=Path(__file__).parents[1]) as server:
         try:
@@ -117,6 +116,13 @@ def killed_program(program: str, *arguments: str) -> Iterator[str]:
         finally:
             server.kill()
     assert server.returncode == -signal.SIGKILL
+
+
+def free_port() -> int:
+    """A port that nobody listens on."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        return free.getsockname()[1]
 
 
 def _until_it_listens(server: subprocess.Popen[bytes], port: int) -> None:

@@ -214,15 +214,14 @@ export class Chat {
       const first = done ? 0 : items.findIndex((item) => item.type === "message" && item.role !== "assistant");
       this.early = items.slice(0, Math.max(0, first));
       const scroller = this.place.parentElement;
-      const below = scroller.scrollHeight - scroller.scrollTop;
       const made = turnsOf(first < 0 ? [] : items.slice(first)).map((turn) => {
         const view = new TurnView(turn, this.context);
         this.views.set(turn, view);
         return view.element;
       });
       if (first < 0) this.early = items;
+      if (scroller.scrollTop < 1) scroller.scrollTop = 1; // at the very top a browser would not hold what is shown in its place
       this.place.prepend(...made);
-      scroller.scrollTop = scroller.scrollHeight - below;
       if (!done && (!made.length || scroller.scrollHeight <= scroller.clientHeight)) {
         this.loading = false;
         await this.#showOlder(mine);

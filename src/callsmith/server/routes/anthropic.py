@@ -14,14 +14,12 @@ from starlette.routing import Route
 
 from callsmith.core.closing import closing
 from callsmith.core.errors import Unavailable, UsageError
-from callsmith.core.events import ToolFinished
 from callsmith.core.values import Choice, Json, Tool
-from callsmith.runtime.results import result_message
 from callsmith.server.http.dialects import Dialect
 from callsmith.server.http.frames import CachedFrames, encode
 from callsmith.server.http.streams import JsonResponse, collect_items, unless_disconnected
 from callsmith.server.service import Service
-from callsmith.server.tools.one_answer import AnswerEvent
+from callsmith.server.tools.one_answer import AnswerEvent, as_model_reads
 from callsmith.server.tools.tool_selection import (
     check_address,
     local_names,
@@ -71,7 +69,7 @@ def routes(service: Service) -> list[Route]:
             f"msg_{uuid4().hex}", model, asked.body.shows_thoughts, sampling.stop, asked.shown, asked.body.search_tool
         )
         answer = here.events(here.model(model), asked.body.request, asked.options)
-        events = _as_model_reads(answer, service.settings.limits.result_characters)
+        events = as_model_reads(answer, service.settings.limits.result_characters)
         if asked.body.stream:
             return service.stream(_frames(events, heading), _failure_frame)
         return JsonResponse(write_response(await unless_disconnected(request.receive, collect_items(events)), heading))
@@ -132,16 +130,6 @@ def _check(server: McpServer, tools: Iterable[Tool], addresses: Mapping[str, str
 
 def _wants(server: McpServer, tool: Tool) -> bool:
     return source_label(tool) == server.name and server.allows(original_name(tool))
-
-
-async def _as_model_reads(answer: AsyncIterator[AnswerEvent], most: int) -> AsyncIterator[AnswerEvent]:
-    """What happens, with results as the model has read them: they come back with the history."""
-    async with closing(answer) as events:
-        async for event in events:
-            if isinstance(event, ToolFinished):
-                yield ToolFinished(replace(event.result, content=result_message(event.result, most)[0].content))
-            else:
-                yield event
 
 
 async def _frames(events: AsyncIterator[AnswerEvent], heading: Heading) -> AsyncIterator[bytes]:

@@ -1,8 +1,10 @@
 """A run as one answer: what is said between the calls becomes one text, and what the tools did stands beside it."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import AsyncIterator, Iterator, Mapping
+from dataclasses import replace
 from typing import TypeAlias, assert_never
 
+from callsmith.core.closing import closing
 from callsmith.core.events import (
     CallArguments,
     CallDeferred,
@@ -27,6 +29,7 @@ from callsmith.core.events import (
 from callsmith.core.values import Call
 from callsmith.runtime.jobs.background import JOB_ID
 from callsmith.runtime.jobs.jobs import ACCEPTED
+from callsmith.runtime.results import result_message
 from callsmith.wire.extensions import CallDraft, ToolEvent
 
 AnswerEvent: TypeAlias = ModelEvent | ToolEvent
@@ -118,3 +121,13 @@ class OneAnswer:
         apart = "\n\n" if self._said.strip() else ""
         self._said = _WAITS.format(asked.call.name, asked.reason or "whatever it does", asked.id, _ANSWER, asked.id)
         return apart + self._said
+
+
+async def as_model_reads(answer: AsyncIterator[AnswerEvent], most: int) -> AsyncIterator[AnswerEvent]:
+    """What happens, with results as the model has read them: they come back with the history."""
+    async with closing(answer) as events:
+        async for event in events:
+            if isinstance(event, ToolFinished):
+                yield ToolFinished(replace(event.result, content=result_message(event.result, most)[0].content))
+            else:
+                yield event

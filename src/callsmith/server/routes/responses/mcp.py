@@ -21,6 +21,7 @@ from callsmith.server.http.keys import check_may_approve
 from callsmith.server.limits.admission import Deadline
 from callsmith.server.service import Service
 from callsmith.server.settings import EVERYTHING
+from callsmith.server.tools.one_answer import as_model_reads
 from callsmith.server.tools.tool_selection import (
     check_address,
     local_names,
@@ -125,7 +126,7 @@ async def answer_events(
                 own = tuple(tool for tool in tools if source_label(tool) == server.label)
                 yield ListedTools(server.label, own, "" if own else down().get(server.label, ""))
         answers = service.events(service.model(asked.model), request, replace(options, approvals=tuple(found)))
-        async with closing(answers) as events:
+        async with closing(as_model_reads(answers, service.settings.limits.result_characters)) as events:
             async for event in events:
                 yield event
 
