@@ -145,8 +145,8 @@ text.addEventListener("keydown", (event) => {
   byId("composer").requestSubmit();
 });
 addEventListener("keydown", (event) => {
-  if (event.key === "Escape" && chat.running) chat.stop();
-  else if (event.key === "Escape" && !drawer.hidden) closeDrawer();
+  if (event.key === "Escape" && (drawer.contains(document.activeElement) || (!drawer.hidden && !chat.running))) closeDrawer();
+  else if (event.key === "Escape" && chat.running) chat.stop();
   else if (event.key === "Escape") toggleSide(false);
   else if (event.key.toLowerCase() === "k" && (event.ctrlKey || event.metaKey)) {
     event.preventDefault();
@@ -266,13 +266,24 @@ async function loadModels() {
 }
 byId("model").addEventListener("change", (event) => changeSettings({ model: event.target.value }));
 
+// MCP servers may take a while to start: until then their tools are not known.
+async function awaitTools() {
+  for (let looks = 0; looks < 30 && toolbox.isStarting; looks += 1) {
+    await new Promise((done) => setTimeout(done, 2000));
+    await toolbox.load();
+    if (!chat.id) showState();
+  }
+}
+
 async function start() {
   showState();
   await tell(async () => {
     await loadModels();
     await Promise.all([toolbox.load(), loadConversations()]);
     byId("tools-button").hidden = !toolbox.isThere;
+    byId("store-hint").hidden = (await get("/health")).store_is_lasting !== false;
     byId("telemetry-button").hidden = (await getIfThere("/v1/telemetry?minutes=1")) === null;
+    tell(awaitTools);
     const id = idInAddress();
     if (id) await openConversation(id);
     else showState();

@@ -11,10 +11,10 @@ function folded(title, text, open = false) {
 }
 
 function step(one, number) {
-  const about = [one.seconds !== undefined && readableSeconds(one.seconds), one.tokens && `${typeof one.tokens === "object" ? one.tokens.completion : one.tokens} tokens`];
+  const about = [readableSeconds(one.seconds || 0), `${one.prompt_tokens ?? "?"} tokens read`, `${one.tokens ?? "?"} written`];
   return [
     el("h3", { text: `Step ${number + 1}` }),
-    el("p", { class: "hint", text: about.filter(Boolean).join(" · ") }),
+    el("p", { class: "hint", text: about.join(" · ") }),
     one.prompt ? folded("Exact prompt", one.prompt) : null,
     one.grammar ? folded("Grammar", one.grammar) : el("p", { class: "hint", text: "No grammar: the model was free." }),
     one.text ? folded("What the model wrote", one.text) : null,

@@ -19,6 +19,10 @@ export class Toolbox {
     this.servers = found?.servers || [];
   }
 
+  get isStarting() {
+    return this.servers.some((one) => one.state === "starting" || one.state === "configured");
+  }
+
   get names() {
     return this.tools.map((tool) => tool.name);
   }

@@ -205,12 +205,12 @@ export function timeline(turn) {
   const whole = Math.max(turn.live ? turn.seconds : 0, ...timed.map((call) => call.ended), 0.001);
   const bars = timed.map((call, index) => {
     const length = Math.max((call.ended - call.began) / whole, 0.01) * 200;
-    const bar = svg("rect", { class: "tool", x: Math.min((call.began / whole) * 200, 200 - length), y: 2 + (index % 3) * 4, width: length, height: 3, rx: 1.5 });
+    const bar = svg("rect", { class: "tool", x: Math.min((call.began / whole) * 200, 200 - length), y: 2 + (index % 3) * 4, width: length, height: timed.length > 1 ? 4 : 12 });
     bar.append(svg("title", { text: `${call.name}: ${readableSeconds(call.ended - call.began)}` }));
     return bar;
   });
   const words = timed.map((call) => `${call.name} ${readableSeconds(call.ended - call.began)}`).join(", ");
-  return svg("svg", { class: "timeline", viewBox: "0 0 200 16", role: "img", "aria-label": `Tools: ${words}` }, svg("rect", { class: "model", x: 0, y: 0, width: 200, height: 16, rx: 4 }), bars);
+  return svg("svg", { class: "timeline", viewBox: "0 0 200 16", preserveAspectRatio: "none", role: "img", "aria-label": `Tools: ${words}` }, svg("rect", { class: "model", x: 0, y: 0, width: 200, height: 16 }), bars);
 }
 
 function sync(parent, wanted) {

@@ -46,6 +46,7 @@ def routes(service: Service) -> list[Route]:
         if service.settings.keys and not caller():
             return JsonResponse({"status": status})
         body: dict[str, Json] = {"status": status, "models": models, "tools": tools}
+        body["store_is_lasting"] = service.store.is_lasting
         if not is_admin():
             body["models"] = {name: models[name] for name in service.visible_models()}
         else:

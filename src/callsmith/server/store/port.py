@@ -56,6 +56,7 @@ class Store(Protocol):
     """
 
     poll_seconds: float  # between two looks at what `watch` may not have noticed
+    is_lasting: bool  # whether what it has is still there when the process has ended
 
     async def get(self, kind: str, *ids: str) -> dict[str, Document]:
         """The documents with these ids, as far as there are any."""

@@ -54,6 +54,7 @@ class SqliteStore:
         self, path: str = ":memory:", *, limits: StoreLimits = DEFAULT_LIMITS, clock: Callable[[], float] = time.time
     ) -> None:
         self._path = path
+        self.is_lasting = path != ":memory:"
         self._limits = limits
         self._clock = clock
         self._pruning = PruningSchedule(limits)

@@ -88,6 +88,7 @@ class PostgresStore:
     """
 
     poll_seconds = 3.0
+    is_lasting = True
 
     def __init__(
         self,
