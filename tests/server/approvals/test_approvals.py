@@ -90,8 +90,11 @@ async def test_of_two_answers_at_once_one_counts():
         words = [asking.post(f"/v1/approvals/{id}", json={"approve": yes}) for yes in (True, True, False, True)]
         answers = await asyncio.gather(*words)
         assert sorted(one.status_code for one in answers) == [200, 409, 409, 409]
-        refused = next(one for one in answers if one.status_code == 409)
-        assert "has been answered" in refused.json()["error"]["message"]
+        [winner] = [one.json() for one in answers if one.status_code == 200]
+        for refused in (one.json() for one in answers if one.status_code == 409):
+            assert (refused["error"]["code"], refused["approval"]["id"]) == ("already_answered", id)
+            assert "has been answered" in refused["error"]["message"]
+            assert refused["approval"]["decision"] == winner["decision"]
         assert (await asking.post(f"/v1/approvals/{id}", json={"approve": True})).status_code == 409
     assert len(shop.paid) <= 1
 

@@ -20,7 +20,8 @@ from callsmith.server.settings import Key, Settings
 from callsmith.server.store import SqliteStore
 from callsmith.wire.sse import FrameReader
 from tests.fakes import FakeModel
-from tests.server.asking import client, http, listening, says
+from tests.server.approvals.shop import PAY, Shop, listed
+from tests.server.asking import calls, client, http, listening, says
 from tests.serving import killed_program
 from tests.waiting import until
 
@@ -213,3 +214,78 @@ async def test_one_of_a_conversation_is_added_to_it_when_it_is_complete():
     response = await ended(asking, response.id)
     assert response.status == "completed", response.error
     assert len([item async for item in asking.conversations.items.list(conversation.id)]) == 2
+
+
+async def read_events(asking: httpx2.AsyncClient, seen: list[Any], *, id: str = "", until_type: str = "") -> None:
+    """Read the stream of a new response, or one that is taken up behind the last event seen, to its end or to such an event."""
+    body = {"model": "m", "input": "a", "background": True, "stream": True, "wait_for_approval": True}
+    path = f"/v1/responses/{id}?stream=true&starting_after={seen[-1]['sequence_number']}" if id else "/v1/responses"
+    async with asking.stream("GET" if id else "POST", path, json=None if id else body) as response:
+        assert response.status_code == 200
+        reader = FrameReader()
+        async for data in response.aiter_bytes():
+            for frame in reader.feed(data):
+                seen.append(json.loads(frame.data))
+                if until_type and until_type in frame.data:
+                    return
+
+
+@pytest.mark.parametrize("approve", [True, False])
+async def test_a_stream_that_waits_for_a_person_is_taken_up_before_and_behind_the_decision(approve: bool):
+    shop, model = Shop(), FakeModel(calls(PAY), says("All done."))
+    async with listening(model, tools=shop.tools) as url:
+        seen: list[Any] = []
+        async with httpx2.AsyncClient(base_url=url) as first:  # whose page is reloaded while the call waits
+            await read_events(first, seen, until_type="confirm_")
+        id = seen[0]["response"]["id"]
+        async with httpx2.AsyncClient(base_url=url) as second:
+            (waiting,) = await listed(second)
+            assert (await second.get(f"/v1/responses/{id}")).json()["status"] == "in_progress"
+            reading = asyncio.create_task(read_events(second, seen, id=id))
+            decided = (await second.post(f"/v1/approvals/{waiting['id']}", json={"approve": approve})).json()
+            assert decided["answer"] is None  # it is in the stream
+            await asyncio.wait_for(reading, 60)
+            again: list[Any] = [{"sequence_number": -1}]
+            await read_events(second, again, id=id)
+            late = [event for event in seen if event["sequence_number"] <= 3]
+            await read_events(second, late, id=id)
+    assert [event["sequence_number"] for event in seen] == list(range(len(seen)))
+    assert seen[-1]["type"] == "response.completed"
+    assert "All done." in json.dumps(seen[-1])
+    assert again[1:] == late == seen
+    assert shop.paid == ([("pay", 5)] if approve else [])
+
+
+async def test_one_that_waits_for_a_person_can_be_cancelled_and_then_nothing_runs():
+    shop, model = Shop(), FakeModel(calls(PAY), says("All done."))
+    async with listening(model, tools=shop.tools) as url, httpx2.AsyncClient(base_url=url) as asking:
+        seen: list[Any] = []
+        await read_events(asking, seen, until_type="confirm_")
+        id = seen[0]["response"]["id"]
+        (waiting,) = await listed(asking)
+        assert (await asking.post(f"/v1/responses/{id}/cancel")).json()["status"] == "cancelled"
+        await read_events(asking, seen, id=id)
+        assert [event["sequence_number"] for event in seen] == list(range(len(seen)))
+        assert (await asking.get(f"/v1/responses/{id}")).json()["status"] == "cancelled"
+        assert await listed(asking) == []
+        assert (await asking.post(f"/v1/approvals/{waiting['id']}", json={"approve": True})).status_code == 404
+    assert shop.paid == []
+
+
+async def test_nor_does_anything_run_for_one_that_is_deleted_while_it_waits():
+    shop, model = Shop(), FakeModel(calls(PAY), says("All done."))
+    async with listening(model, tools=shop.tools) as url, httpx2.AsyncClient(base_url=url) as asking:
+        seen: list[Any] = []
+        await read_events(asking, seen, until_type="confirm_")
+        (waiting,) = await listed(asking)
+        await asking.delete(f"/v1/responses/{seen[0]['response']['id']}")
+        assert (await asking.post(f"/v1/approvals/{waiting['id']}", json={"approve": True})).status_code == 404
+    assert shop.paid == []
+
+
+async def test_a_sequence_number_that_is_none_is_refused():
+    asking = client(FakeModel(says("one")))
+    response = await asking.responses.create(model="m", input="a", background=True)
+    for after in ("x", "--1", "9" * 5000):
+        with pytest.raises(BadRequestError):
+            await asking.get(f"/responses/{response.id}?stream=true&starting_after={after}", cast_to=object)

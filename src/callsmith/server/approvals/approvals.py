@@ -36,10 +36,11 @@ Status: TypeAlias = Literal["pending", "approved", "denied", "expired", "running
 
 
 class AlreadyAnswered(UsageError):
-    """An approval that somebody has answered already."""
+    """An approval that somebody has answered already; `approval` is what became of it."""
 
     def __init__(self, approval: "Approval") -> None:
         super().__init__(f"the approval {approval.id} has been answered: it is {approval.status}")
+        self.approval = approval
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,6 +165,12 @@ class Approvals:
         found = await self.get(*ids)
         await self.store.delete(self._kind(_PAUSED), *{one.run for one in found.values()})
         await self.store.delete(self._kind(_APPROVAL), *found)
+
+    async def drop_open(self, response: str) -> None:
+        """Forget the approvals of a response that is not to go on, as far as nothing has begun of them: nobody can approve a call
+        any more that was called off."""
+        found = (one for one in await self.all() if one.response == response)
+        await self.drop(*(one.id for one in found if one.result is None and one.status in ("pending", "approved")))
 
     async def decide(self, approval: Approval, decision: Decision, by: str = "") -> Approval:
         """Enter a person's decision; the first one counts. An approval that comes too late expires instead.

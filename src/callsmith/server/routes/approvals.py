@@ -8,7 +8,8 @@
 A key with the scope `approver` sees the calls of other keys too, and decides on them.
 
 Once it is decided the run is resumed, to its end, whether or not the client waits for that, and what the model then says stands
-under `answer`. Where a stream waits for the decision, the run goes on there and `answer` is null.
+under `answer`. Where a stream waits for the decision, the run goes on there and `answer` is null. The first decision counts: a
+later one gets status 409, and under `approval` what was decided.
 """
 
 import asyncio
@@ -16,7 +17,6 @@ from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
 from typing import get_args
 
-from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
@@ -89,7 +89,12 @@ class _Endpoints:
         paused = await approvals.paused(found.run)
         if paused is not None:
             self._service.model(paused.model)  # if it is not there any more, nothing is decided
-        decided = await _decide(approvals, found, decision, by)
+        try:
+            decided = await _decide(approvals, found, decision, by)
+        except AlreadyAnswered as error:
+            failure = write_failure(409, str(error), code="already_answered")
+            now = _body(error.approval, approvals.subject)
+            return JsonResponse({**failure.body, "approval": now}, status_code=failure.status)
         if not found.run:  # a question in the middle of a call: whoever asked it is waiting
             return JsonResponse({**_body(decided, approvals.subject), "answer": None})
         resuming = asyncio.create_task(self._resume(approvals, id))
@@ -123,10 +128,7 @@ async def _decide(approvals: Approvals, found: Approval, decision: Decision, by:
     """Enter the decision. The same once more is welcome where whoever was to resume from the first is gone."""
     if type(found.decision) is type(decision) and await approvals.is_abandoned(found):
         return found
-    try:
-        return await approvals.decide(found, decision, by)
-    except AlreadyAnswered as error:
-        raise HTTPException(409, str(error)) from None
+    return await approvals.decide(found, decision, by)
 
 
 async def _answer(events: AsyncIterator[AnswerEvent]) -> Json:

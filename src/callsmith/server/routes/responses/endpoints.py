@@ -74,7 +74,7 @@ class _Endpoints:
                 await self.dialect.stored().response(id)
                 raise UsageError("stream: only responses in the background are streamed again, for some time", field="stream")
             after = query.get("starting_after", "-1")
-            if not after.lstrip("-").isdecimal():
+            if not after.removeprefix("-").isdecimal() or len(after) > 18:
                 raise UsageError(f"starting_after: {after!r} is no sequence number", field="starting_after")
             return self._stream(one, max(0, int(after) + 1))
         if one is not None and not one.over.is_set():
@@ -84,8 +84,10 @@ class _Endpoints:
 
     async def delete(self, request: Request) -> Response:
         id = request.path_params["id"]
+        approvals = self._service.approvals()
         await self._background.stop(id)
-        await self._service.approvals().drop(*await self.dialect.stored().forget(id))
+        await approvals.drop(*await self.dialect.stored().forget(id))
+        await approvals.drop_open(id)
         return JsonResponse({"id": id, "object": "response", "deleted": True})
 
     async def cancel(self, request: Request) -> Response:
@@ -94,12 +96,14 @@ class _Endpoints:
         answer = self.dialect.running[caller()].get(id)
         if answer is not None:
             await answer.stop()
+            await self._service.approvals().drop_open(id)
             return JsonResponse(answer.writer.response())
         response = await self._background.response(id)
         if response["status"] in OPEN_STATUSES:
             raise UsageError("another process is giving this response: it can be cancelled only there")
         if response["status"] != "cancelled":  # once more does no harm
             raise UsageError(f"a response that is {response['status']} cannot be cancelled")
+        await self._service.approvals().drop_open(id)
         return JsonResponse(response)
 
     async def input_items(self, request: Request) -> Response:
