@@ -53,6 +53,22 @@ async def test_what_a_server_wants_to_know_is_answered_over_http(word: dict[str,
     assert content in model.asked[1].messages[-1].content
 
 
+async def test_so_is_what_it_wants_to_know_in_a_call_by_hand() -> None:
+    store = SqliteStore()
+    config = plain(approval=(("*", "auto"),))
+    async with McpHost([config], features=ClientFeatures(Elicitations(store, 60).ask)) as host:
+        asking = http(create_app({"m": FakeModel()}, store=store, mcp=host))
+        listed = (await asking.get("/v1/tools")).json()
+        assert ("elicit", "mcp:plain", False) in [(one["name"], one["source"], one["needs_approval"]) for one in listed["data"]]
+        assert [(one["label"], one["state"]) for one in listed["servers"]] == [("plain", "ready")]
+        calling = asyncio.create_task(asking.post("/v1/tools/elicit", json={}, timeout=60))
+        question = await pending(asking)
+        word = {"approve": True, "arguments": {"name": "Ada"}}
+        await asking.post(f"/v1/approvals/{question['id']}", json=word)
+        result = (await calling).json()["result"]
+    assert result["ok"] and '"content": {"name": "Ada", "size": 7}' in result["content"]
+
+
 async def test_a_question_nobody_waits_for_any_more_is_withdrawn() -> None:
     store = SqliteStore()
     async with McpHost([plain()], features=ClientFeatures(Elicitations(store, 60).ask)) as host:

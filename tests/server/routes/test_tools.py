@@ -16,6 +16,7 @@ from callsmith.core.values import Request
 from callsmith.runtime.execute import Limits
 from callsmith.server.app import create_app
 from callsmith.server.http.keys import hash_key
+from callsmith.server.routes import tools as tools_route
 from callsmith.server.settings import Key, Llm, Settings
 from callsmith.tools.functions import Functions, tool
 from callsmith.tools.mcp import McpHost
@@ -137,6 +138,14 @@ async def test_an_mcp_server_that_fails_is_shown_with_its_error_to_an_admin(tmp_
             servers = (await client.get("/v1/tools")).json()["servers"]
     assert [(one["label"], one["state"], one["tools"]) for one in servers] == ([("broken", "failed", 0)] if shown else [])
     assert [bool(one["error"]) for one in servers] == ([key == "ops"] if shown else [])
+
+
+async def test_a_server_that_takes_its_time_to_start_keeps_nobody_waiting(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(tools_route, "_PATIENCE", 0.05)
+    slow = read_servers({"mcpServers": {"slow": {"command": "sleep", "args": ["60"]}}}, {})
+    async with McpHost(slow) as mcp, server(mcp=mcp) as client:
+        body = (await client.get("/v1/tools")).json()
+    assert (body["data"], [(one["label"], one["state"]) for one in body["servers"]]) == ([], [("slow", "starting")])
 
 
 async def test_a_call_by_hand_runs_the_tool():
