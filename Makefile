@@ -102,7 +102,7 @@ test-templates: $(STAMP) ## require calls of a small model behind every chat tem
 	$(PYTEST) $(SPREAD) -m slow tests/journeys/test_foreign_templates.py $(ARGS)
 
 test-clients: $(CLIENTS)/.installed ## drive the server with agent frameworks: make test-clients ARGS="-m 'clients and not slow'"
-	$(CLIENTS)/bin/python -m pytest -m clients tests/clients tests/adapters/test_page.py $(ARGS)
+	$(CLIENTS)/bin/python -m pytest -m clients tests/clients tests/adapters $(ARGS)
 
 # An environment of its own: the frameworks bring dozens of packages, one of them a plugin of pytest. What is pinned stays so.
 $(CLIENTS)/.installed: requirements.lock pyproject.toml

@@ -21,12 +21,9 @@ from pydantic import BaseModel
 from callsmith import Approved, Confirmed, Denied, Functions, run_sync, tool
 from callsmith.adapters.crewai import CallsmithLLM, from_crewai, to_crewai
 from callsmith.core.errors import UsageError
-from callsmith.core.values import Call
 from callsmith.engines.scripted import Scripted
-from callsmith.formats import format_named
-from callsmith.formats.prompt.template import CHATML, Template
-from callsmith.formats.write import write
-from callsmith.models.local import LocalModel
+from tests.adapters.told import calling_all as calling
+from tests.adapters.told import told
 
 pytestmark = pytest.mark.crewai
 
@@ -64,15 +61,6 @@ async def add(a: int, b: int = 1) -> int:
 def pay(to: str, amount: int) -> str:
     """Pay somebody."""
     return f"paid {amount} to {to}"
-
-
-def calling(*calls: tuple[str, dict[str, Any]], text: str = "") -> str:
-    return write(format_named("hermes"), [Call(name, arguments, "") for name, arguments in calls], text=text)
-
-
-def told(*replies: str) -> tuple[LocalModel, Scripted]:
-    engine = Scripted(replies, chunk=3)
-    return LocalModel(engine, format_named("hermes"), Template(CHATML)), engine
 
 
 def llm(*replies: str, **more: Any) -> tuple[CallsmithLLM, Scripted]:

@@ -7,18 +7,8 @@ from pathlib import Path
 import pytest
 
 from callsmith.adapters.frameworks import asking
-from callsmith.core.values import Call
-from callsmith.engines.scripted import Scripted
-from callsmith.formats import format_named
-from callsmith.formats.prompt.template import CHATML, Template
-from callsmith.formats.write import write
-from callsmith.models.local import LocalModel
+from tests.adapters.told import calling, told
 from tests.docs.blocks import blocks
-
-
-def calling(name: str, **arguments: object) -> str:
-    return write(format_named("hermes"), [Call(name, arguments)])
-
 
 # What the model writes, one after the other, in each chapter of the page; and what is then printed.
 CHAPTERS = {
@@ -46,7 +36,7 @@ def test_the_python_of_the_page_runs(
 ) -> None:
     pytest.importorskip(NEEDS[chapter], reason="it is installed by make test-clients, or make test-crewai")
     replies, printed = CHAPTERS[chapter]
-    model = LocalModel(Scripted(replies), format_named("hermes"), Template(CHATML))
+    model, _ = told(*replies)
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(asking, "open_model", lambda *_: model)
     names: dict[str, object] = {"__name__": "__main__"}

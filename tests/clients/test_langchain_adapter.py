@@ -42,10 +42,8 @@ from callsmith.adapters.langchain import (
 from callsmith.core.approval import ConfirmationRequired
 from callsmith.core.errors import UsageError
 from callsmith.engines.scripted import Scripted
-from callsmith.formats import format_named
-from callsmith.formats.prompt.template import CHATML, Template
-from callsmith.models.local import LocalModel
-from tests.clients.conftest import calling
+from tests.adapters.told import calling_all as calling
+from tests.adapters.told import told
 
 pytestmark = pytest.mark.clients
 
@@ -75,11 +73,6 @@ def pay(to: str, amount: int) -> str:
     if amount > 100:
         raise ValueError("not that much")
     return f"paid {amount} to {to}"
-
-
-def told(*replies: str, chunk: int = 3) -> tuple[LocalModel, Scripted]:
-    engine = Scripted(replies, chunk=chunk)
-    return LocalModel(engine, format_named("hermes"), Template(CHATML)), engine
 
 
 def chat(*replies: str, **more: Any) -> tuple[ChatCallsmith, Scripted]:

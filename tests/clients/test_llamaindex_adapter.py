@@ -17,10 +17,8 @@ from callsmith import Approved, Confirmed, Denied, Functions, run_sync, tool
 from callsmith.adapters.llamaindex import CallsmithLLM, ToolsetSpec, from_llamaindex, to_llamaindex
 from callsmith.core.errors import UsageError
 from callsmith.engines.scripted import Scripted
-from callsmith.formats import format_named
-from callsmith.formats.prompt.template import CHATML, Template
-from callsmith.models.local import LocalModel
-from tests.clients.conftest import calling
+from tests.adapters.told import calling_all as calling
+from tests.adapters.told import told
 
 pytestmark = pytest.mark.clients
 
@@ -47,11 +45,6 @@ async def add(a: int, b: int = 1) -> int:
 def pay(to: str, amount: int) -> str:
     """Pay somebody."""
     return f"paid {amount} to {to}"
-
-
-def told(*replies: str) -> tuple[LocalModel, Scripted]:
-    engine = Scripted(replies, chunk=3)
-    return LocalModel(engine, format_named("hermes"), Template(CHATML)), engine
 
 
 def llm(*replies: str, **more: Any) -> tuple[CallsmithLLM, Scripted]:

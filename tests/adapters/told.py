@@ -1,0 +1,28 @@
+"""A model that writes what it is told, for the tests of adapters."""
+
+from typing import Any
+
+from callsmith.core.values import Call
+from callsmith.engines.scripted import Scripted
+from callsmith.formats import format_named
+from callsmith.formats.prompt.template import CHATML, Template
+from callsmith.formats.write import write
+from callsmith.models.local import LocalModel
+
+HERMES = format_named("hermes")
+
+
+def told(*replies: str, chunk: int = 3) -> tuple[LocalModel, Scripted]:
+    """The model, and the engine that knows what it was asked."""
+    engine = Scripted(replies, chunk=chunk)
+    return LocalModel(engine, HERMES, Template(CHATML)), engine
+
+
+def calling(name: str, **arguments: object) -> str:
+    """What the model writes to make this call."""
+    return calling_all((name, arguments))
+
+
+def calling_all(*calls: tuple[str, dict[str, Any]], text: str = "") -> str:
+    """What the model writes to say this and make these calls."""
+    return write(HERMES, [Call(name, arguments) for name, arguments in calls], text=text)
