@@ -31,6 +31,7 @@ from callsmith import (
     run_sync,
     tool,
 )
+from callsmith.adapters.frameworks.blocking import wait_for
 from callsmith.adapters.langchain import (
     ChatCallsmith,
     from_langchain,
@@ -42,8 +43,10 @@ from callsmith.adapters.langchain import (
 from callsmith.core.approval import ConfirmationRequired
 from callsmith.core.errors import UsageError
 from callsmith.engines.scripted import Scripted
+from callsmith.tools.mcp import McpHost
 from tests.adapters.told import calling_all as calling
 from tests.adapters.told import told
+from tests.tools.mcp.trying import plain
 
 pytestmark = pytest.mark.clients
 
@@ -127,6 +130,22 @@ async def test_progress_becomes_a_custom_event() -> None:
     (adding,) = to_langchain(Functions(add))
     seen = [one async for one in adding.astream_events({"a": 1, "b": 2}, version="v2") if one["event"] == "on_custom_event"]
     assert [(one["name"], one["data"]["text"], one["data"]["total"]) for one in seen] == [("tool_progress", "adding", 2)]
+
+
+def test_tools_of_mcp_servers_work_without_an_event_loop() -> None:
+    host = McpHost([plain()])
+    try:
+        by_name = {one.name: one for one in to_langchain(host)}
+        assert "hello" in by_name["echo"].invoke({"text": "hello"})
+        assert "again" in by_name["echo"].invoke({"text": "again"})
+    finally:
+        wait_for(host.close())
+
+
+async def test_tools_of_mcp_servers_work_in_the_loop_they_are_opened_in() -> None:
+    async with McpHost([plain()]) as host:
+        by_name = {one.name: one for one in to_langchain(host, await host.tools())}
+        assert "hello" in await by_name["echo"].ainvoke({"text": "hello"})
 
 
 # --- tools of LangChain, for us -------------------------------------------------------------------------------------------------

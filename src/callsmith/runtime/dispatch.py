@@ -46,15 +46,16 @@ class Dispatcher:
         return await self._result(self.events(call, Approved(arguments)))
 
     async def events(self, call: Call, decision: Decision | None = None, asked: Tool | None = None) -> AsyncIterator[ToolEvent]:
-        """What happens while a call runs, with a person's decision if there is one; the last event is its ToolFinished.
+        """What happens while a call runs, with a person's decision if there is one; its ToolFinished among it.
 
         One that needs an approval it does not have raises ConfirmationRequired. `asked` is the tool as the person was shown it;
         without, it is the one that was asked about here.
         """
         context = self._context
         if decision is not None:
-            asked = asked or self._asked.pop(call.id, None)
-            context = replace(context, decisions={call.id: decision}, asked=asked and {call.id: asked})
+            own = self._asked.pop(call.id, None)
+            shown = asked or own
+            context = replace(context, decisions={call.id: decision}, asked=shown and {call.id: shown})
         tools = {tool.name: tool for tool in await self._toolset.tools()}
         work = Round([call], tools, self._toolset, self._limits)
         async with closing(work.run(nested_context(context, self._limits.depth))) as events:

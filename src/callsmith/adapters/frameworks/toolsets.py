@@ -36,8 +36,9 @@ class CallableTool:
     """A tool of a toolset that can be called: arguments are validated, and limits and approval apply, as in a run of ours."""
 
     tool: Tool
-    dispatcher: Dispatcher
-    most_characters: int  # of a result that the model reads
+    toolset: Toolset
+    limits: Limits
+    context: Context
 
     def call(self, arguments: dict[str, Json]) -> Call:
         """A call of this tool, with an id of its own."""
@@ -48,7 +49,7 @@ class CallableTool:
 
         A decision counts for the tool as it is defined here: for one that has changed, ConfirmationRequired is raised again.
         """
-        return self.dispatcher.events(call, decision, self.tool)
+        return Dispatcher(self.toolset, limits=self.limits, context=self.context).events(call, decision, self.tool)
 
     async def run(self, arguments: dict[str, Json], decide: Decide | None = None) -> Result:
         """The result of a call; where it needs an approval, `decide` is asked. What was not approved has failed."""
@@ -71,7 +72,7 @@ class CallableTool:
 
     def text(self, result: Result) -> str:
         """The result as the model reads it: cut where it is too long."""
-        return result_message(result, self.most_characters)[0].content
+        return result_message(result, self.limits.result_characters)[0].content
 
 
 async def _decided(decide: Decide, needed: ConfirmationNeeded) -> Decision:
@@ -90,8 +91,7 @@ def callable_tools(
     the background, and a toolset with connections (MCP servers) then has them there, for calls that are not async."""
     check_argument("toolset", toolset, Toolset, "Functions(get_weather) makes one of functions")
     listed = wait_for(_listed(toolset)) if tools is None else tools
-    dispatcher = Dispatcher(toolset, limits=limits, context=context)
-    return [CallableTool(tool, dispatcher, limits.result_characters) for tool in listed]
+    return [CallableTool(tool, toolset, limits, context) for tool in listed]
 
 
 async def _listed(toolset: Toolset) -> Sequence[Tool]:
