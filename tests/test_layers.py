@@ -49,7 +49,7 @@ RULES = {
         INWARD | EFFECTS | {"capabilities"}, frozenset({"starlette", "msgspec", "uvicorn", "prometheus_client", "asyncpg"})
     ),
     "adapters": Rule(INWARD | EFFECTS, frozenset({"langchain_core", "langgraph", "llama_index", "crewai", "pydantic"})),
-    "evals": Rule(INWARD | EFFECTS),
+    "evals": Rule(INWARD | EFFECTS, frozenset({"aiohttp"})),
     "cli": Rule(
         INWARD | EFFECTS | {"capabilities", "server", "evals"},
         frozenset({"typer", "rich", "markdown_it", "prompt_toolkit", "uvicorn", "starlette"}),

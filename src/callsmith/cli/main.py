@@ -9,6 +9,7 @@ from callsmith.cli.bus import bus_app
 from callsmith.cli.chat import ChatCommand, chat
 from callsmith.cli.doctor import DoctorCommand, doctor
 from callsmith.cli.engines import engines_app
+from callsmith.cli.evals.check import check
 from callsmith.cli.formats import formats_app
 from callsmith.cli.grammar import grammar
 from callsmith.cli.inputs.setting_options import SettingsCommand
@@ -69,6 +70,7 @@ def main(
 
 app.command(cls=SettingsCommand)(serve)
 app.command(cls=ChatCommand)(chat)
+app.command()(check)
 app.command()(parse)
 app.command()(grammar)
 app.command(cls=DoctorCommand)(doctor)

@@ -1,0 +1,115 @@
+"""`callsmith check`: whether a server's tool calling is right, whatever server it is."""
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from callsmith.evals.check.run import Finding, Report
+
+WRONG = 1  # the exit code where something is wrong with the server
+
+
+def check(
+    url: Annotated[str, typer.Argument(help="The server, with the version: http://127.0.0.1:8000/v1")] = "",
+    model: Annotated[str, typer.Option("--model", help="The model to ask for. Default: the first that is listed.")] = "",
+    key: Annotated[str, typer.Option("--key", envvar="CALLSMITH_CHECK_KEY", help="The API key of the server.")] = "",
+    dialect: Annotated[
+        list[str] | None, typer.Option("--dialect", help="chat, responses, anthropic or ollama. Default: all that it speaks.")
+    ] = None,
+    only: Annotated[list[str] | None, typer.Option("--only", help="Only probes of this name or pattern: 'choices.*'.")] = None,
+    repeat: Annotated[int, typer.Option("--repeat", min=1, help="Run every probe so often, and tell the rates.")] = 1,
+    seconds: Annotated[float, typer.Option("--timeout", min=1, help="Seconds that one answer may take.")] = 120.0,
+    as_json: Annotated[Path | None, typer.Option("--json", dir_okay=False, help="Write all that was found to this file.")] = None,
+    junit: Annotated[Path | None, typer.Option("--junit", dir_okay=False, help="Write JUnit's XML to this file.")] = None,
+    markdown: Annotated[Path | None, typer.Option("--markdown", dir_okay=False, help="Write a report card to this file.")] = None,
+    verbose: Annotated[
+        bool, typer.Option("--verbose", "-v", help="Show all probes, and the exchanges of those that are wrong.")
+    ] = False,
+    list_probes: Annotated[bool, typer.Option("--list", help="List the probes and exit.")] = False,
+) -> None:
+    """Check whether a server's tool calling is right: vLLM, SGLang, llama-server, Ollama, LM Studio, LiteLLM, callsmith, any.
+
+    What depends on the server is told apart from what depends on the model. The exit code is 1 if something is wrong with the
+    server.
+
+    Example: callsmith check http://127.0.0.1:8000/v1 --junit report.xml
+    """
+    import asyncio
+
+    from rich.console import Console
+
+    from callsmith.core.errors import UsageError
+    from callsmith.evals.check import report as reports
+    from callsmith.evals.check import run
+
+    if list_probes:
+        for one in run.known_probes():
+            typer.echo(f"{one.name:<34}{one.title}")
+        return
+    if not url:
+        raise UsageError("the address of a server is missing: callsmith check http://127.0.0.1:8000/v1", field="url")
+    shown = _Progress(Console(highlight=False, soft_wrap=True), verbose)
+    checking = run.check(
+        url,
+        key=key,
+        model=model,
+        dialects=dialect or (),
+        only=only or (),
+        repeat=repeat,
+        seconds=seconds,
+        on_start=shown.start,
+        on_finding=shown.found,
+    )
+    report = asyncio.run(checking)
+    shown.end(report)
+    if as_json is not None:
+        as_json.write_text(json.dumps(reports.as_json(report), indent=2, ensure_ascii=False))
+    if junit is not None:
+        junit.write_text(reports.as_junit(report))
+    if markdown is not None:
+        markdown.write_text(reports.markdown(report))
+    if report.of("wrong"):
+        raise typer.Exit(WRONG)
+
+
+class _Progress:
+    """What is shown while the probes run, and behind them."""
+
+    def __init__(self, console: "Console", verbose: bool) -> None:
+        self._console, self._verbose = console, verbose
+        self._done = self._all = 0
+        self._dialect = ""
+
+    def start(self, report: "Report", probes: int) -> None:
+        self._all = probes
+        self._console.print(f"{report.server} at {report.url}, model {report.model}: {probes} probes")
+
+    def found(self, finding: "Finding") -> None:
+        from callsmith.evals.check.report import MARKS
+
+        self._done += 1
+        if finding.dialect.name != self._dialect:
+            self._dialect = finding.dialect.name
+            self._console.print(f"\n{finding.dialect.title} ", end="" if not self._verbose else "\n")
+        if self._verbose:
+            self._console.print(f"  {MARKS[finding.verdict]} {finding.probe.name:<34}{finding.probe.title}", markup=False)
+        else:
+            self._console.print(MARKS[finding.verdict], end="")
+
+    def end(self, report: "Report") -> None:
+        from callsmith.evals.check.report import explained, summary
+
+        self._console.print("\n")
+        for finding in report.of("wrong", "weak"):
+            self._console.print("\n".join(explained(report, finding)), markup=False)
+            if self._verbose and finding.verdict == "wrong":
+                for exchange in finding.exchanges:
+                    self._console.print(json.dumps(exchange, indent=2, ensure_ascii=False), markup=False)
+        self._console.print("")
+        for line in summary(report):
+            self._console.print(line, markup=False)

@@ -1,0 +1,1 @@
+"""Proof: whether a server calls tools rightly, and how well a model does."""

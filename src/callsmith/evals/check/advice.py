@@ -1,0 +1,70 @@
+"""Advice: which server is checked, and what its operator can do about what is wrong."""
+
+from typing import Literal, TypeAlias
+
+from callsmith.evals.check.answer import mapping, objects, text_of
+from callsmith.evals.check.exchange import Target
+
+ServerKind: TypeAlias = Literal["callsmith", "vLLM", "SGLang", "llama.cpp", "Ollama", "LiteLLM", "LM Studio", "unknown"]
+
+_OWNERS: dict[str, ServerKind] = {
+    "callsmith": "callsmith",
+    "vllm": "vLLM",
+    "sglang": "SGLang",
+    "llamacpp": "llama.cpp",
+    "library": "Ollama",
+    "organization_owner": "LM Studio",
+}
+
+# By what a finding is about: the group of its probe.
+_ADVICE: dict[ServerKind, dict[str, str]] = {
+    "vLLM": {
+        "calls": "Start it with --enable-auto-tool-choice and --tool-call-parser for this model; or use callsmith's parser: "
+        "pip install callsmith, --tool-call-parser callsmith (docs/servers.md).",
+        "choices": "callsmith's plugin constrains required and named calls (docs/servers.md).",
+        "schemas": "callsmith's plugin constrains calls to their schemas (docs/servers.md).",
+        "history": "Its chat template refuses this history: --chat-template with one that takes tools.",
+    },
+    "SGLang": {
+        "calls": "Start it with --tool-call-parser for this model, or callsmith's (docs/servers.md).",
+        "choices": "callsmith's detector constrains required and named calls (docs/servers.md).",
+        "schemas": "callsmith's detector constrains calls to their schemas (docs/servers.md).",
+    },
+    "llama.cpp": {
+        "calls": "Start llama-server with --jinja, so that the model's own template is used.",
+        "history": "Start llama-server with --jinja and a --chat-template-file that takes tools.",
+    },
+    "Ollama": {
+        "calls": "The model's template must know tools: `ollama show` lists them among its capabilities.",
+        "choices": "Ollama ignores tool_choice: callsmith in front of it (callsmith serve --model URL) does not.",
+        "schemas": "Ollama does not constrain calls: callsmith in front of it (callsmith serve --model URL) checks them.",
+    },
+    "LiteLLM": {"calls": "LiteLLM passes on what the server behind it says: check that one."},
+}
+_ANY: dict[str, str] = {
+    "calls": "callsmith serve --model URL in front of it reads the calls that this server leaves in the text.",
+    "choices": "callsmith serve --model URL in front of it asks for a required call until there is one that fits.",
+    "schemas": "callsmith serve --model URL in front of it validates calls, and asks again for those that do not fit.",
+    "outputs": "callsmith serve --model URL in front of it validates structured output, and asks again where it does not fit.",
+}
+
+
+async def identify(target: Target) -> ServerKind:
+    """Which server this seems to be."""
+    exchange = await target.send("GET", "models")
+    if any(name.startswith("x-litellm") for name in exchange.headers):
+        return "LiteLLM"
+    if exchange.headers.get("server", "").startswith("callsmith"):
+        return "callsmith"
+    for one in objects(mapping(exchange.json()).get("data")):
+        if kind := _OWNERS.get(text_of(one.get("owned_by"))):
+            return kind
+    return "unknown"
+
+
+def advice(server: ServerKind, probe: str) -> str:
+    """What to do about a finding of this probe; empty where there is nothing to say."""
+    if server == "callsmith":
+        return ""
+    group = probe.partition(".")[0]
+    return _ADVICE.get(server, {}).get(group) or _ANY.get(group, "")

@@ -1,0 +1,112 @@
+"""Exchanges with a server: what was sent, and what came back, byte for byte."""
+
+import json
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from callsmith.core.errors import MissingExtra, Unavailable, UsageError
+from callsmith.core.values import Json
+
+if TYPE_CHECKING:
+    import aiohttp
+
+_MOST_BYTES = 32 * 1024 * 1024  # of an answer
+
+
+@dataclass(slots=True)
+class Exchange:
+    """A request and its answer. `failure` says what became of the connection, where it broke."""
+
+    method: str
+    path: str
+    sent: Json
+    status: int = 0
+    headers: Mapping[str, str] = field(default_factory=dict[str, str])
+    received: bytes = b""
+    seconds: float = 0.0
+    failure: str = ""
+
+    @property
+    def text(self) -> str:
+        return self.received.decode("utf-8", "replace")
+
+    def json(self) -> Any:
+        """The answer as JSON, or None if it is none."""
+        try:
+            return json.loads(self.text)
+        except (ValueError, RecursionError):
+            return None
+
+    def view(self) -> dict[str, Json]:
+        """The exchange for a report."""
+        sent = self.sent if not isinstance(self.sent, bytes) else self.sent.decode("utf-8", "replace")
+        received = {"status": self.status, "body": self.text[:20_000]}
+        failed = {"failure": self.failure} if self.failure else {}
+        return {"request": f"{self.method} {self.path}", "sent": sent, **received, **failed, "seconds": round(self.seconds, 3)}
+
+
+class Target:
+    """The server that is checked. Nothing is retried: what a client would see is what is reported."""
+
+    def __init__(self, url: str, key: str = "", *, seconds: float = 120.0) -> None:
+        if not url.startswith(("http://", "https://")):
+            raise UsageError(f"{url!r} is no address: it begins with http:// or https://", field="url")
+        self.url = url.rstrip("/")
+        self.key = key
+        self.exchanges: list[Exchange] = []  # of the probe that runs
+        self._seconds = seconds
+        self._session: aiohttp.ClientSession | None = None
+
+    async def __aenter__(self) -> "Target":
+        try:
+            import aiohttp
+        except ImportError as missing:
+            raise MissingExtra("remote", "checking servers") from missing
+        self._session = aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=self._seconds, sock_connect=10))
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        if self._session is not None:
+            await self._session.close()
+
+    async def send(
+        self, method: str, path: str, body: Json = None, *, headers: Mapping[str, str] | None = None, base: str | None = None
+    ) -> Exchange:
+        """Send a request, and read its answer to the end. A body of bytes is sent as it is."""
+        import aiohttp
+
+        assert self._session is not None
+        exchange = Exchange(method, path, body)
+        self.exchanges.append(exchange)
+        data = body if isinstance(body, bytes) or body is None else json.dumps(body).encode()
+        sent = {**({"content-type": "application/json"} if data is not None else {}), **self._authorization(headers)}
+        began = time.perf_counter()
+        try:
+            url = f"{self.url if base is None else base}/{path}"
+            async with self._session.request(method, url, data=data, headers=sent, allow_redirects=False) as response:
+                exchange.status = response.status
+                exchange.headers = {name.lower(): value for name, value in response.headers.items()}
+                async for piece in response.content.iter_any():
+                    exchange.received += piece
+                    if len(exchange.received) > _MOST_BYTES:
+                        exchange.failure = f"the answer has more than {_MOST_BYTES:,} bytes"
+                        break
+        except TimeoutError:
+            exchange.failure = f"there was no whole answer within {self._seconds:g} s"
+        except (aiohttp.ClientError, OSError) as error:
+            exchange.failure = f"the connection broke: {type(error).__name__}"
+        exchange.seconds = time.perf_counter() - began
+        return exchange
+
+    async def must_answer(self) -> None:
+        """A ModelError where nobody answers at this address at all."""
+        exchange = await self.send("GET", "models")
+        if not exchange.status:
+            raise Unavailable(f"nobody answers at {self.url}: {exchange.failure}", hint="Is the server running there?")
+
+    def _authorization(self, headers: Mapping[str, str] | None) -> dict[str, str]:
+        if headers is not None:
+            return dict(headers)
+        return {"authorization": f"Bearer {self.key}"} if self.key else {}

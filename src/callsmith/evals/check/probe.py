@@ -1,0 +1,161 @@
+"""Probes: one question to a server each, and what its answer says about the server.
+
+    @probe("A required call is made")
+    async def required(lab: Lab) -> None:
+        answer = await lab.ask("Hello!", tools=[WEATHER], choice=Choice("required"))
+        lab.need(answer.calls, "the answer has no call")
+
+Whatever depends on the server alone is `Wrong`; what a better model might have done is `Weak`, and no fault of the server.
+"""
+
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, TypeAlias, TypeVar
+
+from callsmith.core.schema import validate
+from callsmith.core.values import Choice, Json, Message, Output, Request, Sampling, Tool
+from callsmith.evals.check.answer import Answer, AnsweredCall
+from callsmith.evals.check.dialects.dialect import CheckedDialect
+from callsmith.evals.check.exchange import Exchange, Target
+from callsmith.formats.inference.find_calls import find_calls
+from callsmith.wire.upstream.dialects import base_url
+
+Probing: TypeAlias = "Callable[[Lab], Awaitable[None]]"
+F = TypeVar("F", bound=Callable[..., Any])
+
+MOST_TOKENS = 160
+# What a model writes for its own template and no client should see.
+MARKUP = (
+    *("<|im_end|>", "<|im_start|>", "<|eot_id|>", "<|end|>", "<|endoftext|>", "</s>"),
+    *("<tool_call>", "</tool_call>", "[TOOL_CALLS]", "<think>", "</think>"),
+)
+
+
+class Wrong(Exception):
+    """The server does something that no client can work with, or not what it was asked for."""
+
+
+class Weak(Exception):
+    """The model has not done it; another may."""
+
+
+class Skipped(Exception):
+    """It cannot be found out here."""
+
+
+@dataclass(frozen=True, slots=True)
+class Probe:
+    """A probe. `title` is what holds where the server is right, `dialects` are those it is for."""
+
+    name: str
+    title: str
+    run: Probing
+    dialects: Collection[str] = ()
+
+    def is_for(self, dialect: CheckedDialect) -> bool:
+        return not self.dialects or dialect.name in self.dialects
+
+
+PROBES: list[Probe] = []
+
+
+def probe(title: str, *dialects: str, name: str = "") -> Callable[[F], F]:
+    """Make a function a probe. Its name is that of the module and of the function."""
+
+    def register(function: F) -> F:
+        found = name or f"{function.__module__.rpartition('.')[2]}.{function.__name__}"
+        PROBES.append(Probe(found, title, function, dialects))
+        return function
+
+    return register
+
+
+@dataclass(slots=True)
+class Lab:
+    """What a probe works with: one dialect of one server, and one model. What was asked once is not asked again."""
+
+    target: Target
+    dialect: CheckedDialect
+    model: str
+    _answers: dict[str, Answer] = field(default_factory=dict[str, Answer])
+
+    async def ask(
+        self,
+        *messages: str | Message,
+        tools: Sequence[Tool] = (),
+        choice: Choice = Choice(),
+        parallel: bool | None = None,
+        stream: bool = False,
+        max_tokens: int = MOST_TOKENS,
+        stop: tuple[str, ...] = (),
+        output: Output | None = None,
+        anew: int = 0,
+    ) -> Answer:
+        """The answer; the server is wrong if it refuses. With another number for `anew` it is asked again."""
+        sampling = Sampling(temperature=0.0, seed=1, max_tokens=max_tokens, stop=stop)
+        said = tuple(Message.user(one) if isinstance(one, str) else one for one in messages)
+        request = Request(said, tuple(tools), choice, parallel, sampling, output=output)
+        key = f"{request!r} {stream} {anew}"
+        if key in self._answers:
+            self.target.exchanges.append(self._answers[key].exchange)
+            return self._answers[key]
+        exchange = await self.send(self.dialect.write(self.model, request, stream=stream))
+        if exchange.status != 200:
+            raise Wrong(f"refused: {describe(exchange)}")
+        answer = self._answers[key] = self.dialect.read(exchange, stream=stream)
+        return answer
+
+    async def send(self, body: Json, *, path: str = "", headers: Mapping[str, str] | None = None) -> Exchange:
+        """The answer to a body as it stands, whatever its status."""
+        spoken = self.dialect.spoken
+        own = spoken.headers(self.target.key) if headers is None else headers
+        base = base_url(self.target.url, spoken)
+        exchange = await self.target.send("POST", path or spoken.path, body, headers=own, base=base)
+        if not exchange.status:
+            raise Wrong(exchange.failure)
+        return exchange
+
+    def body(self, *messages: str, **more: Json) -> dict[str, Json]:
+        """A plain body in this dialect, with fields of one's own."""
+        request = Request(tuple(map(Message.user, messages)), sampling=Sampling(max_tokens=16))
+        return {**self.dialect.write(self.model, request, stream=False), **more}
+
+    def need(self, condition: object, otherwise: str) -> None:
+        """The server is wrong unless this holds."""
+        if not condition:
+            raise Wrong(otherwise)
+
+    def shape(self, answer: Answer, *kinds: str) -> None:
+        """The server is wrong if the answer has faults, of these kinds or of any."""
+        for kind, what in answer.faults.items():
+            if not kinds or kind in kinds:
+                raise Wrong(what)
+
+    def forced(self, answer: Answer, tool: Tool) -> AnsweredCall:
+        """The one call of a tool that had to be called, with arguments that fit."""
+        self.need(answer.calls, f"a call of {tool.name} was required, and there is none")
+        call = answer.calls[0]
+        self.need(call.name == tool.name, f"a call of {tool.name} was required, and {call.name} is called")
+        if answer.finish == "length":
+            raise Weak("the call was not finished within the tokens that it had")
+        arguments = call.arguments
+        if arguments is None:
+            raise Wrong(f"the arguments are no JSON object: {call.text[:200]}")
+        if complaints := validate(tool.parameters, arguments):
+            raise Wrong(f"the arguments do not fit the schema: {'; '.join(map(str, complaints))[:300]}")
+        return call
+
+
+def unclean(text: str, tools: Sequence[Tool] = ()) -> str:
+    """What stands in a text that a client should not see: markup, or a call that was not read; empty if nothing does."""
+    for mark in MARKUP:
+        if mark in text:
+            return f"the text has {mark} in it: {text[:200]!r}"
+    if tools and (found := [call.name for call in find_calls(text, tools).calls if call.name in {tool.name for tool in tools}]):
+        return f"a call of {found[0]} stands in the text, and was not read as one: {text[:200]!r}"
+    return ""
+
+
+def describe(exchange: Exchange) -> str:
+    """The status and the words of a refusal."""
+    return f"{exchange.status} {exchange.text[:300].strip()}" if exchange.status else exchange.failure

@@ -1,0 +1,1 @@
+"""The probes, by what they look at. Importing a module of this folder makes its probes known."""

@@ -1,0 +1,166 @@
+"""Runs the probes against a server, in every dialect that it speaks."""
+
+import time
+from collections import Counter
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
+from importlib import import_module
+from pkgutil import iter_modules
+from typing import Literal, TypeAlias
+
+from callsmith.core.errors import ModelError, UnknownName, UsageError
+from callsmith.core.values import Json
+from callsmith.evals.check import probes
+from callsmith.evals.check.advice import ServerKind, identify
+from callsmith.evals.check.answer import mapping, objects, text_of
+from callsmith.evals.check.dialects.anthropic import ANTHROPIC
+from callsmith.evals.check.dialects.chat import CHAT
+from callsmith.evals.check.dialects.dialect import CheckedDialect
+from callsmith.evals.check.dialects.ollama import OLLAMA
+from callsmith.evals.check.dialects.responses import RESPONSES
+from callsmith.evals.check.exchange import Target
+from callsmith.evals.check.probe import PROBES, Lab, Probe, Skipped, Weak, Wrong, describe
+
+Verdict: TypeAlias = Literal["right", "wrong", "weak", "skipped"]
+DIALECTS = {one.name: one for one in (CHAT, RESPONSES, ANTHROPIC, OLLAMA)}
+_NOT_SPOKEN = frozenset({404, 405, 501})
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """What a probe has found. Of several times, `counts` says how often what; the worst verdict counts."""
+
+    probe: Probe
+    dialect: CheckedDialect
+    verdict: Verdict
+    reason: str = ""
+    exchanges: tuple[dict[str, Json], ...] = ()
+    seconds: float = 0.0
+    counts: Counter[Verdict] = field(default_factory=Counter[Verdict])
+
+    @property
+    def name(self) -> str:
+        return f"{self.dialect.name}.{self.probe.name}"
+
+
+@dataclass(slots=True)
+class Report:
+    """All that was found about a server."""
+
+    url: str
+    model: str
+    server: ServerKind
+    dialects: list[str] = field(default_factory=list[str])
+    unspoken: list[str] = field(default_factory=list[str])
+    findings: list[Finding] = field(default_factory=list[Finding])
+    seconds: float = 0.0
+
+    def of(self, *verdicts: Verdict) -> list[Finding]:
+        return [one for one in self.findings if one.verdict in verdicts]
+
+
+def known_probes() -> Sequence[Probe]:
+    """All probes, in the order of their modules."""
+    for module in iter_modules(probes.__path__):
+        import_module(f"{probes.__name__}.{module.name}")
+    return PROBES
+
+
+async def check(
+    url: str,
+    *,
+    key: str = "",
+    model: str = "",
+    dialects: Collection[str] = (),
+    only: Collection[str] = (),
+    repeat: int = 1,
+    seconds: float = 120.0,
+    on_start: Callable[[Report, int], None] | None = None,
+    on_finding: Callable[[Finding], None] | None = None,
+) -> Report:
+    """Check a server. `only` are patterns of the names of probes, such as `choices.*` or `chat.schemas.enum`."""
+    for name in dialects:
+        if name not in DIALECTS:
+            raise UnknownName("dialect", name, DIALECTS, field="dialect")
+    began = time.perf_counter()
+    async with Target(url, key, seconds=seconds) as target:
+        await target.must_answer()
+        model = model or await _first_model(target)
+        report = Report(target.url, model, await identify(target))
+        labs: list[Lab] = []
+        for dialect in DIALECTS.values():
+            if dialects and dialect.name not in dialects:
+                continue
+            if refusal := await _is_unspoken(target, dialect, model):
+                if dialects:
+                    raise ModelError(f"{url} does not speak {dialect.title}: {refusal}")
+                report.unspoken.append(dialect.name)
+            else:
+                labs.append(Lab(target, dialect, model))
+        if not labs:
+            raise ModelError(f"no API that is known is spoken at {url}", hint="Is the address complete (…/v1)?")
+        report.dialects = [lab.dialect.name for lab in labs]
+        chosen = [(lab, one) for lab in labs for one in known_probes() if one.is_for(lab.dialect) and _is_wanted(lab, one, only)]
+        if not chosen:
+            raise UsageError(f"no probe is called {', '.join(only)}; --list lists them", field="only")
+        if on_start is not None:
+            on_start(report, len(chosen))
+        for lab, one in chosen:
+            finding = await _run(lab, one, repeat)
+            report.findings.append(finding)
+            if on_finding is not None:
+                on_finding(finding)
+        report.seconds = time.perf_counter() - began
+    return report
+
+
+def _is_wanted(lab: Lab, one: Probe, only: Collection[str]) -> bool:
+    names = (one.name, f"{lab.dialect.name}.{one.name}")
+    return not only or any(fnmatchcase(name, pattern) for name in names for pattern in only)
+
+
+async def _run(lab: Lab, one: Probe, repeat: int) -> Finding:
+    """The probe, as often as it is to be run; the worst of what it finds is told."""
+    order: tuple[Verdict, ...] = ("skipped", "right", "weak", "wrong")
+    worst, counts, began = Finding(one, lab.dialect, "skipped"), Counter[Verdict](), time.perf_counter()
+    for number in range(repeat):
+        own = lab if number == 0 else Lab(lab.target, lab.dialect, lab.model)
+        lab.target.exchanges = []
+        verdict, reason = await _verdict(own, one)
+        counts[verdict] += 1
+        if number == 0 or order.index(verdict) > order.index(worst.verdict):
+            seen = () if verdict == "right" else tuple(exchange.view() for exchange in lab.target.exchanges[-4:])
+            worst = Finding(one, lab.dialect, verdict, reason, seen)
+    seconds = time.perf_counter() - began
+    return Finding(one, lab.dialect, worst.verdict, worst.reason, worst.exchanges, seconds, counts)
+
+
+async def _verdict(lab: Lab, one: Probe) -> tuple[Verdict, str]:
+    try:
+        await one.run(lab)
+    except Wrong as error:
+        return "wrong", str(error)
+    except Weak as error:
+        return "weak", str(error)
+    except Skipped as error:
+        return "skipped", str(error)
+    return "right", ""
+
+
+async def _first_model(target: Target) -> str:
+    exchange = await target.send("GET", "models")
+    names = [text_of(one.get("id")) or text_of(one.get("name")) for one in objects(mapping(exchange.json()).get("data"))]
+    if not names or not names[0]:
+        raise UsageError(f"{target.url}/models lists no model ({describe(exchange)}): say which with --model", field="model")
+    return names[0]
+
+
+async def _is_unspoken(target: Target, dialect: CheckedDialect, model: str) -> str:
+    """Why a dialect is not spoken; empty if it is, however badly."""
+    lab = Lab(target, dialect, model)
+    try:
+        exchange = await lab.send(lab.body("Hi"))
+    except Wrong as broken:
+        return str(broken)
+    return describe(exchange) if exchange.status in _NOT_SPOKEN else ""

@@ -1,0 +1,1 @@
+"""`callsmith check` against a server that is right, and with faults planted."""
