@@ -20,6 +20,7 @@ from tests.server.asking import HI, calls, http, says
 SIZE = 50_000_000
 CHAT, RESPONSES = "/v1/chat/completions", "/v1/responses"
 FILES = {"type": "mcp", "server_label": "files", "require_approval": "never"}
+READ = "[Cut here: 49,960,000 of 50,000,000 characters are missing.]"
 MISSING = "[Cut here: 49,000,000 of 50,000,000 characters are missing.]"
 
 
@@ -52,7 +53,8 @@ async def test_what_is_sent_is_bounded_and_says_what_is_missing(path: str, body:
         answer = await client.post(path, json=body)
     assert answer.status_code == 200
     assert len(answer.content) < 5_000_000  # a stream of items has each up to three times
-    assert MISSING in answer.text
+    # In Responses results are as the model reads them, for they come back with the history.
+    assert (READ if path == RESPONSES else MISSING) in answer.text
 
 
 async def test_what_is_stored_of_an_approved_call_is_bounded():

@@ -132,5 +132,5 @@ async def test_without_its_module_there_is_no_such_path():
 def test_every_module_of_the_folder_has_routes_and_they_come_in_the_order_of_the_names():
     names = [module.__name__.rpartition(".")[2] for module in routes.route_modules()]
     assert names == sorted(names)
-    assert {"anthropic", "ollama", "openai_chat", "responses", "approvals", "health", "metrics"} <= set(names)
+    assert {"anthropic", "ollama", "openai_chat", "responses", "approvals", "health", "telemetry"} <= set(names)
     assert all(callable(module.routes) for module in routes.route_modules())
