@@ -238,7 +238,7 @@ docs: $(STAMP) $(DOCS)/.installed ## build the documentation into site/, each ve
 	$(BIN)/python deploy/docs_versions.py site
 
 test-docs: $(STAMP) $(DOCS)/.installed ## build the documentation, follow its links, and run or check every block of code in it
-	$(PYTEST) $(SPREAD) -m 'docs or not docs' tests/docs tests/test_api_page.py $(ARGS)
+	$(PYTEST) $(SPREAD) -m 'docs or not docs' tests/docs tests/server/openapi tests/test_api_page.py $(ARGS)
 
 $(DOCS)/.installed: pyproject.toml
 	test -x $(DOCS)/bin/python || $(PYTHON) -m venv $(DOCS)

@@ -21,7 +21,7 @@ from callsmith.wire.openai.completions import DEFAULT_MAX_TOKENS, read_prompts
 from callsmith.wire.openai.output import read_output
 from callsmith.wire.sampling import UNSUPPORTED, read_sampling
 
-_NEUTRAL: dict[str, tuple[Json, ...]] = {
+NEUTRAL: dict[str, tuple[Json, ...]] = {
     **UNSUPPORTED,
     "dry_multiplier": (0,),
     "lora": ([],),
@@ -45,7 +45,7 @@ class CompletionRequest:
 def read_completion(body: Json) -> CompletionRequest:
     """The request to `/completion`; a UsageError names the field that is wrong."""
     fields = Fields.of(body, "")
-    fields.refuse_unsupported(_NEUTRAL)
+    fields.refuse_unsupported(NEUTRAL)
     (prompt, *more) = read_prompts(fields)
     if more:
         raise fields.error("prompt", "one at a time: /v1/completions takes several")

@@ -43,7 +43,7 @@ SIGNATURE = "callsmith"  # of every thought we give: clients send a thought back
 DEFAULT_MAX_TOKENS = 8192
 
 # Fields that are not supported, each with the values that ask for nothing.
-_NEUTRAL: dict[str, tuple[Json, ...]] = {"compaction": (), "container": (), "diagnostics": (), "fallbacks": ([],)}
+NEUTRAL: dict[str, tuple[Json, ...]] = {"compaction": (), "container": (), "diagnostics": (), "fallbacks": ([],)}
 # Fields of which nothing comes, and why that does no harm.
 HINTS: dict[str, str] = {
     "betas": "a header: every beta is welcome",
@@ -85,7 +85,7 @@ def read_request(body: Json, *, counting: bool = False) -> MessagesRequest:
     fields = Fields.of(body, "")
     if fields.get("thread") is not None:
         raise ThreadsUnsupported
-    fields.refuse_unsupported(_NEUTRAL)
+    fields.refuse_unsupported(NEUTRAL)
     tools, servers = fields.cached("tools", _read_tools), read_servers(fields)
     choice, parallel = _read_choice(fields)
     if tools and not servers:

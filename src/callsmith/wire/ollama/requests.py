@@ -31,7 +31,7 @@ from callsmith.wire.sampling import read_sampling, write_sampling
 from callsmith.wire.tools import write_tool
 
 # Fields that are not supported, each with the values that ask for nothing.
-_NEUTRAL_PROMPT: Mapping[str, tuple[Json, ...]] = {
+NEUTRAL_PROMPT: Mapping[str, tuple[Json, ...]] = {
     "context": ([],),
     "height": (0,),
     "images": ([],),
@@ -53,7 +53,7 @@ OPTION_HINTS: Mapping[str, str] = {
     "num_keep": "nothing is dropped from a prompt",
 }
 # Options that are not supported.
-_NEUTRAL_OPTIONS: Mapping[str, tuple[Json, ...]] = {
+NEUTRAL_OPTIONS: Mapping[str, tuple[Json, ...]] = {
     "mirostat": (0,),
     "penalize_newline": (True,),
     "tfs_z": (1,),
@@ -95,7 +95,7 @@ def read_chat(body: Json) -> OllamaRequest:
 def read_generate(body: Json) -> OllamaRequest:
     """The request to `/api/generate`: one prompt, with a system message before it."""
     fields = Fields.of(body, "")
-    fields.refuse_unsupported(_NEUTRAL_PROMPT)
+    fields.refuse_unsupported(NEUTRAL_PROMPT)
     system, prompt = fields.text("system"), fields.text("prompt")
     messages = ((Message.system(system),) if system else ()) + (Message.user(prompt),) if prompt else ()
     return _asked(fields, _read_request(fields, messages))
@@ -126,7 +126,7 @@ def _read_options(fields: Fields) -> Sampling:
     options = fields.object("options")
     if options is None:
         return Sampling()
-    options.refuse_unsupported(_NEUTRAL_OPTIONS)
+    options.refuse_unsupported(NEUTRAL_OPTIONS)
     if options.get("num_predict") == -2:  # until the context is full, which is as far as no limit goes
         options = Fields({**options.data, "num_predict": None}, options.path)
     window = {"repeat_last_n": _WINDOW} if options.get("repeat_penalty") is not None else {}

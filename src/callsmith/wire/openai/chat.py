@@ -32,7 +32,7 @@ from callsmith.wire.signed import NOTHING_SIGNED, Signed, add_details, signed_tu
 from callsmith.wire.tools import read_tools, write_tool
 
 # Fields that are not supported, each with the values that ask for nothing.
-_NEUTRAL: dict[str, tuple[Json, ...]] = {
+NEUTRAL: dict[str, tuple[Json, ...]] = {
     **UNSUPPORTED,
     "audio": (),
     "chat_template": ("",),
@@ -88,7 +88,7 @@ class ChatRequest:
 def read_request(body: Json) -> ChatRequest:
     """The request in a decoded JSON body; a UsageError names the field that is wrong."""
     fields = Fields.of(body, "")
-    fields.refuse_unsupported(_NEUTRAL)
+    fields.refuse_unsupported(NEUTRAL)
     legacy = fields.get("functions") is not None and fields.get("tools") is None
     tools = read_functions(fields, "functions" if legacy else "tools")
     choice = read_choice(fields, "tool_choice" if fields.get("tool_choice") is not None else "function_call")

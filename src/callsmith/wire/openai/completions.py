@@ -24,7 +24,7 @@ from callsmith.wire.sampling import UNSUPPORTED, read_sampling
 MAX_COMPLETIONS = 64  # texts that one request may get, for all its prompts
 _OBJECT = "text_completion"
 DEFAULT_MAX_TOKENS = 16  # as others have it
-_NEUTRAL: dict[str, tuple[Json, ...]] = {**UNSUPPORTED, "suffix": ("",)}
+NEUTRAL: dict[str, tuple[Json, ...]] = {**UNSUPPORTED, "suffix": ("",)}
 HINTS: dict[str, str] = {"user": "callers are told apart by their keys"}
 
 
@@ -43,7 +43,7 @@ class CompletionsRequest:
 def read_request(body: Json) -> CompletionsRequest:
     """The request in a decoded JSON body; a UsageError names the field that is wrong."""
     fields = Fields.of(body, "")
-    fields.refuse_unsupported(_NEUTRAL)
+    fields.refuse_unsupported(NEUTRAL)
     prompts, n, echo = read_prompts(fields), fields.integer("n", 1) or 1, fields.flag("echo") or False
     if len(prompts) * n > MAX_COMPLETIONS:
         raise fields.error("n" if n > 1 else "prompt", f"asks for {len(prompts) * n} texts, more than {MAX_COMPLETIONS}")

@@ -35,7 +35,7 @@ from callsmith.wire.signed import NOTHING_SIGNED, Signed
 from callsmith.wire.tools import read_tools
 
 # Fields that are not supported, each with the values that ask for nothing.
-_NEUTRAL: Mapping[str, tuple[Json, ...]] = {
+NEUTRAL: Mapping[str, tuple[Json, ...]] = {
     "access_programs": ({},),
     "context_management": ([],),
     "image": ({},),
@@ -124,7 +124,7 @@ def read_request(body: Json, earlier: Sequence[Json] = (), known: Mapping[str, J
     `earlier` are the items of the conversation it continues, `known` those it refers to, by id.
     """
     fields = Fields.of(body, "")
-    fields.refuse_unsupported(_NEUTRAL)
+    fields.refuse_unsupported(NEUTRAL)
     tools, spaces = fields.cached("tools", _read_tools)
     servers = tuple(read_server(entry) for entry in _known_tools(fields) if _kind(entry) == MCP)
     choice = _read_choice(fields)

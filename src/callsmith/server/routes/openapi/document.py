@@ -1,0 +1,90 @@
+"""The OpenAPI document of a server: its routes, described by the tables of `wire/schemas`.
+
+A route that no table knows, such as one of a plug-in, is there with its path and method.
+"""
+
+import re
+from collections.abc import Iterable, Iterator
+from functools import cache
+from importlib import import_module
+from importlib.metadata import version
+from pkgutil import iter_modules
+
+from starlette.routing import BaseRoute, Route, WebSocketRoute
+
+from callsmith.core.values import Json
+from callsmith.wire import schemas
+from callsmith.wire.schemas.notation import Operation, Schema, resolve
+
+_PARAMETER = re.compile(r"{(\w+)(?::\w+)?}")
+_JSON = "application/json"
+
+
+def write_document(routes: Iterable[BaseRoute], *, has_keys: bool) -> dict[str, Json]:
+    """The document for these routes."""
+    known, components = _tables()
+    paths: dict[str, dict[str, Json]] = {}
+    for method, path in _served(routes):
+        tag, operation = known.get(f"{method} {path}", ("Others", Operation(f"{method} {path}")))
+        paths.setdefault(path, {})[method.lower()] = {"tags": [tag], **_write_operation(f"{method} {path}", operation)}
+    security = {"securitySchemes": {"key": {"type": "http", "scheme": "bearer"}}} if has_keys else {}
+    return {
+        "openapi": "3.1.0",
+        "info": {"title": "callsmith", "version": version("callsmith")},
+        "paths": paths,
+        "components": {"schemas": components, **security},
+        **({"security": [{"key": []}]} if has_keys else {}),
+    }
+
+
+def operations() -> dict[str, Operation]:
+    """What is described, by method and path: `POST /v1/messages`."""
+    return {at: operation for at, (_, operation) in _tables()[0].items()}
+
+
+@cache
+def _tables() -> tuple[dict[str, tuple[str, Operation]], dict[str, Schema]]:
+    """The operations of all tables, by method and path and with their tags; and all schemas."""
+    modules = [import_module(f"{schemas.__name__}.{found.name}") for found in iter_modules(schemas.__path__)]
+    tables = [vars(module) for module in modules]
+    operations = {at: (table["TITLE"], one) for table in tables for at, one in table.get("OPERATIONS", {}).items()}
+    return operations, {name: schema for table in tables for name, schema in table.get("SCHEMAS", {}).items()}
+
+
+def _served(routes: Iterable[BaseRoute]) -> Iterator[tuple[str, str]]:
+    """The methods and paths of these routes; a WebSocket begins with a GET."""
+    for route in routes:
+        if isinstance(route, Route | WebSocketRoute):
+            methods = route.methods if isinstance(route, Route) else {"GET"}
+            path = _PARAMETER.sub(r"{\1}", route.path)
+            yield from ((method, path) for method in sorted(methods or ()) if method != "HEAD")
+
+
+def _write_operation(at: str, operation: Operation) -> dict[str, Json]:
+    in_path = [{"name": name, "in": "path", "required": True, "schema": {"type": "string"}} for name in _PARAMETER.findall(at)]
+    in_query = [{"name": one.name, "in": "query", "description": one.about, "schema": one.schema} for one in operation.parameters]
+    body = operation.body is not None and {
+        "required": True,
+        "content": {_JSON: {"schema": resolve(operation.body), **_example(operation)}},
+    }
+    content: dict[str, Json] = {}
+    if operation.answer is not None:
+        content[operation.answer_media] = {"schema": resolve(operation.answer)}
+    if operation.frame is not None:
+        content[operation.media] = {"schema": resolve(operation.frame)}
+    written: dict[str, Json] = {
+        "operationId": re.sub(r"\W+", "_", at.lower()).strip("_"),
+        "summary": operation.summary,
+        "description": operation.about,
+        "parameters": [*in_path, *in_query],
+        "requestBody": body,
+        "responses": {
+            "200": {"description": "The answer.", **({"content": content} if content else {})},
+            "default": {"description": "An error.", "content": {_JSON: {"schema": resolve(operation.error)}}},
+        },
+    }
+    return {name: value for name, value in written.items() if value}
+
+
+def _example(operation: Operation) -> dict[str, Json]:
+    return {} if operation.example is None else {"example": operation.example}

@@ -1,0 +1,1 @@
+"""The OpenAPI document, held against the routes, the readers and the answers."""
