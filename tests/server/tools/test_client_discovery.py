@@ -128,6 +128,12 @@ async def test_the_blocks_come_back_in_a_history_and_what_was_found_is_still_sho
     assert "current_weather" in names(model)[-1]
 
 
+async def test_the_block_of_a_search_has_only_the_fields_it_should_have():
+    answer = await message(FakeModel(calls(SEARCH), calls(BONN)), BM25, *DEFERRED)
+    found = next(block for block in answer.content if block.type == "tool_search_tool_result")
+    assert set(found.model_dump(exclude_unset=True)) == {"type", "tool_use_id", "content"}
+
+
 async def test_streamed_it_is_the_same():
     model = FakeModel([*says("Let me see.")[:-1], *calls(SEARCH)], calls(BONN))
     sent = {"model": "m", "max_tokens": 100, "messages": HI, "tools": [BM25, *DEFERRED]}

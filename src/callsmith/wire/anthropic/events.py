@@ -47,7 +47,7 @@ from callsmith.core.values import Call, Json, Result, Usage
 from callsmith.wire.anthropic.common import read_usage, write_usage
 from callsmith.wire.anthropic.mcp import write_result, write_use
 from callsmith.wire.anthropic.messages import SIGNATURE
-from callsmith.wire.anthropic.tool_search import SERVER_TOOL_USE, write_search, write_search_result
+from callsmith.wire.anthropic.tool_search import SEARCH_RESULT, SERVER_TOOL_USE, write_search, write_search_result
 from callsmith.wire.calls import CallAssembler, CallWriter, arguments_text, read_arguments
 from callsmith.wire.errors import sent_error
 from callsmith.wire.extensions import AnswerExtensions, CallDraft, ToolEvent, read_report, write_report
@@ -262,7 +262,7 @@ def write_response(events: Iterable[ModelEvent | ToolEvent], heading: Heading) -
 
 
 def _whole(block: dict[str, Json], text: str) -> dict[str, Json]:
-    if block["type"] == "mcp_tool_result":
+    if block["type"] in ("mcp_tool_result", SEARCH_RESULT):
         return block
     if block["type"] not in ("tool_use", "mcp_tool_use", SERVER_TOOL_USE):
         return {**block, block["type"]: text}
