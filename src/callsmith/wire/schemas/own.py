@@ -77,6 +77,30 @@ SCHEMAS: dict[str, Schema] = {
         "A call of a tool that goes on in the background.",
     ),
     "Readiness": answer({"ready": flag(), "why?": text()}),
+    "Turn": answer(
+        {
+            "when": number("Unix time."),
+            "model": text(),
+            "offered": array(text(), "Names of tools."),
+            "offer": text("A hash of the tools' definitions."),
+            "choice": text(),
+            "external": flag("Whether its calls went back to the client."),
+            "calls": array(any_object()),
+            "usage": mapping(integer()),
+            "first": nullable(number("Seconds to the first event.")),
+            "seconds": number(),
+            "answers": integer(),
+            "retries": integer(),
+            "unreadable": integer(),
+            "notices": integer(),
+            "noticed": array(text()),
+            "reason": text(),
+            "error": text(),
+            "request_id": text(),
+            "caller?": text(),
+        },
+        "What became of a turn; nothing that was said.",
+    ),
     "ServerTool": answer(
         {
             "name": text(),
@@ -156,6 +180,18 @@ OPERATIONS = {
         "Drain a server, or use it again (admins)",
         request({"url!": text(), "draining!": flag()}),
         answer({"upstreams": _UPSTREAMS}),
+    ),
+    "GET /v1/turns": Operation(
+        "List the caller's latest turns (admins: of all)",
+        answer=answer({"object": constant("list"), "data": array("Turn")}),
+        parameters=(Parameter("limit", "How many, 1 to 1000.", integer(minimum=1, maximum=1000)),),
+    ),
+    "GET /v1/telemetry": Operation(
+        "What the latest turns come to, by tool and minute",
+        answer=answer(
+            {"tools": array(any_object("Calls of a tool.")), "minutes": array(any_object("What happened in a minute."))}
+        ),
+        parameters=(Parameter("minutes", "How far back, 1 to 1440.", integer(minimum=1, maximum=1440)),),
     ),
     "GET /health": Operation(
         "How the server is",
