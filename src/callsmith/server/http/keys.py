@@ -20,6 +20,7 @@ from callsmith.server.http.request_context import current_request
 from callsmith.server.settings import Key
 
 OPEN_PATHS = frozenset({"/health", "/ready"})  # monitoring needs no key, but is shown less without one
+PAGES = ("/", "/docs")
 PAGE_FILES = "/page/"  # where the files of the page are: they say nothing of this server, and the page asks for the key
 _NOBODY = Key("0" * 64, models=(), tools=(), capabilities=(), approves=False)  # whoever watches without a key
 
@@ -91,7 +92,7 @@ def wants_page(headers: Headers) -> bool:
 def _is_page(scope: Scope) -> bool:
     if scope["method"] not in ("GET", "HEAD"):
         return False
-    return scope["path"].startswith(PAGE_FILES) or (scope["path"] == "/" and wants_page(Headers(scope=scope)))
+    return scope["path"].startswith(PAGE_FILES) or (scope["path"] in PAGES and wants_page(Headers(scope=scope)))
 
 
 def _enter(name: str, key: Key) -> None:

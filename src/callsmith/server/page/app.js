@@ -1,6 +1,7 @@
 // The page as a whole: which conversation is shown, the composer, the drawer, keys of the keyboard.
 
-import { ApiError, currentKey, get, getIfThere, onKeyNeeded, post, remove, setKey } from "./api.js";
+import { ApiError, get, getIfThere, onKeyNeeded, post, remove } from "./api.js";
+import { askForKeyIn } from "./key.js";
 import { Chat } from "./chat.js";
 import { button, byId, el } from "./dom.js";
 import { inspectPanel } from "./inspect.js";
@@ -197,32 +198,7 @@ setUpTheme(byId("side-end"));
 
 // The key
 
-const dialog = byId("key-dialog");
-onKeyNeeded(
-  (why) =>
-    new Promise((done) => {
-      const key = el("input", { id: "key", type: "password", autocomplete: "off", required: true, placeholder: "sk-callsmith-…" });
-      const remember = el("input", { type: "checkbox" });
-      const open = button("Open", { kind: "primary", type: "submit" });
-      const form = el(
-        "form",
-        { method: "dialog" },
-        el("h2", { id: "key-title", text: "This server wants a key" }),
-        el("p", { class: "hint", text: currentKey() ? why : "Whoever runs it makes one with callsmith keys new NAME." }),
-        el("div", { class: "field" }, el("label", { for: "key", text: "Key" }), key),
-        el("label", { class: "inline" }, remember, "Remember it in this browser"),
-        el("div", { class: "actions" }, open),
-      );
-      form.addEventListener("submit", () => {
-        setKey(key.value.trim(), remember.checked);
-        done();
-      });
-      dialog.replaceChildren(form);
-      dialog.addEventListener("cancel", (event) => event.preventDefault());
-      if (!dialog.open) dialog.showModal();
-      key.focus();
-    }),
-);
+onKeyNeeded(askForKeyIn(byId("key-dialog")));
 
 // What is shown
 

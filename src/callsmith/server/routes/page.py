@@ -4,6 +4,7 @@ The page is static: it is in the wheel, uses nothing of other hosts, and does al
 of whoever sits before it.
 """
 
+from collections.abc import Mapping
 from functools import cache
 from hashlib import sha256
 from importlib.resources import files
@@ -44,6 +45,7 @@ HEADERS = {
     "cache-control": "no-cache",
 }
 _HOME = "index.html"
+NOTHING: Mapping[str, str] = {}
 
 
 def routes(service: Service) -> list[Route]:
@@ -55,7 +57,7 @@ def routes(service: Service) -> list[Route]:
 async def _home(request: Request) -> Response:
     if not wants_page(request.headers):
         return await _alive(request)
-    return _answer(request, _HOME, {"vary": "accept"})
+    return page_file(request, _HOME, {"vary": "accept"})
 
 
 async def _alive(_: Request) -> Response:
@@ -63,10 +65,11 @@ async def _alive(_: Request) -> Response:
 
 
 async def _file(request: Request) -> Response:
-    return _answer(request, request.path_params["name"], {})
+    return page_file(request, request.path_params["name"])
 
 
-def _answer(request: Request, name: str, more: dict[str, str]) -> Response:
+def page_file(request: Request, name: str, more: Mapping[str, str] = NOTHING) -> Response:
+    """A file of the page, with the headers that all of them have."""
     found = _page_files().get(name)
     if found is None:
         return PlainTextResponse("there is no such file", 404, HEADERS)

@@ -216,6 +216,7 @@ OPERATIONS = {
     ),
     "GET /metrics": Operation("Metrics for Prometheus", answer=text(), answer_media="text/plain"),
     "GET /": Operation("Whether the server runs; in a browser, the page", answer=text(), answer_media="text/plain"),
+    "GET /docs": Operation("This document as a page", answer=text(), answer_media="text/html"),
     "GET /page/{name}": Operation("A file of the page", answer=text(), answer_media="text/html"),
     "GET /openapi.json": Operation("This document", answer=any_object("OpenAPI 3.1.")),
 }

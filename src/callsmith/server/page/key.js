@@ -1,0 +1,28 @@
+// The dialog that asks for the server's key.
+
+import { currentKey, setKey } from "./api.js";
+import { button, el } from "./dom.js";
+
+export const askForKeyIn = (dialog) => (why) =>
+  new Promise((done) => {
+    const key = el("input", { id: "key", type: "password", autocomplete: "off", required: true, placeholder: "sk-callsmith-…" });
+    const remember = el("input", { type: "checkbox" });
+    const open = button("Open", { kind: "primary", type: "submit" });
+    const form = el(
+      "form",
+      { method: "dialog" },
+      el("h2", { id: "key-title", text: "This server wants a key" }),
+      el("p", { class: "hint", text: currentKey() ? why : "Whoever runs it makes one with callsmith keys new NAME." }),
+      el("div", { class: "field" }, el("label", { for: "key", text: "Key" }), key),
+      el("label", { class: "inline" }, remember, "Remember it in this browser"),
+      el("div", { class: "actions" }, open),
+    );
+    form.addEventListener("submit", () => {
+      setKey(key.value.trim(), remember.checked);
+      done();
+    });
+    dialog.replaceChildren(form);
+    dialog.addEventListener("cancel", (event) => event.preventDefault());
+    if (!dialog.open) dialog.showModal();
+    key.focus();
+  });
