@@ -201,6 +201,7 @@ OPERATIONS = {
                 "models?": mapping(text()),
                 "tools?": any_object(),
                 "store?": text(),
+                "store_is_lasting?": flag("Whether what is stored outlives the server."),
                 "answering?": integer(),
                 "upstreams?": any_object(),
                 "model_errors?": mapping(text()),
