@@ -21,7 +21,6 @@ ROW = re.compile(r"\| (?P<number>R\d+) \| (?P<text>.*) \| (?P<proof>.*?) \|")
 COMING = (
     "models behind other servers",
     "the page",
-    "adapters",
     "evaluation",
     "examples and guides",
 )

@@ -123,6 +123,7 @@ class Divide(BaseTool):
         return ToolFailure(message="not by zero") if b == 0 else a / b
 
 
+@pytest.mark.req("R147")
 def test_tools_of_crewai_become_a_toolset() -> None:
     calls = calling(("look_up", {"word": "forge"}), ("shout", {"word": "a"}), ("divide", {"a": 1}), ("divide", {"a": 1, "b": 0}))
     model, _ = told(calls, "Done.")
@@ -140,6 +141,7 @@ def test_tools_of_crewai_become_a_toolset() -> None:
 # --- the model ------------------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.req("R147")
 def test_a_crew_finishes_its_task() -> None:
     model, engine = llm(calling(("get_weather", {"city": "Köln"})), calling(("add", {"a": 17, "b": 25})), "Snow, and 42.")
     agent = Agent(role="helper", goal="help", backstory="x", llm=model, tools=to_crewai(Functions(get_weather, add)))

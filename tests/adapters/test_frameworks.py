@@ -174,6 +174,7 @@ async def test_a_decision_counts_only_for_the_tool_as_it_was_shown():
 # --- what is not installed ------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.req("R149")
 @pytest.mark.parametrize("adapter", PACKAGES)
 def test_an_adapter_whose_package_is_missing_names_the_extra(adapter: str, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setitem(sys.modules, PACKAGES[adapter], None)
@@ -183,6 +184,7 @@ def test_an_adapter_whose_package_is_missing_names_the_extra(adapter: str, monke
         __import__(f"callsmith.adapters.{adapter}")
 
 
+@pytest.mark.req("R149")
 def test_importing_callsmith_imports_no_framework():
     program = f"import sys, callsmith, callsmith.adapters; print(*{{*{[*PACKAGES.values()]}}} & {{*sys.modules}})"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)

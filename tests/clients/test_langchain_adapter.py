@@ -93,6 +93,7 @@ class Verdict(BaseModel):
 # --- tools of ours, for LangChain -----------------------------------------------------------------------------------------------
 
 
+@pytest.mark.req("R145")
 async def test_a_toolset_becomes_tools_with_its_schemas_content_and_artifact() -> None:
     weather, adding = to_langchain(Functions(get_weather, add), await Functions(get_weather, add).tools())
     assert weather.args["city"]["description"] == "Which city."
@@ -166,6 +167,7 @@ def divide(a: int, b: int) -> float:
     return a / b
 
 
+@pytest.mark.req("R145")
 async def test_tools_of_langchain_become_a_toolset_without_what_is_injected() -> None:
     artifacts: list[Any] = []
     toolset = from_langchain(look_up, divide, on_artifact=lambda name, artifact: artifacts.append((name, artifact)))

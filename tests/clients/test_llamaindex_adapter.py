@@ -67,6 +67,7 @@ async def test_a_toolset_becomes_tools_with_its_schemas() -> None:
     assert (await adding.acall(a=17, b=25)).content == "42"
 
 
+@pytest.mark.req("R146")
 def test_the_same_works_without_an_event_loop_and_as_a_tool_spec() -> None:
     weather, adding = ToolsetSpec(Functions(get_weather, add)).to_tool_list()
     assert weather(city="Bonn").raw_output == {"city": "Bonn", "sky": "snow"}
@@ -115,6 +116,7 @@ def divide(a: int, b: int) -> float:
     return a / b
 
 
+@pytest.mark.req("R146")
 def test_tools_and_tool_specs_become_a_toolset() -> None:
     toolset = from_llamaindex(Library(), FunctionTool.from_defaults(divide))
     model, _ = told(
