@@ -274,6 +274,12 @@ def test_every_tool_choice_constrains_what_it_must(choice: Any, forced: bool) ->
     assert ("get_weather" in engine.asked[0].prompt.text) == (choice not in ("none", "add"))
 
 
+def test_strict_tools_are_constrained_where_the_model_may_choose_too() -> None:
+    model, engine = chat("No call.")
+    model.bind_tools(to_langchain(Functions(add)), strict=True).invoke("?")
+    assert engine.asked[0].grammar
+
+
 def test_a_choice_of_a_tool_that_is_not_there_is_refused() -> None:
     model, _ = chat("")
     with pytest.raises(UsageError, match="unknown tool 'subtract'"):
