@@ -114,8 +114,3 @@ def test_what_is_wrong_is_said(callsmith, options: list[str], why: str) -> None:
 @pytest.mark.parametrize("command", [("show",), ("revoke",)])
 def test_what_is_no_token_is_refused(callsmith, command: tuple[str, ...]) -> None:
     assert callsmith("bus", "token", *command, "hntoken://v1/x").code == 2
-
-
-@pytest.mark.parametrize("command", [("id",), ("token", "issue"), ("token", "show"), ("token", "revoke")])
-def test_every_command_has_an_example(callsmith, command: tuple[str, ...]) -> None:
-    assert "Example: callsmith bus" in callsmith("bus", *command, "--help").out

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from callsmith.cli.inputs.examples import example
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
@@ -43,7 +45,7 @@ def list_engines(
         typer.echo(f"llama.cpp in use: none. {trouble}")
 
 
-@engines_app.command("install")
+@engines_app.command("install", epilog=example("callsmith engines install"))
 def install(
     name: Annotated[str | None, typer.Argument(help="A build of llama.cpp; without one, the best that works here.")] = None,
     force: Annotated[bool, typer.Option("--force", help="Fetch it again, even if it is there.")] = False,
@@ -81,7 +83,7 @@ def install(
             return
 
 
-@engines_app.command("remove")
+@engines_app.command("remove", epilog=example("callsmith engines remove NAME"))
 def remove(name: Annotated[str, typer.Argument(help="A build of llama.cpp that is installed.")]) -> None:
     """Delete an installed build of llama.cpp."""
     from callsmith.models.library_builds import remove_build

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from callsmith.cli.inputs.completion import complete_formats, complete_models
+from callsmith.cli.inputs.examples import example
 from callsmith.core.errors import CallsmithError, UsageError
 
 if TYPE_CHECKING:
@@ -43,10 +45,15 @@ def list_formats(
     Console().print(table)
 
 
-@formats_app.command("detect")
+@formats_app.command("detect", epilog=example("callsmith formats detect template.jinja"))
 def detect_format(
     source: Annotated[
-        str, typer.Argument(metavar="TEMPLATE_FILE|GGUF|MODEL", help="A chat template, a GGUF file, or a model of the catalogue.")
+        str,
+        typer.Argument(
+            metavar="TEMPLATE_FILE|GGUF|MODEL",
+            autocompletion=complete_models,
+            help="A chat template, a GGUF file, or a model of the catalogue.",
+        ),
     ],
     as_json: Annotated[bool, typer.Option("--json", help="Print the evidence as JSON.")] = False,
     save: Annotated[Path | None, typer.Option("--save", dir_okay=False, help="Write the format to this TOML file.")] = None,
@@ -108,9 +115,12 @@ class Notation(StrEnum):
     RESPONSE_TEMPLATE = "response-template"
 
 
-@formats_app.command("show")
+@formats_app.command("show", epilog=example("callsmith formats show hermes"))
 def show_format(
-    name: Annotated[str, typer.Argument(metavar="NAME|FILE", help="A format, or a file with one of your own.")],
+    name: Annotated[
+        str,
+        typer.Argument(metavar="NAME|FILE", autocompletion=complete_formats, help="A format, or a file with one of your own."),
+    ],
     notation: Annotated[
         Notation, typer.Option("--as", help="TOML, or Hugging Face's response_template for a tokenizer_config.json.")
     ] = Notation.TOML,
@@ -155,7 +165,7 @@ def _turn(file: Path | None, format: "Format") -> tuple[str, str]:
     return anchor, text.rpartition(answer)[2].strip() if answer in text else ""
 
 
-@formats_app.command("check")
+@formats_app.command("check", epilog=example("callsmith formats check mine.toml"))
 def check_format(
     file: Annotated[Path, typer.Argument(exists=True, dir_okay=False, help="A format as TOML, or a tokenizer_config.json.")],
 ) -> None:

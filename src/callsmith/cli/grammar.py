@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from callsmith.cli.inputs.completion import complete_formats
 from callsmith.cli.inputs.options import FormatFileOption, find_format, named_format
 from callsmith.core.errors import UsageError
 
@@ -27,7 +28,13 @@ class Target(StrEnum):
 def grammar(
     tools: Annotated[Path, typer.Option("--tools", exists=True, dir_okay=False, help="The tools, as JSON.")],
     format: Annotated[
-        str | None, typer.Option("--format", "-f", help="How the model writes: see `callsmith formats`. Default: hermes.")
+        str | None,
+        typer.Option(
+            "--format",
+            "-f",
+            autocompletion=complete_formats,
+            help="How the model writes: see `callsmith formats`. Default: hermes.",
+        ),
     ] = None,
     format_file: FormatFileOption = None,
     choice: Annotated[str, typer.Option("--choice", help="required, auto, or the name of the one tool to call.")] = "required",

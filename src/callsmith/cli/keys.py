@@ -6,6 +6,7 @@ from typing import Annotated
 
 import typer
 
+from callsmith.cli.inputs.examples import example
 from callsmith.cli.inputs.options import require_server
 from callsmith.core.errors import UsageError
 
@@ -17,7 +18,7 @@ def keys() -> None:
     """Keys that open a server."""
 
 
-@keys_app.command("new")
+@keys_app.command("new", epilog=example("callsmith keys new alice"))
 def new(
     name: Annotated[str, typer.Argument(help="Whose key it is: letters, digits, - and _.")],
     models: Annotated[list[str] | None, typer.Option("--model", help="Models it opens, as shell patterns. Default: all.")] = None,

@@ -12,6 +12,8 @@ from callsmith.cli.engines import engines_app
 from callsmith.cli.evals.check import check
 from callsmith.cli.formats import formats_app
 from callsmith.cli.grammar import grammar
+from callsmith.cli.init import init
+from callsmith.cli.inputs.examples import example
 from callsmith.cli.inputs.setting_options import SettingsCommand
 from callsmith.cli.keys import keys_app
 from callsmith.cli.mcp import McpCommand, mcp
@@ -43,8 +45,8 @@ app = typer.Typer(
     name="callsmith",
     cls=Commands,
     help="Any model, any client, every tool call valid.",
+    epilog=example("callsmith init", "callsmith chat", "callsmith serve"),
     no_args_is_help=True,
-    add_completion=False,
     rich_markup_mode=None,  # plain help: it is there at once
     context_settings={"help_option_names": ["-h", "--help"]},
 )
@@ -68,16 +70,27 @@ def main(
     """Any model, any client, every tool call valid."""
 
 
-app.command(cls=SettingsCommand)(serve)
-app.command(cls=ChatCommand)(chat)
-app.command()(check)
-app.command()(parse)
-app.command()(grammar)
-app.command(cls=DoctorCommand)(doctor)
-app.command(cls=McpCommand)(mcp)
-app.add_typer(bus_app, name="bus")
-app.add_typer(engines_app, name="engines")
-app.add_typer(formats_app, name="formats")
-app.add_typer(keys_app, name="keys")
-app.add_typer(models_app, name="models")
-app.add_typer(tools_app, name="tools")
+app.command(
+    cls=SettingsCommand,
+    epilog=example(
+        "callsmith serve --tools mytools", "callsmith serve --model big=qwen2.5-coder-1.5b --model small=smollm2-135m"
+    ),
+)(serve)
+app.command(
+    cls=ChatCommand,
+    epilog=example("callsmith chat --tools mytools --save talk.json", 'callsmith chat "Summarise this." < notes.txt'),
+)(chat)
+app.command(epilog=example("callsmith check http://127.0.0.1:8000/v1 --junit report.xml"))(check)
+app.command(epilog=example("callsmith init", "callsmith init --output callsmith.toml"))(init)
+app.command(epilog=example("callsmith parse --format hermes answer.txt"))(parse)
+app.command(epilog=example("callsmith grammar --tools tools.json --target gbnf"))(grammar)
+app.command(cls=DoctorCommand, epilog=example("callsmith doctor --model qwen2.5-coder-1.5b"))(doctor)
+app.command(
+    cls=McpCommand, epilog=example("callsmith mcp --tools mytools", "callsmith mcp --tools mytools --http 127.0.0.1:8001")
+)(mcp)
+app.add_typer(bus_app, name="bus", epilog=example("callsmith bus list --bus nats://127.0.0.1:4222"))
+app.add_typer(engines_app, name="engines", epilog=example("callsmith engines", "callsmith engines install"))
+app.add_typer(formats_app, name="formats", epilog=example("callsmith formats", "callsmith formats show hermes"))
+app.add_typer(keys_app, name="keys", epilog=example("callsmith keys new alice"))
+app.add_typer(models_app, name="models", epilog=example("callsmith models", "callsmith models fetch qwen2.5-coder-1.5b"))
+app.add_typer(tools_app, name="tools", epilog=example("callsmith tools list --tools mytools"))

@@ -5,6 +5,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from callsmith.cli.inputs.completion import complete_models
+from callsmith.cli.inputs.examples import example
+
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
@@ -42,9 +45,11 @@ def list_models(
             typer.echo(f"  {row['name']}: {row['good_for']}")
 
 
-@models_app.command("fetch")
+@models_app.command("fetch", epilog=example("callsmith models fetch qwen2.5-coder-1.5b"))
 def fetch_model(
-    name: Annotated[str, typer.Argument(help="A name of the catalogue, or org/repo/file.gguf on a hub.")],
+    name: Annotated[
+        str, typer.Argument(autocompletion=complete_models, help="A name of the catalogue, or org/repo/file.gguf on a hub.")
+    ],
     force: Annotated[bool, typer.Option("--force", help="Fetch them again, even if they are there.")] = False,
 ) -> None:
     """Fetch a model's weights. An interrupted download is resumed."""
@@ -55,8 +60,8 @@ def fetch_model(
     typer.echo(there if there and not force else fetching.fetch(name, force=force))
 
 
-@models_app.command("verify")
-def verify_model(name: Annotated[str, typer.Argument(help="A name of the catalogue.")]) -> None:
+@models_app.command("verify", epilog=example("callsmith models verify qwen2.5-coder-1.5b"))
+def verify_model(name: Annotated[str, typer.Argument(autocompletion=complete_models, help="A name of the catalogue.")]) -> None:
     """Check every byte of a model's weights against the catalogue."""
     from callsmith.models.weights.fetch import verify
 

@@ -9,6 +9,7 @@ from typing import IO, TYPE_CHECKING, Annotated, Any, cast
 
 import typer
 
+from callsmith.cli.inputs.completion import complete_formats
 from callsmith.cli.inputs.options import FormatFileOption, find_format, named_format
 from callsmith.core.errors import CallsmithError, UsageError
 from callsmith.core.values import Tool
@@ -19,7 +20,10 @@ if TYPE_CHECKING:
 
 def parse(
     source: Annotated[str, typer.Argument(metavar="[FILE|-]", help="What to read; - is standard input.")] = "-",
-    format: Annotated[str | None, typer.Option("--format", "-f", help="How the model writes: see `callsmith formats`.")] = None,
+    format: Annotated[
+        str | None,
+        typer.Option("--format", "-f", autocompletion=complete_formats, help="How the model writes: see `callsmith formats`."),
+    ] = None,
     format_file: FormatFileOption = None,
     tools: Annotated[
         Path | None, typer.Option("--tools", exists=True, dir_okay=False, help="The tools the model was shown, as JSON.")

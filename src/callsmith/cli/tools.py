@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from callsmith.cli.inputs.examples import example
 from callsmith.cli.inputs.setting_options import SettingsCommand, settings_of
 
 if TYPE_CHECKING:
@@ -29,7 +30,7 @@ class ListToolsCommand(SettingsCommand):
     only = ("llm.tools", "mcp.config", "mcp.command", "mcp.args", "mcp.trust")
 
 
-@tools_app.command("list", cls=ListToolsCommand)
+@tools_app.command("list", cls=ListToolsCommand, epilog=example("callsmith tools list --tools mytools --mcp-config mcp.json"))
 def list_tools(
     context: typer.Context,
     model: Annotated[
@@ -76,7 +77,7 @@ def list_tools(
         raise typer.Exit(1)
 
 
-@tools_app.command("report")
+@tools_app.command("report", epilog=example("callsmith tools report --trace trace.jsonl"))
 def report_tools(
     trace: Annotated[
         Path, typer.Option("--trace", exists=True, dir_okay=False, help="What `serve --trace` or `chat --trace` has written.")

@@ -45,7 +45,7 @@ _SEPARATOR = "__"  # between section and name; variables without it are no setti
 _KEY_NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
 _MODEL_NAME = re.compile(r"[^\s*?\[\]]{1,128}")
 
-_SECTIONS: Mapping[str, type] = {
+SECTIONS: Mapping[str, type] = {
     "server": Settings,
     "llm": Llm,
     "mcp": Mcp,
@@ -57,7 +57,7 @@ _SECTIONS: Mapping[str, type] = {
     "log": Log,
 }
 _TABLES = ("keys", "models", "aliases")
-_NOT_IN_SERVER_SECTION = frozenset({*_SECTIONS, *_TABLES, "recorders"})  # those of Settings that [server] does not have
+NOT_IN_SERVER_SECTION = frozenset({*SECTIONS, *_TABLES, "recorders"})  # those of Settings that [server] does not have
 
 # Other names of some limits.
 _ALIASES = {
@@ -82,7 +82,7 @@ def setting_options() -> tuple[SettingOption, ...]:
     """The settings that have a command-line option, section by section."""
     return tuple(
         SettingOption(f"{section}.{one.name}", get_type_hints(kind)[one.name], one.default, one.metadata["flag"])
-        for section, kind in _SECTIONS.items()
+        for section, kind in SECTIONS.items()
         for one in fields(kind)
         if "flag" in one.metadata
     )
@@ -93,9 +93,9 @@ def _types() -> dict[str, Any]:
     found: dict[str, Any] = {f"keys.*.{name}": hint for name, hint in get_type_hints(Key).items()}
     of_models = get_type_hints(Llm)
     found |= {f"models.*.{name}": of_models[name] for name in PER_MODEL} | {"aliases.*": str}
-    for section, kind in _SECTIONS.items():
+    for section, kind in SECTIONS.items():
         hints = get_type_hints(kind)
-        found |= {f"{section}.{one.name}": hints[one.name] for one in fields(kind) if one.name not in _NOT_IN_SERVER_SECTION}
+        found |= {f"{section}.{one.name}": hints[one.name] for one in fields(kind) if one.name not in NOT_IN_SERVER_SECTION}
     return found
 
 
@@ -155,11 +155,11 @@ def merge_settings(*sources: SettingsSource) -> EffectiveSettings:
 def write_settings(effective: EffectiveSettings) -> str:
     """The text of a TOML file with all settings and where each comes from. Passwords and hashes of keys are hidden."""
     settings, lines = effective.settings, list[str]()
-    for section in _SECTIONS:
+    for section in SECTIONS:
         holder: Any = settings if section == "server" else getattr(settings, section)
         lines += ["", f"[{section}]"]
         for one in fields(holder):
-            if one.name not in _NOT_IN_SERVER_SECTION:
+            if one.name not in NOT_IN_SERVER_SECTION:
                 lines.append(_line(f"{section}.{one.name}", getattr(holder, one.name), effective.origins))
     for name in settings.models:
         given = {one: value for one in PER_MODEL if (value := f"models.{name}.{one}") in effective.origins}
@@ -247,7 +247,7 @@ def _check_type(value: Json, hint: Any) -> Json:
 
 
 def _build_settings(values: Mapping[str, Json]) -> Settings:
-    sections: dict[str, dict[str, Json]] = {section: {} for section in _SECTIONS}
+    sections: dict[str, dict[str, Json]] = {section: {} for section in SECTIONS}
     tables: dict[str, dict[str, dict[str, Json]]] = {"keys": {}, "models": {}}
     aliases: dict[str, str] = {}
     for name, value in values.items():

@@ -418,3 +418,15 @@ def test_a_caller_who_sends_much_does_not_make_others_wait_for_all_of_it():
         batch.step()
     assert few.whole
     assert sum(len(job.ended) for job in many) <= 3  # of ten
+
+
+def test_it_is_known_how_far_prompts_are_read() -> None:
+    batch = batch_of(FakeSequence(1, prompt(1, 900), 3))
+    seen = [batch.prefill_progress()]
+    while batch.size:
+        batch.step()
+        seen.append(batch.prefill_progress())
+    assert seen[0] == (0, 900)
+    reading = [done for done, total in seen if total]
+    assert len(reading) > 1 and reading == sorted(reading) and reading[-1] < 900
+    assert seen[-1] == (0, 0)

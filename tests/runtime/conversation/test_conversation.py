@@ -4,6 +4,7 @@ import asyncio
 import time
 from collections.abc import AsyncIterator
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -355,3 +356,20 @@ async def test_a_call_that_failed_or_was_denied_is_asked_about_again():
     conversation = Conversation(StrictFakeModel(calls(ADA), calls(again)), Confirmed(Free()))
     await conversation.send("Write to Ada.")
     assert [asked.call for asked in (await conversation.decide(ADA.id, Denied("not now"))).pending] == [again]
+
+
+async def test_the_last_turn_is_taken_back_and_what_waits_in_it(tmp_path: Path):
+    journal = tmp_path / "talk.json"
+    model = StrictFakeModel(says("One."), calls(ADA), says("Two."))
+    conversation = Conversation(model, Confirmed(Desk()), journal=journal, instructions="Be brief.")
+    await conversation.send("first")
+    assert (await conversation.send("second")).pending
+    assert await conversation.rewind() == "second"
+    assert (conversation.messages, conversation.pending) == ((Message.user("first"), Message.assistant("One.")), ())
+    await conversation.instruct("Be loud.")
+    assert (await conversation.send("third")).text == "Two."
+    assert model.asked[2].messages[0] == Message.system("Be loud.")
+    assert Conversation.load(journal, model).instructions == "Be loud."
+    assert [await conversation.rewind(), await conversation.rewind()] == ["third", "first"]
+    with pytest.raises(UsageError, match="nothing was said yet"):
+        await conversation.rewind()

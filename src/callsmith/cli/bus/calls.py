@@ -21,10 +21,7 @@ TokenOption = Annotated[
 
 
 def list_offers(context: typer.Context) -> None:
-    """List the nodes of a bus and what they offer.
-
-    Example: callsmith bus list --bus nats://10.0.0.5:4222
-    """
+    """List the nodes of a bus and what they offer."""
     from callsmith.tools.review import show_hidden
 
     settings = node_settings(context)
@@ -54,10 +51,7 @@ def call_capability(
     session: Annotated[str, typer.Option("--session", help="Calls of one session stay with one node.")] = "",
     token: TokenOption = None,
 ) -> None:
-    """Call a capability, and print its answer as JSON.
-
-    Example: callsmith bus call rag.query@1.0 '{"params": {"corpus": "village"}, "input": {"query": "hall"}}'
-    """
+    """Call a capability, and print its answer as JSON."""
     from callsmith.tools.review import show_hidden
     from callsmith.wire.capability.frames import encode_frame
     from callsmith.wire.capability.names import parse_reference
@@ -98,8 +92,6 @@ def chat_over_bus(
 ) -> None:
     """Ask a model of the bus one question. It may call tools, which are capabilities of any node; you are asked before one with
     side effects runs.
-
-    Example: callsmith bus chat "When does the hall open?" --tool search_corpus --tool list_corpora
     """
     from callsmith.core.values import Choice, Message, Request, Sampling
 

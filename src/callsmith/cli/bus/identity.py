@@ -18,10 +18,7 @@ class IdentityCommand(SettingsCommand):
 
 
 def show_id(context: typer.Context) -> None:
-    """Print the id of this node, which others put into their settings. Its key is made on first use.
-
-    Example: callsmith bus id
-    """
+    """Print the id of this node, which others put into their settings. Its key is made on first use."""
     typer.echo(open_identity(bus_settings(context)).node_id)
 
 

@@ -34,8 +34,6 @@ def offer_capabilities(
     """Offer corpora (rag.query, rag.list_corpora) and tools (each as PREFIX.NAME) on a bus, until Ctrl-C.
 
     Whoever calls a tool that has side effects asks their person first: that is not done here.
-
-    Example: callsmith bus offer --bus nats://10.0.0.5:4222 --corpus village=./documents --tools mytools --bus-members ed25519:…
     """
     from callsmith.capabilities.corpus import Corpora
     from callsmith.cli.inputs.toolsets import load_toolset

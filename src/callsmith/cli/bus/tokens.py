@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from callsmith.cli.bus.identity import IdentityCommand, bus_settings, open_identity
+from callsmith.cli.inputs.examples import example
 from callsmith.cli.inputs.options import pairs
 from callsmith.core.errors import BusError, UsageError
 
@@ -18,7 +19,13 @@ if TYPE_CHECKING:
 tokens_app = typer.Typer(help="Tokens that let other nodes make some calls.", rich_markup_mode=None, no_args_is_help=True)
 
 
-@tokens_app.command("issue", cls=IdentityCommand)
+@tokens_app.command(
+    "issue",
+    cls=IdentityCommand,
+    epilog=example(
+        "callsmith bus token issue --subject ed25519:Gb9… --capability rag.query@1.0 --param corpus=village --lasts 8h"
+    ),
+)
 def issue_token(
     context: typer.Context,
     subject: Annotated[str, typer.Option("--subject", help="The id of the node that may use it (callsmith bus id).")],
@@ -36,10 +43,7 @@ def issue_token(
     calls: Annotated[int | None, typer.Option("--calls", help="How many calls it is good for.", show_default=False)] = None,
     rate: Annotated[int | None, typer.Option("--rate", help="How many calls a minute.", show_default=False)] = None,
 ) -> None:
-    """Issue a token in the name of this node, and print it. Whoever accepts tokens of this node accepts it.
-
-    Example: callsmith bus token issue --subject ed25519:Gb9… --capability rag.query@1.0 --param corpus=village --lasts 8h
-    """
+    """Issue a token in the name of this node, and print it. Whoever accepts tokens of this node accepts it."""
     from callsmith.bus.trust.scopes import Scope
     from callsmith.bus.trust.tokens import issue
     from callsmith.core.types.quantities import parse_duration
@@ -64,12 +68,9 @@ def _constraints(params: list[str] | None) -> dict[str, tuple[str, ...]]:
     return allowed
 
 
-@tokens_app.command("show")
+@tokens_app.command("show", epilog=example("callsmith bus token show - < token.txt"))
 def show_token(token: Annotated[str, typer.Argument(help="The token; - reads it from standard input.")]) -> None:
-    """Show what a token says: who may do what, how often and until when. Says whether it is signed by its issuers.
-
-    Example: callsmith bus token show - < token.txt
-    """
+    """Show what a token says: who may do what, how often and until when. Says whether it is signed by its issuers."""
     from callsmith.bus.trust.scopes import write_scope
     from callsmith.bus.trust.tokens import check_links, check_signatures
 
@@ -88,7 +89,7 @@ def show_token(token: Annotated[str, typer.Argument(help="The token; - reads it 
     typer.echo(json.dumps({"state": state, "links": shown}, ensure_ascii=False, indent=2))
 
 
-@tokens_app.command("revoke", cls=IdentityCommand)
+@tokens_app.command("revoke", cls=IdentityCommand, epilog=example("callsmith bus token revoke 01JD3M8ZQ4V6T0K9XW5R2C7HNP"))
 def revoke_token(
     context: typer.Context,
     token: Annotated[str, typer.Argument(help="The token, its id, or the id of a node; - reads it from standard input.")],
@@ -96,8 +97,6 @@ def revoke_token(
     """Revoke a token and all that were made from it, or with the id of a node all tokens of that issuer.
 
     It takes effect with the next call, at the nodes that read revocations.jsonl, which stands beside this node's key.
-
-    Example: callsmith bus token revoke 01JD3M8ZQ4V6T0K9XW5R2C7HNP
     """
     from callsmith.bus.trust.identity import is_node_id
     from callsmith.bus.trust.revocations import RevocationFile

@@ -36,8 +36,6 @@ def check(
 
     What depends on the server is told apart from what depends on the model. The exit code is 1 if something is wrong with the
     server.
-
-    Example: callsmith check http://127.0.0.1:8000/v1 --junit report.xml
     """
     import asyncio
 

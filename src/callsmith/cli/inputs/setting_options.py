@@ -8,16 +8,17 @@ The settings are imported when such a command is used and not before, so that `c
 
 import inspect
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from types import NoneType
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, cast, get_args, get_origin
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, cast, get_args, get_origin
 
 import typer
 from typer.core import TyperCommand
 from typer.main import get_command
 
+from callsmith.cli.inputs.completion import COMPLETIONS
 from callsmith.core.errors import UsageError
 
 if TYPE_CHECKING:
@@ -121,11 +122,19 @@ def _parameter(name: str, setting: "SettingOption", is_repeatable: bool) -> insp
         dir_okay=not flag.is_file,
         exists=flag.must_exist,
         envvar=flag.variable,
+        autocompletion=COMPLETIONS.get(setting.name) or _complete_words(setting),
     )
     kind: Any = bool if is_bool else (list[str] if is_repeatable else _option_type(setting)) | None
     return inspect.Parameter(
         name, inspect.Parameter.KEYWORD_ONLY, default=False if is_bool else None, annotation=Annotated[kind, option]
     )
+
+
+def _complete_words(setting: "SettingOption") -> Callable[[str], list[str]] | None:
+    """Completes the words of a setting that has a list of them."""
+    kinds = get_args(setting.type) if NoneType in get_args(setting.type) else (setting.type,)
+    words = [word for kind in kinds if get_origin(kind) is Literal for word in get_args(kind)]
+    return (lambda incomplete: [word for word in words if word.startswith(incomplete)]) if words else None
 
 
 def _option_type(setting: "SettingOption") -> Any:

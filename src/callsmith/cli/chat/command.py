@@ -1,4 +1,4 @@
-"""`callsmith chat`: talk to a model in the terminal, watch it call tools, and be asked before it does something."""
+"""The command: its options, the model and the tools they name, and turn after turn."""
 
 import asyncio
 import sys
@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from callsmith.cli.inputs.completion import complete_choice
 from callsmith.cli.inputs.options import alias_of, register_user_files
 from callsmith.cli.inputs.setting_options import SettingsCommand, settings_of
 from callsmith.core.errors import CallsmithError, Unavailable
@@ -19,7 +20,7 @@ from callsmith.core.values import Choice, Sampling
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from callsmith.cli.terminal.session import ChatSession
+    from callsmith.cli.chat.session import ChatSession
     from callsmith.core.ports import OpenedModel
     from callsmith.runtime.conversation.conversation import Settings
     from callsmith.server.settings import Llm
@@ -65,7 +66,9 @@ def chat(
         typer.Option("--temperature", min=0, help="How freely it chooses its words; 0: not at all.", show_default=False),
     ] = None,
     no_tools: Annotated[bool, typer.Option("--no-tools", help="Offer no tools.")] = False,
-    tool_choice: Annotated[str, typer.Option("--tool-choice", help="auto, required, none, or a tool's name.")] = "auto",
+    tool_choice: Annotated[
+        str, typer.Option("--tool-choice", autocompletion=complete_choice, help="auto, required, none, or a tool's name.")
+    ] = "auto",
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Run calls that have side effects without asking.")] = False,
     save: Annotated[
         Path | None,
@@ -79,10 +82,10 @@ def chat(
     """
     from rich.console import Console
 
+    from callsmith.cli.chat.session import ChatSession, ChatSetup, CurrentModel
     from callsmith.cli.inputs.mcp_servers import opened_host, servers, wait_until_started
     from callsmith.cli.inputs.toolsets import load_toolset
     from callsmith.cli.terminal.approvals import Approver
-    from callsmith.cli.terminal.session import ChatSession, ChatSetup, CurrentModel
     from callsmith.models.weights.catalogue import default_model
     from callsmith.runtime.telemetry.trace_file import TraceFile
     from callsmith.tools.functions import Functions
@@ -148,7 +151,7 @@ def _open(llm: "Llm", console: "Console", spec: str) -> "OpenedModel":
 
 def _with_input(prompt: str) -> str:
     """The question, and below it what was piped in; what was piped in alone for `-`."""
-    from callsmith.cli.terminal.line_editor import piped_text
+    from callsmith.cli.chat.line_editor import piped_text
 
     piped = piped_text()
     return piped if prompt == "-" else "\n\n".join(filter(None, (prompt, piped.rstrip("\n"))))
@@ -156,7 +159,7 @@ def _with_input(prompt: str) -> str:
 
 def _converse(session: "ChatSession") -> None:
     """Run turn after turn. An error in one is printed, and the next may be tried."""
-    from callsmith.cli.terminal.commands import is_command, run_command
+    from callsmith.cli.chat.commands import is_command, run_command
 
     if sys.stdin.isatty():
         session.greet()
@@ -177,8 +180,8 @@ def _converse(session: "ChatSession") -> None:
 
 def _messages(session: "ChatSession") -> Iterator[str]:
     """What the user says: typed at a prompt, or read from a pipe, where every line is a message."""
-    from callsmith.cli.terminal.commands import complete_line
-    from callsmith.cli.terminal.line_editor import open_editor
+    from callsmith.cli.chat.commands import complete_line
+    from callsmith.cli.chat.line_editor import open_editor
 
     if not sys.stdin.isatty():
         yield from filter(None, map(str.strip, sys.stdin))

@@ -9,13 +9,13 @@ from callsmith.cli.terminal.transcript import visible
 from callsmith.core.errors import UnknownName, UsageError
 
 if TYPE_CHECKING:
-    from callsmith.cli.terminal.session import ChatSession
+    from callsmith.cli.chat.session import ChatSession
 
 _COMMAND = re.compile(r"(/[A-Za-z?]*)(?:\s+(.*))?", re.DOTALL)  # and not /etc/hosts, or whatever else begins with a slash
 
 
 @dataclass(frozen=True, slots=True)
-class ChatCommand:
+class SlashCommand:
     """A command of a chat. `argument` is how the help calls what may follow it."""
 
     help: str
@@ -102,12 +102,12 @@ def _quit(session: "ChatSession", argument: str) -> None:
 
 
 COMMANDS = {
-    "/help": ChatCommand("this list", _help),
-    "/tools": ChatCommand("the tools, or one of them in full", _tools, "[NAME]"),
-    "/model": ChatCommand("the model, or go on with another one", _model, "[NAME]"),
-    "/system": ChatCommand("the instructions to the model, or other ones", _system, "[TEXT]"),
-    "/retry": ChatCommand("ask the last question again", _retry),
-    "/save": ChatCommand("save the conversation", _save, "FILE"),
-    "/reset": ChatCommand("forget the conversation", _reset),
-    "/quit": ChatCommand("leave", _quit),
+    "/help": SlashCommand("this list", _help),
+    "/tools": SlashCommand("the tools, or one of them in full", _tools, "[NAME]"),
+    "/model": SlashCommand("the model, or go on with another one", _model, "[NAME]"),
+    "/system": SlashCommand("the instructions to the model, or other ones", _system, "[TEXT]"),
+    "/retry": SlashCommand("ask the last question again", _retry),
+    "/save": SlashCommand("save the conversation", _save, "FILE"),
+    "/reset": SlashCommand("forget the conversation", _reset),
+    "/quit": SlashCommand("leave", _quit),
 }

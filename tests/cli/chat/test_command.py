@@ -259,3 +259,66 @@ def test_calls_are_constrained_where_the_model_may_choose_if_that_is_wanted(call
 def test_a_scripted_text_may_be_longer_than_any_file_name(callsmith):
     text = "Hello. " * 1000
     assert callsmith("chat", "--model", f"scripted:{text}", "Hi").out.split() == text.split()
+
+
+def asked_of(callsmith, monkeypatch, *arguments: str, stdin: str | None = None) -> Scripted:
+    engine = Scripted(["Hello."], repeat=True)
+    monkeypatch.setattr(opening, "_engine", lambda *_: engine)
+    assert callsmith("chat", "--model", "scripted:x", *arguments, stdin=stdin).code == 0
+    return engine
+
+
+def test_what_is_piped_in_is_appended_to_the_question(callsmith, monkeypatch):
+    engine = asked_of(callsmith, monkeypatch, "Summarise this.", stdin="first line\nsecond line\n")
+    assert "Summarise this.\n\nfirst line\nsecond line" in engine.asked[0].prompt.text
+
+
+def test_instructions_and_temperature_reach_the_model(callsmith, monkeypatch):
+    engine = asked_of(callsmith, monkeypatch, "--system", "Be brief.", "--temperature", "0.25", "Hi")
+    assert "Be brief." in engine.asked[0].prompt.text
+    assert engine.asked[0].sampling.temperature == 0.25
+
+
+def test_instructions_are_changed_during_the_conversation_and_outlive_a_reset(callsmith, monkeypatch):
+    engine = asked_of(callsmith, monkeypatch, "--system", "Be brief.", stdin="one\n/system Be loud.\ntwo\n/reset\nthree\n")
+    told = [("Be brief." in one.prompt.text, "Be loud." in one.prompt.text) for one in engine.asked]
+    assert told == [(True, False), (False, True), (False, True)]
+
+
+def test_instructions_of_the_command_win_over_those_of_a_saved_conversation(callsmith, monkeypatch, tmp_path: Path):
+    talk = ("--save", str(tmp_path / "talk.json"))
+    asked_of(callsmith, monkeypatch, *talk, "--system", "Be brief.", "one")
+    assert "Be brief." in asked_of(callsmith, monkeypatch, *talk, "two").asked[0].prompt.text
+    last = asked_of(callsmith, monkeypatch, *talk, "--system", "Be loud.", "three").asked[0].prompt.text
+    assert "Be loud." in last and "Be brief." not in last
+
+
+def test_the_last_question_is_asked_again(callsmith, script, tmp_path: Path):
+    path = tmp_path / "talk.json"
+    told = callsmith(
+        "chat", "--model", script("One.", "Two.", "Three."), "--save", str(path), stdin="/retry\nfirst\nsecond\n/retry\n"
+    )
+    assert told.err == "error: there is no turn to take back: nothing was said yet\n"
+    said = [message["content"] for message in json.loads(path.read_text())["messages"]]
+    assert said == ["first", "One.", "second", "Three."]
+
+
+@pytest.mark.parametrize("saved", [True, False])
+def test_another_model_goes_on_with_the_conversation(callsmith, script, tmp_path: Path, saved: bool):
+    path, copy = tmp_path / "talk.json", tmp_path / "copy.json"
+    more = ("--save", str(path)) if saved else ()
+    typed = f"first\n/model scripted:Other.\nsecond\n/model no-such-model\nthird\n/save {copy}\n"
+    told = callsmith("chat", "--model", script("One."), *more, stdin=typed)
+    assert told.out.splitlines()[:4] == ["One.", "scripted:Other.", "Other.", "Other."]
+    assert told.err.startswith("error: unknown model 'no-such-model'")
+    said = [message["content"] for message in json.loads(copy.read_text())["messages"]]
+    assert said == ["first", "One.", "second", "Other.", "third", "Other."]
+
+
+def test_one_tool_is_shown_in_full(callsmith, script):
+    told = callsmith("chat", "--model", script("Hi"), stdin="/tools get_time\n/tools get_tmie\n/save\n")
+    assert told.out.startswith("get_time(timezone): ")
+    assert told.err.splitlines() == [
+        "error: unknown tool 'get_tmie'; did you mean 'get_time'?",
+        "error: /save FILE saves the conversation to that file",
+    ]
