@@ -86,8 +86,8 @@ def calls(*made: Call, text: str = "") -> list[ModelEvent]:
     return [*said, *(CallReady(index, call) for index, call in enumerate(made)), Stopped("calls", Usage(10, 5, 2, 1))]
 
 
-def says(text: str) -> list[ModelEvent]:
-    return [Text(text), Stopped("stop", Usage(20, 3))]
+def says(*pieces: str) -> list[ModelEvent]:
+    return [*map(Text, pieces), Stopped("stop", Usage(20, 3))]
 
 
 async def everything(model: FakeModel, toolset: Any, request: Request = ASKED, **options: Any) -> list[RunEvent]:
