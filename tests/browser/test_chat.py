@@ -1,13 +1,14 @@
 """The page in a browser: chats with tools, approvals, reloads, failures, phones, and what a model may try to do to it."""
 
+import asyncio
 from typing import Any
 
 import httpx2
 import pytest
 
 from callsmith.core.errors import Unavailable
-from callsmith.core.events import Text
-from callsmith.core.values import Call
+from callsmith.core.events import CallArguments, CallReady, CallStarted, Stopped, Text
+from callsmith.core.values import Call, Usage
 from callsmith.server.app import create_app
 from callsmith.tools.functions import Functions, tool
 from tests.browser.pages import PHONE, opened, say, violations
@@ -51,6 +52,23 @@ async def test_a_chat_with_a_tool_shows_the_call_its_result_and_the_answer():
         await call.locator("summary").click()
         await call.get_by_text("sun in Bonn").wait_for()
         assert await page.title() == "How is Bonn? · callsmith"
+
+
+async def test_arguments_fill_in_while_the_model_writes_them():
+    written = [
+        CallStarted(0, "weather", "c1"),
+        CallArguments(0, '{"city": '),
+        1.5,
+        CallArguments(0, '"Bonn"}'),
+        CallReady(0, BONN),
+    ]
+    async with served(app_of([*written, Stopped("calls", Usage(7, 3))], says("Sun."))) as url, opened(url) as page:
+        await say(page, "How is Bonn?")
+        call = page.locator(".call.writing")
+        await call.wait_for()
+        assert await call.locator(".preview").inner_text() == '{"city":'
+        await page.get_by_text("Sun.").wait_for()
+        assert await page.locator(".call").count() == 1
 
 
 async def test_two_parallel_calls_stand_side_by_side():
@@ -160,6 +178,64 @@ async def test_html_of_a_model_or_a_tool_is_text_and_nothing_of_it_runs_or_is_fe
         link = page.get_by_role("link", name="image: remote")
         assert await link.get_attribute("rel") == "noopener noreferrer"
         assert all(one.startswith(url) for one in fetched)
+
+
+MARKUP = [
+    "*",
+    "**a",
+    "_",
+    "[",
+    "![",
+    "`",
+    "<",
+    "> ",
+    "- ",
+    "|-|\n",
+    "# ",
+    "~~",
+    "1. ",
+    "```\n",
+    "\\",
+    "a|b\n-|-\n",
+    "[a](",
+    "https://",
+]
+
+
+async def test_no_markup_whatever_keeps_the_page_busy_or_gets_lost():
+    async with served(app_of(says("hi"))) as url, opened(url) as page:
+        await page.get_by_text("What shall we do?").wait_for()
+        for text in MARKUP:
+            shown = await page.evaluate(MADE_OF, text * 20_000 + "\n\nthe end")
+            assert "the end" in shown
+
+
+MADE_OF = """async (text) => {
+  const { markdown } = await import("/page/markdown.js");
+  const place = document.createElement("div");
+  place.append(...markdown(text));
+  return place.textContent;
+}"""
+
+
+async def test_a_reload_before_the_first_word_loses_nothing_and_stop_works_then():
+    async with served(app_of([3.0, *says("At last.")], [60.0])) as url, opened(url) as page:
+        await say(page, "Slowly.")
+        await _until_it_is_known(page)
+        await page.reload()
+        await page.get_by_text("At last.").wait_for()
+        assert await page.locator(".bubble").all_inner_texts() == ["Slowly."]
+        await page.locator(".summary").wait_for()
+        await say(page, "Again.")
+        await _until_it_is_known(page)
+        await page.keyboard.press("Escape")
+        await page.get_by_text("Stopped.").wait_for()
+
+
+async def _until_it_is_known(page: Any) -> None:
+    """Until the page knows the id of the answer being given."""
+    while not await page.evaluate("localStorage['callsmith.open']?.includes('resp_')"):
+        await asyncio.sleep(0.05)
 
 
 async def test_a_second_tab_that_answers_an_approval_too_late_is_told_and_the_call_runs_once():

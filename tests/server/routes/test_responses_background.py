@@ -289,3 +289,17 @@ async def test_a_sequence_number_that_is_none_is_refused():
     for after in ("x", "--1", "9" * 5000):
         with pytest.raises(BadRequestError):
             await asking.get(f"/responses/{response.id}?stream=true&starting_after={after}", cast_to=object)
+
+
+async def test_a_stream_tells_the_id_before_the_model_has_said_anything():
+    model = FakeModel([60.0])
+    async with (
+        listening(model) as url,
+        httpx2.AsyncClient(base_url=url, timeout=20) as asking,
+        asking.stream("POST", "/v1/responses", json={"model": "m", "input": "a", "stream": True, "background": True}) as response,
+    ):
+        events = [json.loads(frame.data) for frame in FrameReader().feed(await anext(response.aiter_bytes()))]
+        assert [event["type"] for event in events] == ["response.created", "response.queued"]
+        assert events[0]["response"]["status"] == "queued"
+        cancelled = (await asking.post(f"/v1/responses/{events[0]['response']['id']}/cancel")).json()
+        assert cancelled["status"] == "cancelled"

@@ -2,6 +2,7 @@
 
 import { el, readableSeconds, shortened } from "./dom.js";
 import { timeline } from "./transcript.js";
+import { spansOf } from "./turn.js";
 
 const MOST_SHOWN = 20_000;
 
@@ -34,12 +35,15 @@ export function inspectPanel(turn) {
     ["Taken back", turn.report?.taken_back?.join(", ")],
   ];
   const rows = facts.filter(([, value]) => value).map(([name, value]) => [el("dt", { text: name }), el("dd", { text: value })]);
-  const calls = turn.calls.filter((call) => call.began !== undefined && call.ended !== undefined);
+  const spans = spansOf(turn).map((span) => {
+    const tokens = span.step ? `, ${span.step.prompt_tokens} tokens read, ${span.step.tokens} written` : "";
+    return el("li", { class: span.kind, text: `${span.name}: from ${readableSeconds(span.start)}, took ${readableSeconds(span.end - span.start)}${tokens}` });
+  });
   const steps = turn.report?.steps || [];
   return [
     el("dl", { class: "facts" }, rows.flat()),
     timeline(turn),
-    el("ul", { class: "spans" }, calls.map((call) => el("li", { text: `${call.name}: began at ${readableSeconds(call.began)}, took ${readableSeconds(call.ended - call.began)}` }))),
+    spans.length ? el("ul", { class: "spans" }, spans) : null,
     ...steps.flatMap(step),
     turn.frames.length ? folded(`Raw frames (${turn.frames.length})`, turn.frames.map((frame) => JSON.stringify(frame)).join("\n")) : null,
   ].filter(Boolean);

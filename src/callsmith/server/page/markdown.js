@@ -2,18 +2,23 @@
 
 import { button, el } from "./dom.js";
 
-const INLINE = [
-  [/^(`+)([^`](?:[\s\S]*?[^`])?)\1(?!`)/, (m) => el("code", { text: m[2] })],
-  [/^\*\*(?=\S)([\s\S]*?\S)\*\*/, (m) => el("strong", {}, inline(m[1]))],
-  [/^__(?=\S)([\s\S]*?\S)__(?!\w)/, (m) => el("strong", {}, inline(m[1]))],
-  [/^\*(?=[^\s*])([\s\S]*?[^\s*])\*(?!\*)/, (m) => el("em", {}, inline(m[1]))],
-  [/^_(?=[^\s_])([\s\S]*?[^\s_])_(?!\w)/, (m) => el("em", {}, inline(m[1]))],
-  [/^~~(?=\S)([\s\S]*?\S)~~/, (m) => el("s", {}, inline(m[1]))],
-  [/^!\[([^\]]*)\]\(\s*<?([^\s)>]+)>?[^)]*\)/, (m) => image(m[1], m[2])],
-  [/^\[([^\]]+)\]\(\s*<?([^\s)>]+)>?[^)]*\)/, (m) => link(inline(m[1]), m[2], m[0])],
-  [/^<((?:https?:\/\/|mailto:)[^\s>]+)>/, (m) => link([m[1]], m[1], m[0])],
-  [/^https?:\/\/[^\s<>"'`]*[^\s<>"'`.,:;!?)\]]/, (m) => link([m[0]], m[0], m[0])],
-];
+// By the character they begin with: what is written, and what becomes of it.
+const INLINE = {
+  "`": [[/^(`+)([^`](?:[\s\S]*?[^`])?)\1(?!`)/, (m) => el("code", { text: m[2] })]],
+  "*": [
+    [/^\*\*(?=\S)([\s\S]*?\S)\*\*/, (m) => el("strong", {}, inline(m[1]))],
+    [/^\*(?=[^\s*])([\s\S]*?[^\s*])\*(?!\*)/, (m) => el("em", {}, inline(m[1]))],
+  ],
+  _: [
+    [/^__(?=\S)([\s\S]*?\S)__(?!\w)/, (m) => el("strong", {}, inline(m[1]))],
+    [/^_(?=[^\s_])([\s\S]*?[^\s_])_(?!\w)/, (m) => el("em", {}, inline(m[1]))],
+  ],
+  "~": [[/^~~(?=\S)([\s\S]*?\S)~~/, (m) => el("s", {}, inline(m[1]))]],
+  "!": [[/^!\[([^\]]*)\]\(\s*<?([^\s)>]+)>?[^)]*\)/, (m) => image(m[1], m[2])]],
+  "[": [[/^\[([^\]]+)\]\(\s*<?([^\s)>]+)>?[^)]*\)/, (m) => link(inline(m[1]), m[2], m[0])]],
+  "<": [[/^<((?:https?:\/\/|mailto:)[^\s>]+)>/, (m) => link([m[1]], m[1], m[0])]],
+  h: [[/^https?:\/\/[^\s<>"'`]*[^\s<>"'`.,:;!?)\]]/, (m) => link([m[0]], m[0], m[0])]],
+};
 const SPECIAL = /[`*_~![<\\\n]|https?:\/\//;
 
 export function safeAddress(address) {
@@ -35,7 +40,7 @@ function image(description, address) {
   return link([`image: ${description || address}`], address, `![${description}](${address})`);
 }
 
-const MOST_INLINE = 20_000; // characters of a paragraph; a longer one is shown as it is
+const MOST_INLINE = 8000; // characters of a paragraph; a longer one is shown as it is
 
 export function inline(text) {
   if (text.length > MOST_INLINE) return [text];
@@ -55,7 +60,7 @@ export function inline(text) {
     plain += rest.slice(0, next);
     rest = rest.slice(next);
     const inWord = /\w$/.test(plain) && rest[0] === "_";
-    const found = !inWord && INLINE.map(([pattern, make]) => [pattern.exec(rest), make]).find(([match]) => match);
+    const found = !inWord && (INLINE[rest[0]] || []).map(([pattern, make]) => [pattern.exec(rest), make]).find(([match]) => match);
     if (found) {
       flush();
       nodes.push(found[1](found[0]));
@@ -166,6 +171,6 @@ function table(lines) {
   const [heading, , ...rows] = lines;
   const columns = cells(heading);
   const head = el("tr", {}, columns.map((cell) => el("th", { scope: "col" }, cell)));
-  const body = rows.map((row) => el("tr", {}, columns.map((_, index) => el("td", {}, cells(row)[index] || []))));
+  const body = rows.map(cells).map((row) => el("tr", {}, columns.map((_, index) => el("td", {}, row[index] || []))));
   return el("div", { class: "table", tabindex: "0" }, el("table", {}, el("thead", {}, head), el("tbody", {}, body)));
 }

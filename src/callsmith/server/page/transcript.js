@@ -4,6 +4,7 @@ import { approvalCard } from "./approvals.js";
 import { button, el, icon, readableSeconds, svg } from "./dom.js";
 import { jsonBlock, parse, resultBlock } from "./json.js";
 import { markdown } from "./markdown.js";
+import { spansOf } from "./turn.js";
 
 const STATES = {
   writing: "being written",
@@ -179,12 +180,25 @@ export class TurnView {
     this.element.setAttribute("aria-busy", String(turn.isOpen));
     const parts = [];
     if (turn.offline) parts.push(el("p", { class: "notice" }, icon("alert"), el("span", { text: "The connection is lost. Trying again; nothing is lost." })));
-    else if (turn.isOpen && !waiting && !running) parts.push(el("span", { class: "working", role: "img", "aria-label": "The model is working" }, el("i"), el("i"), el("i")));
+    else if (turn.isOpen && !waiting && !running) parts.push(this.#working());
     if (turn.error) parts.push(el("p", { class: "notice failed" }, icon("alert"), el("span", { text: turn.error })));
     if (turn.status === "cancelled") parts.push(el("p", { class: "hint", text: "Stopped." }));
     if (["failed", "cancelled"].includes(turn.status) && turn.said && this.context.retry) parts.push(button("Try again", { name: "retry", kind: "small" }, () => this.context.retry(turn)));
     if (!turn.isOpen && (turn.usage || turn.id)) parts.push(this.#summary());
     this.foot.replaceChildren(...parts);
+  }
+
+  // A sign of life; after a while with the seconds it has taken so far: a model may have to be loaded, or read much.
+  #working() {
+    const since = performance.now();
+    const words = el("span", { class: "hint" });
+    const element = el("span", { class: "working" }, el("span", { class: "dots", role: "img", "aria-label": "The model is working" }, el("i"), el("i"), el("i")), words);
+    const count = setInterval(() => {
+      const seconds = Math.round((performance.now() - since) / 1000);
+      if (!element.isConnected) clearInterval(count);
+      else if (seconds >= 4) words.textContent = `${this.turn.blocks.length ? "Working" : "Reading, or loading the model"} · ${readableSeconds(seconds).replace(".0", "")}`;
+    }, 1000);
+    return element;
   }
 
   #summary() {
@@ -200,17 +214,20 @@ export class TurnView {
 
 // When the model wrote and when tools ran, from left to right.
 export function timeline(turn) {
-  const timed = turn.calls.filter((call) => call.began !== undefined && call.ended !== undefined);
-  if (!timed.length) return null;
-  const whole = Math.max(turn.live ? turn.seconds : 0, ...timed.map((call) => call.ended), 0.001);
-  const bars = timed.map((call, index) => {
-    const length = Math.max((call.ended - call.began) / whole, 0.01) * 200;
-    const bar = svg("rect", { class: "tool", x: Math.min((call.began / whole) * 200, 200 - length), y: 2 + (index % 3) * 4, width: length, height: timed.length > 1 ? 4 : 12 });
-    bar.append(svg("title", { text: `${call.name}: ${readableSeconds(call.ended - call.began)}` }));
+  const spans = spansOf(turn);
+  if (!spans.length) return null;
+  const whole = Math.max(turn.live ? turn.seconds : 0, ...spans.map((span) => span.end), 0.001);
+  const tools = spans.filter((span) => span.kind === "tool");
+  const bars = spans.map((span) => {
+    const width = Math.max(((span.end - span.start) / whole) * 200, 2);
+    const lane = tools.indexOf(span);
+    const at = lane >= 0 && tools.length > 1 ? { y: 1 + (lane % 3) * 5, height: 4 } : { y: 1, height: 14 };
+    const bar = svg("rect", { class: span.kind, x: Math.min((span.start / whole) * 200, 200 - width), width, ...at });
+    bar.append(svg("title", { text: `${span.name}: ${readableSeconds(span.end - span.start)}` }));
     return bar;
   });
-  const words = timed.map((call) => `${call.name} ${readableSeconds(call.ended - call.began)}`).join(", ");
-  return svg("svg", { class: "timeline", viewBox: "0 0 200 16", preserveAspectRatio: "none", role: "img", "aria-label": `Tools: ${words}` }, svg("rect", { class: "model", x: 0, y: 0, width: 200, height: 16 }), bars);
+  const words = spans.map((span) => `${span.name} ${readableSeconds(span.end - span.start)}`).join(", ");
+  return svg("svg", { class: "timeline", viewBox: "0 0 200 16", preserveAspectRatio: "none", role: "img", "aria-label": `Timeline: ${words}` }, bars);
 }
 
 function sync(parent, wanted) {

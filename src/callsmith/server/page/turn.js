@@ -173,6 +173,28 @@ export class Turn {
   }
 }
 
+// When the model wrote and when tools ran, in seconds since the turn began: as far as it is known.
+export function spansOf(turn) {
+  const timed = turn.calls.filter((call) => call.began !== undefined && call.ended !== undefined);
+  const groups = [...new Set(timed.map((call) => call.group))].map((group) => timed.filter((call) => call.group === group));
+  const spans = [];
+  let now = 0;
+  const takeGroup = () => {
+    for (const call of groups.shift()) {
+      spans.push({ kind: "tool", name: call.name, start: call.began, end: call.ended });
+      now = Math.max(now, call.ended);
+    }
+  };
+  for (const [index, step] of (turn.report?.steps || []).entries()) {
+    while (groups.length && groups[0][0].began < now + step.seconds * 0.5) takeGroup(); // they ran before this step
+    const end = groups.length && index === 0 ? groups[0][0].began : now + step.seconds;
+    spans.push({ kind: "model", name: `step ${index + 1}`, start: Math.max(now, end - step.seconds), end, step });
+    now = end;
+  }
+  while (groups.length) takeGroup();
+  return spans.sort((one, other) => one.start - other.start);
+}
+
 // The turns of a conversation, out of its items, oldest first.
 export function turnsOf(items) {
   const turns = [];

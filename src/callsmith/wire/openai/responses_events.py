@@ -7,6 +7,7 @@
         · response.output_item.done
     response.completed
 
+In the background it begins with response.created · response.queued, and response.in_progress comes with the first of the answer.
 Clients hold servers to it: an item keeps its id and its place, whatever is added is done, no event is about an item before it is
 added, and events are numbered without gaps. The whole response is the one in the last event. Thoughts are
 `response.reasoning_text`; a client that asks for a summary (`reasoning.summary`) reads only that, and gets all of them in it.
@@ -100,6 +101,7 @@ class EventWriter(CallWriter):
         super().__init__()
         self._heading = heading
         self._sent = 0
+        self._begun = False
         self._output: list[dict[str, Json]] = []
         self._open_text: _OpenItem | None = None  # the message or the reasoning being written
         self._open_calls: dict[int, _OpenItem] = {}
@@ -108,7 +110,7 @@ class EventWriter(CallWriter):
 
     @property
     def begun(self) -> bool:
-        return self._sent > 0
+        return self._begun
 
     @property
     def ended(self) -> bool:
@@ -119,6 +121,11 @@ class EventWriter(CallWriter):
         if self.ended:
             return []
         return [*self._opening(), *self._write(event)]
+
+    def queue(self) -> list[StreamEvent]:
+        """The first events of an answer that waits to be given: its id is known before there is anything of it."""
+        queued = {**self.response(), "status": "queued"}
+        return [self._event(f"response.{kind}", response=queued) for kind in ("created", "queued")]
 
     def continue_text(self, text: str) -> int | None:
         """Add text to the message that is being written, without making its event: that is the last delta with this sequence
@@ -180,9 +187,11 @@ class EventWriter(CallWriter):
                 assert_never(event)
 
     def _opening(self) -> list[StreamEvent]:
-        if self.begun:
+        if self._begun:
             return []
-        return [self._event(f"response.{kind}", response=self.response()) for kind in ("created", "in_progress")]
+        self._begun = True
+        kinds = ("in_progress",) if self._sent else ("created", "in_progress")
+        return [self._event(f"response.{kind}", response=self.response()) for kind in kinds]
 
     def _write_piece(self, kind: TextKind, text: str, logprobs: Sequence[Json] = ()) -> list[StreamEvent]:
         if not text:

@@ -15,7 +15,7 @@ from callsmith.core.errors import CallsmithError, Unavailable, UsageError
 from callsmith.core.values import Json
 from callsmith.server.http.request_context import caller, client
 from callsmith.server.http.streams import cancel_all
-from callsmith.server.routes.responses.answer import Answer
+from callsmith.server.routes.responses.answer import Answer, write_sse
 from callsmith.server.routes.responses.dialect import ReadRequest, ResponsesDialect
 from callsmith.wire.openai.responses_events import OPEN_STATUSES
 
@@ -33,6 +33,7 @@ class BackgroundAnswer:
         self.over = asyncio.Event()
         self._frames: list[bytes] = []  # by the sequence number of their event
         self._more = asyncio.Event()
+        self._add(b"".join(map(write_sse, answer.writer.queue())))
 
     def response(self) -> Json:
         """The response as it stands."""
