@@ -77,6 +77,8 @@ class _Endpoints:
             if not after.removeprefix("-").isdecimal() or len(after) > 18:
                 raise UsageError(f"starting_after: {after!r} is no sequence number", field="starting_after")
             return self._stream(one, max(0, int(after) + 1))
+        if one is not None and one.answer.writer.ended:
+            await one.over.wait()  # whoever is told of the end finds it stored
         if one is not None and not one.over.is_set():
             return JsonResponse(one.response())
         answer = self.dialect.running[caller()].get(id)
