@@ -23,3 +23,7 @@ def test_what_was_cut_before_says_what_is_missing_of_the_whole():
 def test_what_only_looks_like_such_a_note_is_text(end: str):
     text = "x" * 200 + end
     assert cut_text(text, 10) == f"{'x' * 10}{note(f'{len(text) - 10}', f'{len(text)}')}"
+
+
+def test_nobody_can_have_less_missing_than_is():
+    assert cut_text("x" * 200 + note("1", "5"), 10) == f"{'x' * 10}{note('190', '200')}"

@@ -12,5 +12,5 @@ def cut_text(text: str, most: int) -> str:
     if len(text) <= most:
         return text
     cut_before = _NOTE.search(text, max(0, len(text) - _LONGEST_NOTE))
-    whole = int(cut_before[1].replace(",", "")) if cut_before else len(text)
+    whole = max(cut_before.start(), int(cut_before[1].replace(",", ""))) if cut_before else len(text)
     return f"{text[:most]}\n[Cut here: {whole - most:,} of {whole:,} characters are missing.]"
