@@ -18,12 +18,12 @@ from crewai.tools import tool as crewai_tool
 from crewai.tools.tool_failure import ToolFailure
 from pydantic import BaseModel
 
-from callsmith import Approved, Confirmed, Denied, Functions, run_sync, tool
+from callsmith import Approved, Confirmed, Denied, Functions, run_sync
 from callsmith.adapters.crewai import CallsmithLLM, from_crewai, to_crewai
 from callsmith.core.errors import UsageError
 from callsmith.engines.scripted import Scripted
+from tests.adapters.told import add, get_weather, pay, told
 from tests.adapters.told import calling_all as calling
-from tests.adapters.told import told
 
 pytestmark = pytest.mark.crewai
 
@@ -39,28 +39,6 @@ ADD = {
         },
     },
 }
-
-
-@tool(idempotent=True)
-def get_weather(city: str) -> dict[str, str]:
-    """The weather in a city.
-
-    Args:
-        city: Which city.
-    """
-    return {"city": city, "sky": "snow"}
-
-
-@tool
-async def add(a: int, b: int = 1) -> int:
-    """The sum of two numbers."""
-    return a + b
-
-
-@tool(side_effects=True)
-def pay(to: str, amount: int) -> str:
-    """Pay somebody."""
-    return f"paid {amount} to {to}"
 
 
 def llm(*replies: str, **more: Any) -> tuple[CallsmithLLM, Scripted]:

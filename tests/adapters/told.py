@@ -1,7 +1,9 @@
-"""A model that writes what it is told, for the tests of adapters."""
+"""A model that writes what it is told, and tools of ours, for the tests of adapters."""
 
+from collections.abc import AsyncIterator
 from typing import Any
 
+from callsmith import ToolProgress, tool
 from callsmith.core.values import Call
 from callsmith.engines.scripted import Scripted
 from callsmith.formats import format_named
@@ -26,3 +28,28 @@ def calling(name: str, **arguments: object) -> str:
 def calling_all(*calls: tuple[str, dict[str, Any]], text: str = "") -> str:
     """What the model writes to say this and make these calls."""
     return write(HERMES, [Call(name, arguments) for name, arguments in calls], text=text)
+
+
+@tool(idempotent=True)
+def get_weather(city: str) -> dict[str, str]:
+    """The weather in a city.
+
+    Args:
+        city: Which city.
+    """
+    return {"city": city, "sky": "snow"}
+
+
+@tool
+async def add(a: int, b: int = 1) -> AsyncIterator[Any]:
+    """The sum of two numbers."""
+    yield ToolProgress("", "adding", 1, 2)
+    yield a + b
+
+
+@tool(side_effects=True)
+def pay(to: str, amount: int) -> str:
+    """Pay somebody."""
+    if amount > 100:
+        raise ValueError("not that much")
+    return f"paid {amount} to {to}"

@@ -1,6 +1,5 @@
 """The LangChain adapter in process: tools both ways, and ChatCallsmith over a model that writes what it is told."""
 
-from collections.abc import AsyncIterator
 from typing import Any, Literal
 
 import pytest
@@ -25,11 +24,9 @@ from callsmith import (
     Confirmed,
     Denied,
     Functions,
-    ToolProgress,
     TurnEnded,
     run,
     run_sync,
-    tool,
 )
 from callsmith.adapters.frameworks.blocking import wait_for
 from callsmith.adapters.langchain import (
@@ -44,38 +41,13 @@ from callsmith.core.approval import ConfirmationRequired
 from callsmith.core.errors import UsageError
 from callsmith.engines.scripted import Scripted
 from callsmith.tools.mcp import McpHost
+from tests.adapters.told import add, get_weather, pay, told
 from tests.adapters.told import calling_all as calling
-from tests.adapters.told import told
 from tests.tools.mcp.trying import plain
 
 pytestmark = pytest.mark.clients
 
 BOTH = (("get_weather", {"city": "Köln"}), ("add", {"a": 17, "b": 25}))
-
-
-@tool
-def get_weather(city: str) -> dict[str, str]:
-    """The weather in a city.
-
-    Args:
-        city: Which city.
-    """
-    return {"city": city, "sky": "snow"}
-
-
-@tool
-async def add(a: int, b: int = 1) -> AsyncIterator[Any]:
-    """The sum of two numbers."""
-    yield ToolProgress("", "adding", 1, 2)
-    yield a + b
-
-
-@tool(side_effects=True)
-def pay(to: str, amount: int) -> str:
-    """Pay somebody."""
-    if amount > 100:
-        raise ValueError("not that much")
-    return f"paid {amount} to {to}"
 
 
 def chat(*replies: str, **more: Any) -> tuple[ChatCallsmith, Scripted]:

@@ -13,38 +13,16 @@ from llama_index.core.tools.tool_spec.base import BaseToolSpec
 from llama_index.core.workflow import Context as WorkflowContext
 from pydantic import BaseModel
 
-from callsmith import Approved, Confirmed, Denied, Functions, run_sync, tool
+from callsmith import Approved, Confirmed, Denied, Functions, run_sync
 from callsmith.adapters.llamaindex import CallsmithLLM, ToolsetSpec, from_llamaindex, to_llamaindex
 from callsmith.core.errors import UsageError
 from callsmith.engines.scripted import Scripted
+from tests.adapters.told import add, get_weather, pay, told
 from tests.adapters.told import calling_all as calling
-from tests.adapters.told import told
 
 pytestmark = pytest.mark.clients
 
 BOTH = (("get_weather", {"city": "Köln"}), ("add", {"a": 17, "b": 25}))
-
-
-@tool
-def get_weather(city: str) -> dict[str, str]:
-    """The weather in a city.
-
-    Args:
-        city: Which city.
-    """
-    return {"city": city, "sky": "snow"}
-
-
-@tool
-async def add(a: int, b: int = 1) -> int:
-    """The sum of two numbers."""
-    return a + b
-
-
-@tool(side_effects=True)
-def pay(to: str, amount: int) -> str:
-    """Pay somebody."""
-    return f"paid {amount} to {to}"
 
 
 def llm(*replies: str, **more: Any) -> tuple[CallsmithLLM, Scripted]:
