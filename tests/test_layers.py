@@ -48,7 +48,7 @@ RULES = {
     "server": Rule(
         INWARD | EFFECTS | {"capabilities"}, frozenset({"starlette", "msgspec", "uvicorn", "prometheus_client", "asyncpg"})
     ),
-    "adapters": Rule(INWARD | EFFECTS, frozenset({"langchain_core", "langgraph", "llama_index", "crewai", "pydantic"})),
+    "adapters": Rule(INWARD | EFFECTS, frozenset({"langchain_core", "langgraph", "llama_index", "llm", "crewai", "pydantic"})),
     "evals": Rule(INWARD | EFFECTS, frozenset({"aiohttp"})),
     "cli": Rule(
         INWARD | EFFECTS | {"capabilities", "server", "evals"},

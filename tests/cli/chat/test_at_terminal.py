@@ -1,12 +1,22 @@
 """`callsmith chat` in a real terminal, as its user sees it."""
 
+import asyncio
 import json
+import threading
+from collections.abc import AsyncGenerator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from callsmith.engines.scripted import Scripted
+from callsmith.formats import format_named
+from callsmith.formats.prompt.template import CHATML, Template
+from callsmith.models.local import LocalModel
+from callsmith.server.app import create_app
 from tests.cli.conftest import CALL
 from tests.cli.terminal.emulator import Terminal
+from tests.serving import served_apart
 
 SEND = CALL.format("send_message", '{"to": "Ada", "text": "I am late."}')
 
@@ -134,3 +144,53 @@ def test_without_prompt_toolkit_it_is_plainer_and_says_so(chat, tmp_path: Path):
         terminal.wait_for("(Ctrl-D or /quit leaves)")
         terminal.press("\x04")
         assert terminal.wait_for_end() == 0
+
+
+class Hesitant(Scripted):
+    """An engine that begins when it is let."""
+
+    def __init__(self, *replies: str) -> None:
+        super().__init__(replies, chunk=5, pause=0.2)
+        self.let = threading.Event()
+
+    async def generate(self, *asked: Any, **more: Any) -> AsyncGenerator[Any, None]:
+        await asyncio.to_thread(self.let.wait)
+        async for piece in super().generate(*asked, **more):
+            yield piece
+
+
+def test_a_model_of_a_server_that_takes_its_time_is_waited_for_and_stopped(tmp_path: Path):
+    """The line that says what is waited for goes away with the first word; Ctrl-C stops the answer, and what was said stays."""
+    slow = Hesitant("Word " * 5000)
+    app = create_app({"slow": LocalModel(slow, format_named("hermes"), Template(CHATML))})
+    talk = tmp_path / "talk.json"
+    with served_apart(app) as address:
+        model = f"{address}/v1#slow"
+        with Terminal("chat", "--model", model, "--no-tools", "--save", str(talk), home=tmp_path, columns=100) as terminal:
+            terminal.wait_for_prompt()
+            terminal.press("Talk.\r")
+            terminal.wait_for("waiting for the answer, ")
+            slow.let.set()
+            terminal.wait_for("Word Word")
+            assert not any("waiting for the answer" in line for line in terminal.lines)
+            terminal.press("not shown while it talks\x03")
+            terminal.wait_for("(stopped)")
+            terminal.wait_for_prompt()
+            assert not any("not shown" in line for line in terminal.lines)
+            terminal.press("\x04")
+            assert terminal.wait_for_end() == 0
+    said = [message["content"] for message in json.loads(talk.read_text())["messages"]]
+    assert said[0] == "Talk." and said[1].startswith("Word Word")
+
+
+def test_where_the_output_is_no_terminal_it_is_plain(callsmith, script):
+    told = callsmith("chat", "--model", script("# Title\n\n**bold** `code`"), "Hi")
+    assert told.out == "# Title\n\n**bold** `code`\n"
+
+
+def test_a_terminal_that_only_types_gets_plain_text(chat):
+    with chat("# Title\n\n**bold**", TERM="dumb") as terminal:
+        terminal.wait_for_prompt()
+        terminal.press("Hi\r")
+        terminal.wait_for("**bold**")
+        assert b"\x1b[" not in terminal.output

@@ -43,7 +43,8 @@ class Transcript:
     def __init__(self, console: Console) -> None:
         self._console = console
         self._blocks: BlockWriter | None = None  # where text and thoughts are rendered
-        self._kind = ""  # of what stands on the current line; "" at the beginning of a line
+        self._kind = ""  # of what is being written; "" where something new begins
+        self._is_at_start = True  # of a line
 
     def show(self, event: RunEvent) -> None:
         match event:
@@ -110,19 +111,19 @@ class Transcript:
             text = text.lstrip("\n")
         if text:
             self._out(text, style)
-            self._kind = "" if text.endswith("\n") else kind
+            self._kind, self._is_at_start = kind, text.endswith("\n")
 
     def _line(self, kind: str, text: str, style: str) -> None:
         self._end_line()
         self._out(text, style)
-        self._kind = kind
+        self._kind, self._is_at_start = kind, False
 
     def _end_line(self) -> None:
         if self._blocks:
             self._blocks.close()
-        elif self._kind:
+        elif self._kind and not self._is_at_start:
             self._out("\n", "")
-        self._blocks, self._kind = None, ""
+        self._blocks, self._kind, self._is_at_start = None, "", True
 
     def _out(self, text: str, style: str) -> None:
         self._console.out(visible(text), style=style or None, highlight=False, end="")
