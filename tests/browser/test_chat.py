@@ -96,6 +96,14 @@ async def test_an_approval_is_edited_and_allowed():
         assert box.sent == [("eve@example.org", True)]
 
 
+async def test_characters_that_hide_or_reverse_others_are_shown_where_a_person_decides():
+    hidden = Call("send_mail", {"to": "ada\u202egro.live\u200b\U000e0041"}, "c1")
+    async with served(app_of(calls(hidden), says("So."), tools=Mailbox().tools())) as url, opened(url) as page:
+        await say(page, "Mail Ada.")
+        shown = await page.get_by_role("region", name="Allow send_mail?").locator("pre").inner_text()
+        assert "ada\\u{202e}gro.live\\u{200b}\\u{e0041}" in shown
+
+
 async def test_a_denial_and_its_reason_reach_the_model_and_nothing_runs():
     box, model = Mailbox(), FakeModel(calls(MAIL), says("Then not."))
     async with served(create_app({"m": model}, tools=box.tools())) as url, opened(url) as page:
@@ -107,6 +115,9 @@ async def test_a_denial_and_its_reason_reach_the_model_and_nothing_runs():
         assert box.sent == []
         assert "She is on holiday." in str(model.asked[-1].messages[-1].content)
         assert await page.locator(".call.denied").count() == 1
+        await page.reload()
+        await page.get_by_text("Then not.").wait_for()
+        await page.locator(".call.denied").wait_for()
 
 
 async def test_a_reload_in_the_middle_of_a_turn_loses_nothing():

@@ -10,7 +10,7 @@ from callsmith.server.app import create_app
 from callsmith.server.http.keys import hash_key
 from callsmith.server.settings import Key, Settings
 from callsmith.tools.functions import Functions, tool
-from tests.browser.pages import opened, say
+from tests.browser.pages import opened, say, violations
 from tests.fakes import FakeModel
 from tests.server.asking import calls, says
 from tests.serving import free_port, killed_program, served
@@ -61,6 +61,7 @@ async def test_the_page_asks_for_a_key_again_where_it_is_wrong_or_withdrawn():
         await page.get_by_role("textbox", name="Key").fill("sk-wrong")
         await page.get_by_role("button", name="Open").click()
         await page.get_by_text("this key is not known here").wait_for()
+        assert await violations(page) == []
         await page.get_by_role("textbox", name="Key").fill("sk-ada")
         await page.get_by_role("button", name="Open").click()
         await say(page, "Hello.")
@@ -133,8 +134,8 @@ SCROLL_UP = """async () => {
   const scroller = document.getElementById("scroller");
   const frame = () => new Promise(requestAnimationFrame);
   const jumps = [];
-  for (let still = 0; still < 40; ) {
-    scroller.scrollTop -= 400;
+  for (let still = 0; still < 20; ) {
+    scroller.scrollTop -= 1200;
     await frame();
     const shown = document.elementFromPoint(innerWidth / 2, innerHeight / 2)?.closest(".turn");
     const before = shown?.getBoundingClientRect().top;

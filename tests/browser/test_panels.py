@@ -6,6 +6,7 @@ import pytest
 from pydantic import BaseModel, Field
 
 from callsmith import open_model
+from callsmith.cli.inputs.demo_tools import TOOLS
 from callsmith.core.values import Call
 from callsmith.server.app import create_app
 from callsmith.server.approvals.elicitation import Elicitations
@@ -193,3 +194,17 @@ async def test_conversations_are_listed_reopened_and_deleted():
         await page.get_by_role("button", name='Delete "First."').click()
         await page.get_by_text("What shall we do?").wait_for()
         assert await rows.all_inner_texts() == ["Second."]
+
+
+@pytest.mark.slow
+async def test_the_default_model_uses_a_tool_and_answers_on_the_page():
+    model = open_model("qwen2.5-coder-1.5b")
+    try:
+        app = create_app({"default": model}, tools=Functions(*TOOLS))
+        async with served(app) as url, opened(url) as page:
+            await say(page, "What is 23 times 19? Use your tools.")
+            await page.locator(".summary").wait_for(timeout=600_000)
+            assert await page.locator(".call.done", has_text="calculate").count() >= 1
+            assert "437" in await page.locator(".blocks .text").last.inner_text()
+    finally:
+        await model.close()

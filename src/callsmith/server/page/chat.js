@@ -172,6 +172,17 @@ export class Chat {
     for (const card of shown.values()) card.element.remove();
   }
 
+  // Of a call that was denied the conversation has only the question: what became of it is asked for.
+  async #lookUpDecisions(turns) {
+    for (const turn of turns) {
+      for (const call of turn.calls.filter((one) => one.status === "unknown")) {
+        const asked = await get(`/v1/approvals/${call.approval}`).catch(() => null);
+        if (asked?.status === "denied") Object.assign(call, { status: "denied", output: asked.result?.content || "denied" });
+        this.views.get(turn)?.update();
+      }
+    }
+  }
+
   #show(turn) {
     const view = new TurnView(turn, { ...this.context, retry: (one) => this.context.retry(one) });
     this.views.set(turn, view);
@@ -220,6 +231,7 @@ export class Chat {
         return view.element;
       });
       if (first < 0) this.early = items;
+      this.#lookUpDecisions([...this.views.keys()].slice(-made.length));
       if (scroller.scrollTop < 1) scroller.scrollTop = 1; // at the very top a browser would not hold what is shown in its place
       this.place.prepend(...made);
       if (!done && (!made.length || scroller.scrollHeight <= scroller.clientHeight)) {

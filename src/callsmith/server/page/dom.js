@@ -52,6 +52,16 @@ export function button(label, { name, bare, kind = "", title, ...props } = {}, o
   return el("button", { ...around, ...props }, name && icon(name), bare ? null : el("span", { text: label }));
 }
 
+// A button that copies a text. Browsers allow that on this machine and over HTTPS only.
+export function copyButton(text, kind = "") {
+  if (!navigator.clipboard) return null;
+  const copy = button("Copy", { kind: `small ${kind}`, name: "copy" }, async () => {
+    await navigator.clipboard.writeText(text);
+    copy.lastChild.textContent = "Copied";
+  });
+  return copy;
+}
+
 // Content that is short at first, with a button that shows all of it.
 export function shortened(text, most, make) {
   if (text.length <= most) return make(text);

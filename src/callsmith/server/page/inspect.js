@@ -37,7 +37,7 @@ export function inspectPanel(turn) {
   const rows = facts.filter(([, value]) => value).map(([name, value]) => [el("dt", { text: name }), el("dd", { text: value })]);
   const spans = spansOf(turn).map((span) => {
     const tokens = span.step ? `, ${span.step.prompt_tokens} tokens read, ${span.step.tokens} written` : "";
-    return el("li", { class: span.kind, text: `${span.name}: from ${readableSeconds(span.start)}, took ${readableSeconds(span.end - span.start)}${tokens}` });
+    return el("li", { text: `${span.kind === "model" ? "Model, " : ""}${span.name}: from ${readableSeconds(span.start)}, took ${readableSeconds(span.end - span.start)}${tokens}` });
   });
   const steps = turn.report?.steps || [];
   return [

@@ -19,6 +19,11 @@ export function pretty(text) {
   return value !== null && typeof value === "object" ? JSON.stringify(value, null, 2) : text;
 }
 
+// Characters that cannot be seen, or that turn the order of others around, as escapes: whoever decides sees what there is.
+const HIDDEN = /[\u0000-\u0008\u000b-\u001f\u007f-\u009f\u00ad\u061c\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff]|[\u{e0000}-\u{e007f}]/gu;
+
+export const visible = (text) => text.replace(HIDDEN, (one) => `\\u{${one.codePointAt(0).toString(16)}}`);
+
 function coloured(text) {
   if (text.length > MOST_COLOURED) return [text];
   const nodes = [];
@@ -32,7 +37,7 @@ function coloured(text) {
   return [...nodes, text.slice(last)];
 }
 
-export const jsonBlock = (text) => shortened(pretty(text), MOST_SHOWN, (part) => el("pre", { class: "json", tabindex: "0" }, coloured(part)));
+export const jsonBlock = (text) => shortened(visible(pretty(text)), MOST_SHOWN, (part) => el("pre", { class: "json", tabindex: "0" }, coloured(part)));
 
 const IMAGE = /^data:image\/(?:png|jpeg|gif|webp);base64,[A-Za-z0-9+/=\s]+$/;
 
@@ -53,5 +58,5 @@ export function resultBlock(text) {
   if (images.length && !rest.length) return shown;
   const remaining = images.length ? JSON.stringify(rest.length === 1 ? rest[0] : rest) : text;
   const isJson = value !== null && typeof value === "object";
-  return [...shown, isJson ? jsonBlock(remaining) : shortened(remaining, MOST_SHOWN, (part) => el("pre", { tabindex: "0", text: part }))];
+  return [...shown, isJson ? jsonBlock(remaining) : shortened(visible(remaining), MOST_SHOWN, (part) => el("pre", { tabindex: "0", text: part }))];
 }

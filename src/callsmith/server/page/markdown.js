@@ -1,6 +1,6 @@
 // Markdown as elements. What is not understood stays text: nothing here ever makes HTML of it, loads an image or runs a script.
 
-import { button, el } from "./dom.js";
+import { copyButton, el } from "./dom.js";
 
 // By the character they begin with: what is written, and what becomes of it.
 const INLINE = {
@@ -85,11 +85,7 @@ export function inline(text) {
 }
 
 export function codeBlock(code, language = "") {
-  const copy = button("Copy", { kind: "small", name: "copy" }, async () => {
-    await navigator.clipboard?.writeText(code);
-    copy.lastChild.textContent = "Copied";
-  });
-  const heading = el("div", { class: "code-heading" }, el("span", { text: language || "text" }), copy);
+  const heading = el("div", { class: "code-heading" }, el("span", { text: language || "text" }), copyButton(code));
   return el("div", { class: "code" }, heading, el("pre", { tabindex: "0" }, el("code", { text: code })));
 }
 

@@ -4,7 +4,7 @@ import { button } from "./dom.js";
 
 const THEME = "callsmith.theme";
 const NEXT = { "": "light", light: "dark", dark: "" };
-const WORDS = { "": "Theme: as the system", light: "Theme: light", dark: "Theme: dark" };
+const WORDS = { "": "Theme: system", light: "Theme: light", dark: "Theme: dark" };
 
 export function setUpTheme(place) {
   const show = (theme) => {

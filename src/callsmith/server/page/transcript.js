@@ -1,8 +1,8 @@
 // Turns as elements. A turn is shown again whenever it has changed, and only what has changed is made anew.
 
 import { approvalCard } from "./approvals.js";
-import { button, el, icon, readableSeconds, svg } from "./dom.js";
-import { jsonBlock, parse, resultBlock } from "./json.js";
+import { button, copyButton, el, icon, readableSeconds, svg } from "./dom.js";
+import { jsonBlock, parse, resultBlock, visible } from "./json.js";
 import { markdown } from "./markdown.js";
 import { spansOf } from "./turn.js";
 
@@ -80,7 +80,7 @@ class CallView {
     this.state.replaceChildren(el("span", { class: "dot", "aria-hidden": "true" }), el("span", { class: "sr-only", text: STATES[block.status] }));
     this.name.textContent = block.name;
     this.label.textContent = block.label && block.label !== "python" ? block.label : "";
-    this.preview.textContent = preview(block.arguments);
+    this.preview.textContent = visible(preview(block.arguments));
     const took = block.ended !== undefined && block.began !== undefined ? readableSeconds(block.ended - block.began) : "";
     this.time.textContent = took || (block.status === "done" ? "" : STATES[block.status]);
     this.#question();
@@ -207,8 +207,10 @@ export class TurnView {
     if (turn.seconds && turn.live) words.push(readableSeconds(turn.seconds));
     if (turn.usage) words.push(`${turn.usage.input_tokens} tokens read, ${turn.usage.output_tokens} written`);
     const line = timeline(turn);
+    const said = turn.blocks.filter((block) => block.kind === "text").map((block) => block.text).join("\n\n");
+    const copy = said && copyButton(said, "quiet");
     const inspect = button("Details", { kind: "small quiet" }, () => this.context.inspect(turn));
-    return el("div", { class: "summary" }, line, el("span", { class: "hint", text: words.join(" · ") }), inspect);
+    return el("div", { class: "summary" }, line, el("span", { class: "hint", text: words.join(" · ") }), copy, inspect);
   }
 }
 
