@@ -75,6 +75,7 @@ def _commands_of(block: Block) -> Iterator[Command]:
             while words and re.match(r"[A-Z_]+=", words[0]):
                 del words[0]
             if words:
+                words[0] = words[0].removeprefix(".venv/bin/")
                 yield Command(block, tuple(words))
 
 

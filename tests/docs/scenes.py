@@ -72,6 +72,10 @@ async def ask_the_user(needed):
 call = Call("search_corpus", {"corpus": "village", "query": "hall"}, "c1")
 messages = [{"role": "user", "content": "hello"}]
 """
+_MYTOOLS = """
+import sys, types
+sys.modules["mytools"] = types.SimpleNamespace(opening_hours=opening_hours)  # saved as a file, as the page says
+"""
 _MODEL_ON_THE_BUS = """
 from callsmith.capabilities.llm import LlmService
 from tests.capabilities.chatting import scripted_model
@@ -80,5 +84,7 @@ bus.register(Descriptor("rag.query"), search)
 """
 
 SCENES = {
+    "docs/start.md": Scene(before={"from mytools import": _MYTOOLS}),
+    "docs/constrained.md": Scene(replies=('{"city": "Paris", "celsius": 24}',)),
     "docs/bus.md": Scene(_BUS, {"ToolExecutor(": _MODEL_ON_THE_BUS}),
 }

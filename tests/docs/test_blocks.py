@@ -52,6 +52,8 @@ ELSEWHERE = {
 # Programs of others: their commands are shown, and not checked.
 PROGRAMS = {
     "apt-get": "Debian's",
+    "cat": "the system's",
+    "llm": "llm's own",
     "nats-server": "a NATS server's own",
     "vllm": "vLLM's own",
     "python": "SGLang's own",

@@ -48,6 +48,38 @@ def test_no_page_of_the_site_links_to_a_file_outside_of_it(page: Path):
     assert [link for link in links_of(page) if link.startswith("../")] == []
 
 
+def headings(page: str) -> set[str]:
+    return set(re.findall(r"^#+ (.*)$", (DOCS / page).read_text("utf-8"), re.MULTILINE))
+
+
+@pytest.mark.req("R205")
+@pytest.mark.req("R238")
+def test_best_practices_and_troubles_are_written_down():
+    assert "Tools that models use well" in headings("tools.md") and "Who runs a call" in headings("tools.md")
+    troubles = {"Tools are not called", "Tools of MCP servers are missing", "A stream stops in the middle, or for ever"}
+    assert troubles <= headings("troubleshooting.md")
+    assert "Use the available tools." in (DOCS / "troubleshooting.md").read_text("utf-8")
+
+
+@pytest.mark.req("R204")
+def test_there_are_guides_for_frameworks_performance_and_the_api():
+    assert "What to turn" in headings("performance.md")
+    assert {"adapters.md", "api.md", "apis.md", "performance.md"} <= set(pages_in(SETTINGS["nav"]))
+
+
+@pytest.mark.req("R206")
+@pytest.mark.req("R156")
+def test_the_guides_to_mcp_and_to_the_cache_are_there():
+    text = (DOCS / "sessions.md").read_text("utf-8")
+    assert "mcp.md" in pages_in(SETTINGS["nav"])
+    assert all(flag in text for flag in ("`--context-cache`", "`--ui-server`", "always on"))
+
+
+@pytest.mark.req("R207")
+def test_the_guide_to_the_agent_loop_says_where_to_step_in():
+    assert "Where to step in" in headings("agent-loop.md")
+
+
 class Page(HTMLParser):
     """The ids of a page, and what it links to and loads."""
 

@@ -1,0 +1,172 @@
+"""The examples run as they stand: with a model that says what the test wants, and by `make test-readme` on the default model."""
+
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tomllib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from callsmith.core.values import Call
+from callsmith.formats import format_named
+from callsmith.formats.write import write
+from callsmith.models.presets import presets_in
+from callsmith.models.weights.catalogue import default_model
+from callsmith.models.weights.fetch import fetch
+from callsmith.server.app import create_app
+from callsmith.tools.functions import Functions, tool
+from callsmith.tools.mcp import load_servers
+from tests.capabilities.chatting import called, scripted_model
+from tests.serving import served_apart
+
+ROOT = Path(__file__).parents[2]
+EXAMPLES = ROOT / "examples"
+GENERIC = format_named("generic-xml")
+
+
+def calling(name: str, **arguments: Any) -> str:
+    """What a scripted model writes for a call."""
+    return write(GENERIC, [Call(name, arguments)])
+
+
+# What each example is given to say, which arguments, and what it prints then; on a real model the last is all that counts.
+RUNS: dict[str, tuple[list[str], list[str], str]] = {
+    "weather.py": ([calling("get_weather", city="Paris"), "It is sunny."], [], r"call: get_weather .*Paris.*\n(?s:.*)\w"),
+    "tool_calling.py": (
+        [calling("calculate", expression="17 * 23"), "It is 391."],
+        [],
+        r"\[calculate .*\]\n\[→ 391\]\n(?s:.*)\w",
+    ),
+    "constrained.py": (
+        ['{"city": "New York", "passengers": 2, "travel_class": "economy"}', "complaint", "2026-12-31"],
+        [],
+        r"Ticket\(city='.+', passengers=\d+, travel_class='(economy|business)'\)\n(praise|complaint)\n\d{4}-\d\d-\d\d\n",
+    ),
+    "book_flight.py": (
+        [calling("search_flights", destination="NYC"), "Two.", calling("book_flight", flight="AX200"), "It is booked."],
+        ["y"],
+        r"booked: \['AX200'\]",
+    ),
+    "kitchen.py": ([calling("set_light", colour="blue"), "The light is blue."], [], r"\{'light': 'blue', 'oven': 20\}"),
+}
+
+
+def ran(*command: str | Path, cwd: Path, **environment: str) -> str:
+    done = subprocess.run(
+        command,
+        cwd=cwd,
+        capture_output=True,
+        text=True,
+        timeout=600,
+        env={**os.environ, "PYTHONPATH": str(ROOT / "src"), **environment},
+        stdin=subprocess.DEVNULL,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+@pytest.mark.req("R134")
+@pytest.mark.req("R135")
+@pytest.mark.req("R136")
+@pytest.mark.req("R200")
+@pytest.mark.req("R204")
+@pytest.mark.parametrize("name", RUNS)
+def test_an_example_does_what_it_shows(name: str, tmp_path: Path):
+    replies, arguments, printed = RUNS[name]
+    (tmp_path / "replies.jsonl").write_text("\n".join(map(json.dumps, replies)))
+    said = ran(sys.executable, EXAMPLES / name, "scripted:replies.jsonl", *arguments, cwd=tmp_path)
+    assert re.search(printed, said), said
+
+
+@pytest.mark.slow
+@pytest.mark.weights
+@pytest.mark.parametrize("name", RUNS)
+def test_an_example_works_on_the_default_model(name: str, tmp_path: Path):
+    fetch(default_model())
+    _, arguments, printed = RUNS[name]
+    tries = (ran(sys.executable, EXAMPLES / name, default_model(), *arguments, cwd=tmp_path) for _ in range(3))
+    assert any(re.search(printed, said) for said in tries)  # now and then a small model says something else
+
+
+@tool
+def list_files() -> str:
+    """List the files."""
+    return "notes.txt"
+
+
+@contextmanager
+def serving(*replies: str) -> Iterator[str]:
+    """The base URL of a server whose model says this."""
+    with served_apart(create_app({"m": scripted_model(*replies)[1]}, tools=Functions(list_files))) as url:
+        yield f"{url}/v1"
+
+
+@pytest.mark.req("R202")
+def test_the_client_runs_its_own_tools(tmp_path: Path):
+    with serving(called(("get_weather", {"city": "Tokyo"})), "Sunny, 22 °C.") as url:
+        said = ran(sys.executable, EXAMPLES / "external_tools.py", cwd=tmp_path, OPENAI_BASE_URL=url)
+    assert said.splitlines() == ['[get_weather {"city": "Tokyo"}]', "Sunny, 22 °C."]
+
+
+@pytest.mark.req("R201")
+def test_tools_of_the_server_run_while_the_answer_streams(tmp_path: Path):
+    with serving(called(("list_files", {})), "There is notes.txt.") as url:
+        said = ran(sys.executable, EXAMPLES / "streaming_mcp.py", cwd=tmp_path, OPENAI_BASE_URL=url)
+    assert said.splitlines() == ["[list_files {}]", "There is notes.txt."]
+
+
+@pytest.mark.req("R200")
+@pytest.mark.parametrize("program", ["chat.py", "chat.mjs", "chat.sh"])
+def test_the_api_is_used_from_several_languages(program: str, tmp_path: Path):
+    run_by = {"py": sys.executable, "mjs": shutil.which("node"), "sh": shutil.which("curl") and "sh"}[program.rpartition(".")[2]]
+    if not run_by:
+        pytest.skip(f"what runs {program} is not installed")
+    with serving(called(("get_weather", {"city": "Paris"}))) as url:
+        said = ran(run_by, EXAMPLES / "http" / program, cwd=tmp_path, OPENAI_BASE_URL=url)
+    assert "get_weather" in said and "Paris" in said
+
+
+@pytest.mark.req("R203")
+def test_the_sample_of_mcp_servers_loads_with_its_variables():
+    servers = load_servers(EXAMPLES / "mcp.json", {"NOTES_FOLDER": "/notes", "GITHUB_TOKEN": "secret"})
+    servers = {one.name: one for one in servers}
+    assert set(servers) == {"filesystem", "github"}
+    assert "/notes" in servers["filesystem"].args and servers["github"].env["GITHUB_PERSONAL_ACCESS_TOKEN"] == "secret"
+
+
+def test_presets_and_formats_of_ones_own_are_found_by_file_and_by_entry_point(tmp_path: Path):
+    (preset,) = presets_in((EXAMPLES / "presets.toml").read_text("utf-8"))
+    assert preset.guards == ("small", "answer-line") and preset.policy == "required_first_hop"
+    project = tomllib.loads((EXAMPLES / "plugin" / "pyproject.toml").read_text("utf-8"))["project"]
+    info = tmp_path / "kitchen_plugin-0.1.0.dist-info"  # as an installer would leave it
+    info.mkdir()
+    (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {project['name']}\nVersion: {project['version']}\n")
+    points = [
+        f"[{group}]\n" + "\n".join(f"{name} = {at}" for name, at in some.items())
+        for group, some in project["entry-points"].items()
+    ]
+    (info / "entry_points.txt").write_text("\n".join(points))
+    shutil.copytree(EXAMPLES / "plugin" / "src" / "kitchen_plugin", tmp_path / "kitchen_plugin")
+    path = f"{ROOT / 'src'}:{tmp_path}"
+    (tmp_path / "answer.txt").write_text('<do>{"tool": "get_time", "with": {}}</do>')
+    said = ran(sys.executable, "-m", "callsmith", "parse", "--format", "kitchen", "answer.txt", cwd=tmp_path, PYTHONPATH=path)
+    assert '"get_time"' in said
+    ask = (
+        "from callsmith.models import plugins, presets; plugins.load_presets();"
+        "print(presets.preset_for('my-kitchen-model').guards)"
+    )
+    assert ran(sys.executable, "-c", ask, cwd=tmp_path, PYTHONPATH=path) == "('small',)\n"
+
+
+def test_every_example_is_short_and_in_the_list():
+    listed = (EXAMPLES / "README.md").read_text("utf-8")
+    for file in EXAMPLES.rglob("*.py"):
+        assert len(file.read_text("utf-8").splitlines()) <= (100 if "adapters" in file.parts else 60), file
+        assert file.relative_to(EXAMPLES).parts[0].removesuffix(".py") in listed, file
