@@ -2,7 +2,6 @@
 
 import pytest
 
-from callsmith.cli import chat
 from callsmith.cli.inputs.served_models import model_options
 from callsmith.cli.serve import _banner
 from callsmith.core.ports import ModelInfo
@@ -14,23 +13,23 @@ from callsmith.server.settings import Llm, Settings
 def test_the_banner_says_which_gpu_is_used_or_why_none():
     info = ModelInfo(format="hermes", placement="30 of 30 layers on CUDA0 (NVIDIA H200, 139 GiB)")
     banner = _banner("http://h:1", {"m": info}, "")
-    assert "at http://h:1/v1. 30 of 30 layers on CUDA0 (NVIDIA H200, 139 GiB). Ctrl-C ends it." in banner
+    assert "at http://h:1/v1. 30 of 30 layers on CUDA0 (NVIDIA H200, 139 GiB). " in banner
     banner = _banner("http://h:1", {"m": ModelInfo(format="hermes", placement="an NVIDIA GPU is not used: no build")}, "")
-    assert "/v1. An NVIDIA GPU is not used: no build. Ctrl-C" in banner
+    assert "/v1. An NVIDIA GPU is not used: no build. " in banner
 
 
-@pytest.mark.parametrize("layers", [None, 0, 7])
-def test_the_layers_for_gpus_reach_the_engine(monkeypatch, layers):
-    given = []
+@pytest.mark.parametrize("layers", [None, "0", "7"])
+def test_the_layers_for_gpus_reach_the_engine(callsmith, monkeypatch, layers):
+    given, wanted = [], layers and int(layers)
 
     def open_scripted(rest, *, gpu_layers=None):
         given.append(gpu_layers)
         return Scripted([rest])
 
     monkeypatch.setattr(opening, "find_engine", lambda scheme: open_scripted)
-    open_model("scripted:Hello.", model_options(Llm(gpu_layers=layers), Settings()))
-    chat._open(Llm(model="scripted:Hello.", gpu_layers=layers))
-    assert given == [layers, layers]
+    open_model("scripted:Hello.", model_options(Llm(gpu_layers=wanted), Settings()))
+    assert callsmith("chat", "--model", "scripted:Hello.", *([] if layers is None else ["--gpu-layers", layers]), "Hi").code == 0
+    assert given == [wanted, wanted]
 
 
 def test_fewer_than_none_is_refused(callsmith):

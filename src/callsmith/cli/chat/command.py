@@ -4,7 +4,6 @@ import asyncio
 import sys
 from collections.abc import Iterator
 from contextlib import ExitStack
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -12,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from callsmith.cli.inputs.completion import complete_choice
-from callsmith.cli.inputs.options import alias_of, register_user_files
+from callsmith.cli.inputs.options import alias_of
 from callsmith.cli.inputs.setting_options import SettingsCommand, settings_of
 from callsmith.core.errors import CallsmithError, Unavailable
 from callsmith.core.values import Choice, Sampling
@@ -23,7 +22,7 @@ if TYPE_CHECKING:
     from callsmith.cli.chat.session import ChatSession
     from callsmith.core.ports import OpenedModel
     from callsmith.runtime.conversation.conversation import Settings
-    from callsmith.server.settings import Llm
+    from callsmith.server.settings import Settings as ServerSettings
 
 
 class ChatCommand(SettingsCommand):
@@ -102,7 +101,7 @@ def chat(
     settings: Settings = {"choice": _choice(tool_choice), "sampling": sampling, "guards": ()}
     recorder = TraceFile(given.log.trace) if given.log.trace else None
     console = Console(highlight=False)
-    open_one = partial(_open, llm, console)
+    open_one = partial(_open, given, console)
     spec = llm.model or default_model()
     current = CurrentModel(spec, open_one(spec))
     approver = Approver(console, yes)
@@ -123,28 +122,15 @@ def chat(
             _converse(session)
 
 
-def _open(llm: "Llm", console: "Console", spec: str) -> "OpenedModel":
+def _open(settings: "ServerSettings", console: "Console", spec: str) -> "OpenedModel":
     """Open a model, and fetch its weights first if they are missing."""
+    from callsmith.cli.inputs.served_models import model_options
     from callsmith.cli.terminal.fetching import ensure
     from callsmith.cli.terminal.screen import StatusLine
-    from callsmith.models import Options, open_model
+    from callsmith.models import open_model
 
     ensure(spec)
-    llm = replace(llm, model=spec)
-    format = register_user_files(llm)
-    template = Path(llm.chat_template) if llm.chat_template else None
-    options = Options(
-        format,
-        template,
-        llm.context,
-        llm.threads,
-        gpu_layers=llm.gpu_layers,
-        policy=llm.tool_choice_policy,
-        auto_guarded=llm.auto_guarded or None,
-        in_reasoning=llm.in_reasoning,
-        api=llm.api,
-        repair=llm.repair,
-    )
+    options = model_options(settings.llm, settings)
     with StatusLine(console, lambda: f"loading {spec}"):
         return open_model(spec, options)
 
