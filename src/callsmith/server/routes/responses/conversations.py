@@ -74,7 +74,9 @@ class _Endpoints:
     async def list_items(self, request: Request) -> Response:
         stored = self._stored()
         conversation = await stored.get(request.path_params["id"])
-        return JsonResponse(paginate(list((await stored.items.get(conversation.items)).values()), request))
+        page = paginate([{"id": id} for id in conversation.items], request)
+        found = await stored.items.get([one["id"] for one in page["data"]])  # of a long conversation no more than is shown
+        return JsonResponse({**page, "data": list(found.values())})
 
     async def add_items(self, request: Request) -> Response:
         body = Fields.of(await self._bodies.read(request), "")
