@@ -2,6 +2,7 @@
 
 import io
 import json
+import re
 from typing import Any
 
 import pytest
@@ -102,6 +103,8 @@ async def test_an_answer_of_a_megabyte_of_broken_markup_is_read():
     assert json.dumps(answer).count("<tool_call>") >= 80_000
 
 
+# With these the terminal paints over a block that grows: to the start of a line, lines up, and to the end.
+OWN_MOVES = re.compile(r"\r\n|\x1b\[\d+A|\r|\x1b\[[KJ]")
 HOSTILE = "a\x1b]52;c;cm0gLXJmIC8=\x07b\x1b[2Jc\u202ed\x9b31me\rf\x08g\u200bh\x00i"
 
 
@@ -118,11 +121,17 @@ HOSTILE = "a\x1b]52;c;cm0gLXJmIC8=\x07b\x1b[2Jc\u202ed\x9b31me\rf\x08g\u200bh\x0
 )
 def test_nothing_that_is_said_commands_the_terminal(event: Any):
     screen = io.StringIO()
-    Transcript(Console(file=screen, force_terminal=True, color_system=None)).show(event)
-    assert not set(screen.getvalue()) & set("\x1b\x07\x9b\r\x08\x00\u202e\u200b")
+    transcript = Transcript(Console(file=screen, force_terminal=True, color_system=None))
+    transcript.show(event)
+    transcript.end()
+    said = OWN_MOVES.sub("", screen.getvalue())
+    assert not set(said) & set("\x1b\x07\x9b\r\x08\x00\u202e\u200b")
+    assert "]52;c;cm0gLXJmIC8=" in said  # it is shown, and not obeyed
 
 
 def test_joined_emoji_and_words_of_all_languages_are_shown_as_they_are():
-    screen, text = io.StringIO(), "👨\u200d💻 déjà\u00a0vu, नमस्ते, 你好\nx"
-    Transcript(Console(file=screen, force_terminal=True, color_system=None)).show(Text(text))
-    assert screen.getvalue() == text
+    screen, text = io.StringIO(), "👨\u200d💻 déjà\u00a0vu, नमस्ते, 你好"
+    transcript = Transcript(Console(file=screen, force_terminal=True, color_system=None))
+    transcript.show(Text(text))
+    transcript.end()
+    assert OWN_MOVES.sub("", screen.getvalue()).strip() == text
