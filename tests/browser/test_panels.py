@@ -1,5 +1,6 @@
 """What is beside the chat: tools, forms, what MCP servers ask, settings, details of a turn, telemetry."""
 
+import asyncio
 from typing import Any, Literal
 
 import pytest
@@ -164,6 +165,23 @@ async def test_the_details_of_a_turn_have_prompt_text_and_frames():
         await page.get_by_text("Raw frames").click()
         await page.locator("#drawer pre", has_text="response.completed").first.wait_for()
         assert await violations(page) == []
+
+
+async def test_who_begins_to_chat_before_all_is_loaded_is_not_interrupted():
+    async with served(create_app({"m": FakeModel(says("Hi."))})) as url, opened("about:blank") as page:
+
+        async def late(route: Any) -> None:
+            await asyncio.sleep(1.5)
+            await route.continue_()
+
+        await page.route("**/health", late)
+        await page.goto(url)
+        await page.locator("#model option").wait_for(state="attached")
+        await say(page, "Hello.")
+        await page.get_by_text("Hi.").wait_for()
+        await page.get_by_text("Stored in memory").wait_for()
+        await page.wait_for_timeout(500)
+        assert await page.get_by_role("button", name="Details").count() == 1
 
 
 async def test_telemetry_is_drawn():

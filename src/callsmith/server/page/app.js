@@ -252,6 +252,7 @@ async function awaitTools() {
 }
 
 async function start() {
+  const id = idInAddress();
   showState();
   await tell(async () => {
     await loadModels();
@@ -260,8 +261,7 @@ async function start() {
     byId("store-hint").hidden = (await get("/health")).store_is_lasting !== false;
     byId("telemetry-button").hidden = (await getIfThere("/v1/telemetry?minutes=1")) === null;
     tell(awaitTools);
-    const id = idInAddress();
-    if (id) await openConversation(id);
+    if (id && !chat.id) await openConversation(id); // somebody may have begun to chat meanwhile
     else showState();
   });
   text.focus();
