@@ -115,7 +115,8 @@ $(CLIENTS)/.installed: requirements.lock pyproject.toml
 	touch $@
 
 test-crewai: $(CREWAI)/.installed ## run CrewAI's crews on our models and tools: make test-crewai ARGS="-m 'crewai and not slow'"
-	$(CREWAI)/bin/python -m pytest -m crewai tests/adapters $(ARGS)
+	CREWAI_DISABLE_TELEMETRY=true CREWAI_TRACING_ENABLED=false OTEL_SDK_DISABLED=true \
+		$(CREWAI)/bin/python -m pytest -m crewai tests/adapters $(ARGS)
 
 # Its packages and the pinned ones exclude each other.
 $(CREWAI)/.installed: pyproject.toml

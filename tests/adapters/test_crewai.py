@@ -1,13 +1,9 @@
 """The CrewAI adapter in process: tools both ways, and CallsmithLLM over a model that writes what it is told."""
 
-import os
 from typing import Any
 
 import pytest
 
-os.environ.setdefault("CREWAI_DISABLE_TELEMETRY", "true")
-os.environ.setdefault("OTEL_SDK_DISABLED", "true")
-os.environ.setdefault("CREWAI_TRACING_ENABLED", "false")
 pytest.importorskip("crewai", reason="crewai is not installed: make test-crewai installs it")
 
 from crewai import Agent, Crew, Task

@@ -1,14 +1,10 @@
 """A crew of CrewAI finishes the task of two tools on the default model."""
 
 import asyncio
-import os
 from collections.abc import Iterator
 
 import pytest
 
-os.environ.setdefault("CREWAI_DISABLE_TELEMETRY", "true")
-os.environ.setdefault("OTEL_SDK_DISABLED", "true")
-os.environ.setdefault("CREWAI_TRACING_ENABLED", "false")
 pytest.importorskip("crewai", reason="crewai is not installed: make test-crewai installs it")
 
 from crewai import Agent, Crew, Task

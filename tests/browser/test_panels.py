@@ -9,6 +9,7 @@ from pydantic import BaseModel, Field
 from callsmith import open_model
 from callsmith.cli.inputs.demo_tools import TOOLS
 from callsmith.core.values import Call
+from callsmith.models.weights.fetch import fetch
 from callsmith.server.app import create_app
 from callsmith.server.approvals.elicitation import Elicitations
 from callsmith.server.store import SqliteStore
@@ -204,6 +205,7 @@ async def test_conversations_are_listed_reopened_and_deleted():
             await page.get_by_text("Hi.").wait_for()
         await page.reload()
         rows = page.locator("#conversations a")
+        await rows.nth(1).wait_for()
         assert await rows.all_inner_texts() == ["Second.", "First."]
         await rows.nth(1).click()
         await page.locator(".bubble", has_text="First.").wait_for()
@@ -216,6 +218,7 @@ async def test_conversations_are_listed_reopened_and_deleted():
 
 @pytest.mark.slow
 async def test_the_default_model_uses_a_tool_and_answers_on_the_page():
+    fetch("qwen2.5-coder-1.5b")
     model = open_model("qwen2.5-coder-1.5b")
     try:
         app = create_app({"default": model}, tools=Functions(*TOOLS))

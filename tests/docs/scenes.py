@@ -12,6 +12,7 @@ import callsmith
 from callsmith import models
 from callsmith.bus.bus import CapabilityBus
 from callsmith.capabilities.corpus import Corpora
+from callsmith.core.ports import model_info
 from callsmith.server.app import create_app
 from tests.capabilities.chatting import scripted_model
 from tests.docs.blocks import DOCS
@@ -34,6 +35,7 @@ class Scene:
         """The names that the blocks of the page share."""
         for module in (callsmith, models):
             monkeypatch.setattr(module, "open_model", lambda *_, **__: scripted_model(*self.replies)[1], raising=False)
+        monkeypatch.setattr(models, "describe_model", lambda *_, **__: model_info(scripted_model(*self.replies)[1]))
         with served_apart(an_app(*self.replies)) as url:
             names: dict[str, Any] = {"__name__": "__main__", "server": url}
             exec(self.prelude, names)

@@ -18,6 +18,12 @@ import pyte
 PATIENCE = 60.0  # seconds until a screen that does not come is a failure
 
 
+def _take_terminal() -> None:
+    """Make the terminal the command's own, and Ctrl-C a signal, which whoever runs the tests in the background has it ignore."""
+    fcntl.ioctl(0, termios.TIOCSCTTY, 0)
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
 class Terminal:
     """`callsmith` in a terminal. Used as a context: at its end the command is stopped, if it is running still."""
 
@@ -35,7 +41,7 @@ class Terminal:
             stderr=theirs,
             env={**clean, "TERM": "xterm-256color", "LC_ALL": "C.UTF-8", **places, **environment},
             start_new_session=True,
-            preexec_fn=lambda: fcntl.ioctl(0, termios.TIOCSCTTY, 0),  # so that Ctrl-C is a signal
+            preexec_fn=_take_terminal,
         )
         os.close(theirs)
         self.output = b""
