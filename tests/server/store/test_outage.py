@@ -8,7 +8,7 @@ import pytest
 from callsmith.core.errors import StoreUnavailable
 from callsmith.core.values import Json
 from callsmith.server.app import create_app
-from callsmith.server.approvals import approval_run
+from callsmith.server.approvals import approval_run, approvals
 from callsmith.server.routes import health
 from callsmith.server.store import Document, SqliteStore
 from callsmith.server.store.probe import StoreProbe
@@ -119,6 +119,7 @@ async def test_a_store_that_goes_away_at_any_write_makes_nothing_happen_twice(
     fails_at: int, written: bool, clock: Any, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setattr(approval_run, "OUTAGE_SECONDS", 0.0)
+    monkeypatch.setattr(approvals, "OUTAGE_SECONDS", 0.2)
     store, shop = Unsteady(clock=lambda: clock.now), Shop()
     model = FakeModel(calls(PAY), *[says("Done.")] * 4)
     async with http(create_app({"m": model}, tools=shop.tools, store=store)) as asking:
