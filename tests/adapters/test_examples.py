@@ -8,8 +8,7 @@ from typing import Any
 
 import pytest
 
-from callsmith.adapters.frameworks import asking
-from tests.adapters.told import calling, told
+from tests.adapters.told import calling, open_told, told
 
 FOLDER = Path(__file__).parents[2] / "examples" / "adapters"
 WEATHER = calling("get_weather", city="Bonn")
@@ -42,7 +41,7 @@ def test_an_example_runs(
 ) -> None:
     pytest.importorskip(package, reason="it is installed by make test-clients, or make test-crewai")
     asked: list[str] = []
-    monkeypatch.setattr(asking, "open_model", lambda *_: told(*replies)[0])
+    open_told(monkeypatch, *replies)
     monkeypatch.setattr("builtins.input", lambda question: asked.append(question) or "y")
     _run(runpy.run_path(str(FOLDER / f"{name}.py"))["main"])
     assert printed in capsys.readouterr().out
@@ -51,8 +50,10 @@ def test_an_example_runs(
 
 @pytest.mark.clients
 @pytest.mark.parametrize("framework", ["openai_agents", "pydantic_ai", "smolagents", "langchain"])
-def test_a_framework_needs_the_address_of_a_server_alone(framework: str) -> None:
+def test_a_framework_needs_the_address_of_a_server_alone(framework: str, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("langchain_openai", reason="make test-clients installs it")
+    # Its connections are for all its clients, and may be of an event loop that another test has closed.
+    monkeypatch.setattr("agents.models.openai_provider._http_client", None)
     from callsmith.server.app import create_app
     from tests.serving import served_apart
 

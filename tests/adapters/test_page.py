@@ -6,8 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from callsmith.adapters.frameworks import asking
-from tests.adapters.told import calling, told
+from tests.adapters.told import calling, open_told
 from tests.docs.blocks import blocks
 
 # What the model writes, one after the other, in each chapter of the page; and what is then printed.
@@ -36,9 +35,8 @@ def test_the_python_of_the_page_runs(
 ) -> None:
     pytest.importorskip(NEEDS[chapter], reason="it is installed by make test-clients, or make test-crewai")
     replies, printed = CHAPTERS[chapter]
-    model, _ = told(*replies)
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(asking, "open_model", lambda *_: model)
+    open_told(monkeypatch, *replies)
     names: dict[str, object] = {"__name__": "__main__"}
     with asyncio.Runner() as runner:
         for block in blocks("python"):

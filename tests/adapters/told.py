@@ -3,7 +3,10 @@
 from collections.abc import AsyncIterator
 from typing import Any
 
+import pytest
+
 from callsmith import ToolProgress, tool
+from callsmith.adapters.frameworks import asking
 from callsmith.core.values import Call
 from callsmith.engines.scripted import Scripted
 from callsmith.formats import format_named
@@ -18,6 +21,13 @@ def told(*replies: str, chunk: int = 3) -> tuple[LocalModel, Scripted]:
     """The model, and the engine that knows what it was asked."""
     engine = Scripted(replies, chunk=chunk)
     return LocalModel(engine, HERMES, Template(CHATML)), engine
+
+
+def open_told(monkeypatch: pytest.MonkeyPatch, *replies: str) -> None:
+    """Have this model be opened, whatever is asked for."""
+    model = told(*replies)[0]
+    monkeypatch.setattr(asking, "open_model", lambda *_: model)
+    monkeypatch.setattr(asking, "describe_model", lambda *_: model.info)
 
 
 def calling(name: str, **arguments: object) -> str:
