@@ -168,7 +168,9 @@ BARE = {
 NEEDING = {
     "callsmith serve": "server",
     "callsmith serve --model scripted:Hello --print-config": "server",
+    "callsmith init": "server",
     "callsmith keys new alice": "server",
+    "callsmith check http://127.0.0.1:9/v1": "remote",
     "callsmith bus id": "bus",
     "callsmith bus token revoke x": "bus",
     "callsmith chat Hi": "llama",
@@ -224,6 +226,9 @@ def test_the_server_extra_serves_and_names_what_else_is_needed(installed) -> Non
     env = installed("server")
     with env.serving("--model", "scripted:Hello there.") as url:
         assert ask(url, model="scripted")["choices"][0]["message"]["content"] == "Hello there."
+        with urlopen(Request(f"{url}/", headers={"accept": "text/html"})) as page:
+            assert b"<title>callsmith</title>" in page.read()
+    assert "Written" in env.output("callsmith", "init", "--output", "settings.toml")
     assert "sk-" in env.output("callsmith", "keys", "new", "alice")
     assert "port" in env.output("callsmith", "serve", "--print-config")
     scripted = ("serve", "--port", "0", "--model", "scripted:Hello")
