@@ -3,9 +3,10 @@
     model = guarded(model)                          # the guards this model is known to need
     model = guarded(model, ["repeats", "answers"])  # or these
 
-A guard is a Model around a Model. It has no state: the request shows all calls since the last message of the user. A hint stands
-only in the request the model sees, never in the conversation: behind the latest result or, where the model would repeat the calls
-it sees, behind the user's question, with all results listed and the calls left out.
+A guard is a Model around a Model; those of one's own (`own_guards.py`) stand next to the model. It has no state: the request
+shows all calls since the last message of the user. A hint stands only in the request the model sees, never in the conversation:
+behind the latest result or, where the model would repeat the calls it sees, behind the user's question, with all results listed
+and the calls left out.
 """
 
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping
@@ -21,6 +22,7 @@ from callsmith.core.values import Choice, Message, Request
 from callsmith.runtime.guards.answers import AnswerGuard
 from callsmith.runtime.guards.guard import Guard
 from callsmith.runtime.guards.loop_detectors import Advice, RecentCalls, budgets, cycles, echoes, missing, repeats
+from callsmith.runtime.guards.own_guards import installed_guards, is_own_guard, own_guard
 from callsmith.runtime.guards.prompts import list_results, question_with_results, with_line
 
 Detector: TypeAlias = Callable[[RecentCalls], Advice | None]
@@ -36,13 +38,16 @@ DETECTORS: Mapping[str, Detector] = {
 def guarded(model: Model, guards: Iterable[str] | None = None) -> Model:
     """The model with these guards; without names, with the guards it is known to need."""
     names = guard_names(model, guards)
+    needs_some = bool(model_info(model).guards)
+    for name in filter(is_own_guard, names):
+        model = own_guard(name)(model)
     if "results-as-user" in names:
         model = ResultsAsUser(model)
     if detectors := [DETECTORS[name] for name in DETECTORS if name in names]:
         model = LoopGuard(model, *detectors)
     if "answers" in names or "answer-line" in names:
         return AnswerGuard(model, asks_for_answer="answer-line" in names)
-    return model if names or not model_info(model).guards else Guard(model)
+    return model if names or not needs_some else Guard(model)
 
 
 def guard_names(model: Model, guards: Iterable[str] | None = None) -> tuple[str, ...]:
@@ -50,8 +55,8 @@ def guard_names(model: Model, guards: Iterable[str] | None = None) -> tuple[str,
     given = model_info(model).guards if guards is None else guards
     names = tuple(name for one in given for name in (default_guards() if one == "small" else (one,)))
     for name in names:
-        if name not in (*DETECTORS, *OTHERS):
-            raise UnknownName("guard", name, ["small", *DETECTORS, *OTHERS])
+        if name not in (*DETECTORS, *OTHERS) and not is_own_guard(name):
+            raise UnknownName("guard", name, ["small", *DETECTORS, *OTHERS, *installed_guards()])
     return names
 
 

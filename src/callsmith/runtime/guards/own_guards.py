@@ -1,0 +1,41 @@
+"""Guards of one's own: of packages, as entry points in the group `callsmith.guards`, or by where they are defined.
+
+    guards = ["small", "polite", "mypackage.guards:Polite"]      # in a preset
+
+Either is a callable that makes a model of a model, such as a subclass of `Guard`.
+"""
+
+from collections.abc import Callable, Mapping
+from functools import cache
+from importlib.metadata import EntryPoint, entry_points
+from typing import Any, TypeAlias, cast
+
+from callsmith.core.errors import UsageError
+from callsmith.core.ports import Model
+
+GuardFactory: TypeAlias = Callable[[Model], Model]
+
+GROUP = "callsmith.guards"
+
+
+@cache
+def installed_guards() -> Mapping[str, EntryPoint]:
+    """The guards that packages offer, by name."""
+    return {entry.name: entry for entry in entry_points(group=GROUP)}
+
+
+def is_own_guard(name: str) -> bool:
+    """Whether this names a guard that does not come with callsmith."""
+    return ":" in name or name in installed_guards()
+
+
+def own_guard(name: str) -> GuardFactory:
+    """The guard of this name; a UsageError says why there is none."""
+    entry = installed_guards().get(name) or EntryPoint(name, name, GROUP)
+    try:
+        made: Any = entry.load()
+    except (ImportError, AttributeError, ValueError) as error:
+        raise UsageError(f"the guard {name!r} cannot be loaded: {error}", field="guards") from error
+    if not callable(made):
+        raise UsageError(f"the guard {name!r} is a {type(made).__name__}, and no callable that takes a model", field="guards")
+    return cast(GuardFactory, made)
