@@ -3,7 +3,7 @@
 import os
 
 PROFILE = os.environ.get("CALLSMITH_TESTS", "default")
-PROFILES = {"default": 30, "thorough": 200, "exhaustive": 1000}  # examples of a hypothesis test that does not say its own number
+PROFILES = {"default": 30, "thorough": 100, "exhaustive": 1000}  # examples of a hypothesis test that does not say its own number
 
 
 def tries(default: int, thorough: int, exhaustive: int | None = None) -> int:
