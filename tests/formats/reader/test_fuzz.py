@@ -15,7 +15,7 @@ from callsmith.formats.write import write
 from tests.effort import tries
 from tests.formats.laws import check_order, read_in_chunks
 
-INPUTS = int(os.environ.get("CALLSMITH_FUZZ", tries(100_000, 400_000, 1_000_000)))
+INPUTS = int(os.environ.get("CALLSMITH_FUZZ", tries(100_000, 200_000, 1_000_000)))
 TOOLS = [Tool("f", "", {"type": "object", "properties": {"a": {"type": "string"}, "b": {"type": "integer"}}}), Tool("get_x")]
 CALLS = [
     Call("f", {"a": "x \"y\" 'z' <b>", "b": 3}, "aaaaaaaaa"),
