@@ -1,7 +1,8 @@
 """CallsmithLLM: any model of ours as an LLM of CrewAI, in this process."""
 # pyright: basic, reportMissingImports=false
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -84,15 +85,10 @@ class CallsmithLLM(BaseLLM):
         response_model: type[BaseModel] | None = None,
     ) -> Any:
         """The answer: a text, a value of `response_model`, the calls, or what the function of the first call returns."""
-        with llm_call_context():
-            asked = self._begin(messages, tools, available_functions, from_task, from_agent, response_model)
-            try:
-                for event in iterate(self._events(asked)):
-                    self._take(asked, event)
-                return self._finish(asked)
-            except Exception as error:  # CrewAI's listeners are told of whatever goes wrong
-                self._emit_call_failed_event(error=str(error), **asked.origin)
-                raise
+        with self._asking(messages, tools, available_functions, from_task, from_agent, response_model) as asked:
+            for event in iterate(self._events(asked)):
+                self._take(asked, event)
+            return self._finish(asked)
 
     async def acall(
         self,
@@ -105,12 +101,18 @@ class CallsmithLLM(BaseLLM):
         response_model: type[BaseModel] | None = None,
     ) -> Any:
         """The same, for async crews."""
+        with self._asking(messages, tools, available_functions, from_task, from_agent, response_model) as asked:
+            async for event in self._events(asked):
+                self._take(asked, event)
+            return self._finish(asked)
+
+    @contextmanager
+    def _asking(self, *given: Any) -> Iterator[_Asked]:
+        """What is asked, from its beginning to its end."""
         with llm_call_context():
-            asked = self._begin(messages, tools, available_functions, from_task, from_agent, response_model)
+            asked = self._begin(*given)
             try:
-                async for event in self._events(asked):
-                    self._take(asked, event)
-                return self._finish(asked)
+                yield asked
             except Exception as error:  # CrewAI's listeners are told of whatever goes wrong
                 self._emit_call_failed_event(error=str(error), **asked.origin)
                 raise

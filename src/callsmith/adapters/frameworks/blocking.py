@@ -26,8 +26,8 @@ def wait_for(work: Coroutine[Any, Any, T]) -> T:
     future = _start(work)
     try:
         return future.result()
-    except BaseException:
-        future.cancel()  # the caller may have been interrupted: nobody waits for the result any more
+    except BaseException:  # also an interruption of the caller: nobody waits for the result any more
+        future.cancel()
         raise
 
 

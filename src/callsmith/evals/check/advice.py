@@ -3,7 +3,7 @@
 from typing import Literal, TypeAlias
 
 from callsmith.evals.check.answer import mapping, objects, text_of
-from callsmith.evals.check.exchange import Target
+from callsmith.evals.check.exchange import Exchange
 
 ServerKind: TypeAlias = Literal["callsmith", "vLLM", "SGLang", "llama.cpp", "Ollama", "LiteLLM", "LM Studio", "unknown"]
 
@@ -49,14 +49,13 @@ _ANY: dict[str, str] = {
 }
 
 
-async def identify(target: Target) -> ServerKind:
-    """Which server this seems to be."""
-    exchange = await target.send("GET", "models")
-    if any(name.startswith("x-litellm") for name in exchange.headers):
+def identify(listed: Exchange) -> ServerKind:
+    """Which server this seems to be, by its list of models."""
+    if any(name.startswith("x-litellm") for name in listed.headers):
         return "LiteLLM"
-    if exchange.headers.get("server", "").startswith("callsmith"):
+    if listed.headers.get("server", "").startswith("callsmith"):
         return "callsmith"
-    for one in objects(mapping(exchange.json()).get("data")):
+    for one in objects(mapping(listed.json()).get("data")):
         if kind := _OWNERS.get(text_of(one.get("owned_by"))):
             return kind
     return "unknown"

@@ -100,11 +100,12 @@ class Target:
         exchange.seconds = time.perf_counter() - began
         return exchange
 
-    async def must_answer(self) -> None:
-        """A ModelError where nobody answers at this address at all."""
+    async def models(self) -> Exchange:
+        """The list of models, or whatever comes in its place; a ModelError where nobody answers at this address at all."""
         exchange = await self.send("GET", "models")
         if not exchange.status:
             raise Unavailable(f"nobody answers at {self.url}: {exchange.failure}", hint="Is the server running there?")
+        return exchange
 
     def _authorization(self, headers: Mapping[str, str] | None) -> dict[str, str]:
         if headers is not None:

@@ -8,8 +8,10 @@
 Whatever depends on the server alone is `Wrong`; what a better model might have done is `Weak`, and no fault of the server.
 """
 
+import re
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cache
 from typing import Any, TypeAlias, TypeVar
 
 from callsmith.core.schema import validate
@@ -17,6 +19,8 @@ from callsmith.core.values import Choice, Json, Message, Output, Request, Sampli
 from callsmith.evals.check.answer import Answer, AnsweredCall
 from callsmith.evals.check.dialects.dialect import CheckedDialect
 from callsmith.evals.check.exchange import Exchange, Target
+from callsmith.formats import formats
+from callsmith.formats.algebra import Calls, Thinks, first_literals, is_strong, nodes_of
 from callsmith.formats.inference.find_calls import find_calls
 from callsmith.wire.upstream.dialects import base_url
 
@@ -24,11 +28,8 @@ Probing: TypeAlias = "Callable[[Lab], Awaitable[None]]"
 F = TypeVar("F", bound=Callable[..., Any])
 
 MOST_TOKENS = 160
-# What a model writes for its own template and no client should see.
-MARKUP = (
-    *("<|im_end|>", "<|im_start|>", "<|eot_id|>", "<|end|>", "<|endoftext|>", "</s>"),
-    *("<tool_call>", "</tool_call>", "[TOOL_CALLS]", "<think>", "</think>"),
-)
+_WORD = re.compile(r"[A-Za-z]{3}")  # a marker of brackets alone may stand in any text
+_ENDS = ("<|im_end|>", "<|im_start|>", "<|eot_id|>", "<|end|>", "<|endoftext|>", "</s>")  # of turns, in chat templates
 
 
 class Wrong(Exception):
@@ -146,9 +147,18 @@ class Lab:
         return call
 
 
+@cache
+def markup() -> tuple[str, ...]:
+    """What models write for their templates, and no client should see: the ends of turns, and the markers around calls and
+    reasoning in every known format."""
+    parts = [part for format in formats().values() for part in format.parts if isinstance(part, Calls | Thinks)]
+    markers = [mark for part in parts for nodes in (part.open, part.close) for mark in first_literals(nodes_of(nodes))]
+    return tuple(dict.fromkeys((*_ENDS, *(mark for mark in markers if is_strong(mark) and _WORD.search(mark)))))
+
+
 def unclean(text: str, tools: Sequence[Tool] = ()) -> str:
     """What stands in a text that a client should not see: markup, or a call that was not read; empty if nothing does."""
-    for mark in MARKUP:
+    for mark in markup():
         if mark in text:
             return f"the text has {mark} in it: {text[:200]!r}"
     if tools and (found := [call.name for call in find_calls(text, tools).calls if call.name in {tool.name for tool in tools}]):

@@ -19,7 +19,7 @@ from callsmith.evals.check.dialects.chat import CHAT
 from callsmith.evals.check.dialects.dialect import CheckedDialect
 from callsmith.evals.check.dialects.ollama import OLLAMA
 from callsmith.evals.check.dialects.responses import RESPONSES
-from callsmith.evals.check.exchange import Target
+from callsmith.evals.check.exchange import Exchange, Target
 from callsmith.evals.check.probe import PROBES, Lab, Probe, Skipped, Weak, Wrong, describe
 
 Verdict: TypeAlias = Literal["right", "wrong", "weak", "skipped"]
@@ -85,9 +85,9 @@ async def check(
             raise UnknownName("dialect", name, DIALECTS, field="dialect")
     began = time.perf_counter()
     async with Target(url, key, seconds=seconds) as target:
-        await target.must_answer()
-        model = model or await _first_model(target)
-        report = Report(target.url, model, await identify(target))
+        listed = await target.models()
+        model = model or _first_model(target.url, listed)
+        report = Report(target.url, model, identify(listed))
         labs: list[Lab] = []
         for dialect in DIALECTS.values():
             if dialects and dialect.name not in dialects:
@@ -148,11 +148,10 @@ async def _verdict(lab: Lab, one: Probe) -> tuple[Verdict, str]:
     return "right", ""
 
 
-async def _first_model(target: Target) -> str:
-    exchange = await target.send("GET", "models")
-    names = [text_of(one.get("id")) or text_of(one.get("name")) for one in objects(mapping(exchange.json()).get("data"))]
+def _first_model(url: str, listed: Exchange) -> str:
+    names = [text_of(one.get("id")) or text_of(one.get("name")) for one in objects(mapping(listed.json()).get("data"))]
     if not names or not names[0]:
-        raise UsageError(f"{target.url}/models lists no model ({describe(exchange)}): say which with --model", field="model")
+        raise UsageError(f"{url}/models lists no model ({describe(listed)}): say which with --model", field="model")
     return names[0]
 
 

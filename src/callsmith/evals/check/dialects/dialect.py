@@ -16,14 +16,12 @@ from callsmith.wire.upstream.quirks import Quirks
 
 @dataclass(frozen=True, slots=True)
 class CheckedDialect:
-    """A dialect. `choices`: it has tool choices. `error` is where its errors have their text."""
+    """A dialect, and how its answers are read."""
 
     name: str
     title: str
     read_whole: Callable[[Answer], None]
     read_stream: Callable[[Answer], None]
-    has_choices: bool = True
-    has_ids: bool = True
 
     @property
     def spoken(self) -> UpstreamDialect:

@@ -41,4 +41,4 @@ def _add(answer: Answer, chunk: dict[str, Any], *, is_last: bool) -> None:
         answer.usage = counts or None
 
 
-OLLAMA = CheckedDialect("ollama", "Ollama", _read_whole, _read_stream, has_choices=False, has_ids=False)
+OLLAMA = CheckedDialect("ollama", "Ollama", _read_whole, _read_stream)
