@@ -40,8 +40,8 @@ def bars(title: str, groups: Sequence[str], series: Mapping[str, Sequence[Bar | 
             if bar.low is not None and bar.high is not None:
                 told += f" ({_number(bar.low)} to {_number(bar.high)})"
             parts.append(
-                f'<rect x="{x:.1f}" y="{y(bar.value):.1f}" width="{width * 0.92:.1f}" height="{height:.1f}" fill="{_colour(nth)}">'
-                f"<title>{escape(told)}</title></rect>"
+                f'<rect x="{x:.1f}" y="{y(bar.value):.1f}" width="{width * 0.92:.1f}" height="{height:.1f}" '
+                f'fill="{_colour(nth)}"><title>{escape(told)}</title></rect>'
             )
             middle = x + width * 0.46
             if bar.low is not None and bar.high is not None:
