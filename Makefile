@@ -68,6 +68,9 @@ test: $(STAMP) ## run the tests that take seconds: make test ARGS="-k parse"
 test-slow: $(STAMP) ## run all tests that take minutes, with all they can try (hours)
 	CALLSMITH_TESTS=exhaustive $(PYTEST) -m 'slow and not clients and not mcp and not node' $(ARGS)
 
+test-eval: $(STAMP) ## hold the benchmark's own answers against its own checker, which is fetched for it (3 MB)
+	$(PYTEST) -m slow tests/evals $(ARGS)
+
 test-thorough: $(STAMP) ## run the tests of generated cases again, with more cases
 	CALLSMITH_TESTS=thorough $(PYTEST) $(SPREAD) -m 'generated and not slow' $(ARGS)
 

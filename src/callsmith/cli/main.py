@@ -10,6 +10,7 @@ from callsmith.cli.chat import ChatCommand, chat
 from callsmith.cli.doctor import DoctorCommand, doctor
 from callsmith.cli.engines import engines_app
 from callsmith.cli.evals.check import check
+from callsmith.cli.evals.eval import eval_app
 from callsmith.cli.formats import formats_app
 from callsmith.cli.grammar import grammar
 from callsmith.cli.init import init
@@ -83,17 +84,16 @@ app.command(
 app.command(epilog=example("callsmith check http://127.0.0.1:8000/v1 --junit report.xml"))(check)
 app.command(epilog=example("callsmith init", "callsmith init --output callsmith.toml"))(init)
 app.command(epilog=example("callsmith parse --format hermes answer.txt"))(parse)
-app.command(
-    epilog=example(
-        "callsmith grammar --tools tools.json --target gbnf", "callsmith grammar --jsonl schemas.jsonl > verdicts.jsonl"
-    )
-)(grammar)
+app.command(epilog=example("callsmith grammar --tools tools.json --target gbnf"))(grammar)
 app.command(cls=DoctorCommand, epilog=example("callsmith doctor --model qwen2.5-coder-1.5b"))(doctor)
 app.command(
     cls=McpCommand, epilog=example("callsmith mcp --tools mytools", "callsmith mcp --tools mytools --http 127.0.0.1:8001")
 )(mcp)
 app.add_typer(bus_app, name="bus", epilog=example("callsmith bus list --bus nats://127.0.0.1:4222"))
 app.add_typer(engines_app, name="engines", epilog=example("callsmith engines", "callsmith engines install"))
+app.add_typer(
+    eval_app, name="eval", epilog=example("callsmith eval --quick", "callsmith eval --quick --setup free --setup guarded")
+)
 app.add_typer(formats_app, name="formats", epilog=example("callsmith formats", "callsmith formats show hermes"))
 app.add_typer(keys_app, name="keys", epilog=example("callsmith keys new alice"))
 app.add_typer(models_app, name="models", epilog=example("callsmith models", "callsmith models fetch qwen2.5-coder-1.5b"))

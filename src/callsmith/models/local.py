@@ -59,7 +59,8 @@ class Traits:
     `also` are formats it is read in besides its own; `parallel`, whether it may make several calls at once where a request does
     not say; `thinks`, whether it reasons; `auto_guarded`, whether calls are constrained also where the choice is `auto`;
     `policy`, on which hops it may choose at all; `in_reasoning`, what becomes of calls inside its reasoning;
-    `guards`, the names of the guards it needs where its calls are run here.
+    `guards`, the names of the guards it needs where its calls are run here. `strict`: what it writes is read as it stands, and
+    nothing is repaired; for measuring what repairs are worth.
     """
 
     also: tuple[Format, ...] = ()
@@ -70,6 +71,7 @@ class Traits:
     policy: ChoicePolicy = "auto"
     in_reasoning: InReasoning = "recover"
     guards: tuple[str, ...] = ()
+    strict: bool = False
 
 
 def describe_local(engine: EngineInfo, format: Format, template: Template, traits: Traits) -> ModelInfo:
@@ -212,6 +214,7 @@ class LocalModel:
             plan.tools,
             (prompt.opened, *prompt.prefilled),
             specials=specials,
+            strict=self.traits.strict,
             is_constrained=is_constrained,
             recover=self.traits.in_reasoning == "recover",
         )

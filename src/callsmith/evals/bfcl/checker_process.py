@@ -1,0 +1,69 @@
+"""The process in which the benchmark's checker runs: JSON lines in, JSON lines out. Run by its path, with `python -I`.
+
+    {"check": "calls", "category": "multiple", "functions": […], "calls": [{"add": {"a": 1}}], "answers": […]}
+    → {"valid": false, "error_type": "…", "error": "…"}
+
+It imports nothing of ours: what the benchmark evaluates must not be where models and keys are. What it has no need of (files to
+write, programs, connections) is refused; this is a railing against accidents, no sandbox.
+"""
+
+import importlib
+import json
+import os
+import sys
+from collections import defaultdict
+from types import ModuleType, SimpleNamespace
+from typing import Any
+
+MODEL = "model"  # how the checker calls whoever made the calls
+_REFUSED = ("subprocess.", "os.system", "os.exec", "os.fork", "os.posix_spawn", "os.spawn", "os.remove", "os.rename", "os.rmdir")
+_WRITING = os.O_WRONLY | os.O_RDWR | os.O_CREAT
+
+
+def main(folder: str) -> None:
+    """Answer line after line, until there are no more."""
+    sys.path.insert(0, folder)
+    # The checker asks this table one thing, and the table imports the packages of every vendor.
+    stub: Any = ModuleType("bfcl_eval.constants.model_config")
+    stub.MODEL_CONFIG_MAPPING = defaultdict(lambda: SimpleNamespace(underscore_to_dot=True))
+    sys.modules[stub.__name__] = stub
+    answers, sys.stdout = sys.stdout, sys.stderr  # what tools print is no answer
+    check = Checker()
+    sys.addaudithook(refuse)
+    for line in sys.stdin:
+        try:
+            answer = check.answer(json.loads(line))
+        except Exception as error:  # of the benchmark's code: the case is wrong, and the next one is looked at
+            answer = {"valid": False, "error_type": f"checker:{type(error).__name__}", "error": str(error)}
+        print(json.dumps(answer), file=answers, flush=True)
+
+
+class Checker:
+    """Judges calls and runs the tools of conversations, by the benchmark's own code."""
+
+    def __init__(self) -> None:
+        checker = importlib.import_module("bfcl_eval.eval_checker.ast_eval.ast_checker")
+        self._check_calls: Any = checker.ast_checker
+        self._python: Any = importlib.import_module("bfcl_eval.constants.enums").Language.PYTHON
+
+    def answer(self, asked: dict[str, Any]) -> dict[str, Any]:
+        """The answer to a line."""
+        match asked["check"]:
+            case "calls":
+                found = self._check_calls(
+                    asked["functions"], asked["calls"], asked["answers"], self._python, asked["category"], MODEL
+                )
+                return {"valid": found["valid"], "error_type": found.get("error_type", ""), "error": str(found.get("error", ""))}
+            case other:
+                raise ValueError(f"nothing is known of {other!r}")
+
+
+def refuse(event: str, arguments: tuple[Any, ...]) -> None:
+    """Refuse what no checker needs."""
+    is_writing = event == "open" and isinstance(arguments[2], int) and bool(arguments[2] & _WRITING)
+    if is_writing or event.startswith(_REFUSED) or event in ("socket.connect", "socket.bind"):
+        raise PermissionError(f"{event} is not allowed here")
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])

@@ -1,0 +1,1 @@
+"""Cases: questions whose right tool calls are known."""

@@ -1,0 +1,138 @@
+"""`Case`: a question with tools, and what is right to call. Files of cases are JSON lines, one case a line.
+
+    {"id": "w1", "category": "weather", "messages": [{"role": "user", "content": "Weather in Oslo?"}],
+     "tools": [{"type": "function", "function": {"name": "get_weather", "parameters": {…}}}],
+     "expect": "calls", "calls": [{"name": "get_weather", "arguments": {"city": "Oslo"}}]}
+
+`answers` in place of `calls` lists the values that are acceptable, in the benchmark's way: `[{"get_weather": {"city": ["Oslo"],
+"unit": ["celsius", ""]}}]`; an empty text among them means that the argument may be left out.
+"""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal, TypeAlias, cast, get_args
+
+from callsmith.core.errors import UsageError
+from callsmith.core.values import Call, Json, Message, Tool
+from callsmith.wire.openai.chat import read_request
+
+Expect: TypeAlias = Literal["calls", "no_call", "any_call"]
+Answers: TypeAlias = Sequence[Mapping[str, Mapping[str, Sequence[Json]]]]  # one of each call: its name, then values by argument
+_FIELDS = frozenset({"id", "category", "messages", "tools", "expect", "calls", "answers"})
+
+
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """What the user says in one turn of a conversation, and the tools that become known with it."""
+
+    messages: tuple[Message, ...]
+    tools: tuple[Tool, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class World:
+    """What the tools of a conversation work on: classes of the benchmark, and how they begin. `gold`: the right calls by turn."""
+
+    id: str
+    classes: tuple[str, ...]
+    beginning: Mapping[str, Json]
+    gold: tuple[tuple[str, ...], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """One question, or a conversation of several turns. `expect` says whether calls are right at all ("any_call": whichever).
+
+    `calls` are the right calls, `answers` what is acceptable in them. `functions` are the tools as the benchmark's checker knows
+    them, if it does. Only a conversation has a `world`.
+    """
+
+    id: str
+    category: str
+    turns: tuple[Turn, ...]
+    expect: Expect = "calls"
+    calls: tuple[Call, ...] = ()
+    answers: Answers = ()
+    functions: Sequence[Mapping[str, Json]] = field(default=(), repr=False)
+    world: World | None = None
+
+    @property
+    def messages(self) -> tuple[Message, ...]:
+        """The question."""
+        return self.turns[0].messages
+
+    @property
+    def tools(self) -> tuple[Tool, ...]:
+        """The tools that are known from the beginning."""
+        return self.turns[0].tools
+
+
+def read_cases(path: Path) -> list[Case]:
+    """The cases of a file; a UsageError names the line that is wrong."""
+    try:
+        lines = path.read_text("utf-8").split("\n")
+    except (OSError, UnicodeDecodeError) as error:
+        raise UsageError(f"cannot read cases from {path}: {error}", field="cases") from error
+    cases: dict[str, Case] = {}
+    for number, line in enumerate(lines, 1):
+        if not line.strip():
+            continue
+        try:
+            case = read_case(json.loads(line))
+        except (ValueError, UsageError) as error:
+            raise UsageError(f"{path}, line {number}: {error}", field="cases") from error
+        if case.id in cases:
+            raise UsageError(f"{path}, line {number}: there is another case {case.id!r} before", field="cases")
+        cases[case.id] = case
+    if not cases:
+        raise UsageError(f"there are no cases in {path}", field="cases")
+    return list(cases.values())
+
+
+def read_case(document: Json) -> Case:
+    """The case in a decoded line."""
+    if not isinstance(document, dict):
+        raise UsageError("a case must be an object")
+    row = cast("dict[str, Any]", document)
+    if unknown := row.keys() - _FIELDS:
+        raise UsageError(f"unknown field {sorted(unknown)[0]!r}; a case has {', '.join(sorted(_FIELDS))}")
+    if not isinstance(row.get("id"), str) or not row["id"]:
+        raise UsageError("a case needs an `id`, a text")
+    answers: list[Any] = row.get("answers") or []
+    calls: list[Any] = row.get("calls") or []
+    expect = row.get("expect") or "calls"
+    if expect not in get_args(Expect):
+        raise UsageError(f'`expect` must be "calls", "no_call" or "any_call", not {expect!r}')
+    if (expect == "calls") != bool(answers or calls):
+        raise UsageError("`calls` or `answers` belong to a case that expects calls, and to no other")
+    asked = read_request({"messages": row.get("messages"), "tools": row.get("tools")}).request
+    return Case(
+        row["id"],
+        str(row.get("category") or "own"),
+        (Turn(asked.messages, asked.tools),),
+        expect,
+        tuple(_read_call(call) for call in calls),
+        _read_answers(answers),
+    )
+
+
+def _read_call(call: Any) -> Call:
+    if not isinstance(call, dict) or not isinstance(cast("Any", call).get("name"), str):
+        raise UsageError('a call must be {"name": …, "arguments": {…}}')
+    fields = cast("dict[str, Any]", call)
+    arguments: Any = fields.get("arguments") or {}
+    if not isinstance(arguments, dict):
+        raise UsageError("the `arguments` of a call must be an object")
+    return Call(fields["name"], cast("dict[str, Json]", arguments))
+
+
+def _read_answers(answers: list[Any]) -> Answers:
+    """The acceptable values; each argument must have a list of them, for a bare value is a mistake that is easily made."""
+    for answer in answers:
+        listed: list[Any] = [*cast("dict[str, Any]", answer).values()] if isinstance(answer, dict) else [None]
+        for values in listed:
+            if not isinstance(values, dict) or not all(isinstance(one, list) for one in cast("dict[str, Any]", values).values()):
+                raise UsageError('`answers` must be [{"tool": {"argument": [acceptable values]}}]')
+    return cast("Answers", answers)

@@ -1,0 +1,36 @@
+"""Which cases are asked: the same ones whenever the same sample is asked for."""
+
+from collections import Counter
+from collections.abc import Collection, Sequence
+from hashlib import sha256
+
+from callsmith.core.errors import UnknownName
+from callsmith.evals.cases.case import Case
+
+
+def sample(
+    cases: Sequence[Case],
+    *,
+    per_category: int | None = None,
+    ids: Collection[str] = (),
+    seed: int = 0,
+) -> list[Case]:
+    """The cases with these ids, or so many of each category.
+
+    Their order, and who is chosen, depends on their ids and the seed alone. So a larger sample holds the smaller one, a case that
+    is added to a file displaces at most one other, and a run that is interrupted has asked a sample too.
+    """
+    ranked = sorted(cases, key=lambda case: sha256(f"{seed}:{case.id}".encode()).digest())
+    if ids:
+        known = {case.id for case in cases}
+        for one in ids:
+            if one not in known:
+                raise UnknownName("case", one, known, field="ids")
+        return [case for case in ranked if case.id in ids]
+    chosen: list[Case] = []
+    counts = Counter[str]()
+    for case in ranked:
+        counts[case.category] += 1
+        if per_category is None or counts[case.category] <= per_category:
+            chosen.append(case)
+    return chosen

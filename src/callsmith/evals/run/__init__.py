@@ -1,0 +1,1 @@
+"""Asks models the cases, and keeps what they answered."""

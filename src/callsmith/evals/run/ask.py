@@ -1,0 +1,57 @@
+"""Asks a model one question and collects the whole answer, with all that is measured of it."""
+
+import time
+from contextlib import aclosing
+from dataclasses import dataclass, field, replace
+from typing import Any, cast
+
+from callsmith.core.events import CallReady, Report, Stopped, Text, Unreadable
+from callsmith.core.ports import Model
+from callsmith.core.types.model_step import ModelStep
+from callsmith.core.values import Call, Message, Request, Usage
+
+
+@dataclass(slots=True)
+class Answer:
+    """An answer. `steps` are what the model was given and wrote: more than one where something was asked for again."""
+
+    text: str = ""
+    calls: list[Call] = field(default_factory=list[Call])
+    repairs: list[str] = field(default_factory=list[str])
+    steps: list[ModelStep] = field(default_factory=list[ModelStep])
+    usage: Usage = Usage()
+    finish: str = ""
+    report: Report = field(default_factory=Report)
+    seconds: float = 0.0
+
+    @property
+    def message(self) -> Message:
+        """The answer as a message of the conversation."""
+        return Message.assistant(self.text, calls=self.calls)
+
+    @property
+    def written(self) -> str:
+        """What the model wrote first, in its own spelling."""
+        return self.steps[0].text if self.steps else self.text
+
+
+async def ask(model: Model, request: Request) -> Answer:
+    """The whole answer to a request."""
+    answer, texts, began = Answer(), list[str](), time.perf_counter()
+    request = replace(request, explain=answer.steps.append)
+    async with aclosing(cast("Any", model.stream(request))) as events:
+        async for event in events:
+            match event:
+                case Text(text):
+                    texts.append(text)
+                case CallReady(_, call, repairs):
+                    answer.calls.append(call)
+                    answer.repairs += repairs
+                case Unreadable(reason=reason):
+                    answer.repairs.append(f"unreadable: {reason}")
+                case Stopped():
+                    answer.finish, answer.usage, answer.report = event.reason, event.usage, event.report
+                case _:
+                    pass
+    answer.text, answer.seconds = "".join(texts), time.perf_counter() - began
+    return answer

@@ -1,0 +1,149 @@
+"""`Record`: what became of one case in one setup; and the file in which records are kept as they come."""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from hashlib import sha256
+from pathlib import Path
+from typing import Any, TypeAlias
+
+from callsmith.core.errors import UsageError
+from callsmith.core.serialize import dump, load
+from callsmith.core.values import Call, Json
+from callsmith.evals.cases.case import Case
+
+VERSION = 1
+RECORDS, PLAN = "records.jsonl", "run.json"
+CallRow: TypeAlias = Mapping[str, Json]  # a call as it is kept: its name and its arguments
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """What became of one case in one setup.
+
+    `is_right` is the verdict, `judge` says whose ("bfcl", "ast_eq", "expect"), `error_type` what is wrong. `is_equal` is the
+    strict equality `ast_eq`, None where no calls are expected. `valid` is how many of the calls fit the schemas of their tools.
+    `text` is what the model wrote, in its own spelling. `cached` of the prompt's tokens were in the KV cache. `repairs` names
+    what had to be mended to read the calls, `retries` is how often something was asked for again. A case with an `error` has no
+    answer, and is wrong whatever was expected. `digest` tells the case from another of the same id.
+    """
+
+    case: str
+    category: str
+    setup: str
+    digest: str
+    is_right: bool = False
+    judge: str = ""
+    error_type: str = ""
+    is_equal: bool | None = None
+    calls: tuple[CallRow, ...] = ()
+    valid: int = 0
+    text: str = ""
+    finish: str = ""
+    prompt_tokens: int = 0
+    completion_tokens: int = 0
+    cached_tokens: int = 0
+    seconds: float = 0.0
+    retries: int = 0
+    repairs: tuple[str, ...] = ()
+    steps: int = 1
+    error: str = ""
+    taken_back: tuple[str, ...] = ()
+
+
+def call_row(call: Call) -> CallRow:
+    """A call as it is kept."""
+    return {"name": call.name, "arguments": dict(call.arguments)}
+
+
+def case_digest(case: Case) -> str:
+    """What tells a case from another of the same id."""
+    said = [[(message.role, message.content) for message in turn.messages] for turn in case.turns]
+    tools = [[(tool.name, tool.description, tool.parameters) for tool in turn.tools] for turn in case.turns]
+    right = [case.expect, [call_row(call) for call in case.calls], list(case.answers)]
+    return sha256(json.dumps([said, tools, right], sort_keys=True, default=dict).encode()).hexdigest()[:12]
+
+
+class Records:
+    """The records in a folder, appended as they come, and `run.json`: which setups they are of.
+
+    What was cut off by a crash is dropped when the folder is opened again. Of several records of one case the last counts.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self._found: dict[tuple[str, str], Record] = {}
+        self.plan: dict[str, Any] = {"version": VERSION, "setups": {}}
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            if (folder / PLAN).is_file():
+                self.plan = json.loads((folder / PLAN).read_text("utf-8"))
+            self._read()
+            self._file = (folder / RECORDS).open("ab")
+        except (OSError, ValueError) as error:
+            raise UsageError(f"results cannot be kept in {folder}: {error}", field="out") from error
+
+    def describe(self, setup: str, description: Mapping[str, Any], about: Mapping[str, Any]) -> None:
+        """Say what a setup is. One that was something else when this folder was begun is a UsageError, for its records would
+        be mixed. `about` is kept beside it, and may change."""
+        known = self.plan["setups"].get(setup)
+        if known is not None and known["setup"] != description:
+            keys = {*known["setup"], *description}
+            changed = [key for key in sorted(keys) if known["setup"].get(key) != description.get(key)]
+            before, now = ({key: one.get(key) for key in changed} for one in (known["setup"], description))
+            raise UsageError(
+                f"{self.folder} has results of another setup {setup!r}: {json.dumps(before)} then, {json.dumps(now)} now; "
+                "name another folder with --out, or another setup",
+                field="out",
+            )
+        self.plan["setups"][setup] = {"setup": dict(description), "about": dict(about)}
+        text = json.dumps(self.plan, indent=2, ensure_ascii=False)
+        partial = self.folder / f"{PLAN}.partial"
+        partial.write_text(text + "\n", "utf-8")
+        partial.replace(self.folder / PLAN)
+
+    def add(self, record: Record) -> None:
+        """Keep a record; it is on the disk when this returns."""
+        self._found[record.case, record.setup] = record
+        self._file.write(json.dumps(dump(record), ensure_ascii=False).encode() + b"\n")
+        self._file.flush()
+
+    def done(self, case: Case, setup: str) -> Record | None:
+        """The record of a case that need not be asked again: it has an answer, and is still the same case."""
+        found = self._found.get((case.id, setup))
+        return found if found and not found.error and found.digest == case_digest(case) else None
+
+    def all(self) -> list[Record]:
+        """All records."""
+        return list(self._found.values())
+
+    def close(self) -> None:
+        """Close the file."""
+        self._file.close()
+
+    def _read(self) -> None:
+        path = self.folder / RECORDS
+        data = path.read_bytes() if path.is_file() else b""
+        whole = data[: data.rfind(b"\n") + 1]
+        if whole != data:
+            path.write_bytes(whole)
+        for line in whole.splitlines():
+            record = read_record(json.loads(line))
+            self._found[record.case, record.setup] = record
+
+
+def read_record(row: Json) -> Record:
+    """A record out of a decoded line; fields of later versions are left out."""
+    return load(Record, row, ignore_unknown=True)
+
+
+def read_records(folder: Path) -> list[Record]:
+    """The records in a folder, which is only read."""
+    if not (folder / RECORDS).is_file():
+        raise UsageError(f"there are no results in {folder}", field="folder")
+    found: dict[tuple[str, str], Record] = {}
+    for line in (folder / RECORDS).read_bytes().splitlines(keepends=True):
+        if line.endswith(b"\n"):
+            record = read_record(json.loads(line))
+            found[record.case, record.setup] = record
+    return list(found.values())

@@ -1,0 +1,113 @@
+"""Asks cases in several setups, some cases at once, and keeps a record of each."""
+
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Final
+
+from callsmith.core.errors import ModelError
+from callsmith.core.ports import Model
+from callsmith.core.values import Sampling
+from callsmith.evals.bfcl.checker import Checker
+from callsmith.evals.cases.case import Case
+from callsmith.evals.run.ask import Answer, ask
+from callsmith.evals.run.judge import count_valid, is_strictly_equal, judge
+from callsmith.evals.run.record import Record, Records, call_row, case_digest
+from callsmith.evals.run.setup import Setup, offered_tools, set_up
+
+MOST_FAILURES: Final = 20  # answers in a row, after which something else is wrong than the cases
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """How cases are asked. Greedy decoding with a seed: the same answers again, as far as batches round alike."""
+
+    max_tokens: int = 512
+    seconds: float = 300.0  # for one answer
+    concurrency: int = 8  # cases at once
+
+    @property
+    def sampling(self) -> Sampling:
+        return Sampling(temperature=0.0, seed=0, max_tokens=self.max_tokens)
+
+
+DEFAULTS: Final = Settings()
+
+
+class Runner:
+    """Asks a model the cases. All setups of a case are asked directly one after the other: its prompt is in the KV cache then."""
+
+    def __init__(
+        self,
+        model: Model,
+        setups: Mapping[str, Setup],
+        records: Records,
+        checker: Checker | None = None,
+        settings: Settings = DEFAULTS,
+    ) -> None:
+        self._models = {label: set_up(model, setup) for label, setup in setups.items()}
+        self._setups = setups
+        self._records = records
+        self._checker = checker
+        self._settings = settings
+        self._failures = 0
+
+    async def run(self, cases: Sequence[Case], on_record: Callable[[Record], None] | None = None) -> None:
+        """Ask the cases that have no record yet. `on_record` is called with each new one."""
+        waiting = iter(cases)
+
+        async def work() -> None:
+            for case in waiting:
+                for label in self._setups:
+                    if self._records.done(case, label) is None:
+                        record = await self._record(case, label)
+                        self._records.add(record)
+                        if on_record is not None:
+                            on_record(record)
+
+        try:
+            async with asyncio.TaskGroup() as group:
+                for _ in range(self._settings.concurrency):
+                    group.create_task(work())
+        except* ModelError as errors:
+            raise errors.exceptions[0] from None
+
+    async def _record(self, case: Case, label: str) -> Record:
+        begun = Record(case.id, case.category, label, case_digest(case))
+        try:
+            async with asyncio.timeout(self._settings.seconds):
+                answer = await self._answer(case, label)
+        except TimeoutError:
+            return self._failed(begun, f"no answer within {self._settings.seconds:g} s")
+        except Exception as error:  # whatever it is, a run of hours goes on with the next case, and says so in its results
+            return self._failed(begun, f"{type(error).__name__}: {error}")
+        self._failures = 0
+        verdict, whose = await judge(case, answer.calls, self._checker)
+        return replace(
+            begun,
+            is_right=verdict.is_right,
+            judge=whose,
+            error_type=verdict.error_type,
+            is_equal=is_strictly_equal(case, answer.calls),
+            calls=tuple(call_row(call) for call in answer.calls),
+            valid=count_valid(case, answer.calls),
+            text=answer.written,
+            finish=answer.finish,
+            prompt_tokens=answer.usage.prompt,
+            completion_tokens=answer.usage.completion,
+            cached_tokens=answer.usage.cached,
+            seconds=round(answer.seconds, 4),
+            retries=answer.report.retries,
+            repairs=tuple(answer.repairs),
+        )
+
+    async def _answer(self, case: Case, label: str) -> Answer:
+        model, setup = self._models[label], self._setups[label]
+        tools = offered_tools(model, setup, case.tools)
+        return await ask(model, setup.request(case.messages, tools, self._settings.sampling))
+
+    def _failed(self, begun: Record, error: str) -> Record:
+        self._failures += 1
+        if self._failures >= MOST_FAILURES:
+            raise ModelError(f"{self._failures} answers in a row have failed, the last one: {error}")
+        return replace(begun, error_type="error", error=error)

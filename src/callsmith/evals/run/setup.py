@@ -1,0 +1,108 @@
+"""`Setup`: one way of asking a model, so that several can be compared on the same cases and the same weights."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass, fields, replace
+from typing import Any, Final, Literal, TypeAlias, get_args
+
+from callsmith.core.errors import UnknownName, UsageError
+from callsmith.core.ports import Model
+from callsmith.core.values import ChoicePolicy, Message, Request, Sampling, Tool
+from callsmith.models.local import LocalModel
+from callsmith.models.remote.model import RemoteModel
+
+When: TypeAlias = Literal["default", "auto", "required"]
+_POLICIES: Final[dict[str, ChoicePolicy | None]] = {"default": None, "auto": "auto", "required": "required_first_hop"}
+_WORDS: Final[dict[str, bool | None]] = {"yes": True, "no": False, "default": None}
+
+
+@dataclass(frozen=True, slots=True)
+class Setup:
+    """One way of asking. None and "default" leave it to the model's own settings, which is what a user gets.
+
+    `choice`: whether the model may choose between a call and text ("auto"), or must call a tool before it answers ("required").
+    `constrained`: calls that it may choose to make are held to the tools' schemas. `repairs`: what it writes is read with
+    leniency, in all formats that are known of it; otherwise it must be valid as it stands, in the format it was told.
+    `parallel`: several calls may be made at once. `guards`: the safety net of small models, in conversations.
+    """
+
+    name: str
+    choice: When = "default"
+    constrained: bool | None = None
+    repairs: bool | None = None
+    parallel: bool | None = None
+    guards: bool | None = None
+
+    def request(self, messages: Sequence[Message], tools: Sequence[Tool], sampling: Sampling) -> Request:
+        """What a model is asked, in this way."""
+        policy = _POLICIES[self.choice]
+        return Request(tuple(messages), tuple(tools), parallel=self.parallel, policy=policy, sampling=sampling)
+
+    def describe(self) -> dict[str, Any]:
+        """The setup as JSON, without its name."""
+        described = asdict(self)
+        del described["name"]
+        return described
+
+
+NAMED: Final = {
+    setup.name: setup
+    for setup in (
+        Setup("default"),
+        Setup("free", "auto", constrained=False, repairs=False, parallel=True, guards=False),
+        Setup("free-repaired", "auto", constrained=False, repairs=True, parallel=True, guards=False),
+        Setup("guarded", "auto", constrained=True, repairs=True, parallel=True, guards=False),
+        Setup("required", "required", constrained=True, repairs=True, parallel=True, guards=False),
+    )
+}
+
+
+def read_setups(texts: Iterable[str]) -> list[Setup]:
+    """Setups by their names, or as `name=choice:auto,constrained:yes`, which may begin with the name of another one."""
+    found = [_read(text) for text in texts]
+    names = [setup.name for setup in found]
+    if len(set(names)) != len(names):
+        raise UsageError("two setups have the same name", field="setup")
+    return found
+
+
+def _read(text: str) -> Setup:
+    name, has_parts, rest = text.partition("=")
+    if not has_parts:
+        if name not in NAMED:
+            raise UnknownName("setup", name, NAMED, field="setup")
+        return NAMED[name]
+    setup, known = Setup(name), {one.name for one in fields(Setup)} - {"name"}
+    for part in filter(None, rest.split(",")):
+        key, colon, value = part.partition(":")
+        if not colon and key in NAMED:
+            setup = replace(NAMED[key], name=name)
+        elif key not in known:
+            raise UnknownName("part of a setup", key, known, field="setup")
+        elif value not in (get_args(When) if key == "choice" else _WORDS):
+            allowed = get_args(When) if key == "choice" else _WORDS
+            raise UnknownName(f"value of {key!r} in a setup", value, allowed, field="setup")
+        else:
+            setup = replace(setup, **{key: value if key == "choice" else _WORDS[value]})
+    return setup
+
+
+def set_up(model: Model, setup: Setup) -> Model:
+    """The same model, asked in this way. Weights and connections are shared with the one that is given."""
+    if isinstance(model, LocalModel):
+        traits = model.traits
+        if setup.constrained is not None:
+            traits = replace(traits, auto_guarded=setup.constrained)
+        if setup.repairs is False:
+            traits = replace(traits, also=(), strict=True)
+        return model if traits == model.traits else LocalModel(model.engine, model.format, model.template, traits)
+    if isinstance(model, RemoteModel) and setup.repairs is not None:
+        quirks = replace(model.quirks, repairs=setup.repairs, checks=setup.repairs)
+        return RemoteModel(model.upstream, model.dialect, model.model, quirks, model.traits)
+    return model
+
+
+def offered_tools(model: Model, setup: Setup, tools: Sequence[Tool]) -> tuple[Tool, ...]:
+    """The tools as this setup offers them: another server is told to hold calls to their schemas by a word with each tool."""
+    if setup.constrained and isinstance(model, RemoteModel):
+        return tuple(replace(tool, strict=True) for tool in tools)
+    return tuple(tools)

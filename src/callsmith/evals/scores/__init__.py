@@ -1,0 +1,1 @@
+"""What results say: scores, comparisons, reports, and the policy that follows."""

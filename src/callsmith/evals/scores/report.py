@@ -1,0 +1,162 @@
+"""Reports of results: Markdown, one page of HTML that needs nothing else, and JSON."""
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import datetime
+from html import escape
+from itertools import combinations
+from pathlib import Path
+from typing import Any
+
+from callsmith.evals.plot import Bar, bars
+from callsmith.evals.run.record import Record
+from callsmith.evals.scores.comparison import Comparison, compare
+from callsmith.evals.scores.scores import Scores, by_setup, score
+from callsmith.evals.scores.statistics import Paired, Share
+
+Table = tuple[Sequence[str], Sequence[Sequence[str]]]
+_NOTE = (
+    "Shares with Wilson's 95 % interval in brackets. An answer that failed is wrong, also where no call was right. "
+    "Seconds are the median of a case, while others were answered at the same time."
+)
+_PAIRED_NOTE = "The same cases only. Difference in points with Newcombe's paired 95 % interval; p of McNemar's exact test."
+_STYLE = (
+    "body{font:16px/1.5 system-ui,sans-serif;max-width:64rem;margin:2rem auto;padding:0 1rem;color:#222;background:#fff}"
+    "table{border-collapse:collapse;margin:1rem 0}td,th{border-bottom:1px solid #ccc;padding:.25rem .7rem;text-align:right}"
+    "td:first-child,th:first-child{text-align:left}svg{max-width:100%;height:auto}details{margin:.5rem 0}"
+)
+
+
+def write_reports(folder: Path, records: Sequence[Record], plan: Mapping[str, Any]) -> dict[str, Scores]:
+    """Write results.json, report.md and report.html into the folder; returns the scores by setup."""
+    scores = {setup: score(setup, found) for setup, found in by_setup(records).items()}
+    comparisons = all_comparisons(records)
+    document = {
+        "run": plan,
+        "scores": [one.as_json() for one in scores.values()],
+        "comparisons": [one.as_json() for one in comparisons],
+    }
+    (folder / "results.json").write_text(json.dumps(document, indent=2, ensure_ascii=False) + "\n", "utf-8")
+    sections = _sections(scores, comparisons)
+    (folder / "report.md").write_text(_markdown(sections), "utf-8")
+    (folder / "report.html").write_text(_html(sections, scores, comparisons), "utf-8")
+    return scores
+
+
+def all_comparisons(records: Sequence[Record]) -> list[Comparison]:
+    """Each setup against each that comes before it, as far as they share cases."""
+    setups = by_setup(records)
+    cases = {setup: {(record.case, record.digest) for record in found} for setup, found in setups.items()}
+    return [compare(records, one, two) for one, two in combinations(setups, 2) if cases[one] & cases[two]]
+
+
+def scores_table(scores: Iterable[Scores]) -> Table:
+    """The groups of each setup; irrelevance always beside, for forcing calls raises one and ruins the other."""
+    listed = list(scores)
+    groups = list(dict.fromkeys(name for one in listed for name in one.groups)) or ["all"]
+    heads = ["setup", *groups, "schema-valid calls", "errors", "tokens", "seconds"]
+    rows = [
+        [
+            one.setup,
+            *(show_share(one.groups.get(name) if one.groups else one.overall) for name in groups),
+            show_share(one.valid),
+            str(one.errors),
+            f"{one.completion_tokens:.0f}",
+            f"{one.seconds:.2f}",
+        ]
+        for one in listed
+    ]
+    return heads, rows
+
+
+def categories_table(scores: Iterable[Scores]) -> Table:
+    """Each category in each setup."""
+    listed = list(scores)
+    names = list(dict.fromkeys(name for one in listed for name in one.categories))
+    return ["category", *(one.setup for one in listed)], [
+        [name, *(show_share(one.categories.get(name)) for one in listed)] for name in names
+    ]
+
+
+def comparison_table(comparison: Comparison) -> Table:
+    """The differences of a comparison: overall, by group, by category."""
+    rows = {"all": comparison.overall, **comparison.groups, **comparison.categories}
+    heads = ["", "n", "difference", "95 %", "p", "gained", "lost"]
+    return heads, [_paired_row(name, one) for name, one in rows.items()]
+
+
+def show_share(share: Share | None) -> str:
+    """`87.5 % (80.1–92.4) of 120`; a dash where there is nothing."""
+    if share is None or not share.n:
+        return "–"
+    low, high = share.interval
+    return f"{100 * share.value:.1f} % ({100 * low:.1f}–{100 * high:.1f}) of {share.n}"
+
+
+def _paired_row(name: str, paired: Paired) -> list[str]:
+    low, high = paired.interval
+    interval = f"{100 * low:+.1f} to {100 * high:+.1f}"
+    p = "< 0.0001" if paired.p < 0.0001 else f"{paired.p:.4f}"
+    return [name, str(paired.n), f"{100 * paired.difference:+.1f}", interval, p, str(paired.second), str(paired.first)]
+
+
+def _sections(scores: Mapping[str, Scores], comparisons: Sequence[Comparison]) -> list[tuple[str, str, Table]]:
+    """Each part of the report: a title, a note and a table."""
+    sections: list[tuple[str, str, Table]] = [
+        ("Scores", _NOTE, scores_table(scores.values())),
+        ("Categories", "", categories_table(scores.values())),
+        ("What is wrong in wrong answers", "", _errors_table(scores)),
+    ]
+    for one in comparisons:
+        sections.append((f"{one.second} against {one.first}", _PAIRED_NOTE, comparison_table(one)))
+    return sections
+
+
+def _errors_table(scores: Mapping[str, Scores]) -> Table:
+    names = list(dict.fromkeys(name for one in scores.values() for name in one.error_types))
+    rows = [[name, *(str(one.error_types.get(name, 0)) for one in scores.values())] for name in names]
+    counts = {"cut off": "cut_off", "repaired": "repaired", "asked again": "retries"}
+    rows += [[name, *(str(getattr(one, field)) for one in scores.values())] for name, field in counts.items()]
+    return ["", *scores], rows
+
+
+def _markdown(sections: Sequence[tuple[str, str, Table]]) -> str:
+    parts = [f"# Evaluation, {datetime.now().astimezone():%Y-%m-%d}"]
+    for title, note, (heads, rows) in sections:
+        table = [heads, ["---", *("---:" for _ in heads[1:])], *rows]
+        lines = ["| " + " | ".join(row) + " |" for row in table]
+        parts.append("\n\n".join(filter(None, [f"## {title}", note, "\n".join(lines)])))
+    return "\n\n".join(parts) + "\n"
+
+
+def _html(sections: Sequence[tuple[str, str, Table]], scores: Mapping[str, Scores], comparisons: Sequence[Comparison]) -> str:
+    body = [f"<h1>Evaluation, {datetime.now().astimezone():%Y-%m-%d}</h1>", _plot("Right answers", scores, "groups")]
+    body.append(_plot("Right answers by category", scores, "categories"))
+    for title, note, (heads, rows) in sections:
+        head = "".join(f"<th>{escape(one)}</th>" for one in heads)
+        cells = "".join("<tr>" + "".join(f"<td>{escape(one)}</td>" for one in row) + "</tr>" for row in rows)
+        body.append(f"<h2>{escape(title)}</h2><p>{escape(note)}</p><table><tr>{head}</tr>{cells}</table>")
+    for one in comparisons:
+        for word, ids in (("gained", one.gains), ("lost", one.losses)):
+            summary = f"{one.second} against {one.first}: {len(ids)} {word}"
+            body.append(f"<details><summary>{escape(summary)}</summary><p>{escape(', '.join(ids))}</p></details>")
+    return (
+        f'<!doctype html><html lang="en"><meta charset="utf-8"><title>Evaluation</title><style>{_STYLE}</style>'
+        f"<body>{''.join(body)}</body></html>\n"
+    )
+
+
+def _plot(title: str, scores: Mapping[str, Scores], kind: str) -> str:
+    shares: dict[str, dict[str, Share]] = {setup: getattr(one, kind) for setup, one in scores.items()}
+    names = list(dict.fromkeys(name for found in shares.values() for name in found))
+    if not names:
+        return ""
+    rows = {setup: [_bar(found.get(name)) for name in names] for setup, found in shares.items()}
+    return bars(title, names, rows, " %", top=100.0)
+
+
+def _bar(share: Share | None) -> Bar | None:
+    if share is None or not share.n:
+        return None
+    low, high = share.interval
+    return Bar(100 * share.value, 100 * low, 100 * high)

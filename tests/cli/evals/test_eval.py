@@ -1,0 +1,66 @@
+"""`callsmith eval`: cases of one's own, on a scripted model."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+ADD = {
+    "type": "function",
+    "function": {
+        "name": "add",
+        "parameters": {"type": "object", "properties": {"a": {"type": "integer"}}, "required": ["a"]},
+    },
+}
+CALL = '<tool_call>\n<name>add</name>\n<arguments>{"a": 1}</arguments>\n</tool_call>'
+
+
+@pytest.fixture(autouse=True)
+def empty_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CALLSMITH_CACHE", str(tmp_path / "cache"))
+
+
+@pytest.fixture
+def cases(tmp_path: Path) -> Path:
+    def row(id: str, **more: Any) -> str:
+        return json.dumps({"id": id, "messages": [{"role": "user", "content": id}], "tools": [ADD], **more})
+
+    path = tmp_path / "cases.jsonl"
+    rows = [row("one", calls=[{"name": "add", "arguments": {"a": 1}}]), row("none", expect="no_call", category="silence")]
+    path.write_text("\n".join(rows))
+    return path
+
+
+def test_cases_of_ones_own_are_asked_scored_and_reported(callsmith, cases: Path, tmp_path: Path):
+    out = str(tmp_path / "out")
+    arguments = ("--cases", str(cases), "--model", f"m=scripted:{CALL}", "--setup", "free", "--setup", "required", "--out", out)
+    told = callsmith("eval", *arguments)
+    assert told.code == 0
+    assert "m/free" in told.out
+    assert "50.0 %" in told.out
+    assert "4/4" in told.err
+    scores = json.loads((tmp_path / "out" / "results.json").read_text())["scores"]
+    assert [(one["setup"], one["overall"]["right"]) for one in scores] == [("m/free", 1), ("m/required", 1)]
+    assert scores[0]["schema_valid"]["share"] == 1.0
+
+    again = callsmith("eval", *arguments)
+    assert "4 of 4 were answered before" in again.err
+    compared = callsmith("eval", "compare", "free", "required", "--out", out, "--ids")
+    assert "m/required against m/free, 2 cases" in compared.out
+    assert "gained: none" in compared.out
+
+
+def test_a_changed_setup_under_the_same_name_is_refused(callsmith, cases: Path, tmp_path: Path):
+    arguments = ("eval", "--cases", str(cases), "--model", "m=scripted:Hello", "--out", str(tmp_path / "out"))
+    assert callsmith(*arguments).code == 0
+    told = callsmith(*arguments, "--max-tokens", "7")
+    assert told.code == 2
+    assert '"max_tokens": 512' in told.err
+
+
+@pytest.mark.parametrize("arguments", [("--setup", "fre"), ("--ids", "two"), ("--categories", "noise")])
+def test_what_there_is_not_is_said(callsmith, cases: Path, tmp_path: Path, arguments: tuple[str, str]):
+    told = callsmith("eval", "--cases", str(cases), "--model", "scripted:Hi", "--out", str(tmp_path / "out"), *arguments)
+    assert told.code == 2
+    assert arguments[1] in told.err

@@ -1,0 +1,75 @@
+"""The benchmark itself, which is fetched: its own checker takes its own answers."""
+
+from collections import Counter
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+
+from callsmith.core.values import Call
+from callsmith.evals.bfcl.checker import Checker
+from callsmith.evals.bfcl.fetch import fetch
+from callsmith.evals.bfcl.load import LIVE, NON_LIVE, load_cases
+from callsmith.evals.cases.case import Case
+
+pytestmark = pytest.mark.slow  # by its own make target: the benchmark is fetched
+
+RIGHT = {
+    "simple_python": 400,
+    "multiple": 200,
+    "parallel": 200,
+    "parallel_multiple": 200,
+    "live_simple": 256,  # of 258: two have no right answer
+    "live_multiple": 1051,  # of 1053
+    "live_parallel": 16,
+    "live_parallel_multiple": 24,
+}
+
+
+@pytest.fixture
+async def checker() -> AsyncIterator[Checker]:
+    checker = Checker(fetch())
+    yield checker
+    await checker.close()
+
+
+def first(values: list[Any]) -> Any:
+    """The first acceptable value. In an object each key has a list of them in its turn, but no further down."""
+    value = next((value for value in values if value != ""), "")
+    if isinstance(value, list):
+        return [_plain(one) for one in value]
+    return _plain(value)
+
+
+def _plain(value: Any) -> Any:
+    if not isinstance(value, dict):
+        return value
+    return {key: next((one for one in values if one != ""), "") for key, values in value.items() if values != [""]}
+
+
+def gold(case: Case) -> list[Call]:
+    """The right calls, without what may be left out."""
+    needed: dict[str, Any] = {tool.name: tool.parameters["required"] for tool in case.tools}
+    return [
+        Call(name, {key: first(list(values)) for key, values in arguments.items() if "" not in values or key in needed[name]})
+        for answer in case.answers
+        for name, arguments in ((name.replace(".", "_"), arguments) for name, arguments in answer.items())
+    ]
+
+
+async def test_the_benchmarks_own_answers_are_right(checker: Checker):
+    right = Counter[str]()
+    for case in load_cases(fetch(), [*NON_LIVE, *LIVE]):
+        right[case.category] += (await checker.check_calls(case, gold(case))).is_right
+    assert dict(right) == RIGHT
+
+
+async def test_an_argument_that_is_left_out_is_wrong(checker: Checker):
+    wrong = 0
+    cases = load_cases(fetch(), ["simple_python"])
+    for case in cases:
+        (call,) = gold(case)
+        needed: Any = case.tools[0].parameters["required"]
+        kept = {key: value for key, value in call.arguments.items() if key != needed[0]}
+        wrong += not (await checker.check_calls(case, [Call(call.name, kept)])).is_right
+    assert wrong == len(cases)
