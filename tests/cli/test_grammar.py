@@ -127,3 +127,23 @@ def test_an_unknown_target_names_those_there_are(callsmith, tools: str):
     told = callsmith("grammar", "--tools", tools, "--target", "xml")
     assert told.code == 2
     assert "llama-server" in told.err
+
+
+@pytest.mark.parametrize("given", [[], ["-"], ["FILE"]])
+def test_schemas_are_tried_on_instances_line_by_line(callsmith, tmp_path: Path, given: list[str]):
+    pytest.importorskip("llguidance")
+    path = tmp_path / "lines.jsonl"
+    schema = {"type": "array", "items": {"type": "integer"}, "uniqueItems": True}
+    path.write_text(json.dumps({"schema": schema, "instances": [[1, 1], ["a"]]}) + "\n\nnonsense\n", "utf-8")
+    told = callsmith("grammar", "--jsonl", *(str(path) if one == "FILE" else one for one in given), stdin=path.read_bytes())
+    assert told.code == 0
+    first, second = map(json.loads, told.out.splitlines())
+    assert first == {"compiled": True, "unenforced": [["uniqueItems", "#"]], "accepts": [True, False]}
+    assert second["compiled"] is False
+    assert second["error"]
+
+
+def test_without_tools_and_without_lines_there_is_nothing_to_do(callsmith):
+    told = callsmith("grammar")
+    assert told.code == 2
+    assert "--jsonl" in told.err

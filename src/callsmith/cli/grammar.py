@@ -1,6 +1,7 @@
 """`callsmith grammar`: the grammar that keeps a model's calls valid."""
 
 import json
+import sys
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -12,6 +13,8 @@ from callsmith.cli.inputs.options import FormatFileOption, find_format, named_fo
 from callsmith.core.errors import UsageError
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from callsmith.grammar.nodes import Grammar
 
 
@@ -26,7 +29,11 @@ class Target(StrEnum):
 
 
 def grammar(
-    tools: Annotated[Path, typer.Option("--tools", exists=True, dir_okay=False, help="The tools, as JSON.")],
+    lines: Annotated[
+        typer.FileBinaryRead | None,
+        typer.Argument(metavar="[FILE]", help="With --jsonl: the lines. Default, and -: standard input."),
+    ] = None,
+    tools: Annotated[Path | None, typer.Option("--tools", exists=True, dir_okay=False, help="The tools, as JSON.")] = None,
     format: Annotated[
         str | None,
         typer.Option(
@@ -49,8 +56,19 @@ def grammar(
     report: Annotated[
         bool, typer.Option("--report", help="List what the grammar does not enforce, instead of printing it.")
     ] = False,
+    jsonl: Annotated[
+        bool,
+        typer.Option(
+            "--jsonl", help='Instead: read lines {"schema": …, "instances": […]}, and tell of each what its grammar accepts.'
+        ),
+    ] = False,
 ) -> None:
-    """Print the grammar of these tools in a format."""
+    """Print the grammar of these tools in a format; or try grammars of schemas on instances."""
+    if jsonl:
+        _judge(lines or typer.get_binary_stream("stdin"))
+        return
+    if tools is None or lines is not None:
+        raise UsageError("wants tools (--tools tools.json), or schemas to try (--jsonl lines.jsonl)", field="tools")
     from callsmith.cli.inputs.tool_files import tools_in
     from callsmith.core.schema import check_schema
     from callsmith.core.values import Choice
@@ -101,3 +119,18 @@ def _report(unenforced: tuple[tuple[str, str], ...]) -> None:
     typer.echo("Not enforced by the grammar, and validated after generation instead:")
     for path, keyword in unenforced:
         typer.echo(f"  {path}  {keyword}")
+
+
+def _judge(lines: "Iterable[bytes]") -> None:
+    """A verdict for each line, as it comes; how many there are so far is told where somebody watches."""
+    from callsmith.evals.schemas import SchemaJudge
+
+    watched = sys.stderr.isatty() and not sys.stdout.isatty()
+    with SchemaJudge() as judge:
+        for count, verdict in enumerate(judge.judge_lines(lines), 1):
+            sys.stdout.write(json.dumps(verdict.as_json()) + "\n")
+            sys.stdout.flush()
+            if watched:
+                typer.echo(f"\r{count} schemas", nl=False, err=True)
+    if watched:
+        typer.echo(err=True)

@@ -84,7 +84,11 @@ app.command(
 app.command(epilog=example("callsmith check http://127.0.0.1:8000/v1 --junit report.xml"))(check)
 app.command(epilog=example("callsmith init", "callsmith init --output callsmith.toml"))(init)
 app.command(epilog=example("callsmith parse --format hermes answer.txt"))(parse)
-app.command(epilog=example("callsmith grammar --tools tools.json --target gbnf"))(grammar)
+app.command(
+    epilog=example(
+        "callsmith grammar --tools tools.json --target gbnf", "callsmith grammar --jsonl schemas.jsonl > verdicts.jsonl"
+    )
+)(grammar)
 app.command(cls=DoctorCommand, epilog=example("callsmith doctor --model qwen2.5-coder-1.5b"))(doctor)
 app.command(
     cls=McpCommand, epilog=example("callsmith mcp --tools mytools", "callsmith mcp --tools mytools --http 127.0.0.1:8001")

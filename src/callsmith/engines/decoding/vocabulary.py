@@ -141,3 +141,22 @@ class Vocabulary(ABC):
 
     @abstractmethod
     def _find_safe_cuts(self) -> SafeCuts: ...
+
+
+class ByteVocabulary(Vocabulary):
+    """A token for each byte: for grammars that are held against texts, without a model."""
+
+    def __init__(self) -> None:
+        self.size, self.bos, self.eos, self.adds_bos = 262, -1, 261, False
+        self.says = [bytes([byte]) for byte in range(256)] + [b""] * 6
+        self.ends, self.special, self.specials = frozenset({self.eos}), {}, {}
+
+    def guidance_tokenizer(self, slices: list[str]) -> llguidance.LLTokenizer:
+        """The vocabulary of bytes that llguidance brings itself."""
+        return llguidance.LLTokenizer("byte", slices=slices)
+
+    def _tokens(self, data: bytes, *, specials: bool = True) -> "array[int]":
+        return array("i", list(data))
+
+    def _find_safe_cuts(self) -> SafeCuts:
+        return SafeCuts(())
