@@ -33,7 +33,7 @@ SPREAD := -n $(JOBS) --dist worksteal
 
 .DEFAULT_GOAL := setup
 .PHONY: setup serve chat test test-slow test-thorough test-law4 test-dispatch test-fuzz test-attack soak test-choices test-tokenizer test-model test-templates test-clients test-crewai test-agents test-node test-openresponses test-readme \
-	test-mcp test-mcp-conformance test-vllm test-sglang test-torch test-response-templates test-postgres test-nats test-browser test-deploy test-docs docs test-routers test-wheel check format bench rivals requirements dependencies lock clean help
+	test-mcp test-mcp-conformance test-vllm test-sglang test-torch test-response-templates test-postgres test-nats test-browser test-deploy test-docs docs test-routers test-wheel check format bench bench-guard rivals requirements dependencies lock clean help
 
 setup: $(STAMP) ## create .venv and install everything that is pinned in requirements.lock
 
@@ -276,8 +276,11 @@ format: $(STAMP) ## put the code into its format
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 
-bench: $(STAMP) $(LIBRARY) ## measure
-	$(BIN)/python -m benchmarks $(ARGS)
+bench: $(STAMP) $(LIBRARY) ## measure, beside others where make rivals has fetched them, and add a line to benchmarks/history.jsonl: make bench ARGS="loop bus"
+	$(BIN)/python -m benchmarks $(or $(ARGS),--record)
+
+bench-guard: $(STAMP) ## see whether something has become many times slower, by ratios (a minute)
+	CALLSMITH_LIBLLAMA=pinned $(BIN)/python -m benchmarks guard
 
 # In a folder that only benchmarks/rivals.py looks into. The last version of torch for ARM that brings nothing for GPUs.
 rivals: $(STAMP) ## fetch the other grammar engines and LiteLLM, which make bench compares with, where there are any

@@ -1,10 +1,14 @@
-"""`python -m benchmarks reader grammar --model smollm2-135m`; without names, all of them."""
+"""`python -m benchmarks reader grammar --model smollm2-135m`; without names, all of them. `guard` and `plot` go by name only."""
 
 import argparse
+import os
 import subprocess
 import sys
+import tempfile
 from importlib import import_module
+from pathlib import Path
 
+from benchmarks import measure
 from callsmith.models.weights.catalogue import default_model
 
 NAMES = (
@@ -12,6 +16,7 @@ NAMES = (
     "reader",
     "grammar",
     "gbnf",
+    "soundness",
     "constrained",
     "gpu",
     "batching",
@@ -20,30 +25,52 @@ NAMES = (
     "gateway",
     "relay",
     "bus",
-    "soundness",
+    "memory",
+    "budgets",
     "journeys",
     "plugins",
 )
-APART = ("torch_engine",)  # in an environment of its own, so only where it is named
+APART = ("torch_engine", "guard")  # only where they are named: the first has an environment of its own, the second judges
 LARGE = ("grammar", "constrained", "journeys")  # what is said of them is said of the default model; the others take a small one
+INTERPRETERS = {"loop": ".venv-clients", "plugins": ".venv-vllm"}  # where the rivals are, if they are anywhere
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
-    parser.add_argument("names", nargs="*", metavar="name", help=f"which to run: {', '.join(NAMES + APART)}")
+    parser.add_argument("names", nargs="*", metavar="name", help=f"which to run: {', '.join(NAMES + APART)}; or plot")
     parser.add_argument("--model", help="the weights for those that need some")
+    parser.add_argument("--record", action="store_true", help=f"add what was measured to {measure.HISTORY.name}, and draw it")
     given = parser.parse_args()
+    if given.names == ["plot"]:
+        measure.plot()
+        return
     unknown = [name for name in given.names if name not in NAMES + APART]
     if unknown:
         parser.error(f"unknown: {', '.join(unknown)}; known: {', '.join(NAMES + APART)}")
-    names = given.names or NAMES
-    if len(names) == 1:
-        model = given.model or (default_model() if names[0] in LARGE else "smollm2-135m")
-        import_module(f"benchmarks.{names[0]}").main(model)
+    if len(given.names) == 1 and not given.record:
+        name = given.names[0]
+        import_module(f"benchmarks.{name}").main(given.model or (default_model() if name in LARGE else "smollm2-135m"))
+        measure.told(name)
         return
-    for name in names:  # each in a process of its own: what one has loaded is none of the others' business
-        model = ["--model", given.model] if given.model else []
-        subprocess.run([sys.executable, "-m", "benchmarks", name, *model], check=True)
+    failed = run(given.names or NAMES, given.model, given.record)
+    sys.exit(f"failed: {', '.join(failed)}" if failed else 0)
+
+
+def run(names: "tuple[str, ...] | list[str]", model: str | None, is_recorded: bool) -> list[str]:
+    """Each in a process of its own: what one has loaded is none of the others' business. Those that failed are told."""
+    failed: list[str] = []
+    with tempfile.TemporaryDirectory() as folder:
+        passed_on = Path(folder, "measurements.jsonl")
+        passed_on.touch()
+        for name in names:
+            apart = Path(__file__).parents[1] / INTERPRETERS.get(name, "") / "bin" / "python"
+            python = str(apart) if name in INTERPRETERS and apart.exists() else sys.executable
+            command = [python, "-m", "benchmarks", name, *(["--model", model] if model else [])]
+            if subprocess.run(command, env={**os.environ, measure.PASSED_ON: str(passed_on)}).returncode:
+                failed.append(name)
+        if is_recorded:
+            measure.record(passed_on)
+    return failed
 
 
 if __name__ == "__main__":

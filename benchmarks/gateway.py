@@ -33,7 +33,7 @@ LITELLM = Path(os.environ.get("CALLSMITH_LITELLM", ROOT / ".venv-litellm" / "bin
 KEY = f"sk-{secrets.token_hex(32)}"
 ASKED = {"model": "m", "stream": True, "messages": [{"role": "user", "content": "Tell me the numbers."}]}
 
-_UPSTREAM = r"""
+UPSTREAM = r"""
 import asyncio, json, sys
 head = {"id": "c1", "object": "chat.completion.chunk", "created": 1, "model": "m"}
 def chunk(delta, reason=None):
@@ -70,7 +70,7 @@ asyncio.run(main())
 def main(model: str) -> None:
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
-        upstream = stack.enter_context(running([sys.executable, "-c", _UPSTREAM, "PORT"]))
+        upstream = stack.enter_context(running([sys.executable, "-c", UPSTREAM, "PORT"]))
         gateways = {"directly": upstream, "callsmith": stack.enter_context(running(callsmith(upstream, folder)))}
         if LITELLM.exists():
             gateways["LiteLLM"] = stack.enter_context(_litellm(upstream, folder))

@@ -1,7 +1,8 @@
 """What the loop costs a call: validation, dispatch and bookkeeping, with a model that takes no time and a tool that does nothing.
 
 Side by side with the loops of LangChain's agents and of pydantic-ai, each with a fake model of its own kind that makes the same
-calls, where they are installed. A run is ROUNDS answers with one call each and a last one without.
+calls, where they are installed (`make rivals` puts them into .venv-clients). A run is CALLS answers with one call each and a last
+one without.
 """
 
 import asyncio
@@ -10,16 +11,18 @@ import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any
 
+from benchmarks.measure import compare
 from benchmarks.table import goal, show
 from callsmith.core.events import CallReady, ModelEvent, Stopped, Text, TurnEnded
-from callsmith.core.values import Call, Message, Request
+from callsmith.core.values import Call, Message, Request, Result
 from callsmith.runtime.execute import Limits
 from callsmith.runtime.loop import run
 from callsmith.tools.functions import Functions
 
-ROUNDS = 20
-RUNS = 60
+CALLS = 20
+ROUNDS = 40
 GOAL = 200.0  # µs a call
+Once = Callable[[], Awaitable[None]]
 
 
 async def add(a: int, b: int) -> int:
@@ -28,30 +31,40 @@ async def add(a: int, b: int) -> int:
 
 
 def main(model: str) -> None:
-    ways = {"callsmith": _callsmith, "pydantic-ai": _pydantic_ai, "LangChain": _langchain}
-    costs = {name: asyncio.run(_cost(make)) for name, make in ways.items()}
-    ours = costs["callsmith"]
-    assert ours is not None
-    rows: list[tuple[object, ...]] = []
-    for name, cost in costs.items():
-        rows.append((f"{name} {_version(name)}", *(("not installed", "") if cost is None else (cost, cost / ours))))
-    show(f"one call in a loop of {ROUNDS}, the best of {RUNS} runs", ("", "µs a call", "times ours"), rows)
-    goal("µs a call", ours, GOAL)
+    ways: dict[str, Once] = {}
+    for name, make in (
+        ("callsmith", _callsmith),
+        ("by hand", _by_hand),
+        ("pydantic-ai", _pydantic_ai),
+        ("LangChain", _langchain),
+    ):
+        try:
+            ways[name] = make()
+        except ModuleNotFoundError as missing:
+            print(f"\n{name}: not installed ({missing}); make rivals fetches it")
+    costs = asyncio.run(_costs(ways))
+    ours = costs.pop("callsmith")
+    for name, theirs in costs.items():
+        compare("a call in a loop", "µs", ours, f"{name} {_version(name)}".strip(), theirs)
+    show(f"one call in a loop of {CALLS}, the best of {ROUNDS} runs", ("", "µs a call"), [("callsmith", min(ours))])
+    goal("µs a call", min(ours), GOAL)
 
 
-async def _cost(make: "Callable[[], Callable[[], Awaitable[None]]]") -> float | None:
-    """µs of CPU a call, in the best run."""
-    try:
-        once = make()
-    except ModuleNotFoundError:
-        return None
-    await once()
-    best = float("inf")
-    for _ in range(RUNS):
-        began = time.process_time()
-        await once()
-        best = min(best, time.process_time() - began)
-    return best / ROUNDS * 1e6
+async def _costs(ways: dict[str, Once]) -> dict[str, list[float]]:
+    """µs of CPU a call, round by round."""
+    costs: dict[str, list[float]] = {name: [] for name in ways}
+    for number in range(ROUNDS + 1):
+        for name, once in ways.items():
+            began = time.process_time()
+            await once()
+            if number:  # the first round warms up
+                costs[name].append((time.process_time() - began) / CALLS * 1e6)
+    return costs
+
+
+def ours_and_by_hand() -> tuple[Once, Once]:
+    """A run of ours, and the same model and tool in a bare loop."""
+    return _callsmith(), _by_hand()
 
 
 def _version(name: str) -> str:
@@ -63,31 +76,53 @@ def _version(name: str) -> str:
     return ""
 
 
-def _callsmith() -> Callable[[], Awaitable[None]]:
-    class Fake:
-        async def stream(self, request: Request) -> AsyncIterator[ModelEvent]:
-            at = sum(message.role == "tool" for message in request.messages)
-            if at < ROUNDS:
-                yield CallReady(0, Call("add", {"a": at, "b": 1}, f"c{at}"))
-                yield Stopped("calls")
-            else:
-                yield Text("done")
-                yield Stopped("stop")
+class _Fake:
+    """A model that makes CALLS calls."""
 
-    model, toolset = Fake(), Functions(add)
-    asked, limits = Request((Message.user("go"),)), Limits(iterations=ROUNDS)
+    async def stream(self, request: Request) -> AsyncIterator[ModelEvent]:
+        at = sum(message.role == "tool" for message in request.messages)
+        if at < CALLS:
+            yield CallReady(0, Call("add", {"a": at, "b": 1}, f"c{at}"))
+            yield Stopped("calls")
+        else:
+            yield Text("done")
+            yield Stopped("stop")
+
+
+def _callsmith() -> Once:
+    model, toolset = _Fake(), Functions(add)
+    asked, limits = Request((Message.user("go"),)), Limits(iterations=CALLS)
 
     async def once() -> None:
         last: Any = None
         async for event in run(model, toolset, asked, limits=limits):
             last = event
         assert isinstance(last, TurnEnded)
-        assert [message.content for message in last.messages[-2:]] == [str(ROUNDS), "done"]
+        assert [message.content for message in last.messages[-2:]] == [str(CALLS), "done"]
 
     return once
 
 
-def _pydantic_ai() -> Callable[[], Awaitable[None]]:
+def _by_hand() -> Once:
+    """What nobody should write: no checks, no limits, no events."""
+    model = _Fake()
+
+    async def once() -> None:
+        messages, call = (Message.user("go"),), True
+        while call:
+            call = None
+            async for event in model.stream(Request(messages)):
+                call = event.call if isinstance(event, CallReady) else call
+            if call is not None:
+                made: Any = call.arguments
+                result = Result(call.id, call.name, str(await add(**made)))
+                messages = (*messages, Message.assistant(calls=[call]), Message.tool(result))
+        assert messages[-1].content == str(CALLS)
+
+    return once
+
+
+def _pydantic_ai() -> Once:
     from pydantic_ai import Agent  # type: ignore[import-not-found]
     from pydantic_ai.messages import ModelResponse, TextPart, ToolCallPart  # type: ignore[import-not-found]
     from pydantic_ai.models.function import FunctionModel  # type: ignore[import-not-found]
@@ -95,20 +130,20 @@ def _pydantic_ai() -> Callable[[], Awaitable[None]]:
 
     async def fake(messages: Any, info: Any) -> Any:
         at = sum(isinstance(message, ModelResponse) for message in messages)
-        if at < ROUNDS:
+        if at < CALLS:
             return ModelResponse(parts=[ToolCallPart("add", {"a": at, "b": 1}, f"c{at}")])
         return ModelResponse(parts=[TextPart("done")])
 
     agent: Any = Agent(FunctionModel(fake), tools=[add])
 
     async def once() -> None:
-        result = await agent.run("go", usage_limits=UsageLimits(request_limit=ROUNDS + 5))
+        result = await agent.run("go", usage_limits=UsageLimits(request_limit=CALLS + 5))
         assert result.output == "done"
 
     return once
 
 
-def _langchain() -> Callable[[], Awaitable[None]]:
+def _langchain() -> Once:
     from langchain.agents import create_agent  # type: ignore[import-not-found]
     from langchain_core.language_models.chat_models import BaseChatModel  # type: ignore[import-not-found]
     from langchain_core.messages import AIMessage, ToolMessage  # type: ignore[import-not-found]
@@ -124,7 +159,7 @@ def _langchain() -> Callable[[], Awaitable[None]]:
 
         def _generate(self, messages: Any, *_: Any, **__: Any) -> Any:
             at = sum(isinstance(message, ToolMessage) for message in messages)
-            made = [{"name": "add", "args": {"a": at, "b": 1}, "id": f"c{at}"}] if at < ROUNDS else []
+            made = [{"name": "add", "args": {"a": at, "b": 1}, "id": f"c{at}"}] if at < CALLS else []
             return ChatResult(generations=[ChatGeneration(message=AIMessage("" if made else "done", tool_calls=made))])
 
         async def _agenerate(self, messages: Any, *_: Any, **__: Any) -> Any:
@@ -134,8 +169,8 @@ def _langchain() -> Callable[[], Awaitable[None]]:
 
     async def once() -> None:
         asked = {"messages": [("user", "go")]}
-        ended = await agent.ainvoke(asked, {"recursion_limit": 4 * ROUNDS})
+        ended = await agent.ainvoke(asked, {"recursion_limit": 4 * CALLS})
         assert ended["messages"][-1].content == "done"
-        assert ended["messages"][-2].content == str(ROUNDS)
+        assert ended["messages"][-2].content == str(CALLS)
 
     return once

@@ -1,0 +1,221 @@
+"""A guard against things becoming ten times slower: a few cheap ratios, each far below its limit when all is well.
+
+Ratios and not times, so that a slow machine is no failure: each is a cost of ours beside something simple that is done in the
+same process. A limit is about ten times what was measured when it was set. What is above it is measured twice more, and the
+least counts, so that noise is no failure either.
+"""
+
+import asyncio
+import json
+import sys
+import tempfile
+import time
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+from benchmarks import bus, gateway, loop, reader, server
+from benchmarks.table import show
+from callsmith.bus.opening import open_bus
+from callsmith.core.schema import validate
+from callsmith.core.values import Choice, Tool
+from callsmith.formats import formats
+from callsmith.formats.algebra import Format
+
+AGAIN = 3  # times that something is measured before it counts as too slow
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """A ratio that stays below its limit. `usual` is what was measured when the limit was set."""
+
+    name: str
+    measure: Callable[[], float]
+    usual: float
+    limit: float
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """What a check came to."""
+
+    check: Check
+    ratio: float
+
+    @property
+    def is_kept(self) -> bool:
+        return self.ratio <= self.check.limit
+
+    def __str__(self) -> str:
+        check = self.check
+        return f"{check.name}: {self.ratio:.3g}, where {check.usual:g} is usual and {check.limit:g} the limit"
+
+
+def judge(checks: Sequence[Check]) -> list[Found]:
+    """Measure each, again where it is too slow; the least counts."""
+    found: list[Found] = []
+    for check in checks:
+        one = Found(check, check.measure())
+        for _ in range(AGAIN - 1):
+            if not one.is_kept:
+                one = Found(check, min(one.ratio, check.measure()))
+        found.append(one)
+    return found
+
+
+def main(model: str) -> None:
+    began = time.monotonic()
+    found = judge(CHECKS)
+    rows = [(one.check.name, f"{one.ratio:.3g}", f"{one.check.usual:g}", f"{one.check.limit:g}") for one in found]
+    show(f"ratios that are guarded, in {time.monotonic() - began:.0f} s", ("", "now", "usual", "limit"), rows)
+    if slow := [str(one) for one in found if not one.is_kept]:
+        sys.exit("Something has become many times slower:\n  " + "\n  ".join(slow))
+
+
+# --- what is measured ----------------------------------------------------------------------------------------------------------
+
+
+def read_beside_json() -> float:
+    """The middle format: reading 10 KB in pieces of 64 characters, beside `json.loads` of the same text as JSON."""
+    text = json.dumps({"content": reader.text_of(10_000)})
+    simple = _least(lambda: json.loads(text), 200)
+    return median(_read(format, 10_000) for format in formats().values() if reader.pieces_of(format, 10_000, 64)) / simple
+
+
+def read_longer() -> float:
+    """The steepest format: a byte of 100 KB beside a byte of 10 KB."""
+    return max(_read(format, 100_000) / 10 / short for format in formats().values() if (short := _read(format, 10_000)))
+
+
+def _read(format: Format, size: int) -> float:
+    pieces = reader.pieces_of(format, size, 64)
+    return _least(lambda: reader.read(format, pieces), 1, rounds=3 if size <= 10_000 else 1) if pieces else 0.0
+
+
+def cached_grammar() -> float:
+    """Ten tools: a grammar that is known already, beside making it."""
+    from benchmarks.grammar import tool
+    from callsmith.engines.decoding.compiler import Compiler
+    from callsmith.formats import format_named
+    from callsmith.models.grammars import Grammars
+    from tests.grammar.sampling import vocabulary
+
+    compiler, known = Compiler(vocabulary()), Grammars(format_named("hermes"), relays=True)
+    compiler.compile('start: "a"')
+
+    def start(grammars: Grammars, tools: tuple[Tool, ...]) -> None:
+        made = grammars.get(tools, Choice("required"), parallel=False)
+        assert made is not None
+        compiler.begin(made)
+
+    def cold(tools: tuple[Tool, ...]) -> float:
+        return _spent(lambda: start(Grammars(format_named("hermes"), relays=True), tools))
+
+    first, *others = [tuple(tool(10 * at + number) for number in range(10)) for at in range(6)]
+    start(known, first)
+    return _least(lambda: start(known, first), 50) / min(map(cold, others))
+
+
+def choosing() -> float:
+    """What share of a step of a small model goes into masks and sampling, under a grammar."""
+    from dataclasses import replace
+
+    from benchmarks import constrained
+    from callsmith.models.opening import Options, open_local
+
+    local = open_local("smollm2-135m", Options(context=1024))
+    engine: Any = local.engine
+    engine.fast_forward = False
+
+    async def answers() -> float:
+        asked = replace(constrained.ASKED, choice=Choice("required"))
+        with constrained.Choosing():
+            made = [await constrained._answer(local, engine, asked) for _ in range(2)]  # the first reads the prompt
+        await local.close()
+        return made[1].share / 100
+
+    return asyncio.run(answers())
+
+
+def loop_beside_hand() -> float:
+    """A run of twenty calls, beside the same model and tool in a bare `for`."""
+    return asyncio.run(_least_of(loop.ours_and_by_hand()))
+
+
+def streamed_chunk() -> float:
+    """What the application adds to a chunk, beside what the model's event costs that it is made of."""
+    path, body = server.DIALECTS["chat completions"]
+
+    async def ratio() -> float:
+        alone = await server._alone()
+        return (await server._application(path, body) - alone) / alone
+
+    return asyncio.run(ratio())
+
+
+def through_gateway() -> float:
+    """An answer of forty chunks through our gateway, beside one straight from the server behind it."""
+    with ExitStack() as stack:
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
+        upstream = stack.enter_context(gateway.running([sys.executable, "-c", gateway.UPSTREAM, "PORT"]))
+        ours = stack.enter_context(gateway.running(gateway.callsmith(upstream, folder)))
+
+        async def times(port: int) -> float:
+            return min((await gateway._load(port, 1, 1.0))[0])
+
+        return asyncio.run(times(ours)) / asyncio.run(times(upstream))
+
+
+def bus_call() -> float:
+    """A call within the process, beside checking both schemas and calling the function."""
+    here = open_bus("local")
+    here.register(bus.ECHO, bus.echo)
+    call: Any = type("Call", (), {"input": bus.BODY["input"]})()
+
+    async def by_hand(times: int) -> None:
+        for _ in range(times):
+            assert not validate(bus.ECHO.request_schema, bus.BODY)
+            assert not validate(bus.ECHO.response_schema, await bus.echo(call))
+
+    work = bus._calls(here)
+    return asyncio.run(_least_of((lambda: work(200), lambda: by_hand(200))))
+
+
+# --- measuring -----------------------------------------------------------------------------------------------------------------
+
+
+def _spent(work: Callable[[], object]) -> float:
+    began = time.process_time()
+    work()
+    return time.process_time() - began
+
+
+def _least(work: Callable[[], object], times: int, rounds: int = 3) -> float:
+    """Seconds of CPU for one, in the best round."""
+    return min(_spent(lambda: [work() for _ in range(times)]) for _ in range(rounds)) / times
+
+
+async def _least_of(ways: tuple[Callable[[], Awaitable[None]], Callable[[], Awaitable[None]]]) -> float:
+    """Seconds of CPU of the first, beside the second, each in the best of several rounds that take turns."""
+    least = [float("inf")] * 2
+    for _ in range(12):
+        for at, work in enumerate(ways):
+            began = time.process_time()
+            await work()
+            least[at] = min(least[at], time.process_time() - began)
+    return least[0] / least[1]
+
+
+CHECKS = (
+    Check("reading 10 KB ÷ json.loads, middle format", read_beside_json, 50, 500),
+    Check("reading: a byte of 100 KB ÷ of 10 KB, steepest format", read_longer, 1.3, 6),
+    Check("a grammar: cached ÷ compiled", cached_grammar, 0.012, 0.12),
+    Check("masks and sampling ÷ a step of a small model", choosing, 0.03, 0.3),
+    Check("the loop, a call ÷ by hand", loop_beside_hand, 19, 190),
+    Check("a streamed chunk, what the application adds ÷ the model alone", streamed_chunk, 0.6, 6),
+    Check("an answer through the gateway ÷ directly", through_gateway, 75, 700),
+    Check("a call by the bus ÷ checked by hand", bus_call, 36, 360),
+)
