@@ -91,7 +91,7 @@ class Dressed(GgufVocabulary):
             for token, said in enumerate(base.says)
         ]
         self.base, self.size, self.eos, self.ends = base, base.size, base.eos, base.ends
-        self.pointer, self.tokenize_address = base.pointer, base.tokenize_address
+        self.pointer, self.cached_tokenize = base.pointer, base.cached_tokenize
 
     def tokenize(self, text: str) -> list[int]:
         """The tokens of the text. Only what this vocabulary calls special is."""

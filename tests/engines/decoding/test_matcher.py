@@ -67,6 +67,33 @@ def test_a_token_by_itself_is_allowed_where_the_mask_allows_it(name: str) -> Non
     assert seen > 20
 
 
+@pytest.mark.req("R70")
+@pytest.mark.parametrize("name", ["hermes", "qwen3-coder", "pythonic", "deepseek-v3"])
+def test_where_tokens_are_forced_the_mask_is_that_of_the_grammar_engine(name: str) -> None:
+    format, tokens = format_named(name), vocabulary()
+    grammar = grammar_for(format, [TOOL, Tool("now")], Choice("required"))
+    assert grammar is not None
+    constraint = Compiler(tokens).begin(grammar)
+    assert isinstance(constraint, Constraint)
+    forced = 0
+    for token in tokens.tokenize(write(format, [Call("send", {"to": "me", "n": 12, "how": "far"})] * 2)):
+        bits = np.frombuffer(constraint.matcher.compute_bitmask(), np.uint8)
+        allowed = np.flatnonzero(np.unpackbits(bits, count=tokens.size, bitorder="little"))
+        assert (constraint.tokens() == allowed).all()
+        forced += bool(constraint.forced())
+        constraint.consume(token)
+    assert forced > 5
+
+
+def test_tokens_that_must_come_are_forgotten_where_another_one_was_taken() -> None:
+    tokens = vocabulary()
+    constraint = Compiler(tokens).begin(Grammar(Lit("function")))
+    assert tokens.text(constraint.forced()[0]) == "function"
+    for letter in "fun":  # spelled in other tokens, as a prefix that was prefilled may be
+        constraint.consume(tokens.tokenize(letter)[0])
+    assert tokens.text(constraint.forced()[0]) == "ction"
+
+
 def test_where_a_token_is_forced_its_halves_are_not_allowed() -> None:
     tokens = vocabulary()
     constraint = Compiler(tokens).begin(Grammar(Lit("function")))

@@ -19,8 +19,11 @@ class Constraint:
         self.matcher = matcher  # whoever asks it directly, for many answers at once, looks at its errors with `check`
         self._width = width
         self._mask = np.zeros(-(-width // 32), np.uint32)
+        self._address = self._mask.ctypes.data  # asking for it takes longer than some masks
         self._masked = False  # the mask is that of the present state
-        self._unforced = False  # no token is forced here; where one is, the mask allows no shorter tokens
+        # The tokens that must come next; None: not known. Where there are some the mask allows the first of them alone, not
+        # even shorter ones. They are found once for all of them: llguidance would tokenize the rest again at each one.
+        self._forced: list[int] | None = None
 
     @property
     def active(self) -> "Constraint":
@@ -47,7 +50,9 @@ class Constraint:
 
     def among(self, tokens: NDArray[np.intp]) -> NDArray[np.bool_]:
         """Which of these tokens the grammar allows here. A few are tested one by one, which is cheaper than a mask."""
-        if not self._masked and self._unforced and len(tokens) <= _FEW_TOKENS:
+        if forced := self._find_forced():
+            return tokens == forced[0]
+        if not self._masked and len(tokens) <= _FEW_TOKENS:
             found = [self.matcher.validate_tokens([token]) == 1 for token in tokens.tolist()]
             self.check()
             return np.array(found, np.bool_)
@@ -59,30 +64,43 @@ class Constraint:
         return np.unpackbits(self._mask.view(np.uint8), count=self._width, bitorder="little").view(np.bool_)
 
     def _fill(self) -> None:
-        if not self._masked:
-            self.matcher.unsafe_compute_mask_ptr(self._mask.ctypes.data, self._mask.nbytes)
+        if self._masked:
+            return
+        if forced := self._find_forced():
+            self._mask.fill(0)
+            self._mask[forced[0] >> 5] = 1 << (forced[0] & 31)
+        else:
+            self.matcher.unsafe_compute_mask_ptr(self._address, self._mask.nbytes)
             self.check()
-            self._masked = True
+        self._masked = True
 
     def admits(self, token: int) -> bool:
         """Consume a token that was sampled without a mask, if the grammar allows it here."""
         taken = self.matcher.try_consume_tokens([token]) == 1
         if taken:
-            self._masked = self._unforced = False
+            self._went_on(token)
         return taken
 
     def consume(self, token: int) -> None:
         """Advance by this token."""
         self.matcher.consume_token(token)
-        self._masked = self._unforced = False
+        self._went_on(token)
         self.check()
+
+    def _went_on(self, token: int) -> None:
+        self._masked = False
+        forced = self._forced
+        self._forced = forced[1:] or None if forced and forced[0] == token else None
 
     def forced(self) -> list[int]:
         """The tokens that must come next, as far as there is no choice. They are not consumed yet."""
-        tokens = self.matcher.compute_ff_tokens()
-        self.check()
-        self._unforced = not tokens
-        return tokens
+        return [*self._find_forced()]
+
+    def _find_forced(self) -> list[int]:
+        if self._forced is None:
+            self._forced = self.matcher.compute_ff_tokens()
+            self.check()
+        return self._forced
 
     def check(self) -> None:
         """Raise the error of the matcher, if it has failed."""

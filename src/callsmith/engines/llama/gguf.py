@@ -15,6 +15,7 @@ from callsmith.core.ports import WeightsInfo
 from callsmith.engines.decoding.batch import Flag
 from callsmith.engines.decoding.token_cache import SafeCuts
 from callsmith.engines.decoding.vocabulary import Logits, Vocabulary
+from callsmith.engines.llama.cached_tokenize import CachedTokenize
 from callsmith.engines.llama.gpu.devices import gpus
 from callsmith.engines.llama.gpu.layers import place
 from callsmith.engines.llama.libllama import Library
@@ -39,7 +40,7 @@ class GgufVocabulary(Vocabulary):
     def __init__(self, library: Library, pointer: int) -> None:
         self._c = library.c
         self.pointer = pointer
-        self.tokenize_address = C.cast(library.c.llama_tokenize, C.c_void_p).value or 0
+        self.cached_tokenize = CachedTokenize(library.c.llama_tokenize)
         self.size = self._c.llama_vocab_n_tokens(pointer)
         self.bos = self._c.llama_vocab_bos(pointer)
         self.eos = self._c.llama_vocab_eos(pointer)
@@ -59,7 +60,7 @@ class GgufVocabulary(Vocabulary):
         return kind.from_llamacpp(
             tokens=[self.marked(token) for token in range(self.size)],
             vocab_ptr=self.pointer,
-            tokenize_fptr=self.tokenize_address,
+            tokenize_fptr=self.cached_tokenize.address,
             eos_token=ends or [self.eos],
             slices=slices,
         )

@@ -1,0 +1,40 @@
+"""The caching tokenizer gives what the one behind it gives, which is asked once."""
+
+import ctypes as C
+
+import pytest
+
+pytest.importorskip("llguidance")
+pytest.importorskip("xllamacpp")
+
+from callsmith.engines.llama.cached_tokenize import _TOKENIZE, CachedTokenize
+
+
+def asking(function: CachedTokenize, text: bytes, room: int = 16, *, reads: bool = False) -> tuple[int, list[int]]:
+    tokens = (C.c_int32 * 16)()
+    count = C.cast(function.address, _TOKENIZE)(None, text, len(text), C.addressof(tokens), room, False, reads)
+    return count, tokens[: max(0, count)]
+
+
+def test_a_text_is_tokenized_once_and_apart_from_other_texts_and_other_ways() -> None:
+    asked: list[bytes] = []
+
+    @_TOKENIZE
+    def letters(_: int, text: int, size: int, tokens: int, room: int, adds: bool, reads: bool) -> int:
+        said = C.string_at(text, size)
+        asked.append(said)
+        if size > room:
+            return -size
+        C.memmove(tokens, (C.c_int32 * size)(*(letter + 1000 * reads for letter in said)), 4 * size)
+        return size
+
+    cached = CachedTokenize(letters)
+    for _ in range(2):
+        assert asking(cached, b"ab\0c") == (4, [97, 98, 0, 99])
+        assert asking(cached, b"ab", reads=True) == (2, [1097, 1098])
+        assert asking(cached, b"ab") == (2, [97, 98])
+        assert asking(cached, b"") == (0, [])
+    assert asked == [b"ab\0c", b"ab", b"ab", b""]
+    assert asking(cached, b"ab", room=1) == (-2, [])
+    assert asking(cached, b"xyz", room=2) == (-3, [])
+    assert asking(cached, b"xyz") == (3, [120, 121, 122])
