@@ -6,7 +6,7 @@ import json
 import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from statistics import median, quantiles
+from statistics import mean, median, quantiles
 from typing import Any, TypeVar
 
 import numpy as np
@@ -124,23 +124,38 @@ class Ours:
         return (resident() - before) / COPIES / 1024
 
     def text_row(self, tools: list[Tool], calls: list[Call]) -> tuple[float, ...]:
-        names, costs, forced, total = {tool.name for tool in tools}, list[tuple[float, ...]](), 0, 0
-        everywhere: list[float] = []
-        for call in [call for call in calls if call.name in names][:CALLS]:
-            constraint, tokens, skip = self.start(tools), self.vocabulary.tokenize(write(self.format, [call])), 0
-            for token in tokens:
-                skip = skip or len(constraint.forced())
-                if skip:
-                    everywhere.append(self._mask(constraint))
-                else:
-                    costs.append(self._place(constraint, token))
-                    everywhere.append(costs[-1][0])
-                forced, skip, total = forced + bool(skip), max(0, skip - 1), total + 1
-                if not constraint.admits(token):
-                    break
-        masks, ruled, chosen = zip(*costs, strict=True)
-        first = (total, median(everywhere), quantiles(everywhere, n=100)[98], median(masks), quantiles(masks, n=100)[98])
-        return (*first, median(ruled), median(chosen), quantiles(chosen, n=100)[98], 100 * forced / total)
+        places = [place for call in some_calls(tools, calls) for place in self._places(tools, call)]
+        everywhere = [place[0] for place in places]
+        masks, ruled, chosen = zip(*(place for place in places if len(place) == 3), strict=True)
+        first = (len(places), median(everywhere), p99(everywhere), median(masks), p99(masks))
+        return (*first, median(ruled), median(chosen), p99(chosen), 100 * (1 - len(masks) / len(places)))
+
+    def masks(self, tools: list[Tool], call: Call) -> list[float]:
+        """µs for finding what may come, at every token of the call."""
+        constraint, spent = self.start(tools), list[float]()
+        for token in self.vocabulary.tokenize(write(self.format, [call])):
+            spent.append(timed(constraint.forced)[1] * 1000 + self._mask(constraint))
+            if not constraint.admits(token):
+                break
+        return spent
+
+    def _places(self, tools: list[Tool], call: Call) -> Iterator[tuple[float, ...]]:
+        """For every token µs for finding what may come; and where nothing is forced, for ruling out the rest and for choosing
+        a token without either."""
+        constraint = self.start(tools)
+        for token in self.vocabulary.tokenize(write(self.format, [call])):
+            forced, finding = timed(constraint.forced)
+            if forced:
+                yield (finding * 1000 + self._mask(constraint),)
+            else:
+                logits = self._noise.standard_normal(self.vocabulary.size, np.float32)
+                logits[token] = 12
+                _, chosen = timed(lambda logits=logits: self._sampler.choose(logits, constraint))
+                mask = finding * 1000 + self._mask(constraint)
+                _, ruled = timed(lambda logits=logits: constraint.restrict(logits))
+                yield mask, ruled * 1000, chosen * 1000
+            if not constraint.admits(token):
+                break
 
     def _mask(self, constraint: ActiveConstraint) -> float:
         """µs for the whole mask."""
@@ -148,24 +163,46 @@ class Ours:
         stage._masked = False
         return timed(stage._fill)[1] * 1000
 
-    def _place(self, constraint: ActiveConstraint, token: int) -> tuple[float, float, float]:
-        """µs for the whole mask, for ruling out what it does not allow, and for choosing a token without either."""
-        logits = self._noise.standard_normal(self.vocabulary.size, np.float32)
-        logits[token] = 12
-        _, chosen = timed(lambda: self._sampler.choose(logits, constraint))
-        mask = self._mask(constraint)
-        _, ruled = timed(lambda: constraint.restrict(logits))
-        return mask, ruled * 1000, chosen * 1000
+
+def masks_beside(ours: Ours, rival: Rival, tools: list[Tool], calls: list[Call]) -> None:
+    """What may come at every token of the same calls, by turns. The second time the grammar has been used before."""
+    rows: list[tuple[object, ...]] = []
+    for count in (1, 10, 100):
+        some = tools[:count]
+        made, first, again, theirs = rival.compile(some), list[float](), list[float](), list[float]()
+        for call in some_calls(some, calls):
+            first += ours.masks(some, call)
+            again += ours.masks(some, call)
+            theirs += [mask for mask, _ in rival.costs(made, ours.vocabulary.tokenize(write(format_named("json"), [call])))]
+        ratios = median(first) / median(theirs), median(again) / median(theirs)
+        rows.append((count, *map(of_three, (first, again, theirs)), *ratios))
+    heads = ("tools", "callsmith, first use", "again", rival.name, "p50 ratio, first use", "again")
+    show(f"finding what may come at every token, beside {rival.name}: µs, p50 / p99 / mean", heads, rows)
+
+
+def of_three(spent: list[float]) -> str:
+    return f"{median(spent):.1f} / {p99(spent):.0f} / {mean(spent):.1f}"
+
+
+def p99(spent: Sequence[float]) -> float:
+    return quantiles(spent, n=100)[98]
+
+
+def some_calls(tools: list[Tool], calls: list[Call]) -> list[Call]:
+    names = {tool.name for tool in tools}
+    return [call for call in calls if call.name in names][:CALLS]
 
 
 def beside(ours: Ours, mine: list[float], tools: list[Tool], calls: list[Call]) -> None:
     """The same, next to other engines. `mine` is what a cold compile costs here."""
-    _, p50, p99, _, _, _, choosing, *_ = ours.text_row(tools[:10], calls)
-    rows: list[tuple[object, ...]] = [("callsmith", *mine, p50, p99, choosing)]
+    _, p50, longest, _, _, _, choosing, *_ = ours.text_row(tools[:10], calls)
+    rows: list[tuple[object, ...]] = [("callsmith", *mine, p50, longest, choosing)]
     for rival in rivals(ours.vocabulary):
+        if rival.name == "xgrammar":
+            masks_beside(ours, rival, tools, calls)
         theirs = [rival_compile(rival, tools, count) for count in COUNTS]
         masks, ruled = zip(*rival_costs(rival, ours.vocabulary, tools[:10], calls), strict=True)
-        rows.append((rival.name, *theirs, median(masks), quantiles(masks, n=100)[98], median(masks) + median(ruled)))
+        rows.append((rival.name, *theirs, median(masks), p99(masks), median(masks) + median(ruled)))
         ratios = ", ".join(f"{a / b:.1f}" for a, b in zip(theirs, mine, strict=True) if isinstance(a, float))
         print(f"  {rival.name} / callsmith: cold {ratios}; a mask {median(masks) / p50:.1f}")
     heads = ("", *(f"cold {count}" for count in COUNTS), "mask p50 µs", "p99", "token µs")
@@ -184,8 +221,7 @@ def rival_compile(rival: Rival, tools: list[Tool], count: int) -> float | str:
 
 
 def rival_costs(rival: Rival, vocabulary: GgufVocabulary, tools: list[Tool], calls: list[Call]) -> Iterator[tuple[float, float]]:
-    names = {tool.name for tool in tools}
-    for call in [call for call in calls if call.name in names][: CALLS if rival.name == "xgrammar" else 1]:
+    for call in some_calls(tools, calls)[: CALLS if rival.name == "xgrammar" else 1]:
         made, text = rival.compile(tools), write(format_named("json"), [call])
         yield from rival.costs(made, vocabulary.tokenize(text))
 
