@@ -62,11 +62,17 @@ def grammar(
             "--jsonl", help='Instead: read lines {"schema": …, "instances": […]}, and tell of each what its grammar accepts.'
         ),
     ] = False,
+    as_written: Annotated[
+        bool,
+        typer.Option("--as-written", help="With --jsonl: take schemas at their word: objects open, members in any order."),
+    ] = False,
 ) -> None:
     """Print the grammar of these tools in a format; or try grammars of schemas on instances."""
     if jsonl:
-        _judge(lines or typer.get_binary_stream("stdin"))
+        _judge(lines or typer.get_binary_stream("stdin"), as_written)
         return
+    if as_written:
+        raise UsageError("--as-written goes with --jsonl: arguments of tools are what their schema declares", field="as_written")
     if tools is None or lines is not None:
         raise UsageError("wants tools (--tools tools.json), or schemas to try (--jsonl lines.jsonl)", field="tools")
     from callsmith.cli.inputs.tool_files import tools_in
@@ -121,12 +127,12 @@ def _report(unenforced: tuple[tuple[str, str], ...]) -> None:
         typer.echo(f"  {path}  {keyword}")
 
 
-def _judge(lines: "Iterable[bytes]") -> None:
+def _judge(lines: "Iterable[bytes]", as_written: bool) -> None:
     """A verdict for each line, as it comes; how many there are so far is told where somebody watches."""
     from callsmith.evals.schemas import SchemaJudge
 
     watched = sys.stderr.isatty() and not sys.stdout.isatty()
-    with SchemaJudge() as judge:
+    with SchemaJudge(as_written=as_written) as judge:
         for count, verdict in enumerate(judge.judge_lines(lines), 1):
             sys.stdout.write(json.dumps(verdict.as_json()) + "\n")
             sys.stdout.flush()

@@ -220,6 +220,7 @@ class Output:
 
     A type (a pydantic model, a dataclass, `list[int]`, …) becomes a schema, and the answer is parsed into it: `value_type`.
     `strict`: where part of a schema can only be checked afterwards, an answer that fails twice is an error and not an answer.
+    `as_written`: the schema is taken at its word: objects have other properties too unless it closes them, in any order.
     """
 
     schema: Schema | None = field(default=None, metadata={"advice": "a JSON Schema, or a type: a pydantic model, a dataclass"})
@@ -228,6 +229,7 @@ class Output:
     grammar: str = ""
     strict: bool = False
     value_type: Any = None
+    as_written: bool = False
 
     def __init__(
         self,
@@ -237,12 +239,13 @@ class Output:
         grammar: str = "",
         strict: bool = False,
         value_type: Any = None,
+        as_written: bool = False,
     ) -> None:
         if isinstance(schema, type) or get_origin(schema) is not None:
             from callsmith.core.schema import schema_of
 
             schema, value_type = schema_of(schema), schema
-        given = (schema, choices, pattern, grammar, strict, value_type)
+        given = (schema, choices, pattern, grammar, strict, value_type, as_written)
         for name, value in zip(self.__slots__, given, strict=True):
             object.__setattr__(self, name, value)
         examine_fields(self)

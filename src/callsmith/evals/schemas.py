@@ -24,7 +24,7 @@ from callsmith.grammar.nodes import Grammar
 from callsmith.grammar.output import output_grammar
 
 _PLAIN: Final = Format(name="plain", parts=())  # no markers around text
-_HALF: Final = re.compile("[\ud800-\udfff]")  # half of a surrogate pair, which has no bytes
+_ESCAPED: Final = re.compile("[\x7f\ud800-\udfff]")  # what llguidance wants escaped, or has no bytes
 _MOST_DIGITS: Final = 40  # a number with more is written with an exponent
 
 
@@ -48,9 +48,13 @@ class Verdict:
 
 
 class SchemaJudge:
-    """Compiles schemas and holds instances against them. Close it, or use it in a `with`."""
+    """Compiles schemas and holds instances against them. Close it, or use it in a `with`.
 
-    def __init__(self) -> None:
+    `as_written`: schemas are taken at their word, as an `Output` does.
+    """
+
+    def __init__(self, *, as_written: bool = False) -> None:
+        self._as_written = as_written
         self._vocabulary = ByteVocabulary()
         self._compiler = Compiler(self._vocabulary)
         self._thread: ThreadPoolExecutor = pool_with_stack(1, "schemas")  # deep grammars need more than the main thread has
@@ -87,7 +91,8 @@ class SchemaJudge:
 
     def _judge(self, schema: Schema | bool, instances: Sequence[Json]) -> Verdict:
         try:
-            output = Output(({} if schema else {"not": {}}) if isinstance(schema, bool) else schema)
+            written = ({} if schema else {"not": {}}) if isinstance(schema, bool) else schema
+            output = Output(written, as_written=self._as_written)
             made = refusing_depth(output_grammar)(_PLAIN, output)
             grammar = Grammar(made.node)
             accepts = tuple(self._accepts(grammar, instance) for instance in instances)
@@ -121,7 +126,7 @@ def write_value(value: Any) -> str:
     """A value as grammars have it: `, ` and `: ` between parts, numbers without an exponent unless they are very long."""
     match value:
         case str():
-            return _HALF.sub(lambda half: f"\\u{ord(half[0]):04x}", json.dumps(value, ensure_ascii=False))
+            return _ESCAPED.sub(lambda half: f"\\u{ord(half[0]):04x}", json.dumps(value, ensure_ascii=False))
         case float():
             text = repr(value)
             plain = format(Decimal(text), "f") if "e" in text else text

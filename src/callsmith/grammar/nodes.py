@@ -68,11 +68,15 @@ class Pattern:
 
 @dataclass(frozen=True, slots=True)
 class JsonValue:
-    """A JSON value that fits the schema, with the separators that the model family writes."""
+    """A JSON value that fits the schema, with the separators that the model family writes.
+
+    `as_written`: members in any order, and values in any way of writing them, as far as the target can.
+    """
 
     schema: Schema
     item_separator: str = ", "
     key_separator: str = ": "
+    as_written: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -60,7 +60,8 @@ def text_part(format: Format) -> Says | None:
 def _body(output: Output, unenforced: UnenforcedKeywords) -> Node:
     if output.schema is not None:
         check_schema(output.schema, "output.schema")
-        return JsonValue(normalize_standalone(output.schema, unenforced))
+        normal = normalize_standalone(output.schema, unenforced, with_implied=not output.as_written)
+        return JsonValue(normal, as_written=output.as_written)
     if output.choices:
         return Pattern("|".join(map(_literal_pattern, output.choices)))
     if output.pattern:

@@ -148,7 +148,7 @@ def _loosened_output(output: Output | None, step: int, let_go: UnenforcedKeyword
 
 def fingerprint(tools: Sequence[Tool], output: Output | None = None) -> bytes | None:
     """A digest of names and schemas, in their order; 1, 1.0 and true differ. None if a schema cannot be serialized."""
-    said = output and (output.schema, output.choices, output.pattern, output.grammar, output.strict)
+    said = output and (output.schema, output.choices, output.pattern, output.grammar, output.strict, output.as_written)
     content: Any = ([(tool.name, tool.parameters) for tool in tools], said)
     try:
         # Version 2 has no references: equal values are written alike, whoever shares them.

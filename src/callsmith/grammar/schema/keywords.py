@@ -21,6 +21,7 @@ KEYWORDS_BY_TYPE = {
     "object": OBJECT_KEYWORDS,
 }
 UNEVALUATED = frozenset({"unevaluatedItems", "unevaluatedProperties"})
+EVALUATING = frozenset({"if", "dependentSchemas", "contains", "$dynamicRef", "$recursiveRef", "$ref"})  # depending on the value
 EXTERNAL_REFERENCES = frozenset({"$dynamicRef", "$recursiveRef", "$ref"})  # a `$ref` only where it leads out of the document
 LOGIC_KEYWORDS = frozenset({"type", "enum", "const", "anyOf", "oneOf", "not", "if", "then", "else"})
 CONTENT_KEYWORDS = frozenset({"contentEncoding", "contentMediaType"})  # which drafts 6 and 7 assert, and none after them

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol, cast
 
 from callsmith.formats.reader.typed import ALL_TYPES
+from callsmith.grammar.schema.keywords import EVALUATING, UNEVALUATED
 
 STRUCTURES = ("object", "array")
 UnenforcedKeywords = list[tuple[str, str]]  # (path, keyword) of what the normal form leaves out
@@ -73,6 +74,17 @@ class SchemaPart(NamedTuple):
     def covers(self, parts: Iterable["SchemaPart"]) -> bool:
         """Whether it is a parent of all other parts: then its `unevaluatedProperties` takes their properties into account."""
         return all(part is self or self.path in part.parents for part in parts)
+
+    def decides_unevaluated(self, parts: Sequence["SchemaPart"]) -> bool:
+        """Whether these parts alone decide what is unevaluated for it: no other alternative, no condition can evaluate more."""
+        above = {self.path, *self.parents}
+        within = {path for part in parts for path in (part.path, *part.parents)} - above
+        return (
+            self.covers(parts)
+            and not any("/anyOf/" in path for path in within)
+            and not any(EVALUATING & part.raw.keys() for part in parts)
+            and not any(UNEVALUATED & part.raw.keys() for part in parts if part is not self)
+        )
 
     def mapping_at(self, keyword: str) -> Mapping[str, Any]:
         """The value of a keyword that is a mapping; empty where there is none."""

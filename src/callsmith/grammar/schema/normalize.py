@@ -82,9 +82,9 @@ def _normalize(text: str, kind: str | None, with_implied: bool) -> NormalSchema:
         unsatisfiable |= found
 
 
-def normalize_standalone(schema: Schema, unenforced: UnenforcedKeywords) -> NormalSchema:
+def normalize_standalone(schema: Schema, unenforced: UnenforcedKeywords, *, with_implied: bool = True) -> NormalSchema:
     """The normal form of a schema, as a document of its own. The keywords it leaves out are added to `unenforced`."""
-    root = normalize(schema)
+    root = normalize(schema, with_implied=with_implied)
     unenforced += collect_unenforced(root, root)
     return standalone(root, root)
 

@@ -7,6 +7,7 @@ from typing import Any, cast
 
 from callsmith.core.schema import pointer
 from callsmith.grammar.patterns.portable import to_portable
+from callsmith.grammar.patterns.regex import UnsupportedRegex, match_whole_text, parse
 from callsmith.grammar.schema.normal_form import (
     Normalizer,
     NormalSchema,
@@ -16,6 +17,9 @@ from callsmith.grammar.schema.normal_form import (
     strictest_bound,
     with_keyword,
 )
+
+# In any order, a grammar has 64 bits for each object to remember what was written: so many properties, and how many others.
+TRACKED, COUNTED = 56, 255
 
 
 def object_keywords(
@@ -36,6 +40,7 @@ class _ObjectKeywords:
         self.names = list(dict.fromkeys((*names, *self.required)))
         self.properties: dict[str, Any] = {}
         self.patterns: dict[str, Any] = {}
+        self.unevaluated = self._find_unevaluated()
         self.additional: Any = {}  # the schema of properties that are not listed; False: they are not allowed
 
     def combine(self) -> dict[str, Any] | Unsatisfiable:
@@ -55,6 +60,8 @@ class _ObjectKeywords:
                 self.properties[name] = False
         self._apply_property_names()
         self._report_dependencies()
+        if len(self.required) > TRACKED and not self.normalizer.with_implied:
+            self.unenforced += [(part.path, "required") for part in with_keyword(self.parts, "required")]
         counted = self._count_keywords()
         if isinstance(counted, Unsatisfiable):
             return counted
@@ -68,15 +75,26 @@ class _ObjectKeywords:
             counted["additionalProperties"] = self.additional
         return counted
 
+    def _find_unevaluated(self) -> SchemaPart | None:
+        """What the first part says of properties that nothing else speaks of; what others say of them is listed as unenforced.
+
+        With what is implied, it closes the object even where a condition might evaluate more: nothing is lost by it.
+        """
+        first = self.parts[0]
+        is_certain = first.decides_unevaluated(self.parts)
+        for part in with_keyword(self.parts, "unevaluatedProperties"):
+            enforced = part is first and (first.covers(self.parts) if self.normalizer.with_implied else is_certain)
+            if part.raw["unevaluatedProperties"] is not True and not enforced:
+                self.unenforced.append((part.path, "unevaluatedProperties"))
+        if "unevaluatedProperties" in first.raw and (is_certain or self.normalizer.with_implied):
+            return _below(first, "unevaluatedProperties")
+        return None
+
     def _combine_additional(self) -> None:
         """Find out whether properties that are not listed are allowed, and their schema."""
         explicit = [_below(part, "additionalProperties") for part in with_keyword(self.parts, "additionalProperties")]
-        first = self.parts[0]
-        if not explicit and "unevaluatedProperties" in first.raw:
-            explicit = [_below(first, "unevaluatedProperties")]
-        for part in with_keyword(self.parts, "unevaluatedProperties"):
-            if part.raw["unevaluatedProperties"] is not True and not (part is first and first.covers(self.parts)):
-                self.unenforced.append((part.path, "unevaluatedProperties"))
+        if not explicit and self.unevaluated:
+            explicit = [self.unevaluated]
         if explicit:
             made = self.normalizer.combine(*explicit)
             self.additional = made if isinstance(made, NormalSchema) else False
@@ -100,9 +118,9 @@ class _ObjectKeywords:
             if not own and "additionalProperties" in part.raw:
                 own.append(_below(part, "additionalProperties"))
             found += own
-        if not found and "unevaluatedProperties" in first.raw:
+        if not found and self.unevaluated:
             declared = any(name in part.mapping_at("properties") for part in self.parts)
-            found += [] if declared else [_below(first, "unevaluatedProperties")]
+            found += [] if declared else [self.unevaluated]
         return found
 
     def _combine_patterns(self) -> None:
@@ -113,15 +131,17 @@ class _ObjectKeywords:
             for pattern in part.mapping_at("patternProperties"):
                 made = self.normalizer.combine(_below(part, "patternProperties", pattern), *others)
                 regex = to_portable(pattern)
+                is_apart = regex is not None and all(_are_disjoint_patterns(regex, other) for other in self.patterns)
                 if isinstance(made, Unsatisfiable):
                     if self.additional is not False:
                         self.unenforced.append((part.path, "patternProperties"))
-                elif regex is None:  # any name may be one of them
+                elif regex is not None and is_apart and (self.normalizer.with_implied or _is_supported(regex)):
+                    self.patterns[regex] = made
+                elif regex is None or not self.normalizer.with_implied:  # any name may be one of them
                     self.additional = NormalSchema({}, self.path)
                     self.unenforced.append((part.path, "patternProperties"))
                     self.unenforced += [(one.path, "additionalProperties") for one in closing]
-                elif all(_are_disjoint_patterns(regex, other) for other in self.patterns):
-                    self.patterns[regex] = made
+                    self.unenforced += [(self.parts[0].path, "unevaluatedProperties")] if self.unevaluated else []
                 else:
                     self.unenforced.append((part.path, "patternProperties"))
 
@@ -143,6 +163,7 @@ class _ObjectKeywords:
                 and not names.unenforced
                 and not self.patterns
                 and not (self.additional and self.properties)
+                and (self.normalizer.with_implied or _is_supported(names["pattern"]))
             ):
                 self.patterns, self.additional = {names["pattern"]: self.additional}, False
             elif names.keys() != {"type"} or names.unenforced:
@@ -177,7 +198,8 @@ class _ObjectKeywords:
             made["minProperties"] = int(least[0])
         if most and not (closed and most[0] >= listed):
             made["maxProperties"] = int(most[0])
-            if listed > len(self.required):
+            is_counted = self.normalizer.with_implied or not listed or (listed <= TRACKED and most[0] - listed < COUNTED)
+            if listed > len(self.required) or not is_counted:
                 self.unenforced.append((most[1], "maxProperties"))
         return made
 
@@ -201,6 +223,15 @@ def _matches(pattern: str, name: str) -> bool:
         return re.search(pattern, name) is not None
     except re.error:
         return False
+
+
+def _is_supported(pattern: str) -> bool:
+    """Whether the names that match can be told from all others."""
+    try:
+        match_whole_text(parse(pattern))
+    except UnsupportedRegex:
+        return False
+    return True
 
 
 def _are_disjoint_patterns(one: str, other: str) -> bool:

@@ -8,6 +8,7 @@ import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
+from typing import cast
 
 from callsmith.grammar.nodes import (
     Alt,
@@ -24,13 +25,14 @@ from callsmith.grammar.nodes import (
     Until,
     UserGrammar,
 )
+from callsmith.grammar.schema.normal_form import NormalSchema
 from callsmith.grammar.targets.lark_any_order import any_order
+from callsmith.grammar.targets.lark_as_written import SELF, AsWritten
 from callsmith.grammar.targets.lark_json import for_llguidance
 
 ANYTHING = "(?s:.*)"
 EMPTY = '""'
 _BITS = 64  # of the parameter that a rule can have
-_SELF = "\0"
 
 
 def to_lark(grammar: Grammar, specials: Mapping[str, int] | None = None) -> str:
@@ -49,12 +51,12 @@ class _Emitter:
     def emit(self, grammar: Grammar) -> str:
         rules = [f"start: {self.node(grammar.start)}"]
         rules += [f"{name}: {self.node(node)}" for name, node in grammar.rules.items()]
-        made = [f"{name}{body}".replace(_SELF, name) for body, name in self.lines.items()]
+        made = [f"{name}{body}".replace(SELF, name) for body, name in self.lines.items()]
         any_order = [f"{name}: {body}" for name, body in self.any_order.items()]
         return "\n".join((*rules, *any_order, *made)) + "\n"
 
     def made(self, body: str, *, terminal: bool) -> str:
-        """Add a rule or terminal and return its name; `body` is what follows the name, and `_SELF` in it stands for the name."""
+        """Add a rule or terminal and return its name; `body` is what follows the name, and `SELF` in it stands for the name."""
         return self.lines.setdefault(body, f"{'T' if terminal else 'x'}{len(self.lines)}")
 
     def node(self, node: Node) -> str:
@@ -98,6 +100,8 @@ class _Emitter:
         return f"({item}){short.get(count) or '{' + count + '}'}"
 
     def json(self, node: JsonValue) -> str:
+        if node.as_written:
+            return self.node(AsWritten(node, self, self.any_order).node(cast(NormalSchema, node.schema)))
         parts = any_order(node)
         if parts is None:
             return self.made(f": %json {json.dumps(_json_directive(node), ensure_ascii=False)}", terminal=False)
@@ -119,7 +123,7 @@ class _Emitter:
             f"bit_clear({one})" if last is None else f"and(bit_clear({one}), bit_set({last}))"
             for one, last in zip(places, before, strict=True)
         ]
-        ways = [f"{separator}{members[one]} {_SELF}::set_bit({one}) %if {conditions[one]}" for one in places]
+        ways = [f"{separator}{members[one]} {SELF}::set_bit({one}) %if {conditions[one]}" for one in places]
         last = max((place for place in places if node.required[place]), default=None)
         more = self.made(f'::_: "" %if {"true" if last is None else f"bit_set({last})"} | {" | ".join(ways)}', terminal=False)
         if not separator:
