@@ -1,11 +1,13 @@
 """Combine the number and string keywords of several schemas that apply to the same value."""
 
+import re
 from collections.abc import Sequence
 from fractions import Fraction
 from math import ceil, floor, lcm
 from typing import Any
 
 from callsmith.grammar.patterns.portable import to_portable
+from callsmith.grammar.patterns.regex import UnsupportedRegex, match_whole_text, parse, unparse
 from callsmith.grammar.patterns.string_formats import FORMATS
 from callsmith.grammar.schema.normal_form import SchemaPart, UnenforcedKeywords, Unsatisfiable, strictest_bound, with_keyword
 
@@ -14,6 +16,9 @@ MAX_NUMBER = 2**53
 MIN_STEP = Fraction(1, 10**9)
 MAX_STEP = 10**6
 MAX_LENGTH = 100_000
+
+ANY = r"[\s\S]"  # any character, where not every engine reads `[^]`
+_NO_ANCHOR = re.compile(r"\\.|\[\^?(?:\\.|[^\]\\])+\]|[^$^]", re.DOTALL)
 
 # Values of `format` that say how a program stores a value, not how it is written.
 STORAGE_FORMATS = frozenset({"int32", "int64", "float", "double", "password", "binary", "byte", "string", "number", "integer"})
@@ -90,7 +95,7 @@ def string_keywords(parts: Sequence[SchemaPart], unenforced: UnenforcedKeywords)
         elif bound:
             unenforced.append((bound[1], keyword))
     for part in with_keyword(parts, "pattern"):
-        regex = to_portable(str(part.raw["pattern"]))
+        regex = _with_outer_anchors(to_portable(str(part.raw["pattern"])))
         if regex is None:
             unenforced.append((part.path, "pattern"))
         elif "pattern" not in made:
@@ -104,3 +109,14 @@ def string_keywords(parts: Sequence[SchemaPart], unenforced: UnenforcedKeywords)
         elif name not in STORAGE_FORMATS:
             unenforced.append((part.path, "format"))
     return made
+
+
+def _with_outer_anchors(pattern: str | None) -> str | None:
+    """The pattern with anchors at its ends only, where grammar engines want them; None if it means something else."""
+    if pattern is None or not _NO_ANCHOR.sub("", pattern.removeprefix("^").removesuffix("$")):
+        return pattern
+    try:
+        whole = unparse(match_whole_text(parse(pattern)))
+    except UnsupportedRegex:
+        return None
+    return f"^({whole.replace('[^]', ANY)})$"

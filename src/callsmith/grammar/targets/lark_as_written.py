@@ -61,27 +61,13 @@ class AsWritten:
         return self._references[place]
 
     def _made(self, schema: NormalSchema) -> Node:
-        ways = list(self._ways(schema, set()))
-        if len(ways) != 1 or ways[0] is not schema:
-            return _one_of([self.node(way) for way in ways])
+        if "anyOf" in schema:
+            return _one_of([self.node(way) for way in schema["anyOf"]])
         if "enum" in schema:
             return self._one_of_values(schema["enum"])
         if not schema.keys() - {"$defs"}:
             return self._any_value()
         return _one_of([self._typed(schema, kind) for kind in sorted(schema.distinct_types)])
-
-    def _ways(self, schema: NormalSchema, seen: set[str]) -> Iterator[NormalSchema]:
-        """The alternatives of the schema, and of those it refers to, each once: a rule does not begin with itself."""
-        target = resolve(self.root, schema)
-        if "$ref" in schema and "anyOf" in target:
-            if schema["$ref"] not in seen:
-                seen.add(schema["$ref"])
-                yield from self._ways(target, seen)
-        elif "anyOf" in schema:
-            for way in schema["anyOf"]:
-                yield from self._ways(way, seen)
-        else:
-            yield schema
 
     def _typed(self, schema: NormalSchema, kind: str) -> Node:
         match kind:

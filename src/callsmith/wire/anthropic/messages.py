@@ -154,7 +154,7 @@ def _read_output(fields: Fields) -> Output | None:
         raise format.error("type", f"{format.get('type')!r} is not supported, only json_schema")
     schema = format.required_object("schema")
     check_schema(schema.data, schema.path)
-    return Output(schema.data, strict=True)
+    return Output(schema.data, strict=True, as_written=format.flag("as_written") or False)
 
 
 def _read_system(fields: Fields) -> tuple[Message, ...]:
@@ -359,7 +359,8 @@ def _write_output(output: Output | None) -> Json:
         return None
     if output.schema is None:
         raise UsageError("this API can hold an answer to a schema only", field="output")
-    return {"format": {"type": "json_schema", "schema": dict(output.schema)}}
+    as_written = {"as_written": True} if output.as_written else {}
+    return {"format": {"type": "json_schema", "schema": dict(output.schema), **as_written}}
 
 
 def _write_messages(messages: Sequence[Message], signed: Signed) -> list[Json]:

@@ -152,7 +152,7 @@ def _read_format(fields: Fields) -> Output | None:
         raise fields.error("format", "is neither 'json' nor a JSON Schema")
     schema = cast(Mapping[str, Json], value)
     check_schema(schema, fields.at("format"))
-    return Output(schema)
+    return Output(schema, as_written=fields.flag("as_written") or False)
 
 
 def _read_messages(fields: Fields) -> tuple[Message, ...]:
@@ -231,6 +231,7 @@ def write_chat(asked: OllamaRequest) -> dict[str, Json]:
         "tool_choice_policy": request.policy,
         "think": request.thinking,
         "format": format,
+        "as_written": True if output is not None and output.as_written else None,
         "options": options or None,
         **write_wanted(request.sampling.logprobs),
     }

@@ -4,7 +4,8 @@
     {"guided_json_schema": {…}}
     {"structured_outputs": {"choice": ["tea", "coffee"]}}
 
-One of them a request: two constraints on one answer are refused, whichever they are.
+One of them a request: two constraints on one answer are refused, whichever they are. Beside a schema, wherever it stands,
+`"as_written": true` takes it at its word.
 """
 
 import json
@@ -34,6 +35,8 @@ def write_output(output: Output | None) -> dict[str, Json]:
     if output == Output.json_object():
         return {"response_format": {"type": "json_object"}}
     wanted = {"name": "answer", "schema": dict(output.schema), "strict": output.strict}
+    if output.as_written:
+        wanted["as_written"] = True
     return {"response_format": {"type": "json_schema", "json_schema": wanted}}
 
 
@@ -95,7 +98,7 @@ def _schema(fields: Fields, key: str, *, strict: bool = False) -> Output:
             raise fields.error(key, "is no JSON") from None
     schema = Fields.of(value, fields.at(key)).data
     check_schema(schema, fields.at(key))
-    return Output(schema, strict=strict)
+    return Output(schema, strict=strict, as_written=fields.flag("as_written") or False)
 
 
 def _choices(fields: Fields, key: str) -> Output:
@@ -122,7 +125,7 @@ def _any_object(fields: Fields, key: str) -> Output | None:
 def _structured_outputs(fields: Fields, key: str) -> Output | None:
     inner = fields.required_object(key)
     for name, value in inner.data.items():
-        if name not in _STRUCTURED and not name.startswith(_HARMLESS) and value is not None:
+        if name not in (*_STRUCTURED, "as_written") and not name.startswith(_HARMLESS) and value is not None:
             raise inner.error(name, "is not supported")
     return _only(inner, _STRUCTURED)
 

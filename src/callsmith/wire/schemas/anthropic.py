@@ -20,10 +20,10 @@ from callsmith.wire.schemas.notation import (
     text,
     words,
 )
-from callsmith.wire.schemas.shared import EXTENSIONS, JSON_SCHEMA, MODEL, POLICY, STREAM, sampling
+from callsmith.wire.schemas.shared import AS_WRITTEN, EXTENSIONS, JSON_SCHEMA, MODEL, POLICY, STREAM, sampling
 
 _TEXT = request({"type!": constant("text"), "text": text(), "cache_control": any_object("Nothing comes of it.")})
-_FORMAT = request({"type!": constant("json_schema"), "schema!": JSON_SCHEMA, "name": text()})
+_FORMAT = request({"type!": constant("json_schema"), "schema!": JSON_SCHEMA, "as_written": AS_WRITTEN, "name": text()})
 _ENABLED = request({"enabled": flag()})
 _CONTENT = any_of(text(), array("ContentBlock"))
 _STOP_REASON = words("end_turn", "max_tokens", "tool_use", "stop_sequence")

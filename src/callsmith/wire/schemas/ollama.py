@@ -20,12 +20,13 @@ from callsmith.wire.schemas.notation import (
     text,
     words,
 )
-from callsmith.wire.schemas.shared import EXTENSIONS, JSON_SCHEMA, MODEL, POLICY, STREAM, sampling
+from callsmith.wire.schemas.shared import AS_WRITTEN, EXTENSIONS, JSON_SCHEMA, MODEL, POLICY, STREAM, sampling
 
 _BOTH: dict[str, Term] = {
     "model": MODEL,
     "stream": {**STREAM, "default": True},
     "format": any_of(words("", "json"), JSON_SCHEMA, about="json, or a JSON Schema that the answer has to fit."),
+    "as_written": AS_WRITTEN,
     "think": any_of(flag(), words("low", "medium", "high", "max")),
     "logprobs": flag(),
     "top_logprobs": integer(minimum=0, maximum=20),

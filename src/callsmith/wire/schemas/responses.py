@@ -24,7 +24,7 @@ from callsmith.wire.schemas.notation import (
     text,
     words,
 )
-from callsmith.wire.schemas.shared import EXTENSIONS, JSON_SCHEMA, MODEL, POLICY, STREAM, sampling
+from callsmith.wire.schemas.shared import AS_WRITTEN, EXTENSIONS, JSON_SCHEMA, MODEL, POLICY, STREAM, sampling
 
 _FILTER = request({"tool_names": any_of(text(), array(text())), "read_only": flag()})
 _STATUS = words("queued", "in_progress", "completed", "incomplete", "failed", "cancelled")
@@ -114,6 +114,7 @@ SCHEMAS: dict[str, Schema] = {
             "name": text(),
             "schema": any_of(JSON_SCHEMA, text()),
             "strict": flag(),
+            "as_written": AS_WRITTEN,
             "description": text(),
             "json_schema": any_object("As chat completions have it."),
         }

@@ -59,12 +59,14 @@ def sampling(limit: str, stop: str = "stop") -> dict[str, Term]:
     }
 
 
+AS_WRITTEN = flag("Whether the schema is taken at its word: objects open unless it closes them, in any order.")
 # What an answer has to be, in chat completions and completions. One of them a request.
 OUTPUT: dict[str, Term] = {
     "response_format": "ResponseFormat",
     "guided_json_schema": any_of(JSON_SCHEMA, text("A JSON Schema as text.")),
     "json_schema": any_of(JSON_SCHEMA, text("A JSON Schema as text.")),
     "guided_json": any_of(JSON_SCHEMA, text("A JSON Schema as text.")),
+    "as_written": AS_WRITTEN,
     "guided_choice": any_of(text(), array(text()), about="The answer is one of these texts."),
     "guided_regex": text("The answer fits this regular expression."),
     "guided_grammar": text("The answer fits this grammar: Lark, or llama.cpp's GBNF."),
@@ -129,14 +131,22 @@ SCHEMAS: dict[str, Schema] = {
         {
             "type!": words("text", "json_object", "json_schema"),
             "json_schema": request(
-                {"name": text(), "schema!": any_of(JSON_SCHEMA, text()), "strict": flag(), "description": text()}
+                {
+                    "name": text(),
+                    "schema!": any_of(JSON_SCHEMA, text()),
+                    "strict": flag(),
+                    "as_written": AS_WRITTEN,
+                    "description": text(),
+                }
             ),
             "schema": any_of(JSON_SCHEMA, text(), about="With json_object."),
+            "as_written": AS_WRITTEN,
         }
     ),
     "StructuredOutputs": request(
         {
             "json": any_of(JSON_SCHEMA, text()),
+            "as_written": AS_WRITTEN,
             "json_object": flag(),
             "choice": TEXTS,
             "regex": text(),
