@@ -97,7 +97,7 @@ REQUESTS = built(
     parallel=st.none() | FLAG,
     sampling=st.builds(Sampling, temperature=SECONDS, seed=st.none() | COUNT, stop=st.lists(TEXT, max_size=2).map(tuple)),
     thinking=st.none() | FLAG,
-    output=st.none() | st.builds(Output, OBJECT, strict=FLAG) | st.just(Output(choices=("yes", "no"))),
+    output=st.none() | st.builds(Output, OBJECT, strict=FLAG, as_written=FLAG) | st.just(Output(choices=("yes", "no"))),
     policy=st.sampled_from([None, "auto", "required_first_hop", "required_always"]),
     session=TEXT,
     prefill=FLAG,

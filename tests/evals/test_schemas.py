@@ -53,6 +53,7 @@ def test_a_value_is_written_as_a_grammar_has_it() -> None:
         write_value({"a": [1, 1.5, 1e-7, 1e22], "é\n": None})
         == '{"a": [1, 1.5, 0.0000001, 10000000000000000000000], "é\\n": null}'
     )
-    assert write_value(1e300) == "1e+300"
+    assert write_value(1e50) == "1" + "0" * 50
+    assert write_value(1e-300) == "1e-300"
     assert write_value("\ud800") == '"\\ud800"'
     assert json.loads(write_value([True, -0.0, "\\"])) == [True, -0.0, "\\"]

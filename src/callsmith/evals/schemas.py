@@ -25,7 +25,7 @@ from callsmith.grammar.output import output_grammar
 
 _PLAIN: Final = Format(name="plain", parts=())  # no markers around text
 _ESCAPED: Final = re.compile("[\x7f\ud800-\udfff]")  # what llguidance wants escaped, or has no bytes
-_MOST_DIGITS: Final = 40  # a number with more is written with an exponent
+_MOST_DIGITS: Final = 40  # a fraction with more is written with an exponent
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,14 +123,14 @@ def _read(line: str | bytes) -> tuple[Schema | bool, list[Json]]:
 
 
 def write_value(value: Any) -> str:
-    """A value as grammars have it: `, ` and `: ` between parts, numbers without an exponent unless they are very long."""
+    """A value as grammars have it: `, ` and `: ` between parts, numbers without an exponent unless they are long fractions."""
     match value:
         case str():
             return _ESCAPED.sub(lambda half: f"\\u{ord(half[0]):04x}", json.dumps(value, ensure_ascii=False))
         case float():
             text = repr(value)
             plain = format(Decimal(text), "f") if "e" in text else text
-            return plain if len(plain) <= _MOST_DIGITS else text
+            return plain if len(plain) <= _MOST_DIGITS or value.is_integer() else text
         case list():
             return f"[{', '.join(map(write_value, cast(list[Any], value)))}]"
         case dict():

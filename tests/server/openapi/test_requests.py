@@ -49,6 +49,7 @@ READERS: dict[str, tuple[Callable[[Any], Any], Any, Any]] = {
     "CompletionRequest": (llama_server.read_completion, TYPES["completions"], {}),
 }
 # What a reader asks for only if another field says so: bodies that bring it about.
+AT_ITS_WORD: Any = {"guided_json": {"type": "object"}, "as_written": True}
 MORE: dict[str, list[Any]] = {
     "ChatRequest": [
         {"functions": [{"name": "add"}], "function_call": {"name": "add"}},
@@ -71,6 +72,7 @@ MORE: dict[str, list[Any]] = {
         },
         {"response_format": {"type": "json_schema", "json_schema": {"name": "a", "schema": {"type": "object"}, "strict": True}}},
         {"structured_outputs": {"choice": ["a", "b"]}},
+        AT_ITS_WORD,
         {"max_tokens": -1, "repeat_penalty": 1.1, "logit_bias": {"5": 1}},
     ],
     "ResponsesRequest": [
@@ -127,7 +129,11 @@ MORE: dict[str, list[Any]] = {
             "tool_choice": "required",
         },
         {"options": {"num_predict": 5, "repeat_penalty": 1.1}, "think": "low", "keep_alive": -1},
+        {"format": {"type": "object"}, "as_written": True},
     ],
+    "OllamaGenerateRequest": [{"format": {"type": "object"}, "as_written": True}],
+    "CompletionsRequest": [AT_ITS_WORD],
+    "CompletionRequest": [AT_ITS_WORD],
 }
 
 

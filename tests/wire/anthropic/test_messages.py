@@ -121,6 +121,8 @@ def test_an_output_is_read_in_its_present_and_its_older_place():
     assert read(output_config={"format": format, "effort": "high"}).request.output == Output({"type": "object"}, strict=True)
     assert read(output_format=format).request.output == Output({"type": "object"}, strict=True)
     assert read(output_config={"effort": "low"}).request.output is None
+    at_its_word = Output({"type": "object"}, strict=True, as_written=True)
+    assert read(output_config={"format": {**format, "as_written": True}}).request.output == at_its_word
 
 
 def test_sampling_is_read():
@@ -299,7 +301,7 @@ def requests(draw: st.DrawFn) -> MessagesRequest:
     parallel = draw(st.sampled_from([None, True, False])) if tools and choice.mode != "none" else None
     sampling = replace(draw(samplings(st.integers(1, 10**6))), logprobs=None)  # this API has none
     thinking = draw(st.sampled_from([None, True, False]))
-    output = draw(st.none() | st.builds(Output, SCHEMAS, strict=st.just(True)))
+    output = draw(st.none() | st.builds(Output, SCHEMAS, strict=st.just(True), as_written=st.booleans()))
     policy = draw(st.sampled_from([None, "auto", "required_first_hop"]))
     request = Request(draw(conversations()), tools, choice, parallel, sampling, thinking, output, policy)
     servers = draw(st.lists(SERVERS, max_size=2, unique_by=lambda server: server.name).map(tuple))

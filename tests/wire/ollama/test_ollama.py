@@ -70,6 +70,8 @@ def test_a_repeat_penalty_looks_back_on_64_tokens_unless_the_request_says():
 def test_the_format_is_the_output(spelled: Any, output: Output | None):
     assert read(format=spelled).output == output
     assert read_generate({"model": "m", "prompt": "hi", "format": spelled}).request.output == output
+    at_its_word = Output(SCHEMA, as_written=True) if spelled is SCHEMA else output
+    assert read(format=spelled, as_written=True).output == at_its_word
 
 
 @pytest.mark.parametrize(("spelled", "thinking"), [(None, None), (True, True), (False, False), ("high", True)])

@@ -44,6 +44,12 @@ def json_schema(schema: Any, **more: Any) -> dict[str, Any]:
         ({"json_schema": SCHEMA}, Output(SCHEMA)),
         ({"guided_json": SCHEMA}, Output(SCHEMA)),
         ({"guided_json": json.dumps(SCHEMA)}, Output(SCHEMA)),
+        ({"response_format": json_schema(SCHEMA, strict=True, as_written=True)}, Output(SCHEMA, strict=True, as_written=True)),
+        ({"response_format": json_schema(SCHEMA, as_written=False)}, Output(SCHEMA)),
+        ({"response_format": {"type": "json_object", "schema": SCHEMA, "as_written": True}}, Output(SCHEMA, as_written=True)),
+        ({"guided_json": SCHEMA, "as_written": True}, Output(SCHEMA, as_written=True)),
+        ({"structured_outputs": {"json": SCHEMA, "as_written": True}}, Output(SCHEMA, as_written=True)),
+        ({"structured_outputs": {"regex": "a+", "as_written": True}}, Output(pattern="a+")),
         ({"guided_choice": ["a", "b"]}, Output(choices=("a", "b"))),
         ({"guided_regex": "a+"}, Output(pattern="a+")),
         ({"guided_grammar": LARK}, Output(grammar=LARK)),
@@ -113,7 +119,9 @@ def test_a_bad_schema_is_refused_with_field_place_and_keyword(body: dict[str, An
 WORDS = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=20)
 OUTPUTS = st.one_of(
     st.none(),
-    st.builds(Output, st.sampled_from([{}, SCHEMA, {"type": "object"}, {"enum": ["x"]}]), strict=st.booleans()),
+    st.builds(
+        Output, st.sampled_from([{}, SCHEMA, {"type": "object"}, {"enum": ["x"]}]), strict=st.booleans(), as_written=st.booleans()
+    ),
     st.lists(WORDS, min_size=1, max_size=3).map(lambda choices: Output(choices=tuple(choices))),
     st.builds(Output, pattern=WORDS),
     st.builds(Output, grammar=WORDS),

@@ -158,6 +158,7 @@ def test_the_output_is_read_from_the_texts_format():
     schema = {"type": "object", "properties": {"a": {"type": "integer"}}}
     format = {"type": "json_schema", "name": "n", "schema": schema, "strict": True}
     assert read(text={"format": format}).request.output == Output(schema, strict=True)
+    assert read(text={"format": {**format, "as_written": True}}).request.output == Output(schema, strict=True, as_written=True)
     assert read(text={"format": {"type": "json_object"}}).request.output == Output.json_object()
     assert read(text={"format": {"type": "text"}, "verbosity": "low"}).request.output is None
 

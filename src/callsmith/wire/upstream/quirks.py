@@ -113,8 +113,8 @@ def _fit_output(request: Request, quirks: Quirks) -> Request:
         if "structured" in quirks.outputs:
             return request
         raise UsageError("this model's API holds answers to JSON schemas only", field="output")
-    if "schema" in quirks.outputs:
-        return request
+    if "schema" in quirks.outputs:  # where the sessions are ours, so is the flag: others take schemas as they do
+        return request if quirks.session else replace(request, output=replace(output, as_written=False))
     return replace(request, output=Output.json_object() if "json_object" in quirks.outputs else None)
 
 

@@ -1,0 +1,245 @@
+"""Schemas at their word: all that is valid may be written, and what may be written is valid but for what is listed."""
+
+import json
+import random
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+pytest.importorskip("llguidance")
+pytest.importorskip("numpy")
+pytest.importorskip("xllamacpp")
+
+from callsmith.core.errors import UnsupportedSchema
+from callsmith.core.values import Output, Schema
+from callsmith.evals.schemas import SchemaJudge, write_value
+from callsmith.formats import format_named
+from callsmith.formats.algebra import Format
+from callsmith.grammar.nodes import Grammar
+from callsmith.grammar.output import output_grammar
+from callsmith.grammar.schema.objects import COUNTED, TRACKED
+from callsmith.grammar.targets.gbnf import to_gbnf
+from tests.grammar import schemas
+from tests.grammar.checking import stuck
+from tests.grammar.judging import complaint
+from tests.grammar.sampling import Sampler, compiler
+
+pytestmark = pytest.mark.weights
+
+PLAIN = Format(name="plain", parts=())
+MANY = {f"p{at}": {"type": "integer"} for at in range(80)}
+POINT = {"type": "object", "properties": {"x": {"type": "integer"}, "y": {"type": "integer"}}, "required": ["x", "y"]}
+NODE = {"type": "object", "properties": {"v": {"minimum": 3}, "next": {"anyOf": [{"$ref": "#/$defs/n"}, {"type": "null"}]}}}
+REQUIRED = [*MANY][:50]
+
+
+def numbered(*names: str) -> dict[str, int]:
+    return dict.fromkeys(names, 1)
+
+
+@pytest.fixture(scope="module")
+def judge() -> Iterator[SchemaJudge]:
+    with SchemaJudge(as_written=True) as made:
+        yield made
+
+
+@pytest.mark.parametrize(
+    ("schema", "valid", "invalid"),
+    [
+        (
+            POINT,
+            [{"x": 1, "y": 2}, {"y": 2, "x": 1}, {"z": "q", "y": 1, "": [{}], "x": 2}],
+            [{"x": 1}, {"x": "1", "y": 2}, {}, 5],
+        ),
+        ({"properties": {"x": {"type": "integer"}}}, [5, "x", None, {"x": 1}, {"y": "x"}, []], [{"x": "1"}]),
+        ({**POINT, "additionalProperties": False}, [{"y": 1, "x": 1}], [{"x": 1, "y": 2, "z": 3}]),
+        ({**POINT, "additionalProperties": {"type": "string"}}, [{"a": "", "y": 1, "x": 1}], [{"x": 1, "y": 2, "z": 3}]),
+        (
+            {
+                "properties": {"é": {"type": "integer"}},
+                "patternProperties": {"^x-": {"type": "null"}},
+                "additionalProperties": False,
+            },
+            [{"x-1": None, "é": 1, "x-": None}],
+            [{"x-": 1}, {"x": None}, {"é": None}],
+        ),
+        ({"properties": MANY, "required": REQUIRED}, [numbered(*reversed(MANY)), numbered(*REQUIRED)], [numbered(*REQUIRED[1:])]),
+        (
+            {"properties": MANY, "required": REQUIRED},
+            [],
+            [{**numbered(*REQUIRED), "p79": "x"}, {**numbered(*REQUIRED), "p51": "x"}],
+        ),
+        (
+            {"type": "object", "required": ["a"], "maxProperties": 3},
+            [numbered("a"), numbered("x", "y", "a"), numbered("x", "a", "y"), numbered("a", "x", "y")],
+            [numbered("x", "y"), numbered("a", "b", "c", "d"), numbered("b", "c", "d", "a")],
+        ),
+        ({"type": "object", "required": ["a"], "maxProperties": 1}, [numbered("a")], [numbered("a", "b"), numbered("b", "a")]),
+        (
+            {"enum": [{"a": 1, "b": [2.5, "é"]}, 5, "x/y"]},
+            [{"b": [2.5, "é"], "a": 1.0}, 5.0, "x/y"],
+            [{"a": 1}, {"a": 1, "b": []}, "x"],
+        ),
+        ({"type": "integer"}, [5, 5.0, -0.0, 1e21], [5.5, "5"]),
+        ({"type": "integer", "minimum": 3}, [3, 3.0, 1e9], [2, 2.0, 3.5]),
+        (
+            {"$ref": "#/$defs/n", "$defs": {"n": NODE}},
+            [{"next": {"v": 4.0, "next": None}}, {"q": 1}],
+            [{"next": {"v": 1}}, {"next": 5}],
+        ),
+        ({"$ref": "#/$defs/a", "$defs": {"a": {"anyOf": [{"$ref": "#/$defs/a"}, {"type": "null"}]}}}, [None], []),
+        ({"type": "string", "pattern": "^/(([a-z]+/)*[a-z]+$)?"}, ["/", "/a/b", "/ +"], ["", "a"]),
+    ],
+)
+def test_what_is_valid_may_be_written_and_nothing_else(judge: SchemaJudge, schema: Schema, valid: list[Any], invalid: list[Any]):
+    verdict = judge.judge(schema, [*valid, *invalid])
+    assert (verdict.error, verdict.unenforced) == ("", ())
+    assert verdict.accepts == (True,) * len(valid) + (False,) * len(invalid)
+    for value in (*valid, *invalid):
+        assert (complaint(schema, (), value) == "") == (value in valid)
+
+
+@pytest.mark.parametrize(
+    ("schema", "valid", "listed"),
+    [
+        ({"properties": MANY, "required": [*MANY]}, numbered(*reversed(MANY)), {"required"}),
+        ({"required": ["a"], "maxProperties": COUNTED + 1}, numbered("a"), {"maxProperties"}),
+        (
+            {"properties": MANY, "required": [*MANY][: TRACKED + 1], "maxProperties": 99},
+            numbered(*MANY),
+            {"required", "maxProperties"},
+        ),
+        ({"patternProperties": {"a": {"type": "integer"}, "b": {"minimum": 5}}, "additionalProperties": False}, {"b": "x"}, None),
+        ({"if": {"properties": {"a": True}}, "unevaluatedProperties": False}, {"a": 1}, {"unevaluatedProperties"}),
+        ({"contains": {"type": "string"}, "unevaluatedItems": False}, ["a"], {"contains", "unevaluatedItems"}),
+        (
+            {"anyOf": [{"properties": {"a": True}}, {"properties": {"b": True}}], "unevaluatedProperties": False},
+            numbered("a", "b"),
+            None,
+        ),
+        ({"allOf": [{"unevaluatedProperties": True}], "unevaluatedProperties": False}, {"a": 1}, {"unevaluatedProperties"}),
+        ({"patternProperties": {"(?=a)": True}, "unevaluatedProperties": False}, {"a": 1}, None),
+    ],
+)
+def test_where_a_grammar_does_not_know_it_lists_and_refuses_nothing(
+    judge: SchemaJudge, schema: Schema, valid: Any, listed: set[str] | None
+):
+    verdict = judge.judge(schema, [valid])
+    assert verdict.accepts == (True,)
+    assert complaint(schema, (), valid) == ""
+    assert verdict.unenforced
+    assert listed is None or {keyword for keyword, _ in verdict.unenforced} == listed
+
+
+def grammar(schema: Schema, *, as_written: bool = True) -> Grammar:
+    made = output_grammar(PLAIN, Output(schema, as_written=as_written))
+    return Grammar(made.node, unenforced=made.unenforced)
+
+
+@pytest.mark.parametrize(
+    ("schema", "text", "fits"),
+    [
+        ({"type": "string"}, r'"\u0041\u00e9\/\ud83d\ude00é"', True),
+        ({"type": "string"}, r'"\ud83d"', False),
+        ({"type": "string"}, r'"\x"', False),
+        ({"properties": {"é/": {"type": "integer"}}}, r'{"\u00e9\/": 1}', True),
+        ({"properties": {"é/": {"type": "integer"}}}, r'{"\u00e9\/": "1"}', False),
+        ({"properties": {"é/": {"type": "integer"}}}, r'{"\u00E9/": "1"}', False),
+        ({"properties": {"a": {"type": "integer"}}}, r'{"\u0061": "1"}', False),
+        ({"properties": {"a\n": {"type": "integer"}}}, r'{"a\u000a": "1"}', False),
+        ({"properties": {"a\n": {"type": "integer"}}}, r'{"a\u000A": 1}', True),
+        ({"properties": {"😀": {"type": "integer"}}}, r'{"\uD83D\uDE00": "1"}', False),
+        ({"properties": {"😀": {"type": "integer"}}}, r'{"\uD83D\uDE00": 1}', True),
+        ({"properties": {"ab": False}, "patternProperties": {r"^a[\s\S]*": {}}}, r'{"a\u0062": 1}', False),
+        ({"enum": ["é/", 1]}, r'"\u00e9\/"', True),
+        ({"enum": ["é/", 1]}, "1.00", True),
+        ({"type": "integer"}, "1e3", True),
+        ({"type": "integer"}, "1e-3", False),
+        (POINT, '{"x": 1, "y": 2, "x": 3}', False),
+    ],
+)
+def test_a_value_may_be_spelled_in_every_way_that_means_it(schema: Schema, text: str, fits: bool):
+    assert (stuck(grammar(schema), text) is None) == fits
+
+
+def test_other_engines_get_open_objects_too():
+    assert "root ::=" in to_gbnf(grammar(POINT)).text
+
+
+# --- generated schemas and values ---------------------------------------------------------------------------------------------
+
+
+def shuffled(value: Any, chance: random.Random) -> Any:
+    if isinstance(value, dict):
+        return {name: shuffled(value[name], chance) for name in chance.sample([*value], len(value))}
+    return [shuffled(one, chance) for one in value] if isinstance(value, list) else value
+
+
+def changed(value: Any, chance: random.Random) -> Any:
+    """The value with something in it added, removed or replaced."""
+    value = json.loads(json.dumps(value))
+    places: list[Any] = [value]
+    for place in places:  # grows in the loop
+        places += [one for one in (place.values() if isinstance(place, dict) else place) if isinstance(one, dict | list)]
+    place, new = chance.choice(places), chance.choice([None, True, 0, 3.0, -2.5, "", "red", [], {"a": 1}, [1, "a"]])
+    match place:
+        case {} if place and chance.random() < 0.5:
+            place.pop(chance.choice([*place]))
+        case {}:
+            place[chance.choice([*schemas.NAMES, *place, "zusätzlich"])] = new
+        case _ if place and chance.random() < 0.5:
+            place[chance.randrange(len(place))] = new
+        case _:
+            place.append(new)
+    return value
+
+
+def values_of(schema: Schema, seed: int) -> Iterator[Any]:
+    """Values out of both grammars of the schema, in other orders, and with something changed."""
+    chance = random.Random(seed)
+    tokens, compiling = compiler()
+    for as_written in (True, False):
+        sampler = Sampler(tokens, compiling, format_named("hermes"), seed)
+        try:
+            made = grammar(schema, as_written=as_written)
+        except UnsupportedSchema:  # closed, no object has as many properties as it wants
+            continue
+        for _ in range(2):
+            sample = sampler.draw(made)
+            if sample.whole and "Infinity" not in json.dumps(value := json.loads(sample.text)):
+                yield from (value, shuffled(value, chance), *(shuffled(changed(value, chance), chance) for _ in range(4)))
+
+
+def check(seeds: range) -> tuple[int, int, int]:
+    """How many schemas there were, and how many values that are valid and that are not."""
+    count = valid = invalid = 0
+    for seed in seeds:
+        schema = schemas.schema(seed)
+        try:
+            made = grammar(schema)
+        except UnsupportedSchema as refused:
+            assert "no value fits" in refused.why
+            continue
+        count += 1
+        for value in values_of(schema, seed):
+            where, wrong = stuck(made, write_value(value)), complaint(schema, (), value)
+            valid, invalid = valid + (not wrong), invalid + bool(wrong)
+            told = f"{value} by {json.dumps(schema)}; left: {made.unenforced}"
+            assert wrong or where is None, f"refused at {where}: {told}"
+            assert where is not None or not complaint(schema, made.unenforced, value), f"{wrong} in {told}"
+    return count, valid, invalid
+
+
+def test_generated_values_may_be_written_exactly_if_they_are_valid():
+    count, valid, invalid = check(range(40))
+    assert count > 30
+    assert valid > 200
+    assert invalid > 100
+
+
+@pytest.mark.slow
+def test_hundreds_of_generated_schemas_are_taken_at_their_word():
+    count, valid, _ = check(range(2000, 2600))
+    assert count > 500
+    assert valid > 3000
