@@ -91,7 +91,7 @@ class SchemaJudge:
 
     def _judge(self, schema: Schema | bool, instances: Sequence[Json]) -> Verdict:
         try:
-            written = ({} if schema else {"not": {}}) if isinstance(schema, bool) else schema
+            written: Schema = ({} if schema else {"not": {}}) if isinstance(schema, bool) else schema
             output = Output(written, as_written=self._as_written)
             made = refusing_depth(output_grammar)(_PLAIN, output)
             grammar = Grammar(made.node)

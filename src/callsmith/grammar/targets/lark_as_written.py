@@ -107,9 +107,10 @@ class AsWritten:
 
     def _one_of_values(self, values: Sequence[Any]) -> Node:
         """One of these values; texts and numbers are one expression, however many there are."""
+        structures = cast(list[list[Any] | dict[str, Any]], [value for value in values if isinstance(value, list | dict)])
         scalars = [_scalar(value) for value in values if not isinstance(value, list | dict)]
         ways: list[Node] = [Pattern(_expression(Or(tuple(scalars))))] if scalars else []
-        return _one_of([*ways, *(self._structure(value) for value in values if isinstance(value, list | dict))])
+        return _one_of([*ways, *map(self._structure, structures)])
 
     def _structure(self, value: list[Any] | dict[str, Any]) -> Node:
         if isinstance(value, dict):
