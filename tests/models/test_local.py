@@ -72,6 +72,33 @@ async def test_where_the_model_may_choose_its_calls_are_constrained_only_if_it_i
     assert engine.asked[1].grammar is None
 
 
+@pytest.mark.parametrize(
+    "written",
+    [
+        '```json\n{"name": "get_weather", "arguments": {"city": 7}}\n```',
+        '```json\n{"name": "get_weather", "arguments": {"town": "Paris"}}\n```',
+        '{"name": "get_weather", "arguments": {}}',
+    ],
+)
+async def test_a_guarded_call_in_another_format_is_asked_for_again_under_the_grammar_if_it_is_invalid(written: str):
+    also = (format_named("fenced-json"), format_named("json"))
+    engine = Scripted([written, CALL])
+    local = LocalModel(engine, format_named("hermes"), Template(CHATML), Traits(also=also, auto_guarded=True))
+    answer = await events(local, ASK)
+    assert calls(answer) == [("get_weather", {"city": "Paris"})]
+    assert answer[-1].reason == "calls" and answer[-1].report.retries == 1
+    second = engine.asked[1].grammar
+    assert second is not None and not second.triggers, "the second time nothing but a call can be written"
+
+
+async def test_a_valid_guarded_call_in_another_format_is_asked_for_once():
+    also = (format_named("fenced-json"),)
+    engine = Scripted(['```json\n{"name": "get_weather", "arguments": {"city": "Rome"}}\n```'])
+    local = LocalModel(engine, format_named("hermes"), Template(CHATML), Traits(also=also, auto_guarded=True))
+    answer = await events(local, ASK)
+    assert calls(answer) == [("get_weather", {"city": "Rome"})] and answer[-1].report.retries == 0
+
+
 @pytest.mark.req("R24")
 async def test_with_none_the_model_is_not_told_of_tools_and_its_calls_are_not_shown():
     local, engine = model(f"No. {CALL}")

@@ -1,8 +1,9 @@
 """Validates answers where the grammar could not enforce the whole schema; what is invalid is asked for once more.
 
-Only what is in doubt is withheld until it is complete: calls of tools whose schema has keywords no grammar enforces, and text
-that must fit such a schema. The second attempt replaces the first. If it is no better it is passed on, for the runtime
-validates calls before it runs them; only invalid text of a strict output is an error then.
+Only what is in doubt is withheld until it is complete: calls of tools whose schema has keywords no grammar enforces, calls in
+formats that no grammar knows of, and text that must fit such a schema. The second attempt replaces the first. If it is no
+better it is passed on, for the runtime validates calls before it runs them; only invalid text of a strict output is an error
+then.
 """
 
 import json
@@ -26,7 +27,7 @@ from callsmith.core.events import (
     Unreadable,
 )
 from callsmith.core.schema import validate
-from callsmith.core.values import Choice, Json, Message, Request, Result, Schema, TokenLogprob, Usage
+from callsmith.core.values import Call, Choice, Json, Message, Request, Result, Schema, TokenLogprob, Usage
 
 Ask: TypeAlias = Callable[[Request], AsyncGenerator[ModelEvent, None]]
 UnenforcedOf: TypeAlias = Callable[
@@ -35,14 +36,20 @@ UnenforcedOf: TypeAlias = Callable[
 
 
 async def checked(
-    first: AsyncGenerator[ModelEvent, None], request: Request, unenforced: UnenforcedOf, ask: Ask, *, is_free: bool = False
+    first: AsyncGenerator[ModelEvent, None],
+    request: Request,
+    unenforced: UnenforcedOf,
+    ask: Ask,
+    *,
+    is_free: bool = False,
+    every_call: bool = False,
 ) -> AsyncGenerator[ModelEvent, None]:
     """The first answer to the request, with what `ask` returns in place of its invalid parts.
 
     `is_free`: nothing has held the model to a call that is required. Text is withheld until it makes one, which it is asked for
-    once more.
+    once more. `every_call`: calls may have come in a format that the grammar knows nothing of, so that all are validated.
     """
-    withheld = _Withheld(request, unenforced, must_call=is_free and request.choice.mode == "required")
+    withheld = _Withheld(request, unenforced, must_call=is_free and request.choice.mode == "required", every_call=every_call)
     stopped, retries, spent = Stopped("stop"), 0, Usage()
     async with aclosing(first) as events:
         async for event in events:
@@ -88,8 +95,9 @@ async def checked(
 class _Withheld:
     """The withheld events. `doubts` is what no grammar enforced of the tools called so far and of the output."""
 
-    def __init__(self, request: Request, unenforced: UnenforcedOf, *, must_call: bool = False) -> None:
+    def __init__(self, request: Request, unenforced: UnenforcedOf, *, must_call: bool = False, every_call: bool = False) -> None:
         self._unenforced = unenforced
+        self._every_call = every_call
         self.must_call = must_call
         self.calls = 0
         self._schemas = {tool.name: tool.parameters for tool in request.tools}
@@ -123,18 +131,24 @@ class _Withheld:
             case Text(text, logprobs) if self._output is not None or (self.must_call and not self.calls):
                 self.text.append(text)
                 self.logprobs += logprobs
-            case CallStarted(index, name) if self._doubted(name):
+            case CallStarted(index, name) if self._doubted(name) or self._every_call:
                 self._begun[index] = [event]
             case CallArguments(index) if index in self._begun:
                 self._begun[index].append(event)
             case CallReady(index, call) if index in self._begun:
                 begun = self._begun.pop(index)
-                if complaint := _complaint(self._schemas[call.name], call.arguments):
+                schema = self._schemas.get(call.name)
+                complaint = f"there is no tool {call.name!r}" if schema is None else _complaint(schema, call.arguments)
+                if complaint:
                     self.invalid.append((event, complaint))
                 else:
                     yield from (*begun, event)
-            case Unreadable(index=int(index)) if index in self._begun:
-                yield from (*self._begun.pop(index), event)
+            case Unreadable(reason=reason, index=int(index)) if index in self._begun:
+                begun = self._begun.pop(index)
+                if self._every_call and isinstance(begun[0], CallStarted):
+                    self.invalid.append((CallReady(index, Call(begun[0].id, begun[0].name, {})), f"cannot be read: {reason}"))
+                else:
+                    yield from (*begun, event)
             case _:
                 yield event
 
@@ -154,7 +168,9 @@ def _call_again(request: Request, ready: CallReady, complaint: str) -> Request:
     call = ready.call
     result = Result(call.id, call.name, f"invalid_arguments: {complaint}", ok=False, code="invalid_arguments")
     messages = (*request.messages, Message.assistant(calls=[call]), Message.tool(result))
-    return replace(request, messages=messages, choice=Choice.only(call.name), parallel=False)
+    is_known = any(tool.name == call.name for tool in request.tools)
+    choice = Choice.only(call.name) if is_known else Choice("required", request.choice.names)
+    return replace(request, messages=messages, choice=choice, parallel=False)
 
 
 def ask_for_call(request: Request, text: str) -> Request:

@@ -179,9 +179,16 @@ class LocalModel:
         """The answer, with what no grammar enforces validated."""
         unenforced, is_free = self._unenforced(plan), plan.grammar is not None and not self._enforcement.is_known
         answer = self._watched(plan)
-        if unenforced is None or plan.prompt.prefilled:
+        # Where text may be written, the grammar holds calls in the model's own format, not in the others that are read too.
+        every_call = plan.grammar is not None and plan.request.choice.mode == "auto" and bool(self.traits.also)
+        if (unenforced is None and not every_call) or plan.prompt.prefilled:
             return answer
-        return checked(answer, plan.request, unenforced, lambda again: self._watched(self._plan(again)), is_free=is_free)
+
+        def again(request: Request) -> AsyncGenerator[ModelEvent, None]:
+            return self._watched(self._plan(request))
+
+        known = unenforced or (lambda name: ())
+        return checked(answer, plan.request, known, again, is_free=is_free, every_call=every_call)
 
     def _watched(self, plan: _Plan) -> AsyncGenerator[ModelEvent, None]:
         """The answer; where it comes from afar, it is looked whether the grammar was enforced."""
