@@ -146,7 +146,7 @@ class _Withheld:
             case Unreadable(reason=reason, index=int(index)) if index in self._begun:
                 begun = self._begun.pop(index)
                 if self._every_call and isinstance(begun[0], CallStarted):
-                    self.invalid.append((CallReady(index, Call(begun[0].id, begun[0].name, {})), f"cannot be read: {reason}"))
+                    self.invalid.append((CallReady(index, Call(begun[0].name, {}, begun[0].id)), f"cannot be read: {reason}"))
                 else:
                     yield from (*begun, event)
             case _:

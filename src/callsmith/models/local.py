@@ -187,8 +187,7 @@ class LocalModel:
         def again(request: Request) -> AsyncGenerator[ModelEvent, None]:
             return self._watched(self._plan(request))
 
-        known = unenforced or (lambda name: ())
-        return checked(answer, plan.request, known, again, is_free=is_free, every_call=every_call)
+        return checked(answer, plan.request, unenforced or _nothing, again, is_free=is_free, every_call=every_call)
 
     def _watched(self, plan: _Plan) -> AsyncGenerator[ModelEvent, None]:
         """The answer; where it comes from afar, it is looked whether the grammar was enforced."""
@@ -348,3 +347,8 @@ class LocalModel:
         if sampling.logprobs is not None and not self.engine.info.logprobs:
             raise UsageError("logprobs: this model's engine does not give log probabilities", field="logprobs")
         return with_defaults(sampling, self.traits.sampling)
+
+
+def _nothing(name: str) -> Sequence[Unenforced]:
+    """What is not enforced of a tool whose calls a grammar holds wholly."""
+    return ()
