@@ -33,7 +33,7 @@ SPREAD := -n $(JOBS) --dist worksteal
 
 .DEFAULT_GOAL := setup
 .PHONY: setup serve chat test test-slow test-thorough test-law4 test-dispatch test-fuzz test-attack soak test-choices test-tokenizer test-model test-templates test-clients test-crewai test-agents test-node test-openresponses test-readme \
-	test-mcp test-mcp-conformance test-vllm test-sglang test-torch test-response-templates test-postgres test-nats test-browser test-deploy test-docs docs test-routers test-wheel check format bench bench-guard rivals requirements dependencies lock clean help
+	test-mcp test-mcp-conformance test-vllm test-sglang test-torch test-response-templates test-postgres test-nats test-browser test-deploy test-docs docs test-routers test-wheel check format eval eval-large test-eval bench bench-guard rivals requirements dependencies lock clean help
 
 setup: $(STAMP) ## create .venv and install everything that is pinned in requirements.lock
 
@@ -275,6 +275,15 @@ check: $(STAMP) ## lint, formatting, types
 format: $(STAMP) ## put the code into its format
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
+
+# A client repairs nothing: what the server sends is what is scored.
+eval: $(STAMP) $(LIBRARY) ## ask a model served here a sample of the Berkeley benchmark over HTTP (a quarter of an hour): MODEL=…
+	$(BIN)/callsmith eval --serve --quick $(if $(MODEL),--model "$(MODEL)") --setup served=repairs:no --setup required=required,repairs:no \
+		--out eval-results/quick $(ARGS)
+
+eval-large: $(STAMP) $(LIBRARY) ## compare all setups on the whole benchmark (hours, or a GPU): MODEL=… ARGS="--per-category 100"
+	$(BIN)/callsmith eval $(if $(MODEL),--model "$(MODEL)") --setup free --setup free-repaired --setup guarded --setup required \
+		--setup default --out eval-results/large $(ARGS)
 
 bench: $(STAMP) $(LIBRARY) ## measure, beside others where make rivals has fetched them, and add a line to benchmarks/history.jsonl: make bench ARGS="loop bus"
 	$(BIN)/python -m benchmarks $(or $(ARGS),--record)

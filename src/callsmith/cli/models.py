@@ -43,6 +43,12 @@ def list_models(
     for row in rows:
         if row["good_for"]:
             typer.echo(f"  {row['name']}: {row['good_for']}")
+    from callsmith.models.weights.measured import all_measured
+
+    if measured := all_measured():
+        typer.echo("Measured by callsmith eval, and used when they are opened:")
+        for key, found in measured.items():
+            typer.echo(f"  {found.model}, {key}: policy {found.policy}, calls {'' if found.auto_guarded else 'not '}constrained")
 
 
 @models_app.command("fetch", epilog=example("callsmith models fetch qwen2.5-coder-1.5b"))

@@ -26,6 +26,7 @@ from callsmith.models.weights.catalogue import Entry, catalogue
 from callsmith.models.weights.disk import find_file
 from callsmith.models.weights.fetch import locate
 from callsmith.models.weights.hub import HUB_SCHEME
+from callsmith.models.weights.measured import Measured, find_measured
 from callsmith.wire.upstream.dialects import UpstreamDialect, base_url, dialect_named
 from callsmith.wire.upstream.quirks import Quirks
 
@@ -97,6 +98,7 @@ def _parts(spec: str, options: Options, info: EngineInfo) -> tuple[Format, Templ
     entry = catalogue().get(spec)
     preset = None if entry else preset_for(info.name, _file_name(spec))
     known = entry or preset
+    measured = find_measured(info.name, info.weights.size)  # counts like a preset, and before one
     source = _template_source(options, entry) or info.template
     template = Template(
         source or (preset and preset.template) or CHATML,
@@ -110,12 +112,16 @@ def _parts(spec: str, options: Options, info: EngineInfo) -> tuple[Format, Templ
         sampling=entry.sampling if entry else Sampling(),
         parallel=speech.parallel,
         thinks=shows_reasoning(speech.format, template.source),
-        policy=options.policy or (known and known.policy) or "auto",
+        policy=options.policy or (measured and measured.policy) or (known and known.policy) or "auto",
         in_reasoning=options.in_reasoning or (known.in_reasoning if known else "recover"),
         guards=known.guards if known else (),
-        auto_guarded=bool(known and known.auto_guarded) if options.auto_guarded is None else options.auto_guarded,
+        auto_guarded=_is_guarded(measured or known) if options.auto_guarded is None else options.auto_guarded,
     )
     return speech.format, template, traits
+
+
+def _is_guarded(known: Measured | Entry | Preset | None) -> bool:
+    return bool(known and known.auto_guarded)
 
 
 def _open_remote(spec: RemoteSpec, options: Options) -> RemoteModel:

@@ -64,3 +64,22 @@ def test_what_there_is_not_is_said(callsmith, cases: Path, tmp_path: Path, argum
     told = callsmith("eval", "--cases", str(cases), "--model", "scripted:Hi", "--out", str(tmp_path / "out"), *arguments)
     assert told.code == 2
     assert arguments[1] in told.err
+
+
+def test_a_policy_is_printed_and_wants_irrelevance(callsmith, cases: Path, tmp_path: Path):
+    out = str(tmp_path / "out")
+    setups = ("--setup", "free-repaired", "--setup", "guarded")
+    assert callsmith("eval", "--cases", str(cases), "--model", f"m=scripted:{CALL}", *setups, "--out", out).code == 0
+    told = callsmith("eval", "policy", "m", "--out", out)
+    assert told.code == 2
+    assert "add irrelevance" in told.err
+
+
+@pytest.mark.req("R179")
+def test_a_model_can_be_asked_behind_our_own_server(callsmith, cases: Path, tmp_path: Path):
+    arguments = ("--cases", str(cases), "--model", f"scripted:{CALL}", "--serve", "--setup", "served=repairs:no")
+    told = callsmith("eval", *arguments, "--out", str(tmp_path / "out"))
+    assert told.code == 0, told.err
+    (scores,) = json.loads((tmp_path / "out" / "results.json").read_text())["scores"]
+    assert (scores["setup"], scores["overall"]["right"], scores["errors"]) == ("scripted/served", 1, 0)
+    assert scores["schema_valid"] == {"right": 2, "n": 2, "share": 1.0, "low": pytest.approx(0.34, abs=0.01), "high": 1.0}

@@ -1,5 +1,6 @@
 """The benchmark itself, which is fetched: its own checker takes its own answers."""
 
+import ast
 from collections import Counter
 from collections.abc import AsyncIterator
 from typing import Any
@@ -9,7 +10,7 @@ import pytest
 from callsmith.core.values import Call
 from callsmith.evals.bfcl.checker import Checker
 from callsmith.evals.bfcl.fetch import fetch
-from callsmith.evals.bfcl.load import LIVE, NON_LIVE, load_cases
+from callsmith.evals.bfcl.load import LIVE, MULTI_TURN, NON_LIVE, load_cases
 from callsmith.evals.cases.case import Case
 
 pytestmark = pytest.mark.slow  # by its own make target: the benchmark is fetched
@@ -73,3 +74,29 @@ async def test_an_argument_that_is_left_out_is_wrong(checker: Checker):
         kept = {key: value for key, value in call.arguments.items() if key != needed[0]}
         wrong += not (await checker.check_calls(case, [Call(call.name, kept)])).is_right
     assert wrong == len(cases)
+
+
+def spelled(case: Case, text: str) -> Call:
+    """A call that is written in Python."""
+    call: Any = ast.parse(text, mode="eval").body
+    tools = {tool.name: tool for turn in case.turns for tool in turn.tools}
+    names: Any = list(tools[call.func.id].parameters["properties"])  # type: ignore[call-overload]
+    values = dict(zip(names, call.args, strict=False)) | {one.arg: one.value for one in call.keywords}
+    return Call(call.func.id, {key: ast.literal_eval(value) for key, value in values.items()})
+
+
+@pytest.mark.parametrize("category", MULTI_TURN)
+async def test_conversations_of_the_right_calls_are_right_and_wrong_without_one_of_them(checker: Checker, category: str):
+    right, wrong = 0, 0
+    cases = load_cases(fetch(), [category])
+    for number, case in enumerate(cases):
+        assert case.world is not None
+        turns = [[[spelled(case, text)] for text in turn] for turn in case.world.gold]
+        for turn in turns:
+            for step in turn:
+                assert await checker.run_calls(f"m{number}", case.world, step)
+        right += (await checker.check_conversation(f"m{number}", case.world, turns)).is_right
+        del next(turn for turn in turns if turn)[0]
+        wrong += not (await checker.check_conversation(f"m{number}", case.world, turns)).is_right
+    assert right == len(cases) == 200
+    assert wrong > 190  # some first calls only look around

@@ -50,6 +50,7 @@ def evaluate(
     threads: Annotated[int | None, typer.Option("--threads", min=1, help="Threads of the engine.")] = None,
     gpu_layers: Annotated[int | None, typer.Option("--gpu-layers", min=0, help="Layers on GPUs. Default: all that fit.")] = None,
     format: Annotated[str | None, typer.Option("--format", help="The format of the model, where it is not found.")] = None,
+    serve: Annotated[bool, typer.Option("--serve", help="Serve the model by callsmith serve, and ask it over HTTP.")] = False,
 ) -> None:
     """Ask models the cases and score their calls. The same command again goes on where it was stopped."""
     if context.invoked_subcommand:
@@ -69,7 +70,7 @@ def evaluate(
     options = Options(context=context_tokens, threads=threads, gpu_layers=gpu_layers, format=format, live=settings.concurrency)
     records = Records(out)
     try:
-        asyncio.run(_evaluate(_models(model), options, setups, chosen, records, settings))
+        asyncio.run(_evaluate(_models(model), options, setups, chosen, records, settings, serve=serve))
     except KeyboardInterrupt:
         typer.echo(f"\nStopped. What was answered is in {out}; the same command goes on from there.", err=True)
         raise
@@ -105,14 +106,33 @@ def write_report(
     _report(out)
 
 
-def _report(out: Path) -> None:
-    import json
+@eval_app.command("policy", epilog=example("callsmith eval policy qwen2.5-coder-1.5b --out eval-results --store"))
+def suggest_policy(
+    model: Annotated[str, typer.Argument(help="The model, as the report names it.")],
+    out: Annotated[Path, typer.Option("--out", file_okay=False, help="The folder of the results.")] = Path("eval-results"),
+    store: Annotated[bool, typer.Option("--store", help="Keep it: it counts from now on when the model is opened.")] = False,
+) -> None:
+    """Say which choice policy and which constraint suit a model, by its scores: lines for a preset."""
+    from callsmith.evals.run.record import read_plan, read_records
+    from callsmith.evals.scores.policy import suggest
+    from callsmith.models.weights.measured import Measured, store_measured
 
-    from callsmith.evals.run.record import PLAN, read_records
+    found = suggest(read_records(out), model)
+    for reason in found.reasons:
+        typer.echo(f"# {reason}")
+    typer.echo(found.lines)
+    if store:
+        about = read_plan(out)["setups"][f"{model}/{found.setup}"]["about"]
+        scores = {name: one.as_json() for name, one in found.scores.items()}
+        kept = Measured(model, found.policy, found.auto_guarded, scores)
+        typer.echo(f"kept in {store_measured(about['name'], about['weights']['size'], kept)}", err=True)
+
+
+def _report(out: Path) -> None:
+    from callsmith.evals.run.record import read_plan, read_records
     from callsmith.evals.scores.report import scores_table, write_reports
 
-    plan: dict[str, Any] = json.loads((out / PLAN).read_text("utf-8")) if (out / PLAN).is_file() else {}
-    scores = write_reports(out, read_records(out), plan)
+    scores = write_reports(out, read_records(out), read_plan(out))
     _print_table(*scores_table(scores.values()))
     typer.echo(f"report.html, report.md, results.json and every answer (records.jsonl) are in {out}")
 
@@ -175,8 +195,11 @@ async def _evaluate(
     cases: "list[Case]",
     records: "Records",
     settings: "Settings",
+    *,
+    serve: bool,
 ) -> None:
     """Ask one model after the other."""
+    from callsmith.cli.evals.served import served
     from callsmith.cli.terminal.fetching import ensure
     from callsmith.evals.bfcl import fetch
     from callsmith.evals.bfcl.checker import Checker
@@ -186,7 +209,11 @@ async def _evaluate(
         for name, spec in models.items():
             ensure(spec)
             labels = {f"{name}/{setup.name}": setup for setup in setups}
-            await _ask_model(spec, options, labels, cases, records, settings, checker)
+            if not serve:
+                await _ask_model(spec, options, labels, cases, records, settings, checker)
+                continue
+            async with served(spec, options) as url:
+                await _ask_model(url, options, labels, cases, records, settings, checker, described=f"callsmith serve {spec}")
     finally:
         if checker is not None:
             await checker.close()
@@ -200,7 +227,9 @@ async def _ask_model(
     records: "Records",
     settings: "Settings",
     checker: "Checker | None",
+    described: str = "",
 ) -> None:
+    """Ask a model all cases that were not asked before. `described` is what the results say it is, where its spec does not."""
     from dataclasses import asdict
 
     from callsmith.cli.evals.progress import EvalProgress
@@ -212,8 +241,8 @@ async def _ask_model(
         info = model.info
         about = {"name": info.name, "description": info.description, "format": info.format, "weights": asdict(info.weights)}
         for label, setup in setups.items():
-            described = {"model": spec, **setup.describe(), "max_tokens": settings.max_tokens}
-            records.describe(label, described, {**about, "placement": info.placement, "context": info.context})
+            description = {"model": described or spec, **setup.describe(), "max_tokens": settings.max_tokens}
+            records.describe(label, description, {**about, "placement": info.placement, "context": info.context})
         known = [found for case in cases for label in setups if (found := records.done(case, label))]
         with EvalProgress(list(setups), len(cases), known) as shown:
             await Runner(model, setups, records, checker, settings).run(cases, shown.add)

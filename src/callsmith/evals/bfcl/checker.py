@@ -12,7 +12,7 @@ from typing import Any, Final
 from callsmith.core.errors import ModelError
 from callsmith.core.values import Call, Json
 from callsmith.evals.bfcl import checker_process
-from callsmith.evals.cases.case import Case
+from callsmith.evals.cases.case import Case, World
 
 SECONDS: Final = 30.0  # that one answer may take
 _LONGEST: Final = 64 * 1024 * 1024  # bytes of an answer
@@ -41,11 +41,23 @@ class Checker:
 
     async def check_calls(self, case: Case, calls: Sequence[Call]) -> Verdict:
         """Whether these are the right calls, by the benchmark's rules."""
-        made = [{call.name: dict(call.arguments)} for call in calls]
         functions = case.functions or [_function(tool.name, tool.parameters) for tool in case.tools]
         answer = await self.ask(
-            {"check": "calls", "category": _matcher(case), "functions": functions, "calls": made, "answers": case.answers}
+            {"check": "calls", "category": _matcher(case), "functions": functions, "calls": _made(calls), "answers": case.answers}
         )
+        return Verdict(answer["valid"], answer["error_type"], answer["error"])
+
+    async def run_calls(self, name: str, world: World, calls: Sequence[Call]) -> list[str]:
+        """The results of calls in a world of that name, which they change; it begins with the first of them."""
+        answer = await self.ask({"check": "run", "name": name, "world": _world(world), "calls": _made(calls)})
+        if "results" not in answer:
+            return [f"Error during execution: {answer['error']}" for _ in calls]
+        return answer["results"]
+
+    async def check_conversation(self, name: str, world: World, turns: Sequence[Sequence[Sequence[Call]]]) -> Verdict:
+        """Whether the calls, by turn and step, leave the world as the right ones do. The world of that name ends with it."""
+        made = [[_made(step) for step in turn] for turn in turns]
+        answer = await self.ask({"check": "conversation", "name": name, "world": _world(world), "turns": made})
         return Verdict(answer["valid"], answer["error_type"], answer["error"])
 
     async def ask(self, line: Mapping[str, Any]) -> dict[str, Any]:
@@ -95,6 +107,14 @@ class Checker:
         if self._scratch is not None:
             self._scratch.cleanup()
             self._scratch = None
+
+
+def _made(calls: Sequence[Call]) -> list[dict[str, Any]]:
+    return [{call.name: dict(call.arguments)} for call in calls]
+
+
+def _world(world: World) -> dict[str, Any]:
+    return {"id": world.id, "classes": world.classes, "beginning": world.beginning, "gold": world.gold}
 
 
 def _matcher(case: Case) -> str:

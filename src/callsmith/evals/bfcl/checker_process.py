@@ -2,6 +2,8 @@
 
     {"check": "calls", "category": "multiple", "functions": […], "calls": [{"add": {"a": 1}}], "answers": […]}
     → {"valid": false, "error_type": "…", "error": "…"}
+    {"check": "run", "name": "m1", "world": {…}, "calls": [{"ls": {}}]} → {"results": ["…"]}
+    {"check": "conversation", "name": "m1", "world": {…}, "turns": [[[{"ls": {}}]]]} → {"valid": …}
 
 It imports nothing of ours: what the benchmark evaluates must not be where models and keys are. What it has no need of (files to
 write, programs, connections) is refused; this is a railing against accidents, no sandbox.
@@ -23,6 +25,7 @@ _WRITING = os.O_WRONLY | os.O_RDWR | os.O_CREAT
 def main(folder: str) -> None:
     """Answer line after line, until there are no more."""
     sys.path.insert(0, folder)
+    sys.dont_write_bytecode = True
     # The checker asks this table one thing, and the table imports the packages of every vendor.
     stub: Any = ModuleType("bfcl_eval.constants.model_config")
     stub.MODEL_CONFIG_MAPPING = defaultdict(lambda: SimpleNamespace(underscore_to_dot=True))
@@ -45,6 +48,9 @@ class Checker:
         checker = importlib.import_module("bfcl_eval.eval_checker.ast_eval.ast_checker")
         self._check_calls: Any = checker.ast_checker
         self._python: Any = importlib.import_module("bfcl_eval.constants.enums").Language.PYTHON
+        package = "bfcl_eval.eval_checker.multi_turn_eval"
+        self._worlds: Any = importlib.import_module(f"{package}.multi_turn_utils")
+        self._conversations: Any = importlib.import_module(f"{package}.multi_turn_checker")
 
     def answer(self, asked: dict[str, Any]) -> dict[str, Any]:
         """The answer to a line."""
@@ -54,8 +60,40 @@ class Checker:
                     asked["functions"], asked["calls"], asked["answers"], self._python, asked["category"], MODEL
                 )
                 return {"valid": found["valid"], "error_type": found.get("error_type", ""), "error": str(found.get("error", ""))}
+            case "run":
+                return {"results": self._run(asked["name"], asked["world"], asked["calls"])}
+            case "conversation":
+                return self._judge(asked["name"], asked["world"], asked["turns"])
             case other:
                 raise ValueError(f"nothing is known of {other!r}")
+
+    def _run(self, name: str, world: dict[str, Any], calls: list[dict[str, Any]]) -> list[str]:
+        """The results of calls, which change the world of that name. It begins with the first of them."""
+        results, _ = self._worlds.execute_multi_turn_func_call(
+            *([_spelled(call) for call in calls], world["beginning"], world["classes"], name, world["id"]),
+            long_context="long_context" in world["id"],
+        )
+        return results
+
+    def _judge(self, name: str, world: dict[str, Any], turns: list[list[list[dict[str, Any]]]]) -> dict[str, Any]:
+        """Whether all turns have left the world as the right calls do; the world is forgotten afterwards."""
+        made = [[[_spelled(call) for call in step] for step in turn] for turn in turns]
+        row = {"id": world["id"], "initial_config": world["beginning"], "involved_classes": world["classes"]}
+        try:
+            found = self._conversations.multi_turn_checker(made, world["gold"], row, "", name)
+        finally:
+            for module in (self._worlds, self._conversations):
+                for known in [one for one in vars(module) if one.startswith(f"{name}_")]:
+                    delattr(module, known)
+        return {"valid": found["valid"], "error_type": found.get("error_type", ""), "error": found.get("error_message", "")}
+
+
+def _spelled(call: dict[str, Any]) -> str:
+    """A call as Python. Names are checked, for this is evaluated; values are those of JSON and spelled by `repr`."""
+    ((name, arguments),) = call.items()
+    if not all(word.isidentifier() for word in (name, *arguments)):
+        raise ValueError(f"{name}({', '.join(arguments)}) is no call")
+    return f"{name}({', '.join(f'{key}={value!r}' for key, value in arguments.items())})"
 
 
 def refuse(event: str, arguments: tuple[Any, ...]) -> None:

@@ -13,7 +13,8 @@ from callsmith.core.values import Call, Message, Request, Usage
 
 @dataclass(slots=True)
 class Answer:
-    """An answer. `steps` are what the model was given and wrote: more than one where something was asked for again."""
+    """An answer. `steps` are what the model was given and wrote: more than one where something was asked for again. `rounds` is
+    how many answers these are together."""
 
     text: str = ""
     calls: list[Call] = field(default_factory=list[Call])
@@ -23,6 +24,7 @@ class Answer:
     finish: str = ""
     report: Report = field(default_factory=Report)
     seconds: float = 0.0
+    rounds: int = 1
 
     @property
     def message(self) -> Message:
@@ -31,8 +33,18 @@ class Answer:
 
     @property
     def written(self) -> str:
-        """What the model wrote first, in its own spelling."""
+        """What the model wrote, in its own spelling; without what was asked for again."""
         return self.steps[0].text if self.steps else self.text
+
+    def add(self, other: "Answer") -> None:
+        """Go on with another answer of the same conversation."""
+        self.text = f"{self.text}\n\n{other.written}" if self.rounds else other.written
+        self.steps, self.finish, self.rounds = [], other.finish, self.rounds + 1
+        self.calls += other.calls
+        self.repairs += other.repairs
+        self.usage += other.usage
+        self.report += other.report
+        self.seconds += other.seconds
 
 
 async def ask(model: Model, request: Request) -> Answer:

@@ -73,11 +73,9 @@ class Records:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self._found: dict[tuple[str, str], Record] = {}
-        self.plan: dict[str, Any] = {"version": VERSION, "setups": {}}
         try:
             folder.mkdir(parents=True, exist_ok=True)
-            if (folder / PLAN).is_file():
-                self.plan = json.loads((folder / PLAN).read_text("utf-8"))
+            self.plan = read_plan(folder)
             self._read()
             self._file = (folder / RECORDS).open("ab")
         except (OSError, ValueError) as error:
@@ -147,3 +145,8 @@ def read_records(folder: Path) -> list[Record]:
             record = read_record(json.loads(line))
             found[record.case, record.setup] = record
     return list(found.values())
+
+
+def read_plan(folder: Path) -> dict[str, Any]:
+    """Which setups the records in a folder are of."""
+    return json.loads((folder / PLAN).read_text("utf-8")) if (folder / PLAN).is_file() else {"version": VERSION, "setups": {}}

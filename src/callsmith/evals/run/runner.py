@@ -5,12 +5,13 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
-from callsmith.core.errors import ModelError
+from callsmith.core.errors import ModelError, UsageError
 from callsmith.core.ports import Model
 from callsmith.core.values import Sampling
-from callsmith.evals.bfcl.checker import Checker
+from callsmith.evals.bfcl.checker import Checker, Verdict
 from callsmith.evals.cases.case import Case
 from callsmith.evals.run.ask import Answer, ask
+from callsmith.evals.run.conversation import Conversation
 from callsmith.evals.run.judge import count_valid, is_strictly_equal, judge
 from callsmith.evals.run.record import Record, Records, call_row, case_digest
 from callsmith.evals.run.setup import Setup, offered_tools, set_up
@@ -23,7 +24,7 @@ class Settings:
     """How cases are asked. Greedy decoding with a seed: the same answers again, as far as batches round alike."""
 
     max_tokens: int = 512
-    seconds: float = 300.0  # for one answer
+    seconds: float = 300.0  # for one case, or one turn of a conversation
     concurrency: int = 8  # cases at once
 
     @property
@@ -75,14 +76,13 @@ class Runner:
     async def _record(self, case: Case, label: str) -> Record:
         begun = Record(case.id, case.category, label, case_digest(case))
         try:
-            async with asyncio.timeout(self._settings.seconds):
-                answer = await self._answer(case, label)
+            async with asyncio.timeout(self._settings.seconds * len(case.turns)):
+                answer, verdict, whose = await self._answer(case, label)
         except TimeoutError:
-            return self._failed(begun, f"no answer within {self._settings.seconds:g} s")
+            return self._failed(begun, f"no answer within {self._settings.seconds * len(case.turns):g} s")
         except Exception as error:  # whatever it is, a run of hours goes on with the next case, and says so in its results
             return self._failed(begun, f"{type(error).__name__}: {error}")
         self._failures = 0
-        verdict, whose = await judge(case, answer.calls, self._checker)
         return replace(
             begun,
             is_right=verdict.is_right,
@@ -99,12 +99,21 @@ class Runner:
             seconds=round(answer.seconds, 4),
             retries=answer.report.retries,
             repairs=tuple(answer.repairs),
+            steps=answer.rounds,
+            taken_back=answer.report.taken_back,
         )
 
-    async def _answer(self, case: Case, label: str) -> Answer:
+    async def _answer(self, case: Case, label: str) -> tuple[Answer, Verdict, str]:
+        """The answer to a case, the verdict on it, and whose that is."""
         model, setup = self._models[label], self._setups[label]
+        if case.world is not None:
+            if self._checker is None:
+                raise UsageError("conversations need the benchmark, whose tools they call")
+            conversation = Conversation(model, setup, self._checker, self._settings.sampling)
+            return *await conversation.hold(case, case.world), "bfcl"
         tools = offered_tools(model, setup, case.tools)
-        return await ask(model, setup.request(case.messages, tools, self._settings.sampling))
+        answer = await ask(model, setup.request(case.messages, tools, self._settings.sampling))
+        return answer, *await judge(case, answer.calls, self._checker)
 
     def _failed(self, begun: Record, error: str) -> Record:
         self._failures += 1

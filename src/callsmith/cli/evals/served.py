@@ -1,0 +1,64 @@
+"""A model behind `callsmith serve`, in a process of its own, for as long as it is asked."""
+
+import asyncio
+import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from callsmith.models import Options
+
+PATIENCE = 300.0  # seconds until a server that has not come up will not
+
+
+@asynccontextmanager
+async def served(spec: str, options: "Options") -> AsyncIterator[str]:
+    """The address of the model, as other servers' models are named."""
+    from callsmith.cli.inputs.options import alias_of
+
+    port = _free_port()
+    given = {
+        "--context": options.context,
+        "--threads": options.threads,
+        "--gpu-layers": options.gpu_layers,
+        "--concurrency": options.live,
+        "--format": options.format,
+    }
+    words = [word for flag, value in given.items() if value is not None for word in (flag, str(value))]
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "callsmith", "serve", "--model", spec, "--port", str(port), *words),
+        stdout=asyncio.subprocess.DEVNULL,
+    )
+    try:
+        await _wait(process, port)
+        yield f"http://127.0.0.1:{port}/v1#{alias_of(spec)}"
+    finally:
+        if process.returncode is None:
+            process.terminate()
+        await process.wait()
+
+
+async def _wait(process: asyncio.subprocess.Process, port: int) -> None:
+    """Wait until the server listens, which it does once the model is loaded."""
+    from callsmith.core.errors import Unavailable
+
+    for _ in range(int(PATIENCE / 0.2)):
+        if process.returncode is not None:
+            raise Unavailable("callsmith serve has ended before it was asked anything")
+        try:
+            _, writer = await asyncio.open_connection("127.0.0.1", port)
+        except OSError:
+            await asyncio.sleep(0.2)
+        else:
+            writer.close()
+            return
+    raise Unavailable(f"callsmith serve did not come up within {PATIENCE:g} s")
+
+
+def _free_port() -> int:
+    import socket
+
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        return free.getsockname()[1]

@@ -1,0 +1,62 @@
+"""What evaluations have found of models: the choice policy and the constraint that suit them best, kept for when they are opened.
+
+In `measured.json` in the config folder, by what the weights call themselves and how large they are: the same file counts as the
+same model, however it is named.
+"""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from callsmith.core.errors import UsageError
+from callsmith.core.serialize import dump, load
+from callsmith.core.values import ChoicePolicy, Json
+from callsmith.models.plugins import config_folder
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """What was found of a model. `model` is what it was called, `scores` are its scores by setup."""
+
+    model: str
+    policy: ChoicePolicy = "auto"
+    auto_guarded: bool = False
+    scores: Mapping[str, Json] = field(default_factory=dict[str, Json])
+
+
+def find_measured(name: str, size: int) -> Measured | None:
+    """What was found of the weights of this name and size, if anything was."""
+    return all_measured().get(_key(name, size)) if size else None
+
+
+def all_measured() -> dict[str, Measured]:
+    """All that was found."""
+    path = _path()
+    if not path.is_file():
+        return {}
+    try:
+        rows: dict[str, Json] = json.loads(path.read_text("utf-8"))
+        return {key: load(Measured, row, ignore_unknown=True) for key, row in rows.items()}
+    except (OSError, ValueError, AttributeError, UsageError) as error:
+        raise UsageError(f"{path} cannot be read: {error}; remove it, and evaluate again") from error
+
+
+def store_measured(name: str, size: int, found: Measured) -> Path:
+    """Keep what was found of the weights of this name and size."""
+    if not size:
+        raise UsageError(f"{found.model} is no file of weights: what was found of it cannot be kept for when it is opened")
+    path = _path()
+    known = {**all_measured(), _key(name, size): found}
+    path.parent.mkdir(parents=True, exist_ok=True)
+    partial = path.with_suffix(".partial")
+    partial.write_text(json.dumps({key: dump(one) for key, one in known.items()}, indent=2) + "\n", "utf-8")
+    return partial.replace(path)
+
+
+def _key(name: str, size: int) -> str:
+    return f"{name} ({size} bytes)"
+
+
+def _path() -> Path:
+    return config_folder() / "measured.json"
