@@ -2,7 +2,7 @@
 
 import asyncio
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
 
@@ -13,7 +13,7 @@ PATIENCE = 300.0  # seconds until a server that has not come up will not
 
 
 @asynccontextmanager
-async def served(spec: str, options: "Options") -> AsyncIterator[str]:
+async def served(spec: str, options: "Options") -> AsyncGenerator[str, None]:
     """The address of the model, as other servers' models are named."""
     from callsmith.cli.inputs.options import alias_of
 

@@ -83,8 +83,10 @@ class Checker:
             found = self._conversations.multi_turn_checker(made, world["gold"], row, "", name)
         finally:
             for module in (self._worlds, self._conversations):
-                for known in [one for one in vars(module) if one.startswith(f"{name}_")]:
-                    delattr(module, known)
+                names: list[str] = list(vars(module))
+                for known in names:
+                    if known.startswith(f"{name}_"):
+                        delattr(module, known)
         return {"valid": found["valid"], "error_type": found.get("error_type", ""), "error": found.get("error_message", "")}
 
 
