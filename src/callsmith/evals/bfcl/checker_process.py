@@ -15,7 +15,7 @@ import os
 import sys
 from collections import defaultdict
 from types import ModuleType, SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 MODEL = "model"  # how the checker calls whoever made the calls
 _REFUSED = ("subprocess.", "os.system", "os.exec", "os.fork", "os.posix_spawn", "os.spawn", "os.remove", "os.rename", "os.rmdir")
@@ -83,7 +83,7 @@ class Checker:
             found = self._conversations.multi_turn_checker(made, world["gold"], row, "", name)
         finally:
             for module in (self._worlds, self._conversations):
-                names: list[str] = list(vars(module))
+                names: list[str] = list(cast("Any", vars(module)))
                 for known in names:
                     if known.startswith(f"{name}_"):
                         delattr(module, known)
