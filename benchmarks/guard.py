@@ -92,7 +92,7 @@ def read_longer() -> float:
 
 def _read(format: Format, size: int) -> float:
     pieces = reader.pieces_of(format, size, 64)
-    return _least(lambda: reader.read(format, pieces), 1, rounds=3 if size <= 10_000 else 1) if pieces else 0.0
+    return _least(lambda: reader.read(format, pieces), 1, rounds=3) if pieces else 0.0
 
 
 def cached_grammar() -> float:
