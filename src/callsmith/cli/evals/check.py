@@ -8,6 +8,7 @@ import typer
 
 if TYPE_CHECKING:
     from rich.console import Console
+    from rich.status import Status
 
     from callsmith.evals.check.run import Finding, Report
 
@@ -15,14 +16,16 @@ WRONG = 1  # the exit code where something is wrong with the server
 
 
 def check(
-    url: Annotated[str, typer.Argument(help="The server, with the version: http://127.0.0.1:8000/v1")] = "",
+    url: Annotated[str, typer.Argument(help="The server: http://127.0.0.1:8000/v1")] = "",
     model: Annotated[str, typer.Option("--model", help="The model to ask for. Default: the first that is listed.")] = "",
     key: Annotated[str, typer.Option("--key", envvar="CALLSMITH_CHECK_KEY", help="The API key of the server.")] = "",
     dialect: Annotated[
         list[str] | None, typer.Option("--dialect", help="chat, responses, anthropic or ollama. Default: all that it speaks.")
     ] = None,
     only: Annotated[list[str] | None, typer.Option("--only", help="Only probes of this name or pattern: 'choices.*'.")] = None,
+    quick: Annotated[bool, typer.Option("--quick", help="Only a fifth of the probes: those that find the most.")] = False,
     repeat: Annotated[int, typer.Option("--repeat", min=1, help="Run every probe so often, and tell the rates.")] = 1,
+    tokens: Annotated[int, typer.Option("--tokens", min=16, help="Tokens of an answer; a model that reasons needs more.")] = 256,
     seconds: Annotated[float, typer.Option("--timeout", min=1, help="Seconds that one answer may take.")] = 120.0,
     as_json: Annotated[Path | None, typer.Option("--json", dir_okay=False, help="Write all that was found to this file.")] = None,
     junit: Annotated[Path | None, typer.Option("--junit", dir_okay=False, help="Write JUnit's XML to this file.")] = None,
@@ -57,13 +60,21 @@ def check(
         key=key,
         model=model,
         dialects=dialect or (),
-        only=only or (),
+        only=[*(only or ()), *(run.QUICK if quick else ())],
         repeat=repeat,
+        tokens=tokens,
         seconds=seconds,
         on_start=shown.start,
         on_finding=shown.found,
     )
-    report = asyncio.run(checking)
+    interrupted = False
+    try:
+        report = asyncio.run(checking)
+    except KeyboardInterrupt:
+        if shown.report is None:
+            raise
+        report, interrupted = shown.report, True
+        report.stopped = "interrupted"
     shown.end(report)
     if as_json is not None:
         as_json.write_text(json.dumps(reports.as_json(report), indent=2, ensure_ascii=False))
@@ -71,37 +82,53 @@ def check(
         junit.write_text(reports.as_junit(report))
     if markdown is not None:
         markdown.write_text(reports.markdown(report))
-    if report.of("wrong"):
+    if interrupted:
+        raise KeyboardInterrupt
+    if report.of("wrong") or report.stopped:
         raise typer.Exit(WRONG)
 
 
 class _Progress:
-    """What is shown while the probes run, and behind them."""
+    """What is shown while the probes run, and behind them: on a terminal also how far it is, and how long it will take."""
 
     def __init__(self, console: "Console", verbose: bool) -> None:
         self._console, self._verbose = console, verbose
-        self._done = self._all = 0
         self._dialect = ""
+        self._status: Status | None = None
+        self.report: Report | None = None
 
-    def start(self, report: "Report", probes: int) -> None:
-        self._all = probes
-        self._console.print(f"{report.server} at {report.url}, model {report.model}: {probes} probes")
+    def start(self, report: "Report") -> None:
+        self.report = report
+        told = f"{report.server} at {report.url}, model {report.model}: {report.probes} probes"
+        self._console.print(f"{told}, {', '.join(report.dialects)}", markup=False)
+        if self._console.is_terminal:
+            self._status = self._console.status("")
+            self._status.start()
 
     def found(self, finding: "Finding") -> None:
-        from callsmith.evals.check.report import MARKS
+        from callsmith.evals.check.report import MARKS, explained
 
-        self._done += 1
+        assert self.report is not None
         if finding.dialect.name != self._dialect:
             self._dialect = finding.dialect.name
-            self._console.print(f"\n{finding.dialect.title} ", end="" if not self._verbose else "\n")
+            inline = not self._verbose and self._status is None
+            self._console.print(f"\n{finding.dialect.title} ", end="" if inline else "\n")
         if self._verbose:
             self._console.print(f"  {MARKS[finding.verdict]} {finding.probe.name:<34}{finding.probe.title}", markup=False)
-        else:
+        elif self._status is None:
             self._console.print(MARKS[finding.verdict], end="")
+        elif finding.verdict == "wrong":
+            self._console.print("\n".join(explained(self.report, finding)[:2]), markup=False)
+        if self._status is not None:
+            done = len(self.report.findings)
+            left = self.report.seconds / done * (self.report.probes - done)
+            self._status.update(f"{done} of {self.report.probes}, about {_spelled(left)} left; {finding.name}")
 
     def end(self, report: "Report") -> None:
         from callsmith.evals.check.report import explained, summary
 
+        if self._status is not None:
+            self._status.stop()
         self._console.print("\n")
         for finding in report.of("wrong", "weak"):
             self._console.print("\n".join(explained(report, finding)), markup=False)
@@ -111,3 +138,7 @@ class _Progress:
         self._console.print("")
         for line in summary(report):
             self._console.print(line, markup=False)
+
+
+def _spelled(seconds: float) -> str:
+    return f"{seconds / 60:.0f} min" if seconds > 90 else f"{seconds:.0f} s"

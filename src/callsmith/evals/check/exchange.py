@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from callsmith.core.errors import MissingExtra, Unavailable, UsageError
+from callsmith.core.errors import MissingExtra, ModelError, Unavailable, UsageError
 from callsmith.core.values import Json
 
 if TYPE_CHECKING:
@@ -17,7 +17,7 @@ _MOST_BYTES = 32 * 1024 * 1024  # of an answer
 
 @dataclass(slots=True)
 class Exchange:
-    """A request and its answer. `failure` says what became of the connection, where it broke."""
+    """A request and its answer. `failure` says what became of the connection, where it broke or took too long (`is_late`)."""
 
     method: str
     path: str
@@ -27,6 +27,7 @@ class Exchange:
     received: bytes = b""
     seconds: float = 0.0
     failure: str = ""
+    is_late: bool = False
 
     @property
     def text(self) -> str:
@@ -47,12 +48,19 @@ class Exchange:
         return {"request": f"{self.method} {self.path}", "sent": sent, **received, **failed, "seconds": round(self.seconds, 3)}
 
 
+class KeyWanted(ModelError):
+    """A server that does not answer without a key, or not to this one."""
+
+    def __init__(self, url: str, status: int) -> None:
+        super().__init__(f"{url} wants another key ({status})", hint="Give it with --key, or in CALLSMITH_CHECK_KEY.")
+
+
 class Target:
     """The server that is checked. Nothing is retried: what a client would see is what is reported."""
 
     def __init__(self, url: str, key: str = "", *, seconds: float = 120.0) -> None:
         if not url.startswith(("http://", "https://")):
-            raise UsageError(f"{url!r} is no address: it begins with http:// or https://", field="url")
+            raise UsageError(f"{url!r} is no address: write http://{url}, or https://{url}", field="url")
         self.url = url.rstrip("/")
         self.key = key
         self.exchanges: list[Exchange] = []  # of the probe that runs
@@ -95,17 +103,33 @@ class Target:
                         break
         except TimeoutError:
             exchange.failure = f"there was no whole answer within {self._seconds:g} s"
+            exchange.is_late = True
+        except aiohttp.ClientConnectorError as error:
+            exchange.failure = f"no connection: {error.os_error.strerror or error.os_error}"
         except (aiohttp.ClientError, OSError) as error:
             exchange.failure = f"the connection broke: {type(error).__name__}"
         exchange.seconds = time.perf_counter() - began
         return exchange
 
     async def models(self) -> Exchange:
-        """The list of models, or whatever comes in its place; a ModelError where nobody answers at this address at all."""
+        """The list of models, or whatever comes in its place. An address without a path gets the version that all have; a
+        ModelError where nobody answers there, or only to those who have a key."""
         exchange = await self.send("GET", "models")
         if not exchange.status:
             raise Unavailable(f"nobody answers at {self.url}: {exchange.failure}", hint="Is the server running there?")
+        if "/" not in self.url.partition("://")[2]:
+            versioned = await self.send("GET", "v1/models")
+            if versioned.status not in (404, 405):
+                self.url, exchange = f"{self.url}/v1", versioned
+        if exchange.status in (401, 403):
+            raise KeyWanted(self.url, exchange.status)
+        if exchange.status == 503:
+            raise Unavailable(f"{self.url} is not ready: {exchange.text[:200]}", hint="Is it still loading its model?")
         return exchange
+
+    async def is_there(self) -> bool:
+        """Whether anybody still answers."""
+        return bool((await self.send("GET", "models")).status)
 
     def _authorization(self, headers: Mapping[str, str] | None) -> dict[str, str]:
         if headers is not None:

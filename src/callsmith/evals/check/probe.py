@@ -22,14 +22,15 @@ from callsmith.evals.check.exchange import Exchange, Target
 from callsmith.formats import formats
 from callsmith.formats.algebra import Calls, Thinks, first_literals, is_strong, nodes_of
 from callsmith.formats.inference.find_calls import find_calls
+from callsmith.models.presets import preset_for
 from callsmith.wire.upstream.dialects import base_url
 
 Probing: TypeAlias = "Callable[[Lab], Awaitable[None]]"
 F = TypeVar("F", bound=Callable[..., Any])
 
-MOST_TOKENS = 160
+TOKENS = 256  # of an answer, where nobody says: models that reason need more
 _WORD = re.compile(r"[A-Za-z]{3}")  # a marker of brackets alone may stand in any text
-_ENDS = ("<|im_end|>", "<|im_start|>", "<|eot_id|>", "<|end|>", "<|endoftext|>", "</s>")  # of turns, in chat templates
+_ENDS = ("<|im_end|>", "<|im_start|>", "<|eot_id|>", "<|end|>", "<|endoftext|>", "</s>", "</think>")  # of turns and reasoning
 
 
 class Wrong(Exception):
@@ -42,6 +43,14 @@ class Weak(Exception):
 
 class Skipped(Exception):
     """It cannot be found out here."""
+
+
+class Late(Skipped):
+    """There was no answer in time: the model may only be slow."""
+
+
+class Gone(Wrong):
+    """The connection broke, and there may be no server any more."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +87,7 @@ class Lab:
     target: Target
     dialect: CheckedDialect
     model: str
+    tokens: int = TOKENS
     _answers: dict[str, Answer] = field(default_factory=dict[str, Answer])
 
     async def ask(
@@ -87,13 +97,13 @@ class Lab:
         choice: Choice = Choice(),
         parallel: bool | None = None,
         stream: bool = False,
-        max_tokens: int = MOST_TOKENS,
+        max_tokens: int = 0,
         stop: tuple[str, ...] = (),
         output: Output | None = None,
         anew: int = 0,
     ) -> Answer:
         """The answer; the server is wrong if it refuses. With another number for `anew` it is asked again."""
-        sampling = Sampling(temperature=0.0, seed=1, max_tokens=max_tokens, stop=stop)
+        sampling = Sampling(temperature=0.0, seed=1, max_tokens=max_tokens or self.tokens, stop=stop)
         said = tuple(Message.user(one) if isinstance(one, str) else one for one in messages)
         request = Request(said, tuple(tools), choice, parallel, sampling, output=output)
         key = f"{request!r} {stream} {anew}"
@@ -112,8 +122,10 @@ class Lab:
         own = spoken.headers(self.target.key) if headers is None else headers
         base = base_url(self.target.url, spoken)
         exchange = await self.target.send("POST", path or spoken.path, body, headers=own, base=base)
-        if not exchange.status:
-            raise Wrong(exchange.failure)
+        if exchange.is_late:
+            raise Late(exchange.failure)
+        if exchange.failure:
+            raise Gone(exchange.failure)
         return exchange
 
     def body(self, *messages: str, **more: Json) -> dict[str, Json]:
@@ -126,16 +138,33 @@ class Lab:
         if not condition:
             raise Wrong(otherwise)
 
+    def clean(self, answer: Answer, tools: Sequence[Tool] = ()) -> None:
+        """The server is wrong if a client sees markup, or a call that was not read. A call without the markers that the model was
+        taught is the model's doing, even if some servers read it all the same."""
+        if mark := next((mark for mark in markup(self.model) if mark in answer.text), ""):
+            raise Wrong(f"the text has {mark} in it: {answer.text[:200]!r}")
+        names = {tool.name for tool in tools}
+        if tools and (calls := [call.name for call in find_calls(answer.text, tools).calls if call.name in names]):
+            if writes_bare_calls(self.model):
+                raise Wrong(f"a call of {calls[0]} stands in the text, and was not read as one: {answer.text[:200]!r}")
+            raise Weak(f"the model wrote a call of {calls[0]} without the markers of its format: {answer.text[:200]!r}")
+
     def shape(self, answer: Answer, *kinds: str) -> None:
         """The server is wrong if the answer has faults, of these kinds or of any."""
         for kind, what in answer.faults.items():
             if not kinds or kind in kinds:
                 raise Wrong(what)
 
+    def required(self, answer: Answer) -> AnsweredCall:
+        """The first call of an answer that must have one, unless it was cut before."""
+        if not answer.calls and answer.finish == "length" and answer.thoughts:
+            raise Weak("the model reasoned for all the tokens that it had; --tokens gives it more")
+        self.need(answer.calls, f"a call was required, and there is none but the text {answer.text[:100]!r}")
+        return answer.calls[0]
+
     def forced(self, answer: Answer, tool: Tool) -> AnsweredCall:
         """The one call of a tool that had to be called, with arguments that fit."""
-        self.need(answer.calls, f"a call of {tool.name} was required, and there is none")
-        call = answer.calls[0]
+        call = self.required(answer)
         self.need(call.name == tool.name, f"a call of {tool.name} was required, and {call.name} is called")
         if answer.finish == "length":
             raise Weak("the call was not finished within the tokens that it had")
@@ -148,22 +177,23 @@ class Lab:
 
 
 @cache
-def markup() -> tuple[str, ...]:
-    """What models write for their templates, and no client should see: the ends of turns, and the markers around calls and
-    reasoning in every known format."""
-    parts = [part for format in formats().values() for part in format.parts if isinstance(part, Calls | Thinks)]
-    markers = [mark for part in parts for nodes in (part.open, part.close) for mark in first_literals(nodes_of(nodes))]
+def markup(model: str) -> tuple[str, ...]:
+    """What a model writes for its template, and no client should see: the ends of turns, and the markers around calls and
+    reasoning. Those of every known format, where a model's name does not say which it was taught."""
+    preset = preset_for(model)
+    spoken = preset.formats if preset else formats().values()
+    parts = [part for format in spoken for part in format.parts if isinstance(part, Calls | Thinks)]
+    inside = [part.item if isinstance(part, Calls) else () for part in parts]
+    edges = [(nodes_of(part.open), nodes_of(part.close), item, item[::-1]) for part, item in zip(parts, inside, strict=True)]
+    markers = [mark for nodes in edges for one in nodes for mark in first_literals(one)]
     return tuple(dict.fromkeys((*_ENDS, *(mark for mark in markers if is_strong(mark) and _WORD.search(mark)))))
 
 
-def unclean(text: str, tools: Sequence[Tool] = ()) -> str:
-    """What stands in a text that a client should not see: markup, or a call that was not read; empty if nothing does."""
-    for mark in markup():
-        if mark in text:
-            return f"the text has {mark} in it: {text[:200]!r}"
-    if tools and (found := [call.name for call in find_calls(text, tools).calls if call.name in {tool.name for tool in tools}]):
-        return f"a call of {found[0]} stands in the text, and was not read as one: {text[:200]!r}"
-    return ""
+def writes_bare_calls(model: str) -> bool:
+    """Whether models of this name are taught calls without markers: what is a call then, their server must know."""
+    preset = preset_for(model)
+    calls = next((part for part in preset.formats[0].parts if isinstance(part, Calls)), None) if preset else None
+    return calls is not None and not all(map(is_strong, first_literals(calls.open, first_literals(calls.item))))
 
 
 def describe(exchange: Exchange) -> str:

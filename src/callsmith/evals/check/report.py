@@ -19,7 +19,10 @@ def summary(report: Report) -> list[str]:
         lines.append(f"{DIALECTS[name].title:<20}{_counted(list(findings))}")
     for name in report.unspoken:
         lines.append(f"{DIALECTS[name].title:<20}not spoken here")
-    return [*lines, f"{'all':<20}{_counted(report.findings)}, {report.seconds:.0f} s"]
+    lines.append(f"{'all':<20}{_counted(report.findings)}, {report.seconds:.0f} s")
+    if report.stopped:
+        lines.append(f"{'stopped':<20}after {len(report.findings)} of {report.probes} probes: {report.stopped}")
+    return lines
 
 
 def _counted(findings: list[Finding]) -> str:
@@ -54,7 +57,7 @@ def _cell(text: str) -> str:
 
 
 def as_json(report: Report) -> Json:
-    """All of it, with the exchanges of what is not right."""
+    """All of it, with the exchanges."""
     return {
         "url": report.url,
         "server": report.server,
@@ -63,6 +66,7 @@ def as_json(report: Report) -> Json:
         "unspoken": report.unspoken,
         "counts": dict(Counter(one.verdict for one in report.findings)),
         "seconds": round(report.seconds, 1),
+        "stopped": report.stopped or None,
         "findings": [
             {
                 "name": one.name,

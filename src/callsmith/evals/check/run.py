@@ -19,12 +19,33 @@ from callsmith.evals.check.dialects.chat import CHAT
 from callsmith.evals.check.dialects.dialect import CheckedDialect
 from callsmith.evals.check.dialects.ollama import OLLAMA
 from callsmith.evals.check.dialects.responses import RESPONSES
-from callsmith.evals.check.exchange import Exchange, Target
-from callsmith.evals.check.probe import PROBES, Lab, Probe, Skipped, Weak, Wrong, describe
+from callsmith.evals.check.exchange import Exchange, KeyWanted, Target
+from callsmith.evals.check.probe import PROBES, TOKENS, Gone, Lab, Late, Probe, Skipped, Weak, Wrong, describe
 
 Verdict: TypeAlias = Literal["right", "wrong", "weak", "skipped"]
 DIALECTS = {one.name: one for one in (CHAT, RESPONSES, ANTHROPIC, OLLAMA)}
+QUICK = (  # what goes wrong most often
+    "answers.stream",
+    "answers.stream_is_whole",
+    "calls.read",
+    "calls.shape_in_stream",
+    "calls.stream_is_whole",
+    "calls.text",
+    "choices.required",
+    "choices.required_in_stream",
+    "choices.named",
+    "choices.none",
+    "choices.one_at_a_time",
+    "schemas.enum",
+    "schemas.escapes",
+    "schemas.nested",
+    "history.result",
+    "history.two_results",
+    "errors.tools",
+    "outputs.schema",
+)
 _NOT_SPOKEN = frozenset({404, 405, 501})
+_MOST_LATE = 3  # probes in a row
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +76,8 @@ class Report:
     unspoken: list[str] = field(default_factory=list[str])
     findings: list[Finding] = field(default_factory=list[Finding])
     seconds: float = 0.0
+    probes: int = 0  # that were to be run
+    stopped: str = ""  # why not all of them were
 
     def of(self, *verdicts: Verdict) -> list[Finding]:
         return [one for one in self.findings if one.verdict in verdicts]
@@ -75,11 +98,15 @@ async def check(
     dialects: Collection[str] = (),
     only: Collection[str] = (),
     repeat: int = 1,
+    tokens: int = TOKENS,
     seconds: float = 120.0,
-    on_start: Callable[[Report, int], None] | None = None,
+    on_start: Callable[[Report], None] | None = None,
     on_finding: Callable[[Finding], None] | None = None,
 ) -> Report:
-    """Check a server. `only` are patterns of the names of probes, such as `choices.*` or `chat.schemas.enum`."""
+    """Check a server. `only` are patterns of the names of probes, such as `choices.*` or `chat.schemas.enum`.
+
+    `on_start` gets the report that is then filled, so that whoever cancels this has what was found so far.
+    """
     for name in dialects:
         if name not in DIALECTS:
             raise UnknownName("dialect", name, DIALECTS, field="dialect")
@@ -88,7 +115,7 @@ async def check(
         listed = await target.models()
         model = model or _first_model(target.url, listed)
         report = Report(target.url, model, identify(listed))
-        labs: list[Lab] = []
+        labs, refusals = list[Lab](), list[str]()
         for dialect in DIALECTS.values():
             if dialects and dialect.name not in dialects:
                 continue
@@ -96,22 +123,34 @@ async def check(
                 if dialects:
                     raise ModelError(f"{url} does not speak {dialect.title}: {refusal}")
                 report.unspoken.append(dialect.name)
+                refusals.append(refusal)
             else:
-                labs.append(Lab(target, dialect, model))
+                labs.append(Lab(target, dialect, model, tokens))
         if not labs:
-            raise ModelError(f"no API that is known is spoken at {url}", hint="Is the address complete (…/v1)?")
+            raise ModelError(
+                f"no API that is known is spoken at {target.url}: {refusals[0]}", hint="Is the address complete (…/v1)?"
+            )
         report.dialects = [lab.dialect.name for lab in labs]
         chosen = [(lab, one) for lab in labs for one in known_probes() if one.is_for(lab.dialect) and _is_wanted(lab, one, only)]
         if not chosen:
             raise UsageError(f"no probe is called {', '.join(only)}; --list lists them", field="only")
+        report.probes = len(chosen)
         if on_start is not None:
-            on_start(report, len(chosen))
+            on_start(report)
+        late = 0
         for lab, one in chosen:
-            finding = await _run(lab, one, repeat)
+            finding, ended = await _run(lab, one, repeat)
             report.findings.append(finding)
+            report.seconds = time.perf_counter() - began
             if on_finding is not None:
                 on_finding(finding)
-        report.seconds = time.perf_counter() - began
+            late = late + 1 if isinstance(ended, Late) else 0
+            if isinstance(ended, Gone) and not await target.is_there():
+                report.stopped = f"the server is gone since {finding.name}"
+                break
+            if late == _MOST_LATE:
+                report.stopped = f"{late} answers in a row took longer than {seconds:g} s; --timeout gives them more"
+                break
     return report
 
 
@@ -120,32 +159,35 @@ def _is_wanted(lab: Lab, one: Probe, only: Collection[str]) -> bool:
     return not only or any(fnmatchcase(name, pattern) for name in names for pattern in only)
 
 
-async def _run(lab: Lab, one: Probe, repeat: int) -> Finding:
-    """The probe, as often as it is to be run; the worst of what it finds is told."""
+async def _run(lab: Lab, one: Probe, repeat: int) -> tuple[Finding, Exception | None]:
+    """The probe, as often as it is to be run; the worst of what it finds is told. And what the last run has ended with."""
     order: tuple[Verdict, ...] = ("skipped", "right", "weak", "wrong")
     worst, counts, began = Finding(one, lab.dialect, "skipped"), Counter[Verdict](), time.perf_counter()
+    ended: Exception | None = None
     for number in range(repeat):
-        own = lab if number == 0 else Lab(lab.target, lab.dialect, lab.model)
+        own = lab if number == 0 else Lab(lab.target, lab.dialect, lab.model, lab.tokens)
         lab.target.exchanges = []
-        verdict, reason = await _verdict(own, one)
+        verdict, ended = await _verdict(own, one)
         counts[verdict] += 1
         if number == 0 or order.index(verdict) > order.index(worst.verdict):
-            seen = () if verdict == "right" else tuple(exchange.view() for exchange in lab.target.exchanges[-4:])
-            worst = Finding(one, lab.dialect, verdict, reason, seen)
+            seen = tuple(exchange.view() for exchange in lab.target.exchanges[-4:])
+            worst = Finding(one, lab.dialect, verdict, str(ended or ""), seen)
+        if isinstance(ended, Gone | Late):
+            break
     seconds = time.perf_counter() - began
-    return Finding(one, lab.dialect, worst.verdict, worst.reason, worst.exchanges, seconds, counts)
+    return Finding(one, lab.dialect, worst.verdict, worst.reason, worst.exchanges, seconds, counts), ended
 
 
-async def _verdict(lab: Lab, one: Probe) -> tuple[Verdict, str]:
+async def _verdict(lab: Lab, one: Probe) -> tuple[Verdict, Exception | None]:
     try:
         await one.run(lab)
     except Wrong as error:
-        return "wrong", str(error)
+        return "wrong", error
     except Weak as error:
-        return "weak", str(error)
+        return "weak", error
     except Skipped as error:
-        return "skipped", str(error)
-    return "right", ""
+        return "skipped", error
+    return "right", None
 
 
 def _first_model(url: str, listed: Exchange) -> str:
@@ -160,6 +202,10 @@ async def _is_unspoken(target: Target, dialect: CheckedDialect, model: str) -> s
     lab = Lab(target, dialect, model)
     try:
         exchange = await lab.send(lab.body("Hi"))
-    except Wrong as broken:
+    except Gone as broken:
         return str(broken)
+    except Late:
+        return ""  # the probes will tell
+    if exchange.status in (401, 403):
+        raise KeyWanted(target.url, exchange.status)
     return describe(exchange) if exchange.status in _NOT_SPOKEN else ""

@@ -2,7 +2,7 @@
 
 from callsmith.core.schema import validate
 from callsmith.evals.check.answer import Answer
-from callsmith.evals.check.probe import Lab, Weak, Wrong, probe, unclean
+from callsmith.evals.check.probe import Lab, Weak, probe
 from callsmith.evals.check.probes.answers import same_in_stream
 from callsmith.evals.check.probes.questions import EMAIL, STOCKS, TWO_QUESTIONS, WEATHER, WEATHER_QUESTION
 
@@ -11,8 +11,7 @@ async def _called(lab: Lab, *, stream: bool, question: str = WEATHER_QUESTION, a
     """The answer with a call in it. A call that the server has overlooked is its fault, and none is the model's doing."""
     answer = await lab.ask(question, tools=[WEATHER, EMAIL], stream=stream, anew=anew)
     if not answer.calls:
-        if found := unclean(answer.text, [WEATHER, EMAIL]):
-            raise Wrong(found)
+        lab.clean(answer, [WEATHER, EMAIL])
         raise Weak("the model made no call")
     return answer
 
@@ -58,8 +57,7 @@ async def stream_is_whole(lab: Lab) -> None:
 async def text(lab: Lab) -> None:
     for stream in (False, True):
         answer = await _called(lab, stream=stream)
-        if found := unclean(answer.text, [WEATHER, EMAIL]):
-            raise Wrong(found)
+        lab.clean(answer, [WEATHER, EMAIL])
 
 
 @probe("The model's arguments fit the schema")
@@ -86,8 +84,7 @@ async def irrelevant(lab: Lab) -> None:
     answer = await lab.ask("Write one sentence about the sea.", tools=[STOCKS])
     if answer.calls:
         raise Weak(f"the model called {answer.calls[0].name}")
-    if found := unclean(answer.text, [STOCKS]):
-        raise Wrong(found)
+    lab.clean(answer, [STOCKS])
 
 
 async def _two(lab: Lab, *, stream: bool) -> None:

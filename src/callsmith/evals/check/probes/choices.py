@@ -2,7 +2,7 @@
 
 from callsmith.core.values import Choice
 from callsmith.evals.check.answer import Answer
-from callsmith.evals.check.probe import Lab, Skipped, Wrong, describe, probe, unclean
+from callsmith.evals.check.probe import Lab, Skipped, Wrong, describe, probe
 from callsmith.evals.check.probes.answers import same_in_stream
 from callsmith.evals.check.probes.questions import EMAIL, GREETING, STOCKS, TWO_QUESTIONS, WEATHER, WEATHER_QUESTION
 
@@ -13,7 +13,7 @@ _TOOLS = [WEATHER, EMAIL]
 
 async def _required(lab: Lab, question: str, *, stream: bool, anew: int = 0, choice: Choice = _REQUIRED) -> Answer:
     answer = await lab.ask(question, tools=_TOOLS, choice=choice, stream=stream, anew=anew)
-    lab.need(answer.calls, f"a call was required, and there is none but the text {answer.text[:100]!r}")
+    lab.required(answer)
     lab.shape(answer)
     return answer
 
@@ -97,14 +97,13 @@ async def _none(lab: Lab, *, stream: bool) -> None:
     answer = await lab.ask(WEATHER_QUESTION, tools=_TOOLS, choice=Choice("none"), stream=stream)
     lab.need(not answer.calls, "calls were forbidden, and there is one")
     lab.shape(answer)
-    if found := unclean(answer.text, _TOOLS):
-        raise Wrong(f"calls were forbidden; {found}")
+    lab.clean(answer, _TOOLS)
 
 
 async def _one(lab: Lab, *, stream: bool) -> None:
     answer = await lab.ask(TWO_QUESTIONS, tools=[WEATHER, STOCKS], choice=_REQUIRED, parallel=False, stream=stream)
     lab.need(len(answer.calls) <= 1, f"one call at a time was asked for, and there are {len(answer.calls)}")
-    lab.need(answer.calls, "a call was required, and there is none")
+    lab.required(answer)
 
 
 def _chat_tools() -> list[dict[str, object]]:

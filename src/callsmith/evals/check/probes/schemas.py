@@ -10,6 +10,7 @@ from callsmith.evals.check.probe import Lab, probe
 from callsmith.evals.check.probes.questions import CLOCK, GREETING, WEATHER, tool
 
 _WITH = ("chat", "responses", "anthropic")
+_LEAST = 256  # tokens for the longest of these calls
 _LONG = " ".join(f"word{number}" for number in range(30))
 _POINT = tool("x", {"x": {"type": "integer"}, "y": {"type": "integer"}}).parameters
 _AREA = tool("x", {"from": _POINT, "to": _POINT}).parameters
@@ -38,13 +39,16 @@ _PROPERTIES: dict[str, tuple[str, dict[str, Json]]] = {
 }
 
 
-def _forced(made: Tool) -> Callable[[Lab], Awaitable[None]]:
-    async def run(lab: Lab) -> None:
-        answer = await lab.ask(f"Call {made.name}.", tools=[made, WEATHER], choice=Choice.only(made.name))
-        lab.shape(answer)
-        lab.forced(answer, made)
+async def _force(lab: Lab, made: Tool, *, stream: bool = False) -> None:
+    choice = Choice.only(made.name)
+    tokens = max(_LEAST, lab.tokens)
+    answer = await lab.ask(f"Call {made.name}.", tools=[made, WEATHER], choice=choice, stream=stream, max_tokens=tokens)
+    lab.shape(answer)
+    lab.forced(answer, made)
 
-    return run
+
+def _forced(made: Tool) -> Callable[[Lab], Awaitable[None]]:
+    return lambda lab: _force(lab, made)
 
 
 for _name, (_title, _properties) in _PROPERTIES.items():
@@ -67,9 +71,7 @@ for _name, (_title, _called) in _NAMES.items():
 @probe("The arguments of a streamed call fit as well", *_WITH)
 async def in_stream(lab: Lab) -> None:
     made = tool("use_escapes", _PROPERTIES["escapes"][1])
-    answer = await lab.ask("Call use_escapes.", tools=[made, WEATHER], choice=Choice.only(made.name), stream=True)
-    lab.shape(answer)
-    lab.forced(answer, made)
+    await _force(lab, made, stream=True)
 
 
 @probe("A tool without a description or parameters is taken", "chat")

@@ -1,0 +1,181 @@
+"""What a check meets besides faults: addresses that are not complete, keys, servers that are slow, loading or gone."""
+
+import asyncio
+import json
+import signal
+import subprocess
+import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+pytest.importorskip("aiohttp")
+
+from callsmith.cli.main import app as cli
+from callsmith.core.errors import ModelError
+from callsmith.core.events import ModelEvent, Stopped, Text, Thought
+from callsmith.core.values import Request, Usage
+from callsmith.evals.check.probe import markup, writes_bare_calls
+from callsmith.evals.check.run import QUICK, Report, check, known_probes
+from callsmith.server.app import create_app
+from tests.evals.check.ideal import Fault, Faulty, IdealModel
+from tests.serving import served, served_apart
+
+
+async def checked(app: Any, **options: Any) -> Report:
+    async with served(app) as url:
+        return await check(f"{url}/v1", **options)
+
+
+def application(model: Any = None) -> Any:
+    return create_app({"ideal": model or IdealModel()})
+
+
+async def test_an_address_without_a_path_gets_the_version() -> None:
+    async with served(application()) as url:
+        report = await check(url, only=["answers.whole"])
+    assert report.url == f"{url}/v1"
+    assert report.dialects == ["chat", "responses", "anthropic", "ollama"]
+
+
+@pytest.mark.parametrize("path", ["/v1/models", "/v1/chat/completions"])
+async def test_a_server_that_wants_a_key_is_not_checked_without(path: str) -> None:
+    def locked(asked: dict[str, Any], body: bytes) -> bytes | tuple[int, bytes]:
+        return (401, b'{"error": {"message": "no key"}}') if asked["path"] == path else body
+
+    with pytest.raises(ModelError, match="--key"):
+        await checked(Faulty(application(), locked))
+
+
+async def test_a_server_that_is_loading_is_said_to_be() -> None:
+    loading: Fault = lambda asked, body: (503, b'{"error": "Loading model"}') if "models" in asked["path"] else body  # noqa: E731
+    with pytest.raises(ModelError, match="Loading model"):
+        await checked(Faulty(application(), loading))
+
+
+async def test_a_model_that_is_not_there_is_told_in_the_servers_words() -> None:
+    with pytest.raises(ModelError, match="nonsense"):
+        await checked(application(), model="nonsense")
+
+
+class _Dying:
+    """Passes on what comes, and closes for good at the first request that has tools."""
+
+    def __init__(self, url: str) -> None:
+        self._port = int(url.rpartition(":")[2])
+        self._server: asyncio.Server | None = None
+
+    @asynccontextmanager
+    async def listening(self) -> AsyncIterator[str]:
+        self._server = await asyncio.start_server(self._pass_on, "127.0.0.1", 0)
+        yield f"http://127.0.0.1:{self._server.sockets[0].getsockname()[1]}"
+
+    async def _pass_on(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        head = await reader.readuntil(b"\r\n\r\n")
+        length = next((int(line[15:]) for line in head.lower().split(b"\r\n") if line.startswith(b"content-length:")), 0)
+        body = await reader.readexactly(length)
+        if b'"tools"' in body:
+            assert self._server is not None
+            self._server.close()
+        else:
+            inner, outer = await asyncio.open_connection("127.0.0.1", self._port)
+            outer.write(head.replace(b"\r\n\r\n", b"\r\nconnection: close\r\n\r\n") + body)
+            writer.write(await inner.read())
+            await writer.drain()
+            outer.close()
+        writer.close()
+
+
+async def test_a_server_that_dies_ends_the_check_with_what_was_found() -> None:
+    async with served(application()) as url, _Dying(url).listening() as dying:
+        report = await check(f"{dying}/v1", dialects=["chat"])
+    (wrong,) = report.of("wrong")
+    assert report.findings[-1] is wrong
+    assert wrong.name in report.stopped
+    assert 5 < len(report.findings) < report.probes
+    assert report.of("right")
+
+
+class _Sleeping(IdealModel):
+    async def stream(self, request: Request) -> AsyncIterator[ModelEvent]:
+        if request.tools:
+            await asyncio.sleep(60)
+        async for event in super().stream(request):
+            yield event
+
+
+async def test_answers_that_come_too_late_are_no_fault_and_end_the_check() -> None:
+    report = await checked(application(_Sleeping()), dialects=["chat"], only=["answers.whole", "calls.*"], seconds=1)
+    assert not report.of("wrong")
+    assert [one.verdict for one in report.findings] == ["right", "skipped", "skipped", "skipped"]
+    assert "--timeout" in report.stopped
+
+
+class _Pondering(IdealModel):
+    """Reasons until its tokens are used up, wherever it has tools."""
+
+    async def stream(self, request: Request) -> AsyncIterator[ModelEvent]:
+        if request.tools:
+            for event in (Thought("hm " * 3), Stopped("length", Usage(prompt=20, completion=7))):
+                yield event
+            return
+        async for event in super().stream(request):
+            yield event
+
+
+async def test_reasoning_that_is_cut_is_no_fault() -> None:
+    report = await checked(application(_Pondering()), dialects=["chat"], only=["choices.*", "calls.*", "schemas.*"])
+    assert not report.of("wrong")
+    assert {"choices.required", "choices.named", "schemas.enum"} <= {one.probe.name for one in report.of("weak")}
+
+
+class _Bare(IdealModel):
+    """Writes its calls as JSON without markers."""
+
+    async def stream(self, request: Request) -> AsyncIterator[ModelEvent]:
+        said = '{"name": "get_weather", "arguments": {"city": "Paris"}}'
+        yield Text(said if request.tools and request.choice.mode != "required" else "Hello!")
+        yield Stopped("stop", Usage(prompt=20, completion=7))
+
+
+@pytest.mark.parametrize(("name", "verdict"), [("ideal", "weak"), ("qwen2.5-coder-0.5b", "weak"), ("llama-3.2-1b", "wrong")])
+async def test_calls_without_markers_are_a_fault_only_where_models_are_taught_them(name: str, verdict: str) -> None:
+    report = await checked(create_app({name: _Bare()}), dialects=["chat"], only=["calls.read", "calls.read_in_stream"])
+    assert [one.verdict for one in report.findings] == [verdict, verdict]
+
+
+def test_markers_are_those_that_a_model_was_taught() -> None:
+    assert "<tool_call>" in markup("qwen2.5-7b") and "[TOOL_CALLS]" not in markup("qwen2.5-7b")
+    assert {"<tool_call>", "[TOOL_CALLS]", "</think>", "<|im_end|>"} <= set(markup("somebodys-model"))
+    assert writes_bare_calls("Llama-3.1-8B") and not writes_bare_calls("mistral-7b")
+
+
+def test_a_quick_check_has_probes_of_every_group() -> None:
+    names = {one.name for one in known_probes()}
+    assert set(QUICK) <= names
+    assert {name.partition(".")[0] for name in QUICK} == {name.partition(".")[0] for name in names}
+    with served_apart(application()) as url:
+        quick = CliRunner().invoke(cli, ["check", url, "--quick", "--dialect", "chat"])
+    assert quick.exit_code == 0, quick.output
+    assert f"{len(QUICK)} right" in quick.output
+
+
+def test_ctrl_c_tells_what_was_found_so_far(tmp_path: Path) -> None:
+    found = tmp_path / "found.json"
+    with served_apart(application(_Sleeping())) as url:
+        command = [sys.executable, "-m", "callsmith", "check", url, "--dialect", "chat", "--json", str(found)]
+        with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as checking:
+            assert checking.stdout is not None
+            seen = ""
+            while "✓✓✓✓" not in seen:
+                seen += checking.stdout.read(1)
+                assert checking.poll() is None, seen
+            checking.send_signal(signal.SIGINT)
+            seen += checking.stdout.read()
+    assert checking.returncode == 130, seen
+    assert "interrupted" in seen
+    assert json.loads(found.read_text())["counts"]["right"] >= 4
