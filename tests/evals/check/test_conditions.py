@@ -19,6 +19,8 @@ from callsmith.cli.main import app as cli
 from callsmith.core.errors import ModelError
 from callsmith.core.events import ModelEvent, Stopped, Text, Thought
 from callsmith.core.values import Request, Usage
+from callsmith.evals.check.advice import identify
+from callsmith.evals.check.exchange import Exchange
 from callsmith.evals.check.probe import markup, writes_bare_calls
 from callsmith.evals.check.run import QUICK, Report, check, known_probes
 from callsmith.server.app import create_app
@@ -179,3 +181,26 @@ def test_ctrl_c_tells_what_was_found_so_far(tmp_path: Path) -> None:
     assert checking.returncode == 130, seen
     assert "interrupted" in seen
     assert json.loads(found.read_text())["counts"]["right"] >= 4
+
+
+async def test_only_the_probe_of_usage_asks_a_stream_to_count() -> None:
+    refusing: Fault = lambda asked, body: (422, b'{"detail": "stream_options"}') if "stream_options" in asked else body  # noqa: E731
+    report = await checked(Faulty(application(), refusing), dialects=["chat"], only=["answers.*", "calls.*"])
+    assert [one.probe.name for one in report.of("wrong")] == ["answers.usage_in_stream"]
+
+
+async def test_no_connection_is_used_twice() -> None:
+    inner, asked = application(), list[bytes]()
+
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        asked.append(dict(scope.get("headers", ())).get(b"connection", b""))
+        await inner(scope, receive, send)
+
+    await checked(app, dialects=["chat"], only=["answers.whole"])
+    assert {one for one in asked if one} == {b"close"} and len(asked) == 3
+
+
+def test_a_proxy_is_known_by_its_answers() -> None:
+    listed = Exchange("GET", "models", None, received=b'{"data": [{"id": "x", "owned_by": "vllm"}]}')
+    assert identify(listed) == "vLLM"
+    assert identify(listed, [Exchange("POST", "chat/completions", {}, headers={"x-litellm-version": "1"})]) == "LiteLLM"

@@ -1,11 +1,14 @@
 """Advice: which server is checked, and what its operator can do about what is wrong."""
 
+from collections.abc import Sequence
 from typing import Literal, TypeAlias
 
 from callsmith.evals.check.answer import mapping, objects, text_of
 from callsmith.evals.check.exchange import Exchange
 
-ServerKind: TypeAlias = Literal["callsmith", "vLLM", "SGLang", "llama.cpp", "Ollama", "LiteLLM", "LM Studio", "unknown"]
+ServerKind: TypeAlias = Literal[
+    "callsmith", "vLLM", "SGLang", "llama.cpp", "Ollama", "LiteLLM", "LM Studio", "transformers serve", "unknown"
+]
 
 _OWNERS: dict[str, ServerKind] = {
     "callsmith": "callsmith",
@@ -15,46 +18,54 @@ _OWNERS: dict[str, ServerKind] = {
     "library": "Ollama",
     "organization_owner": "LM Studio",
 }
+_BEHIND = "callsmith serve --model completions:URL in front of it"  # the prompts and grammars are ours, the weights are its
 
 # By what a finding is about: the group of its probe.
 _ADVICE: dict[ServerKind, dict[str, str]] = {
     "vLLM": {
         "calls": "Start it with --enable-auto-tool-choice and --tool-call-parser for this model; or use callsmith's parser: "
         "pip install callsmith, --tool-call-parser callsmith (docs/servers.md).",
-        "choices": "callsmith's plugin constrains required and named calls (docs/servers.md).",
-        "schemas": "callsmith's plugin constrains calls to their schemas (docs/servers.md).",
+        "choices": "callsmith's plugin constrains required and named calls: --tool-call-parser callsmith (docs/servers.md).",
+        "schemas": "callsmith's plugin constrains calls to their schemas: --tool-call-parser callsmith (docs/servers.md).",
         "history": "Its chat template refuses this history: --chat-template with one that takes tools.",
     },
     "SGLang": {
         "calls": "Start it with --tool-call-parser for this model, or callsmith's (docs/servers.md).",
-        "choices": "callsmith's detector constrains required and named calls (docs/servers.md).",
-        "schemas": "callsmith's detector constrains calls to their schemas (docs/servers.md).",
+        "choices": "callsmith's detector constrains required and named calls: --tool-call-parser callsmith (docs/servers.md).",
+        "schemas": "callsmith's detector constrains calls to their schemas: --tool-call-parser callsmith (docs/servers.md).",
     },
     "llama.cpp": {
-        "calls": "Start llama-server with --jinja, so that the model's own template is used.",
-        "history": "Start llama-server with --jinja and a --chat-template-file that takes tools.",
+        "calls": f"Has its chat template tools (--chat-template-file)? {_BEHIND} reads the calls of all formats.",
+        "choices": f"{_BEHIND} holds calls by grammars of its own (docs/servers.md).",
+        "schemas": f"{_BEHIND} holds calls by grammars of its own (docs/servers.md).",
+        "history": "Its chat template refuses this history: --chat-template-file with one that takes tools.",
     },
     "Ollama": {
         "calls": "The model's template must know tools: `ollama show` lists them among its capabilities.",
         "choices": "Ollama ignores tool_choice: callsmith in front of it (callsmith serve --model URL) does not.",
         "schemas": "Ollama does not constrain calls: callsmith in front of it (callsmith serve --model URL) checks them.",
     },
-    "LiteLLM": {"calls": "LiteLLM passes on what the server behind it says: check that one."},
+    "LiteLLM": dict.fromkeys(
+        ("calls", "choices", "schemas", "history", "outputs"),
+        "LiteLLM passes on what the server behind it says: check that one too.",
+    ),
 }
 _ANY: dict[str, str] = {
-    "calls": "callsmith serve --model URL in front of it reads the calls that this server leaves in the text.",
-    "choices": "callsmith serve --model URL in front of it asks for a required call until there is one that fits.",
-    "schemas": "callsmith serve --model URL in front of it validates calls, and asks again for those that do not fit.",
-    "outputs": "callsmith serve --model URL in front of it validates structured output, and asks again where it does not fit.",
+    "calls": "callsmith serve --model URL#MODEL in front of it reads the calls that this server leaves in the text.",
+    "choices": "callsmith serve --model URL#MODEL in front of it validates required calls, and asks once more.",
+    "schemas": "callsmith serve --model URL#MODEL in front of it validates calls, and asks once more.",
+    "outputs": "callsmith serve --model URL#MODEL in front of it validates structured output, and asks once more.",
 }
 
 
-def identify(listed: Exchange) -> ServerKind:
-    """Which server this seems to be, by its list of models."""
-    if any(name.startswith("x-litellm") for name in listed.headers):
+def identify(listed: Exchange, answered: Sequence[Exchange] = ()) -> ServerKind:
+    """Which server this seems to be, by its list of models and what else it has answered."""
+    if any(name.startswith("x-litellm") for one in (listed, *answered) for name in one.headers):
         return "LiteLLM"
     if listed.headers.get("server", "").startswith("callsmith"):
         return "callsmith"
+    if any(text_of(mapping(one.json()).get("model")).endswith("@main") for one in answered):
+        return "transformers serve"
     for one in objects(mapping(listed.json()).get("data")):
         if kind := _OWNERS.get(text_of(one.get("owned_by"))):
             return kind

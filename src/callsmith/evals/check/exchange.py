@@ -1,6 +1,7 @@
 """Exchanges with a server: what was sent, and what came back, byte for byte."""
 
 import json
+import os
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -72,7 +73,9 @@ class Target:
             import aiohttp
         except ImportError as missing:
             raise MissingExtra("remote", "checking servers") from missing
-        self._session = aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=self._seconds, sock_connect=10))
+        # A connection each: one that is kept may be closed by the server just when it is used again, which is nobody's fault.
+        apart, patience = aiohttp.TCPConnector(force_close=True), aiohttp.ClientTimeout(total=self._seconds, sock_connect=10)
+        self._session = aiohttp.ClientSession(connector=apart, timeout=patience)
         return self
 
     async def __aexit__(self, *_: object) -> None:
@@ -105,7 +108,7 @@ class Target:
             exchange.failure = f"there was no whole answer within {self._seconds:g} s"
             exchange.is_late = True
         except aiohttp.ClientConnectorError as error:
-            exchange.failure = f"no connection: {error.os_error.strerror or error.os_error}"
+            exchange.failure = f"no connection: {os.strerror(error.errno) if error.errno else error.os_error}"
         except (aiohttp.ClientError, OSError) as error:
             exchange.failure = f"the connection broke: {type(error).__name__}"
         exchange.seconds = time.perf_counter() - began

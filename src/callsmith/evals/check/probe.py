@@ -100,17 +100,24 @@ class Lab:
         max_tokens: int = 0,
         stop: tuple[str, ...] = (),
         output: Output | None = None,
+        counted: bool = False,
         anew: int = 0,
     ) -> Answer:
-        """The answer; the server is wrong if it refuses. With another number for `anew` it is asked again."""
+        """The answer; the server is wrong if it refuses. With another number for `anew` it is asked again.
+
+        `counted`: chat completions are asked to count the tokens of a stream, which not every server lets itself be asked.
+        """
         sampling = Sampling(temperature=0.0, seed=1, max_tokens=max_tokens or self.tokens, stop=stop)
         said = tuple(Message.user(one) if isinstance(one, str) else one for one in messages)
         request = Request(said, tuple(tools), choice, parallel, sampling, output=output)
-        key = f"{request!r} {stream} {anew}"
+        key = f"{request!r} {stream} {counted} {anew}"
         if key in self._answers:
             self.target.exchanges.append(self._answers[key].exchange)
             return self._answers[key]
-        exchange = await self.send(self.dialect.write(self.model, request, stream=stream))
+        body = self.dialect.write(self.model, request, stream=stream)
+        if not counted:
+            body.pop("stream_options", None)
+        exchange = await self.send(body)
         if exchange.status != 200:
             raise Wrong(f"refused: {describe(exchange)}")
         answer = self._answers[key] = self.dialect.read(exchange, stream=stream)

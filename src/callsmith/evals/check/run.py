@@ -113,8 +113,8 @@ async def check(
     began = time.perf_counter()
     async with Target(url, key, seconds=seconds) as target:
         listed = await target.models()
-        model = model or _first_model(target.url, listed)
-        report = Report(target.url, model, identify(listed))
+        model = model or _first_model(target, listed)
+        report = Report(target.url, model, "unknown")
         labs, refusals = list[Lab](), list[str]()
         for dialect in DIALECTS.values():
             if dialects and dialect.name not in dialects:
@@ -130,6 +130,7 @@ async def check(
             raise ModelError(
                 f"no API that is known is spoken at {target.url}: {refusals[0]}", hint="Is the address complete (…/v1)?"
             )
+        report.server = identify(listed, target.exchanges)
         report.dialects = [lab.dialect.name for lab in labs]
         chosen = [(lab, one) for lab in labs for one in known_probes() if one.is_for(lab.dialect) and _is_wanted(lab, one, only)]
         if not chosen:
@@ -190,10 +191,13 @@ async def _verdict(lab: Lab, one: Probe) -> tuple[Verdict, Exception | None]:
     return "right", None
 
 
-def _first_model(url: str, listed: Exchange) -> str:
+def _first_model(target: Target, listed: Exchange) -> str:
     names = [text_of(one.get("id")) or text_of(one.get("name")) for one in objects(mapping(listed.json()).get("data"))]
     if not names or not names[0]:
-        raise UsageError(f"{url}/models lists no model ({describe(listed)}): say which with --model", field="model")
+        perhaps = "" if target.key else ", or give it a key with --key"
+        raise UsageError(
+            f"{target.url}/models lists no model ({describe(listed)}): say which with --model{perhaps}", field="model"
+        )
     return names[0]
 
 

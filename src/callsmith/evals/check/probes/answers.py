@@ -58,7 +58,7 @@ async def usage(lab: Lab) -> None:
 
 @probe("A stream says how many tokens it took, when asked to")
 async def usage_in_stream(lab: Lab) -> None:
-    _usage(lab, await lab.ask(GREETING, stream=True))
+    _usage(lab, await lab.ask(GREETING, stream=True, counted=True))
 
 
 @probe("An answer is no longer than it may be, and says that it was cut")
