@@ -168,7 +168,8 @@ async def test_reports_say_the_same_in_every_form() -> None:
     assert int(suite.get("failures", "0")) == len(wrong) == len(suite.findall("testcase/failure"))
     assert len(suite.findall("testcase")) == len(report.findings)
     card = reports.markdown(report)
-    assert all(f"`{one['name']}`" in card for one in wrong)
+    assert all(f"| ✗ | `{one['name'].removeprefix('chat.')}` | chat |" in card for one in wrong)
+    assert f"| Chat Completions | {found['counts']['right']} | {len(wrong)} |" in card
 
 
 async def test_nobody_there_and_wrong_names_are_said_so() -> None:

@@ -129,6 +129,14 @@ class _Pondering(IdealModel):
             yield event
 
 
+async def test_a_required_call_that_is_cut_is_no_fault_and_prose_is_one() -> None:
+    for said, verdict in (('{"city": "Par', "weak"), ("In Paris the", "wrong")):
+        message = json.dumps({"message": {"role": "assistant", "content": said}, "finish_reason": "length"})
+        fault: Fault = lambda _, body, message=message: f'{{"choices": [{message}]}}'.encode()  # noqa: E731
+        report = await checked(Faulty(application(), fault), model="ideal", dialects=["chat"], only=["choices.required"])
+        assert [one.verdict for one in report.findings] == [verdict]
+
+
 async def test_reasoning_that_is_cut_is_no_fault() -> None:
     report = await checked(application(_Pondering()), dialects=["chat"], only=["choices.*", "calls.*", "schemas.*"])
     assert not report.of("wrong")

@@ -164,8 +164,9 @@ class Lab:
 
     def required(self, answer: Answer) -> AnsweredCall:
         """The first call of an answer that must have one, unless it was cut before."""
-        if not answer.calls and answer.finish == "length" and answer.thoughts:
-            raise Weak("the model reasoned for all the tokens that it had; --tokens gives it more")
+        begun = answer.thoughts or answer.text.lstrip().startswith("{")  # Anthropic's API has no calls that are not whole
+        if not answer.calls and answer.finish == "length" and begun:
+            raise Weak("the answer was cut in its reasoning or in the call; --tokens gives it more")
         self.need(answer.calls, f"a call was required, and there is none but the text {answer.text[:100]!r}")
         return answer.calls[0]
 

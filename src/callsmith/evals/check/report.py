@@ -44,12 +44,30 @@ def explained(report: Report, finding: Finding) -> list[str]:
 
 
 def markdown(report: Report) -> str:
-    """The report card."""
-    head = [f"# {report.server}: {report.model}", "", *(f"- {line}" for line in summary(report)), ""]
-    if not (seen := report.of("wrong", "weak")):
-        return "\n".join([*head, "Nothing is wrong."]) + "\n"
-    rows = [f"| {MARKS[one.verdict]} | `{one.name}` | {one.probe.title} | {_cell(one.reason)} |" for one in seen]
-    return "\n".join([*head, "| | probe | what should hold | what was found |", "|---|---|---|---|", *rows]) + "\n"
+    """The report card: a row an API, and one a probe of what is not right in any of them."""
+    columns: tuple[Verdict, ...] = ("right", "wrong", "weak", "skipped")
+    lines = [
+        f"# {report.server}: {report.model}",
+        "",
+        "| | right | wrong | not done by the model | not found out |",
+        "|---|--:|--:|--:|--:|",
+    ]
+    for name, findings in groupby(report.findings, lambda one: one.dialect.name):
+        counts = Counter(one.verdict for one in findings)
+        lines.append(f"| {DIALECTS[name].title} | {' | '.join(str(counts[one]) for one in columns)} |")
+    lines += [f"| {DIALECTS[name].title} | not spoken | | | |" for name in report.unspoken]
+    if report.stopped:
+        lines += ["", f"Stopped after {len(report.findings)} of {report.probes} probes: {report.stopped}."]
+    seen: dict[tuple[str, str], list[Finding]] = {}
+    for one in report.of("wrong", "weak"):
+        seen.setdefault((MARKS[one.verdict], one.probe.name), []).append(one)
+    if not seen:
+        return "\n".join([*lines, "", "Nothing is wrong."]) + "\n"
+    lines += ["", "| | probe | in | what should hold | what was found |", "|---|---|---|---|---|"]
+    for (mark, name), found in seen.items():
+        where = ", ".join(one.dialect.name for one in found)
+        lines.append(f"| {mark} | `{name}` | {where} | {found[0].probe.title} | {_cell(found[0].reason)} |")
+    return "\n".join(lines) + "\n"
 
 
 def _cell(text: str) -> str:
