@@ -220,6 +220,19 @@ def test_times_have_no_sixtieth_second_and_host_names_no_leading_hyphen() -> Non
         assert not fits(schema, bad)
 
 
+def test_an_anchor_is_sought_in_the_schema_that_is_referred_to_and_not_in_those_inside_it() -> None:
+    inner = [{"$id": "inner", "$anchor": "here", "type": "number"}, {"$anchor": "here", "type": "string"}]
+    schema = {"$id": "https://example.com/s", "$defs": {"a": {"$id": "outer", "allOf": inner}}, "$ref": "outer#here"}
+    assert fits(schema, "a") and not fits(schema, 1)
+
+
+def test_a_name_that_one_pattern_forbids_and_another_lets_in_is_listed() -> None:
+    for patterns, listed in [({"f.*": True, "b.*": False}, [("#", "patternProperties")]), ({"^f": True, "^b": False}, [])]:
+        found: UnenforcedKeywords = []
+        normalize_standalone({"type": "object", "patternProperties": patterns}, found)
+        assert found == listed
+
+
 def test_patterns_are_taken_as_ecma_means_them_or_not_at_all() -> None:
     assert to_portable(r"^\d+$") == "^[0-9]+$"
     for irregular in ("(?=a)", r"\bword", r"(a)\1", "a{", "[", "(", "*a", r"\cA"):

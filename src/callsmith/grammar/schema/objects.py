@@ -126,6 +126,7 @@ class _ObjectKeywords:
     def _combine_patterns(self) -> None:
         """Combine `patternProperties`, as long as no name can match two of the patterns."""
         closing = with_keyword(self.parts, "additionalProperties")
+        forbidden: list[tuple[str, str | None]] = []
         for part in self.parts:
             others = [_below(one, "additionalProperties") for one in closing if one is not part]
             for pattern in part.mapping_at("patternProperties"):
@@ -133,8 +134,7 @@ class _ObjectKeywords:
                 regex = to_portable(pattern)
                 is_apart = regex is not None and all(_are_disjoint_patterns(regex, other) for other in self.patterns)
                 if isinstance(made, Unsatisfiable):
-                    if self.additional is not False:
-                        self.unenforced.append((part.path, "patternProperties"))
+                    forbidden.append((part.path, regex))
                 elif regex is not None and is_apart and (self.normalizer.with_implied or _is_supported(regex)):
                     self.patterns[regex] = made
                 elif regex is None or not self.normalizer.with_implied:  # any name may be one of them
@@ -144,6 +144,10 @@ class _ObjectKeywords:
                     self.unenforced += [(self.parts[0].path, "unevaluatedProperties")] if self.unevaluated else []
                 else:
                     self.unenforced.append((part.path, "patternProperties"))
+        for path, regex in forbidden:  # unless nothing else lets such a name in
+            is_apart = regex is not None and all(_are_disjoint_patterns(regex, other) for other in self.patterns)
+            if self.additional is not False or (self.patterns and not is_apart):
+                self.unenforced.append((path, "patternProperties"))
 
     def _apply_property_names(self) -> None:
         """Limit the names of properties that are not listed to those that `propertyNames` allows."""
