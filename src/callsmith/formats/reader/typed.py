@@ -88,7 +88,7 @@ def locate(root: Schema, reference: str) -> tuple[Any, str] | None:
 
 def _find_identified(root: Schema, base: str, anchor: str) -> tuple[list[str], Schema] | None:
     """The path and the schema with this `$id`, or with this anchor: one that belongs to no inner `$id`, if there is one."""
-    within: list[tuple[str | int, ...]] = []  # schemas with an `$id` of their own, and so with anchors of their own
+    within = list[tuple[str | int, ...]]()  # schemas with an `$id` of their own, and so with anchors of their own
     found: tuple[list[str], Schema] | None = None
     for tokens, inner in subschemas(root):
         identity = str(inner.get("$id", ""))
@@ -96,10 +96,10 @@ def _find_identified(root: Schema, base: str, anchor: str) -> tuple[list[str], S
         if tokens and identity and not identity.startswith("#"):
             within.append(tokens)
         if named or (not base and anchor in (inner.get("$anchor"), inner.get("$dynamicAnchor"))):
-            is_own = base or not any(tokens[: len(one)] == one for one in within)
-            found = found if found and not is_own else ([str(token) for token in tokens], inner)
-            if is_own:
-                return found
+            found = found or ([str(token) for token in tokens], inner)
+            if base or not any(tokens[: len(one)] == one for one in within):
+                return [str(token) for token in tokens], inner
+    return found
     return found
 
 
