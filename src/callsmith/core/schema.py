@@ -8,6 +8,7 @@ corrects. A `$ref` is followed inside the document and never over the network.
 """
 
 import json
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from copy import deepcopy
@@ -146,6 +147,52 @@ def subschemas(schema: Schema, tokens: tuple[str | int, ...] = ()) -> Iterator[t
         for place, inner in found:
             if isinstance(inner, Mapping):
                 yield from subschemas(cast(Schema, inner), (*tokens, *place))
+
+
+def locate(root: Schema, reference: str) -> tuple[Any, str] | None:
+    """The schema a reference points to, and its pointer: by pointer, `$anchor` or `$id`; None: not within this schema."""
+    base, _, fragment = reference.partition("#")
+    found: Any = root
+    steps: list[str] = []
+    anchor = "" if fragment.startswith("/") else fragment
+    for sought in ((base, ""), ("", anchor)):
+        if any(sought):
+            named = _find_identified(found, *sought)
+            if named is None:
+                return None
+            steps, found = [*steps, *named[0]], named[1]
+    for step in _unescaped(fragment.removeprefix(anchor)).split("/")[1:]:
+        name = step.replace("~1", "/").replace("~0", "~")
+        if isinstance(found, Mapping) and name in found:
+            found = cast(Schema, found)[name]
+        elif isinstance(found, list) and name.isdigit() and int(name) < len(cast(list[Any], found)):
+            found = cast(list[Any], found)[int(name)]
+        else:
+            return None
+        steps.append(name)
+    return found, "#" + pointer(steps)
+
+
+def _find_identified(root: Schema, base: str, anchor: str) -> tuple[list[str], Schema] | None:
+    """The path and the schema with this `$id`, or with this anchor: one that belongs to no inner `$id`, if there is one."""
+    found, within = None, list[tuple[str | int, ...]]()  # schemas with an `$id` of their own, and so with anchors of their own
+    for tokens, inner in subschemas(root):
+        identity = str(inner.get("$id", ""))
+        named = identity.rstrip("#") == base or identity.rpartition("/")[2] == base if base else identity == f"#{anchor}"
+        if tokens and identity and not identity.startswith("#"):
+            within.append(tokens)
+        if named or (not base and anchor in (inner.get("$anchor"), inner.get("$dynamicAnchor"))):
+            found = found or ([str(token) for token in tokens], inner)
+            if base or not any(tokens[: len(one)] == one for one in within):
+                return [str(token) for token in tokens], inner
+    return found
+    return found
+
+
+def _unescaped(fragment: str) -> str:
+    """The fragment with percent escapes decoded."""
+    coded = re.sub(rb"%([0-9a-fA-F]{2})", lambda found: bytes([int(found[1], 16)]), fragment.encode())
+    return coded.decode("utf-8", "replace")
 
 
 def _canonical(schema: Schema) -> str:

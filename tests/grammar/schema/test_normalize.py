@@ -9,12 +9,12 @@ pytest.importorskip("numpy")
 pytest.importorskip("xllamacpp")
 
 from callsmith.core.errors import ModelError, UnsupportedSchema
-from callsmith.core.schema import validate
+from callsmith.core.schema import locate, validate
 from callsmith.core.values import Call, Tool
 from callsmith.engines.decoding import compiler as constraint
 from callsmith.formats import format_named
 from callsmith.formats.algebra import JSON, KEY, NAME, PYTHON, RAW, VALUE, Calls, Format, Spelling, each
-from callsmith.formats.reader.typed import locate, types_of
+from callsmith.formats.reader.typed import types_of
 from callsmith.formats.write import write
 from callsmith.grammar.patterns.portable import to_portable
 from callsmith.grammar.schema.normal_form import UnenforcedKeywords

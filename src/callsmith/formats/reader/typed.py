@@ -12,7 +12,7 @@ from json.encoder import encode_basestring
 from typing import Any, NamedTuple, cast
 
 from callsmith.core.lenient_schema import json_types
-from callsmith.core.schema import pointer, subschemas
+from callsmith.core.schema import locate
 from callsmith.core.values import Schema
 from callsmith.formats.algebra import Nested, Raw
 from callsmith.formats.reader.source import Emit, Incremental, Mismatch, Stops, TextSource, Truncated, stops
@@ -60,53 +60,6 @@ def resolve(root: Schema, schema: Any) -> Schema:
             return found
         schema, _ = locate(root, str(found["$ref"])) or ({}, "")
     return {}
-
-
-def locate(root: Schema, reference: str) -> tuple[Any, str] | None:
-    """The schema a reference points to, and its pointer: by pointer, `$anchor` or `$id`; None: not within this schema."""
-    base, _, fragment = reference.partition("#")
-    found: Any = root
-    steps: list[str] = []
-    anchor = "" if fragment.startswith("/") else fragment
-    for sought in ((base, ""), ("", anchor)):
-        if any(sought):
-            named = _find_identified(found, *sought)
-            if named is None:
-                return None
-            steps, found = [*steps, *named[0]], named[1]
-    for step in _unescaped(fragment.removeprefix(anchor)).split("/")[1:]:
-        name = step.replace("~1", "/").replace("~0", "~")
-        if isinstance(found, Mapping) and name in found:
-            found = cast(Schema, found)[name]
-        elif isinstance(found, list) and name.isdigit() and int(name) < len(cast(list[Any], found)):
-            found = cast(list[Any], found)[int(name)]
-        else:
-            return None
-        steps.append(name)
-    return found, "#" + pointer(steps)
-
-
-def _find_identified(root: Schema, base: str, anchor: str) -> tuple[list[str], Schema] | None:
-    """The path and the schema with this `$id`, or with this anchor: one that belongs to no inner `$id`, if there is one."""
-    within = list[tuple[str | int, ...]]()  # schemas with an `$id` of their own, and so with anchors of their own
-    found: tuple[list[str], Schema] | None = None
-    for tokens, inner in subschemas(root):
-        identity = str(inner.get("$id", ""))
-        named = identity.rstrip("#") == base or identity.rpartition("/")[2] == base if base else identity == f"#{anchor}"
-        if tokens and identity and not identity.startswith("#"):
-            within.append(tokens)
-        if named or (not base and anchor in (inner.get("$anchor"), inner.get("$dynamicAnchor"))):
-            found = found or ([str(token) for token in tokens], inner)
-            if base or not any(tokens[: len(one)] == one for one in within):
-                return [str(token) for token in tokens], inner
-    return found
-    return found
-
-
-def _unescaped(fragment: str) -> str:
-    """The fragment with percent escapes decoded."""
-    coded = re.sub(rb"%([0-9a-fA-F]{2})", lambda found: bytes([int(found[1], 16)]), fragment.encode())
-    return coded.decode("utf-8", "replace")
 
 
 def types_of(root: Schema, schema: Any, depth: int = 0) -> frozenset[str]:

@@ -14,9 +14,9 @@ from math import prod
 from typing import Any, cast
 
 from callsmith.core.errors import UnsupportedSchema
-from callsmith.core.schema import pointer, subschemas, to_standard, validate
+from callsmith.core.schema import locate, pointer, subschemas, to_standard, validate
 from callsmith.core.values import Schema
-from callsmith.formats.reader.typed import ALL_TYPES, common_types, locate
+from callsmith.formats.reader.typed import ALL_TYPES, common_types
 from callsmith.grammar.schema.arrays import array_keywords
 from callsmith.grammar.schema.disjoint import are_disjoint
 from callsmith.grammar.schema.finite import finite_definitions, is_in_use
