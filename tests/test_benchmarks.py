@@ -2,6 +2,7 @@
 
 import json
 import xml.etree.ElementTree as ET
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,7 @@ from benchmarks import guard, measure, memory
 from callsmith.formats import format_named
 from callsmith.formats.reader.reader import Reader
 
-_feed = Reader.feed
+_feed, _close = Reader.feed, Reader.close
 
 
 def _judged(monkeypatch: pytest.MonkeyPatch, what: Any) -> list[guard.Found]:
@@ -34,21 +35,27 @@ def test_the_guard_sees_a_reader_that_has_become_a_hundred_times_slower(monkeypa
 
 
 def test_the_guard_sees_a_reader_that_goes_over_the_whole_text_again_for_each_piece(monkeypatch: pytest.MonkeyPatch):
-    seen: dict[int, int] = {}
+    spent, pieces = 0.0, 0
 
-    def quadratic(self: Reader, piece: str) -> Any:
-        seen[id(self)] = seen.get(id(self), 0) + 1
-        sum(range(150 * seen[id(self)]))
-        return _feed(self, piece)
+    def reading(cost: Callable[[int], int]) -> Any:
+        def feed(self: Reader, piece: str) -> Any:
+            nonlocal spent, pieces
+            pieces += 1
+            spent += cost(pieces)
+            return _feed(self, piece)
 
-    def fresh(self: Reader) -> Any:
-        seen.pop(id(self), None)
-        return close(self)
+        return feed
 
-    close = Reader.close
+    def close(self: Reader) -> Any:
+        nonlocal pieces
+        pieces = 0
+        return _close(self)
+
+    monkeypatch.setattr(guard.time, "process_time", lambda: spent)  # a clock on which nothing but pieces takes time
+    monkeypatch.setattr(Reader, "close", close)
+    monkeypatch.setattr(Reader, "feed", reading(lambda number: 1))
     assert all(found.is_kept for found in _judged(monkeypatch, guard.read_longer))
-    monkeypatch.setattr(Reader, "feed", quadratic)
-    monkeypatch.setattr(Reader, "close", fresh)
+    monkeypatch.setattr(Reader, "feed", reading(lambda number: number))
     assert not any(found.is_kept for found in _judged(monkeypatch, guard.read_longer))
 
 

@@ -174,11 +174,15 @@ def test_a_quick_check_has_probes_of_every_group() -> None:
     assert f"{len(QUICK)} right" in quick.output
 
 
+def _heed_sigint() -> None:  # what runs in the background ignores it, and so does what is started there
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
 def test_ctrl_c_tells_what_was_found_so_far(tmp_path: Path) -> None:
     found = tmp_path / "found.json"
     with served_apart(application(_Sleeping())) as url:
         command = [sys.executable, "-m", "callsmith", "check", url, "--dialect", "chat", "--json", str(found)]
-        with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as checking:
+        with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, preexec_fn=_heed_sigint) as checking:
             assert checking.stdout is not None
             seen = ""
             while "✓✓✓✓" not in seen:
