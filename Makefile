@@ -291,11 +291,16 @@ bench: $(STAMP) $(LIBRARY) ## measure, beside others where make rivals has fetch
 bench-guard: $(STAMP) ## see whether something has become many times slower, by ratios (a minute)
 	CALLSMITH_LIBLLAMA=pinned $(BIN)/python -m benchmarks guard
 
-# In a folder that only benchmarks/rivals.py looks into. The last version of torch for ARM that brings nothing for GPUs.
-rivals: $(STAMP) ## fetch the other grammar engines and LiteLLM, which make bench compares with, where there are any
+# In a folder that only the benchmarks look into. The last version of torch for ARM that brings nothing for GPUs. The suite of JSON Schemas is
+# in the source of the package jsonschema.
+rivals: $(STAMP) ## fetch what make bench compares with: xgrammar, LiteLLM, a suite of JSON Schemas
 	$(VERSIONS) > $(VENV)/versions.txt
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --target .venv-rivals --upgrade -c $(VENV)/versions.txt \
 		xgrammar 'torch==2.7.1; platform_machine == "aarch64"'
+	$(BIN)/python -m pip download --quiet --disable-pip-version-check --no-deps --no-binary jsonschema \
+		--dest .venv-rivals/source jsonschema==4.26.0
+	mkdir -p .venv-rivals/json-schema-suite && tar xzf .venv-rivals/source/jsonschema-4.26.0.tar.gz --strip-components 2 \
+		-C .venv-rivals/json-schema-suite jsonschema-4.26.0/json/tests
 	test -x .venv-litellm/bin/python || $(PYTHON) -m venv .venv-litellm
 	.venv-litellm/bin/python -m pip install --quiet --disable-pip-version-check --upgrade 'litellm[proxy]'
 

@@ -17,6 +17,7 @@ NAMES = (
     "grammar",
     "gbnf",
     "soundness",
+    "schemas",
     "constrained",
     "gpu",
     "batching",
