@@ -277,7 +277,7 @@ format: $(STAMP) ## put the code into its format
 	$(BIN)/ruff check --fix .
 
 # A client repairs nothing: what the server sends is what is scored.
-eval: $(STAMP) $(LIBRARY) ## ask a model served here a sample of the Berkeley benchmark over HTTP (a quarter of an hour): MODEL=…
+eval: $(STAMP) $(LIBRARY) ## ask a model served here a sample of the Berkeley benchmark over HTTP: MODEL=…
 	$(BIN)/callsmith eval --serve --quick $(if $(MODEL),--model "$(MODEL)") --setup served=repairs:no --setup required=required,repairs:no \
 		--out eval-results/quick $(ARGS)
 
