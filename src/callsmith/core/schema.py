@@ -186,7 +186,6 @@ def _find_identified(root: Schema, base: str, anchor: str) -> tuple[list[str], S
             if base or not any(tokens[: len(one)] == one for one in within):
                 return [str(token) for token in tokens], inner
     return found
-    return found
 
 
 def _unescaped(fragment: str) -> str:

@@ -125,9 +125,8 @@ class Records:
         whole = data[: data.rfind(b"\n") + 1]
         if whole != data:
             path.write_bytes(whole)
-        for line in whole.splitlines():
-            record = read_record(json.loads(line))
-            self._found[record.case, record.setup] = record
+        if whole:
+            self._found = {(record.case, record.setup): record for record in read_records(self.folder)}
 
 
 def read_record(row: Json) -> Record:
