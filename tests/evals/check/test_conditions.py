@@ -17,7 +17,7 @@ pytest.importorskip("aiohttp")
 
 from callsmith.cli.main import app as cli
 from callsmith.core.errors import ModelError
-from callsmith.core.events import ModelEvent, Stopped, Text, Thought
+from callsmith.core.events import CallArguments, CallStarted, ModelEvent, Stopped, Text, Thought
 from callsmith.core.values import Request, Usage
 from callsmith.evals.check.advice import identify
 from callsmith.evals.check.exchange import Exchange
@@ -129,12 +129,66 @@ class _Pondering(IdealModel):
             yield event
 
 
-async def test_a_required_call_that_is_cut_is_no_fault_and_prose_is_one() -> None:
-    for said, verdict in (('{"city": "Par', "weak"), ("In Paris the", "wrong")):
-        message = json.dumps({"message": {"role": "assistant", "content": said}, "finish_reason": "length"})
-        fault: Fault = lambda _, body, message=message: f'{{"choices": [{message}]}}'.encode()  # noqa: E731
-        report = await checked(Faulty(application(), fault), model="ideal", dialects=["chat"], only=["choices.required"])
-        assert [one.verdict for one in report.findings] == [verdict]
+_OPEN = '<tool_call>\n{"name": "get_weather", "arguments": {"city": "Par'
+
+
+@pytest.mark.parametrize(
+    ("said", "finish", "verdict"),
+    [
+        ('{"city": "Par', "length", "weak"),
+        (_OPEN, "length", "weak"),
+        (f'{_OPEN}is"}}}}\n</tool_call>\nI have', "length", "wrong"),
+        (_OPEN, "stop", "wrong"),
+        ("In Paris the", "length", "wrong"),
+    ],
+)
+async def test_a_required_call_that_is_cut_is_no_fault_and_prose_is_one(said: str, finish: str, verdict: str) -> None:
+    message = json.dumps({"message": {"role": "assistant", "content": said}, "finish_reason": finish})
+    fault: Fault = lambda _, body: f'{{"choices": [{message}]}}'.encode()  # noqa: E731
+    report = await checked(Faulty(application(), fault), model="ideal", dialects=["chat"], only=["choices.required"])
+    assert [one.verdict for one in report.findings] == [verdict]
+
+
+class _Cut(IdealModel):
+    """Calls until its tokens are used up, wherever it has tools; where calls are shown as text, that is all there is."""
+
+    def __init__(self, *events: ModelEvent) -> None:
+        self._events = events
+
+    async def stream(self, request: Request) -> AsyncIterator[ModelEvent]:
+        for event in (*self._events, Stopped("length", Usage(prompt=20, completion=7))):
+            yield event
+
+
+@pytest.mark.parametrize(
+    "events", [[Text(_OPEN)], [CallStarted(0, "get_weather", "call_0"), CallArguments(0, '{"city": "Par')]], ids=["text", "call"]
+)
+async def test_a_call_of_the_model_that_is_cut_is_no_fault(events: list[ModelEvent]) -> None:
+    def as_text(
+        asked: dict[str, Any], body: bytes
+    ) -> bytes:  # as servers do that show in a whole answer what they could not read
+        answer = {} if asked.get("stream") else json.loads(body)
+        if "choices" in answer:
+            answer["choices"][0]["message"] = {"role": "assistant", "content": _OPEN}
+        return json.dumps(answer).encode() if "choices" in answer else body
+
+    report = await checked(Faulty(application(_Cut(*events)), as_text), dialects=["chat"], only=["calls.*"])
+    assert not report.of("wrong")
+    names = {one.probe.name for one in report.of("weak")}
+    assert {"calls.read", "calls.finish", "calls.finish_in_stream", "calls.text", "calls.stream_is_whole"} <= names
+
+
+async def test_a_whole_answer_is_asked_for_in_so_many_words() -> None:
+    asked = list[dict[str, Any]]()
+
+    def streams_by_default(body: dict[str, Any], answer: bytes) -> bytes:
+        asked.append(body)
+        return answer if "stream" in body or "model" not in body else b'data: {"object": "a stream"}\n\n'
+
+    report = await checked(Faulty(application(), streams_by_default), only=["answers.*"])
+    assert not report.of("wrong")
+    streams = {(one["path"], one["stream"]) for one in asked if "model" in one}
+    assert len(streams) == 2 * len(report.dialects)
 
 
 async def test_reasoning_that_is_cut_is_no_fault() -> None:

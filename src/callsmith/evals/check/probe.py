@@ -20,7 +20,7 @@ from callsmith.evals.check.answer import Answer, AnsweredCall
 from callsmith.evals.check.dialects.dialect import CheckedDialect
 from callsmith.evals.check.exchange import Exchange, Target
 from callsmith.formats import formats
-from callsmith.formats.algebra import Calls, Thinks, first_literals, is_strong, nodes_of
+from callsmith.formats.algebra import Calls, Format, Thinks, first_literals, is_strong, nodes_of
 from callsmith.formats.inference.find_calls import find_calls
 from callsmith.models.presets import preset_for
 from callsmith.wire.upstream.dialects import base_url
@@ -29,6 +29,7 @@ Probing: TypeAlias = "Callable[[Lab], Awaitable[None]]"
 F = TypeVar("F", bound=Callable[..., Any])
 
 TOKENS = 256  # of an answer, where nobody says: models that reason need more
+CUT = "the answer was cut in a call; --tokens gives it more"
 _WORD = re.compile(r"[A-Za-z]{3}")  # a marker of brackets alone may stand in any text
 _ENDS = ("<|im_end|>", "<|im_start|>", "<|eot_id|>", "<|end|>", "<|endoftext|>", "</s>", "</think>")  # of turns and reasoning
 
@@ -147,7 +148,9 @@ class Lab:
 
     def clean(self, answer: Answer, tools: Sequence[Tool] = ()) -> None:
         """The server is wrong if a client sees markup, or a call that was not read. A call without the markers that the model was
-        taught is the model's doing, even if some servers read it all the same."""
+        taught is the model's doing, even if some servers read it all the same; one that was cut cannot be read."""
+        if self.is_cut_in_call(answer):
+            raise Weak(CUT)
         if mark := next((mark for mark in markup(self.model) if mark in answer.text), ""):
             raise Wrong(f"the text has {mark} in it: {answer.text[:200]!r}")
         names = {tool.name for tool in tools}
@@ -155,6 +158,11 @@ class Lab:
             if writes_bare_calls(self.model):
                 raise Wrong(f"a call of {calls[0]} stands in the text, and was not read as one: {answer.text[:200]!r}")
             raise Weak(f"the model wrote a call of {calls[0]} without the markers of its format: {answer.text[:200]!r}")
+
+    def is_cut_in_call(self, answer: Answer) -> bool:
+        """Whether the text ends, because of the limit, in a call that has begun."""
+        behind = [answer.text.rpartition(mark)[2] for mark in call_openings(self.model) if mark in answer.text]
+        return answer.finish == "length" and bool(behind) and not any(mark in min(behind, key=len) for mark in markup(self.model))
 
     def shape(self, answer: Answer, *kinds: str) -> None:
         """The server is wrong if the answer has faults, of these kinds or of any."""
@@ -165,7 +173,7 @@ class Lab:
     def required(self, answer: Answer) -> AnsweredCall:
         """The first call of an answer that must have one, unless it was cut before."""
         begun = answer.thoughts or answer.text.lstrip().startswith("{")  # Anthropic's API has no calls that are not whole
-        if not answer.calls and answer.finish == "length" and begun:
+        if not answer.calls and answer.finish == "length" and (begun or self.is_cut_in_call(answer)):
             raise Weak("the answer was cut in its reasoning or in the call; --tokens gives it more")
         self.need(answer.calls, f"a call was required, and there is none but the text {answer.text[:100]!r}")
         return answer.calls[0]
@@ -188,13 +196,28 @@ class Lab:
 def markup(model: str) -> tuple[str, ...]:
     """What a model writes for its template, and no client should see: the ends of turns, and the markers around calls and
     reasoning. Those of every known format, where a model's name does not say which it was taught."""
-    preset = preset_for(model)
-    spoken = preset.formats if preset else formats().values()
-    parts = [part for format in spoken for part in format.parts if isinstance(part, Calls | Thinks)]
+    parts = [part for format in _spoken(model) for part in format.parts if isinstance(part, Calls | Thinks)]
     inside = [part.item if isinstance(part, Calls) else () for part in parts]
     edges = [(nodes_of(part.open), nodes_of(part.close), item, item[::-1]) for part, item in zip(parts, inside, strict=True)]
     markers = [mark for nodes in edges for one in nodes for mark in first_literals(one)]
-    return tuple(dict.fromkeys((*_ENDS, *(mark for mark in markers if is_strong(mark) and _WORD.search(mark)))))
+    return tuple(dict.fromkeys((*_ENDS, *filter(_is_telling, markers))))
+
+
+@cache
+def call_openings(model: str) -> tuple[str, ...]:
+    """The markers with which calls of a model begin."""
+    parts = [part for format in _spoken(model) for part in format.parts if isinstance(part, Calls)]
+    markers = [mark for part in parts for nodes in (nodes_of(part.open), part.item) for mark in first_literals(nodes)]
+    return tuple(dict.fromkeys(filter(_is_telling, markers)))
+
+
+def _spoken(model: str) -> Collection[Format]:
+    preset = preset_for(model)
+    return preset.formats if preset else formats().values()
+
+
+def _is_telling(mark: str) -> bool:
+    return is_strong(mark) and bool(_WORD.search(mark))
 
 
 def writes_bare_calls(model: str) -> bool:

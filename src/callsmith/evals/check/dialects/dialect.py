@@ -28,8 +28,8 @@ class CheckedDialect:
         return DIALECTS[self.name]
 
     def write(self, model: str, request: Request, *, stream: bool) -> dict[str, Json]:
-        """The body of a request."""
-        return self.spoken.write(model, request, NOTHING_SIGNED, Quirks(streams=stream, history=""))
+        """The body of a request. It says whether a stream is wanted: some servers stream where it does not."""
+        return {**self.spoken.write(model, request, NOTHING_SIGNED, Quirks(streams=stream, history="")), "stream": stream}
 
     def read(self, exchange: Exchange, *, stream: bool) -> Answer:
         """The answer in an exchange that went well."""

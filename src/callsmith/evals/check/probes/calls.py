@@ -2,7 +2,7 @@
 
 from callsmith.core.schema import validate
 from callsmith.evals.check.answer import Answer
-from callsmith.evals.check.probe import Lab, Weak, probe
+from callsmith.evals.check.probe import CUT, Lab, Weak, probe
 from callsmith.evals.check.probes.answers import same_in_stream
 from callsmith.evals.check.probes.questions import EMAIL, STOCKS, TWO_QUESTIONS, WEATHER, WEATHER_QUESTION
 
@@ -38,14 +38,12 @@ async def shape_in_stream(lab: Lab) -> None:
 
 @probe("An answer with calls says so at its end")
 async def finish(lab: Lab) -> None:
-    answer = await _called(lab, stream=False)
-    lab.need(answer.finish == "calls", f"there are calls, and the answer ends with {answer.finish!r}")
+    _ends_as_calls(lab, await _called(lab, stream=False))
 
 
 @probe("A stream with calls says so at its end")
 async def finish_in_stream(lab: Lab) -> None:
-    answer = await _called(lab, stream=True)
-    lab.need(answer.finish == "calls", f"there are calls, and the stream ends with {answer.finish!r}")
+    _ends_as_calls(lab, await _called(lab, stream=True))
 
 
 @probe("Streamed calls are those of the whole answer")
@@ -92,6 +90,12 @@ async def _two(lab: Lab, *, stream: bool) -> None:
     lab.shape(answer)
     if len(answer.calls) < 2:
         raise Weak("the model made one call")
+
+
+def _ends_as_calls(lab: Lab, answer: Answer) -> None:
+    if answer.finish == "length":
+        raise Weak(CUT)
+    lab.need(answer.finish == "calls", f"there are calls, and the answer ends with {answer.finish!r}")
 
 
 def _is_usable(lab: Lab, answer: Answer) -> None:
