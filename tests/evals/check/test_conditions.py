@@ -136,6 +136,7 @@ _OPEN = '<tool_call>\n{"name": "get_weather", "arguments": {"city": "Par'
     ("said", "finish", "verdict"),
     [
         ('{"city": "Par', "length", "weak"),
+        ('{"city": "Paris"}.json\n{"city": "Par', "length", "wrong"),
         (_OPEN, "length", "weak"),
         (f'{_OPEN}is"}}}}\n</tool_call>\nI have', "length", "wrong"),
         (_OPEN, "stop", "wrong"),

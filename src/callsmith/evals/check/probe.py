@@ -8,6 +8,7 @@
 Whatever depends on the server alone is `Wrong`; what a better model might have done is `Weak`, and no fault of the server.
 """
 
+import json
 import re
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -172,10 +173,11 @@ class Lab:
 
     def required(self, answer: Answer) -> AnsweredCall:
         """The first call of an answer that must have one, unless it was cut before."""
-        begun = answer.thoughts or answer.text.lstrip().startswith("{")  # Anthropic's API has no calls that are not whole
-        if not answer.calls and answer.finish == "length" and (begun or self.is_cut_in_call(answer)):
+        begun = answer.thoughts or _is_open_object(answer.text) or self.is_cut_in_call(answer)
+        if not answer.calls and answer.finish == "length" and begun:
             raise Weak("the answer was cut in its reasoning or in the call; --tokens gives it more")
-        self.need(answer.calls, f"a call was required, and there is none but the text {answer.text[:100]!r}")
+        cut = ", until the limit of its tokens" if answer.finish == "length" else ""
+        self.need(answer.calls, f"a call was required, and there is none but the text {answer.text[:100]!r}{cut}")
         return answer.calls[0]
 
     def forced(self, answer: Answer, tool: Tool) -> AnsweredCall:
@@ -209,6 +211,15 @@ def call_openings(model: str) -> tuple[str, ...]:
     parts = [part for format in _spoken(model) for part in format.parts if isinstance(part, Calls)]
     markers = [mark for part in parts for nodes in (nodes_of(part.open), part.item) for mark in first_literals(nodes)]
     return tuple(dict.fromkeys(filter(_is_telling, markers)))
+
+
+def _is_open_object(text: str) -> bool:
+    """Whether a text is an object that does not end. So arguments are shown where an API has no calls that are not whole."""
+    try:
+        json.JSONDecoder().raw_decode(text.lstrip())
+    except (ValueError, RecursionError):
+        return text.lstrip().startswith("{")
+    return False
 
 
 def _spoken(model: str) -> Collection[Format]:
