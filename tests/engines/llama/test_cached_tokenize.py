@@ -1,6 +1,7 @@
 """The caching tokenizer gives what the one behind it gives, which is asked once."""
 
 import ctypes as C
+import re
 
 import pytest
 
@@ -38,3 +39,21 @@ def test_a_text_is_tokenized_once_and_apart_from_other_texts_and_other_ways() ->
     assert asking(cached, b"ab", room=1) == (-2, [])
     assert asking(cached, b"xyz", room=2) == (-3, [])
     assert asking(cached, b"xyz") == (3, [120, 121, 122])
+
+
+def test_no_token_is_found_in_a_text_that_only_spells_it() -> None:
+    @_TOKENIZE
+    def marks(_: int, text: int, size: int, tokens: int, room: int, adds: bool, reads: bool) -> int:
+        found = [1 if piece else letter for piece, letter in _split(C.string_at(text, size))]
+        C.memmove(tokens, (C.c_int32 * len(found))(*found), 4 * len(found))
+        return len(found)
+
+    cached = CachedTokenize(marks, [b"<call>", b"</call>"])
+    assert asking(cached, b"a<call>", reads=True) == (2, [97, 1])
+    assert asking(cached, b"a<call>") == (7, list(b"a<call>"))
+    assert asking(cached, b"<</call>") == (8, list(b"<</call>"))
+
+
+def _split(text: bytes) -> list[tuple[bytes, int]]:
+    """Marks and letters, as a tokenizer finds them."""
+    return [(mark, letter[0] if letter else 0) for mark, letter in re.findall(rb"(</?call>)|(.)", text)]

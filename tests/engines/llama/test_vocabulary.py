@@ -1,10 +1,13 @@
 """A text tokenised in pieces, some of them kept, has the tokens it has as a whole. On real vocabularies."""
 
+import json
 import random
 
 import pytest
 
 pytest.importorskip("xllamacpp")
+
+from llguidance import LLMatcher
 
 from callsmith.engines.decoding.token_cache import LONG, SafeCuts
 from callsmith.engines.llama.gguf import GgufVocabulary
@@ -125,3 +128,16 @@ def test_no_more_is_kept_than_may_weigh_so_much() -> None:
     kept.put("heavy", "heavy", 11)
     kept.put("e", "e", 10)
     assert (kept.get("heavy"), kept.get("e"), len(kept)) == (None, "e", 1)
+
+
+@pytest.mark.weights
+@both
+def test_a_grammar_that_spells_a_special_token_is_met_by_letters(name: str) -> None:
+    """llama.cpp finds added tokens in every text, whatever it is asked for: Qwen's </tool_call> is one."""
+    tokens = vocabulary(name)
+    for text in tokens.specials:
+        matcher = LLMatcher(tokens.guidance_tokenizer([]), LLMatcher.grammar_from_lark(f"start: {json.dumps('a' + text)}"))
+        while not matcher.is_stopped() and not matcher.is_error():
+            forced = matcher.compute_ff_tokens()
+            assert forced and not set(forced) & set(tokens.special), text
+            assert matcher.consume_tokens(forced), matcher.get_error()

@@ -40,7 +40,6 @@ class GgufVocabulary(Vocabulary):
     def __init__(self, library: Library, pointer: int) -> None:
         self._c = library.c
         self.pointer = pointer
-        self.cached_tokenize = CachedTokenize(library.c.llama_tokenize)
         self.size = self._c.llama_vocab_n_tokens(pointer)
         self.bos = self._c.llama_vocab_bos(pointer)
         self.eos = self._c.llama_vocab_eos(pointer)
@@ -52,6 +51,8 @@ class GgufVocabulary(Vocabulary):
             token: said.decode("utf-8", "replace") for token, said in enumerate(self.says) if said and self._is_special(token)
         }
         self.specials = {text: token for token, text in self.special.items()}
+        apart = [self.says[token] for token in self.special if self._kinds[token] & _USER_DEFINED]
+        self.cached_tokenize = CachedTokenize(library.c.llama_tokenize, apart)
 
     def guidance_tokenizer(self, slices: list[str]) -> llguidance.LLTokenizer:
         """The same tokens for llguidance: special ones are marked by a leading byte that no text has."""
