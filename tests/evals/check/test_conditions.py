@@ -213,6 +213,13 @@ async def test_calls_without_markers_are_a_fault_only_where_models_are_taught_th
     assert [one.verdict for one in report.findings] == [verdict, verdict]
 
 
+async def test_a_history_is_taken_whatever_the_model_makes_of_it() -> None:
+    report = await checked(application(_Bare()), dialects=["chat"], only=["history.*"])
+    weak = {one.probe.name for one in report.of("weak")}
+    assert weak == {"history.result", "history.result_in_stream", "history.two_results"}
+    assert len(report.of("right")) == len(report.findings) - len(weak)
+
+
 def test_markers_are_those_that_a_model_was_taught() -> None:
     assert "<tool_call>" in markup("qwen2.5-7b") and "[TOOL_CALLS]" not in markup("qwen2.5-7b")
     assert {"<tool_call>", "[TOOL_CALLS]", "</think>", "<|im_end|>"} <= set(markup("somebodys-model"))

@@ -25,8 +25,8 @@ _ADVICE: dict[ServerKind, dict[str, str]] = {
     "vLLM": {
         "calls": "Start it with --enable-auto-tool-choice and --tool-call-parser for this model; or use callsmith's parser: "
         "pip install callsmith, --tool-call-parser callsmith (docs/servers.md).",
-        "choices": "callsmith's plugin constrains required and named calls: --tool-call-parser callsmith (docs/servers.md).",
-        "schemas": "callsmith's plugin constrains calls to their schemas: --tool-call-parser callsmith (docs/servers.md).",
+        "choices": "callsmith's parser holds required and named calls: --tool-call-parser callsmith (docs/servers.md).",
+        "schemas": "callsmith's parser constrains such calls and reads them: --tool-call-parser callsmith (docs/servers.md).",
         "history": "Its chat template refuses this history: --chat-template with one that takes tools.",
     },
     "SGLang": {

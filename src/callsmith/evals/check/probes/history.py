@@ -21,7 +21,7 @@ def _result(call: Call, content: object) -> Message:
 async def _answered(lab: Lab, messages: Sequence[Message], *, stream: bool = False) -> Answer:
     answer = await lab.ask(*messages, tools=[WEATHER, EMAIL], stream=stream)
     lab.shape(answer)
-    lab.clean(answer, [WEATHER, EMAIL])
+    lab.clean(answer)  # whether its calls are read is what other probes are for
     return answer
 
 
