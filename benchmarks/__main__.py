@@ -20,6 +20,8 @@ NAMES = (
     "schemas",
     "constrained",
     "gpu",
+    "alone",
+    "prefix",
     "batching",
     "loop",
     "server",

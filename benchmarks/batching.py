@@ -18,6 +18,7 @@ from dataclasses import dataclass, field, replace
 from statistics import mean
 from typing import Any
 
+from benchmarks.measure import compare as note
 from benchmarks.table import show
 from callsmith.core.events import CallReady, Stopped
 from callsmith.core.schema import validate
@@ -33,7 +34,9 @@ from callsmith.models.opening import Options, open_local
 from callsmith.models.weights.fetch import fetch
 from callsmith.wire.openai.chat import ChatRequest, write_request
 
-THREADS, CONTEXT, LIVE, MOST = 2, 8192, 8, 96
+THREADS, CONTEXT, LIVE, MOST = 2, 8192, 16, 96
+COUNTS = {1: "Please! ", 4: "Hello! ", LIVE: ""}  # how many at once, and how they begin, so that nobody has read them before
+ROUNDS = 5
 TURNS = 4  # second turns
 PAUSE = 1.0  # seconds a tool takes
 TEXT = {"type": "string", "maxLength": 40}
@@ -222,16 +225,16 @@ def good(question: Question, told: Told) -> bool:
 
 
 async def rounds(ours: Ours, ways: dict[str, Ask], asked: list[Question]) -> dict[tuple[str, int], Spent]:
-    """All questions, so many at once, and one of each round alone."""
-    spent = {(way, count): Spent() for way in ways for count in (1, LIVE)}
+    """So many questions at once, round after round."""
+    spent = {(way, count): Spent() for way in ways for count in COUNTS}
     order = list(ways)
     for ask in ways.values():  # what is done once is done before
         await ask(Question("Weather in Rome?", ASKED[0][0:1], ASKED[0][0]).request)
-    for start in range(0, len(asked), LIVE):
-        part = asked[start : start + LIVE]
-        alone = replace(part[0], text=f"Please! {part[0].text}")
+    for start in range(0, len(asked), len(asked) // ROUNDS):
+        part = (asked + asked)[start : start + LIVE]
         for way in order:
-            for count, asking in ((1, [alone]), (LIVE, part)):
+            for count, opening in COUNTS.items():
+                asking = [replace(one, text=f"{opening}{one.text}") for one in part[:count]]
                 answers = await spent[way, count].on(ways[way], [question.request for question in asking])
                 spent[way, count].good += sum(map(good, asking, answers))
                 await ours.rest()
@@ -266,18 +269,19 @@ async def compare(name: str, asked: list[Question], turns: int = TURNS) -> None:
     theirs = Theirs(name, ours.model)
     ways: dict[str, Ask] = {"callsmith": ours.chat, "llama.cpp, same text": theirs.complete, "llama.cpp, chat": theirs.chat}
     spent = await rounds(ours, ways, asked)
-    one, many = ([spent[way, count] for way in ways] for count in (1, LIVE))
+    for count in COUNTS:
+        mine, theirs_same = (spent[way, count].seconds for way in ("callsmith", "llama.cpp, same text"))
+        note(f"{count} calls at once" if count > 1 else "one call", "seconds", mine, "llama.cpp's server, same text", theirs_same)
+    by_count = {count: [spent[way, count] for way in ways] for count in COUNTS}
+    many = by_count[LIVE]
     _show(
         f"{name}: tool calls, ours and llama.cpp's server, {THREADS} threads",
         [*ways],
         [
-            (f"right and valid calls, of {len(asked)}", [float(way.good) for way in many]),
-            ("tokens a second, 1 at once", [way.speed for way in one]),
-            (f"tokens a second, {LIVE} at once", [way.speed for way in many]),
-            ("seconds to answer 1", [mean(way.seconds) for way in one]),
-            (f"seconds to answer {LIVE}", [mean(way.seconds) for way in many]),
-            ("CPU seconds an answer, 1 at once", [way.cost for way in one]),
-            (f"CPU seconds an answer, {LIVE} at once", [way.cost for way in many]),
+            (f"right and valid calls, of {len(many[0].told)}", [float(way.good) for way in many]),
+            *((f"tokens a second, {count} at once", [way.speed for way in made]) for count, made in by_count.items()),
+            *((f"seconds to answer {count}", [mean(way.seconds) for way in made]) for count, made in by_count.items()),
+            *((f"CPU seconds an answer, {count} at once", [way.cost for way in made]) for count, made in by_count.items()),
             ("tokens of an answer", [mean(told.tokens for told in way.told) for way in many]),
             ("tokens read for it", [mean(told.read for told in way.told) for way in many]),
         ],

@@ -1,11 +1,17 @@
-"""The cost of reading a long string argument as it streams, four characters at a time: flat, however long it has become."""
+"""The cost of reading a long string argument as it streams, four characters at a time: flat, however long it has become.
+
+Beside vLLM's and SGLang's own readers of the same formats, with the same texts and pieces, streamed and whole, where
+`make rivals` has fetched them. What they do not read as it was written is counted, and not compared.
+"""
 
 import json
+import time
 from collections.abc import Callable, Sequence
 from functools import partial
-from statistics import median
+from statistics import geometric_mean, median
 
-from benchmarks.measure import cpu_time
+from benchmarks.measure import ROUNDS, compare, cpu_time, in_turn
+from benchmarks.other_readers import Found, OtherReaders, in_tokens, other_readers
 from benchmarks.table import show
 from callsmith.core.errors import UsageError
 from callsmith.core.events import CallArguments, CallReady
@@ -13,6 +19,7 @@ from callsmith.core.values import Call, Tool
 from callsmith.formats import formats
 from callsmith.formats.algebra import Format
 from callsmith.formats.prompt.prompt import fit_id
+from callsmith.formats.reader.parse import parse
 from callsmith.formats.reader.reader import Reader
 from callsmith.formats.write import write
 
@@ -20,6 +27,8 @@ SIZES = (1_000, 10_000, 100_000)
 CHUNK = 4
 LEAST = 2_000  # chunks a measurement is made of
 RUNS = 3
+ENOUGH = 4_000  # characters, at least, that are read at a time when readers are compared
+PATIENCE = 0.1  # seconds for one text: a rival that takes longer is timed once, and not asked for a longer one
 CODE = (
     "def grüße(name: str) -> str:\n    '''Says \"hello\" to a <name>.'''\n    path = \"C:\\\\temp\\\\{name}\\n\"\n"
     "    if a[0] < b and c > d or x == {'k': [1, 2]}: # naïve 東京 🐈\n\treturn f\"{path!r}, {a/b:.2f}\"\n\n"
@@ -35,6 +44,74 @@ def main(model: str) -> None:
     steepest, slowest = max(ratios, key=ratios.__getitem__), max(medians, key=medians.__getitem__)
     print(f"  worst ratio {ratios[steepest]:.2f} ({steepest}); worst median {medians[slowest]:.2f} µs ({slowest}); ", end="")
     print(f"middle format at {SIZES[-1]:,}: {median(row[len(SIZES)] for row in rows):.2f} µs")
+    for rival in other_readers(TOOL):
+        Beside(rival).measure()
+
+
+class Beside:
+    """A rival's readers and ours on the same texts, in turn."""
+
+    def __init__(self, rival: OtherReaders) -> None:
+        self._rival = rival
+        self._costs: dict[tuple[str, int], list[tuple[list[float], ...]]] = {}
+        self._wrong: dict[str, list[str]] = {"streamed": [], "whole": []}
+        self._slow: list[str] = []
+
+    def measure(self) -> None:
+        rows: list[tuple[str, *tuple[str, ...]]] = []
+        for format in formats().values():
+            if pieces_of(format, SIZES[0], CHUNK) and (row := self._row(format)):
+                rows.append((format.name, *row))
+        heads = ("format", *(f"{way}, {size // 1000} KB" for way in self._wrong for size in SIZES))
+        show(f"reading, {self._rival.name} ÷ callsmith, {CHUNK} characters a chunk (special tokens whole)", heads, rows)
+        for way, names in self._wrong.items():
+            print(f"  {self._rival.name}, {way}: not read as written: {len(names)} of {len(rows)} ({', '.join(names) or '-'})")
+        print(f"  {self._rival.name}: too slow to be asked for more: {', '.join(self._slow) or 'none'}")
+        for (way, size), costs in self._costs.items():
+            ours, theirs = ([geometric_mean(one) for one in zip(*both, strict=True)] for both in zip(*costs, strict=True))
+            name = f"{way}, {size // 1000} KB, {len(costs)} formats"
+            compare(name, "µs a chunk" if way == "streamed" else "µs a text", ours, self._rival.name, theirs)
+
+    def _row(self, format: Format) -> list[str]:
+        theirs = self._rival.reader_of(format)
+        if theirs is None:
+            return []
+        cells = list[str]()
+        for way in self._wrong:
+            for size in SIZES:
+                text = "".join(pieces_of(format, size, CHUNK))
+                given = in_tokens(format, text, CHUNK) if way == "streamed" else text
+                ours = read if way == "streamed" else read_whole
+                their_way = theirs.streamed if way == "streamed" else theirs.whole
+                cells.append(self._cell(way, size, format, partial(ours, format, given), partial(their_way, given), len(given)))
+                if cells[-1] in ("wrong", "slow"):
+                    break
+            cells += [""] * (-len(cells) % len(SIZES))
+        return cells
+
+    def _cell(
+        self, way: str, size: int, format: Format, ours: Callable[[], Found], theirs: Callable[[], Found], chunks: int
+    ) -> str:
+        expected, began = [(TOOL.name, {"content": text_of(size)})], time.process_time()
+        try:
+            is_right = theirs() == expected
+        except Exception:  # whatever it raises, it does not read this
+            is_right = False
+        once = time.process_time() - began
+        assert ours() == expected, f"{format.name}, {way}, {size}"
+        if not is_right:
+            self._wrong[way].append(format.name if size == SIZES[0] else f"{format.name} at {size:,}")
+            return "wrong"
+        is_slow, times = once > PATIENCE, max(1, ENOUGH // size)
+        ways = {"ours": partial(cpu_time, ours, times)} | ({} if is_slow else {"theirs": partial(cpu_time, theirs, times)})
+        costs = in_turn(ways)
+        both = costs["ours"], costs.get("theirs", [once] * ROUNDS)
+        parts = chunks if way == "streamed" else 1
+        self._costs.setdefault((way, size), []).append(tuple([one / parts * 1e6 for one in side] for side in both))
+        if is_slow and size != SIZES[-1]:
+            self._slow.append(f"{format.name} ({way}, {size // 1000} KB: {once:.1f} s)")
+            return "slow"
+        return f"{median(both[1]) / median(both[0]):.1f}"
 
 
 def _per_chunk(work: Callable[[Sequence[str]], object], pieces: Sequence[str], least: int) -> Callable[[], float]:
@@ -55,11 +132,16 @@ def pieces_of(format: Format, size: int, chunk: int) -> list[str]:
     return [text[at : at + chunk] for at in range(0, len(text), chunk)]
 
 
-def read(format: Format, pieces: Sequence[str]) -> None:
-    reader = Reader(format, [TOOL])
-    for piece in pieces:
-        reader.feed(piece)
-    reader.close()
+def read(format: Format, pieces: Sequence[str]) -> Found:
+    reader, calls = Reader(format, [TOOL]), list[Call]()
+    for at in range(len(pieces) + 1):
+        events = reader.feed(pieces[at]) if at < len(pieces) else reader.close()
+        calls += [event.call for event in events if isinstance(event, CallReady)]
+    return [(call.name, call.arguments) for call in calls]
+
+
+def read_whole(format: Format, text: str) -> Found:
+    return [(call.name, call.arguments) for call in parse(format, text, [TOOL]).calls]
 
 
 def measured(format: Format) -> tuple[str, *tuple[float, ...]] | None:

@@ -11,6 +11,7 @@ import json
 import multiprocessing
 import time
 from collections.abc import Awaitable, Callable
+from functools import partial
 from multiprocessing.connection import Connection
 from statistics import median
 from typing import Any
@@ -18,6 +19,7 @@ from typing import Any
 import uvicorn
 import uvloop
 
+from benchmarks.measure import compare, in_turn
 from benchmarks.table import goal, show
 from callsmith.core.values import Message, Request
 from callsmith.engines.scripted import Scripted
@@ -49,10 +51,13 @@ def model_of(words: str) -> LocalModel:
 
 def main(model: str) -> None:
     alone = asyncio.run(_alone())
-    bare = [spent - PACE for spent in _socket("/bare", {})]
+    ways = {"": ("/bare", {}), **DIALECTS}
+    sockets = in_turn({name: partial(_socket, *way) for name, way in ways.items()}, PROCESSES, warm=0)
+    bare = [spent - PACE for spent in sockets[""]]
     rows: list[tuple[str, float, float, float, float]] = [("nothing but sending", 0.0, *_spread(bare))]
     for name, (path, body) in DIALECTS.items():
-        spent = [one - alone for one in _socket(path, body)]
+        spent = [one - alone for one in sockets[name]]
+        compare(f"{name}, a chunk of a stream", "µs", spent, "uvicorn that only sends", bare)
         rows.append((name, asyncio.run(_application(path, body)) - alone, *_spread(spent)))
     heads = ("", "the application", "with the socket: best", "median", "worst")
     how = f"the best of {ANSWERS} answers of {CHUNKS} in each of {PROCESSES} processes; the model alone: {alone:.1f}"
@@ -101,8 +106,8 @@ async def _application(path: str, body: dict[str, Any]) -> float:
     return best / CHUNKS * 1e6
 
 
-def _socket(path: str, body: dict[str, Any]) -> list[float]:
-    """µs of CPU a chunk costs the process that serves it, in each of several."""
+def _socket(path: str, body: dict[str, Any]) -> float:
+    """µs of CPU a chunk costs the process that serves it."""
 
     async def measured(port: int, spent: Callable[[], float]) -> float:
         best = float("inf")
@@ -112,7 +117,7 @@ def _socket(path: str, body: dict[str, Any]) -> list[float]:
             best = min(best, spent() - began)
         return best
 
-    return [_in_server(measured) / CHUNKS * 1e6 for _ in range(PROCESSES)]
+    return _in_server(measured) / CHUNKS * 1e6
 
 
 async def many(port: int, path: str, body: dict[str, Any], streams: int) -> float:
