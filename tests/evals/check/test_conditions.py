@@ -220,6 +220,13 @@ async def test_a_history_is_taken_whatever_the_model_makes_of_it() -> None:
     assert len(report.of("right")) == len(report.findings) - len(weak)
 
 
+@pytest.mark.parametrize(("dialect", "verdict"), [("chat", "skipped"), ("anthropic", "wrong")])
+async def test_servers_may_leave_roles_to_the_template_where_the_api_does_not_name_them(dialect: str, verdict: str) -> None:
+    taken: Fault = lambda _, body: (200, body) if b'"error"' in body else body  # noqa: E731
+    report = await checked(Faulty(application(), taken), dialects=[dialect], only=["errors.unknown_role"])
+    assert [one.verdict for one in report.findings] == [verdict]
+
+
 def test_markers_are_those_that_a_model_was_taught() -> None:
     assert "<tool_call>" in markup("qwen2.5-7b") and "[TOOL_CALLS]" not in markup("qwen2.5-7b")
     assert {"<tool_call>", "[TOOL_CALLS]", "</think>", "<|im_end|>"} <= set(markup("somebodys-model"))
