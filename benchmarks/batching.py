@@ -1,15 +1,13 @@
 """Tool calls for one and for many at once, beside llama.cpp's own server in the same process, with the same file and threads.
 
-Theirs is asked in two ways. With the same text: it gets our rendering of the request through its completion endpoint, and our
-grammar as GBNF, so that both read and write the same. And as a chat, with `tool_choice: required`, where it does as it likes:
-with a template that knows no tools it tells the model of none, and no call comes.
+Theirs gets our rendering of the request through its completion endpoint, and our grammar as GBNF, so that both read and write
+the same. (As a chat, a template that knows no tools has it tell the model of none, and no call comes.)
 
 A call is a success if it is of the tool that was asked for and its arguments fit the schema. Who is asked takes turns, so that
 what else the machine does falls on all; the seconds of CPU tell what the clock does not on a busy machine.
 """
 
 import asyncio
-import json
 import os
 import time
 from collections.abc import Awaitable, Callable, Iterator
@@ -32,7 +30,6 @@ from callsmith.grammar.targets.upstream import for_llama_server
 from callsmith.models.local import LocalModel
 from callsmith.models.opening import Options, open_local
 from callsmith.models.weights.fetch import fetch
-from callsmith.wire.openai.chat import ChatRequest, write_request
 
 THREADS, CONTEXT, LIVE, MOST = 2, 8192, 16, 96
 COUNTS = {1: "Please! ", 4: "Hello! ", LIVE: ""}  # how many at once, and how they begin, so that nobody has read them before
@@ -149,15 +146,10 @@ class Theirs:
         params: Any = xllamacpp.CommonParams()
         params.model.path, params.n_ctx, params.n_parallel, params.kv_unified = str(fetch(name)), CONTEXT, LIVE, True
         params.cpuparams.n_threads = params.cpuparams_batch.n_threads = THREADS
-        params.verbosity, params.use_jinja = 0, True
+        params.verbosity = -1
         self._server: Any = xllamacpp.Server(params)
         self._threads = ThreadPoolExecutor(LIVE)
         self._model = model
-
-    async def chat(self, request: Request) -> Told:
-        reply = await self._asked(self._server.handle_chat_completions, write_request(ChatRequest("m", request)))
-        made = [one["function"] for one in reply["choices"][0]["message"].get("tool_calls") or ()]
-        return Told(reply["usage"]["completion_tokens"], _call(made[0]) if made else None, reply["timings"]["prompt_n"])
 
     async def complete(self, request: Request) -> Told:
         """Our text of the same request, and our grammar where a call must come."""
@@ -182,13 +174,6 @@ class Theirs:
         if "timings" not in reply:
             raise AssertionError(f"llama.cpp's server refuses: {reply}")
         return reply
-
-
-def _call(made: dict[str, str]) -> Call | None:
-    try:
-        return Call(made["name"], json.loads(made["arguments"]), "call00001")
-    except ValueError:
-        return None
 
 
 @dataclass(slots=True)
@@ -267,11 +252,11 @@ async def second_turns(ours: Ours, ways: dict[str, Ask], turns: int) -> dict[str
 async def compare(name: str, asked: list[Question], turns: int = TURNS) -> None:
     ours = Ours(name)
     theirs = Theirs(name, ours.model)
-    ways: dict[str, Ask] = {"callsmith": ours.chat, "llama.cpp, same text": theirs.complete, "llama.cpp, chat": theirs.chat}
+    ways: dict[str, Ask] = {"callsmith": ours.chat, "llama.cpp's server": theirs.complete}
     spent = await rounds(ours, ways, asked)
     for count in COUNTS:
-        mine, theirs_same = (spent[way, count].seconds for way in ("callsmith", "llama.cpp, same text"))
-        note(f"{count} calls at once" if count > 1 else "one call", "seconds", mine, "llama.cpp's server, same text", theirs_same)
+        mine, others = (spent[way, count].seconds for way in ways)
+        note(f"{count} calls at once" if count > 1 else "one call", "seconds", mine, "llama.cpp's server", others, goal=1.0)
     by_count = {count: [spent[way, count] for way in ways] for count in COUNTS}
     many = by_count[LIVE]
     _show(

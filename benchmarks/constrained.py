@@ -25,7 +25,7 @@ from callsmith.models.local import LocalModel
 from callsmith.models.opening import Options, open_local
 from callsmith.models.weights.fetch import fetch
 
-RUNS = 9
+RUNS = 5
 MOST = 120  # tokens of an answer
 UNIT = {"type": "string", "enum": ["celsius", "fahrenheit"]}
 WEATHER = {

@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
+from benchmarks.measure import compare
 from benchmarks.rivals import Rival, rivals
 from benchmarks.table import goal, show
 from callsmith.core.errors import UsageError
@@ -170,10 +171,14 @@ def masks_beside(ours: Ours, rival: Rival, tools: list[Tool], calls: list[Call])
     for count in (1, 10, 100):
         some = tools[:count]
         made, first, again, theirs = rival.compile(some), list[float](), list[float](), list[float]()
+        middles: list[tuple[float, float]] = []
         for call in some_calls(some, calls):
-            first += ours.masks(some, call)
-            again += ours.masks(some, call)
-            theirs += [mask for mask, _ in rival.costs(made, ours.vocabulary.tokenize(write(format_named("json"), [call])))]
+            mine, tokens = ours.masks(some, call), ours.vocabulary.tokenize(write(format_named("json"), [call]))
+            other = [mask for mask, _ in rival.costs(made, tokens)]
+            middles.append((median(mine), median(other)))
+            first, again, theirs = first + mine, again + ours.masks(some, call), theirs + other
+        noted = list(zip(*middles, strict=True))
+        compare(f"a mask, {count} tools", "CPU µs, p50 of a call", noted[0], rival.name, noted[1], goal=1.0)
         ratios = median(first) / median(theirs), median(again) / median(theirs)
         rows.append((count, *map(of_three, (first, again, theirs)), *ratios))
     heads = ("tools", "callsmith, first use", "again", rival.name, "p50 ratio, first use", "again")
@@ -200,6 +205,8 @@ def beside(ours: Ours, mine: list[float], tools: list[Tool], calls: list[Call]) 
     for rival in rivals(ours.vocabulary):
         if rival.name == "xgrammar":
             masks_beside(ours, rival, tools, calls)
+            both = [(cold(ours.start, some), cold(rival.compile, some)) for some in subset(tools, 10)]
+            compare("a grammar of 10 tools", "CPU ms", [one for one, _ in both], rival.name, [one for _, one in both])
         theirs = [rival_compile(rival, tools, count) for count in COUNTS]
         masks, ruled = zip(*rival_costs(rival, ours.vocabulary, tools[:10], calls), strict=True)
         rows.append((rival.name, *theirs, median(masks), p99(masks), median(masks) + median(ruled)))

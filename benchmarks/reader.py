@@ -28,7 +28,7 @@ CHUNK = 4
 LEAST = 2_000  # chunks a measurement is made of
 RUNS = 3
 ENOUGH = 4_000  # characters, at least, that are read at a time when readers are compared
-PATIENCE = 0.1  # seconds for one text: a rival that takes longer is timed once, and not asked for a longer one
+SLOW, ENDLESS = 0.05, 0.5  # seconds for one text: who takes longer is not asked for a longer one; or is timed only once
 CODE = (
     "def grüße(name: str) -> str:\n    '''Says \"hello\" to a <name>.'''\n    path = \"C:\\\\temp\\\\{name}\\n\"\n"
     "    if a[0] < b and c > d or x == {'k': [1, 2]}: # naïve 東京 🐈\n\treturn f\"{path!r}, {a/b:.2f}\"\n\n"
@@ -84,7 +84,7 @@ class Beside:
                 ours = read if way == "streamed" else read_whole
                 their_way = theirs.streamed if way == "streamed" else theirs.whole
                 cells.append(self._cell(way, size, format, partial(ours, format, given), partial(their_way, given), len(given)))
-                if cells[-1] in ("wrong", "slow"):
+                if cells[-1].endswith(("wrong", "slow")):
                     break
             cells += [""] * (-len(cells) % len(SIZES))
         return cells
@@ -102,16 +102,17 @@ class Beside:
         if not is_right:
             self._wrong[way].append(format.name if size == SIZES[0] else f"{format.name} at {size:,}")
             return "wrong"
-        is_slow, times = once > PATIENCE, max(1, ENOUGH // size)
-        ways = {"ours": partial(cpu_time, ours, times)} | ({} if is_slow else {"theirs": partial(cpu_time, theirs, times)})
+        times = max(1, ENOUGH // size)
+        ways = {"ours": partial(cpu_time, ours, times)} | ({} if once > ENDLESS else {"theirs": partial(cpu_time, theirs, times)})
         costs = in_turn(ways)
         both = costs["ours"], costs.get("theirs", [once] * ROUNDS)
         parts = chunks if way == "streamed" else 1
         self._costs.setdefault((way, size), []).append(tuple([one / parts * 1e6 for one in side] for side in both))
-        if is_slow and size != SIZES[-1]:
+        ratio = f"{median(both[1]) / median(both[0]):.1f}"
+        if once > SLOW and size != SIZES[-1]:
             self._slow.append(f"{format.name} ({way}, {size // 1000} KB: {once:.1f} s)")
-            return "slow"
-        return f"{median(both[1]) / median(both[0]):.1f}"
+            return f"{ratio}, slow"
+        return ratio
 
 
 def _per_chunk(work: Callable[[Sequence[str]], object], pieces: Sequence[str], least: int) -> Callable[[], float]:
