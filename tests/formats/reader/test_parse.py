@@ -1,5 +1,6 @@
 """Parsing text of an unknown format, and the repairs of the reader, each reported by name."""
 
+import json
 import re
 
 import pytest
@@ -169,6 +170,20 @@ def test_a_repair_is_reported_by_name_and_strict_allows_none(repair: str, format
     assert not [event for event in events if isinstance(event, CallReady)]
     emitted = "".join(event.text for event in events if isinstance(event, Unreadable | Text))
     assert "Paris" in emitted
+
+
+@pytest.mark.parametrize("size", [1, 3, 250, 10_000])
+@pytest.mark.parametrize("format", ["hermes", "pythonic", "json"])
+def test_escapes_are_read_the_same_many_at_once_or_one_by_one(format: str, size: int):
+    odd = [r"\n\"\\\t\/\b", r"\u00e9\ud83d\ude00 \u0041", "\u200b\n", r"\q\u00z9", r"a < b \'quoted\' </tool \\"]
+    city = ("x" * 90).join(odd * 8)
+    call = f'{{"name": "get_weather", "arguments": {{"city": "{city}"}}}}'
+    text = {"hermes": f"<tool_call>{call}</tool_call>", "json": call, "pythonic": f'[get_weather(city="{city}")]'}[format]
+    meant = '\n"\\\t/\b', "\u00e9\U0001f600 A", "\u200b\n", "\\q\\u00z9", "a < b 'quoted' </tool \\"
+    events = [event for piece in chunked(format, text, size) for event in piece]
+    streamed = "".join(event.text for event in events if isinstance(event, CallArguments))
+    (ready,) = (event for event in events if isinstance(event, CallReady))
+    assert ready.call.arguments == json.loads(streamed) == {"city": ("x" * 90).join([*meant] * 8)}
 
 
 def test_quotes_nobody_escaped_stay_in_the_string():

@@ -4,11 +4,12 @@
 """
 
 import re
+from functools import lru_cache
 from typing import NamedTuple
 
 from callsmith.formats.algebra import JSON, Notation
 from callsmith.formats.reader.markers import SPECIAL_MARK
-from callsmith.formats.reader.source import MAX_WORD, Emit, Incremental, Mismatch, TextSource, Truncated, stops
+from callsmith.formats.reader.source import MAX_WORD, Emit, Incremental, Mismatch, Stops, TextSource, Truncated, stops
 from callsmith.formats.reader.typed import (
     MAX_DEPTH,
     STRING,
@@ -22,6 +23,7 @@ from callsmith.formats.reader.typed import (
     types_of,
 )
 
+_RUN = 256  # characters at most that are looked through for escapes at a time: not over and over again if they do not do
 ESCAPES = {"u": 6, "U": 10, "x": 4}
 WORD_END = stops((",", "}", "]", ")", ":", "\n", " ", "<"))
 ZEROS_FIRST = re.compile(r"[+-]?0[0-9]+")  # no number in JSON
@@ -294,7 +296,18 @@ def read_string(
             source.pos += len(quote)
             push('"')
             return
-        push((yield from _read_escape(source, python=spelling.python)))
+        run = _escapes_until(wanted).match(source.text, source.pos, source.pos + _RUN) if quote == '"' else None
+        if run and run[0].isprintable():
+            source.pos = run.end()
+            push(run[0])
+        else:
+            push((yield from _read_escape(source, python=spelling.python)))
+
+
+@lru_cache(256)
+def _escapes_until(wanted: Stops) -> re.Pattern[str]:
+    """JSON's own escapes, which stay as they are, with what lies between them and begins no stop."""
+    return re.compile(rf'(?:\\(?:["\\bfnrt]|u[0-9a-fA-F]{{4}})[^{wanted.first_chars.pattern[1:]}*)+')
 
 
 def _ends_string(source: TextSource, offset: int, enclosing: tuple[str, ...]) -> Incremental[bool]:
