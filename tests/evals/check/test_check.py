@@ -118,6 +118,7 @@ async def test_a_planted_fault_is_found(name: str) -> None:
 
 OTHERS: dict[str, tuple[str, Fault, set[str]]] = {
     "sequence numbers": ("responses", swap('"sequence_number":3,', '"sequence_number":7,'), {"answers.stream"}),
+    "no sequence numbers": ("responses", swap(r'"sequence_number":\d+,', ""), {"answers.stream", "choices.required_in_stream"}),
     "two ends": ("responses", swap(r"(event: response\.completed\n.*?\n\n)", r"\1\1"), {"answers.stream"}),
     "no call_id": ("responses", swap(r'"call_id":"\w+"', '"call_id":""'), {"calls.shape", "choices.required"}),
     "deltas that do not add up": ("responses", swap(r'("delta":")Hel"', r'\1Help"'), {"answers.stream"}),

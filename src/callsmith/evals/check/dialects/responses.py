@@ -52,8 +52,10 @@ def _read_stream(answer: Answer) -> None:
         if name and name != kind:
             answer.fault("frames", f"the event {name} has the type {kind}")
         number = event.get("sequence_number")
-        if not isinstance(number, int) or (expected is not None and number != expected):
-            answer.fault("indices", f"sequence_number is {number!r}, where {expected} was expected")
+        if not isinstance(number, int):
+            answer.fault("indices", f"{kind} has no sequence_number")
+        elif expected is not None and number != expected:
+            answer.fault("indices", f"sequence_number is {number}, where {expected} was expected")
         expected = number + 1 if isinstance(number, int) else None
         if ends:
             answer.fault("finish", f"{kind} comes behind the end")
