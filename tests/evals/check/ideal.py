@@ -37,8 +37,9 @@ class IdealModel:
             return [*events, Stopped("calls", usage)]
         if request.output is not None:
             return [Text(json.dumps({"city": "Paris", "degrees": 17, "sky": "cloudy"})), Stopped("stop", usage)]
-        if request.sampling.max_tokens == 8 and not request.tools:
-            return [Text("one two three four"), Stopped("length", usage)]
+        if question.startswith("Write a story"):
+            said = "one two three four five six seven eight"[: request.sampling.max_tokens or 0]
+            return [Text(said), Stopped("length", usage)]
         said = next((words for key, words in _WORDS.items() if any(key in one.content for one in request.messages)), "Hello!")
         return [Text(said[:3]), Text(said[3:]), Stopped("stop", usage)]
 

@@ -105,7 +105,9 @@ FAULTS: dict[str, tuple[Fault, set[str]]] = {
     "refuses many tools": (fails_on("tool_99", 413), {"schemas.many_tools"}),
     "output that does not fit": (swap(r'\\"cloudy\\"', r'\\"windy\\"'), {"outputs.schema", "outputs.schema_in_stream"}),
     "stop sequence left in": (swap(r'"content":"alpha beta ?', '"content":"alpha beta gamma'), {"answers.stop"}),
-    "more than was allowed": (swap("one two three four", "so many words " * 20), {"answers.max_tokens"}),
+    "more words than were allowed": (swap("one two ", "so many words " * 20), {"answers.max_tokens"}),
+    "more tokens than were allowed": (swap('"completion_tokens":7', '"completion_tokens":16'), {"answers.max_tokens"}),
+    "cut, and said to be whole": (swap('"finish_reason":"length"', '"finish_reason":"stop"'), {"answers.max_tokens"}),
 }
 
 

@@ -220,6 +220,11 @@ async def test_a_history_is_taken_whatever_the_model_makes_of_it() -> None:
     assert len(report.of("right")) == len(report.findings) - len(weak)
 
 
+async def test_a_model_that_stops_before_the_limit_is_no_fault() -> None:
+    report = await checked(application(_Bare()), only=["answers.max_tokens"])
+    assert {one.verdict for one in report.findings} == {"weak"}
+
+
 @pytest.mark.parametrize(("dialect", "verdict"), [("chat", "skipped"), ("anthropic", "wrong")])
 async def test_servers_may_leave_roles_to_the_template_where_the_api_does_not_name_them(dialect: str, verdict: str) -> None:
     taken: Fault = lambda _, body: (200, body) if b'"error"' in body else body  # noqa: E731
