@@ -146,6 +146,10 @@ class CallsGrammar:
         self.open, self.close = literal_text(self.part.open), literal_text(self.part.close)
         self.head = self.open + self.shared_start
         self.max_calls = 1 if not parallel else self.part.most
+        # White space that leads to another call, where nothing closes them. Models that write it may want to end all the same; if
+        # it left them no other way than a call, they would call again and again.
+        between = "" if self.max_calls == 1 or self.close else self.part.between
+        self.space = between[: len(between) - len(between.lstrip())]
 
     @cached_property
     def call(self) -> Node:
@@ -156,7 +160,8 @@ class CallsGrammar:
     def tail(self) -> Node:
         """What follows the first call: more calls, and the closing marker."""
         again = Seq((Lit(self.part.between + self.shared_start), self.call))
-        return Seq((Many(again, 0, None if self.max_calls is None else self.max_calls - 1), Lit(self.close)))
+        more = Many(again, 0, None if self.max_calls is None else self.max_calls - 1)
+        return Seq((more, Many(Lit(self.space), 0, 1) if self.space else Lit(self.close)))
 
     def required(self) -> Node:
         """The grammar of one or more calls without text."""

@@ -85,7 +85,9 @@ class Relay:
     def _calls(self, rests: Mapping[str, str], more: str) -> Grammar:
         made = self._grammar_of(tuple(rests))
         ways = [flatten(Seq((Lit(rests[name]), drop_literal(call, self._starts[name])))) for name, call in made.calls.items()]
-        end = Alt((Lit(self.close), Lit(more))) if more else Lit(self.close)
+        # Where only white space announces another call, it cannot also be the end.
+        ends = dict.fromkeys((self.close, made.space if more.strip() else self.close, more or self.close))
+        end = Alt(tuple(map(Lit, ends))) if len(ends) > 1 else Lit(self.close)
         start = flatten(Seq((Alt(tuple(ways)) if len(ways) > 1 else ways[0], end)))
         return Grammar(start, made.rules.nodes, unenforced=made.rules.all_unenforced())
 
