@@ -55,6 +55,8 @@ PROGRAMS = {
     "cat": "the system's",
     "llm": "llm's own",
     "nats-server": "a NATS server's own",
+    "litellm": "LiteLLM's own",
+    "transformers": "Hugging Face's own",
     "vllm": "vLLM's own",
     "python": "SGLang's own",
 }
