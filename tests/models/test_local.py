@@ -1,10 +1,11 @@
 """LocalModel over the scripted engine: what it asks of the engine, and what it shows of the answer."""
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
-from callsmith.core.errors import UnknownName, UsageError
+from callsmith.core.errors import UnknownName, UnsupportedSchema, UsageError
 from callsmith.core.events import CallReady, CallStarted, ModelEvent, Started, Stopped, Text, Thought, Unreadable
 from callsmith.core.values import Choice, Message, Request, Result, Tool
 from callsmith.engines.scripted import Scripted
@@ -97,6 +98,28 @@ async def test_a_valid_guarded_call_in_another_format_is_asked_for_once():
     local = LocalModel(engine, format_named("hermes"), Template(CHATML), Traits(also=also, auto_guarded=True))
     answer = await events(local, ASK)
     assert calls(answer) == [("get_weather", {"city": "Rome"})] and answer[-1].report.retries == 0
+
+
+SEATS = {"type": "integer", "enum": ["1"]}
+IMPOSSIBLE = Tool("book", "", {"type": "object", "properties": {"seats": SEATS}, "required": ["seats"]})
+
+
+async def test_a_schema_that_no_grammar_can_hold_leaves_a_guarded_model_free_and_is_told():
+    local, engine = model(CALL, auto_guarded=True)
+    answer = await events(local, replace(ASK, tools=(*ASK.tools, IMPOSSIBLE)))
+    assert calls(answer) == [("get_weather", {"city": "Paris"})]
+    assert [asked.grammar for asked in engine.asked] == [None]
+    assert "#/properties/seats" in answer[-1].report.notices[0]
+
+
+@pytest.mark.parametrize(
+    "asked", [{"choice": Choice("required")}, {"tools": (replace(IMPOSSIBLE, strict=True),)}], ids=["required", "strict"]
+)
+async def test_a_constraint_that_was_asked_for_is_not_dropped(asked: dict[str, Any]):
+    local, engine = model(CALL, auto_guarded=True)
+    with pytest.raises(UnsupportedSchema, match="seats"):
+        await events(local, replace(ASK, **({"tools": (IMPOSSIBLE,)} | asked)))
+    assert not engine.asked
 
 
 @pytest.mark.req("R24")

@@ -4,13 +4,14 @@ import asyncio
 from collections.abc import AsyncGenerator, Iterable, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import groupby
 from operator import attrgetter
 from typing import Final
 
 from callsmith.core.choice import apply_policy
-from callsmith.core.errors import GrammarRefused, UsageError
-from callsmith.core.events import ModelEvent, Started, Stopped, StopReason, Unenforced
+from callsmith.core.errors import GrammarRefused, UnsupportedSchema, UsageError
+from callsmith.core.events import ModelEvent, Report, Started, Stopped, StopReason, Unenforced
 from callsmith.core.ports import ModelInfo
 from callsmith.core.types.model_step import ModelStep
 from callsmith.core.values import (
@@ -138,8 +139,27 @@ class LocalModel:
         """The answer as events; only what has to be validated is withheld until it is complete. An answer that goes on from a
         prefilled one is not asked for again: nothing in its place would go on from the same words."""
         request = self._settled(request)
+        begun = False
+        try:
+            async with aclosing(self._streamed(request, guarded=self.traits.auto_guarded)) as events:
+                async for event in events:
+                    begun = True
+                    yield event
+            return
+        except UnsupportedSchema as error:
+            # That calls are constrained was not asked for with this request: it is answered all the same.
+            if begun or not self.traits.auto_guarded or _must_constrain(request):
+                raise
+            notice = f"calls were not constrained: {error}"
+        async with aclosing(self._streamed(request, guarded=False)) as events:
+            async for event in events:
+                yield replace(event, report=event.report + Report(notices=(notice,))) if isinstance(event, Stopped) else event
+
+    async def _streamed(self, request: Request, *, guarded: bool) -> AsyncGenerator[ModelEvent, None]:
+        """The answer, by a grammar that the engine does not refuse."""
         for _ in range(STEPS + 1):
-            plan = await asyncio.to_thread(self._plan, request) if self._is_large(request) else self._plan(request)
+            make = partial(self._plan, request, guarded=guarded)
+            plan = await asyncio.to_thread(make) if self._is_large(request) else make()
             try:
                 async with aclosing(self._validated(plan)) as events:
                     async for event in events:
@@ -185,7 +205,7 @@ class LocalModel:
             return answer
 
         def again(request: Request) -> AsyncGenerator[ModelEvent, None]:
-            return self._watched(self._plan(request))
+            return self._watched(self._plan(request, guarded=self.traits.auto_guarded))
 
         return checked(answer, plan.request, unenforced or _nothing, again, is_free=is_free, every_call=every_call)
 
@@ -274,11 +294,11 @@ class LocalModel:
         self._turns.put((plan.request.cache_salt, message.calls[0].id), turn, turn.size)
 
     @refusing_depth
-    def _plan(self, request: Request) -> _Plan:
+    def _plan(self, request: Request, *, guarded: bool) -> _Plan:
         tools = request.choice.among(request.tools)
         prompt = self._prompt_of(request, tools)
         output = None if request.choice.mode == "required" else request.output
-        return _Plan(request, tools, output, prompt, self._grammar(request, tools, prompt))
+        return _Plan(request, tools, output, prompt, self._grammar(request, tools, prompt, guarded=guarded))
 
     def _is_large(self, request: Request) -> bool:
         """Whether making prompt and grammar may take so long that others notice: many words, or tools not seen before."""
@@ -301,11 +321,9 @@ class LocalModel:
             return self._read
         return self.format if plan.request.tools else self.format.without_calls()
 
-    def _grammar(self, request: Request, tools: Sequence[Tool], prompt: Prompt) -> AnswerGrammar:
-        """The grammar of the answer; None where nothing is constrained. Required calls, structured output and calls of strict
-        tools are always constrained, other calls only with `auto_guarded`."""
-        free = request.choice.mode != "required" and request.output is None
-        if free and not self.traits.auto_guarded and not any(tool.strict for tool in tools):
+    def _grammar(self, request: Request, tools: Sequence[Tool], prompt: Prompt, *, guarded: bool) -> AnswerGrammar:
+        """The grammar of the answer; None where nothing is constrained, as where calls are neither asked for nor `guarded`."""
+        if not guarded and not _must_constrain(request):
             return None
         return self._grammars.get(
             tools,
@@ -352,3 +370,9 @@ class LocalModel:
 def _nothing(name: str) -> Sequence[Unenforced]:
     """What is not enforced of a tool whose calls a grammar holds wholly."""
     return ()
+
+
+def _must_constrain(request: Request) -> bool:
+    """Whether the request asks for a constraint: by a required call, a structured output or a strict tool."""
+    asked = request.choice.mode == "required" or request.output is not None
+    return asked or any(tool.strict for tool in request.choice.among(request.tools))
