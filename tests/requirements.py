@@ -4,8 +4,6 @@
 written by hand: the texts, and in the last column what a test does not prove. A row ends with one of
 
     `place/test_file.py::test_name`, …                  the tests that prove it
-    … ; the rest comes with PART                        the tests, and a part of the product that is still to come
-    comes with PART                                     a part of the product that is still to come, one of `COMING`
     not: REASON                                         why nothing can or need prove it
 """
 
@@ -18,14 +16,9 @@ from pathlib import Path
 ROOT = Path(__file__).parent.parent
 PAGE = ROOT / "docs" / "requirements.md"
 ROW = re.compile(r"\| (?P<number>R\d+) \| (?P<text>.*) \| (?P<proof>.*?) \|")
-COMING = (
-    "models behind other servers",
-    "evaluation",
-)
-_PART = "|".join(map(re.escape, COMING))
 _TEST = r"`[\w/]+\.py::\w+`"
-PROVEN = re.compile(rf"{_TEST}(, {_TEST})*( and \d+ more)?(?P<rest>; the rest comes with ({_PART}))?")
-UNPROVEN = re.compile(rf"comes with ({_PART})|not: \S.{{15,}}")
+PROVEN = re.compile(rf"{_TEST}(, {_TEST})*( and \d+ more)?")
+UNPROVEN = re.compile(r"not: \S.{15,}")
 MOST_NAMED = 3
 
 
@@ -80,9 +73,8 @@ def updated(page: str) -> str:
 def _proof(tests: list[str], written: str) -> str:
     if not tests:  # a test that is gone leaves nothing behind, and the check then asks for a reason
         return "" if written.startswith("`") else written
-    rest = re.search(rf"; the rest comes with ({_PART})$", written)
     more = f" and {len(tests) - MOST_NAMED} more" if len(tests) > MOST_NAMED else ""
-    return ", ".join(f"`{test}`" for test in tests[:MOST_NAMED]) + more + (rest[0] if rest else "")
+    return ", ".join(f"`{test}`" for test in tests[:MOST_NAMED]) + more
 
 
 if __name__ == "__main__":

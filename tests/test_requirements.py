@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from tests.requirements import COMING, PAGE, PROVEN, ROOT, UNPROVEN, listed, marked, updated
+from tests.requirements import PAGE, PROVEN, ROOT, UNPROVEN, listed, marked, updated
 
 LAST = 238
 
@@ -33,7 +33,7 @@ def test_the_page_is_up_to_date():
     assert updated(page()) == page(), "run: make requirements"
 
 
-def test_every_row_is_proven_or_says_what_will_prove_it_or_why_nothing_does():
+def test_every_row_is_proven_or_says_why_nothing_does():
     said = listed(page())
     proven = {number for number, proof in said.items() if PROVEN.fullmatch(proof)}
     assert proven == set(marked())
@@ -46,7 +46,3 @@ def test_every_row_is_proven_or_says_what_will_prove_it_or_why_nothing_does():
 def test_a_row_that_says_nothing_is_refused(proof: str):
     assert not PROVEN.fullmatch(proof)
     assert not UNPROVEN.fullmatch(proof)
-
-
-def test_every_part_that_is_still_to_come_is_waited_for():
-    assert [part for part in COMING if not any(f"comes with {part}" in proof for proof in listed(page()).values())] == []
