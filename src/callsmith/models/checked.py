@@ -101,6 +101,7 @@ class _Withheld:
         self.must_call = must_call
         self.calls = 0
         self._schemas = {tool.name: tool.parameters for tool in request.tools}
+        self._named = request.choice.names  # no other may be called, where there are some
         self._begun: dict[int, list[ModelEvent]] = {}
         self.doubts: dict[Unenforced, None] = {}
         self.text: list[str] = []
@@ -118,6 +119,9 @@ class _Withheld:
         self.doubts |= dict.fromkeys(unenforced)
         return bool(unenforced)
 
+    def _is_barred(self, name: str) -> bool:
+        return bool(self._named) and name not in self._named
+
     def sift(self, event: ModelEvent) -> Iterator[ModelEvent]:
         """The events that can be passed on now."""
         if isinstance(event, CallStarted):
@@ -131,7 +135,7 @@ class _Withheld:
             case Text(text, logprobs) if self._output is not None or (self.must_call and not self.calls):
                 self.text.append(text)
                 self.logprobs += logprobs
-            case CallStarted(index, name) if self._doubted(name) or self._every_call:
+            case CallStarted(index, name) if self._doubted(name) or self._every_call or self._is_barred(name):
                 self._begun[index] = [event]
             case CallArguments(index) if index in self._begun:
                 self._begun[index].append(event)
@@ -139,6 +143,8 @@ class _Withheld:
                 begun = self._begun.pop(index)
                 schema = self._schemas.get(call.name)
                 complaint = f"there is no tool {call.name!r}" if schema is None else _complaint(schema, call.arguments)
+                if self._is_barred(call.name):
+                    complaint = f"{call.name} may not be called now, but {', '.join(self._named)}"
                 if complaint:
                     self.invalid.append((event, complaint))
                 else:
@@ -168,9 +174,10 @@ def _call_again(request: Request, ready: CallReady, complaint: str) -> Request:
     call = ready.call
     result = Result(call.id, call.name, f"invalid_arguments: {complaint}", ok=False, code="invalid_arguments")
     messages = (*request.messages, Message.assistant(calls=[call]), Message.tool(result))
-    is_known = any(tool.name == call.name for tool in request.tools)
+    tools = request.choice.among(request.tools) or request.tools  # a server that ignores choices is shown no others
+    is_known = any(tool.name == call.name for tool in tools)
     choice = Choice.only(call.name) if is_known else Choice("required", request.choice.names)
-    return replace(request, messages=messages, choice=choice, parallel=False)
+    return replace(request, messages=messages, tools=tools, choice=choice, parallel=False)
 
 
 def ask_for_call(request: Request, text: str) -> Request:

@@ -160,6 +160,19 @@ async def test_a_call_with_invalid_arguments_is_asked_for_again() -> None:
     assert sum(isinstance(event, CallStarted) for event in events) == 1
 
 
+@pytest.mark.req("R144")
+async def test_a_call_of_another_tool_than_the_named_one_is_asked_for_again_with_that_alone() -> None:
+    other = chat(call_delta("add", '{"a": 1, "b": 2}'), finish="tool_calls")
+    async with scripted(other, chat(call_delta("weather", '{"city": "Bonn"}', "call_9"), finish="tool_calls")) as server:
+        events = await answer(remote(server), choice=Choice.only("weather"))
+    assert calls_of(events) == [BONN]
+    assert end_of(events).report.retries == 1
+    first, again = server.asked
+    assert [tool["function"]["name"] for tool in first["tools"]] == ["weather", "add"]
+    assert [tool["function"]["name"] for tool in again["tools"]] == ["weather"]
+    assert "add may not be called now, but weather" in again["messages"][-1]["content"]
+
+
 async def test_lost_arguments_are_asked_for_again() -> None:
     block = {"type": "tool_use", "id": "toolu_1", "name": "weather", "input": {}}
     lost = sse(
