@@ -163,7 +163,15 @@ async def test_calls_under_auto_are_constrained_where_the_settings_say_so():
         assert isinstance(model, LocalModel) and isinstance(model.engine, Scripted)
         async for _ in model.stream(Request((Message.user("Hi"),), (Tool("look"),))):
             pass
-        assert (model.engine.asked[0].grammar is not None) == llm.auto_guarded
+        assert (model.engine.asked[0].grammar is not None) == bool(llm.auto_guarded)
+
+
+@pytest.mark.parametrize(("option", "shown"), [("--auto-guarded", "true"), ("--no-auto-guarded", "false")])
+def test_it_can_be_said_either_way_whether_calls_are_constrained(callsmith, monkeypatch, option: str, shown: str):
+    assert "# auto_guarded is not set" in callsmith("serve", "--print-config").out
+    assert f"auto_guarded = {shown}  # --auto-guarded" in callsmith("serve", "--print-config", option).out
+    monkeypatch.setenv("CALLSMITH_LLM__AUTO_GUARDED", shown.title())
+    assert f"auto_guarded = {shown}  # " in callsmith("serve", "--print-config").out
 
 
 @pytest.mark.weights
@@ -311,14 +319,15 @@ def test_every_setting_that_has_an_option_takes_its_value_from_it(callsmith, tmp
         option, number = setting.flag.names[0], str(int(setting.flag.minimum or 0) + 7)
         literals = [one for kind in (setting.type, *get_args(setting.type)) for one in get_args(kind) if isinstance(one, str)]
         value = literals[-1] if literals else str(tmp_path / "there") if setting.flag.is_file else number
-        told = callsmith("serve", "--print-config", option, *([] if setting.type is bool else [value]))
+        is_switch = bool in (setting.type, *get_args(setting.type))
+        told = callsmith("serve", "--print-config", option.partition("/")[0], *([] if is_switch else [value]))
         written = tomllib.loads(told.out)
         section, _, name = setting.name.partition(".")
         kind = next((one for one in (int, float) if one is setting.type or one in get_args(setting.type)), str)
-        expected = not setting.default if setting.type is bool else [value] if isinstance(setting.default, tuple) else kind(value)
+        expected = not setting.default if is_switch else [value] if isinstance(setting.default, tuple) else kind(value)
         assert written[section][name] == expected
         assert told.out.count(f"# {option}\n") == 1
-        for spelling in setting.flag.names:
+        for spelling in (one for names in setting.flag.names for one in names.split("/")):
             assert re.search(rf"\s{spelling}[,\s]", shown)
 
 

@@ -106,10 +106,11 @@ class Llm:
         help="Where the model may choose: auto leaves it free, required_first_hop makes it call a tool until there is a result, "
         "required_always makes it call a tool in every answer.",
     )
-    auto_guarded: bool = flag(
-        False,
-        "--auto-guarded",
-        help="Constrain calls to the tools' schemas also where the model may choose to call or to answer.",
+    auto_guarded: bool | None = flag(
+        None,
+        "--auto-guarded/--no-auto-guarded",
+        help="Constrain calls to the tools' schemas also where the model may choose to call or to answer. Default: as is known to "
+        "suit the model.",
     )
     in_reasoning: InReasoning | None = flag(
         None, "--in-reasoning", help="Calls inside the reasoning, where none stands outside: recover them, or ignore."

@@ -218,7 +218,7 @@ def _parse_text(value: Json, hint: Any) -> Json:
     if hint is str or (str in get_args(hint) and get_origin(hint) is not tuple) or get_origin(hint) is Literal:
         return value
     try:
-        return tomllib.loads(f"value = {value.lower() if hint is bool else value}")["value"]
+        return tomllib.loads(f"value = {value.lower() if bool in (hint, *get_args(hint)) else value}")["value"]
     except tomllib.TOMLDecodeError:
         return [part.strip() for part in value.split(",") if part.strip()] if get_origin(hint) is tuple else value
 

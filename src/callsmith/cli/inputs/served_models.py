@@ -44,7 +44,7 @@ def model_options(llm: Llm, settings: Settings) -> Options:
         policy=llm.tool_choice_policy,
         live=llm.concurrency,
         queue=settings.queue + settings.queue // 4,  # as many as are admitted
-        auto_guarded=llm.auto_guarded or None,
+        auto_guarded=llm.auto_guarded,
         in_reasoning=llm.in_reasoning,
         api=llm.api,
         repair=llm.repair,

@@ -78,7 +78,7 @@ class SettingsCommand(TyperCommand):
         ctx.obj = [
             SettingsSource(setting.flag.names[0], _values(setting, values[name]))
             for name, setting in self.settings.items()
-            if values[name] is not None and values[name] is not False and values[name] != []
+            if values[name] not in (None, []) and not (setting.type is bool and not values[name])
         ]
         return super().invoke(ctx)
 
@@ -142,7 +142,7 @@ def _option_type(setting: "SettingOption") -> Any:
     if setting.flag.is_file:
         return Path
     plain = [kind for kind in get_args(setting.type) or (setting.type,) if kind is not NoneType]
-    return plain[0] if get_origin(setting.type) is not tuple and plain[0] in (int, float) else str
+    return plain[0] if get_origin(setting.type) is not tuple and plain[0] in (int, float, bool) else str
 
 
 def _read_variable_whole(param: Any) -> None:
