@@ -26,25 +26,23 @@ def main(model: str) -> None:
 async def _compare(name: str) -> None:
     ours = Ours(name)
     ways = [("callsmith", ours.chat), ("llama.cpp's server", Theirs(name, ours.model).complete)]
-    took: defaultdict[tuple[str, str], list[float]] = defaultdict(list)
+    took: defaultdict[tuple[str, str, str], list[float]] = defaultdict(list)
     read: dict[tuple[str, str], int] = {}
     for number in range(ROUNDS + 1):
         for way, ask in ways if number % 2 else reversed(ways):
             for kind, question in QUESTIONS.items():
                 messages = (Message.system(f"Building {number}. {FACTS}"), Message.user(question))
-                began = time.perf_counter()
+                began, busy = time.perf_counter(), time.process_time()
                 told = await ask(Request(messages, sampling=Sampling(temperature=0.0, max_tokens=1)))
-                if number:  # the first round warms up
-                    took[way, kind].append((time.perf_counter() - began) * 1000)
-                read[way, kind] = told.read
                 await ours.rest()
+                if number:  # the first round warms up
+                    took[way, kind, "ms"].append((time.perf_counter() - began) * 1000)
+                    took[way, kind, "CPU ms"].append((time.process_time() - busy) * 1000)
+                read[way, kind] = told.read
     await ours.model.close()
-    rows = [(f"{way}, {kind}", read[way, kind], min(times)) for (way, kind), times in took.items()]
-    show(f"{name}: to the first token", ("", "tokens read", "ms, best"), rows)
-    for kind in QUESTIONS:
-        compare(
-            f"first token, {kind} prompt", "ms", took["callsmith", kind], "llama.cpp's server", took["llama.cpp's server", kind]
-        )
-    compare(
-        "first token, shared prefix", "ms", took["callsmith", "shared"], "callsmith, fresh prompt", took["callsmith", "fresh"]
-    )
+    show(f"{name}: of prompts, read anew", ("", "tokens"), [(f"{way}, {kind}", count) for (way, kind), count in read.items()])
+    (mine, _), (rival, _) = ways
+    for unit in ("ms", "CPU ms"):
+        for kind in QUESTIONS:
+            compare(f"first token, {kind} prompt", unit, took[mine, kind, unit], rival, took[rival, kind, unit])
+    compare("first token, shared prefix", "ms", took[mine, "shared", "ms"], "callsmith, fresh prompt", took[mine, "fresh", "ms"])
