@@ -280,7 +280,7 @@ format: $(STAMP) ## put the code into its format
 # A client repairs nothing: what the server sends is what is scored.
 eval: $(STAMP) $(LIBRARY) ## ask a model served here a sample of the Berkeley benchmark over HTTP: MODEL=…
 	$(BIN)/callsmith eval --serve --quick $(if $(MODEL),--model "$(MODEL)") --setup served=repairs:no --setup required=required,repairs:no \
-		--out eval-results/quick $(ARGS)
+		--concurrency 2 --out eval-results/quick $(ARGS)
 
 eval-large: $(STAMP) $(LIBRARY) ## compare all setups on the whole benchmark (hours, or a GPU): MODEL=… ARGS="--per-category 100"
 	$(BIN)/callsmith eval $(if $(MODEL),--model "$(MODEL)") --setup free --setup free-repaired --setup guarded --setup required \
