@@ -148,7 +148,7 @@ class LocalModel:
             return
         except UnsupportedSchema as error:
             # That calls are constrained was not asked for with this request: it is answered all the same.
-            if begun or not self.traits.auto_guarded or _must_constrain(request):
+            if begun or not self.traits.auto_guarded or _must_constrain(request, request.choice.among(request.tools)):
                 raise
             notice = f"calls were not constrained: {error}"
         async with aclosing(self._streamed(request, guarded=False)) as events:
@@ -323,7 +323,7 @@ class LocalModel:
 
     def _grammar(self, request: Request, tools: Sequence[Tool], prompt: Prompt, *, guarded: bool) -> AnswerGrammar:
         """The grammar of the answer; None where nothing is constrained, as where calls are neither asked for nor `guarded`."""
-        if not guarded and not _must_constrain(request):
+        if not guarded and not _must_constrain(request, tools):
             return None
         return self._grammars.get(
             tools,
@@ -372,7 +372,6 @@ def _nothing(name: str) -> Sequence[Unenforced]:
     return ()
 
 
-def _must_constrain(request: Request) -> bool:
-    """Whether the request asks for a constraint: by a required call, a structured output or a strict tool."""
-    asked = request.choice.mode == "required" or request.output is not None
-    return asked or any(tool.strict for tool in request.choice.among(request.tools))
+def _must_constrain(request: Request, tools: Sequence[Tool]) -> bool:
+    """Whether a request with these tools asks for a constraint: by a required call, an output, or a strict tool."""
+    return request.choice.mode == "required" or request.output is not None or any(tool.strict for tool in tools)

@@ -109,7 +109,8 @@ class Llm:
     auto_guarded: bool | None = flag(
         None,
         "--auto-guarded/--no-auto-guarded",
-        help="Constrain calls to the tools' schemas also where the model may choose to call or to answer. Default: as suits it.",
+        help="Constrain calls to the tools' schemas also where the model may choose to call or to answer. "
+        "Default: what is known to suit the model.",
     )
     in_reasoning: InReasoning | None = flag(
         None, "--in-reasoning", help="Calls inside the reasoning, where none stands outside: recover them, or ignore."
