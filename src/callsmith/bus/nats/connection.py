@@ -57,6 +57,11 @@ class _Client(Client):
     async def _flush_pending(self, force_flush: bool = False) -> None:
         self._flush()
 
+    async def _send_ping(self, future: asyncio.Future[Any] | None = None) -> None:
+        """Ask for a sign of life. nats-py writes this ahead of what is still to be sent, of which the sign should tell."""
+        self._write()
+        await cast(Any, super())._send_ping(future)
+
     def _flush(self) -> None:
         """Write what is to be sent: a message that comes alone at once, and those that closely follow another together."""
         if self._will_write:
