@@ -28,6 +28,7 @@ from callsmith.core.events import (
 )
 from callsmith.core.schema import validate
 from callsmith.core.values import Call, Choice, Json, Message, Request, Result, Schema, TokenLogprob, Usage
+from callsmith.formats.inference.find_calls import FENCED
 
 Ask: TypeAlias = Callable[[Request], AsyncGenerator[ModelEvent, None]]
 UnenforcedOf: TypeAlias = Callable[
@@ -74,7 +75,7 @@ async def checked(
             for event in second:
                 if not isinstance(event, Started | Text | Thought | Stopped):
                     yield event
-    text, logprobs = "".join(withheld.text), tuple(withheld.logprobs)
+    text, logprobs = withheld.output("".join(withheld.text), tuple(withheld.logprobs))
     if text and withheld.has_output and stopped.reason == "stop" and (complaint := withheld.complaint(text)):
         retries += 1
         second = await collect(ask, _say_again(request, text, complaint))
@@ -82,7 +83,7 @@ async def checked(
         again = [event for event in second if isinstance(event, Text)]
         if again:
             text = "".join(event.text for event in again)
-            logprobs = tuple(one for event in again for one in event.logprobs)
+            text, logprobs = withheld.output(text, tuple(one for event in again for one in event.logprobs))
         stopped = replace(stopped, reason=_end(second).reason)
         strict = request.output is not None and request.output.strict and stopped.reason == "stop"
         if strict and (complaint := withheld.complaint(text)):
@@ -157,6 +158,11 @@ class _Withheld:
                     yield from (*begun, event)
             case _:
                 yield event
+
+    def output(self, text: str, logprobs: tuple[TokenLogprob, ...]) -> tuple[str, tuple[TokenLogprob, ...]]:
+        """The text, without a fence around a valid output: clients that asked for JSON read nothing else."""
+        fence = FENCED.fullmatch(text.strip()) if self.has_output else None
+        return (text, logprobs) if fence is None or self.complaint(fence["code"]) else (fence["code"].strip(), ())
 
     def complaint(self, text: str) -> str:
         """What is wrong with the text; empty if it is valid."""

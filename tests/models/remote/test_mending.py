@@ -294,6 +294,23 @@ async def test_an_answer_that_does_not_fit_its_schema_is_asked_for_again() -> No
     assert end_of(events).report.retries == 1
 
 
+@pytest.mark.parametrize("says", ['```json\n{"n": 3}\n```', '\n```\n{"n": 3}\n```\n'])
+async def test_a_fence_around_an_output_is_taken_off(says: str) -> None:
+    schema = {"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"]}
+    async with scripted(chat({"content": says})) as server:
+        events = await answer(remote(server), tools=(), output=Output(schema, strict=True))
+    assert text_of(events) == '{"n": 3}'
+    assert end_of(events).report.retries == 0
+
+
+async def test_an_invalid_output_in_a_fence_is_asked_for_again() -> None:
+    schema = {"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"]}
+    async with scripted(chat({"content": '```json\n{"n": "x"}\n```'}), chat({"content": '```json\n{"n": 3}\n```'})) as server:
+        events = await answer(remote(server), tools=(), output=Output(schema, strict=True))
+    assert text_of(events) == '{"n": 3}'
+    assert end_of(events).report.retries == 1
+
+
 async def test_a_schema_that_the_upstream_cannot_hold_goes_into_the_prompt() -> None:
     schema = {"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"]}
     async with scripted(chat({"content": '{"n": 3}'})) as server:
