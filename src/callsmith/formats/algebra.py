@@ -97,6 +97,11 @@ class Notation:
     item_separator: str = ", "
     key_separator: str = ": "
 
+    @property
+    def is_json(self) -> bool:
+        """Whether JSON's own text is read as JSON reads it."""
+        return self.quotes == ('"',) and self.escapes and not (self.bare_keys or self.python)
+
 
 @dataclass(frozen=True, slots=True)
 class Raw:

@@ -3,14 +3,19 @@
 parse(format_named("hermes"), text, tools).calls
 """
 
+import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from callsmith.core.events import CallReady, ModelEvent, Text, Thought, Unreadable
 from callsmith.core.values import Call, Tool
-from callsmith.formats.algebra import Format
-from callsmith.formats.reader.continuation import missing_thought_opener, split_header
+from callsmith.formats.algebra import Calls, Format, Says, first_literals, nodes_of
 from callsmith.formats.reader.reader import Reader
+from callsmith.formats.write import literal_text
+
+# Control tokens and the name of the role: `<|im_start|>assistant\n`, `<｜Assistant｜>`, `]~b]ai\n`, `assistant: `.
+TOKENS = r"(?:\s|<[^<>\s]+>|\]~b\])*"
+HEADER = re.compile(rf"{TOKENS}(?:(?i:assistant|model|chatbot|ai)\b:?)?{TOKENS}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,9 +43,10 @@ def parse(
     if begun or not opened:
         begun = missing_thought_opener(format, "".join((begun, *pieces))) + begun
         opened = header + begun
-    reader = Reader(format, tools, header, recover=recover)
-    events = reader.feed(begun)
-    if not any(isinstance(event, Text | Thought) for event in events):
+    reader, events = Reader(format, tools, header, recover=recover), list[ModelEvent]()
+    if begun:
+        events = reader.feed(begun)
+    if begun and not any(isinstance(event, Text | Thought) for event in events):
         reader, events = Reader(format, tools, opened, recover=recover), []
     for piece in pieces:
         events += reader.feed(piece)
@@ -57,3 +63,31 @@ def collect(events: Sequence[ModelEvent]) -> Parsed:
         tuple(event for event in events if isinstance(event, Unreadable)),
         tuple(sorted({repair for event in ready for repair in event.repairs})),
     )
+
+
+# --- answers that the prompt has begun ------------------------------------------------------------------------------------
+
+
+def split_header(format: Format, opened: str) -> tuple[str, str]:
+    """Split the end of a prompt into the header of the turn and the beginning of the answer."""
+    frames = [part for part in format.parts if not isinstance(part, Calls)]
+    marked = [at for part in frames for marker in first_literals(nodes_of(part.open)) if (at := opened.find(marker)) >= 0]
+    header = HEADER.match(opened)
+    end = min(marked) if marked else header.end() if header else 0
+    return opened[:end], opened[end:]
+
+
+def missing_thought_opener(format: Format, text: str) -> str:
+    """What the text lacks of the opener of reasoning, if it closes reasoning that it does not open; else an empty string."""
+    thinks = format.thinks
+    if thinks is None:
+        return ""
+    closes = set(first_literals(nodes_of(thinks.close)))
+    if any(closes & set(first_literals(nodes_of(part.close))) for part in format.parts if isinstance(part, Says)):
+        return ""  # the closer may also close text
+    ended = min((text.find(close) for close in closes if close in text), default=-1)
+    begun = min((text.find(opener) for opener in first_literals(nodes_of(thinks.open)) if opener in text), default=len(text))
+    if not 0 <= ended < begun:
+        return ""
+    opener = literal_text(nodes_of(thinks.open))
+    return opener[: next((at for at in range(1, len(opener)) if text.startswith(opener[at:])), len(opener))]

@@ -156,6 +156,8 @@ class TextSource:
     def skip_space(self) -> Incremental[bool]:
         """Skip white space; False: the text has ended."""
         while True:
+            if self.pos < len(self.text) and self.text[self.pos] not in " \t\r\n":
+                return True
             found = SPACE.match(self.text, self.pos)
             self.pos = found.end() if found else self.pos
             if self.pos < len(self.text):
@@ -174,10 +176,13 @@ class TextSource:
         """The longest of these texts that stands here (or `offset` characters on), left unread."""
         while True:
             text, pos = self.text, self.pos + offset
-            here = max((want for want in wanted if text.startswith(want, pos)), key=len, default=None)
-            rest = text[pos : pos + 200]
-            longer = 0 if here is None else len(here)
-            if self.ended or not any(len(want) > len(rest) and len(want) > longer and want.startswith(rest) for want in wanted):
+            here, rest, may_grow = None, len(text) - pos, False
+            for want in wanted:
+                if len(want) > rest:
+                    may_grow = may_grow or want.startswith(text[pos:])
+                elif (here is None or len(want) > len(here)) and text.startswith(want, pos):
+                    here = want
+            if self.ended or not may_grow:
                 return here
             yield
 
