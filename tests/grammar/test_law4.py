@@ -12,10 +12,11 @@ from hypothesis import HealthCheck, Phase, assume, given, settings
 from hypothesis import strategies as st
 
 from callsmith.core.errors import UsageError
-from callsmith.core.events import Text, Thought
+from callsmith.core.events import CallReady, Text, Thought
 from callsmith.core.values import Choice, Tool
 from callsmith.formats import format_named, formats
 from callsmith.formats.algebra import Format
+from callsmith.formats.reader.reader import Reader
 from callsmith.formats.write import write
 from callsmith.grammar.calls import grammar_for
 from tests.effort import tries
@@ -108,6 +109,26 @@ def test_a_key_with_angle_brackets_is_written_where_keys_are_attributes() -> Non
     text = write(format, [call(format, "compare", {"a<b": "x", '"&"': 1})])
     assert stuck(required(format, [tool]), text) is None
     assert calls_in(read(format, [text], [tool])) == [("compare", {"a<b": "x", '"&"': 1})]
+
+
+KEEP = Tool("keep", "", {"type": "object", "properties": {"a": {}, "b": {"type": ["string", "integer"]}}})
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "read"),
+    [
+        ("a", '{"</arg_value>": ["</arg_value>"]}', {"</arg_value>": ["</arg_value>"]}),
+        ("a", 'text with "', 'text with "'),
+        ("b", '{"text', '{"text'),  # no structure may stand here, and so this is none
+    ],
+)
+def test_under_a_grammar_a_value_that_may_be_anything_ends_where_the_grammar_ended_it(key: str, value: str, read: Any) -> None:
+    text = f"<tool_call>keep\n<arg_key>{key}</arg_key>\n<arg_value>{value}</arg_value>\n</tool_call>"
+    format = format_named("glm45")
+    assert stuck(required(format, (KEEP,)), text) is None
+    reader = Reader(format, (KEEP,), is_constrained=True)
+    ready = [event for event in reader.feed(text) + reader.close() if isinstance(event, CallReady)]
+    assert [(event.call.arguments, event.repairs) for event in ready] == [({key: read}, ())]
 
 
 # -- what is wrong is rejected

@@ -387,3 +387,9 @@ def test_a_dropped_marker_that_the_prompt_has_begun_takes_no_text_with_it():
             pieces = [rest[at : at + size] for at in range(0, len(rest), size)] if size else [rest]
             events = [event for piece in pieces for event in reader.feed(piece)] + reader.close()
             assert merge_deltas(events) == [Text("Well then.")]
+
+
+def test_text_that_only_begins_like_an_object_is_text() -> None:
+    text = "<tool_call>keep\n<arg_key>a</arg_key>\n<arg_value>{name}, hello</arg_value>\n</tool_call>"
+    tool = Tool("keep", "", {"type": "object", "properties": {"a": {}}})
+    assert parse(format_named("glm45"), text, (tool,)).calls[0].arguments == {"a": "{name}, hello"}

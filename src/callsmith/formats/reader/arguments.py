@@ -196,6 +196,6 @@ class ArgumentsReader:
                     self._source, spelling, Sink(push, self._literals.repair, self._literals.follows_schema), schema
                 )
             case Raw() as spelling:
-                yield from read_raw(self._source, spelling, bounds, schema, push)
+                yield from read_raw(self._source, spelling, bounds, schema, push, is_constrained=self._literals.is_constrained)
             case Nested() as spelling:
                 yield from read_nested(self._source, spelling, schema, push)

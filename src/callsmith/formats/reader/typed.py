@@ -36,6 +36,7 @@ JSON_TYPES: dict[type, str] = {
     list: "array",
     dict: "object",
 }
+STRUCTURES = frozenset({"array", "object"})
 ALL_TYPES = frozenset({"string", "number", "integer", "boolean", "null", "array", "object"})
 
 
@@ -152,7 +153,7 @@ def typed_json(text: str, types: frozenset[str]) -> str:
         return bare.lower()
     if types & {"integer", "number"} and (number := _number_json(bare, types)):
         return number
-    if types & {"array", "object"} and bare[:1] in ("[", "{"):
+    if types & STRUCTURES and bare[:1] in ("[", "{"):
         return _structure_json(bare, types) or json_string(text)
     if "string" not in types and len(bare) > 1 and bare[0] == bare[-1] == '"' and types & {"integer", "number", "boolean"}:
         return typed_json(bare[1:-1], types)
@@ -177,7 +178,7 @@ def _structure_json(text: str, types: frozenset[str]) -> str | None:
     value = parse_json(text)
     if value is None:
         value = _python_or_escaped(text)
-    if JSON_TYPES.get(type(cast(object, value))) not in types:
+    if value is None or JSON_TYPES.get(type(cast(object, value))) not in types:
         return None
     try:
         return json.dumps(value, ensure_ascii=False)
@@ -251,7 +252,9 @@ class Bounds(NamedTuple):
     after: str
 
 
-def read_raw(source: TextSource, spelling: Raw, bounds: Bounds, schema: ValueSchema, push: Emit) -> Incremental[None]:
+def read_raw(
+    source: TextSource, spelling: Raw, bounds: Bounds, schema: ValueSchema, push: Emit, *, is_constrained: bool = False
+) -> Incremental[None]:
     """Read a value as plain text up to one of its closers, which is left unread."""
     types = schema.types(spelling)
     closers, before, after = bounds
@@ -265,20 +268,26 @@ def read_raw(source: TextSource, spelling: Raw, bounds: Bounds, schema: ValueSch
         source.pos += len(end)
         yield from source.skip_space()
         return
-    stop = yield from _read_leaf(source, wanted, types, push)
+    stop = yield from _read_leaf(source, wanted, types, push, is_constrained=is_constrained)
     if stop not in closers:
         source.pos += len(after)
 
 
-def _read_leaf(source: TextSource, wanted: Stops, types: frozenset[str], push: Emit) -> Incremental[str]:
-    """Read text up to a stop. A value that can only be a string streams, any other is converted when it is complete."""
+def _read_leaf(
+    source: TextSource, wanted: Stops, types: frozenset[str], push: Emit, *, is_constrained: bool = False
+) -> Incremental[str]:
+    """Read text up to a stop. A value that can only be a string streams, any other is converted when it is complete.
+
+    `is_constrained`: a grammar lets no string begin like an array or object where it could be one.
+    """
     if types == STRING:
         push('"')
         stop = yield from source.read_until(wanted, lambda text: push(json_string(text)[1:-1]))
         push('"')
     else:
         buffered: list[str] = []
-        stop = yield from _buffer_until(source, wanted, buffered, skip_quoted="string" not in types)
+        skip_quoted = "string" not in types or (is_constrained and not types.isdisjoint(STRUCTURES))
+        stop = yield from _buffer_until(source, wanted, buffered, skip_quoted=skip_quoted)
         if stop is not None:
             push(typed_json("".join(buffered), types))
     if stop is None:
