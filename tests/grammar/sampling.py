@@ -157,6 +157,8 @@ class Sampler:
         for text in CLOSERS:
             tokens = vocabulary.tokenize(text)
             self.closing[tokens[-1]] = 2.0
+        self.spaces = {token for token, said in enumerate(vocabulary.says) if said.isspace()}
+        self.goes_on = False  # where it might have ended, it has chosen not to, and has written only white space since
         words = literals(format)
         closers = [*words, *(text.strip() for text in words), *CLOSERS[:5]]
         tempting = [*(text[: len(text) // 2 + 1] for text in words), *"\"\\'{}[]<>&\n\t", "null", "5", "é", "🐈"]
@@ -166,6 +168,7 @@ class Sampler:
     def draw(self, grammar: Grammar | Relay) -> Sample:
         """One answer, without what the prompt has written of it."""
         constraint = self.compiler.begin(grammar)
+        self.goes_on = False
         tokens: list[int] = []
         while len(tokens) < LONGEST and not constraint.ended:
             step = constraint.forced() or self._tempted(constraint, len(tokens)) or [self._chosen(constraint, len(tokens))]
@@ -182,9 +185,14 @@ class Sampler:
         if length > LONG:
             logits += self.closing
         constraint.restrict(logits)
+        if constraint.may_end and not self.goes_on:
+            if self.chance.random() < (0.8 if length > LONG else 0.4):
+                return self.vocabulary.eos
+            self.goes_on = True
+        if self.goes_on:
+            logits[[*self.vocabulary.ends]] -= 10
         best = int(logits.argmax())
-        if constraint.may_end and self.chance.random() < (0.9 if length > LONG else 0.4):
-            return self.vocabulary.eos
+        self.goes_on = self.goes_on and best in self.spaces
         return best
 
     def _tempted(self, constraint: ActiveConstraint, length: int) -> list[int]:

@@ -14,6 +14,7 @@ from callsmith.formats.reader.values import Sink, read_notation
 
 FENCES = ("```json", "```")
 EMPTY_ARGUMENTS = ("null", '""', "[]")
+_NO_PART = Calls()
 
 
 class CallState:
@@ -38,7 +39,7 @@ class CallState:
         self.has_arguments = False  # the arguments are complete; closers that follow may be missing
         self.is_marked = True  # a strong marker was read, which makes this a call whatever follows
         self.allows_any_name = True
-        self.part = Calls()
+        self.part = _NO_PART
         self.schema: Schema = {}
         self.literals.repairs.clear()
 
