@@ -1,5 +1,6 @@
 """A program that downloads something is run, and how much has arrived is reported meanwhile."""
 
+import os
 import subprocess
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
@@ -28,7 +29,8 @@ def run_watched(
 def _size_of(folder: Path) -> int:
     """The bytes in a folder whose files come and go."""
     found = 0
-    for path in folder.rglob("*"):
-        with suppress(OSError):
-            found += path.stat().st_size if path.is_file() else 0
+    for place, _, names in os.walk(folder):  # which passes over folders that are gone meanwhile, as Path.rglob does not
+        for name in names:
+            with suppress(OSError):
+                found += Path(place, name).stat().st_size
     return found
