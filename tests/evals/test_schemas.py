@@ -6,6 +6,8 @@ import pytest
 
 pytest.importorskip("llguidance")
 
+from callsmith.core.values import Json
+from callsmith.engines.decoding import compiler
 from callsmith.evals.schemas import SchemaJudge, Verdict, write_value
 
 OBJECT = {"type": "object", "properties": {"a": {"type": "integer"}, "b": {"type": "string"}}, "required": ["a", "b"]}
@@ -57,3 +59,22 @@ def test_a_value_is_written_as_a_grammar_has_it() -> None:
     assert write_value(1e-300) == "1e-300"
     assert write_value("\ud800") == '"\\ud800"'
     assert json.loads(write_value([True, -0.0, "\\"])) == [True, -0.0, "\\"]
+
+
+def test_an_object_that_may_be_one_of_hundreds_is_told_from_them() -> None:
+    tasks = [
+        {"properties": {"task": {"const": f"t{n}"}, **{f"a{n}_{m}": {"type": "string"} for m in range(9)}}} for n in range(300)
+    ]
+    schema = {"anyOf": [*({**one, "additionalProperties": False} for one in tasks), {"properties": {"run": {"type": "string"}}}]}
+    instances: list[Json] = [{"run": "ls"}, {"task": "t7", "a7_1": "x"}, {"run": 5, "task": "t7"}]
+    with SchemaJudge(as_written=True) as judge:
+        made = judge.judge(schema, instances)
+    assert (made.error, made.accepts) == ("", (True, True, False))
+
+
+def test_a_grammar_engine_that_gives_up_is_said_to(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(compiler, "_LIMITS", {"max_items_in_row": 10})
+    with SchemaJudge() as judge:
+        made = judge.judge({"anyOf": [{"properties": {f"a{n}": {"type": "string"}}} for n in range(50)]}, [{"a7": "x"}])
+    assert not made.compiled
+    assert "gave up" in made.error

@@ -106,7 +106,9 @@ class SchemaJudge:
         constraint = cast(Constraint, self._compiler.begin(grammar))
         tokens = self._vocabulary.tokenize(write_value(instance))
         matcher = constraint.matcher
-        return matcher.validate_tokens(tokens) == len(tokens) and matcher.consume_tokens(tokens) and matcher.is_accepting()
+        accepts = matcher.validate_tokens(tokens) == len(tokens) and matcher.consume_tokens(tokens) and matcher.is_accepting()
+        constraint.check()  # where it has given up, nothing is known
+        return accepts
 
 
 def _read(line: str | bytes) -> tuple[Schema | bool, list[Json]]:

@@ -25,7 +25,8 @@ _CACHED: Final = 64  # compiled grammars, 30 to 300 KB each
 _LIMITS: Final[Mapping[str, Any]] = {
     "step_lexer_fuel": 2_000_000,
     "step_max_items": 100_000,
-}  # ten times and twice what llguidance has
+    "max_items_in_row": 10_000,
+}  # ten times, twice and five times what llguidance has
 _SLOW: Final = 0.25  # seconds for one tool: it is not compiled in the middle of an answer
 
 # Tokens that are all allowed inside a string are not tested one by one. These are the kinds llguidance has for JSON,

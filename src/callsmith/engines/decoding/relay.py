@@ -120,6 +120,7 @@ class RelayConstraint:
         self._relay = plan.relay
         self._begin = begin
         self._vocabulary = vocabulary
+        self._ends = vocabulary.ends & vocabulary.special.keys()
         self._step: Literal["text", "opening", "names", "calls"]
         self._stage: Constraint
         self._leads = plan.first
@@ -169,8 +170,8 @@ class RelayConstraint:
 
     def forced(self) -> list[int]:
         """The tokens that must come next. The end of one grammar is not the end of the answer."""
-        ends = self._vocabulary.ends & self._vocabulary.special.keys()
-        return list(takewhile(lambda token: token not in ends, self._stage.forced()))
+        found = self._stage.forced()
+        return list(takewhile(lambda token: token not in self._ends, found)) if found else found
 
     def consume(self, token: int) -> None:
         """Advance by this token."""
