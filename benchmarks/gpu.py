@@ -1,7 +1,7 @@
 """Tokens a second on the GPU and on the processor, free and under a grammar, for 1, 8 and 32 requests at once.
 
 Both are the same build of llama.cpp: for the processor no layer is put on the GPU. Only decoding is compared: every prompt is
-asked once before it is measured. On a machine without a GPU the processor is measured alone.
+asked once before it is measured.
 """
 
 import asyncio
@@ -75,13 +75,16 @@ async def measure_all(name: str, gpu_layers: int | None) -> tuple[str, dict[tupl
 
 
 def main(name: str) -> None:
-    fetch(name)
     located = locate()
     print(f"\nllama.cpp: {located.path}, {located.why}")
+    if not gpus(load()):
+        print("no GPU is seen: there is nothing to compare")
+        return
+    fetch(name)
     ways: dict[str, dict[tuple[int, str], Speed]] = {}
-    for way, layers in (("GPU", None), ("processor", 0)) if gpus(load()) else (("processor", None),):
+    for way, layers in (("GPU", None), ("processor", 0)):
         placement, ways[way] = asyncio.run(measure_all(name, layers))
-        print(f"{way}: {placement or 'no GPU is seen'}")
+        print(f"{way}: {placement}")
     for way, found in ways.items():
         rows = [
             (count, free.tokens, held.tokens, free.tokens / held.tokens, f"{free.valid:.0%}", f"{held.valid:.0%}")
@@ -97,10 +100,9 @@ def main(name: str) -> None:
             "constrained",
         )
         show(f"{name} on the {way}: tokens a second, median of {RUNS}", heads, rows)
-    if len(ways) == 2:
-        gpu, processor = ways.values()
-        rows = [
-            (count, *(gpu[count, choice].tokens / processor[count, choice].tokens for choice in ("auto", "required")))
-            for count in AT_ONCE
-        ]
-        show(f"{name}: the GPU is so many times as fast as the processor", ("at once", "free", "constrained"), rows)
+    gpu, processor = ways.values()
+    rows = [
+        (count, *(gpu[count, choice].tokens / processor[count, choice].tokens for choice in ("auto", "required")))
+        for count in AT_ONCE
+    ]
+    show(f"{name}: the GPU is so many times as fast as the processor", ("at once", "free", "constrained"), rows)
