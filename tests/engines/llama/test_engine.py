@@ -12,6 +12,7 @@ pytest.importorskip("llguidance")
 pytest.importorskip("numpy")
 pytest.importorskip("xllamacpp")
 
+import numpy as np
 
 from callsmith.core.errors import ModelError, PromptTooLong, Unavailable, UnsupportedSchema, UsageError
 from callsmith.core.schema import validate
@@ -19,6 +20,7 @@ from callsmith.core.values import Choice, Sampling, TokenBias, Tool
 from callsmith.engines import llama, open_engine
 from callsmith.engines.decoding import compiler
 from callsmith.engines.decoding.compiler import Compiler
+from callsmith.engines.decoding.vocabulary import Logits
 from callsmith.engines.llama import gguf
 from callsmith.engines.llama.engine import LlamaEngine
 from callsmith.engines.llama.libllama import load
@@ -256,6 +258,41 @@ async def test_a_prompt_that_begins_like_the_last_one_is_not_decoded_again(share
     _, again = await say(shared, longer)
     assert again.usage.cached >= finished.usage.prompt
     assert again.usage.prompt > again.usage.cached
+
+
+async def test_conversations_that_no_longer_fit_are_not_read_again(file: Path) -> None:
+    engine = llama.open(str(file), context=512, threads=THREADS)
+    told = [f"<|im_start|>user\n{name} " + "went up the hill and down again. " * 25 for name in ("Ada", "Bea", "Cleo")]
+    first = [(await say(engine, Prompt(text), GREEDY))[1].usage for text in told]
+    again = [(await say(engine, Prompt(text), GREEDY))[1].usage for text in told]
+    await engine.close()
+    assert sum(one.prompt for one in first) > 512
+    assert all(one.cached < 20 for one in first)
+    assert all(one.cached == one.prompt - 1 for one in again)
+
+
+def test_a_sequence_that_was_saved_and_loaded_says_the_same(file: Path) -> None:
+    weights = gguf.Weights(load(), file)
+    context = gguf.Context(weights, size=512, threads=THREADS or 2, sequences=3)
+    tokens = weights.vocabulary.tokenize(LONG.text[:900])
+
+    def logits(sequence: int) -> Logits:
+        """After the last token, which is forgotten again."""
+        context.decode([(tokens[-1], len(tokens) - 1, sequence, True)])
+        found = context.logits(0).copy()
+        context.forget(sequence, len(tokens) - 1)
+        return found
+
+    context.decode((token, place, 0, False) for place, token in enumerate(tokens[:-1]))
+    before, saved = logits(0), context.save(0)
+    context.forget(0, 0)
+    assert context.load(0, saved)
+    after = logits(0)
+    assert context.load(1, saved)
+    assert not context.load(2, saved), "there is no room for a third one"
+    context.close()
+    weights.close()
+    assert np.array_equal(before, after)
 
 
 async def test_a_seeded_answer_does_not_depend_on_what_was_asked_before(file: Path) -> None:

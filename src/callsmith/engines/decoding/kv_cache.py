@@ -3,10 +3,18 @@
 A finished sequence stays cached ("parked") until its cells are needed; those of known conversations are evicted last. A prompt
 that begins like a cached sequence reuses that prefix: the cells are shared, nothing is computed or copied. Callers who must not
 learn of each other's prompts have different salts: nothing is reused across salts.
+
+Where the memory can copy sequences out, those that are evicted are saved, and copied back when a prompt begins like them.
 """
 
-from collections.abc import Callable
-from typing import Protocol
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from itertools import chain
+from typing import Any, Final, Protocol
+
+_SAVED_BYTES: Final = 512 * 2**20  # that may be saved in any case
+_LEAST_SAVED: Final = 64  # tokens; fewer are decoded again as soon
+_IDLE_CELLS: Final = 512  # of parked slots, that may stay while others are decoded
 
 
 class Memory(Protocol):
@@ -21,6 +29,20 @@ class Memory(Protocol):
 
     def copy(self, source: int, target: int) -> None:
         """Let an empty sequence share all cells of another."""
+        ...
+
+
+class SavingMemory(Protocol):
+    """`size` KV cells that can be copied out of the memory and back in."""
+
+    size: int
+
+    def save(self, sequence: int) -> Any:
+        """What the sequence holds, as a copy with a size in `nbytes`."""
+        ...
+
+    def load(self, sequence: int, saved: Any) -> bool:
+        """Fill an empty sequence with such a copy. False: that cannot be done now."""
         ...
 
 
@@ -42,11 +64,71 @@ class Slot:
         self.whole = 0  # how many tokens were decoded in whole slices from the start
 
 
-class Cache:
-    """The slots of one context. A live one belongs to a request; the others are parked, or empty."""
+@dataclass(slots=True)
+class SavedSequence:
+    """A sequence outside the memory."""
 
-    def __init__(self, memory: Memory, slots: int) -> None:
+    tokens: list[int]
+    session: str
+    salt: str
+    copy: Any
+
+
+class SavedSequences:
+    """The sequences that were copied out of a memory, the least recently used first: as many tokens as it has cells, or more."""
+
+    def __init__(self, memory: SavingMemory, least_bytes: int = _SAVED_BYTES) -> None:
         self._memory = memory
+        self._least = least_bytes
+        self._kept: list[SavedSequence] = []
+
+    def of(self, salt: str) -> list[SavedSequence]:
+        return [one for one in self._kept if one.salt == salt]
+
+    def save(self, slot: Slot) -> None:
+        """Keep a copy of the slot's sequence, unless it is short, or the beginning of one that is kept."""
+        known = [(one, shared(one.tokens, slot.tokens, len(slot.tokens))) for one in self.of(slot.salt)]
+        if len(slot.tokens) < _LEAST_SAVED or any(common == len(slot.tokens) for _, common in known):
+            return
+        for one, common in known:
+            if common == len(one.tokens) and one.session in ("", slot.session):
+                self._kept.remove(one)  # this one goes on where that one ended
+        made = self._memory.save(slot.number)
+        self._kept.append(SavedSequence(slot.tokens[:], slot.session, slot.salt, made))
+        while self._is_full:
+            self._kept.remove(min(self._kept, key=lambda one: one.session != ""))
+
+    @property
+    def _is_full(self) -> bool:
+        tokens = sum(len(one.tokens) for one in self._kept)
+        return tokens > self._memory.size and sum(one.copy.nbytes for one in self._kept) > self._least
+
+    def longest(self, tokens: list[int], session: str, salt: str) -> tuple[SavedSequence | None, int]:
+        """The one with the longest common prefix, among equals the session's own."""
+        found = [(shared(one.tokens, tokens, len(tokens) - 1), one.session == session, one) for one in self.of(salt)]
+        common, _, best = max(found, key=lambda one: one[:2], default=(0, False, None))
+        return best, common
+
+    def load(self, saved: SavedSequence, slot: Slot, *, keep: bool) -> bool:
+        """Copy it into an empty slot; if it is not to be kept besides, it is gone here."""
+        if not self._memory.load(slot.number, saved.copy):
+            return False
+        self._kept.remove(saved)
+        if keep:
+            self._kept.append(saved)
+        return True
+
+
+class Cache:
+    """The slots of one context. A live one belongs to a request; the others are parked, or empty.
+
+    With `saved`, sequences that are evicted are saved. `crowds`: idle cells slow decoding down, and are evicted soon.
+    """
+
+    def __init__(self, memory: Memory, slots: int, saved: SavedSequences | None = None, *, crowds: bool = False) -> None:
+        self._memory = memory
+        self._saved = saved
+        self._crowds = crowds
         self._slots = [Slot(number) for number in range(slots)]  # parked ones: the least recently used first
         self._holders: dict[int, int] = {}  # cell: how many slots hold it
         self._next = 0
@@ -70,11 +152,12 @@ class Cache:
         A model may write its answer in other tokens than the tokenizer finds in the text. The two are joined where a token ends
         in both.
         """
-        best, most = tokens, self._longest(tokens, salt=salt)[1]
-        for slot in self._of(salt):
-            cached, known = aligned(slot.tokens, tokens, said)
+        held = [one.tokens for one in chain(self._of(salt), self._saved_of(salt))]
+        best, most = tokens, max((shared(one, tokens, len(tokens) - 1) for one in held), default=0)
+        for one in held:
+            cached, known = aligned(one, tokens, said)
             if known > most:
-                best, most = [*slot.tokens[:cached], *tokens[known:]], known
+                best, most = [*one[:cached], *tokens[known:]], known
         return best
 
     def take(self, tokens: list[int], *, exact: bool = False, session: str = "", salt: str = "") -> Slot:
@@ -84,10 +167,12 @@ class Cache:
         once and on what else is in the memory. So only whole slices are reused, and all other slots are evicted.
         """
         slot = self._take_exact(tokens, salt) if exact else self._take(tokens, session, salt)
-        for other in self._of(salt):
-            if other.session == session and not other.live:
+        for other in chain((one for one in self._of(salt) if not one.live), self._saved_of(salt)):
+            if other.session == session:
                 other.session = ""  # the conversation continues in the new slot
         slot.live, slot.session, slot.salt, slot.tail = True, session, salt, []
+        if self._crowds:
+            self._save_idle()
         return slot
 
     def grow(self, slot: Slot, tokens: list[int]) -> None:
@@ -98,6 +183,9 @@ class Cache:
             self._sole = None
         if slot.whole == len(slot.tokens) and len(tokens) == self._memory.slice:
             slot.whole += len(tokens)
+        self._hold(slot, tokens)
+
+    def _hold(self, slot: Slot, tokens: list[int]) -> None:
         slot.tokens += tokens
         cells = range(self._next, self._next + len(tokens))
         self._next += len(tokens)
@@ -124,7 +212,7 @@ class Cache:
         for slot in self._parked():
             if self.free >= cells:
                 break
-            self._cut(slot, 0)
+            self._evict(slot)
         return self.free >= cells
 
     def pending_tail(self) -> Slot | None:
@@ -138,7 +226,12 @@ class Cache:
     def _of(self, salt: str) -> list[Slot]:
         return [slot for slot in self._slots if slot.salt == salt]
 
+    def _saved_of(self, salt: str) -> Sequence[SavedSequence]:
+        return self._saved.of(salt) if self._saved else ()
+
     def _take(self, tokens: list[int], session: str, salt: str) -> Slot:
+        if slot := self._loaded(tokens, session, salt):
+            return slot
         source, common = self._longest(tokens, session, salt)
         if source is None:
             return self._empty()
@@ -156,11 +249,42 @@ class Cache:
         self._cut(target, common)
         return target
 
+    def _loaded(self, tokens: list[int], session: str, salt: str) -> Slot | None:
+        """A slot with a saved sequence whose common prefix is longer, if it is worth it and there is room."""
+        best, known = self._saved.longest(tokens, session, salt) if self._saved else (None, 0)
+        if self._saved is None or best is None or known < self._longest(tokens, session, salt)[1] + _LEAST_SAVED:
+            return None
+        live = {cell for slot in self._slots if slot.live for cell in slot.cells}
+        if len(live) + len(best.tokens) > self._memory.size:
+            return None
+        slot = self._empty()
+        self.evict_until_free(len(best.tokens))
+        goes_on = known >= len(best.tokens) - 1 and best.session in ("", session)
+        if not self._saved.load(best, slot, keep=not goes_on):
+            return None
+        self._hold(slot, best.tokens)
+        self._cut(slot, known)
+        return slot
+
+    def _save_idle(self) -> None:
+        """Evict the slots that are not used, up to some cells: what is decoded is compared with them too."""
+        live = {cell for slot in self._slots if slot.live for cell in slot.cells}
+        for slot in self._parked():
+            if len(self._holders) - len(live) <= _IDLE_CELLS:
+                return
+            if not live.issuperset(slot.cells):
+                self._evict(slot)
+
+    def _evict(self, slot: Slot) -> None:
+        if self._saved and slot.tokens:
+            self._saved.save(slot)
+        self._cut(slot, 0)
+
     def _take_exact(self, tokens: list[int], salt: str) -> Slot:
         reused = self._sole
         for slot in self._slots:
             if not slot.live and slot is not reused:
-                self._cut(slot, 0)
+                self._evict(slot)
         if reused is None or reused.live:
             return self._empty()
         common = min(shared(reused.tokens, tokens, len(tokens) - 1), reused.whole) if reused.salt == salt else 0
@@ -182,7 +306,7 @@ class Cache:
         slot = next((slot for slot in parked if not slot.tokens), None)
         slot = slot or next((slot for slot in parked if slot is not keep), None) or parked[0]
         if slot is not keep:
-            self._cut(slot, 0)
+            self._evict(slot)
         return slot
 
     def _cut(self, slot: Slot, size: int) -> None:

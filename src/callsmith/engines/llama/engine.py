@@ -9,7 +9,7 @@ from callsmith.engines.port import EngineInfo
 try:
     from callsmith.engines.decoding.batch import Batch
     from callsmith.engines.decoding.engine import BatchEngine
-    from callsmith.engines.decoding.kv_cache import Cache
+    from callsmith.engines.decoding.kv_cache import Cache, SavedSequences
     from callsmith.engines.llama.description import describe, recommended_sampling
     from callsmith.engines.llama.gguf import Context, Weights
 except ModuleNotFoundError as missing:
@@ -54,7 +54,10 @@ class LlamaEngine(BatchEngine):
         self._weights = weights
         self._context = context
         # A recurrent model cannot drop a part of a sequence: an aborted decode would lose all of it.
-        batch = Batch(context, Cache(context, context.sequences), live, settles=not weights.recurrent)
+        # On a GPU idle cells cost little, and copying them more; the states of recurrent models are small anyway.
+        saved = None if weights.recurrent else SavedSequences(context)
+        cache = Cache(context, context.sequences, saved, crowds=saved is not None and not weights.placement.layers)
+        batch = Batch(context, cache, live, settles=not weights.recurrent)
         info = EngineInfo(
             name=weights.name,
             description=weights.description,

@@ -9,6 +9,7 @@ from typing import Any, Final
 
 import llguidance
 import numpy as np
+from numpy.typing import NDArray
 
 from callsmith.core.errors import ModelError, Unavailable
 from callsmith.core.ports import WeightsInfo
@@ -208,6 +209,16 @@ class Context:
     def copy(self, source: int, target: int) -> None:
         """Let an empty sequence share all cells of another."""
         self._c.llama_memory_seq_cp(self._memory, source, target, -1, -1)
+
+    def save(self, sequence: int) -> NDArray[np.uint8]:
+        """A copy of what the sequence holds."""
+        made = np.empty(self._c.llama_state_seq_get_size(self.pointer, sequence), np.uint8)
+        self._c.llama_state_seq_get_data(self.pointer, made.ctypes.data, made.nbytes, sequence)
+        return made
+
+    def load(self, sequence: int, saved: NDArray[np.uint8]) -> bool:
+        """Fill an empty sequence with such a copy. False: there are not enough cells."""
+        return self._c.llama_state_seq_set_data(self.pointer, saved.ctypes.data, saved.nbytes, sequence) > 0
 
     def interrupt_by(self, flag: Flag) -> None:
         """Abort every decode from now on as soon as `flag` is set."""

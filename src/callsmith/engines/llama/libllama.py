@@ -166,6 +166,9 @@ _SIGNATURES: Final[Mapping[str, tuple[Any, ...]]] = {
     "llama_get_memory": (_Pointer, _Pointer),
     "llama_memory_seq_rm": (_Bool, _Pointer, _Int, _Int, _Int),
     "llama_memory_seq_cp": (None, _Pointer, _Int, _Int, _Int, _Int),
+    "llama_state_seq_get_size": (_Size, _Pointer, _Int),
+    "llama_state_seq_get_data": (_Size, _Pointer, _Pointer, _Size, _Int),
+    "llama_state_seq_set_data": (_Size, _Pointer, _Pointer, _Size, _Int),
     "llama_model_is_recurrent": (_Bool, _Pointer),
     "llama_model_is_hybrid": (_Bool, _Pointer),
 }
