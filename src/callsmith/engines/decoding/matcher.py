@@ -19,7 +19,7 @@ class Constraint:
         self.matcher = matcher  # whoever asks it directly, for many answers at once, looks at its errors with `check`
         self._width = width
         self._mask = np.zeros(-(-width // 32), np.uint32)
-        self._address = self._mask.ctypes.data  # asking for it takes longer than some masks
+        self._place = self._mask.ctypes.data, self._mask.nbytes  # asking for them takes longer than some masks
         self._masked = False  # the mask is that of the present state
         # The tokens that must come next; None: not known. Where there are some the mask allows the first of them alone, not
         # even shorter ones. They are found once for all of them: llguidance would tokenize the rest again at each one.
@@ -66,11 +66,12 @@ class Constraint:
     def _fill(self) -> None:
         if self._masked:
             return
-        if forced := self._find_forced():
+        forced = self._find_forced() if self._forced is None else self._forced
+        if forced:
             self._mask.fill(0)
             self._mask[forced[0] >> 5] = 1 << (forced[0] & 31)
         else:
-            self.matcher.unsafe_compute_mask_ptr(self._address, self._mask.nbytes)
+            self.matcher.unsafe_compute_mask_ptr(*self._place)
             self.check()
         self._masked = True
 
