@@ -48,9 +48,9 @@ class Memory:
 class Saving(Cache):
     """A cache that tells how much of a prompt was decoded."""
 
-    def __init__(self, size: int = 1000, slots: int = 4, *, crowds: bool = False, least_bytes: int = 10_000) -> None:
+    def __init__(self, size: int = 1000, slots: int = 4, *, least_bytes: int = 10_000) -> None:
         self.memory = Memory(size)
-        super().__init__(self.memory, slots, SavedSequences(self.memory, least_bytes), crowds=crowds)
+        super().__init__(self.memory, slots, SavedSequences(self.memory, least_bytes))
 
     def ask(self, tokens: Iterable[int], *, session: str = "", salt: str = "") -> int:
         """How many tokens of the prompt had to be decoded."""
@@ -106,7 +106,7 @@ def test_nobody_gets_what_another_salt_has_saved(cache: Saving) -> None:
 
 
 def test_idle_sequences_are_evicted_where_they_crowd_and_come_back() -> None:
-    cache = Saving(10_000, slots=8, crowds=True)
+    cache = Saving(10_000, slots=8)
     for number in range(6):
         cache.ask(text(number))
     assert len(cache._holders) <= 400 + 512
@@ -114,7 +114,7 @@ def test_idle_sequences_are_evicted_where_they_crowd_and_come_back() -> None:
 
 
 def test_what_live_sequences_share_stays() -> None:
-    cache = Saving(10_000, slots=8, crowds=True)
+    cache = Saving(10_000, slots=8)
     cache.ask(text(0, 2000))
     one, decoded = cache.begin([*text(0, 1999), 7])
     other, more = cache.begin([*text(0, 1999), 8])

@@ -122,13 +122,12 @@ class SavedSequences:
 class Cache:
     """The slots of one context. A live one belongs to a request; the others are parked, or empty.
 
-    With `saved`, sequences that are evicted are saved. `crowds`: idle cells slow decoding down, and are evicted soon.
+    With `saved`, sequences that are evicted are saved, and those that are idle are evicted soon: their cells slow decoding down.
     """
 
-    def __init__(self, memory: Memory, slots: int, saved: SavedSequences | None = None, *, crowds: bool = False) -> None:
+    def __init__(self, memory: Memory, slots: int, saved: SavedSequences | None = None) -> None:
         self._memory = memory
         self._saved = saved
-        self._crowds = crowds
         self._slots = [Slot(number) for number in range(slots)]  # parked ones: the least recently used first
         self._holders: dict[int, int] = {}  # cell: how many slots hold it
         self._next = 0
@@ -171,7 +170,7 @@ class Cache:
             if other.session == session:
                 other.session = ""  # the conversation continues in the new slot
         slot.live, slot.session, slot.salt, slot.tail = True, session, salt, []
-        if self._crowds:
+        if self._saved:
             self._save_idle()
         return slot
 

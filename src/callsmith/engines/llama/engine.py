@@ -53,10 +53,10 @@ class LlamaEngine(BatchEngine):
     def __init__(self, weights: Weights, context: Context, *, live: int = 1, queue: int = 64, fast_forward: bool = True) -> None:
         self._weights = weights
         self._context = context
-        # A recurrent model cannot drop a part of a sequence: an aborted decode would lose all of it.
-        # On a GPU idle cells cost little, and copying them more; the states of recurrent models are small anyway.
-        saved = None if weights.recurrent else SavedSequences(context)
-        cache = Cache(context, context.sequences, saved, crowds=saved is not None and not weights.placement.layers)
+        # On a GPU idle cells cost little, and copying them more. A recurrent model drops no part of a sequence: what it saves
+        # could not be cut to what a prompt shares with it, and an aborted decode would lose all of it.
+        saved = None if weights.recurrent or weights.placement.layers else SavedSequences(context)
+        cache = Cache(context, context.sequences, saved)
         batch = Batch(context, cache, live, settles=not weights.recurrent)
         info = EngineInfo(
             name=weights.name,
