@@ -6,6 +6,7 @@ from dataclasses import dataclass
 import pytest
 
 from callsmith.engines.decoding.kv_cache import Cache, SavedSequences, Slot
+from tests.engines.decoding.test_kv_cache import Memory
 
 
 @dataclass
@@ -17,23 +18,15 @@ class Copied:
         return len(self.tokens)
 
 
-class Memory:
-    """A context that remembers which tokens each sequence holds, and lends copies of them."""
+class SavingMemory(Memory):
+    """One that lends copies of what its sequences hold."""
 
     slice = 256
 
     def __init__(self, size: int) -> None:
+        super().__init__()
         self.size = size
-        self.cells: dict[int, list[int]] = {}
         self.is_torn = False  # what is free cannot be used for a copy
-
-    def forget(self, sequence: int, start: int) -> bool:
-        self.cells[sequence] = self.cells.get(sequence, [])[:start]
-        return True
-
-    def copy(self, source: int, target: int) -> None:
-        assert not self.cells.get(target)
-        self.cells[target] = self.cells[source][:]
 
     def save(self, sequence: int) -> Copied:
         return Copied(self.cells[sequence][:])
@@ -49,7 +42,7 @@ class Saving(Cache):
     """A cache that tells how much of a prompt was decoded."""
 
     def __init__(self, size: int = 1000, slots: int = 4, *, least_bytes: int = 10_000) -> None:
-        self.memory = Memory(size)
+        self.memory = SavingMemory(size)
         super().__init__(self.memory, slots, SavedSequences(self.memory, least_bytes))
 
     def ask(self, tokens: Iterable[int], *, session: str = "", salt: str = "") -> int:

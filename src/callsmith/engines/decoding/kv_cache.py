@@ -64,7 +64,7 @@ class Slot:
         self.whole = 0  # how many tokens were decoded in whole slices from the start
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class SavedSequence:
     """A sequence outside the memory."""
 
@@ -83,6 +83,7 @@ class SavedSequences:
         self._kept: list[SavedSequence] = []
 
     def of(self, salt: str) -> list[SavedSequence]:
+        """Those that may be reused with this salt."""
         return [one for one in self._kept if one.salt == salt]
 
     def save(self, slot: Slot) -> None:
@@ -141,7 +142,7 @@ class Cache:
     def fits(self, tokens: list[int], more: int, salt: str = "") -> bool:
         """Whether these tokens and `more` cells fit beside the live slots, if need be after evicting all parked ones."""
         source, common = self._longest(tokens, salt=salt)
-        bound = {cell for slot in self._slots if slot.live for cell in slot.cells}
+        bound = self._live_cells()
         bound.update(source.cells[:common] if source else ())
         return len(bound) + len(tokens) - common + more <= self._memory.size
 
@@ -171,7 +172,7 @@ class Cache:
                 other.session = ""  # the conversation continues in the new slot
         slot.live, slot.session, slot.salt, slot.tail = True, session, salt, []
         if self._saved:
-            self._save_idle()
+            self._evict_idle()
         return slot
 
     def grow(self, slot: Slot, tokens: list[int]) -> None:
@@ -225,6 +226,9 @@ class Cache:
     def _of(self, salt: str) -> list[Slot]:
         return [slot for slot in self._slots if slot.salt == salt]
 
+    def _live_cells(self) -> set[int]:
+        return {cell for slot in self._slots if slot.live for cell in slot.cells}
+
     def _saved_of(self, salt: str) -> Sequence[SavedSequence]:
         return self._saved.of(salt) if self._saved else ()
 
@@ -253,8 +257,7 @@ class Cache:
         best, known = self._saved.longest(tokens, session, salt) if self._saved else (None, 0)
         if self._saved is None or best is None or known < self._longest(tokens, session, salt)[1] + _LEAST_SAVED:
             return None
-        live = {cell for slot in self._slots if slot.live for cell in slot.cells}
-        if len(live) + len(best.tokens) > self._memory.size:
+        if len(self._live_cells()) + len(best.tokens) > self._memory.size:
             return None
         slot = self._empty()
         self.evict_until_free(len(best.tokens))
@@ -265,9 +268,9 @@ class Cache:
         self._cut(slot, known)
         return slot
 
-    def _save_idle(self) -> None:
+    def _evict_idle(self) -> None:
         """Evict the slots that are not used, up to some cells: what is decoded is compared with them too."""
-        live = {cell for slot in self._slots if slot.live for cell in slot.cells}
+        live = self._live_cells()
         for slot in self._parked():
             if len(self._holders) - len(live) <= _IDLE_CELLS:
                 return
