@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias
 
 from callsmith.core.errors import ModelError
-from callsmith.core.types.model_step import ModelStep
+from callsmith.core.types.model_step import Decision, ModelStep
 from callsmith.core.values import Call, Message, Output, Result, TokenLogprob, Tool, Usage
 
 # "calls": the caller has calls to run; "confirmation": some wait for a person's decision; "limit": a limit of the run.
@@ -13,9 +13,13 @@ StopReason: TypeAlias = Literal["stop", "length", "calls", "confirmation", "limi
 
 @dataclass(frozen=True, slots=True)
 class Started:
-    """The model has read the prompt and begins to answer; `usage` is what the prompt cost. At most once, before the answer."""
+    """The model has read the prompt and begins to answer; `usage` is what the prompt cost. At most once, before the answer.
+
+    `decision` is whether it calls tools, where that was decided beforehand.
+    """
 
     usage: Usage
+    decision: Decision | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +86,8 @@ class Report:
     """What was done for an answer: what was validated only afterwards, how many retries that took, and what a guard took back.
 
     `notices` are what a person should know: what was asked for and could not be had. `steps` are what the model was given and
-    what it wrote, where a server was asked to explain the answer.
+    what it wrote, where a server was asked to explain the answer. `decision` is whether tools were called, where that was decided
+    before the answer was written; of an answer in several steps, the first one.
     """
 
     unenforced: tuple[Unenforced, ...] = ()
@@ -90,6 +95,7 @@ class Report:
     taken_back: tuple[str, ...] = ()  # "repeated_call", "early_answer", "copy", "empty", "refusal", "unknown_number", "call"
     notices: tuple[str, ...] = ()
     steps: tuple[ModelStep, ...] = ()
+    decision: Decision | None = None
 
     def __add__(self, other: "Report") -> "Report":
         return Report(
@@ -98,6 +104,7 @@ class Report:
             self.taken_back + other.taken_back,
             tuple(dict.fromkeys(self.notices + other.notices)),
             self.steps + other.steps,
+            self.decision or other.decision,
         )
 
 

@@ -336,7 +336,8 @@ class Request:
     beginning of the answer, which the model continues. What is cached of a prompt is reused for prompts of the same `cache_salt`
     only. An engine that is busy shares itself out among the `caller`s. `affinity` is what the client calls the conversation where
     servers are chosen by it (`engines/upstream/affinity.py`); nothing else depends on it. `explain` is called with each step of
-    the model when that has ended, also with one that is taken back.
+    the model when that has ended, also with one that is taken back. `call_bias`, in log odds, makes calls likelier (or, below 0,
+    rarer) where it is decided whether to call; None: as the model's own settings say.
     """
 
     messages: tuple[Message, ...] = field(metadata={"advice": "Message.user('…') makes one of a text"})
@@ -353,6 +354,7 @@ class Request:
     affinity: str = ""
     caller: str = field(default="", compare=False)  # who asks is no part of what is asked
     explain: Callable[[ModelStep], None] | None = field(default=None, compare=False, repr=False)
+    call_bias: float | None = None
 
     @property
     def prefilled(self) -> Message | None:

@@ -1,6 +1,20 @@
-"""`ModelStep`: what a model was given and what it wrote, for whoever wants to see how an answer came about."""
+"""`ModelStep`: what a model was given and what it wrote, for whoever wants to see how an answer came about; `Decision`: whether
+tools were called, and why."""
 
 from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """Whether an answer calls tools, as decided before it was written.
+
+    `score` is how much likelier a call is than none, as the model's log odds; from `threshold` on there are `calls`. A request's
+    `call_bias` is part of the threshold already: one of 2 lowers it by 2.
+    """
+
+    calls: bool
+    score: float
+    threshold: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -9,7 +23,8 @@ class ModelStep:
 
     `prompt` is the text as the model was given it, `grammar` what held its answer, as the engine is told it; empty: nothing did.
     `text` is what it wrote, calls and reasoning in its own spelling. `repairs` names what had to be mended to read that. Of a
-    model on another server, `prompt` is the body of the request, and `text` what is known of its answer.
+    model on another server, `prompt` is the body of the request, and `text` what is known of its answer. `decision` is why the
+    model was asked for calls, or for words, where that was decided.
     """
 
     prompt: str
@@ -19,3 +34,4 @@ class ModelStep:
     seconds: float = 0.0
     prompt_tokens: int = 0
     tokens: int = 0
+    decision: Decision | None = None
