@@ -105,6 +105,7 @@ REQUESTS = built(
     affinity=TEXT,
     caller=TEXT,
     explain=st.none(),
+    call_bias=st.none() | st.floats(-20, 20),
 )
 RULES = built(
     Rule, then=st.sampled_from(["auto", "ask", "deny"]), tools=TEXT, sources=TEXT, side_effects=st.none() | FLAG,

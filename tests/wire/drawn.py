@@ -6,7 +6,8 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from callsmith.core.events import CallArguments, CallReady, CallStarted, ModelEvent, Stopped, Text, Thought
+from callsmith.core.events import CallArguments, CallReady, CallStarted, ModelEvent, Report, Stopped, Text, Thought
+from callsmith.core.types.model_step import Decision
 from callsmith.core.values import Call, Choice, Sampling, TokenBias, TokenLogprob, Tool, Usage
 
 JSON = st.recursive(
@@ -48,6 +49,9 @@ TOOLS = st.builds(Tool, NAMES, WORDS, SCHEMAS, strict=st.booleans())
 TOOLSETS = st.lists(TOOLS, max_size=3, unique_by=lambda tool: tool.name).map(tuple)
 
 
+BIASES = st.none() | st.floats(-20, 20)
+_SCORES = st.integers(-(10**4), 10**4).map(lambda hundredths: hundredths / 100)  # as they are written
+DECISIONS = st.none() | st.builds(Decision, st.booleans(), _SCORES, _SCORES)
 _CHANCES = st.floats(-100, 0)
 _TOKENS = st.builds(TokenLogprob, st.binary(max_size=4), _CHANCES)
 LOGPROBS = st.lists(
@@ -123,4 +127,5 @@ def reasons(events: list[ModelEvent]) -> st.SearchStrategy[Any]:
 @st.composite
 def answers(draw: st.DrawFn) -> list[ModelEvent]:
     events = draw(said(LOGPROBS))
-    return [*events, Stopped(draw(reasons(events)), draw(st.builds(Usage, *[st.integers(0, 9)] * 4)))]
+    usage, decision = draw(st.builds(Usage, *[st.integers(0, 9)] * 4)), draw(DECISIONS)
+    return [*events, Stopped(draw(reasons(events)), usage, Report(decision=decision))]

@@ -14,6 +14,7 @@ from callsmith.core.values import Choice, ChoicePolicy, Message, Request
 FIND_TOOLS = "find_tools"  # the tool that searches for tools; a call of it does not count as the required call
 JOB_RESULT = "job_result"  # the tool that has the results of jobs; neither does a call of it
 _FOUND = re.compile(r"^- (\S+):(?: |$)", re.MULTILINE)
+MOST_CALL_BIAS = 20.0  # log odds by which calls may be made likelier or rarer: with these there are always some, or none
 POLICIES: dict[str, ChoicePolicy] = {name: name for name in get_args(ChoicePolicy)}
 
 

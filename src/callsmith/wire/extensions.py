@@ -3,8 +3,10 @@
     {"tool_mode": "mixed", "tool_events": true, "session_id": "s1", "server_tools": ["read_*"]}       in a request
     {"wait_for_approval": true}                            a stream stays open while a call waits for approval
     {"explain": true}                                      the answer says what the model was given, and what it wrote
+    {"call_bias": 2.0}                                     calls are likelier, by so much of log odds; below 0: rarer
     {"callsmith": {"event": "tool_started", "id": "c1", "name": "add", "arguments": {"a": 1}}}        in a chunk
     {"callsmith": {"approvals": [{"id": "confirm_…", "name": "pay", "arguments": {…}}]}}              where an answer ends
+    {"callsmith": {"decision": {"calls": true, "score": 1.3, "threshold": -1.5}}}                     and there, too
 
 A whole answer has all of them in a list: `{"callsmith": {"events": [{"event": "tool_started", …}, …]}}`. A stream of
 `/v1/responses` has events of the type `callsmith.event` with that object, and how many seconds after its beginning it happened.
@@ -15,9 +17,9 @@ from fnmatch import fnmatchcase
 from typing import Literal, TypeAlias, assert_never
 
 from callsmith.core.approval import Policy
-from callsmith.core.choice import policy_named
+from callsmith.core.choice import MOST_CALL_BIAS, policy_named
 from callsmith.core.events import ConfirmationNeeded, Notice, Report, ToolFinished, ToolProgress, ToolStarted, Unenforced
-from callsmith.core.types.model_step import ModelStep
+from callsmith.core.types.model_step import Decision, ModelStep
 from callsmith.core.values import ChoicePolicy, Json, Tool
 from callsmith.wire.fields import Fields, without_none
 
@@ -39,6 +41,7 @@ ToolMode: TypeAlias = Literal["standard", "mixed"]
 
 EVERYTHING = ("*",)  # patterns that leave nothing out
 MCP = "mcp:"  # before the label of an MCP server, in the source of its tools
+_MOST_SCORE = 1e6  # what is beyond is written as this: JSON has no infinity
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,6 +113,11 @@ def read_policy(fields: Fields) -> ChoicePolicy | None:
     return None if name is None else policy_named(name, fields.at("tool_choice_policy"))
 
 
+def read_call_bias(fields: Fields) -> float | None:
+    """How much likelier than usual calls are to be, as log odds, where a request says so in `call_bias`."""
+    return fields.number("call_bias", least=-MOST_CALL_BIAS, most=MOST_CALL_BIAS)
+
+
 def write_extensions(options: ToolOptions, session: str = "") -> dict[str, Json]:
     """The fields that `read_extensions` reads back."""
     written: dict[str, Json] = {
@@ -178,10 +186,27 @@ def write_report(report: Report) -> dict[str, Json]:
     left = [{"tool": one.tool or None, "path": one.path, "keyword": one.keyword} for one in report.unenforced]
     taken_back: dict[str, Json] = {"taken_back": [*report.taken_back]} if report.taken_back else {}
     notices: dict[str, Json] = {"notices": [*report.notices]} if report.notices else {}
-    steps: dict[str, Json] = (
-        {"steps": [{**asdict(one), "repairs": [*one.repairs]} for one in report.steps]} if report.steps else {}
-    )
-    return {"callsmith": {"unenforced": left, "retries": report.retries, **taken_back, **notices, **steps}}
+    steps: dict[str, Json] = {"steps": [_write_step(one) for one in report.steps]} if report.steps else {}
+    decided = write_decision(report.decision)
+    return {"callsmith": {"unenforced": left, "retries": report.retries, **taken_back, **notices, **steps, **decided}}
+
+
+def _write_step(step: ModelStep) -> dict[str, Json]:
+    written = {**asdict(step), "repairs": [*step.repairs]}
+    del written["decision"]
+    return written | write_decision(step.decision)
+
+
+def write_decision(decision: Decision | None) -> dict[str, Json]:
+    """Whether tools were called and why, as a field to add; none where nothing was decided."""
+    if decision is None:
+        return {}
+    score, threshold = _written_score(decision.score), _written_score(decision.threshold)
+    return {"decision": {"calls": decision.calls, "score": score, "threshold": threshold}}
+
+
+def _written_score(score: float) -> float:
+    return round(max(-_MOST_SCORE, min(score, _MOST_SCORE)), 2) + 0.0  # without the sign of a zero
 
 
 def read_report(fields: Fields) -> Report | None:
@@ -199,6 +224,7 @@ def read_report(fields: Fields) -> Report | None:
         tuple(extension.texts("taken_back")),
         tuple(extension.texts("notices")),
         tuple(map(_read_step, extension.objects("steps"))),
+        read_decision(extension),
     )
 
 
@@ -211,4 +237,14 @@ def _read_step(fields: Fields) -> ModelStep:
         fields.number("seconds") or 0.0,
         fields.integer("prompt_tokens") or 0,
         fields.integer("tokens") or 0,
+        read_decision(fields),
     )
+
+
+def read_decision(fields: Fields) -> Decision | None:
+    """The decision among these fields, if there is one."""
+    decided = fields.object("decision")
+    if decided is None:
+        return None
+    score, threshold = (decided.number(name, least=-_MOST_SCORE, most=_MOST_SCORE) or 0.0 for name in ("score", "threshold"))
+    return Decision(decided.flag("calls") or False, score, threshold)

@@ -1,6 +1,7 @@
 """A run shown as one answer."""
 
-from callsmith.core.events import RunEvent, Started, Stopped, Text, TurnEnded
+from callsmith.core.events import Report, RunEvent, Started, Stopped, Text, TurnEnded
+from callsmith.core.types.model_step import Decision
 from callsmith.core.values import Usage
 from callsmith.server.tools.one_answer import OneAnswer
 
@@ -10,3 +11,12 @@ def test_an_answer_begins_once_however_often_the_model_is_asked():
     rounds: list[RunEvent] = [Started(Usage(7)), Stopped("calls", Usage(7, 2)), Started(Usage(20)), Text("so")]
     shown = [event for happened in [*rounds, TurnEnded((), "stop", Usage(27, 4))] for event in answer.add(happened)]
     assert shown == [Started(Usage(7)), Text("so"), Stopped("stop", Usage(27, 4))]
+
+
+def test_an_answer_has_the_first_decision_of_its_rounds():
+    first, later = Decision(True, 1.3, -1.5), Decision(False, -2.0, -1.5)
+    told: list[RunEvent] = [Started(Usage(7), first), Stopped("calls", report=Report(retries=1))]
+    ended: list[RunEvent] = [Started(Usage(9), later), Stopped("stop", report=Report(decision=later)), TurnEnded((), "stop")]
+    answer = OneAnswer()
+    shown = [event for happened in [*told, *ended] for event in answer.add(happened)]
+    assert shown[-1] == Stopped("stop", report=Report(retries=1, decision=first))

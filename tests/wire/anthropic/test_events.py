@@ -1,6 +1,7 @@
 """Answers in the Anthropic dialect: nothing is lost on the way out or back, whoever sends them."""
 
 import json
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -25,7 +26,7 @@ from callsmith.core.values import Call, Usage
 from callsmith.wire.anthropic.events import EventReader, Heading, write_response
 from callsmith.wire.anthropic.messages import SIGNATURE
 from tests.wire.blocks import HEADING, events_of, sent_of, text, use
-from tests.wire.drawn import reasons, said
+from tests.wire.drawn import DECISIONS, reasons, said
 
 
 @st.composite
@@ -34,6 +35,7 @@ def answers(draw: st.DrawFn) -> list[ModelEvent]:
     reason = draw(reasons(events))
     matched = draw(st.sampled_from(["", "END"])) if reason == "stop" else ""
     report = draw(st.sampled_from([Report(), Report((Unenforced("add", "#", "not"),), 1, ("copy",))]))
+    report = replace(report, decision=draw(DECISIONS))
     usage = draw(st.builds(Usage, st.integers(9, 99), *[st.integers(0, 9)] * 3))
     return [*events, Stopped(reason, usage, report, matched)]
 

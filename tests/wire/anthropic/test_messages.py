@@ -16,7 +16,7 @@ from callsmith.wire.anthropic.mcp import McpServer
 from callsmith.wire.anthropic.messages import DEFAULT_MAX_TOKENS, SIGNATURE, MessagesRequest, read_request, write_request
 from tests.effort import tries
 from tests.wire.blocks import ADD, FILES, HI, SUB, TOOLSET, far_result, far_use, heard, read, result, said, text, use
-from tests.wire.drawn import CALLS, NAMES, SCHEMAS, TOOLSETS, WORDS, bodies, odd, samplings
+from tests.wire.drawn import BIASES, CALLS, NAMES, SCHEMAS, TOOLSETS, WORDS, bodies, odd, samplings
 
 # What is read
 
@@ -303,7 +303,8 @@ def requests(draw: st.DrawFn) -> MessagesRequest:
     thinking = draw(st.sampled_from([None, True, False]))
     output = draw(st.none() | st.builds(Output, SCHEMAS, strict=st.just(True), as_written=st.booleans()))
     policy = draw(st.sampled_from([None, "auto", "required_first_hop"]))
-    request = Request(draw(conversations()), tools, choice, parallel, sampling, thinking, output, policy)
+    bias = draw(BIASES)
+    request = Request(draw(conversations()), tools, choice, parallel, sampling, thinking, output, policy, call_bias=bias)
     servers = draw(st.lists(SERVERS, max_size=2, unique_by=lambda server: server.name).map(tuple))
     return MessagesRequest(draw(NAMES), request, draw(st.booleans()), draw(st.booleans()) if thinking else True, servers)
 

@@ -10,15 +10,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from callsmith.core.errors import LimitReached, ModelError, UnknownName, UsageError
-from callsmith.core.events import CallArguments, CallReady, CallStarted, ModelEvent, Stopped, Text, Thought, Unreadable
+from callsmith.core.events import CallArguments, CallReady, CallStarted, ModelEvent, Report, Stopped, Text, Thought, Unreadable
 from callsmith.core.ports import ModelInfo, WeightsInfo
+from callsmith.core.types.model_step import Decision
 from callsmith.core.values import Call, Choice, Message, Output, Request, Sampling, Tool, Usage
 from callsmith.wire.model_lists.listed_model import ListedModel
 from callsmith.wire.ollama.events import Heading, LineReader, LineWriter, write_response
 from callsmith.wire.ollama.models import write_tag
 from callsmith.wire.ollama.requests import OllamaRequest, read_chat, read_generate, write_chat, write_error
 from tests.effort import tries
-from tests.wire.drawn import CALLS, bodies
+from tests.wire.drawn import CALLS, DECISIONS, bodies
 from tests.wire.openai.test_chat import requests
 
 HI = [{"role": "user", "content": "hi"}]
@@ -279,14 +280,16 @@ def _consistent(messages: tuple[Message, ...]) -> tuple[Message, ...]:
     return tuple(replace(one, call_id=f"r-{one.call_id}") if one.role == "tool" else one for one in messages)
 
 
-@given(st.lists(st.text(min_size=1).map(Text) | st.text(min_size=1).map(Thought), max_size=4), st.lists(CALLS, max_size=3))
+@given(
+    st.lists(st.text(min_size=1).map(Text) | st.text(min_size=1).map(Thought), max_size=4), st.lists(CALLS, max_size=3), DECISIONS
+)
 @settings(max_examples=tries(20, 60), deadline=None)
-def test_an_answer_survives_the_way_there_and_back(said: list[ModelEvent], made: list[Call]):
+def test_an_answer_survives_the_way_there_and_back(said: list[ModelEvent], made: list[Call], decision: Decision | None):
     events: list[ModelEvent] = [*said]
     for index, call in enumerate(made):
         whole = Call(call.name, call.arguments, call.id)
         events += [CallStarted(index, whole.name, whole.id), CallArguments(index, whole.text), CallReady(index, whole)]
-    events.append(Stopped("calls" if made else "stop", Usage(7, 3)))
+    events.append(Stopped("calls" if made else "stop", Usage(7, 3), Report(decision=decision)))
     writer, reader = LineWriter(heading()), LineReader()
     lines = [line for event in events for line in writer.write(event)]
     read_back = [event for line in lines for event in reader.feed(json.loads(json.dumps(line)))]

@@ -13,7 +13,7 @@ from callsmith.core.values import Call, Choice, Message, Request, Sampling, Toke
 from callsmith.wire.openai.chat import ChatRequest, read_request, write_request
 from callsmith.wire.openai.common import write_error
 from tests.effort import tries
-from tests.wire.drawn import CALLS, NAMES, TOOLSETS, WORDS, bodies, choices, samplings
+from tests.wire.drawn import BIASES, CALLS, NAMES, TOOLSETS, WORDS, bodies, choices, samplings
 
 HI = [{"role": "user", "content": "hi"}]
 BEGUN: Any = [*HI, {"role": "assistant", "content": "{"}]
@@ -261,7 +261,7 @@ def test_a_bad_schema_is_refused_with_field_place_and_keyword():
 
 
 KNOWN = " ".join(write_request(ChatRequest("m", Request(())))) + " tools tool_choice functions stop n stream_options"
-OUTPUTS = " response_format structured_outputs guided_json guided_choice tool_choice_policy"
+OUTPUTS = " response_format structured_outputs guided_json guided_choice tool_choice_policy call_bias"
 
 
 @given(bodies(KNOWN + OUTPUTS))
@@ -292,6 +292,7 @@ def requests(draw: st.DrawFn) -> ChatRequest:
         draw(st.booleans()) and not legacy,
         draw(samplings(st.none() | st.integers(1, 10**6))),
         draw(st.sampled_from([None, True, False])),
+        call_bias=draw(BIASES),
     )
     return ChatRequest(draw(NAMES), request, draw(st.booleans()), draw(st.booleans()), legacy)
 

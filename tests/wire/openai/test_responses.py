@@ -13,7 +13,7 @@ from callsmith.core.values import Call, Choice, Message, Output, Request, Tool
 from callsmith.wire.openai.common import write_error
 from callsmith.wire.openai.responses import ResponsesRequest, StoredReferences, read_references, read_request, write_request
 from tests.effort import tries
-from tests.wire.drawn import CALLS, NAMES, TOOLSETS, WORDS, bodies, choices, samplings
+from tests.wire.drawn import BIASES, CALLS, NAMES, TOOLSETS, WORDS, bodies, choices, samplings
 
 ADD = {"type": "function", "name": "add", "description": "Add.", "parameters": {"type": "object"}, "strict": True}
 SUB = {"type": "function", "name": "sub"}
@@ -275,6 +275,7 @@ def requests(draw: st.DrawFn) -> ResponsesRequest:
         draw(st.sampled_from([None, True, False])),
         draw(output),
         draw(st.sampled_from([None, "auto", "required_first_hop"])),
+        call_bias=draw(BIASES),
     )
     limit = draw(st.none() | st.integers(0, 9))
     return ResponsesRequest(draw(NAMES), request, draw(st.booleans()), draw(st.booleans()), draw(WORDS), limit)

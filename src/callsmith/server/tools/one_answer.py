@@ -95,6 +95,7 @@ class OneAnswer:
                 if not self._started:
                     yield event
                 self._started = True
+                self._report += Report(decision=event.decision)
             case Thought() | ToolProgress() | Notice():
                 yield event
             case TurnEnded(_, reason, usage):

@@ -5,8 +5,8 @@
 
 Lenient: unknown fields and the vendor's own kinds of tools are skipped, null is absence. Not lenient: what would change the
 answer and is not supported is refused by name, never ignored. Three things are tolerated though nothing comes of them, because
-clients always send them: a budget for thinking, an effort, and context management. Fields of our own: `min_p`, `seed` and
-`tool_choice_policy`, as in chat completions, and those that `extensions` reads.
+clients always send them: a budget for thinking, an effort, and context management. Fields of our own: `min_p`, `seed`,
+`tool_choice_policy` and `call_bias`, as in chat completions, and those that `extensions` reads.
 
 What this API has no field for is not written: the name of a user, whether an output is strict (it always is), a choice among
 some of the tools (only those are offered then). `DEFAULT_MAX_TOKENS` is written where a request sets no limit: it has to.
@@ -31,7 +31,7 @@ from callsmith.wire.anthropic.tool_search import (
     read_search_result,
     read_search_tool,
 )
-from callsmith.wire.extensions import read_policy
+from callsmith.wire.extensions import read_call_bias, read_policy
 from callsmith.wire.fields import Fields, kind, without_none
 from callsmith.wire.images import ContentBuilder, read_image_block, write_blocks
 from callsmith.wire.mcp_names import mcp_name
@@ -101,6 +101,7 @@ def read_request(body: Json, *, counting: bool = False) -> MessagesRequest:
         thinking=thinking,
         output=_read_output(fields),
         policy=read_policy(fields),
+        call_bias=read_call_bias(fields),
         prefill=messages[-1].role == "assistant",
     )
     if not counting and request.sampling.max_tokens is None:
@@ -324,6 +325,7 @@ def write_request(asked: MessagesRequest, signed: Signed = NOTHING_SIGNED) -> di
         "thinking": _write_thinking(request.thinking, asked.shows_thoughts),
         "output_config": _write_output(request.output),
         "tool_choice_policy": request.policy,
+        "call_bias": request.call_bias,
         "stream": asked.stream or None,
     }
     return without_none(body)

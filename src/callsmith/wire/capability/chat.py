@@ -14,6 +14,7 @@ from typing import Any
 
 from callsmith.core.approval import Approved, Decision, Denied
 from callsmith.core.capability.binding import Binding
+from callsmith.core.choice import MOST_CALL_BIAS
 from callsmith.core.errors import UsageError
 from callsmith.core.events import StopReason
 from callsmith.core.failures import failed
@@ -103,6 +104,7 @@ def write_chat(model: str, request: Request) -> dict[str, Json]:
         "parallel_tool_calls": request.parallel,
         **write_sampling(request.sampling, "max_tokens"),
         "chat_template_kwargs": None if request.thinking is None else {"enable_thinking": request.thinking},
+        "call_bias": request.call_bias,
     }
     return {"params": {"model": model} if model else {}, "input": without_none(given)}
 
@@ -158,6 +160,7 @@ REQUEST_SCHEMA: dict[str, Any] = {
                 "tool_choice": {"type": ["string", "object"]},
                 "max_tokens": {"type": "integer", "minimum": 1},
                 "temperature": {"type": "number", "minimum": 0},
+                "call_bias": {"type": "number", "minimum": -MOST_CALL_BIAS, "maximum": MOST_CALL_BIAS},
                 "stream": {"type": "boolean"},
             },
             "required": ["messages"],

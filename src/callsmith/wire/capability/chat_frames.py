@@ -19,6 +19,7 @@ from callsmith.core.events import (
     ConfirmationNeeded,
     ModelEvent,
     Notice,
+    Report,
     RunEvent,
     Started,
     Stopped,
@@ -35,7 +36,8 @@ from callsmith.core.values import Json, Usage
 from callsmith.wire.calls import CallAssembler, CallWriter
 from callsmith.wire.capability.chat import REASONS, read_reason, read_usage, write_flat_call, write_meta
 from callsmith.wire.capability.frames import Frame
-from callsmith.wire.fields import without_none
+from callsmith.wire.extensions import read_decision, write_decision
+from callsmith.wire.fields import Fields, without_none
 
 
 class ChatFrameWriter(CallWriter):
@@ -52,6 +54,7 @@ class ChatFrameWriter(CallWriter):
         self._texts: list[str] = []
         self._calls: list[dict[str, Json]] = []
         self._matched = ""
+        self._report = Report()
         self.usage = Usage()
 
     def write(self, event: RunEvent) -> list[Frame]:
@@ -69,6 +72,7 @@ class ChatFrameWriter(CallWriter):
                 return self._frames(self.write_call(event))
             case Stopped(_, usage, report, matched):
                 self.usage += usage
+                self._report += report
                 self._matched = matched
                 self._begin_answer()
                 return [Frame("notice", {"text": text}) for text in report.notices]
@@ -83,7 +87,10 @@ class ChatFrameWriter(CallWriter):
                 return [Frame("confirmation_required", write_confirmation(event))]
             case Notice(text):
                 return [Frame("notice", {"text": text})]
-            case Started() | ToolStarted() | CallDeferred() | TurnEnded():
+            case Started(_, decision):
+                self._report += Report(decision=decision)
+                return []
+            case ToolStarted() | CallDeferred() | TurnEnded():
                 return []
             case _:
                 assert_never(event)
@@ -108,7 +115,7 @@ class ChatFrameWriter(CallWriter):
 
     def _meta(self, model: str, reason: StopReason, milliseconds: int) -> dict[str, Json]:
         stopped = "stop_sequence" if reason == "stop" and self._matched else REASONS[reason]
-        return write_meta(model, self.usage, stopped, milliseconds)
+        return {**write_meta(model, self.usage, stopped, milliseconds), **write_decision(self._report.decision)}
 
     def _begin_answer(self) -> None:
         """The next answer numbers its calls anew."""
@@ -168,7 +175,8 @@ class ChatFrameReader:
                 return self._read_call(data)
             case "done":
                 reason = read_reason(_text(data, "stop_reason"))
-                return [*self._calls.end_all(), Stopped(reason, read_usage(data))]
+                report = Report(decision=read_decision(Fields(data)))
+                return [*self._calls.end_all(), Stopped(reason, read_usage(data), report)]
             case _:
                 return []
 

@@ -5,7 +5,7 @@
 Answers: `ollama/events.py`. As everywhere: unknown fields are skipped, and what would change the answer and is not supported
 is refused by name. Calls have no ids in this dialect, so they get some here, and a result belongs to the first call of its
 `tool_name` that still waits for one. Besides what Ollama knows: `tool_choice` (in any spelling of chat completions),
-`parallel_tool_calls` and `tool_choice_policy`.
+`parallel_tool_calls`, `tool_choice_policy` and `call_bias`.
 """
 
 from collections import deque
@@ -18,7 +18,7 @@ from callsmith.core.types.quantities import parse_duration
 from callsmith.core.values import Call, Json, Message, Output, Request, Role, Sampling
 from callsmith.wire.calls import read_arguments
 from callsmith.wire.errors import Failure, describe_error
-from callsmith.wire.extensions import read_policy
+from callsmith.wire.extensions import read_call_bias, read_policy
 from callsmith.wire.fields import Fields, without_none
 from callsmith.wire.images import check_role, read_image_data, write_image_data
 from callsmith.wire.logprobs import read_wanted, write_wanted
@@ -86,6 +86,7 @@ def read_chat(body: Json) -> OllamaRequest:
         choice=read_choice(fields, "tool_choice"),
         parallel=fields.flag("parallel_tool_calls"),
         policy=read_policy(fields),
+        call_bias=read_call_bias(fields),
     )
     if request.tools:
         request.choice.among(request.tools)
@@ -229,6 +230,7 @@ def write_chat(asked: OllamaRequest) -> dict[str, Json]:
         "tool_choice": write_choice(request.choice),
         "parallel_tool_calls": request.parallel,
         "tool_choice_policy": request.policy,
+        "call_bias": request.call_bias,
         "think": request.thinking,
         "format": format,
         "as_written": True if output is not None and output.as_written else None,

@@ -5,7 +5,8 @@
 
 Lenient: unknown fields and unknown tool types are skipped, older and flat spellings understood, null is absence. Not lenient:
 what would change the answer and is not supported is refused by name, never ignored. A field of our own: `tool_choice_policy`
-("auto", "required_first_hop", "required_always") says what becomes of a `tool_choice` that is "auto".
+("auto", "required_first_hop", "required_always") says what becomes of a `tool_choice` that is "auto". Another, `call_bias`: how
+much likelier calls are then, as log odds.
 """
 
 from dataclasses import dataclass, field, replace
@@ -22,7 +23,7 @@ from callsmith.core.values import (
     Tool,
 )
 from callsmith.wire.calls import read_arguments
-from callsmith.wire.extensions import read_policy
+from callsmith.wire.extensions import read_call_bias, read_policy
 from callsmith.wire.fields import Fields, kind, without_none
 from callsmith.wire.images import ContentBuilder, check_role, read_image_part, write_chat_content
 from callsmith.wire.logprobs import read_wanted, write_wanted
@@ -111,6 +112,7 @@ def read_request(body: Json) -> ChatRequest:
             thinking=read_thinking(fields),
             output=read_output(fields),
             policy=read_policy(fields),
+            call_bias=read_call_bias(fields),
             prefill=_read_prefill(fields, messages[-1]),
         ),
         stream=fields.flag("stream") or False,
@@ -291,6 +293,7 @@ def write_request(chat: ChatRequest, signed: Signed = NOTHING_SIGNED) -> dict[st
         "chat_template_kwargs": None if request.thinking is None else {"enable_thinking": request.thinking},
         **write_output(request.output),
         "tool_choice_policy": request.policy,
+        "call_bias": request.call_bias,
         "n": chat.n if chat.n > 1 else None,
         "continue_final_message": request.prefill or None,
         "add_generation_prompt": False if request.prefill else None,

@@ -5,8 +5,8 @@
 
 A request may refer to what is stored: `read_references` finds the references, `read_request` is given what they mean. As
 lenient and as strict as for chat completions: unknown fields and tools are skipped, what would change the answer and is not
-supported is refused by name. `top_k`, `min_p`, `seed`, `stop`, `structured_outputs` and `tool_choice_policy` are understood as
-they are there. Of MCP servers those can be used that are configured where this is served (`openai/mcp.py`).
+supported is refused by name. `top_k`, `min_p`, `seed`, `stop`, `structured_outputs`, `tool_choice_policy` and `call_bias` are
+understood as they are there. Of MCP servers those can be used that are configured where this is served (`openai/mcp.py`).
 """
 
 from collections.abc import Mapping, Sequence
@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from callsmith.core.values import Choice, Json, Message, Request, Tool
-from callsmith.wire.extensions import read_policy
+from callsmith.wire.extensions import read_call_bias, read_policy
 from callsmith.wire.fields import Fields, without_none
 from callsmith.wire.logprobs import read_top
 from callsmith.wire.mcp_names import MCP, mcp_name, split_mcp_name
@@ -148,6 +148,7 @@ def read_request(body: Json, earlier: Sequence[Json] = (), known: Mapping[str, J
             thinking=_read_thinking(fields),
             output=read_text_output(fields),
             policy=read_policy(fields),
+            call_bias=read_call_bias(fields),
         ),
         stream=fields.flag("stream") or False,
         store=True if store is None else store,
@@ -291,6 +292,7 @@ def write_request(asked: ResponsesRequest, signed: Signed = NOTHING_SIGNED) -> d
         "reasoning": None if request.thinking is None else {"effort": "medium" if request.thinking else "none"},
         **write_text_output(request.output),
         "tool_choice_policy": request.policy,
+        "call_bias": request.call_bias,
         "max_tool_calls": asked.max_tool_calls,
         "previous_response_id": asked.previous or None,
         "store": None if asked.store else False,

@@ -96,6 +96,7 @@ SCHEMAS: dict[str, Schema] = {
             "noticed": array(text()),
             "reason": text(),
             "error": text(),
+            "decision": nullable("Decision"),
             "request_id": text(),
             "caller?": text(),
         },

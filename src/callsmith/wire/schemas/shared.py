@@ -1,5 +1,6 @@
 """What the tables of several dialects have in common: sampling, tools, outputs, our own fields, reports, errors."""
 
+from callsmith.core.choice import MOST_CALL_BIAS
 from callsmith.wire.schemas.notation import (
     Schema,
     Term,
@@ -35,7 +36,12 @@ EXTENSIONS: dict[str, Term] = {
 POLICY: dict[str, Term] = {
     "tool_choice_policy": words(
         "auto", "required_first_hop", "required_always", about="What becomes of a tool_choice that is auto."
-    )
+    ),
+    "call_bias": number(
+        "How much likelier calls are where the model chooses, as log odds; below 0: rarer.",
+        minimum=-MOST_CALL_BIAS,
+        maximum=MOST_CALL_BIAS,
+    ),
 }
 
 
@@ -195,6 +201,10 @@ SCHEMAS: dict[str, Schema] = {
         },
         "A call that waits for a person.",
     ),
+    "Decision": answer(
+        {"calls": flag(), "score": number("Of a call, as log odds."), "threshold": number("From here on tools are called.")},
+        "Whether tools were called, where that was decided before the answer was written.",
+    ),
     "Report": answer(
         {
             "unenforced?": array(
@@ -216,10 +226,12 @@ SCHEMAS: dict[str, Schema] = {
                         "seconds": number(),
                         "prompt_tokens": integer(),
                         "tokens": integer(),
+                        "decision?": "Decision",
                     }
                 ),
                 "With explain.",
             ),
+            "decision?": "Decision",
         },
         "What was done for an answer.",
     ),

@@ -69,6 +69,10 @@ def fit_request(request: Request, quirks: Quirks) -> tuple[Request, tuple[str, .
         raise UsageError("this model's API cannot go on from the beginning of an answer", field="messages")
     if not request.tools:
         request = replace(request, choice=Choice(), parallel=None)
+    if request.call_bias is not None:
+        if request.call_bias and request.tools and request.choice.mode == "auto":
+            left_out = (*left_out, "call_bias: this API does not take it")
+        request = replace(request, call_bias=None)
     if request.parallel is not None and not quirks.parallel:
         request = replace(request, parallel=None)
     if not quirks.strict and any(tool.strict for tool in request.tools):
