@@ -3,13 +3,16 @@
 import asyncio
 from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import replace
+from itertools import starmap
 from typing import Any
 
 from callsmith.core.events import (
     CallReady,
     ConfirmationNeeded,
     ModelEvent,
+    Report,
     RunEvent,
+    Started,
     Stopped,
     Text,
     ToolFinished,
@@ -17,6 +20,7 @@ from callsmith.core.events import (
     TurnEnded,
 )
 from callsmith.core.ports import Context
+from callsmith.core.types.model_step import Decision
 from callsmith.core.values import Call, Message, Request, Result, Tool, Usage
 from callsmith.runtime.loop import run
 from callsmith.tools.functions import Functions
@@ -88,6 +92,14 @@ def calls(*made: Call, text: str = "") -> list[ModelEvent]:
 
 def says(*pieces: str) -> list[ModelEvent]:
     return [*map(Text, pieces), Stopped("stop", Usage(20, 3))]
+
+
+def decided(text: str, decision: Decision, *, at_start: bool = True, made: Sequence[Call] = ()) -> list[ModelEvent]:
+    """An answer before which it was decided whether to call: its end tells, and its beginning where it has one."""
+    begun: list[ModelEvent] = [Started(Usage(7), decision)] if at_start else []
+    said: list[ModelEvent] = [Text(text)] if text else []
+    reason = "calls" if made else "stop"
+    return [*begun, *said, *starmap(CallReady, enumerate(made)), Stopped(reason, Usage(7, 3), Report(decision=decision))]
 
 
 async def everything(model: FakeModel, toolset: Any, request: Request = ASKED, **options: Any) -> list[RunEvent]:

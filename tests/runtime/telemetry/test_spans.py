@@ -8,12 +8,14 @@ from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
+from callsmith.core.events import TurnEnded
+from callsmith.core.types.model_step import Decision
 from callsmith.core.values import Call
 from callsmith.runtime.loop import run
 from callsmith.runtime.telemetry.spans import Spans
 from callsmith.runtime.telemetry.turns import TurnInfo, record_turn
 from callsmith.tools.functions import Functions
-from tests.fakes import ASKED, FakeModel, calls, says
+from tests.fakes import ASKED, FakeModel, calls, decided, says
 from tests.runtime.telemetry.traced import GREET, SECRET, given
 
 
@@ -75,6 +77,22 @@ async def test_an_answer_whose_calls_go_back_is_a_chat_without_tools_run(spans: 
         pass
     (chat,) = exporter.get_finished_spans()
     assert (chat.name, chat.attributes["gen_ai.operation.name"]) == ("chat parrot", "chat")
+
+
+@pytest.mark.parametrize("at_start", [True, False])
+async def test_a_span_has_the_first_decision_of_its_turn(spans: tuple[Spans, InMemorySpanExporter], at_start: bool):
+    recorder, exporter = spans
+    first, later = decided("", Decision(True, 1.3, -1.5), at_start=at_start), decided("so", Decision(False, -2.0, -1.5))
+    async for _ in record_turn(given(*first, *later, TurnEnded((), "stop")), recorder, TurnInfo("parrot", [GREET])):
+        pass
+    attributes = exporter.get_finished_spans()[-1].attributes or {}
+    names = ("callsmith.decision.calls", "callsmith.decision.score", "callsmith.decision.threshold")
+    assert [attributes[name] for name in names] == [True, 1.3, -1.5]
+
+
+async def test_a_turn_in_which_nothing_was_decided_has_no_decision(spans: tuple[Spans, InMemorySpanExporter]):
+    turn = (await spanned(*spans))[-1]
+    assert not [name for name in turn.attributes if name.startswith("callsmith.decision")]
 
 
 def test_the_names_of_spans_are_those_of_the_conventions():

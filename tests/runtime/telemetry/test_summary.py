@@ -2,6 +2,7 @@
 
 import pytest
 
+from callsmith.core.types.model_step import Decision
 from callsmith.core.values import Usage
 from callsmith.runtime.telemetry.summary import MinuteSummary, Summary, ToolSummary, summarize
 from callsmith.runtime.telemetry.turns import UNKNOWN, CallRecord, TurnRecord
@@ -73,6 +74,12 @@ def test_the_time_of_tools_that_ran_side_by_side_counts_once():
 def test_a_turn_that_took_no_time_has_no_speed():
     [minute] = summarize([TurnRecord(NOW, "m", usage=Usage(1, 5), first=0.0, seconds=0.0)], NOW, 1).minutes
     assert (minute.tokens, minute.tokens_per_second) == (5, None)
+
+
+def test_decisions_are_counted_and_those_to_call_among_them():
+    decisions = [Decision(True, 1.3, -1.5), Decision(False, -2.0, -1.5), Decision(False, -9.0, 0.0), None]
+    [minute] = summarize([TurnRecord(NOW, "m", decision=one) for one in decisions], NOW, 1).minutes
+    assert (minute.turns, minute.decided, minute.decided_to_call) == (4, 3, 1)
 
 
 def test_of_no_turns_there_is_nothing_to_say():

@@ -12,6 +12,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from callsmith.core.errors import UsageError
 from callsmith.core.events import CallArguments, CallReady, CallStarted, ModelEvent, Stopped, Text
+from callsmith.core.types.model_step import Decision
 from callsmith.core.values import Call, Choice, Message, Request, Tool, Usage
 from callsmith.runtime.telemetry.trace import Counters, Trace
 from callsmith.runtime.telemetry.trace_file import TraceFile
@@ -122,6 +123,7 @@ def test_metrics_tell_what_became_of_each_tool_and_each_model():
         CallRecord(UNKNOWN, "unknown"),
     )
     counters.add(TurnRecord(0.0, "parrot", ("weather", "time"), calls=made, usage=Usage(7, 3), first=0.3, seconds=0.4, retries=1))
+    counters.add(TurnRecord(0.0, "parrot", decision=Decision(True, 1.3, -1.5)))
     told = samples(exposition(counters)[0])
     tool, model = (("tool", "weather"),), (("model", "parrot"),)
     assert told["callsmith_tool_offered_total", tool] == 1
@@ -136,7 +138,8 @@ def test_metrics_tell_what_became_of_each_tool_and_each_model():
     assert told["callsmith_tool_seconds_bucket", (("le", "0.01"), *tool)] == 0
     assert told["callsmith_tool_seconds_bucket", (("le", "0.025"), *tool)] == 1
     assert told["callsmith_tool_seconds_bucket", (("le", "+Inf"), *tool)] == 1
-    assert told["callsmith_turns_total", (*model, ("reason", "stop"))] == 1
+    assert told["callsmith_turns_total", (*model, ("reason", "stop"))] == 2
+    assert told["callsmith_decisions_total", (("calls", "true"), *model)] == 1
     assert told["callsmith_tokens_total", (("kind", "prompt"), *model)] == 7
     assert told["callsmith_retries_total", model] == 1
     assert told["callsmith_first_event_seconds_sum", model] == 0.3

@@ -31,6 +31,7 @@ ERROR = "error.type"
 # What the conventions have no name for.
 CHOICE, OFFER, ANSWERS = "callsmith.tool_choice", "callsmith.offer", "callsmith.answers"
 OUTCOME, REPAIRS = "callsmith.call.outcome", "callsmith.call.repairs"
+CALLS, SCORE, THRESHOLD = "callsmith.decision.calls", "callsmith.decision.score", "callsmith.decision.threshold"
 
 _ELSEWHERE: frozenset[Outcome] = frozenset({"passed_on", "ignored", "waiting"})  # the call was not run here
 
@@ -86,6 +87,8 @@ def _of_turn(turn: TurnRecord, operation: str) -> dict[str, "AttributeValue"]:
         attributes[FIRST] = turn.first
     if turn.error:
         attributes[ERROR] = turn.error
+    if turn.decision is not None:
+        attributes |= {CALLS: turn.decision.calls, SCORE: turn.decision.score, THRESHOLD: turn.decision.threshold}
     return attributes
 
 

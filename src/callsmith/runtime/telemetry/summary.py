@@ -31,7 +31,8 @@ class MinuteSummary:
     """The turns that began in one minute; `at` is its beginning, in seconds since the epoch.
 
     `tokens` are those that were written, `tokens_per_second` how fast: without the wait for the first one, and the time in which
-    tools ran. `first_token` is the median of the seconds to the first event. What is not known is None.
+    tools ran. `first_token` is the median of the seconds to the first event. What is not known is None. `decided` are the turns
+    in which it was decided beforehand whether to call tools, `decided_to_call` those of them in which it was decided to.
     """
 
     at: int
@@ -41,6 +42,8 @@ class MinuteSummary:
     tokens: int
     tokens_per_second: float | None
     first_token: float | None
+    decided: int = 0
+    decided_to_call: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,6 +88,7 @@ def _minute(at: int, turns: Sequence[TurnRecord]) -> MinuteSummary:
     written = [turn for turn in turns if turn.usage.completion]
     tokens, seconds = sum(turn.usage.completion for turn in written), sum(map(_writing_seconds, written))
     firsts = [turn.first for turn in turns if turn.first is not None]
+    decisions = [turn.decision for turn in turns if turn.decision is not None]
     return MinuteSummary(
         at,
         len(turns),
@@ -93,6 +97,8 @@ def _minute(at: int, turns: Sequence[TurnRecord]) -> MinuteSummary:
         tokens,
         round(tokens / seconds, 3) if seconds > 0 else None,
         median(firsts) if firsts else None,
+        len(decisions),
+        sum(decision.calls for decision in decisions),
     )
 
 

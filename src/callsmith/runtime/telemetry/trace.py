@@ -84,7 +84,7 @@ class ToolCounts:
 
 @dataclass(slots=True)
 class ModelCounts:
-    """Counters of the turns of one model."""
+    """Counters of the turns of one model. `decisions` are those to call tools (True), and those not to."""
 
     reasons: Counter[Ending] = field(default_factory=Counter[Ending])
     usage: Usage = Usage()
@@ -92,6 +92,7 @@ class ModelCounts:
     unreadable: int = 0
     first: Histogram = field(default_factory=Histogram)
     seconds: Histogram = field(default_factory=Histogram)
+    decisions: Counter[bool] = field(default_factory=Counter[bool])
 
     def add(self, turn: TurnRecord) -> None:
         self.reasons[turn.reason] += 1
@@ -101,10 +102,12 @@ class ModelCounts:
         self.seconds.add(turn.seconds)
         if turn.first is not None:
             self.first.add(turn.first)
+        if turn.decision is not None:
+            self.decisions[turn.decision.calls] += 1
 
     def copy(self) -> "ModelCounts":
-        first, seconds = self.first.copy(), self.seconds.copy()
-        return ModelCounts(self.reasons.copy(), self.usage, self.retries, self.unreadable, first, seconds)
+        first, seconds, decisions = self.first.copy(), self.seconds.copy(), self.decisions.copy()
+        return ModelCounts(self.reasons.copy(), self.usage, self.retries, self.unreadable, first, seconds, decisions)
 
 
 @dataclass(slots=True)

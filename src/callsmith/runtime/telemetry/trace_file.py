@@ -59,7 +59,10 @@ def read_trace(path: str | PathLike[str]) -> Iterator[TurnRecord | None]:
 def write_turn(turn: TurnRecord) -> dict[str, Json]:
     """A turn as JSON, with times to the microsecond; fields with their default value are left out."""
     document = dump(turn)
-    return _rounded(document) | {"usage": document.get("usage", {}), "calls": list(map(_rounded, document.get("calls", ())))}
+    inside: dict[str, Json] = {"usage": document.get("usage", {}), "calls": list(map(_rounded, document.get("calls", ())))}
+    if turn.decision is not None:
+        inside["decision"] = _rounded(document["decision"])
+    return _rounded(document) | inside
 
 
 def _rounded(record: dict[str, Json]) -> dict[str, Json]:

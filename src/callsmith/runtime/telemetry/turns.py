@@ -42,6 +42,7 @@ from callsmith.core.events import (
     Unreadable,
 )
 from callsmith.core.schema import validate
+from callsmith.core.types.model_step import Decision
 from callsmith.core.values import TOOL_NAME, Call, Choice, Json, Mode, Result, Tool, Usage
 
 E = TypeVar("E", bound=RunEvent)
@@ -106,6 +107,7 @@ class TurnRecord:
 
     `when` is in seconds since the epoch, `first` the seconds until the first event. `offer` is a hash of all the tools'
     definitions, `notices` the number of notices for a person; `noticed` are their texts, where `show_arguments` is set.
+    `decision` is whether its first answer was to call tools, where that was decided beforehand.
     """
 
     when: float
@@ -125,6 +127,7 @@ class TurnRecord:
     noticed: tuple[str, ...] = ()
     reason: Ending = "stop"
     error: str = ""
+    decision: Decision | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -198,12 +201,15 @@ class _TurnWatcher:
         self._usage = Usage()
         self._answers = self._retries = self._unreadable = 0
         self._noticed: list[str] = []
+        self._decision: Decision | None = None
 
     def observe(self, event: RunEvent) -> None:
         if self.first is None:
             self.first = time.perf_counter() - self._began
         match event:
-            case Started() | Text() | Thought() | CallArguments() | ToolProgress() | TurnEnded():
+            case Started(_, decision):
+                self._decision = self._decision or decision
+            case Text() | Thought() | CallArguments() | ToolProgress() | TurnEnded():
                 pass
             case CallStarted(index, name):
                 self._named[index] = name
@@ -220,6 +226,7 @@ class _TurnWatcher:
                 self._usage = self._usage + usage if self._answers else usage
                 self._answers += 1
                 self._retries += report.retries
+                self._decision = self._decision or report.decision
             case ToolStarted(call):
                 made = self._open.get(call.id) or self._resumed(call.name, call.id, call)
                 made.started = time.perf_counter()
@@ -255,6 +262,7 @@ class _TurnWatcher:
             tuple(self._noticed) if self._show else (),
             reason,
             error,
+            self._decision,
         )
 
     def _ready(self, call: Call, repairs: tuple[str, ...]) -> None:

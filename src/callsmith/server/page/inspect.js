@@ -11,8 +11,14 @@ function folded(title, text, open = false) {
   return el("details", { class: "fold", open }, el("summary", { text: title }), content);
 }
 
+// Whether tools were called, and why: in words.
+function decided(decision) {
+  if (!decision) return "";
+  return `${decision.calls ? "called tools" : "called no tools"}: score ${decision.score}, threshold ${decision.threshold}`;
+}
+
 function step(one, number) {
-  const about = [readableSeconds(one.seconds || 0), `${one.prompt_tokens ?? "?"} tokens read`, `${one.tokens ?? "?"} written`];
+  const about = [readableSeconds(one.seconds || 0), `${one.prompt_tokens ?? "?"} tokens read`, `${one.tokens ?? "?"} written`, decided(one.decision)].filter(Boolean);
   return [
     el("h3", { text: `Step ${number + 1}` }),
     el("p", { class: "hint", text: about.join(" · ") }),
@@ -33,6 +39,7 @@ export function inspectPanel(turn) {
     ["Tokens written", turn.usage && String(turn.usage.output_tokens)],
     ["Retries", turn.report?.retries ? String(turn.report.retries) : ""],
     ["Taken back", turn.report?.taken_back?.join(", ")],
+    ["Decision", decided(turn.report?.decision)],
   ];
   const rows = facts.filter(([, value]) => value).map(([name, value]) => [el("dt", { text: name }), el("dd", { text: value })]);
   const spans = spansOf(turn).map((span) => {

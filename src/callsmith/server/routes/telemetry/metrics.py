@@ -72,6 +72,7 @@ def _of_models(counters: Counters) -> Iterator[Metric]:
     tokens = CounterMetricFamily("callsmith_tokens", "Tokens; cached ones are among the prompt's.", labels=("model", "kind"))
     retries = CounterMetricFamily("callsmith_retries", "Answers asked for once more.", labels=("model",))
     unreadable = CounterMetricFamily("callsmith_unreadable", "What began like a call and was none.", labels=("model",))
+    decisions = CounterMetricFamily("callsmith_decisions", "Whether to call tools, decided.", labels=("model", "calls"))
     first = HistogramMetricFamily("callsmith_first_event_seconds", "Time to the first event.", labels=("model",))
     seconds = HistogramMetricFamily("callsmith_turn_seconds", "How long turns take.", labels=("model",))
     for model, counts in counters.models.items():
@@ -83,9 +84,11 @@ def _of_models(counters: Counters) -> Iterator[Metric]:
             tokens.add_metric((model, kind), number)
         retries.add_metric((model,), counts.retries)
         unreadable.add_metric((model,), counts.unreadable)
+        for calls, number in counts.decisions.items():
+            decisions.add_metric((model, str(calls).lower()), number)
         first.add_metric((model,), _buckets(counts.first), counts.first.total)
         seconds.add_metric((model,), _buckets(counts.seconds), counts.seconds.total)
-    yield from (turns, tokens, retries, unreadable, first, seconds)
+    yield from (turns, tokens, retries, unreadable, decisions, first, seconds)
 
 
 def _of_loading(models: Mapping[str, LazyModel]) -> Iterator[Metric]:

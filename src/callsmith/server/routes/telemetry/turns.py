@@ -20,6 +20,7 @@ from callsmith.server.http.request_context import caller, is_admin
 from callsmith.server.http.streams import JsonResponse
 from callsmith.server.recent_turns import CallerTurn
 from callsmith.server.service import Service
+from callsmith.wire.extensions import write_decision
 
 _MOST_TURNS = 1_000  # in one answer
 _MOST_MINUTES = 24 * 60
@@ -45,4 +46,5 @@ def _visible(service: Service) -> list[CallerTurn]:
 
 
 def _view(one: CallerTurn) -> Json:
-    return {**asdict(one.turn), "request_id": one.request, **({"caller": one.caller} if one.caller else {})}
+    decided = write_decision(one.turn.decision)
+    return {**asdict(one.turn), **decided, "request_id": one.request, **({"caller": one.caller} if one.caller else {})}
