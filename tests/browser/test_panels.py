@@ -8,6 +8,7 @@ from pydantic import BaseModel, Field
 
 from callsmith import open_model
 from callsmith.cli.inputs.demo_tools import TOOLS
+from callsmith.core.types.model_step import Decision
 from callsmith.core.values import Call
 from callsmith.models.weights.fetch import fetch
 from callsmith.server.app import create_app
@@ -17,7 +18,7 @@ from callsmith.tools.functions import Functions, tool
 from callsmith.tools.mcp import McpHost
 from callsmith.tools.mcp.elicitation import ClientFeatures
 from tests.browser.pages import opened, say, violations
-from tests.fakes import FakeModel
+from tests.fakes import FakeModel, decided
 from tests.server.asking import BONN, calls, says, weather
 from tests.serving import served
 from tests.tools.mcp.trying import plain
@@ -166,6 +167,15 @@ async def test_the_details_of_a_turn_have_prompt_text_and_frames():
         await page.get_by_text("Raw frames").click()
         await page.locator("#drawer pre", has_text="response.completed").first.wait_for()
         assert await violations(page) == []
+
+
+async def test_the_details_of_a_turn_say_whether_tools_were_called_and_why():
+    model = FakeModel(decided("It is sunny.", Decision(False, -2.126, -1.5)))
+    async with served(create_app({"m": model}, tools=Functions(weather))) as url, opened(url) as page:
+        await say(page, "How is Bonn?")
+        await page.get_by_text("It is sunny.").wait_for()
+        await page.get_by_role("button", name="Details").click()
+        await page.get_by_text("called no tools: score -2.13, threshold -1.5").wait_for()
 
 
 async def test_who_begins_to_chat_before_all_is_loaded_is_not_interrupted():

@@ -134,6 +134,9 @@ def test_an_unknown_variable_is_an_error_if_it_looks_like_a_setting():
         ('[server]\ncors_origins = "x"', "a list of strings"),
         ('[llm]\ntool_mode = "both"', "none of standard, mixed"),
         ('[llm]\ntool_choice_policy = "x"', "none of auto"),
+        ("[llm]\ncall_bias = -20.5", "llm.call_bias: expected a number from -20 to 20, got -20.5"),
+        ("[llm]\ncall_bias = nan", "llm.call_bias: expected a number"),
+        ('[models.big]\nmodel = "x"\ncall_bias = inf', "models.big.call_bias: expected a number"),
         ('[keys.bob]\nsha256 = "secret"', "keys.bob.sha256: expected the 64"),
         ('[keys.bob]\nmodels = ["*"]', "keys.bob.sha256"),
         ("[server", "callsmith.toml"),
@@ -155,6 +158,7 @@ def test_a_wrong_value_is_an_error_that_names_the_setting(text: str, message: st
         ("server.host", "true", "true"),
         ("llm.model", "0", "0"),
         ("llm.context", "4096", 4096),
+        ("llm.call_bias", "-2", -2.0),
     ],
 )
 def test_text_is_parsed_by_the_type_of_the_setting(name: str, text: str, value: Json):

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field, fields, replace
 from typing import Literal, TypeAlias, TypeVar
 
 from callsmith.core.capability.authority import Trust
+from callsmith.core.choice import MOST_CALL_BIAS
 from callsmith.core.errors import UsageError
 from callsmith.core.types.quantities import parse_duration, parse_size
 from callsmith.core.values import ChoicePolicy, InReasoning, Repair
@@ -112,6 +113,20 @@ class Llm:
         help="Constrain calls to the tools' schemas also where the model may choose to call or to answer. "
         "Default: what is known to suit the model.",
     )
+    tool_prompt: str | None = flag(
+        None,
+        "--tool-prompt",
+        help="How tools are put to the model: template (the chat template's own way), json-array, python-calls, or one of your "
+        "own. Default: what was measured to suit the model.",
+    )
+    call_bias: float | None = flag(
+        None,
+        "--call-bias",
+        minimum=-MOST_CALL_BIAS,
+        maximum=MOST_CALL_BIAS,
+        help="Where the model may choose: how much likelier it calls tools, as log odds; below 0: rarer. A request's own "
+        "call_bias takes its place. Default: 0.",
+    )
     in_reasoning: InReasoning | None = flag(
         None, "--in-reasoning", help="Calls inside the reasoning, where none stands outside: recover them, or ignore."
     )
@@ -171,6 +186,9 @@ class Llm:
                 parse(value or "0")
             except ValueError as error:
                 raise UsageError(f"llm.{name}: {error}", field=f"llm.{name}") from None
+        if self.call_bias is not None and not abs(self.call_bias) <= MOST_CALL_BIAS:
+            bounds = f"expected a number from {-MOST_CALL_BIAS:g} to {MOST_CALL_BIAS:g}, got {self.call_bias}"
+            raise UsageError(f"llm.call_bias: {bounds}", field="llm.call_bias")
 
     @property
     def unload_seconds(self) -> float | None:
@@ -186,7 +204,7 @@ class Llm:
 # The fields of Llm that each of several models may have a value of its own for.
 PER_MODEL = (
     *("model", "format", "format_file", "presets", "chat_template", "context", "threads", "gpu_layers", "concurrency"),
-    *("tool_choice_policy", "auto_guarded", "in_reasoning", "api", "repair", "unload_after"),
+    *("tool_choice_policy", "auto_guarded", "tool_prompt", "call_bias", "in_reasoning", "api", "repair", "unload_after"),
 )
 
 

@@ -146,6 +146,7 @@ def merge_settings(*sources: SettingsSource) -> EffectiveSettings:
                 raise UnknownName(f"setting in {source.origin}", name, elsewhere or known, field=name)
             try:
                 values[name] = _check_type(_parse_text(value, hint) if source.is_text else value, hint)
+                _check_sign(name, values[name])
             except ValueError as error:
                 raise UsageError(f"{source.origin}: {name}: {error}", field=name) from None
             origins[name] = source.origin
@@ -241,9 +242,13 @@ def _check_type(value: Json, hint: Any) -> Json:
     if type(value) is not hint:
         expected = {bool: "true or false", int: "an integer", float: "a number", str: "a string"}[hint]
         raise ValueError(f"expected {expected}, got {json.dumps(value, default=str)}")
-    if hint in (int, float) and value < 0:
-        raise ValueError(f"may not be negative, got {value}")
     return value
+
+
+def _check_sign(name: str, value: Json) -> None:
+    """Refuse a number below 0, for all settings but those that are a bias."""
+    if isinstance(value, int | float) and value < 0 and not name.endswith("_bias"):
+        raise ValueError(f"may not be negative, got {value}")
 
 
 def _build_settings(values: Mapping[str, Json]) -> Settings:

@@ -40,6 +40,8 @@ class ChatCommand(SettingsCommand):
         "llm.gpu_layers",
         "llm.tool_choice_policy",
         "llm.auto_guarded",
+        "llm.tool_prompt",
+        "llm.call_bias",
         "llm.in_reasoning",
         "llm.api",
         "llm.repair",

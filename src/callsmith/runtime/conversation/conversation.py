@@ -75,6 +75,7 @@ class Settings(TypedDict, total=False):
 
     choice: Choice
     policy: ChoicePolicy | None
+    call_bias: float | None
     sampling: Sampling
     output: Output | None
     limits: Limits
@@ -341,6 +342,7 @@ class Conversation:
             sampling=settings.get("sampling", Sampling()),
             output=settings.get("output"),
             policy=settings.get("policy"),
+            call_bias=settings.get("call_bias"),
             session=saved.id,
         )
         context = Context(
