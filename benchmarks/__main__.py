@@ -31,10 +31,12 @@ NAMES = (
     "memory",
     "budgets",
     "journeys",
+    "conversations",
     "plugins",
 )
 APART = ("torch_engine", "guard")  # only where they are named: the first has an environment of its own, the second judges
-LARGE = ("grammar", "constrained", "journeys")  # what is said of them is said of the default model; the others take a small one
+# What is said of these is said of the default model; the others take a small one.
+LARGE = ("grammar", "constrained", "journeys", "conversations")
 INTERPRETERS = {"loop": ".venv-clients", "plugins": ".venv-vllm"}  # where the rivals are, if they are anywhere
 
 

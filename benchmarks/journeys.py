@@ -49,11 +49,11 @@ class World:
 
     def get_weather(self, city: str) -> dict[str, str]:
         """The weather in a city, now."""
-        return {"city": city, "weather": _found(WEATHER, city.split(",")[0].lower(), "city")}
+        return {"city": city, "weather": found(WEATHER, city.split(",")[0].lower(), "city")}
 
     def convert_currency(self, amount: float, from_currency: str, to_currency: str) -> dict[str, Any]:
         """Convert an amount of money. Currencies are codes as USD, EUR, GBP, JPY."""
-        rate = _found(RATES, (from_currency.lower(), to_currency.lower()), "rate")
+        rate = found(RATES, (from_currency.lower(), to_currency.lower()), "rate")
         return {"amount": round(amount * rate, 2), "currency": to_currency}
 
     def calculate(self, expression: str) -> float:
@@ -64,11 +64,11 @@ class World:
 
     def find_phone_number(self, name: str) -> str:
         """The phone number of a person in the address book."""
-        return _found(PHONES, name.split()[0].lower(), "person")
+        return found(PHONES, name.split()[0].lower(), "person")
 
     def read_file(self, path: str) -> str:
         """The text of a file."""
-        return _found(FILES, path.removeprefix("./"), "file")
+        return found(FILES, path.removeprefix("./"), "file")
 
     def list_files(self) -> list[str]:
         """The names of the files in the folder."""
@@ -76,19 +76,19 @@ class World:
 
     def order_status(self, order_id: str) -> str:
         """What has become of an order."""
-        return _found(ORDERS, order_id.upper(), "order")
+        return found(ORDERS, order_id.upper(), "order")
 
     def translate(self, word: str, language: str) -> str:
         """Translate an English word."""
-        return _found(WORDS, (word.lower(), language.lower()), "word")
+        return found(WORDS, (word.lower(), language.lower()), "word")
 
     def population(self, country: str) -> int:
         """How many people live in a country."""
-        return _found(PEOPLE_IN, country.lower(), "country")
+        return found(PEOPLE_IN, country.lower(), "country")
 
     def read_note(self, title: str) -> str:
         """The text of a saved note."""
-        return _found(self.notes, title.lower(), "note")
+        return found(self.notes, title.lower(), "note")
 
     def write_note(self, title: str, text: str) -> str:
         """Save a note."""
@@ -116,7 +116,8 @@ class World:
         return len(text)
 
 
-def _found(among: Any, key: Any, what: str) -> Any:
+def found(among: Any, key: Any, what: str) -> Any:
+    """What a tool finds; for what it does not know, an error that names all it knows."""
     if key not in among:
         raise ValueError(f"no such {what}; known: {', '.join(str(one) for one in among)}")
     return among[key]
@@ -242,7 +243,7 @@ async def travel(model: Model, journey: Journey) -> Outcome:
                 pass
     answer = ended.messages[-1].content.strip() if ended.messages and ended.messages[-1].role == "assistant" else ""
     outcome = Outcome(journey, answer, calls, seconds=time.perf_counter() - begun)
-    outcome.faults = [*faults(journey, answer, world.done), *_repeated(calls)]
+    outcome.faults = [*faults(journey, answer, world.done), *repeated(calls)]
     return outcome
 
 
@@ -262,7 +263,8 @@ def faults(journey: Journey, answer: str, done: Sequence[str]) -> Iterable[str]:
             yield f"did, unasked: {one}"
 
 
-def _repeated(calls: Sequence[str]) -> list[str]:
+def repeated(calls: Sequence[str]) -> list[str]:
+    """Calls that ran more than once, with the same arguments."""
     return [f"ran twice: {call}" for call, times in Counter(calls).items() if times > 1]
 
 
