@@ -166,6 +166,15 @@ async def test_calls_under_auto_are_constrained_where_the_settings_say_so():
         assert (model.engine.asked[0].grammar is not None) == bool(llm.auto_guarded)
 
 
+def test_a_bias_towards_calls_and_how_tools_are_put_can_be_said(callsmith, monkeypatch):
+    given = callsmith("serve", "--print-config", "--call-bias", "-1.5", "--tool-prompt", "json-array").out
+    assert "call_bias = -1.5  # --call-bias" in given and 'tool_prompt = "json-array"  # --tool-prompt' in given
+    assert callsmith("serve", "--print-config", "--call-bias", "21").code == 2
+    options = model_options(Llm(call_bias=-1.5, tool_prompt="json-array"), Settings())
+    assert (options.call_bias, options.tool_prompt) == (-1.5, "json-array")
+    assert "--call-bias" in callsmith("chat", "--help").out and "--tool-prompt" in callsmith("chat", "--help").out
+
+
 @pytest.mark.parametrize(("option", "shown"), [("--auto-guarded", "true"), ("--no-auto-guarded", "false")])
 def test_it_can_be_said_either_way_whether_calls_are_constrained(callsmith, monkeypatch, option: str, shown: str):
     assert "# auto_guarded is not set" in callsmith("serve", "--print-config").out

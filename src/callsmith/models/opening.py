@@ -60,6 +60,8 @@ class Options:
     in_reasoning: InReasoning | None = None
     api: str | None = None
     repair: Repair | None = None
+    tool_prompt: str | None = None
+    call_bias: float | None = None
 
 
 def open_model(spec: str, options: Options = Options()) -> OpenedModel:

@@ -45,6 +45,8 @@ def model_options(llm: Llm, settings: Settings) -> Options:
         live=llm.concurrency,
         queue=settings.queue + settings.queue // 4,  # as many as are admitted
         auto_guarded=llm.auto_guarded,
+        tool_prompt=llm.tool_prompt,
+        call_bias=llm.call_bias,
         in_reasoning=llm.in_reasoning,
         api=llm.api,
         repair=llm.repair,
