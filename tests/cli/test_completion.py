@@ -34,7 +34,7 @@ def test_each_shell_has_a_script(shell: str):
         ("callsmith chat --model qwen2.5-coder-1", "qwen2.5-coder-1.5b"),
         ("callsmith models fetch smol", "smollm2-135m"),
         ("callsmith parse --format herm", "hermes"),
-        ("callsmith chat --tool-choice get_t", "get_time"),
+        ("callsmith chat --tool-choice current_t", "current_time"),
         ("callsmith serve --tool-choice-policy required_f", "required_first_hop"),
         ("callsmith chat --temp", "--temperature"),
     ],

@@ -68,7 +68,9 @@ def test_chats_are_traced_without_what_was_said_and_reported_on(callsmith, scrip
     trace = str(tmp_path / "trace.jsonl")
     for _ in range(2):
         model = script(
-            CALL.format("get_time", json.dumps({"timezone": SECRET})), CALL.format("calculate", '{"expression": "6 * 7"}'), SECRET
+            CALL.format("current_time", json.dumps({"timezone": SECRET})),
+            CALL.format("calculate", '{"expression": "6 * 7"}'),
+            SECRET,
         )
         assert callsmith("chat", "--model", model, "--trace", trace, f"I am {SECRET}.").code == 0
     assert SECRET not in Path(trace).read_text("utf-8")
@@ -77,14 +79,14 @@ def test_chats_are_traced_without_what_was_said_and_reported_on(callsmith, scrip
     assert told.out.startswith("2 turns\n")
     never = next(line for line in told.out.splitlines() if line.startswith("Never called: "))
     assert "get_weather" in never and "calculate" not in never
-    assert "  get_time in vain, then calculate (2 ×)" in told.out
+    assert "  current_time in vain, then calculate (2 ×)" in told.out
     as_json = json.loads(callsmith("tools", "report", "--trace", trace, "--json").out)
-    assert as_json["tools"]["get_time"]["failed"] == 2
+    assert as_json["tools"]["current_time"]["failed"] == 2
     assert as_json["tools"]["calculate"] | {"seconds": 0, "tokens": 0} == {
         "offered": 2, "called": 2, "invalid": 0, "repaired": 0, "declined": 0, "failed": 0, "timeouts": 0, "cached": 0,
         "outcomes": {"ok": 2}, "seconds": 0, "tokens": 0,
     }  # fmt: skip
-    assert as_json["confused"] == [{"tool": "get_time", "other": "calculate", "why": "instead", "times": 2}]
+    assert as_json["confused"] == [{"tool": "current_time", "other": "calculate", "why": "instead", "times": 2}]
 
 
 def test_calls_that_nobody_approves_are_reported_as_declined(callsmith, script, tmp_path: Path):

@@ -315,6 +315,7 @@ async def test_a_mode_nobody_knows_is_refused():
         (ToolOptions("mixed", shows_events=True, wait_for_approval=True), "s1"),
         (ToolOptions("standard", ()), ""),
         (ToolOptions(allowed=("a*",), explains=True), "s2"),
+        (ToolOptions(starter=True), ""),
     ],
 )
 def test_extensions_that_are_written_are_read_back(options: ToolOptions, session: str):

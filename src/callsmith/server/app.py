@@ -34,6 +34,7 @@ from callsmith.server.settings import Settings
 from callsmith.server.store import AuditLog, SqliteStore, Store, StoreLimits
 from callsmith.server.tools.own_tools import own_tools
 from callsmith.tools.mcp import McpHost
+from callsmith.tools.starter import starter_toolset
 from callsmith.wire.capability.requests import REQUEST_ID
 
 STANDARD_SETTINGS = Settings()
@@ -72,6 +73,7 @@ def create_app(
         audit=audit,
         jobs=Jobs(StoredJobs(store, settings.jobs), settings.jobs, settings.limits.result_characters),
         mcp=mcp,
+        starter=own_tools(starter_toolset(), settings.llm, audit=bus.audit) if own is None and settings.page else None,
         bodies=bodies,
         bus=bus,
         authenticator=authenticator,

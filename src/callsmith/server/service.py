@@ -66,7 +66,8 @@ class Service:
     """The models, the server's own tools, the settings, what is remembered, and what was asked and done.
 
     `bus` has the capabilities that can be called; `authenticator` checks signatures and tokens of calls, if they are taken.
-    `on_shutdown` is what is left to be done when the server ends.
+    `starter` are tools for requests that ask for them, where the server was given none. `on_shutdown` is what is left to be
+    done when the server ends.
     """
 
     models: Mapping[str, Model]
@@ -82,6 +83,7 @@ class Service:
     costs: ToolCosts = field(default_factory=ToolCosts)
     jobs: Jobs = field(default_factory=Jobs)
     mcp: McpHost | None = None
+    starter: Toolset | None = None
     bodies: BodyReader = field(default_factory=BodyReader)
     bus: CapabilityBus = field(default_factory=CapabilityBus)
     authenticator: Authenticator | None = None
@@ -322,7 +324,7 @@ class Service:
     def _offers_own(self, request: Request, options: ToolOptions) -> bool:
         """Whether the model is offered tools of the server's own."""
         mixed = bool(options.sources) or (options.mode or self.settings.llm.tool_mode) == "mixed"
-        return (self.tools is not None or bool(options.sources)) and (mixed or not request.tools)
+        return (self.own_tools(options) is not None or bool(options.sources)) and (mixed or not request.tools)
 
     def _hidden_tools(self, request: Request) -> tuple[Tool, ...]:
         """The client's tools that the model has to find: those that are deferred, or all of them where they are too many."""
@@ -354,9 +356,13 @@ class Service:
         """The server's tools that the caller may use."""
         return await self.open_tools().tools()
 
+    def own_tools(self, options: ToolOptions) -> Toolset | None:
+        """The tools that the server was given; where there are none, the starter tools, if the request asks for them."""
+        return self.starter if self.tools is None and options.starter else self.tools
+
     def open_tools(self, options: ToolOptions = DEFAULT_OPTIONS) -> Toolset:
         """The server's tools that the caller may use."""
-        http, tools = current_request(), self.tools or Merged()
+        http, tools = current_request(), self.own_tools(options) or Merged()
         tools = Filtered(tools, allow=http.tools) if http and http.tools != EVERYTHING else tools
         return tools if options.allowed is None else Filtered(tools, allow=options.allowed)
 

@@ -1,6 +1,7 @@
 """Fields of our own that extend the dialects: options for the server's tools in requests, events and reports in answers.
 
     {"tool_mode": "mixed", "tool_events": true, "session_id": "s1", "server_tools": ["read_*"]}       in a request
+    {"starter_tools": true}                                a clock and the like, where the server was given no tools
     {"wait_for_approval": true}                            a stream stays open while a call waits for approval
     {"explain": true}                                      the answer says what the model was given, and what it wrote
     {"call_bias": 2.0}                                     calls are likelier, by so much of log odds; below 0: rarer
@@ -74,7 +75,7 @@ class ToolOptions:
     tools from there are. `shows_events` asks for events of what tools do; `shows_tool_items` says that the dialect has items for
     that anyway. With `wait_for_approval`, an answer stays open until a person has decided. `approvals` are the ids of stored
     approvals on open calls, `response_id` is that of the response being made, where the dialect stores such. `explains`: the
-    report of the answer has its steps.
+    report of the answer has its steps. `starter`: where the server was given no tools, its starter tools are offered.
     """
 
     mode: ToolMode | None = None
@@ -86,6 +87,7 @@ class ToolOptions:
     approvals: tuple[str, ...] = ()
     response_id: str = ""
     explains: bool = False
+    starter: bool = False
 
 
 DEFAULT_OPTIONS = ToolOptions()
@@ -103,6 +105,7 @@ def read_extensions(body: Json) -> tuple[ToolOptions, str]:
         shows_events=fields.flag("tool_events") or False,
         wait_for_approval=fields.flag("wait_for_approval") or False,
         explains=fields.flag("explain") or False,
+        starter=fields.flag("starter_tools") or False,
     )
     return options, fields.text("session_id") or ""
 
@@ -127,6 +130,7 @@ def write_extensions(options: ToolOptions, session: str = "") -> dict[str, Json]
         "server_tools": None if options.allowed is None else list(options.allowed),
         "wait_for_approval": options.wait_for_approval or None,
         "explain": options.explains or None,
+        "starter_tools": options.starter or None,
     }
     return without_none(written)
 

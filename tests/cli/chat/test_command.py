@@ -21,9 +21,9 @@ def test_one_prompt_is_answered_with_the_tools_at_work(callsmith, script):
 
 
 def test_what_a_tool_complains_about_is_shown(callsmith, script):
-    model = script(CALL.format("get_time", '{"timezone": "Atlantis"}'), "I do not know.")
+    model = script(CALL.format("current_time", '{"timezone": "Atlantis"}'), "I do not know.")
     told = callsmith("chat", "--model", model, "What time is it in Atlantis?")
-    assert "← get_time: internal_error: there is no timezone 'Atlantis'" in told.out
+    assert "← current_time: internal_error: there is no timezone 'Atlantis'" in told.out
 
 
 def test_thoughts_are_shown(callsmith, script):
@@ -42,7 +42,7 @@ def test_the_prompt_may_come_from_standard_input(callsmith, script):
 
 def test_the_tools_are_listed_on_demand(callsmith, script):
     told = callsmith("chat", "--model", script("Hi"), stdin="/tools\n/tols\n/help\n")
-    assert "get_time(timezone): The present date" in told.out
+    assert "current_time(timezone): Tell the current date" in told.out
     assert "get_weather(city): The weather in a city (demonstration data, made up)." in told.out
     assert "nothing is really sent).  [has side effects: you are asked first]" in told.out
     assert told.err == "error: unknown command '/tols'; did you mean '/tools'?\n"
@@ -50,20 +50,20 @@ def test_the_tools_are_listed_on_demand(callsmith, script):
 
 
 def test_without_tools_a_call_is_only_text(callsmith, script):
-    call = CALL.format("get_time", "{}")
+    call = CALL.format("current_time", "{}")
     told = callsmith("chat", "--model", script(call), "--no-tools", "Hi")
     assert told.out.strip() == call
 
 
 def test_no_call_is_made_when_none_is_wanted(callsmith, script):
-    told = callsmith("chat", "--model", script("Hello" + CALL.format("get_time", "{}")), "--tool-choice", "none", "Hi")
+    told = callsmith("chat", "--model", script("Hello" + CALL.format("current_time", "{}")), "--tool-choice", "none", "Hi")
     assert told.out == "Hello\n"
 
 
 def test_a_choice_that_names_no_tool_is_refused(callsmith, script):
-    told = callsmith("chat", "--model", script("Hi"), "--tool-choice", "get_tmie", "Hi")
+    told = callsmith("chat", "--model", script("Hi"), "--tool-choice", "current_tmie", "Hi")
     assert told.code == 2
-    assert "did you mean 'get_time'?" in told.err
+    assert "did you mean 'current_time'?" in told.err
 
 
 def test_a_turn_that_fails_does_not_end_the_conversation(callsmith, script):
@@ -97,7 +97,7 @@ number = 5
         ("{}:toolset", ["shout", "whisper"]),
         ("{}:some", ["whisper"]),
         ("{}:whisper", ["whisper"]),
-        ("demo", ["get_time", "calculate", "get_weather", "send_message"]),
+        ("demo", ["current_time", "calculate", "convert_units", "get_weather", "send_message"]),
     ],
 )
 def test_tools_come_from_a_module(
@@ -316,9 +316,9 @@ def test_another_model_goes_on_with_the_conversation(callsmith, script, tmp_path
 
 
 def test_one_tool_is_shown_in_full(callsmith, script):
-    told = callsmith("chat", "--model", script("Hi"), stdin="/tools get_time\n/tools get_tmie\n/save\n")
-    assert told.out.startswith("get_time(timezone): ")
+    told = callsmith("chat", "--model", script("Hi"), stdin="/tools current_time\n/tools current_tmie\n/save\n")
+    assert told.out.startswith("current_time(timezone): ")
     assert told.err.splitlines() == [
-        "error: unknown tool 'get_tmie'; did you mean 'get_time'?",
+        "error: unknown tool 'current_tmie'; did you mean 'current_time'?",
         "error: /save FILE saves the conversation to that file",
     ]

@@ -217,13 +217,15 @@ function showState() {
 }
 
 const TRIES = ["What can you do with your tools?", "Explain this error message: ", "Write a haiku about anvils."];
+const STARTER_TRIES = ["What is 23 * 47 + 5?", "How many kilometres are 26.2 miles?", "What time is it in Tokyo?"];
 
 function showWelcome() {
-  const tries = TRIES.map((words) =>
+  const tries = (toolbox.areStarter ? STARTER_TRIES : TRIES).map((words) =>
     button(words.trim(), { kind: "try" }, () => {
       text.value = words;
       fit();
       text.focus();
+      if (toolbox.areStarter) byId("composer").requestSubmit();
     }),
   );
   byId("empty").replaceChildren(

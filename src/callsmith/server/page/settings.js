@@ -26,6 +26,7 @@ export function requestFields(settings, tools) {
   const on = tools.filter((name) => !settings.off.includes(name));
   return {
     model: settings.model,
+    starter_tools: true, // they are offered only where the server was given none
     ...(settings.instructions ? { instructions: settings.instructions } : {}),
     ...(settings.temperature === null ? {} : { temperature: settings.temperature }),
     ...(on.length < tools.length ? { server_tools: on } : {}),

@@ -5,6 +5,10 @@ import { button, el, readableSeconds } from "./dom.js";
 import { schemaForm } from "./form.js";
 import { resultBlock } from "./json.js";
 
+const STARTER =
+  "This server was given no tools, so this page offers the model three of its own: a clock, a calculator and a unit converter. " +
+  "They run on the server's machine, reach nothing and change nothing.";
+
 export class Toolbox {
   constructor() {
     this.isThere = false;
@@ -13,7 +17,7 @@ export class Toolbox {
   }
 
   async load() {
-    const found = await getIfThere("/v1/tools");
+    const found = await getIfThere("/v1/tools?starter_tools=true");
     this.isThere = found !== null;
     this.tools = found?.data || [];
     this.servers = found?.servers || [];
@@ -27,7 +31,13 @@ export class Toolbox {
     return this.tools.map((tool) => tool.name);
   }
 
+  // Whether the tools are not the operator's, but a clock and the like that the page offers where there are none.
+  get areStarter() {
+    return this.tools.length > 0 && this.tools.every((tool) => tool.source === "starter");
+  }
+
   summary() {
+    if (this.areStarter) return STARTER;
     if (!this.tools.length) return "The model answers by itself: this server has no tools of its own.";
     const names = this.names.slice(0, 4).join(", ");
     return this.tools.length > 4 ? `The model can call ${names} and ${this.tools.length - 4} more tools.` : `The model can call ${names}.`;
@@ -43,7 +53,8 @@ export class Toolbox {
     await this.load();
     const cost = this.tools.filter((tool) => !settings.off.includes(tool.name)).reduce((sum, tool) => sum + (tool.tokens || 0), 0);
     const total = cost ? ` Their definitions take ${cost} tokens of each prompt.` : "";
-    const intro = el("p", { class: "hint", text: this.tools.length ? `Switched off, a tool is not offered in this conversation.${total}` : "This server has no tools of its own." });
+    const whose = this.areStarter ? `${STARTER} ` : "";
+    const intro = el("p", { class: "hint", text: this.tools.length ? `${whose}Switched off, a tool is not offered in this conversation.${total}` : "This server has no tools of its own." });
     return [intro, this.#servers(), this.tools.map((tool) => this.#tool(tool, settings, changeSettings))].flat();
   }
 
@@ -86,7 +97,7 @@ export class Toolbox {
       }
       run.disabled = true;
       try {
-        const answer = await post(`/v1/tools/${encodeURIComponent(tool.name)}`, { arguments: given, ...(approve ? { approve } : {}) });
+        const answer = await post(`/v1/tools/${encodeURIComponent(tool.name)}`, { arguments: given, starter_tools: true, ...(approve ? { approve } : {}) });
         const { ok, content, seconds } = answer.result;
         const words = `${ok ? "Done" : "Failed"}${seconds === undefined ? "" : `, ${readableSeconds(seconds)}`}`;
         result.replaceChildren(el("p", { class: ok ? "hint" : "problem", text: words }), ...[resultBlock(typeof content === "string" ? content : JSON.stringify(content))].flat());

@@ -1,6 +1,7 @@
 """`/v1/tools`: the server's own tools, and calls of them that a person makes without a model.
 
     GET  /v1/tools                            the tools that the caller's key allows, and the state of the MCP servers
+    GET  /v1/tools?starter_tools=true         where the server was given none: its starter tools
     POST /v1/tools/read_file   {"arguments": {"path": "notes.txt"}, "approve": true}
 
 A call by hand goes the way of a model's: checked against the schema, judged by the policy, under the same limits, and in the
@@ -31,6 +32,7 @@ from callsmith.server.service import Service
 from callsmith.server.settings import EVERYTHING
 from callsmith.server.tools.tool_selection import original_name, source_label
 from callsmith.tools.wrap.judging import judgements
+from callsmith.wire.extensions import ToolOptions
 from callsmith.wire.fields import Fields
 from callsmith.wire.openai.common import write_failure
 
@@ -54,7 +56,7 @@ class _Endpoints:
         self._service = service
 
     async def list(self, request: Request) -> Response:
-        toolset = self._service.open_tools()
+        toolset = self._service.open_tools(ToolOptions(starter=request.query_params.get("starter_tools") == "true"))
         tools: Sequence[Tool] = ()
         judged: Mapping[str, Judgement] = {}
         with suppress(TimeoutError):  # what is starting is among the servers: whoever wants the tools asks again
@@ -68,20 +70,21 @@ class _Endpoints:
     async def call(self, request: Request) -> Response:
         fields = Fields.of(await self._service.bodies.read(request), "")
         arguments, approves = fields.object("arguments"), fields.flag("approve") or False
+        options = ToolOptions(starter=fields.flag("starter_tools") or False)
         if approves:
             check_may_approve(Approved())
         name = request.path_params["name"]
         call = Call(name, arguments.data if arguments else {}, f"call_{uuid4().hex[:24]}")
         try:
-            return await unless_disconnected(request.receive, self._run(call, approves))
+            return await unless_disconnected(request.receive, self._run(call, approves, options))
         except ConfirmationRequired as error:
             why = f'{error.needed.reason or name}: send "approve": true with the call to approve it'
             failure = write_failure(409, why, param="approve", code="confirmation_required")
             return JsonResponse(failure.body, status_code=failure.status)
 
-    async def _run(self, call: Call, approves: bool) -> Response:
+    async def _run(self, call: Call, approves: bool, options: ToolOptions) -> Response:
         service, subject = self._service, caller()
-        toolset = BackgroundTools(service.open_tools(), service.jobs, service.settings.llm.tools_background)
+        toolset = BackgroundTools(service.open_tools(options), service.jobs, service.settings.llm.tools_background)
         decisions = {call.id: Approved(by=subject)} if approves else {}
         context = Context(request_id(), subject, decisions=decisions, authority=service.authority_of(subject))
         dispatcher = Dispatcher(toolset, limits=service.settings.limits, context=context)

@@ -126,10 +126,17 @@ OPERATIONS = {
                 "servers": array(answer({"label": text(), "state": text(), "error": nullable(text()), "tools": integer()})),
             }
         ),
+        parameters=(Parameter("starter_tools", "Where it was given none: its starter tools.", words("true", "false")),),
     ),
     "POST /v1/tools/{name}": Operation(
         "Call a tool by hand",
-        request({"arguments": any_object(), "approve": flag("Needed where the call needs an approval (else 409).")}),
+        request(
+            {
+                "arguments": any_object(),
+                "approve": flag("Needed where the call needs an approval (else 409)."),
+                "starter_tools": flag("Whether it may be a starter tool, where the server was given no tools."),
+            }
+        ),
         answer({"result": answer({"ok": flag(), "content": text(), "code?": text(), "seconds": number()})}),
         example={"arguments": {}},
     ),

@@ -28,6 +28,7 @@ TEXTS = any_of(text(), array(text()))
 EXTENSIONS: dict[str, Term] = {
     "tool_mode": words("standard", "mixed", about="With mixed, the server's tools are offered beside those of the request."),
     "server_tools": any_of(text(), array(text()), about="Patterns of names: the server's tools that are offered."),
+    "starter_tools": flag("Whether a clock, a calculator and a unit converter are offered, where the server was given no tools."),
     "tool_events": flag("Whether the answer shows what the server's tools did."),
     "wait_for_approval": flag("Whether a stream stays open while a call waits for a person."),
     "explain": flag("Whether the answer says what the model was given and what it wrote, step by step."),

@@ -72,8 +72,9 @@ class ResponsesDialect:
     def answer(self, asked: ReadRequest, stored: StoredResponses, *, generates: bool = True) -> Answer:
         """The answer to a request, about to be given; an empty one, if it is only there to be gone on from."""
         service, request = self.service.for_request(), asked.request
-        if service.tools is not None and request.max_tool_calls is not None:
-            service = replace(service, tools=Limited(service.tools, budgets={"*": request.max_tool_calls}))
+        own = service.own_tools(asked.options)
+        if own is not None and request.max_tool_calls is not None:
+            service = replace(service, tools=Limited(own, budgets={"*": request.max_tool_calls}))
         sampling = with_defaults(request.request.sampling, model_info(service.model(request.model)).sampling)
         heading = Heading(
             f"resp_{uuid4().hex}", request.model, int(time.time()), request.repeated, request.namespaces, sampling, time.time

@@ -1,0 +1,28 @@
+"""The starter tools as a toolset."""
+
+import pytest
+
+from callsmith.core.values import Call
+from callsmith.tools.functions import Functions
+from callsmith.tools.starter import SOURCE, starter_toolset
+from tests.tools.contract import ToolsetContract
+
+
+class TestStarterTools(ToolsetContract):
+    working = Call("calculate", {"expression": "23 * 47 + 5"}, "c1")
+
+    @pytest.fixture
+    def toolset(self) -> Functions:
+        return starter_toolset()
+
+
+async def test_they_change_nothing_and_say_where_they_come_from():
+    found = await starter_toolset().tools()
+    assert [one.name for one in found] == ["current_time", "calculate", "convert_units"]
+    assert all(one.idempotent and not one.side_effects and one.source == SOURCE for one in found)
+
+
+async def test_the_clock_is_never_answered_from_a_cache():
+    clock, *others = await starter_toolset().tools()
+    assert clock.cache_seconds == 0
+    assert all(one.cache_seconds is None for one in others)
