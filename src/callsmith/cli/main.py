@@ -11,6 +11,7 @@ from callsmith.cli.doctor import DoctorCommand, doctor
 from callsmith.cli.engines import engines_app
 from callsmith.cli.evals.check import check
 from callsmith.cli.evals.eval import eval_app
+from callsmith.cli.evals.tune import tune
 from callsmith.cli.formats import formats_app
 from callsmith.cli.grammar import grammar
 from callsmith.cli.init import init
@@ -82,6 +83,9 @@ app.command(
     epilog=example("callsmith chat --tools mytools --save talk.json", 'callsmith chat "Summarise this." < notes.txt'),
 )(chat)
 app.command(epilog=example("callsmith check http://127.0.0.1:8000/v1 --junit report.xml"))(check)
+app.command(epilog=example("callsmith tune qwen2.5-coder-1.5b --quick", "callsmith tune mine.gguf --cases mine.jsonl --store"))(
+    tune
+)
 app.command(epilog=example("callsmith init", "callsmith init --output callsmith.toml"))(init)
 app.command(epilog=example("callsmith parse --format hermes answer.txt"))(parse)
 app.command(

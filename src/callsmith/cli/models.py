@@ -12,6 +12,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
+    from callsmith.models.weights.measured import Measured
+
 models_app = typer.Typer(help="The models known by name, and their weights.", rich_markup_mode=None)
 
 
@@ -46,9 +48,9 @@ def list_models(
     from callsmith.models.weights.measured import all_measured
 
     if measured := all_measured():
-        typer.echo("Measured by callsmith eval, and used when they are opened:")
+        typer.echo("Measured, and used when they are opened:")
         for key, found in measured.items():
-            typer.echo(f"  {found.model}, {key}: policy {found.policy}, calls {'' if found.auto_guarded else 'not '}constrained")
+            typer.echo(f"  {found.model}, {key}: {_describe_measured(found)}")
 
 
 @models_app.command("fetch", epilog=example("callsmith models fetch qwen2.5-coder-1.5b"))
@@ -72,6 +74,20 @@ def verify_model(name: Annotated[str, typer.Argument(autocompletion=complete_mod
     from callsmith.models.weights.fetch import verify
 
     typer.echo(f"{verify(name)} is whole")
+
+
+def _describe_measured(found: "Measured") -> str:
+    """What was found of a model, in a line: by `callsmith tune`, or by what was there before it."""
+    if not found.tool_prompt:
+        return f"policy {found.policy}, calls {'' if found.auto_guarded else 'not '}constrained"
+    threshold = "" if found.threshold is None else f", calls from log odds {found.threshold:g} on"
+    scores: Any = found.scores.get(found.tool_prompt) or {}
+    shares = [
+        f"{100 * share['share']:.1f} % {name}"
+        for name, share in scores.get("shares", {}).items()
+        if name in ("right calls", "left alone")
+    ]
+    return f"tool prompt {found.tool_prompt}{threshold}{'; held out: ' if shares else ''}{', '.join(shares)}"
 
 
 def _rows(there: "Mapping[str, Path]") -> list[dict[str, Any]]:

@@ -66,15 +66,6 @@ def test_what_there_is_not_is_said(callsmith, cases: Path, tmp_path: Path, argum
     assert arguments[1] in told.err
 
 
-def test_a_policy_is_printed_and_wants_irrelevance(callsmith, cases: Path, tmp_path: Path):
-    out = str(tmp_path / "out")
-    setups = ("--setup", "free-repaired", "--setup", "guarded")
-    assert callsmith("eval", "--cases", str(cases), "--model", f"m=scripted:{CALL}", *setups, "--out", out).code == 0
-    told = callsmith("eval", "policy", "m", "--out", out)
-    assert told.code == 2
-    assert "add irrelevance" in told.err
-
-
 @pytest.mark.req("R179")
 def test_a_model_can_be_asked_behind_our_own_server(callsmith, cases: Path, tmp_path: Path):
     arguments = ("--cases", str(cases), "--model", f"scripted:{CALL}", "--serve", "--setup", "served=repairs:no")

@@ -2,13 +2,30 @@
 
 import re
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from callsmith.cli.evals.options import (
+    AT_ONCE,
+    QUICK,
+    CasesFile,
+    Categories,
+    Concurrency,
+    ContextTokens,
+    GpuLayers,
+    MaxTokens,
+    Out,
+    PerCategory,
+    Quick,
+    Seconds,
+    Threads,
+    split_names,
+)
 from callsmith.cli.inputs.examples import example
 
 if TYPE_CHECKING:
+    from callsmith.core.ports import ModelInfo
     from callsmith.evals.bfcl.checker import Checker
     from callsmith.evals.cases.case import Case
     from callsmith.evals.run.record import Records
@@ -16,7 +33,6 @@ if TYPE_CHECKING:
     from callsmith.evals.run.setup import Setup
     from callsmith.models import Options
 
-QUICK = 4  # cases of each category
 _NAMED = re.compile(r"([A-Za-z0-9._-]+)=(.+)", re.DOTALL)
 
 eval_app = typer.Typer(help="How well models call tools.", rich_markup_mode=None)
@@ -32,23 +48,19 @@ def evaluate(
         list[str] | None,
         typer.Option("--setup", help="How to ask: default, free, free-repaired, guarded, required, or NAME=choice:auto,…"),
     ] = None,
-    cases: Annotated[
-        Path | None, typer.Option("--cases", exists=True, dir_okay=False, help="Cases of your own. Default: the benchmark's.")
-    ] = None,
-    categories: Annotated[str, typer.Option("--categories", help="Only these, with commas between them.")] = "",
-    per_category: Annotated[int | None, typer.Option("--per-category", min=1, help="A sample of so many of each.")] = None,
-    quick: Annotated[bool, typer.Option("--quick", help=f"A sample of {QUICK} of each category.")] = False,
+    cases: CasesFile = None,
+    categories: Categories = "",
+    per_category: PerCategory = None,
+    quick: Quick = False,
     ids: Annotated[str, typer.Option("--ids", help="Only these cases, with commas between them.")] = "",
     seed: Annotated[int, typer.Option("--seed", help="Of the sample.")] = 0,
-    out: Annotated[Path, typer.Option("--out", file_okay=False, help="Where results go; those that are there are kept.")] = Path(
-        "eval-results"
-    ),
-    concurrency: Annotated[int | None, typer.Option("--concurrency", min=1, help="Cases at once. Default: 8.")] = None,
-    max_tokens: Annotated[int, typer.Option("--max-tokens", min=1, help="Tokens that one answer may have.")] = 512,
-    seconds: Annotated[float, typer.Option("--timeout", min=1, help="Seconds that one case may take.")] = 300.0,
-    context_tokens: Annotated[int | None, typer.Option("--context", min=1, help="Tokens of prompt and answer together.")] = None,
-    threads: Annotated[int | None, typer.Option("--threads", min=1, help="Threads of the engine.")] = None,
-    gpu_layers: Annotated[int | None, typer.Option("--gpu-layers", min=0, help="Layers on GPUs. Default: all that fit.")] = None,
+    out: Out = Path("eval-results"),
+    concurrency: Concurrency = None,
+    max_tokens: MaxTokens = 512,
+    seconds: Seconds = 300.0,
+    context_tokens: ContextTokens = None,
+    threads: Threads = None,
+    gpu_layers: GpuLayers = None,
     format: Annotated[str | None, typer.Option("--format", help="The format of the model, where it is not found.")] = None,
     serve: Annotated[bool, typer.Option("--serve", help="Serve the model by callsmith serve, and ask it over HTTP.")] = False,
 ) -> None:
@@ -57,16 +69,18 @@ def evaluate(
         return
     import asyncio
 
+    from callsmith.cli.evals.cases import find_cases
+    from callsmith.evals.cases.sample import sample
     from callsmith.evals.run.record import Records
     from callsmith.evals.run.runner import Settings
     from callsmith.evals.run.setup import read_setups
     from callsmith.models import Options
 
-    names = [name.strip() for name in categories.split(",") if name.strip()]
-    listed = [name.strip() for name in ids.split(",") if name.strip()]
     setups = read_setups(setup or ["default"])
-    chosen = _choose(cases, names, listed, QUICK if quick and per_category is None else per_category, seed)
-    settings = Settings(max_tokens, seconds, concurrency or 8)
+    listed = split_names(ids)
+    found = find_cases(cases, split_names(categories), with_conversations=bool(listed))
+    chosen = sample(found, per_category=QUICK if quick and per_category is None else per_category, ids=listed, seed=seed)
+    settings = Settings(max_tokens, seconds, concurrency or AT_ONCE)
     options = Options(context=context_tokens, threads=threads, gpu_layers=gpu_layers, format=format, live=settings.concurrency)
     records = Records(out)
     try:
@@ -87,13 +101,14 @@ def compare_setups(
     show_ids: Annotated[bool, typer.Option("--ids", help="List the cases that were gained and lost.")] = False,
 ) -> None:
     """Compare two setups on the cases that both were asked."""
+    from callsmith.cli.evals.cases import print_rows
     from callsmith.evals.run.record import read_records
     from callsmith.evals.scores.comparison import compare
     from callsmith.evals.scores.report import comparison_table
 
     found = compare(read_records(out), first, second)
     typer.echo(f"{found.second} against {found.first}, {found.overall.n} cases")
-    _print_table(*comparison_table(found))
+    print_rows(*comparison_table(found))
     if show_ids:
         typer.echo(f"gained: {', '.join(found.gains) or 'none'}\nlost: {', '.join(found.losses) or 'none'}")
 
@@ -106,43 +121,14 @@ def write_report(
     _report(out)
 
 
-@eval_app.command("policy", epilog=example("callsmith eval policy qwen2.5-coder-1.5b --out eval-results --store"))
-def suggest_policy(
-    model: Annotated[str, typer.Argument(help="The model, as the report names it.")],
-    out: Annotated[Path, typer.Option("--out", file_okay=False, help="The folder of the results.")] = Path("eval-results"),
-    store: Annotated[bool, typer.Option("--store", help="Keep it: it counts from now on when the model is opened.")] = False,
-) -> None:
-    """Say which choice policy and which constraint suit a model, by its scores: lines for a preset."""
-    from callsmith.evals.run.record import read_plan, read_records
-    from callsmith.evals.scores.policy import suggest
-    from callsmith.models.weights.measured import Measured, store_measured
-
-    found = suggest(read_records(out), model)
-    for reason in found.reasons:
-        typer.echo(f"# {reason}")
-    typer.echo(found.lines)
-    if store:
-        about = read_plan(out)["setups"][f"{model}/{found.setup}"]["about"]
-        scores = {name: one.as_json() for name, one in found.scores.items()}
-        kept = Measured(model, found.policy, found.auto_guarded, scores)
-        typer.echo(f"kept in {store_measured(about['name'], about['weights']['size'], kept)}", err=True)
-
-
 def _report(out: Path) -> None:
+    from callsmith.cli.evals.cases import print_rows
     from callsmith.evals.run.record import read_plan, read_records
     from callsmith.evals.scores.report import scores_table, write_reports
 
     scores = write_reports(out, read_records(out), read_plan(out))
-    _print_table(*scores_table(scores.values()))
+    print_rows(*scores_table(scores.values()))
     typer.echo(f"report.html, report.md, results.json and every answer (records.jsonl) are in {out}")
-
-
-def _print_table(heads: Any, rows: Any) -> None:
-    from rich.text import Text
-
-    from callsmith.cli.tools import print_table
-
-    print_table(heads, [tuple(Text(cell) for cell in row) for row in rows])
 
 
 def _models(specs: list[str] | None) -> dict[str, str]:
@@ -159,33 +145,6 @@ def _models(specs: list[str] | None) -> dict[str, str]:
             raise UsageError(f"two models are called {name!r}: write --model OTHER={spec}", field="model")
         found[name] = spec
     return found
-
-
-def _choose(file: Path | None, categories: list[str], ids: list[str], per_category: int | None, seed: int) -> "list[Case]":
-    from callsmith.core.errors import UsageError
-    from callsmith.evals.bfcl.load import MULTI_TURN, SINGLE_TURN, load_cases
-    from callsmith.evals.cases.case import read_cases
-    from callsmith.evals.cases.sample import sample
-
-    if file is None:
-        wanted = categories or ([*SINGLE_TURN, *MULTI_TURN] if ids else SINGLE_TURN)
-        found = load_cases(_fetch_benchmark(), wanted)
-    else:
-        found = [case for case in read_cases(file) if not categories or case.category in categories]
-        if not found:
-            raise UsageError(f"{file} has no case of {', '.join(categories)}", field="categories")
-    return sample(found, per_category=per_category, ids=ids, seed=seed)
-
-
-def _fetch_benchmark() -> Path:
-    """The folder of the benchmark, which is fetched if it is not there."""
-    from callsmith.core.types.quantities import write_size
-    from callsmith.evals.bfcl import fetch
-
-    if not fetch.is_fetched():
-        wheels = ", ".join(fetch.PINS)
-        typer.echo(f"Fetching {wheels} ({write_size(fetch.SIZE)}) into {fetch.benchmark_folder()}", err=True)
-    return fetch.fetch()
 
 
 async def _evaluate(
@@ -230,21 +189,30 @@ async def _ask_model(
     described: str = "",
 ) -> None:
     """Ask a model all cases that were not asked before. `described` is what the results say it is, where its spec does not."""
-    from dataclasses import asdict
+    from functools import partial
 
     from callsmith.cli.evals.progress import EvalProgress
     from callsmith.evals.run.runner import Runner
     from callsmith.models import open_model
+    from callsmith.models.local import LocalModel
+    from callsmith.models.opening import with_tool_prompt
 
     model = open_model(spec, options)
     try:
-        info = model.info
-        about = {"name": info.name, "description": info.description, "format": info.format, "weights": asdict(info.weights)}
-        for label, setup in setups.items():
-            description = {"model": described or spec, **setup.describe(), "max_tokens": settings.max_tokens}
-            records.describe(label, description, {**about, "placement": info.placement, "context": info.context})
+        describe_setups(records, setups, model.info, described or spec, settings.max_tokens)
         known = [found for case in cases for label in setups if (found := records.done(case, label))]
+        prompted = partial(with_tool_prompt, model, spec, options) if isinstance(model, LocalModel) else None
         with EvalProgress(list(setups), len(cases), known) as shown:
-            await Runner(model, setups, records, checker, settings).run(cases, shown.add)
+            await Runner(model, setups, records, checker, settings, prompted).run(cases, shown.add)
     finally:
         await model.close()
+
+
+def describe_setups(records: "Records", setups: "dict[str, Setup]", info: "ModelInfo", model: str, max_tokens: int) -> None:
+    """Say in the folder of the results what the setups are."""
+    from dataclasses import asdict
+
+    about = {"name": info.name, "description": info.description, "format": info.format, "weights": asdict(info.weights)}
+    for label, setup in setups.items():
+        description = {"model": model, **setup.describe(), "max_tokens": max_tokens}
+        records.describe(label, description, {**about, "placement": info.placement, "context": info.context})

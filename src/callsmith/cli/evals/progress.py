@@ -14,13 +14,14 @@ PAUSE = 30.0  # seconds between two lines where nothing can be painted over
 class EvalProgress:
     """A line that is painted over in a terminal; elsewhere a line every half a minute."""
 
-    def __init__(self, setups: Sequence[str], cases: int, known: Iterable["Record"] = ()) -> None:
+    def __init__(self, setups: Sequence[str], cases: int, known: Iterable["Record"] = (), *, with_scores: bool = True) -> None:
         from rich.console import Console
 
         self._console = Console(stderr=True, highlight=False)
         self._all = cases * len(setups)
         self._done, self._right, self._errors = Counter[str](), Counter[str](), 0
         self._setups = setups
+        self._with_scores = with_scores
         for record in known:
             self._count(record)
         self._begun, self._before, self._last = time.monotonic(), self._done.total(), 0.0
@@ -59,7 +60,7 @@ class EvalProgress:
         if self._errors:
             parts.append(f"{self._errors} failed")
         shares = [f"{name} {100 * self._right[name] / self._done[name]:.0f} %" for name in self._setups if self._done[name]]
-        return ", ".join(parts) + (f"; {', '.join(shares)}" if shares else "")
+        return ", ".join(parts) + (f"; {', '.join(shares)}" if shares and self._with_scores else "")
 
     def _count(self, record: "Record") -> None:
         self._done[record.setup] += 1

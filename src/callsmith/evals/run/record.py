@@ -25,7 +25,8 @@ class Record:
     strict equality `ast_eq`, None where no calls are expected. `valid` is how many of the calls fit the schemas of their tools.
     `text` is what the model wrote, in its own spelling. `cached` of the prompt's tokens were in the KV cache. `repairs` names
     what had to be mended to read the calls, `retries` is how often something was asked for again. A case with an `error` has no
-    answer, and is wrong whatever was expected. `digest` tells the case from another of the same id.
+    answer, and is wrong whatever was expected. `digest` tells the case from another of the same id. `score` is the log odds of
+    a call where it was decided whether there is one.
     """
 
     case: str
@@ -49,6 +50,7 @@ class Record:
     steps: int = 1
     error: str = ""
     taken_back: tuple[str, ...] = ()
+    score: float | None = None
 
 
 def call_row(call: Call) -> CallRow:

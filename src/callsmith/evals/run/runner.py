@@ -14,7 +14,7 @@ from callsmith.evals.run.ask import Answer, ask
 from callsmith.evals.run.conversation import Conversation
 from callsmith.evals.run.judge import count_valid, is_strictly_equal, judge
 from callsmith.evals.run.record import Record, Records, call_row, case_digest
-from callsmith.evals.run.setup import Setup, offered_tools, set_up
+from callsmith.evals.run.setup import Setup, WithToolPrompt, offered_tools, set_up
 
 MOST_FAILURES: Final = 20  # answers in a row, after which something else is wrong than the cases
 
@@ -45,8 +45,9 @@ class Runner:
         records: Records,
         checker: Checker | None = None,
         settings: Settings = DEFAULTS,
+        with_tool_prompt: WithToolPrompt | None = None,
     ) -> None:
-        self._models = {label: set_up(model, setup) for label, setup in setups.items()}
+        self._models = {label: set_up(model, setup, with_tool_prompt) for label, setup in setups.items()}
         self._setups = setups
         self._records = records
         self._checker = checker
@@ -101,6 +102,7 @@ class Runner:
             repairs=tuple(answer.repairs),
             steps=answer.rounds,
             taken_back=answer.report.taken_back,
+            score=answer.report.decision.score if answer.report.decision else None,
         )
 
     async def _answer(self, case: Case, label: str) -> tuple[Answer, Verdict, str]:

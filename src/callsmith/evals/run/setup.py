@@ -1,7 +1,9 @@
 """`Setup`: one way of asking a model, so that several can be compared on the same cases and the same weights."""
 
-from collections.abc import Iterable, Sequence
+import json
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass, fields, replace
+from hashlib import sha256
 from typing import Any, Final, Literal, TypeAlias, get_args
 
 from callsmith.core.errors import UnknownName, UsageError
@@ -9,10 +11,12 @@ from callsmith.core.ports import Model
 from callsmith.core.values import ChoicePolicy, Message, Request, Sampling, Tool
 from callsmith.models.local import LocalModel
 from callsmith.models.remote.model import RemoteModel
+from callsmith.models.tool_prompts import tool_prompt_named
 
 When: TypeAlias = Literal["default", "auto", "required"]
 _POLICIES: Final[dict[str, ChoicePolicy | None]] = {"default": None, "auto": "auto", "required": "required_first_hop"}
 _WORDS: Final[dict[str, bool | None]] = {"yes": True, "no": False, "default": None}
+WithToolPrompt: TypeAlias = Callable[[str], Model]  # the same model, with the tool prompt of this name
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,7 +26,9 @@ class Setup:
     `choice`: whether the model may choose between a call and text ("auto"), or must call a tool before it answers ("required").
     `constrained`: calls that it may choose to make are held to the tools' schemas. `repairs`: what it writes is read with
     leniency, in all formats that are known of it; otherwise it must be valid as it stands, in the format it was told.
-    `parallel`: several calls may be made at once. `guards`: the safety net of small models, in conversations.
+    `parallel`: several calls may be made at once. `guards`: the safety net of small models, in conversations. `prompt` names how
+    tools are put to the model; empty: in its own way. `bias` makes calls likelier where it is decided whether to call; a prompt
+    that has no threshold yet gets 0 for it.
     """
 
     name: str
@@ -31,16 +37,24 @@ class Setup:
     repairs: bool | None = None
     parallel: bool | None = None
     guards: bool | None = None
+    prompt: str = ""
+    bias: float | None = None
 
     def request(self, messages: Sequence[Message], tools: Sequence[Tool], sampling: Sampling) -> Request:
         """What a model is asked, in this way."""
         policy = _POLICIES[self.choice]
-        return Request(tuple(messages), tuple(tools), parallel=self.parallel, policy=policy, sampling=sampling)
+        return Request(
+            tuple(messages), tuple(tools), parallel=self.parallel, policy=policy, sampling=sampling, call_bias=self.bias
+        )
 
     def describe(self) -> dict[str, Any]:
-        """The setup as JSON, without its name."""
+        """The setup as JSON, without its name. A tool prompt whose words have changed makes another setup."""
         described = asdict(self)
-        del described["name"]
+        for key in ("name", *(("prompt",) if not self.prompt else ()), *(("bias",) if self.bias is None else ())):
+            del described[key]
+        if self.prompt:
+            words = replace(tool_prompt_named(self.prompt), description="", threshold=None)
+            described["words"] = sha256(json.dumps(asdict(words), sort_keys=True).encode()).hexdigest()[:12]
         return described
 
 
@@ -78,18 +92,41 @@ def _read(text: str) -> Setup:
             setup = replace(NAMED[key], name=name)
         elif key not in known:
             raise UnknownName("part of a setup", key, known, field="setup")
-        elif value not in (get_args(When) if key == "choice" else _WORDS):
-            allowed = get_args(When) if key == "choice" else _WORDS
-            raise UnknownName(f"value of {key!r} in a setup", value, allowed, field="setup")
         else:
-            setup = replace(setup, **{key: value if key == "choice" else _WORDS[value]})
+            setup = replace(setup, **{key: _value(key, value)})
     return setup
 
 
-def set_up(model: Model, setup: Setup) -> Model:
-    """The same model, asked in this way. Weights and connections are shared with the one that is given."""
+def _value(key: str, value: str) -> str | float | bool | None:
+    """The value of a part of a setup, as it is written behind the colon."""
+    if key == "prompt":
+        return tool_prompt_named(value).name
+    if key == "bias":
+        try:
+            return float(value)
+        except ValueError:
+            raise UsageError(f"the `bias` of a setup must be a number, not {value!r}", field="setup") from None
+    allowed = get_args(When) if key == "choice" else _WORDS
+    if value not in allowed:
+        raise UnknownName(f"value of {key!r} in a setup", value, allowed, field="setup")
+    return value if key == "choice" else _WORDS[value]
+
+
+def set_up(model: Model, setup: Setup, with_tool_prompt: WithToolPrompt | None = None) -> Model:
+    """The same model, asked in this way. Weights and connections are shared with the one that is given.
+
+    `with_tool_prompt` makes it with another tool prompt; where there is none, a setup that names one is a UsageError.
+    """
+    if setup.prompt:
+        if with_tool_prompt is None:
+            raise UsageError(
+                f"setup {setup.name!r}: tools can be put in another way only to a model that runs here", field="setup"
+            )
+        model = with_tool_prompt(setup.prompt)
     if isinstance(model, LocalModel):
         traits = model.traits
+        if setup.bias is not None and traits.tool_prompt.threshold is None:
+            traits = replace(traits, tool_prompt=replace(traits.tool_prompt, threshold=0.0))
         if setup.constrained is not None:
             traits = replace(traits, auto_guarded=setup.constrained)
         if setup.repairs is False:

@@ -1,1 +1,1 @@
-"""What results say: scores, comparisons, reports, and the policy that follows."""
+"""What results say: scores, comparisons, reports, and how a model is best asked."""

@@ -15,11 +15,12 @@ from callsmith.evals.scores.scores import Scores, by_setup, score
 from callsmith.evals.scores.statistics import Paired, Share
 
 Table = tuple[Sequence[str], Sequence[Sequence[str]]]
+Section = tuple[str, str, Table]  # a part of a report: its title, a note, a table
 _NOTE = (
     "Shares with Wilson's 95 % interval in brackets. An answer that failed is wrong, also where no call was right. "
     "Seconds are the median of a case, while others were answered at the same time."
 )
-_PAIRED_NOTE = "The same cases only. Difference in points with Newcombe's paired 95 % interval; p of McNemar's exact test."
+PAIRED_NOTE = "The same cases only. Difference in points with Newcombe's paired 95 % interval; p of McNemar's exact test."
 _STYLE = (
     "body{font:16px/1.5 system-ui,sans-serif;max-width:64rem;margin:2rem auto;padding:0 1rem;color:#222;background:#fff}"
     "table{border-collapse:collapse;margin:1rem 0}td,th{border-bottom:1px solid #ccc;padding:.25rem .7rem;text-align:right}"
@@ -38,7 +39,7 @@ def write_reports(folder: Path, records: Sequence[Record], plan: Mapping[str, An
     }
     (folder / "results.json").write_text(json.dumps(document, indent=2, ensure_ascii=False) + "\n", "utf-8")
     sections = _sections(scores, comparisons)
-    (folder / "report.md").write_text(_markdown(sections), "utf-8")
+    (folder / "report.md").write_text(markdown(f"Evaluation, {datetime.now().astimezone():%Y-%m-%d}", sections), "utf-8")
     (folder / "report.html").write_text(_html(sections, scores, comparisons), "utf-8")
     return scores
 
@@ -100,15 +101,15 @@ def _paired_row(name: str, paired: Paired) -> list[str]:
     return [name, str(paired.n), f"{100 * paired.difference:+.1f}", interval, p, str(paired.second), str(paired.first)]
 
 
-def _sections(scores: Mapping[str, Scores], comparisons: Sequence[Comparison]) -> list[tuple[str, str, Table]]:
+def _sections(scores: Mapping[str, Scores], comparisons: Sequence[Comparison]) -> list[Section]:
     """Each part of the report: a title, a note and a table."""
-    sections: list[tuple[str, str, Table]] = [
+    sections: list[Section] = [
         ("Scores", _NOTE, scores_table(scores.values())),
         ("Categories", "", categories_table(scores.values())),
         ("What is wrong in wrong answers", "", _errors_table(scores)),
     ]
     for one in comparisons:
-        sections.append((f"{one.second} against {one.first}", _PAIRED_NOTE, comparison_table(one)))
+        sections.append((f"{one.second} against {one.first}", PAIRED_NOTE, comparison_table(one)))
     return sections
 
 
@@ -120,8 +121,9 @@ def _errors_table(scores: Mapping[str, Scores]) -> Table:
     return ["", *scores], rows
 
 
-def _markdown(sections: Sequence[tuple[str, str, Table]]) -> str:
-    parts = [f"# Evaluation, {datetime.now().astimezone():%Y-%m-%d}"]
+def markdown(title: str, sections: Sequence[Section]) -> str:
+    """The parts of a report as Markdown."""
+    parts = [f"# {title}"]
     for title, note, (heads, rows) in sections:
         table = [heads, ["---", *("---:" for _ in heads[1:])], *rows]
         lines = ["| " + " | ".join(row) + " |" for row in table]
@@ -129,7 +131,7 @@ def _markdown(sections: Sequence[tuple[str, str, Table]]) -> str:
     return "\n\n".join(parts) + "\n"
 
 
-def _html(sections: Sequence[tuple[str, str, Table]], scores: Mapping[str, Scores], comparisons: Sequence[Comparison]) -> str:
+def _html(sections: Sequence[Section], scores: Mapping[str, Scores], comparisons: Sequence[Comparison]) -> str:
     body = [f"<h1>Evaluation, {datetime.now().astimezone():%Y-%m-%d}</h1>", _plot("Right answers", scores, "groups")]
     body.append(_plot("Right answers by category", scores, "categories"))
     for title, note, (heads, rows) in sections:

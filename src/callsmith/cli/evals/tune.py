@@ -1,0 +1,246 @@
+"""`callsmith tune`: which tool prompt suits a model, and from which threshold on it calls; found on one half of the cases, and
+reported on the other."""
+
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Final
+
+import typer
+
+from callsmith.cli.evals.options import (
+    AT_ONCE,
+    QUICK,
+    CasesFile,
+    Categories,
+    Concurrency,
+    ContextTokens,
+    GpuLayers,
+    MaxTokens,
+    Out,
+    Seconds,
+    Threads,
+    split_names,
+)
+from callsmith.cli.inputs.completion import complete_models
+
+if TYPE_CHECKING:
+    from callsmith.core.ports import ModelInfo
+    from callsmith.evals.bfcl.checker import Checker
+    from callsmith.evals.cases.case import Case
+    from callsmith.evals.run.record import Records
+    from callsmith.evals.run.runner import Runner, Settings
+    from callsmith.evals.run.setup import Setup
+    from callsmith.evals.scores.tuning import Tuning
+    from callsmith.models import Options
+    from callsmith.models.local import LocalModel
+
+ALWAYS: Final = 30.0  # log odds, as a bias: more than any score is below 0
+TRIAL: Final = 3  # cases that are asked to see how long all will take
+SHORT: Final = 20.0  # seconds: after a trial that was shorter, so many are asked as can be at once
+
+
+def tune(
+    model: Annotated[str, typer.Argument(autocompletion=complete_models, help="The model, as for serve; one that runs here.")],
+    cases: CasesFile = None,
+    categories: Categories = "",
+    per_category: Annotated[
+        int | None, typer.Option("--per-category", min=1, help="A sample of so many of each category, in each half.")
+    ] = None,
+    quick: Annotated[bool, typer.Option("--quick", help=f"A sample of {QUICK} of each category, in each half.")] = False,
+    prompts: Annotated[
+        str, typer.Option("--prompts", help="Tool prompts to try, with commas between them. Default: all, also your own.")
+    ] = "",
+    out: Out = Path("tune-results"),
+    store: Annotated[bool, typer.Option("--store", help="Keep it: it counts from now on when these weights are opened.")] = False,
+    concurrency: Concurrency = None,
+    max_tokens: MaxTokens = 512,
+    seconds: Seconds = 300.0,
+    context_tokens: ContextTokens = None,
+    threads: Threads = None,
+    gpu_layers: GpuLayers = None,
+) -> None:
+    """Find how tools are best put to a model, and when it calls. The same command again goes on where it was stopped."""
+    import asyncio
+
+    from callsmith.cli.evals.cases import find_cases
+    from callsmith.cli.inputs.options import alias_of
+    from callsmith.evals.run.record import Records
+    from callsmith.evals.run.runner import Settings
+    from callsmith.evals.scores.tuning import choose, expected, split
+    from callsmith.models import Options
+
+    names, name = _tool_prompts(prompts), alias_of(model)
+    _refuse_remote(model)
+    chosen = _sample(find_cases(cases, split_names(categories)), QUICK if quick and per_category is None else per_category)
+    expects = expected(chosen)
+    split(expects)
+    settings = Settings(max_tokens, seconds, concurrency or AT_ONCE)
+    options = Options(
+        context=context_tokens, threads=threads, gpu_layers=gpu_layers, live=settings.concurrency, tool_prompt=names[0]
+    )
+    records = Records(out)
+    setups = {f"{name}/{prompt}": _setup(prompt) for prompt in names}
+    try:
+        info = asyncio.run(_ask(model, options, setups, chosen, records, settings, store=store))
+    except KeyboardInterrupt:
+        typer.echo(f"\nStopped. What was answered is in {out}; the same command goes on from there.", err=True)
+        raise
+    finally:
+        records.close()
+    answered = {prompt: [one for one in records.all() if one.setup == f"{name}/{prompt}"] for prompt in names}
+    found = choose(answered, expects)
+    _show(found, name, out)
+    if store:
+        _store(found, name, info)
+
+
+def _tool_prompts(chosen: str) -> list[str]:
+    """The tool prompts to try: first the template's own way, with which the others are compared."""
+    from callsmith.evals.scores.tuning import TEMPLATE
+    from callsmith.models.tool_prompts import tool_prompt_named, tool_prompts
+
+    names = [tool_prompt_named(name).name for name in split_names(chosen)] or list(tool_prompts())
+    return list(dict.fromkeys([TEMPLATE, *names]))
+
+
+def _setup(prompt: str) -> "Setup":
+    """One way of asking: calls are held by a grammar, and made whatever the model would have decided."""
+    from callsmith.evals.run.setup import Setup
+    from callsmith.evals.scores.tuning import TEMPLATE
+
+    return Setup(prompt, "auto", constrained=True, prompt=prompt, bias=None if prompt == TEMPLATE else ALWAYS)
+
+
+def _sample(cases: "Sequence[Case]", per_category: int | None) -> "list[Case]":
+    """So many of each category in each half, in an order in which both halves are asked alike."""
+    from callsmith.core.errors import UsageError
+    from callsmith.evals.cases.sample import sample
+    from callsmith.evals.cases.split import half_of
+
+    if long := next((case for case in cases if len(case.turns) > 1), None):
+        raise UsageError(f"{long.id} is a conversation: thresholds are found on single questions", field="categories")
+    halves = ([case for case in cases if half_of(case.id) == half] for half in ("tuning", "held-out"))
+    return sample([case for half in halves for case in sample(half, per_category=per_category)])
+
+
+def _refuse_remote(spec: str, is_remote: bool | None = None) -> None:
+    """A UsageError for a model of which no log probabilities are seen; `is_remote` where that is known."""
+    from callsmith.core.errors import UsageError
+    from callsmith.models.remote.providers import parse_spec
+
+    if parse_spec(spec) is not None if is_remote is None else is_remote:
+        raise UsageError(
+            f"{spec} gives no log probabilities here, and from them it is found when to call. Tune its weights on this machine "
+            "(a GGUF file, or a name that `callsmith models` lists), or compare ways of asking it with `callsmith eval --setup`",
+            field="model",
+        )
+
+
+async def _ask(
+    spec: str,
+    options: "Options",
+    setups: "dict[str, Setup]",
+    cases: "list[Case]",
+    records: "Records",
+    settings: "Settings",
+    *,
+    store: bool,
+) -> "ModelInfo":
+    """Ask all that was not asked before; what is known of the model."""
+    from callsmith.cli.terminal.fetching import ensure
+    from callsmith.core.errors import UsageError
+    from callsmith.evals.bfcl import fetch
+    from callsmith.evals.bfcl.checker import Checker
+    from callsmith.models.opening import open_local
+
+    ensure(spec)
+    model = open_local(spec, options)
+    checker: Checker | None = Checker(fetch.benchmark_folder()) if fetch.is_fetched() else None
+    try:
+        _refuse_remote(spec, is_remote=not model.engine.info.logprobs)
+        if store and not model.info.weights.size:
+            raise UsageError(f"{spec} is no file of weights: what is found of it cannot be kept", field="store")
+        await _ask_all(model, spec, options, setups, cases, records, settings, checker)
+        return model.info
+    finally:
+        if checker is not None:
+            await checker.close()
+        await model.close()
+
+
+async def _ask_all(
+    model: "LocalModel",
+    spec: str,
+    options: "Options",
+    setups: "dict[str, Setup]",
+    cases: "list[Case]",
+    records: "Records",
+    settings: "Settings",
+    checker: "Checker | None",
+) -> None:
+    from functools import partial
+
+    from callsmith.cli.evals.eval import describe_setups
+    from callsmith.cli.evals.progress import EvalProgress
+    from callsmith.evals.run.runner import Runner
+    from callsmith.models.opening import with_tool_prompt
+
+    describe_setups(records, setups, model.info, spec, settings.max_tokens)
+    prompted = partial(with_tool_prompt, model, spec, options)
+    runner = Runner(model, setups, records, checker, settings, prompted)
+    waiting = [case for case in cases if any(records.done(case, label) is None for label in setups)]
+    waiting = await _say_how_long(runner, waiting, len(setups), settings.concurrency)
+    if waiting:
+        known = [found for case in cases for label in setups if (found := records.done(case, label))]
+        with EvalProgress(list(setups), len(cases), known, with_scores=False) as shown:
+            await runner.run(waiting, shown.add)
+
+
+async def _say_how_long(runner: "Runner", cases: "list[Case]", ways: int, at_once: int) -> "list[Case]":
+    """Ask a few cases, and say how long the others will take; these are returned."""
+    answered, seconds = list[object](), 0.0
+    for number in (TRIAL, at_once):
+        tried, cases = cases[:number], cases[number:]
+        if not tried:
+            break
+        typer.echo(f"Asking {len(tried)} cases to see how long all of them take", err=True)
+        answered.clear()
+        began = time.monotonic()
+        await runner.run(tried, answered.append)
+        seconds = time.monotonic() - began
+        if seconds > SHORT or at_once <= TRIAL:
+            break
+    if cases and answered:
+        left = seconds / len(answered) * len(cases) * ways
+        typer.echo(f"About {_duration(left)} for {len(cases)} more cases in {ways} ways", err=True)
+    return cases
+
+
+def _duration(seconds: float) -> str:
+    """`40 seconds`, `12 minutes`, `3.5 hours`"""
+    if seconds < 90:
+        return f"{max(1, round(seconds))} seconds"
+    return f"{round(seconds / 60)} minutes" if seconds < 90 * 60 else f"{seconds / 3600:.1f} hours"
+
+
+def _show(found: "Tuning", name: str, out: Path) -> None:
+    from callsmith.cli.evals.cases import print_rows
+    from callsmith.evals.scores.report import comparison_table
+    from callsmith.evals.scores.tuning_report import against_template, preset_lines, ways_table, write_tuning
+
+    typer.echo(f"{name}, tuned on {found.tuned_on} cases; on the {found.held_out} others:")
+    print_rows(*ways_table(found))
+    for comparison in against_template(found)[:1]:
+        typer.echo(f"{comparison.second} against {comparison.first}:")
+        print_rows(*comparison_table(comparison))
+    typer.echo("\n".join(preset_lines(found)))
+    typer.echo(f"{write_tuning(out, name, found)} has all ways, records.jsonl every answer", err=True)
+
+
+def _store(found: "Tuning", name: str, info: "ModelInfo") -> None:
+    from callsmith.models.weights.measured import Measured, store_measured
+
+    scores = {prompt: way["held_out"] for prompt, way in found.as_json()["ways"].items()}
+    kept = Measured(name, auto_guarded=True, tool_prompt=found.best.prompt, threshold=found.best.threshold, scores=scores)
+    typer.echo(f"kept in {store_measured(info.name, info.weights.size, kept)}", err=True)

@@ -1,0 +1,198 @@
+"""Which tool prompt suits a model, and from which threshold on it calls: chosen on one half of the cases, reported on the other.
+
+Every case was asked once with each tool prompt, so that calls were made whatever the model would have decided, and the score of
+that decision was kept. What would have become of a case at some threshold follows: below it nothing is called, else what was.
+
+The rule: the mean of two shares, how many cases with right calls are right and how many others are left alone, each as the mean
+of its groups. Of thresholds that do equally well the middle of the widest stretch counts; of tool prompts the template's own way,
+then the one with the shorter prompt.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from itertools import groupby
+from statistics import fmean
+from typing import Any, Final
+
+from callsmith.core.errors import UsageError
+from callsmith.evals.bfcl.load import ANY_CALL, GROUPS, LIVE
+from callsmith.evals.cases.case import Case, Expect
+from callsmith.evals.cases.split import half_of
+from callsmith.evals.run.record import Record
+from callsmith.evals.scores.scores import Scores, score, share_json
+from callsmith.evals.scores.statistics import Share
+
+TEMPLATE: Final = "template"  # the tool prompt that leaves all to the chat template, with which the others are compared
+_BEYOND: Final = 1.0  # log odds: how far beyond all scores a threshold is where every case is called, or none
+Expects = Mapping[str, Expect]  # what is right in a case, by its id
+
+
+@dataclass(frozen=True, slots=True)
+class Way:
+    """One tool prompt with its best threshold, which is None where nothing was decided.
+
+    `value` is how well it does on the tuning half, `records` are what becomes of the held-out half.
+    """
+
+    prompt: str
+    threshold: float | None
+    value: float
+    records: tuple[Record, ...]
+
+    @property
+    def scores(self) -> Scores:
+        """The scores on the held-out half. Tokens and seconds are those of answers with calls: an answer in words was not written
+        where one with calls was asked for."""
+        called = score(self.prompt, [record for record in self.records if record.calls])
+        costs = {key: getattr(called, key) for key in ("prompt_tokens", "completion_tokens", "cached_tokens", "seconds")}
+        return replace(score(self.prompt, self.records), **costs)
+
+
+@dataclass(frozen=True, slots=True)
+class Tuning:
+    """All ways, the one that was chosen, and how many cases that rests on."""
+
+    ways: tuple[Way, ...]
+    best: Way
+    expects: Expects
+    tuned_on: int
+    held_out: int
+
+    @property
+    def template(self) -> Way | None:
+        """The template's own way, where it was asked."""
+        return next((way for way in self.ways if way.prompt == TEMPLATE), None)
+
+    def shares(self, way: Way) -> dict[str, Share]:
+        """Of the held-out half: how many cases with right calls are right, how many others are left alone, and each group."""
+        return shares(way.records, self.expects)
+
+    def as_json(self) -> dict[str, Any]:
+        """The tuning as JSON."""
+        return {
+            "tool_prompt": self.best.prompt,
+            "threshold": self.best.threshold,
+            "tuned_on": self.tuned_on,
+            "held_out": self.held_out,
+            "ways": {way.prompt: self._way_json(way) for way in self.ways},
+        }
+
+    def _way_json(self, way: Way) -> dict[str, Any]:
+        found = {name: share_json(share) for name, share in self.shares(way).items()}
+        return {"threshold": way.threshold, "tuning": round(way.value, 5), "held_out": {**way.scores.as_json(), "shares": found}}
+
+
+def expected(cases: Iterable[Case]) -> dict[str, Expect]:
+    """What is right in each case."""
+    return {case.id: case.expect for case in cases}
+
+
+def choose(records: Mapping[str, Sequence[Record]], expects: Expects) -> Tuning:
+    """Choose among tool prompts, by their names, each with the records of the same cases."""
+    every = {name: [record for record in found if record.case in expects] for name, found in records.items()}
+    shared = set[str].intersection(*({record.case for record in found} for found in every.values()))
+    tuning, held_out = split({case: expects[case] for case in shared})
+    ways: list[Way] = []
+    for name, found in every.items():
+        threshold, value = best_threshold([record for record in found if record.case in tuning], expects)
+        kept = [record for record in found if record.case in held_out]
+        ways.append(Way(name, threshold, float(value), tuple(at_threshold(kept, threshold, expects))))
+    best = max(ways, key=lambda way: (way.value, way.prompt == TEMPLATE, -_prompt_tokens(every[way.prompt])))
+    return Tuning(tuple(ways), best, expects, len(tuning), len(held_out))
+
+
+def split(expects: Expects) -> tuple[set[str], set[str]]:
+    """The tuning half and the held-out half of the cases; a UsageError if nothing can follow from them."""
+    tuning = {case for case in expects if half_of(case) == "tuning"}
+    held_out = expects.keys() - tuning
+    for name, half in (("tuning", tuning), ("held-out", held_out)):
+        if len({expects[case] == "no_call" for case in half}) < 2:
+            raise UsageError(
+                f"the {name} half ({len(half)} cases) must have cases in which something is to be called, and others in which "
+                "nothing is: ask more, or add some of both",
+                field="cases",
+            )
+    return tuning, held_out
+
+
+def best_threshold(records: Sequence[Record], expects: Expects) -> tuple[float | None, Fraction]:
+    """The threshold that does best, and how well that is, from 0 to 1. None where nothing was decided."""
+    weights = _weights(records, expects)
+    value = sum((weights[record.case] for record in records if record.is_right), Fraction(0))  # everything is called
+    decided = sorted((record for record in records if record.score is not None), key=_score)
+    if not decided:
+        return None, value
+    below, stretches = _score(decided[0]) - _BEYOND, list[tuple[Fraction, float, float]]()
+    for number, group in groupby(decided, key=_score):
+        _extend(stretches, value, below, number)
+        for record in group:
+            value += weights[record.case] * ((expects[record.case] == "no_call") - record.is_right)
+        below = number
+    _extend(stretches, value, below, below + _BEYOND)
+    most, low, high = max(stretches, key=lambda one: (one[0], one[2] - one[1]))
+    middle = round((low + high) / 2, 2)
+    return (middle if low < middle <= high else (low + high) / 2), most
+
+
+def _extend(stretches: list[tuple[Fraction, float, float]], value: Fraction, low: float, high: float) -> None:
+    """Add a stretch of thresholds to those before it; one that does as well as the one before goes on with it."""
+    if stretches and stretches[-1][0] == value:
+        low = stretches.pop()[1]
+    stretches.append((value, low, high))
+
+
+def at_threshold(records: Iterable[Record], threshold: float | None, expects: Expects) -> list[Record]:
+    """What would have become of the cases at this threshold."""
+    return [_at_threshold(record, threshold, expects[record.case]) for record in records]
+
+
+def _at_threshold(record: Record, threshold: float | None, expect: Expect) -> Record:
+    if threshold is None or record.score is None or record.score >= threshold:
+        return record
+    is_right, is_equal = expect == "no_call", None if record.is_equal is None else False
+    wrong = "" if is_right else "no_call"
+    return replace(
+        record, is_right=is_right, is_equal=is_equal, judge="expect", error_type=wrong, calls=(), valid=0, finish="stop"
+    )
+
+
+def shares(records: Sequence[Record], expects: Expects) -> dict[str, Share]:
+    """How many cases with right calls are right, how many others are left alone, and the groups of both."""
+    found: dict[str, Share] = {"right calls": Share(0, 0), "left alone": Share(0, 0)}
+    for record in records:
+        one = Share(int(record.is_right), 1)
+        for name in ("left alone" if expects[record.case] == "no_call" else "right calls", _group(record, expects)):
+            found[name] = found.get(name, Share(0, 0)) + one
+    return found
+
+
+def _weights(records: Sequence[Record], expects: Expects) -> dict[str, Fraction]:
+    """How much a case counts: both kinds alike, of a kind all groups alike, of a group all cases alike."""
+    groups = {record.case: (expects[record.case] == "no_call", _tuning_group(record, expects)) for record in records}
+    sizes = Counter(groups.values())
+    kinds = Counter(kind for kind, _ in sizes)
+    return {case: Fraction(1, len(kinds) * kinds[group[0]] * sizes[group]) for case, group in groups.items()}
+
+
+def _tuning_group(record: Record, expects: Expects) -> str:
+    """The few cases of relevance would weigh as much as hundreds: they count with the others of their kind."""
+    return _group(record, expects) if record.category not in ANY_CALL else _BENCHMARK[LIVE[0]]
+
+
+def _group(record: Record, expects: Expects) -> str:
+    """The benchmark's group of a case; of one's own, its category."""
+    nothing = ", nothing to call" if expects[record.case] == "no_call" else ""
+    return _BENCHMARK.get(record.category, f"{record.category}{nothing}")
+
+
+_BENCHMARK: Final = {category: group for group, members in GROUPS.items() for category in members}
+
+
+def _score(record: Record) -> float:
+    return record.score or 0.0
+
+
+def _prompt_tokens(records: Sequence[Record]) -> float:
+    return fmean(record.prompt_tokens for record in records)
