@@ -1,5 +1,7 @@
 """Setups: what they change of a model and of a request."""
 
+from functools import partial
+
 import pytest
 
 from callsmith.core.errors import UnknownName, UsageError
@@ -11,6 +13,7 @@ from callsmith.formats import format_named
 from callsmith.formats.prompt.template import CHATML, Template
 from callsmith.models import open_model
 from callsmith.models.local import LocalModel, Traits
+from callsmith.models.opening import Options, with_tool_prompt
 
 TOOL = Tool("add", parameters={"type": "object", "properties": {"a": {"type": "integer"}}, "required": ["a"]})
 
@@ -69,8 +72,29 @@ def test_setups_are_named_or_described():
         NAMED["free"],
         Setup("mine", "auto", constrained=True, repairs=True, parallel=False, guards=False),
     ]
-    for wrong in ("fre", "mine=speed:yes", "mine=choice:yes", "mine=repairs:maybe"):
+    assert read_setups(["mine=prompt:json-array,bias:-1.5"]) == [Setup("mine", prompt="json-array", bias=-1.5)]
+    for wrong in ("fre", "mine=speed:yes", "mine=choice:yes", "mine=repairs:maybe", "mine=prompt:nonsense"):
         with pytest.raises(UnknownName):
             read_setups([wrong])
-    with pytest.raises(UsageError):
-        read_setups(["free", "free=guarded"])
+    for texts in (["free", "free=guarded"], ["mine=bias:much"]):
+        with pytest.raises(UsageError):
+            read_setups(texts)
+
+
+async def test_tools_are_put_in_another_way_to_the_same_weights():
+    opened = open_model("scripted:Hello")
+    assert isinstance(opened, LocalModel)
+    setup = Setup("mine", prompt="json-array", bias=5.0)
+    asked = set_up(opened, setup, partial(with_tool_prompt, opened, "scripted:Hello", Options()))
+    assert isinstance(asked, LocalModel)
+    assert (asked.engine, asked.traits.tool_prompt.name, asked.format.name) == (opened.engine, "json-array", "fenced-array")
+    assert opened.traits.tool_prompt.is_template
+    assert setup.request([Message.user("1?")], [TOOL], Sampling()).call_bias == 5.0
+    with pytest.raises(UsageError, match="runs here"):
+        set_up(opened, setup)
+
+
+def test_a_setup_is_described_as_before_unless_it_names_a_prompt_or_a_bias():
+    assert list(NAMED["free"].describe()) == ["choice", "constrained", "repairs", "parallel", "guards"]
+    described = Setup("mine", prompt="json-array", bias=5.0).describe()
+    assert (described["prompt"], described["bias"], len(described["words"])) == ("json-array", 5.0, 12)

@@ -2,7 +2,7 @@
 reported on the other."""
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final
 
@@ -189,16 +189,19 @@ async def _ask_all(
     describe_setups(records, setups, model.info, spec, settings.max_tokens)
     prompted = partial(with_tool_prompt, model, spec, options)
     runner = Runner(model, setups, records, checker, settings, prompted)
-    waiting = [case for case in cases if any(records.done(case, label) is None for label in setups)]
-    waiting = await _say_how_long(runner, waiting, len(setups), settings.concurrency)
+
+    def missing(case: "Case") -> int:
+        return sum(records.done(case, label) is None for label in setups)
+
+    waiting = await _say_how_long(runner, [case for case in cases if missing(case)], missing, settings.concurrency)
     if waiting:
         known = [found for case in cases for label in setups if (found := records.done(case, label))]
         with EvalProgress(list(setups), len(cases), known, with_scores=False) as shown:
             await runner.run(waiting, shown.add)
 
 
-async def _say_how_long(runner: "Runner", cases: "list[Case]", ways: int, at_once: int) -> "list[Case]":
-    """Ask a few cases, and say how long the others will take; these are returned."""
+async def _say_how_long(runner: "Runner", cases: "list[Case]", missing: "Callable[[Case], int]", at_once: int) -> "list[Case]":
+    """Ask a few cases, and say how long the others will take, by how many answers each is missing; these are returned."""
     answered, seconds = list[object](), 0.0
     for number in (TRIAL, at_once):
         tried, cases = cases[:number], cases[number:]
@@ -212,8 +215,9 @@ async def _say_how_long(runner: "Runner", cases: "list[Case]", ways: int, at_onc
         if seconds > SHORT or at_once <= TRIAL:
             break
     if cases and answered:
-        left = seconds / len(answered) * len(cases) * ways
-        typer.echo(f"About {_duration(left)} for {len(cases)} more cases in {ways} ways", err=True)
+        left = seconds / len(answered) * sum(map(missing, cases))
+        ways = max(map(missing, cases))
+        typer.echo(f"About {_duration(left)} for {len(cases)} more cases in {ways} way{'s' if ways > 1 else ''}", err=True)
     return cases
 
 

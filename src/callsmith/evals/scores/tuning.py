@@ -132,7 +132,7 @@ def best_threshold(records: Sequence[Record], expects: Expects) -> tuple[float |
         below = number
     _extend(stretches, value, below, below + _BEYOND)
     most, low, high = max(stretches, key=lambda one: (one[0], one[2] - one[1]))
-    middle = round((low + high) / 2, 2)
+    middle = round((low + high) / 2, 2) + 0.0  # which makes -0.0 plain
     return (middle if low < middle <= high else (low + high) / 2), most
 
 

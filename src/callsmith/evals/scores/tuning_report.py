@@ -47,7 +47,7 @@ def against_template(tuning: Tuning) -> list[Comparison]:
 
 def preset_lines(tuning: Tuning) -> Sequence[str]:
     """The lines of a preset that follow."""
-    threshold = [] if tuning.best.threshold is None else [f"threshold = {tuning.best.threshold:g}"]
+    threshold = [] if tuning.best.threshold is None else [f"threshold = {tuning.best.threshold}"]
     return [f'tool_prompt = "{tuning.best.prompt}"', *threshold, "auto_guarded = true"]
 
 

@@ -1,0 +1,145 @@
+"""Choosing a threshold and a tool prompt, from records that were made by hand."""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
+from itertools import count
+from pathlib import Path
+
+import pytest
+
+from callsmith.core.errors import UsageError
+from callsmith.evals.cases.case import Expect
+from callsmith.evals.cases.split import Half, half_of
+from callsmith.evals.run.record import Record
+from callsmith.evals.scores.tuning import at_threshold, best_threshold, choose, shares, split
+from callsmith.evals.scores.tuning_report import against_template, preset_lines, write_tuning
+
+CALL = {"name": "add", "arguments": {}}
+EXPECTS: dict[str, Expect] = {
+    "simple_python": "calls",
+    "live_simple": "calls",
+    "live_relevance": "any_call",
+    "irrelevance": "no_call",
+}
+
+
+def record(case: str, category: str, score: float | None, is_right: bool = True, way: str = "json") -> Record:
+    """A case that was called whatever its score: right, unless nothing is to be called or the call is wrong."""
+    is_right = is_right and EXPECTS.get(category) != "no_call"
+    return Record(case, category, f"m/{way}", "d", is_right, calls=(CALL,), valid=1, score=score, is_equal=is_right)
+
+
+def expects(records: Iterable[Record]) -> dict[str, Expect]:
+    return {one.case: EXPECTS[one.category] for one in records}
+
+
+def threshold(*rows: tuple[str, float, bool]) -> tuple[float | None, float]:
+    records = [record(str(number), category, score, is_right) for number, (category, score, is_right) in enumerate(rows)]
+    found, value = best_threshold(records, expects(records))
+    return found, float(value)
+
+
+def test_the_threshold_is_in_the_middle_between_what_is_to_be_called_and_what_is_not():
+    rows = [("simple_python", 3.0, True), ("simple_python", 1.0, True), ("irrelevance", -1.0, True), ("irrelevance", -4.0, True)]
+    assert threshold(*rows) == (0.0, 1.0)
+
+
+def test_cases_that_make_no_difference_do_not_narrow_the_stretch():
+    # The call at 0 is wrong in either way: the best thresholds are all those between -1 and 1.
+    rows = [("simple_python", 1.0, True), ("simple_python", 0.0, False), ("irrelevance", -1.0, True)]
+    assert threshold(*rows) == (0.0, 0.75)
+
+
+def test_of_stretches_that_do_equally_well_the_widest_counts():
+    rows = [("simple_python", 8.0, True), ("irrelevance", 4.0, True), ("simple_python", 1.0, True), ("irrelevance", 0.5, True)]
+    assert threshold(*rows) == (6.0, 0.75)
+
+
+@pytest.mark.parametrize(("category", "expected"), [("simple_python", 1.5), ("irrelevance", 4.5)])
+def test_a_model_that_is_best_always_calling_or_never_gets_a_threshold_beyond_its_scores(category: str, expected: float):
+    assert threshold((category, 2.0, True), (category, 4.0, True)) == (expected, 1.0)
+
+
+def test_both_kinds_weigh_alike_and_so_do_the_groups_of_a_kind():
+    # One irrelevant case against four right calls: calls alone would win by number, and do not by share.
+    crowd = [("simple_python", -2.0, True)] + [("simple_python", 3.0, True)] * 3
+    assert threshold(*crowd, ("irrelevance", 0.0, True)) == (1.5, 0.875)
+    # Of the calls the live one counts as much as the four others; relevance counts with the live ones.
+    _, value = threshold(*[("simple_python", 3.0, True)] * 4, ("live_simple", 3.0, False), ("irrelevance", 0.0, True))
+    assert value == 0.75
+    live = [("live_simple", 3.0, False), ("live_relevance", 3.0, True)]
+    assert threshold(*[("simple_python", 3.0, True)] * 4, *live, ("irrelevance", 0.0, True))[1] == pytest.approx(0.875)
+
+
+def test_where_nothing_was_decided_there_is_no_threshold():
+    records = [record("a", "simple_python", None), record("b", "irrelevance", None)]
+    assert best_threshold(records, expects(records)) == (None, 0.5)
+    assert at_threshold(records, None, expects(records)) == records
+
+
+def test_below_the_threshold_nothing_is_called_and_what_failed_stays_wrong():
+    low, high, silent = record("a", "simple_python", -1.0), record("b", "simple_python", 0.0), record("c", "irrelevance", -1.0)
+    failed = Record("d", "irrelevance", "m/json", "d", error="gone", error_type="error")
+    records = [low, high, silent, failed]
+    found = {one.case: one for one in at_threshold(records, 0.0, expects(records))}
+    assert (found["a"].is_right, found["a"].calls, found["a"].error_type, found["a"].is_equal) == (False, (), "no_call", False)
+    assert found["b"] == high
+    assert (found["c"].is_right, found["c"].valid, found["c"].error_type) == (True, 0, "")
+    assert not found["d"].is_right
+
+
+def ids(half: Half) -> Iterator[str]:
+    return (name for name in map(str, count()) if half_of(name) == half)
+
+
+def way(name: str, *, tuning: Iterable[tuple[str, float | None]], held_out: Iterable[tuple[str, float | None]]) -> list[Record]:
+    """Records whose ids are in these halves: the same ones for every way."""
+    rows = [*zip(ids("tuning"), tuning, strict=False), *zip(ids("held-out"), held_out, strict=False)]
+    return [record(case, category, score, way=name) for case, (category, score) in rows]
+
+
+TEMPLATE = way(
+    "template", tuning=[("simple_python", None), ("irrelevance", None)], held_out=[("simple_python", None), ("irrelevance", None)]
+)
+
+
+@pytest.mark.req("R222", "R228")
+def test_the_way_is_chosen_on_one_half_and_reported_on_the_other(tmp_path: Path):
+    # In the tuning half 0 parts the two kinds. In the held-out half it does not, and that is what is told.
+    found_in = [("simple_python", 1.0), ("irrelevance", -1.0)]
+    told = [("simple_python", -0.5), ("irrelevance", -2.0)]
+    records = {"template": TEMPLATE, "json": way("json", tuning=found_in, held_out=told)}
+    found = choose(records, expects(TEMPLATE))
+    assert (found.best.prompt, found.best.threshold, found.best.value) == ("json", 0.0, 1.0)
+    assert (found.tuned_on, found.held_out) == (2, 2)
+    shown = found.shares(found.best)
+    assert (shown["right calls"].right, shown["left alone"].right, shown["irrelevance"].n) == (0, 1, 1)
+    (compared,) = against_template(found)
+    assert (compared.first, compared.second, len(compared.gains), len(compared.losses)) == ("m/template", "m/json", 1, 1)
+    assert list(preset_lines(found)) == ['tool_prompt = "json"', "threshold = 0.0", "auto_guarded = true"]
+    text = write_tuning(tmp_path, "m", found).read_text()
+    assert "0.0 % (0.0–79.3) of 1" in text
+    assert "m/json against m/template" in text
+    assert (tmp_path / "m.json").is_file()
+
+
+def test_of_equal_ways_the_template_s_own_counts_then_the_shorter_prompt():
+    same = [("simple_python", None), ("irrelevance", None)]
+    records = {"json": way("json", tuning=same, held_out=same), "template": TEMPLATE}
+    assert choose(records, expects(TEMPLATE)).best.prompt == "template"
+    assert list(preset_lines(choose(records, expects(TEMPLATE)))) == ['tool_prompt = "template"', "auto_guarded = true"]
+    long = [replace(one, prompt_tokens=90) for one in records["json"]]
+    short = [replace(one, prompt_tokens=60) for one in records["json"]]
+    assert choose({"json": long, "short": short}, expects(TEMPLATE)).best.prompt == "short"
+
+
+def test_each_half_needs_both_kinds():
+    tuning = list(zip(ids("tuning"), range(2), strict=False))
+    rows: dict[str, Expect] = {tuning[0][0]: "calls", tuning[1][0]: "no_call"}
+    with pytest.raises(UsageError, match="held-out half"):
+        split(rows)
+
+
+def test_cases_of_ones_own_are_grouped_by_their_category_and_kind():
+    found = shares([record("a", "mine", 1.0), record("b", "mine", 1.0)], {"a": "calls", "b": "no_call"})
+    assert list(found) == ["right calls", "left alone", "mine", "mine, nothing to call"]
