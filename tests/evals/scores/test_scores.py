@@ -8,7 +8,7 @@ import pytest
 from callsmith.core.errors import UnknownName, UsageError
 from callsmith.evals.run.record import Record
 from callsmith.evals.scores.comparison import compare
-from callsmith.evals.scores.report import write_reports
+from callsmith.evals.scores.report import comparison_table, write_reports
 from callsmith.evals.scores.scores import score
 
 CALL = {"name": "add", "arguments": {}}
@@ -75,3 +75,14 @@ def test_reports_hold_the_scores_the_comparison_and_a_plot(tmp_path: Path):
     told = json.loads((tmp_path / "results.json").read_text())
     assert [one["setup"] for one in told["scores"]] == ["m/free", "m/required"]
     assert told["comparisons"][0]["losses"] == ["irrelevance_0", "irrelevance_1", "irrelevance_2"]
+
+
+def test_a_group_and_a_category_of_the_same_name_are_both_told():
+    rows = [
+        record
+        for setup in ("m/a", "m/b")
+        for name in ("irrelevance", "live_irrelevance")
+        for record in records(setup, name, "+-")
+    ]
+    shown = [(row[0], row[1]) for row in comparison_table(compare(rows, "a", "b"))[1]]
+    assert shown == [("all", "4"), ("irrelevance (group)", "4"), ("irrelevance", "2"), ("live_irrelevance", "2")]

@@ -81,9 +81,9 @@ def categories_table(scores: Iterable[Scores]) -> Table:
 
 def comparison_table(comparison: Comparison) -> Table:
     """The differences of a comparison: overall, by group, by category."""
-    rows = {"all": comparison.overall, **comparison.groups, **comparison.categories}
+    groups = [(f"{name} (group)" if name in comparison.categories else name, one) for name, one in comparison.groups.items()]
     heads = ["", "n", "difference", "95 %", "p", "gained", "lost"]
-    return heads, [_paired_row(name, one) for name, one in rows.items()]
+    return heads, [_paired_row(*row) for row in (("all", comparison.overall), *groups, *comparison.categories.items())]
 
 
 def show_share(share: Share | None) -> str:
