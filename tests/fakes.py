@@ -20,7 +20,7 @@ from callsmith.core.events import (
     TurnEnded,
 )
 from callsmith.core.ports import Context
-from callsmith.core.types.model_step import Decision
+from callsmith.core.types.model_step import CallDecision
 from callsmith.core.values import Call, Message, Request, Result, Tool, Usage
 from callsmith.runtime.loop import run
 from callsmith.tools.functions import Functions
@@ -94,7 +94,7 @@ def says(*pieces: str) -> list[ModelEvent]:
     return [*map(Text, pieces), Stopped("stop", Usage(20, 3))]
 
 
-def decided(text: str, decision: Decision, *, at_start: bool = True, made: Sequence[Call] = ()) -> list[ModelEvent]:
+def decided(text: str, decision: CallDecision, *, at_start: bool = True, made: Sequence[Call] = ()) -> list[ModelEvent]:
     """An answer before which it was decided whether to call: its end tells, and its beginning where it has one."""
     begun: list[ModelEvent] = [Started(Usage(7), decision)] if at_start else []
     said: list[ModelEvent] = [Text(text)] if text else []

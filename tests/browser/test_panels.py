@@ -8,7 +8,7 @@ from pydantic import BaseModel, Field
 
 from callsmith import open_model
 from callsmith.cli.inputs.demo_tools import TOOLS
-from callsmith.core.types.model_step import Decision
+from callsmith.core.types.model_step import CallDecision
 from callsmith.core.values import Call
 from callsmith.models.weights.fetch import fetch
 from callsmith.server.app import create_app
@@ -170,7 +170,7 @@ async def test_the_details_of_a_turn_have_prompt_text_and_frames():
 
 
 async def test_the_details_of_a_turn_say_whether_tools_were_called_and_why():
-    model = FakeModel(decided("It is sunny.", Decision(False, -2.126, -1.5)))
+    model = FakeModel(decided("It is sunny.", CallDecision(False, -2.126, -1.5)))
     async with served(create_app({"m": model}, tools=Functions(weather))) as url, opened(url) as page:
         await say(page, "How is Bonn?")
         await page.get_by_text("It is sunny.").wait_for()

@@ -7,7 +7,7 @@ from typing import Any
 from hypothesis import strategies as st
 
 from callsmith.core.events import CallArguments, CallReady, CallStarted, ModelEvent, Report, Stopped, Text, Thought
-from callsmith.core.types.model_step import Decision
+from callsmith.core.types.model_step import CallDecision
 from callsmith.core.values import Call, Choice, Sampling, TokenBias, TokenLogprob, Tool, Usage
 
 JSON = st.recursive(
@@ -51,7 +51,7 @@ TOOLSETS = st.lists(TOOLS, max_size=3, unique_by=lambda tool: tool.name).map(tup
 
 BIASES = st.none() | st.floats(-20, 20)
 _SCORES = st.integers(-(10**4), 10**4).map(lambda hundredths: hundredths / 100)  # as they are written
-DECISIONS = st.none() | st.builds(Decision, st.booleans(), _SCORES, _SCORES)
+DECISIONS = st.none() | st.builds(CallDecision, st.booleans(), _SCORES, _SCORES)
 _CHANCES = st.floats(-100, 0)
 _TOKENS = st.builds(TokenLogprob, st.binary(max_size=4), _CHANCES)
 LOGPROBS = st.lists(

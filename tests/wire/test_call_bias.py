@@ -10,7 +10,7 @@ from hypothesis import given
 
 from callsmith.core.errors import UsageError
 from callsmith.core.events import Report, Started, Stopped
-from callsmith.core.types.model_step import Decision
+from callsmith.core.types.model_step import CallDecision
 from callsmith.core.values import Choice, Message, Request, Tool, Usage
 from callsmith.wire.anthropic import messages
 from callsmith.wire.capability.chat import read_chat, write_chat
@@ -30,7 +30,7 @@ READERS: Mapping[str, Callable[[Any], Any]] = {
     "llm.chat": lambda more: read_chat({"input": {"messages": HI, **more}}),
 }
 ASKED = Request((Message.user("hi"),), (Tool("add"),), call_bias=2.0)
-DECIDED = Decision(True, 1.3, -1.5)
+DECIDED = CallDecision(True, 1.3, -1.5)
 
 
 @pytest.mark.parametrize("dialect", READERS)
@@ -58,7 +58,7 @@ def test_a_bias_survives_the_way_over_the_bus_and_back(bias: float | None):
 )
 def test_a_decision_survives_the_way_over_the_bus_and_back(events: list[Any]):
     writer = ChatFrameWriter()
-    later = Stopped("stop", report=Report(decision=Decision(False, -3.0, -1.5)))
+    later = Stopped("stop", report=Report(decision=CallDecision(False, -3.0, -1.5)))
     assert [frame for event in [*events, later] for frame in writer.write(event)] == []
     assert writer.answer("m", "stop", 5)["meta"]["decision"] == {"calls": True, "score": 1.3, "threshold": -1.5}
     [stopped] = ChatFrameReader().read(writer.end("m", "stop", 5))
@@ -77,7 +77,7 @@ def test_where_nothing_was_decided_nothing_is_told():
     ("score", "written"), [(1.2999, 1.3), (-0.001, 0.0), (math.inf, 1e6), (-math.inf, -1e6), (-7.126, -7.13)]
 )
 def test_scores_are_written_to_two_places_and_are_always_json(score: float, written: float):
-    told = write_report(Report(decision=Decision(False, score, score)))["callsmith"]["decision"]
+    told = write_report(Report(decision=CallDecision(False, score, score)))["callsmith"]["decision"]
     assert told == {"calls": False, "score": written, "threshold": written}
     assert str(told["score"]) == str(written)
     json.dumps(told, allow_nan=False)

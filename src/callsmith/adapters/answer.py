@@ -10,7 +10,7 @@ from callsmith.core.values import Json
 from callsmith.formats.algebra import Format, nodes_of
 from callsmith.formats.reader.reader import Reader
 from callsmith.formats.write import literal_text
-from callsmith.models.answer import AnswerFilter
+from callsmith.models.answers.filter import AnswerFilter
 from callsmith.wire.calls import CallWriter
 
 

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias
 
 from callsmith.core.errors import ModelError
-from callsmith.core.types.model_step import Decision, ModelStep
+from callsmith.core.types.model_step import CallDecision, ModelStep
 from callsmith.core.values import Call, Message, Output, Result, TokenLogprob, Tool, Usage
 
 # "calls": the caller has calls to run; "confirmation": some wait for a person's decision; "limit": a limit of the run.
@@ -19,7 +19,7 @@ class Started:
     """
 
     usage: Usage
-    decision: Decision | None = None
+    decision: CallDecision | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +95,7 @@ class Report:
     taken_back: tuple[str, ...] = ()  # "repeated_call", "early_answer", "copy", "empty", "refusal", "unknown_number", "call"
     notices: tuple[str, ...] = ()
     steps: tuple[ModelStep, ...] = ()
-    decision: Decision | None = None
+    decision: CallDecision | None = None
 
     def __add__(self, other: "Report") -> "Report":
         return Report(

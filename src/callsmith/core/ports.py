@@ -111,7 +111,7 @@ class ModelInfo:
     `ready` is false while the model is loading. `count` gives the tokens of the prompt of a request; None if the model cannot
     count. `complete` continues a text as it stands, `tokenizer` gives the model's tokens; None if it cannot.
     `upstreams` are the other servers that answer for it; None if there are none. `prefill` says how far the prompts are that are
-    being read just now, as tokens done and tokens in all; None if that is not known.
+    being read just now, as tokens done and tokens in all; None if that is not known. `tool_prompt` names how tools are put to it.
     """
 
     name: str = ""
@@ -126,6 +126,7 @@ class ModelInfo:
     policy: ChoicePolicy = "auto"
     sampling: Sampling = Sampling()
     guards: tuple[str, ...] = ()
+    tool_prompt: str = ""
     ready: bool = True
     count: Callable[[Request], Awaitable[int]] | None = field(default=None, compare=False, repr=False)
     complete: Callable[[Completion], AsyncIterator[ModelEvent]] | None = field(default=None, compare=False, repr=False)

@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import AsyncGenerator, Iterable, Sequence
 from contextlib import aclosing
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from itertools import groupby
 from operator import attrgetter
@@ -13,20 +13,10 @@ from callsmith.core.choice import apply_policy
 from callsmith.core.errors import GrammarRefused, UnsupportedSchema, UsageError
 from callsmith.core.events import ModelEvent, Report, Started, Stopped, StopReason, Unenforced
 from callsmith.core.ports import ModelInfo
-from callsmith.core.types.model_step import ModelStep
-from callsmith.core.values import (
-    ChoicePolicy,
-    Completion,
-    InReasoning,
-    Message,
-    Output,
-    Request,
-    Sampling,
-    Tool,
-    Usage,
-)
+from callsmith.core.types.model_step import CallDecision, ModelStep
+from callsmith.core.values import Completion, Message, Request, Sampling, Tool, Usage
 from callsmith.engines.lru import LRU, IdentityLRU
-from callsmith.engines.port import Engine, EngineInfo, Finished, Piece, with_defaults
+from callsmith.engines.port import Engine, Finished, Piece, with_defaults
 from callsmith.engines.upstream.affinity import affinity_id
 from callsmith.formats.algebra import Format
 from callsmith.formats.prompt.escaping import Escaper
@@ -38,12 +28,24 @@ from callsmith.grammar.limits import refusing_depth
 from callsmith.grammar.nodes import Grammar
 from callsmith.grammar.output import format_for_output
 from callsmith.grammar.schema.loosen import STEPS
-from callsmith.models.answer import AnswerFilter, report_step
-from callsmith.models.checked import UnenforcedOf, checked
-from callsmith.models.enforcement import Enforcement
+from callsmith.models.answers.checked import UnenforcedOf, checked
+from callsmith.models.answers.deciding import (
+    SURE,
+    TAKEN_BACK,
+    AnswerPlan,
+    Decider,
+    decided_report,
+    margin,
+    with_decision,
+)
+from callsmith.models.answers.enforcement import Enforcement
+from callsmith.models.answers.filter import AnswerFilter, report_step
+from callsmith.models.answers.grounding import CallJudge
+from callsmith.models.answers.words import in_words, without_invented_calls
 from callsmith.models.grammars import AnswerGrammar, Grammars, grammar_text
 from callsmith.models.logprobs import LogprobAligner
 from callsmith.models.plain_text import LocalTokenizer, continue_text
+from callsmith.models.traits import NOTHING_KNOWN, Traits, describe_local
 
 # From here on prompt and grammar are made in a thread: it takes about 20 ms.
 _LONG_TEXT: Final = 100_000
@@ -53,61 +55,10 @@ _LONG_OUTPUT: Final = 2_000
 _TURNS: Final = 64_000_000  # characters of turns that are known as they were written
 
 
-@dataclass(frozen=True, slots=True)
-class Traits:
-    """What is known of a model besides its format and template.
-
-    `also` are formats it is read in besides its own; `parallel`, whether it may make several calls at once where a request does
-    not say; `thinks`, whether it reasons; `auto_guarded`, whether calls are constrained also where the choice is `auto`;
-    `policy`, on which hops it may choose at all; `in_reasoning`, what becomes of calls inside its reasoning;
-    `guards`, the names of the guards it needs where its calls are run here. `strict`: what it writes is read as it stands, and
-    nothing is repaired; for measuring what repairs are worth.
-    """
-
-    also: tuple[Format, ...] = ()
-    sampling: Sampling = Sampling()
-    parallel: bool = True
-    thinks: bool = False
-    auto_guarded: bool = False
-    policy: ChoicePolicy = "auto"
-    in_reasoning: InReasoning = "recover"
-    guards: tuple[str, ...] = ()
-    strict: bool = False
-
-
-def describe_local(engine: EngineInfo, format: Format, template: Template, traits: Traits) -> ModelInfo:
-    """What is known of the model that these make, opened or not."""
-    return ModelInfo(
-        name=engine.name,
-        description=engine.description,
-        format=format.name,
-        template=template.source,
-        weights=engine.weights,
-        memory=engine.memory,
-        placement=engine.placement,
-        thinks=traits.thinks,
-        context=engine.context,
-        policy=traits.policy,
-        sampling=with_defaults(traits.sampling, engine.sampling),
-        guards=traits.guards,
-    )
-
-
-@dataclass(frozen=True, slots=True)
-class _Plan:
-    """A request, ready to be generated. `output` is the structured output, where text may be written at all."""
-
-    request: Request
-    tools: tuple[Tool, ...]
-    output: Output | None
-    prompt: Prompt
-    grammar: AnswerGrammar
-
-
 class LocalModel:
     """Answers requests through an engine."""
 
-    def __init__(self, engine: Engine, format: Format, template: Template, traits: Traits = Traits()) -> None:
+    def __init__(self, engine: Engine, format: Format, template: Template, traits: Traits = NOTHING_KNOWN) -> None:
         self.engine = engine
         self.format = format
         self.template = template
@@ -121,6 +72,9 @@ class LocalModel:
         self._enforcement = Enforcement(engine.info.name, is_known=engine.info.is_enforcing)
         self._seen: IdentityLRU[None] = IdentityLRU(256)  # sets of tools
         self._turns: LRU[RawTurn] = LRU(_TURNS)
+        asked = traits.tool_prompt
+        is_deciding = asked.threshold is not None and bool(asked.opening) and engine.info.logprobs
+        self._decider = Decider(engine, format, asked, self._prompt_to_decide) if is_deciding else None
 
     @property
     def info(self) -> ModelInfo:
@@ -135,30 +89,74 @@ class LocalModel:
             prefill=engine.prefill,
         )
 
-    async def stream(self, request: Request) -> AsyncGenerator[ModelEvent, None]:
+    def stream(self, request: Request) -> AsyncGenerator[ModelEvent, None]:
+        """The answer as events. Where the choice is open and can be decided beforehand, it is: what comes is calls, or words."""
+        decides = self._decider is not None and self._is_open(request)
+        return self._decided(request, self._decider) if decides and self._decider else self._constrained(request)
+
+    def _is_open(self, request: Request) -> bool:
+        """Whether it is to be decided if the answer has calls. A model that reasons first decides for itself."""
+        thinks = self.traits.thinks and request.thinking is not False
+        is_auto = apply_policy(request, self.traits.policy).mode == "auto"
+        return is_auto and bool(request.tools) and not request.prefilled and not thinks
+
+    async def _decided(self, request: Request, decider: Decider) -> AsyncGenerator[ModelEvent, None]:
+        """The answer, with the choice made before it is written."""
+        request = self._settled(request)
+        decided = await decider.decide(request)
+        decision, spent, begun = decided.decision, decided.usage, False
+        async with aclosing(self._held(decided.request, decision)) as events:
+            async for event in events:
+                if isinstance(event, Stopped) and TAKEN_BACK in event.report.taken_back:
+                    spent, decision = spent + event.usage, event.report.decision or decision
+                    break
+                begun |= isinstance(event, Started)
+                yield with_decision(event, decision, Usage() if decision.calls else spent)
+            else:
+                return
+        # The call that it was about to make has values that nobody has given: it answers in words, or asks for them.
+        missing = (margin(request, decided.decision) or 0.0) > SURE
+        async with aclosing(self._held(in_words(request, asks_for_missing=missing), decision)) as events:
+            async for event in events:
+                if not (begun and isinstance(event, Started)):
+                    yield with_decision(event, decision, spent)
+
+    def _held(self, request: Request, decision: CallDecision) -> AsyncGenerator[ModelEvent, None]:
+        """The answer that was decided on; words that look like a call of something that is no tool are taken back."""
+        events = self._constrained(request, decision)
+        if decision.calls or request.output:
+            return events
+        return without_invented_calls(events, lambda: self._constrained(replace(request, tools=()), decision))
+
+    def _prompt_to_decide(self, request: Request) -> Prompt:
+        return self._prompt_of(request, request.choice.among(request.tools))
+
+    async def _constrained(self, request: Request, decision: CallDecision | None = None) -> AsyncGenerator[ModelEvent, None]:
         """The answer as events; only what has to be validated is withheld until it is complete. An answer that goes on from a
         prefilled one is not asked for again: nothing in its place would go on from the same words."""
-        request = self._settled(request)
-        begun = False
+        request, begun = self._settled(request), False
         try:
-            async with aclosing(self._streamed(request, guarded=self.traits.auto_guarded)) as events:
+            async with aclosing(self._streamed(request, decision, guarded=self.traits.auto_guarded)) as events:
                 async for event in events:
                     begun = True
                     yield event
             return
         except UnsupportedSchema as error:
             # That calls are constrained was not asked for with this request: it is answered all the same.
-            if begun or not self.traits.auto_guarded or _must_constrain(request, request.choice.among(request.tools)):
+            is_asked_for = decision is None and _must_constrain(request, request.choice.among(request.tools))
+            if begun or is_asked_for or not (self.traits.auto_guarded or decision):
                 raise
             notice = f"calls were not constrained: {error}"
-        async with aclosing(self._streamed(request, guarded=False)) as events:
+        async with aclosing(self._streamed(request, decision, guarded=False, is_free=True)) as events:
             async for event in events:
                 yield replace(event, report=event.report + Report(notices=(notice,))) if isinstance(event, Stopped) else event
 
-    async def _streamed(self, request: Request, *, guarded: bool) -> AsyncGenerator[ModelEvent, None]:
-        """The answer, by a grammar that the engine does not refuse."""
+    async def _streamed(
+        self, request: Request, decision: CallDecision | None, *, guarded: bool, is_free: bool = False
+    ) -> AsyncGenerator[ModelEvent, None]:
+        """The answer, by a grammar that the engine does not refuse; `is_free`: by none."""
         for _ in range(STEPS + 1):
-            make = partial(self._plan, request, guarded=guarded)
+            make = partial(self._plan, request, decision, guarded=guarded, is_free=is_free)
             plan = await asyncio.to_thread(make) if self._is_large(request) else make()
             try:
                 async with aclosing(self._validated(plan)) as events:
@@ -188,14 +186,25 @@ class LocalModel:
         def find_turn(id: str) -> RawTurn | None:
             return self._turns.get((request.cache_salt, id))
 
-        prompt = prompt_for(request, tools, self.template, self.format, self._escaper, find_turn)
+        asked = self.traits.tool_prompt
+        is_opened = request.choice.mode == "required" and not (self.traits.thinks and request.thinking is not False)
+        prompt = prompt_for(
+            request,
+            tools,
+            self.template,
+            self.format,
+            self._escaper,
+            find_turn if asked.is_template else None,
+            asked,
+            asked.opening if is_opened and tools else "",
+        )
         return prompt if self.engine.info.upstreams is None else replace(prompt, affinity=affinity_id(request))
 
     async def close(self) -> None:
         """Free what the engine holds. Answering afterwards is an error."""
         await self.engine.close()
 
-    def _validated(self, plan: _Plan) -> AsyncGenerator[ModelEvent, None]:
+    def _validated(self, plan: AnswerPlan) -> AsyncGenerator[ModelEvent, None]:
         """The answer, with what no grammar enforces validated."""
         unenforced, is_free = self._unenforced(plan), plan.grammar is not None and not self._enforcement.is_known
         answer = self._watched(plan)
@@ -205,22 +214,23 @@ class LocalModel:
             return answer
 
         def again(request: Request) -> AsyncGenerator[ModelEvent, None]:
-            return self._watched(self._plan(request, guarded=self.traits.auto_guarded))
+            return self._watched(self._plan(request, plan.decision, guarded=self.traits.auto_guarded))
 
         return checked(answer, plan.request, unenforced or _nothing, again, is_free=is_free, every_call=every_call)
 
-    def _watched(self, plan: _Plan) -> AsyncGenerator[ModelEvent, None]:
+    def _watched(self, plan: AnswerPlan) -> AsyncGenerator[ModelEvent, None]:
         """The answer; where it comes from afar, it is looked whether the grammar was enforced."""
         answer = self._answer(plan, []) if plan.request.explain is None else self._explained(plan)
         if plan.grammar is None or self.engine.info.unenforced is None or not self._enforcement.is_known:
             return answer
         return self._enforcement.watched(answer, plan.request, self._unenforced(plan))
 
-    async def _explained(self, plan: _Plan) -> AsyncGenerator[ModelEvent, None]:
+    async def _explained(self, plan: AnswerPlan) -> AsyncGenerator[ModelEvent, None]:
         """The answer; whoever has asked is shown what the model was given and what it wrote."""
         assert plan.request.explain is not None
         written: list[Piece] = []
-        step = ModelStep(plan.prompt.text, grammar=await asyncio.to_thread(grammar_text, self.engine.info, plan.grammar))
+        grammar = await asyncio.to_thread(grammar_text, self.engine.info, plan.grammar)
+        step = ModelStep(plan.prompt.text, grammar=grammar, decision=plan.decision)
 
         def so_far() -> tuple[str, Usage]:
             usage = next((piece.usage for piece in reversed(written) if piece.usage), Usage())
@@ -230,7 +240,7 @@ class LocalModel:
             async for event in events:
                 yield event
 
-    async def _answer(self, plan: _Plan, written: list[Piece]) -> AsyncGenerator[ModelEvent, None]:
+    async def _answer(self, plan: AnswerPlan, written: list[Piece]) -> AsyncGenerator[ModelEvent, None]:
         """The answer; `written` becomes what the engine has written for it."""
         request, prompt = plan.request, plan.prompt
         is_constrained = plan.grammar is not None and self._enforcement.is_known
@@ -245,7 +255,12 @@ class LocalModel:
             recover=self.traits.in_reasoning == "recover",
         )
         aligner = None if request.sampling.logprobs is None else LogprobAligner(reader)
-        answer = AnswerFilter(self.format.ids, bool(plan.tools), parallel=request.parallel is not False)
+        judge = (
+            None
+            if self.traits.tool_prompt.is_template
+            else CallJudge(plan.tools, request.messages, margin(request, plan.decision))
+        )
+        answer = AnswerFilter(self.format.ids, bool(plan.tools), parallel=request.parallel is not False, judge=judge)
         begun = False
 
         async def spent(piece: Piece) -> Usage:
@@ -256,7 +271,8 @@ class LocalModel:
             if reason == "calls":
                 self._remember(plan, answer.message, written)
             reasoning = await self.engine.count("".join(answer.thoughts)) if answer.thoughts else 0
-            return Stopped(reason, replace(usage, reasoning=min(reasoning, usage.completion)), matched=matched)
+            report = decided_report(plan.decision, judge, is_cut=answer.is_cut and not answer.message.calls)
+            return Stopped(reason, replace(usage, reasoning=min(reasoning, usage.completion)), report, matched)
 
         async with aclosing(self.engine.generate(prompt, request.sampling, plan.grammar)) as pieces:
             async for piece in pieces:
@@ -283,10 +299,10 @@ class LocalModel:
                     yield await stopped("calls", await spent(piece))
                     return
 
-    def _remember(self, plan: _Plan, message: Message, written: Iterable[Piece]) -> None:
+    def _remember(self, plan: AnswerPlan, message: Message, written: Iterable[Piece]) -> None:
         """Remember a turn with calls as it was written: clients send it back otherwise."""
         prompt, escape = plan.prompt, self._escaper.escape_text
-        if prompt.prefilled:
+        if prompt.prefilled or not self.traits.tool_prompt.is_template:
             return
         runs = [(special, "".join([piece.text for piece in run])) for special, run in groupby(written, attrgetter("special"))]
         answer = "".join([text if special else escape(text) for special, text in runs])
@@ -294,11 +310,14 @@ class LocalModel:
         self._turns.put((plan.request.cache_salt, message.calls[0].id), turn, turn.size)
 
     @refusing_depth
-    def _plan(self, request: Request, *, guarded: bool) -> _Plan:
+    def _plan(
+        self, request: Request, decision: CallDecision | None = None, *, guarded: bool, is_free: bool = False
+    ) -> AnswerPlan:
         tools = request.choice.among(request.tools)
         prompt = self._prompt_of(request, tools)
         output = None if request.choice.mode == "required" else request.output
-        return _Plan(request, tools, output, prompt, self._grammar(request, tools, prompt, guarded=guarded))
+        grammar = None if is_free else self._grammar(request, tools, prompt, guarded=guarded)
+        return AnswerPlan(request, tools, output, prompt, grammar, decision)
 
     def _is_large(self, request: Request) -> bool:
         """Whether making prompt and grammar may take so long that others notice: many words, or tools not seen before."""
@@ -313,7 +332,7 @@ class LocalModel:
             output is not None and len(output.pattern or output.grammar or repr(output.schema or output.choices)) > _LONG_OUTPUT
         )
 
-    def _written(self, plan: _Plan) -> Format:
+    def _written(self, plan: AnswerPlan) -> Format:
         """The format to read: where no call may be made, marked calls are recognised to be left out, and all else is text."""
         if plan.output is not None:
             return format_for_output(self.format if plan.tools else self.format.without_calls(), plan.output)
@@ -334,7 +353,7 @@ class LocalModel:
             output=request.output,
         )
 
-    def _unenforced(self, plan: _Plan) -> UnenforcedOf | None:
+    def _unenforced(self, plan: AnswerPlan) -> UnenforcedOf | None:
         """What the grammar does not enforce and has to be validated; None if nothing. Tools are examined when called."""
         if plan.grammar is not None and not self._enforcement.is_known:
             return self._enforcement.unenforced(plan.request)
@@ -359,6 +378,7 @@ class LocalModel:
             sampling=self._settled_sampling(request.sampling),
             parallel=self.traits.parallel if request.parallel is None else request.parallel,
             choice=apply_policy(request, self.traits.policy),
+            call_bias=self.traits.call_bias if request.call_bias is None else request.call_bias,
         )
 
     def _settled_sampling(self, sampling: Sampling) -> Sampling:

@@ -16,12 +16,15 @@ from callsmith.formats import format_named
 from callsmith.formats.algebra import Format
 from callsmith.formats.inference.detect import shows_reasoning
 from callsmith.formats.prompt.template import CHATML, Template
-from callsmith.models.local import LocalModel, Traits, describe_local
+from callsmith.formats.prompt.tool_prompt import TEMPLATE, ToolPrompt
+from callsmith.models.local import LocalModel
 from callsmith.models.plugins import load_presets
 from callsmith.models.presets import Preset, preset_for
 from callsmith.models.remote.model import RemoteModel, RemoteTraits, list_path, model_names
 from callsmith.models.remote.providers import KEY_VARIABLE, RemoteSpec, api_key, parse_spec
 from callsmith.models.speech import Speech, find_speech
+from callsmith.models.tool_prompts import tool_prompt_named
+from callsmith.models.traits import Traits, describe_local
 from callsmith.models.weights.catalogue import Entry, catalogue
 from callsmith.models.weights.disk import find_file
 from callsmith.models.weights.fetch import locate
@@ -45,7 +48,8 @@ class Options:
     decoded at once, `queue` how many more may wait. `auto_guarded` constrains calls also where the model may choose to make them:
     it still may answer with text, but a call it begins is valid. `in_reasoning` says whether calls inside the reasoning are
     recovered where none stands outside, or ignored. For a model of another server, `api` is the dialect in which it is asked,
-    and `repair` whether calls that it writes as text are read ("auto": as its provider needs it).
+    and `repair` whether calls that it writes as text are read ("auto": as its provider needs it). `tool_prompt` names how tools
+    are put to the model, `call_bias` makes calls likelier, or below 0 rarer, where it is decided whether to call (in log odds).
     """
 
     format: str | None = None
@@ -81,6 +85,11 @@ def open_local(spec: str, options: Options = Options()) -> LocalModel:
     return LocalModel(engine, *_parts(spec, options, engine.info))
 
 
+def with_tool_prompt(model: LocalModel, spec: str, options: Options, name: str) -> LocalModel:
+    """The same model, with its weights shared and tools put to it in another way."""
+    return LocalModel(model.engine, *_parts(spec, replace(options, tool_prompt=name), model.engine.info))
+
+
 def describe_model(spec: str, options: Options = Options()) -> ModelInfo:
     """What is known of a model that is not opened: what its file or its name says. Nothing is loaded, and no server is asked."""
     load_presets()
@@ -109,6 +118,11 @@ def _parts(spec: str, options: Options, info: EngineInfo) -> tuple[Format, Templ
         now=lambda form: datetime.now().astimezone().strftime(form),
     )
     speech = _speech(options, entry, preset, template if source else None, info.response_template)
+    asked = _tool_prompt(options, measured, known)
+    if not asked.is_template:
+        thinks = (speech.format.thinks,) if speech.format.thinks else ()
+        written = format_named(asked.format)
+        speech = Speech(replace(written, parts=(*thinks, *written.parts)))
     traits = Traits(
         also=speech.also,
         sampling=entry.sampling if entry else Sampling(),
@@ -118,8 +132,24 @@ def _parts(spec: str, options: Options, info: EngineInfo) -> tuple[Format, Templ
         in_reasoning=options.in_reasoning or (known.in_reasoning if known else "recover"),
         guards=known.guards if known else (),
         auto_guarded=_is_guarded(measured or known) if options.auto_guarded is None else options.auto_guarded,
+        tool_prompt=asked,
+        call_bias=options.call_bias or 0.0,
     )
     return speech.format, template, traits
+
+
+def _tool_prompt(options: Options, measured: Measured | None, known: Entry | Preset | None) -> ToolPrompt:
+    """How tools are put to the model: as the user says, else as was measured, else as is known of it.
+
+    Who chooses a format gets the template's own way, for a tool prompt has its format. A threshold counts for the prompt that it
+    was measured with."""
+    if options.tool_prompt is None and options.format:
+        return TEMPLATE
+    sources = [one for one in (measured, known) if one is not None and one.tool_prompt]
+    name = options.tool_prompt or next((one.tool_prompt for one in sources), TEMPLATE.name)
+    threshold = next((one.threshold for one in sources if one.tool_prompt == name), None)
+    made = tool_prompt_named(name)
+    return made if threshold is None else replace(made, threshold=threshold)
 
 
 def _is_guarded(known: Measured | Entry | Preset | None) -> bool:

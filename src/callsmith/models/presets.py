@@ -19,7 +19,10 @@ from callsmith.formats import format_named
 from callsmith.formats.algebra import Format
 from callsmith.models.templates import template_named
 
-_KEYS = ("models", "formats", "template", "parallel", "policy", "guards", "auto_guarded", "in_reasoning")
+_KEYS = (
+    *("models", "formats", "template", "parallel", "policy", "guards", "auto_guarded", "in_reasoning"),
+    *("tool_prompt", "threshold"),
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +30,8 @@ class Preset:
     """A family of models. `models` are patterns of their names; of `formats` the first is written and the others also read.
 
     `template` is the chat template of weights that have none. `parallel` and `formats` count where the weights' own template
-    shows nothing, `policy`, `guards`, `auto_guarded` and `in_reasoning` always.
+    shows nothing, `policy`, `guards`, `auto_guarded`, `in_reasoning` and `tool_prompt` always: that is how tools are put to them,
+    with the `threshold` from which on they call.
     """
 
     name: str
@@ -39,6 +43,8 @@ class Preset:
     guards: tuple[str, ...] = ()
     auto_guarded: bool = False
     in_reasoning: InReasoning = "recover"
+    tool_prompt: str = ""
+    threshold: float | None = None
 
     def knows(self, model: str) -> bool:
         """Whether a model's name matches; case does not matter, and `-`, `_` and a space are the same."""
@@ -101,6 +107,8 @@ def _preset(name: str, table: Any, folder: Path | None) -> Preset:
         guards=tuple(row.get("guards", ())),
         auto_guarded=row.get("auto_guarded", False),
         in_reasoning=_in_reasoning(row.get("in_reasoning", "recover"), name),
+        tool_prompt=row.get("tool_prompt", ""),
+        threshold=row.get("threshold"),
     )
 
 

@@ -20,7 +20,7 @@ from typing import Literal, TypeAlias, assert_never
 from callsmith.core.approval import Policy
 from callsmith.core.choice import MOST_CALL_BIAS, policy_named
 from callsmith.core.events import ConfirmationNeeded, Notice, Report, ToolFinished, ToolProgress, ToolStarted, Unenforced
-from callsmith.core.types.model_step import Decision, ModelStep
+from callsmith.core.types.model_step import CallDecision, ModelStep
 from callsmith.core.values import ChoicePolicy, Json, Tool
 from callsmith.wire.fields import Fields, without_none
 
@@ -201,7 +201,7 @@ def _write_step(step: ModelStep) -> dict[str, Json]:
     return written | write_decision(step.decision)
 
 
-def write_decision(decision: Decision | None) -> dict[str, Json]:
+def write_decision(decision: CallDecision | None) -> dict[str, Json]:
     """Whether tools were called and why, as a field to add; none where nothing was decided."""
     if decision is None:
         return {}
@@ -245,10 +245,10 @@ def _read_step(fields: Fields) -> ModelStep:
     )
 
 
-def read_decision(fields: Fields) -> Decision | None:
+def read_decision(fields: Fields) -> CallDecision | None:
     """The decision among these fields, if there is one."""
     decided = fields.object("decision")
     if decided is None:
         return None
     score, threshold = (decided.number(name, least=-_MOST_SCORE, most=_MOST_SCORE) or 0.0 for name in ("score", "threshold"))
-    return Decision(decided.flag("calls") or False, score, threshold)
+    return CallDecision(decided.flag("calls") or False, score, threshold)

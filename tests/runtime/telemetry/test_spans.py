@@ -9,7 +9,7 @@ from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
 from callsmith.core.events import TurnEnded
-from callsmith.core.types.model_step import Decision
+from callsmith.core.types.model_step import CallDecision
 from callsmith.core.values import Call
 from callsmith.runtime.loop import run
 from callsmith.runtime.telemetry.spans import Spans
@@ -82,7 +82,7 @@ async def test_an_answer_whose_calls_go_back_is_a_chat_without_tools_run(spans: 
 @pytest.mark.parametrize("at_start", [True, False])
 async def test_a_span_has_the_first_decision_of_its_turn(spans: tuple[Spans, InMemorySpanExporter], at_start: bool):
     recorder, exporter = spans
-    first, later = decided("", Decision(True, 1.3, -1.5), at_start=at_start), decided("so", Decision(False, -2.0, -1.5))
+    first, later = decided("", CallDecision(True, 1.3, -1.5), at_start=at_start), decided("so", CallDecision(False, -2.0, -1.5))
     async for _ in record_turn(given(*first, *later, TurnEnded((), "stop")), recorder, TurnInfo("parrot", [GREET])):
         pass
     attributes = exporter.get_finished_spans()[-1].attributes or {}

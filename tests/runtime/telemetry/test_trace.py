@@ -7,7 +7,7 @@ from threading import Thread
 import pytest
 
 from callsmith.core.errors import Unavailable
-from callsmith.core.types.model_step import Decision
+from callsmith.core.types.model_step import CallDecision
 from callsmith.core.values import Call, Usage
 from callsmith.runtime.loop import run
 from callsmith.runtime.telemetry.trace import OTHERS, CombinedRecorder, Counters, Trace
@@ -116,12 +116,12 @@ def test_the_line_of_a_turn_is_as_it_always_was(tmp_path: Path):
             CallRecord("add", "ok", "c1", "code", ("quotes",), ("a", "b"), 14, 3, 1, 0.123457, 0.5, arguments="{}", result="3"),
             CallRecord("(unknown)", "unknown", meant="wipe", resumed=True),
         ),
-        Usage(10, 5, 2, 1), 0.25, 1.5, 2, 1, 3, 1, (f"a {chr(0xD800)}",), "cancelled", "Boom", Decision(True, 1.333333, -1.5),
+        Usage(10, 5, 2, 1), 0.25, 1.5, 2, 1, 3, 1, (f"a {chr(0xD800)}",), "cancelled", "Boom", CallDecision(True, 1.333333, -1.5),
     )  # fmt: skip
     stored = Path(__file__).parent / "trace_line.json"
     assert list(read_trace(stored)) == [turn]
     file = TraceFile(tmp_path / "trace.jsonl")
-    file.add(replace(turn, when=1000.12345678, decision=Decision(True, 4 / 3, -1.5)))
+    file.add(replace(turn, when=1000.12345678, decision=CallDecision(True, 4 / 3, -1.5)))
     file.close()
     assert (tmp_path / "trace.jsonl").read_bytes() == stored.read_bytes()
 

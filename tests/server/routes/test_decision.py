@@ -6,14 +6,14 @@ from typing import Any
 import httpx2
 import pytest
 
-from callsmith.core.types.model_step import Decision, ModelStep
+from callsmith.core.types.model_step import CallDecision, ModelStep
 from callsmith.core.values import Request
 from callsmith.server.app import create_app
 from callsmith.tools.functions import Functions
 from tests.fakes import FakeModel, decided
 from tests.server.asking import BONN, HI, http, says, weather
 
-FIRST, LATER = Decision(True, 1.2999, -1.5), Decision(False, -4.0, -1.5)
+FIRST, LATER = CallDecision(True, 1.2999, -1.5), CallDecision(False, -4.0, -1.5)
 TOLD = {"calls": True, "score": 1.3, "threshold": -1.5}
 BODIES: dict[str, Any] = {
     "/v1/chat/completions": {"messages": HI},

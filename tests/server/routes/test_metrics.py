@@ -12,7 +12,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from callsmith.core.errors import UsageError
 from callsmith.core.events import CallArguments, CallReady, CallStarted, ModelEvent, Stopped, Text
-from callsmith.core.types.model_step import Decision
+from callsmith.core.types.model_step import CallDecision
 from callsmith.core.values import Call, Choice, Message, Request, Tool, Usage
 from callsmith.runtime.telemetry.trace import Counters, Trace
 from callsmith.runtime.telemetry.trace_file import TraceFile
@@ -123,7 +123,7 @@ def test_metrics_tell_what_became_of_each_tool_and_each_model():
         CallRecord(UNKNOWN, "unknown"),
     )
     counters.add(TurnRecord(0.0, "parrot", ("weather", "time"), calls=made, usage=Usage(7, 3), first=0.3, seconds=0.4, retries=1))
-    counters.add(TurnRecord(0.0, "parrot", decision=Decision(True, 1.3, -1.5)))
+    counters.add(TurnRecord(0.0, "parrot", decision=CallDecision(True, 1.3, -1.5)))
     told = samples(exposition(counters)[0])
     tool, model = (("tool", "weather"),), (("model", "parrot"),)
     assert told["callsmith_tool_offered_total", tool] == 1

@@ -1,7 +1,7 @@
 """A run shown as one answer."""
 
 from callsmith.core.events import Report, RunEvent, Started, Stopped, Text, TurnEnded
-from callsmith.core.types.model_step import Decision
+from callsmith.core.types.model_step import CallDecision
 from callsmith.core.values import Usage
 from callsmith.server.tools.one_answer import OneAnswer
 
@@ -14,7 +14,7 @@ def test_an_answer_begins_once_however_often_the_model_is_asked():
 
 
 def test_an_answer_has_the_first_decision_of_its_rounds():
-    first, later = Decision(True, 1.3, -1.5), Decision(False, -2.0, -1.5)
+    first, later = CallDecision(True, 1.3, -1.5), CallDecision(False, -2.0, -1.5)
     told: list[RunEvent] = [Started(Usage(7), first), Stopped("calls", report=Report(retries=1))]
     ended: list[RunEvent] = [Started(Usage(9), later), Stopped("stop", report=Report(decision=later)), TurnEnded((), "stop")]
     answer = OneAnswer()

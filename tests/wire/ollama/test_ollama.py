@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from callsmith.core.errors import LimitReached, ModelError, UnknownName, UsageError
 from callsmith.core.events import CallArguments, CallReady, CallStarted, ModelEvent, Report, Stopped, Text, Thought, Unreadable
 from callsmith.core.ports import ModelInfo, WeightsInfo
-from callsmith.core.types.model_step import Decision
+from callsmith.core.types.model_step import CallDecision
 from callsmith.core.values import Call, Choice, Message, Output, Request, Sampling, Tool, Usage
 from callsmith.wire.model_lists.listed_model import ListedModel
 from callsmith.wire.ollama.events import Heading, LineReader, LineWriter, write_response
@@ -284,7 +284,7 @@ def _consistent(messages: tuple[Message, ...]) -> tuple[Message, ...]:
     st.lists(st.text(min_size=1).map(Text) | st.text(min_size=1).map(Thought), max_size=4), st.lists(CALLS, max_size=3), DECISIONS
 )
 @settings(max_examples=tries(20, 60), deadline=None)
-def test_an_answer_survives_the_way_there_and_back(said: list[ModelEvent], made: list[Call], decision: Decision | None):
+def test_an_answer_survives_the_way_there_and_back(said: list[ModelEvent], made: list[Call], decision: CallDecision | None):
     events: list[ModelEvent] = [*said]
     for index, call in enumerate(made):
         whole = Call(call.name, call.arguments, call.id)

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from callsmith.core.errors import UnsupportedSchema, UsageError
 from callsmith.core.events import CallReady, Report, Stopped, Unenforced
-from callsmith.core.types.model_step import Decision, ModelStep
+from callsmith.core.types.model_step import CallDecision, ModelStep
 from callsmith.core.values import Call, ChoicePolicy, Message, Output, Request, Usage
 from callsmith.wire.openai.chat import ChatRequest, read_request, write_request
 from callsmith.wire.openai.chat_events import ChunkWriter, EventReader, Heading, write_response
@@ -138,8 +138,8 @@ REPORT = Report(
     (Unenforced("add", "#", "not"), Unenforced("", "#/properties/a", "uniqueItems")),
     1,
     ("empty",),
-    steps=(ModelStep("prompt", "text", "grammar", ("key-case",), 0.5, 7, 3, Decision(True, 1.3, -1.5)), ModelStep("next")),
-    decision=Decision(True, 1.3, -1.5),
+    steps=(ModelStep("prompt", "text", "grammar", ("key-case",), 0.5, 7, 3, CallDecision(True, 1.3, -1.5)), ModelStep("next")),
+    decision=CallDecision(True, 1.3, -1.5),
 )
 TOLD = {
     "unenforced": [
@@ -178,6 +178,6 @@ def test_a_report_stands_in_the_response_and_beside_the_end_of_a_stream_and_is_r
 
 def test_where_there_is_nothing_to_tell_nothing_is_told():
     assert "callsmith" not in write_response([Stopped("stop")], Heading("chatcmpl-1", "m", 1))
-    assert REPORT + Report(REPORT.unenforced[:1], 2, ("call",), decision=Decision(False, 0, 1)) == Report(
+    assert REPORT + Report(REPORT.unenforced[:1], 2, ("call",), decision=CallDecision(False, 0, 1)) == Report(
         REPORT.unenforced, 3, ("empty", "call"), steps=REPORT.steps, decision=REPORT.decision
     )

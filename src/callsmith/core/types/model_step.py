@@ -1,11 +1,11 @@
-"""`ModelStep`: what a model was given and what it wrote, for whoever wants to see how an answer came about; `Decision`: whether
-tools were called, and why."""
+"""`ModelStep`: what a model was given and what it wrote, for whoever wants to see how an answer came about; `CallDecision`:
+whether tools were called, and why."""
 
 from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True)
-class Decision:
+class CallDecision:
     """Whether an answer calls tools, as decided before it was written.
 
     `score` is how much likelier a call is than none, as the model's log odds; from `threshold` on there are `calls`. A request's
@@ -34,4 +34,4 @@ class ModelStep:
     seconds: float = 0.0
     prompt_tokens: int = 0
     tokens: int = 0
-    decision: Decision | None = None
+    decision: CallDecision | None = None

@@ -20,6 +20,19 @@ GENERIC_XML = Format(
     ),
 )  # fmt: skip
 FENCED_JSON = Format(name="fenced-json", parts=(Calls(any_("```json\n", "```"), ENVELOPE, "\n```", between="\n"),))
+FENCED_ARRAY = Format(
+    name="fenced-array",
+    parts=(Calls(ENVELOPE, open=(any_("```json\n", "```"), "["), between=", ", close=("]", "\n```")),),
+)
+FENCED_PYTHON = Format(
+    name="fenced-python",
+    parts=(
+        Calls(
+            NAME, "(", each(KEY, "=", VALUE, between=", "), ")",
+            open=(any_("```python\n", "```py\n", "```"),), between="\n", close=("\n```",), values=PYTHON,
+        ),
+    ),
+)  # fmt: skip
 PLAIN_CALL = Format(  # `get_weather(city='Paris')` in the text, recognized by the name of a tool, except in quoted code
     name="plain-call",
     parts=(

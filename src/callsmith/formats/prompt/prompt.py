@@ -22,6 +22,7 @@ from callsmith.formats.prompt.escaping import Escaper, remove_breaks, split_at_b
 from callsmith.formats.prompt.sandbox import TooManySteps
 from callsmith.formats.prompt.splice import FindTurn, splice
 from callsmith.formats.prompt.template import Template
+from callsmith.formats.prompt.tool_prompt import TEMPLATE, ToolPrompt
 from callsmith.formats.write import literal_text, write
 
 INSTRUCTIONS = """\
@@ -77,10 +78,13 @@ def prompt_for(
     format: Format,
     escaper: Escaper | None = None,
     find_turn: FindTurn | None = None,
+    tool_prompt: ToolPrompt = TEMPLATE,
+    opening: str = "",
 ) -> Prompt:
     """The prompt of a request. `tools` are those that may be called, which the request's choice may have limited.
 
     `escaper` escapes the tokenizer's special tokens in messages and tools, `find_turn` finds turns as the model wrote them.
+    `tool_prompt` says how tools are put to the model; `opening` is a beginning of the answer that it is given.
     """
     _refuse_images(request.messages)
     escape = escaper or Escaper()
@@ -88,7 +92,15 @@ def prompt_for(
 
     def render(messages: Sequence[Message]) -> tuple[str, str]:
         escaped = tuple(escape.escape_message(message, format.thinks) for message in messages)
-        return _render(escaped, request, tools, template, format)
+        if tool_prompt.is_template or not (request.tools or any(message.calls for message in escaped)):
+            return _render(escaped, request, tools, template, format)
+        only = request.choice.names[0] if request.choice.mode == "required" and len(request.choice.names) == 1 else ""
+        in_words = (
+            tool_prompt.ask_for_calls(escaped, tools, format, only)
+            if tools
+            else tool_prompt.ask_for_words(escaped, escape.escape_tools(request.tools))
+        )
+        return _render_words(in_words, request, tools, template)
 
     messages = request.messages[:-1] if request.prefilled else request.messages
     try:
@@ -98,6 +110,8 @@ def prompt_for(
     marked = splice(rendered, messages, find_turn, lambda some: render(some)[0], format) if find_turn else rendered
     beginning = escape.escape_message(request.messages[-1], format.thinks) if request.prefilled else None
     prefilled = _prefilled(beginning, format, opened) if beginning else ""
+    if not prefilled:
+        marked, opened = marked + opening, opened + opening
     text, cuts = remove_breaks(marked + prefilled)
     answer = split_at_breaks(prefilled) if prefilled else ()
     salt, caller = request.cache_salt, request.caller
@@ -147,10 +161,19 @@ def _render(
         messages = tuple(_calls_as_text(message, format) for message in messages)
     if not (traits.results and (traits.tools or traits.calls)):
         messages = _results_as_text(messages)
-    written = _template_messages(messages, format.ids)
     shown = [_template_tool(tool) for tool in tools] if traits.tools else []
-    thinking = {} if request.thinking is None else {"enable_thinking": request.thinking, "thinking": request.thinking}
-    return template.render_prompt(written, shown, thinking)
+    return template.render_prompt(_template_messages(messages, format.ids), shown, _thinking(request))
+
+
+def _render_words(messages: Sequence[Message], request: Request, tools: Sequence[Tool], template: Template) -> tuple[str, str]:
+    """The same for messages that are nothing but words: tools, calls and results stand in their text."""
+    if request.output and request.output.schema is not None:
+        messages = with_output_instructions(messages, request.output.schema, among_calls=bool(tools))
+    return template.render_prompt(_template_messages(messages, ""), [], _thinking(request))
+
+
+def _thinking(request: Request) -> dict[str, bool]:
+    return {} if request.thinking is None else {"enable_thinking": request.thinking, "thinking": request.thinking}
 
 
 def messages_as_text(request: Request, tools: Sequence[Tool], format: Format) -> tuple[Message, ...]:

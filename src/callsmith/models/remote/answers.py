@@ -19,7 +19,7 @@ from callsmith.core.events import (
     Unreadable,
 )
 from callsmith.core.values import Call, Request, Usage
-from callsmith.models.checked import Ask, ask_for_call, collect
+from callsmith.models.answers.checked import Ask, ask_for_call, collect
 from callsmith.models.remote.text_calls import TextCalls
 from callsmith.wire.upstream.names import ToolNames
 

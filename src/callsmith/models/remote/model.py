@@ -29,8 +29,8 @@ from callsmith.formats.algebra import Format
 from callsmith.formats.inference.any_format import any_format, combined_format
 from callsmith.formats.prompt.prompt import messages_as_text, with_output_instructions
 from callsmith.grammar.limits import refusing_depth
-from callsmith.models.answer import report_step
-from callsmith.models.checked import checked
+from callsmith.models.answers.checked import checked
+from callsmith.models.answers.filter import report_step
 from callsmith.models.remote.answers import AnswerMender, AnswerText, insisted, spellings
 from callsmith.models.remote.grammars import grammar_fields
 from callsmith.models.remote.rejections import explained, refuses_model, refuses_tools

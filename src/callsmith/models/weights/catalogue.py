@@ -35,7 +35,8 @@ class Entry:
     it; `parallel` whether it may be left to make several calls at once where the request does not say: small models do not know
     when to stop. `policy` says when it must call a tool where the request leaves the choice to it, `guards` names the guards it
     needs; `auto_guarded` constrains its calls also where the choice is `auto`;
-    `in_reasoning` says what becomes of calls inside its reasoning."""
+    `in_reasoning` says what becomes of calls inside its reasoning; `tool_prompt` how tools are put to it, and `threshold` from
+    which log odds on it calls."""
 
     name: str
     title: str
@@ -53,6 +54,8 @@ class Entry:
     guards: tuple[str, ...] = ()
     auto_guarded: bool = False
     in_reasoning: InReasoning = "recover"
+    tool_prompt: str = ""
+    threshold: float | None = None
     sampling: Sampling = field(default_factory=Sampling)
 
     @property
@@ -101,5 +104,7 @@ def _entry(name: str, row: Mapping[str, Any]) -> Entry:
         guards=tuple(row.get("guards", ())),
         auto_guarded=row.get("auto_guarded", False),
         in_reasoning=row.get("in_reasoning", "recover"),
+        tool_prompt=row.get("tool_prompt", ""),
+        threshold=row.get("threshold"),
         sampling=Sampling(**row.get("sampling", {})),
     )

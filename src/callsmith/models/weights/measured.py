@@ -22,6 +22,8 @@ class Measured:
     model: str
     policy: ChoicePolicy = "auto"
     auto_guarded: bool = False
+    tool_prompt: str = ""
+    threshold: float | None = None
     scores: Mapping[str, Json] = field(default_factory=dict[str, Json])
 
 

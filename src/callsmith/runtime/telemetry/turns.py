@@ -42,7 +42,7 @@ from callsmith.core.events import (
     Unreadable,
 )
 from callsmith.core.schema import validate
-from callsmith.core.types.model_step import Decision
+from callsmith.core.types.model_step import CallDecision
 from callsmith.core.values import TOOL_NAME, Call, Choice, Json, Mode, Result, Tool, Usage
 
 E = TypeVar("E", bound=RunEvent)
@@ -127,7 +127,7 @@ class TurnRecord:
     noticed: tuple[str, ...] = ()
     reason: Ending = "stop"
     error: str = ""
-    decision: Decision | None = None
+    decision: CallDecision | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -201,7 +201,7 @@ class _TurnWatcher:
         self._usage = Usage()
         self._answers = self._retries = self._unreadable = 0
         self._noticed: list[str] = []
-        self._decision: Decision | None = None
+        self._decision: CallDecision | None = None
 
     def observe(self, event: RunEvent) -> None:
         if self.first is None:

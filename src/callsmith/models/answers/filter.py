@@ -22,20 +22,26 @@ from callsmith.core.events import (
 from callsmith.core.types.model_step import ModelStep
 from callsmith.core.values import Call, Message, Usage
 from callsmith.formats.prompt.prompt import fit_id
+from callsmith.models.answers.grounding import CallJudge
 
 
 class AnswerFilter:
     """Filters the events of an answer. Every call gets an id: the model's own where it is known when the call starts, else
     a new one that fits the format. Calls that are not allowed are left out, and so is all that follows the one call allowed.
+
+    A call that does not stand by the `judge` is left out too, and the answer ends before it.
     """
 
-    def __init__(self, pattern: str, callable: bool, *, parallel: bool) -> None:
+    def __init__(self, pattern: str, callable: bool, *, parallel: bool, judge: CallJudge | None = None) -> None:
         self._pattern = pattern
         self._callable = callable
         self._parallel = parallel
         self._ids: dict[int, str] = {}
         self._calls: list[Call] = []
         self._texts: list[str] = []
+        self.judge = judge
+        self._withheld: list[ModelEvent] = []
+        self.is_cut = False  # before a call that does not stand
         self.calling = False  # a call has begun and is not complete
         self.thoughts: list[str] = []
 
@@ -46,8 +52,8 @@ class AnswerFilter:
 
     @property
     def complete(self) -> bool:
-        """Whether the one call that is allowed has been made."""
-        return bool(self._calls) and not self._parallel
+        """Whether all that may be called has been called."""
+        return self.is_cut or (bool(self._calls) and not self._parallel)
 
     def shown(self, events: Iterable[ModelEvent]) -> Iterator[ModelEvent]:
         """The events that the caller gets."""
@@ -64,10 +70,21 @@ class AnswerFilter:
                     yield event
                 case CallStarted():
                     self._ids[event.index] = event.id or fit_id(f"call_{uuid4().hex[:24]}", self._pattern)
-                    yield replace(event, id=self._ids[event.index])
+                    event = replace(event, id=self._ids[event.index])
+                    if self.judge and self.judge.is_in_doubt(event.name, self._calls):
+                        self._withheld.append(event)
+                    else:
+                        yield event
+                case CallArguments() if self._withheld:
+                    self._withheld.append(event)
                 case CallReady():
-                    self._calls.append(replace(event.call, id=self._ids[event.index]))
-                    yield replace(event, call=self._calls[-1])
+                    withheld, self._withheld = self._withheld, []
+                    call = replace(event.call, id=self._ids[event.index])
+                    if self.judge and not self.judge.stands(call, self._calls):
+                        self.is_cut = True
+                        return
+                    self._calls.append(call)
+                    yield from (*withheld, replace(event, call=call))
                 case Text(text):
                     self._texts.append(text)
                     yield event

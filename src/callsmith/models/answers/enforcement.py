@@ -13,7 +13,7 @@ from dataclasses import replace
 from callsmith.core.events import CallReady, ModelEvent, Report, Stopped, Text, Unenforced, Unreadable
 from callsmith.core.schema import validate
 from callsmith.core.values import Json, Request, Schema
-from callsmith.models.checked import UnenforcedOf
+from callsmith.models.answers.checked import UnenforcedOf
 
 logger = logging.getLogger(__name__)
 

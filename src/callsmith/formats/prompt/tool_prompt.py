@@ -1,0 +1,226 @@
+"""`ToolPrompt`: how tools are put to a model, as data.
+
+A chat template has its own way of showing tools; for many small models another one is better. A tool prompt says how tools are
+shown, in which format calls are written, what is said about when to call, how an answer with calls begins, and what is said where
+nothing is to be called. Templates then see nothing but words: tools, calls and results stand in the text of messages.
+
+The texts have places to fill: `{tools}` in `instructions` and `words`, `{earlier}` in `instructions` for what was said before
+without a call (where there is none, it is told as it was: a model that has answered in words goes on in words), `{results}` in
+`results` and `answer`, `{name}` in `next`.
+"""
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import groupby
+from typing import Any, Literal, TypeAlias, cast, get_args
+
+from callsmith.core.errors import UsageError
+from callsmith.core.types.field_checks import check_fields
+from callsmith.core.values import Call, Message, Tool
+from callsmith.formats.algebra import Format
+from callsmith.formats.write import write
+
+Listing: TypeAlias = Literal["template", "json", "python"]
+LISTINGS: tuple[Listing, ...] = get_args(Listing)
+
+
+@check_fields
+@dataclass(frozen=True, slots=True)
+class ToolPrompt:
+    """How tools are put to a model. One whose `tools` are "template" leaves all of it to the chat template.
+
+    `tools`: how they are listed: one JSON object a line, or as Python functions without a body. `format` names the format of the
+    calls. `system` is the system message where a request brings none. `instructions` follow it where tools may be called, `words`
+    where none may be, or none is to be. `opening` is how an answer with calls begins. `results` is the message with the results
+    of calls, `next` what is added to it where one tool is asked for by its name. `answer` is added to the question, with the
+    results, where it is to be answered in words. From `threshold` on, in log odds, an answer that may have calls has some: it
+    depends on the model, and None leaves it to the model what it writes. `more` is the same, for another call after those made.
+    """
+
+    name: str
+    description: str = ""
+    tools: Listing = "template"
+    format: str = ""
+    system: str = ""
+    instructions: str = ""
+    words: str = ""
+    opening: str = ""
+    results: str = ""
+    next: str = ""
+    answer: str = ""
+    threshold: float | None = None
+    more: float = 0.0
+
+    def __post_init__(self) -> None:
+        if self.is_template:
+            return
+        for field, place in (("instructions", "{tools}"), ("results", "{results}"), ("answer", "{results}")):
+            if place not in getattr(self, field):
+                raise UsageError(f"tool prompt {self.name!r}: `{field}` must have the place {place}", field=field)
+        for field in ("format", "opening"):
+            if not getattr(self, field):
+                raise UsageError(f"tool prompt {self.name!r} needs `{field}`", field=field)
+
+    @property
+    def is_template(self) -> bool:
+        """Whether the chat template shows tools, calls and results in its own way."""
+        return self.tools == "template"
+
+    def ask_for_calls(self, messages: Sequence[Message], tools: Sequence[Tool], format: Format, only: str = "") -> list[Message]:
+        """The messages as words, with the tools that may be called; calls are written as the model is to write them.
+
+        `only` is the one tool that is to be called, where results are there already.
+        """
+        listed = list_as_python(tools) if self.tools == "python" else list_as_json(tools)
+        rest, earlier = _without_system(messages), ""
+        if "{earlier}" in self.instructions:
+            rest, earlier = _split_earlier(rest)
+        shown = [self._system(messages, self.instructions.replace("{tools}", listed).replace("{earlier}", earlier))]
+        for is_result, group in groupby(rest, lambda message: message.role == "tool"):
+            if is_result:
+                lines = _result_lines(list(group), _calls_by_id(messages), arguments="where needed")
+                shown.append(Message.user(self.results.replace("{results}", lines)))
+            else:
+                shown += [_with_calls_as_text(message, format) for message in group]
+        if only and self.next and messages[-1].role == "tool":
+            shown[-1] = replace(shown[-1], content=f"{shown[-1].content}\n\n{self.next.replace('{name}', only)}")
+        return shown
+
+    def ask_for_words(self, messages: Sequence[Message], tools: Sequence[Tool]) -> list[Message]:
+        """The messages without any trace of a call: what tools have returned stands behind the question it was asked for."""
+        listed = "\n".join(f"- {tool.name.replace('_', ' ')}: {_first_line(tool)}".rstrip(": ") for tool in tools)
+        shown = [self._system(messages, self.words.replace("{tools}", listed) if tools else "")]
+        calls = _calls_by_id(messages)
+        for is_result, group in groupby(_spoken(messages), lambda message: message.role == "tool"):
+            if not is_result:
+                shown += group
+                continue
+            lines = _result_lines(list(group), calls, arguments="always")
+            answer = self.answer.replace("{results}", lines)
+            if shown[-1].role == "user":
+                shown[-1] = replace(shown[-1], content=f"{shown[-1].content}\n\n{answer}")
+            else:
+                shown.append(Message.user(answer))
+        return shown
+
+    def _system(self, messages: Sequence[Message], added: str) -> Message:
+        given = [message.content for message in messages if message.role == "system"]
+        return Message.system("\n\n".join(filter(None, (*(given or [self.system]), added))))
+
+
+TEMPLATE = ToolPrompt("template")
+
+
+def list_as_json(tools: Sequence[Tool]) -> str:
+    """Tools as JSON, one a line."""
+    rows = ({"name": tool.name, "description": tool.description, "parameters": tool.parameters} for tool in tools)
+    return "\n".join(json.dumps(row, ensure_ascii=False, default=dict) for row in rows)
+
+
+def list_as_python(tools: Sequence[Tool]) -> str:
+    """Tools as Python functions that have a docstring and no body."""
+    return "\n\n".join(map(_stub, tools))
+
+
+def _stub(tool: Tool) -> str:
+    properties: Mapping[str, Any] = tool.parameters.get("properties") or {}
+    required = [name for name in tool.parameters.get("required") or () if name in properties]
+    names = [*required, *(name for name in properties if name not in required)]
+    given = [f"{name}: {_python_type(properties[name])}{_default(properties[name], name in required)}" for name in names]
+    described = [f"        {name}: {about}" for name in names if (about := _about(properties[name]))]
+    lines = [f'    """{tool.description.strip()}', *(["", "    Args:", *described] if described else []), '    """']
+    if not described:
+        lines = [f'    """{tool.description.strip()}"""']
+    return "\n".join([f"def {tool.name}({', '.join(given)}):", *lines])
+
+
+_PYTHON_TYPES = {"string": "str", "integer": "int", "number": "float", "boolean": "bool"} | {
+    "null": "None",
+    "array": "list",
+    "object": "dict",
+}
+
+
+def _python_type(schema: Any) -> str:
+    row = _mapping(schema)
+    if isinstance(values := row.get("enum"), list):
+        return f"Literal[{', '.join(map(repr, cast('list[Any]', values)))}]"
+    kinds: Any = row.get("type")
+    if isinstance(kinds, list):
+        return " | ".join(_PYTHON_TYPES.get(str(one), "Any") for one in cast("list[Any]", kinds))
+    if kinds == "array" and (item := _mapping(row.get("items"))):
+        return f"list[{_python_type(item)}]"
+    if isinstance(several := row.get("anyOf"), list):
+        return " | ".join(dict.fromkeys(_python_type(one) for one in cast("list[Any]", several)))
+    return _PYTHON_TYPES.get(str(kinds), "Any")
+
+
+def _default(schema: Any, is_required: bool) -> str:
+    return "" if is_required else f" = {_mapping(schema).get('default')!r}"
+
+
+def _about(schema: Any) -> str:
+    """What is said of a parameter: its description, and the properties of an object."""
+    row = _mapping(schema)
+    inner = row if row.get("properties") else _mapping(row.get("items"))
+    fields = _mapping(inner.get("properties"))
+    shape = f"keys: {', '.join(f'{key} ({_python_type(one)})' for key, one in fields.items())}" if fields else ""
+    return " ".join(filter(None, (" ".join(str(row.get("description") or "").split()), shape)))
+
+
+def _mapping(value: Any) -> Mapping[str, Any]:
+    return cast("Mapping[str, Any]", value) if isinstance(value, Mapping) else {}
+
+
+def _first_line(tool: Tool) -> str:
+    return tool.description.strip().split("\n")[0]
+
+
+def _without_system(messages: Sequence[Message]) -> list[Message]:
+    return [message for message in messages if message.role != "system"]
+
+
+def _split_earlier(messages: Sequence[Message]) -> tuple[list[Message], str]:
+    """The latest question and all before it that led to calls; and what else was said, as a text."""
+    exchanges: list[list[Message]] = []
+    for message in messages:
+        if message.role == "user" or not exchanges:
+            exchanges.append([])
+        exchanges[-1].append(message)
+    kept = [exchange for exchange in exchanges[:-1] if any(message.calls for message in exchange)]
+    words = [message for exchange in exchanges[:-1] if exchange not in kept for message in exchange]
+    lines = [f"{message.role.capitalize()}: {message.content}" for message in words]
+    text = "\n".join(("", "Earlier in this conversation:", *lines, "")) if lines else ""
+    return [message for exchange in (*kept, *exchanges[-1:]) for message in exchange], text
+
+
+def _spoken(messages: Sequence[Message]) -> Iterator[Message]:
+    """The messages without calls; what was said beside a call stays."""
+    for message in _without_system(messages):
+        if not message.calls:
+            yield message
+        elif message.content:
+            yield replace(message, calls=())
+
+
+def _with_calls_as_text(message: Message, format: Format) -> Message:
+    if not message.calls:
+        return message
+    calls = write(format, message.calls)
+    return replace(message, content=f"{message.content}\n{calls}" if message.content else calls, calls=())
+
+
+def _calls_by_id(messages: Sequence[Message]) -> dict[str, Call]:
+    return {call.id: call for message in messages for call in message.calls}
+
+
+def _result_lines(results: Sequence[Message], calls: Mapping[str, Call], *, arguments: Literal["always", "where needed"]) -> str:
+    """Results, one a line; with the arguments of the calls, or only where one tool was called several times."""
+    names = [message.name or (calls[message.call_id].name if message.call_id in calls else "result") for message in results]
+    lines: list[str] = []
+    for name, message in zip(names, results, strict=True):
+        call = calls.get(message.call_id)
+        shown = call is not None and bool(call.arguments) and (arguments == "always" or names.count(name) > 1)
+        lines.append(f"- {name}{f' {call.text}' if call is not None and shown else ''}: {message.content}")
+    return "\n".join(lines)

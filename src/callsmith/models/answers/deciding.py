@@ -1,0 +1,223 @@
+"""Whether an answer calls tools: decided by what the model would write first, before it writes anything, and then held.
+
+A small model that is asked whether it wants to call something does not know; what it would begin to write does tell. So where a
+request leaves the choice to the model, it is asked for one token, and the log odds that this begins a call are compared with a
+threshold that was measured for these weights. From there on the choice is not open any more: calls are required, or there are
+none, and the prompt for that has no word about how to call.
+
+After results, the calls that were made are put at the beginning of the answer again: whether the model would go on with another
+one, and of which tool, is in what comes next. Its arguments are then asked for with the results in view, for what was written
+before they were there is made up. The history is all that is needed for this, whoever runs the calls.
+"""
+
+import json
+import math
+from collections.abc import AsyncGenerator, Callable, Sequence
+from contextlib import aclosing
+from dataclasses import dataclass, replace
+from typing import Final
+
+from callsmith.core.choice import FIND_TOOLS, JOB_RESULT
+from callsmith.core.events import CallReady, CallStarted, ModelEvent, Report, Started, Stopped
+from callsmith.core.failures import is_failure
+from callsmith.core.types.model_step import CallDecision
+from callsmith.core.values import Call, Choice, Message, Output, Request, Sampling, Tool, Usage
+from callsmith.engines.port import Engine, Finished
+from callsmith.formats.algebra import Calls, Format
+from callsmith.formats.prompt.prompt import Prompt
+from callsmith.formats.prompt.tool_prompt import ToolPrompt
+from callsmith.formats.reader.reader import Reader
+from callsmith.formats.write import literal_text, write
+from callsmith.models.answers.grounding import CallJudge
+from callsmith.models.grammars import AnswerGrammar, Grammars
+
+TAKEN_BACK: Final = "unfounded_call"  # what it was to be called with stands nowhere
+SURE: Final = 3.0  # above the threshold: the model wants to call, and only lacks something
+_LIKELIEST: Final = 20  # tokens that are looked at; what is not among them is too unlikely to matter
+_LEAST: Final = 1e-9
+_FINAL: Final = ("denied", "expired", "limit_reached", "interrupted")  # failures after which the same is not tried again
+_MOST_CALLS: Final = 12  # in one turn: a model that goes on calling is made to answer
+
+
+@dataclass(frozen=True, slots=True)
+class AnswerPlan:
+    """A request, ready to be generated. `output` is the structured output, where text may be written at all; `decision` is why
+    calls are required, or there are none."""
+
+    request: Request
+    tools: tuple[Tool, ...]
+    output: Output | None
+    prompt: Prompt
+    grammar: AnswerGrammar
+    decision: CallDecision | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Decided:
+    """A request that leaves no choice any more, and what it took to get there."""
+
+    request: Request
+    decision: CallDecision
+    usage: Usage = Usage()
+
+
+@dataclass(frozen=True, slots=True)
+class _Turn:
+    """What has happened since the user spoke last. `asked` are the messages up to that."""
+
+    asked: tuple[Message, ...]
+    calls: tuple[Call, ...]
+    has_failed: bool
+
+    @classmethod
+    def of(cls, messages: Sequence[Message]) -> "_Turn":
+        roles = [message.role for message in messages]
+        begins = len(roles) - roles[::-1].index("user") if "user" in roles else len(roles)
+        since = messages[begins:]
+        answers = {message.call_id: message.content for message in since if message.role == "tool"}
+        calls = [call for message in since for call in message.calls if call.id in answers]
+        latest = [call for message in since[-1:] if message.role == "tool" for call in calls if call.id == message.call_id]
+        failed = any(is_failure(answers[call.id]) and not answers[call.id].startswith(_FINAL) for call in latest)
+        made = tuple(call for call in calls if call.name not in (FIND_TOOLS, JOB_RESULT))
+        return cls(tuple(messages[:begins]), made, failed)
+
+
+class Decider:
+    """Decides for one model. `prompt_of` makes the prompt of a request."""
+
+    def __init__(self, engine: Engine, format: Format, tool_prompt: ToolPrompt, prompt_of: Callable[[Request], Prompt]) -> None:
+        self._engine = engine
+        self._tool_prompt = tool_prompt
+        self._threshold = tool_prompt.threshold or 0.0
+        self._prompt_of = prompt_of
+        part = format.calls
+        self._format = format
+        self._next = replace(format, parts=(Calls(*part.item, between=part.between, close=part.close, values=part.values),))
+        self._grammars = Grammars(self._next, relays=engine.info.relays)
+        between, close = part.between, literal_text(part.close)
+        shared = next(size for size in range(len(between) + 1) if between[size : size + 1] != close[size : size + 1])
+        self._shared, self._goes_on, self._ends = close[:shared], between[shared:], close[shared:]
+
+    async def decide(self, request: Request) -> Decided:
+        """The request with its choice made."""
+        turn = _Turn.of(request.messages)
+        if turn.calls and not turn.has_failed:
+            return await self._after_results(request, turn)
+        threshold = self._threshold - (request.call_bias or 0.0)
+        odds, usage = await self._first_tokens(self._prompt_of(request))
+        score = _log_odds(odds.of(self._tool_prompt.opening))
+        decision = CallDecision(score >= threshold and len(turn.calls) < _MOST_CALLS, score, threshold)
+        return self._held(request, decision, usage)
+
+    def _held(self, request: Request, decision: CallDecision, usage: Usage, name: str = "") -> Decided:
+        if not decision.calls:
+            return Decided(replace(request, choice=Choice("none")), decision, usage)
+        if name:
+            return Decided(replace(request, choice=Choice.only(name), parallel=False), decision, usage)
+        return Decided(replace(request, choice=Choice("required", request.choice.names)), decision, usage)
+
+    async def _after_results(self, request: Request, turn: _Turn) -> Decided:
+        """Whether the calls that were made are all that the model would have made."""
+        threshold = self._tool_prompt.more - (request.call_bias or 0.0)
+        begun = self._array(turn.calls)
+        odds, usage = await self._first_tokens(self._begun(request, turn, begun + self._shared))
+        ends = odds.of(self._ends)
+        goes_on = odds.of(self._goes_on) if self._goes_on else 1 - ends
+        score = math.log(max(goes_on, _LEAST) / max(ends, _LEAST))
+        if score < threshold or len(turn.calls) >= _MOST_CALLS:
+            return self._held(request, CallDecision(False, score, threshold), usage)
+        name = await self._next_name(request, turn, begun)
+        return self._held(request, CallDecision(bool(name), score, threshold), usage, name)
+
+    def _array(self, calls: Sequence[Call]) -> str:
+        """The calls as the model writes them, without what ends them."""
+        written = write(self._format, calls)
+        return written[: len(written) - len(literal_text(self._format.calls.close))]
+
+    def _begun(self, request: Request, turn: _Turn, answer: str) -> Prompt:
+        """The prompt of the question, with an answer that has begun."""
+        messages = (*turn.asked, Message.assistant(answer))
+        return self._prompt_of(replace(request, messages=messages, prefill=True))
+
+    async def _next_name(self, request: Request, turn: _Turn, begun: str) -> str:
+        """The tool that the model would call next; empty if it would only repeat a call."""
+        tools: tuple[Tool, ...] = request.choice.among(request.tools)
+        prompt = self._begun(request, turn, begun + self._format.calls.between)
+        grammar = self._grammars.get(tools, Choice("required"), parallel=False)
+        sampling = Sampling(temperature=0.0, max_tokens=request.sampling.max_tokens)
+        reader, called = Reader(self._next, tools, is_constrained=True), {call.name for call in turn.calls}
+        async with aclosing(self._events(reader, prompt, sampling, grammar)) as events:
+            async for event in events:
+                if isinstance(event, CallStarted) and event.name not in called:
+                    return event.name
+                if isinstance(event, CallReady):
+                    return "" if any(_is_same(event.call, call) for call in turn.calls) else event.call.name
+        return ""
+
+    async def _events(
+        self, reader: Reader, prompt: Prompt, sampling: Sampling, grammar: "object"
+    ) -> AsyncGenerator[ModelEvent, None]:
+        async with aclosing(self._engine.generate(prompt, sampling, grammar)) as pieces:  # pyright: ignore[reportArgumentType]
+            async for piece in pieces:
+                for event in reader.close() if isinstance(piece, Finished) else reader.feed(piece.text):
+                    yield event
+
+    async def _first_tokens(self, prompt: Prompt) -> "tuple[_Likely, Usage]":
+        """What the model would write first."""
+        sampling = Sampling(temperature=0.0, max_tokens=1, logprobs=_LIKELIEST)
+        likely, usage = _Likely(()), Usage()
+        async with aclosing(self._engine.generate(prompt, sampling)) as pieces:
+            async for piece in pieces:
+                if isinstance(piece, Finished):
+                    usage = piece.usage
+                elif piece.tokens:
+                    first = piece.tokens[0].logprob
+                    likely = _Likely(tuple((one.text, math.exp(one.logprob)) for one in first.top))
+        return likely, usage
+
+
+@dataclass(frozen=True, slots=True)
+class _Likely:
+    """The likeliest tokens, each with its probability."""
+
+    tokens: tuple[tuple[str, float], ...]
+
+    def of(self, text: str) -> float:
+        """How likely it is that this text, or a beginning of it, comes first."""
+        return sum(chance for token, chance in self.tokens if token and (text.startswith(token) or token.startswith(text)))
+
+
+def _log_odds(chance: float) -> float:
+    chance = min(max(chance, _LEAST), 1 - _LEAST)
+    return math.log(chance / (1 - chance))
+
+
+def _is_same(one: Call, other: Call) -> bool:
+    return one.name == other.name and json.dumps(one.arguments, sort_keys=True) == json.dumps(other.arguments, sort_keys=True)
+
+
+def with_decision(event: ModelEvent, decision: CallDecision, spent: Usage) -> ModelEvent:
+    """The event, with the decision and what it has cost, where an event tells such things."""
+    match event:
+        case Started(usage):
+            return Started(spent + usage, decision)
+        case Stopped():
+            report = event.report if event.report.decision else event.report + Report(decision=decision)
+            return replace(event, usage=spent + event.usage, report=report)
+        case _:
+            return event
+
+
+def decided_report(decision: CallDecision | None, judge: CallJudge | None, *, is_cut: bool) -> Report:
+    """The report of an answer with calls: its decision counts what spoke against the first one; `is_cut`: it was not made."""
+    if decision is None or judge is None or not decision.calls:
+        return Report()
+    judged = replace(decision, calls=not is_cut, score=decision.score - judge.doubt)
+    return Report(taken_back=(TAKEN_BACK,) if is_cut else (), decision=judged)
+
+
+def margin(request: Request, decision: CallDecision | None) -> float | None:
+    """How far the score for calling is above the threshold; None: calls were asked for. After results they belong to a plan."""
+    if decision is None:
+        return None
+    return math.inf if request.messages[-1].role == "tool" else decision.score - decision.threshold
