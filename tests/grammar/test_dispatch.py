@@ -39,7 +39,7 @@ KIN = [
 ]
 MANY = [*TOOLS, *KIN]
 # Their calls do not begin with the name, or nothing tells the next call from the end.
-ALONE = {"cohere-command3", "solar-open", "olmo3"}
+ALONE = {"cohere-command3", "solar-open", "olmo3", "fenced-python"}
 EVERY = pytest.mark.parametrize("format", formats().values(), ids=lambda format: format.name)
 
 

@@ -24,7 +24,7 @@ from tests.formats.huggingface.answers import answers, parts_of
 from tests.formats.reader.corpus import WILD, cases
 
 ANCHOR = "<|im_start|>assistant\n"
-NOT_EXPRESSIBLE = {"apertus", "minimax-m3", "plain-call"}
+NOT_EXPRESSIBLE = {"apertus", "fenced-python", "minimax-m3", "plain-call"}
 EXPRESSIBLE = [format for format in formats().values() if format.name not in NOT_EXPRESSIBLE]
 EACH = pytest.mark.parametrize("format", EXPRESSIBLE, ids=lambda format: format.name)
 PARSED = {"name": "{name}", "arguments": "{content}"}

@@ -24,9 +24,11 @@ from callsmith.formats.algebra import (
     Says,
     Thinks,
     is_strong,
+    literals_of,
     nodes_of,
 )
 from callsmith.formats.reader.markers import compile_markers
+from callsmith.formats.write import literal_text
 
 SPECIAL = frozenset("\\.^$*+?{}[]|()")
 NAME_PATTERN = r"[\w./-]+"
@@ -110,6 +112,9 @@ class _CallsWriter:
             raise UsageError("values as nested elements cannot be expressed in a response template")
         self.before, self.body, self.after = part.item[:at], part.item[at], part.item[at + 1 :]
         self.is_array = isinstance(self.body, Obj) and not self.before and not self.after and _opens_array(part.open)
+        end = literal_text(part.close).strip()
+        if end and not self.is_array and any(text.startswith(end) for node in part.open for text in literals_of(node)):
+            raise UsageError("an end of calls that also begins them cannot be expressed in a response template")
 
     def field(self) -> dict[str, Any]:
         """The field, with patterns around the calls, how they are parsed and what becomes of it."""
