@@ -18,7 +18,7 @@ from typing import get_args
 from benchmarks.conversation_turns import WITHOUT_CALLS, Kind, Talk, Turn, call_text, turn_faults
 from benchmarks.conversations_held_out import HELD_OUT
 from benchmarks.conversations_tuning import TUNING
-from benchmarks.journeys import AT_ONCE, LONGEST
+from benchmarks.journeys import LONGEST
 from benchmarks.table import show
 from callsmith import Approved, Conversation, Denied, Functions, Limits, Sampling, open_model
 from callsmith.core.errors import CallsmithError
@@ -161,18 +161,14 @@ def chosen(half: str) -> tuple[Talk, ...]:
 
 
 async def measure(model: Model, talks: Sequence[Talk], told: Callable[[Outcome], None] | None = None) -> list[Outcome]:
-    """Hold the conversations, several at once."""
-    free = asyncio.Semaphore(AT_ONCE)
-
-    async def held(talk: Talk) -> list[Outcome]:
-        async with free:
-            outcomes = await hold(model, talk)
-        if told is not None:
-            for outcome in outcomes:
+    """Hold the conversations, one after another."""
+    outcomes: list[Outcome] = []
+    for talk in talks:
+        for outcome in await hold(model, talk):
+            outcomes.append(outcome)
+            if told is not None:
                 told(outcome)
-        return outcomes
-
-    return [one for outcomes in await asyncio.gather(*map(held, talks)) for one in outcomes]
+    return outcomes
 
 
 def tell(outcome: Outcome) -> None:

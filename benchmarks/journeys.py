@@ -2,7 +2,7 @@
 
 Each is a question, the tools that are offered, and what must be so afterwards: words of the final answer, and what was done. All
 answers stand in the results of the tools, so that a right one cannot be guessed. 25 take one call, 15 take two or three. The same
-is asked without guards and with those the model is known to need, side by side.
+is asked with tools put to the model as is known to suit it, and in the way of its chat template with guards, by turns.
 """
 
 import asyncio
@@ -11,14 +11,18 @@ import os
 import re
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from benchmarks.table import show
-from callsmith import Functions, Limits, Message, Request, Sampling, open_model
+from callsmith import Functions, Limits, Message, Request, Sampling
 from callsmith.core.events import ToolStarted, TurnEnded
 from callsmith.core.ports import Model
+from callsmith.core.types.model_step import ModelStep
+from callsmith.models import Options
+from callsmith.models.local import LocalModel
+from callsmith.models.opening import open_local, with_tool_prompt
 from callsmith.runtime.guards.guards import guarded
 from callsmith.runtime.loop import run
 
@@ -225,13 +229,15 @@ class Outcome:
     calls: list[str]
     faults: list[str] = field(default_factory=list[str])
     seconds: float = 0.0
+    asks: int = 0
 
 
 async def travel(model: Model, journey: Journey) -> Outcome:
     """Ask the question and look at what came of it."""
     world, calls, begun = World(), list[str](), time.perf_counter()
     known = [getattr(world, name) for name in journey.tools.split() if hasattr(world, name)]
-    request = Request((Message.user(journey.question),), sampling=Sampling(max_tokens=LONGEST))
+    steps: list[ModelStep] = []
+    request = Request((Message.user(journey.question),), sampling=Sampling(max_tokens=LONGEST), explain=steps.append)
     ended = TurnEnded((), "stop")
     async for event in run(model, Functions(*known), request, limits=Limits(iterations=6)):
         match event:
@@ -242,7 +248,7 @@ async def travel(model: Model, journey: Journey) -> Outcome:
             case _:
                 pass
     answer = ended.messages[-1].content.strip() if ended.messages and ended.messages[-1].role == "assistant" else ""
-    outcome = Outcome(journey, answer, calls, seconds=time.perf_counter() - begun)
+    outcome = Outcome(journey, answer, calls, seconds=time.perf_counter() - begun, asks=len(steps))
     outcome.faults = [*faults(journey, answer, world.done), *repeated(calls)]
     return outcome
 
@@ -269,28 +275,31 @@ def repeated(calls: Sequence[str]) -> list[str]:
 
 
 LONGEST = 256  # tokens of an answer: some small models never come to an end
-AT_ONCE = 4  # journeys; more would only share the same cores
 VERBOSE = "JOURNEYS_VERBOSE"  # in the environment: print each journey
-Setup = Callable[[Model], Model]
-SETUPS: dict[str, Setup] = {"no guards": lambda model: guarded(model, ()), "guards": guarded}
+ONLY = "JOURNEYS_ONLY"  # in the environment: one of the set-ups
+SETUPS = ("as known", "template, guards")
+GUARDS = ("small",)
+
+
+def set_up(model: LocalModel, spec: str, setup: str) -> Model:
+    """The model as it is opened, or with its template's own way of showing tools and the guards of small models."""
+    return model if setup == "as known" else guarded(with_tool_prompt(model, spec, Options(), "template"), GUARDS)
 
 
 async def measure(name: str, setups: Sequence[str], *, verbose: bool) -> None:
-    """Make all journeys in each of the set-ups, several at once, and show what came of them."""
-    model, free = open_model(name), asyncio.Semaphore(AT_ONCE)
+    """Make all journeys in each of the set-ups, one after another, and show what came of them."""
+    model = open_local(name)
+    models = {setup: set_up(model, name, setup) for setup in setups}
 
     async def made(setup: str, journey: Journey) -> Outcome:
-        async with free:
-            outcome = await travel(SETUPS[setup](model), journey)
+        outcome = await travel(models[setup], journey)
         if verbose:
-            print(
-                f"{setup}: {journey.question}\n   {outcome.calls}\n   {outcome.answer[:200]!r}\n   {outcome.faults or 'right'}",
-                flush=True,
-            )
+            verdict = f"{outcome.faults or 'right'}; {outcome.asks} asks, {outcome.seconds:.1f} s"
+            print(f"{setup}: {journey.question}\n   {outcome.calls}\n   {outcome.answer[:200]!r}\n   {verdict}", flush=True)
         return outcome
 
     pairs = [(setup, journey) for journey in JOURNEYS for setup in setups]
-    made_all = await asyncio.gather(*(made(*pair) for pair in pairs))
+    made_all = [await made(*pair) for pair in pairs]
     outcomes = {setup: [one for one, (of, _) in zip(made_all, pairs, strict=True) if of == setup] for setup in setups}
     rows: list[tuple[object, ...]] = []
     for setup, all in outcomes.items():
@@ -308,16 +317,19 @@ async def measure(name: str, setups: Sequence[str], *, verbose: bool) -> None:
                     sum("empty" in text for text in faulty),
                     sum("copied" in text for text in faulty),
                     sum("ran twice" in text for text in faulty),
+                    sum(o.asks for o in some) / len(some),
+                    max(o.asks for o in some),
                     sum(o.seconds for o in some) / len(some),
                 )
             )
     show(
         f"{name}: journeys that end with the right answer",
-        ("", "journeys", "right", "%", "empty", "copied", "ran twice", "s each"),
+        ("", "journeys", "right", "%", "empty", "copied", "ran twice", "asks each", "most asks", "s each"),
         rows,
     )
     await model.close()
 
 
 def main(model: str) -> None:
-    asyncio.run(measure(model, list(SETUPS), verbose=VERBOSE in os.environ))
+    setups = [os.environ[ONLY]] if ONLY in os.environ else SETUPS
+    asyncio.run(measure(model, setups, verbose=VERBOSE in os.environ))

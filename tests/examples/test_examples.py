@@ -143,7 +143,7 @@ def test_the_sample_of_mcp_servers_loads_with_its_variables():
 
 def test_presets_and_formats_of_ones_own_are_found_by_file_and_by_entry_point(tmp_path: Path):
     (preset,) = presets_in((EXAMPLES / "presets.toml").read_text("utf-8"))
-    assert preset.guards == ("small", "answer-line") and preset.policy == "required_first_hop"
+    assert preset.guards == ("small",) and preset.policy == "required_first_hop"
     project = tomllib.loads((EXAMPLES / "plugin" / "pyproject.toml").read_text("utf-8"))["project"]
     info = tmp_path / "kitchen_plugin-0.1.0.dist-info"  # as an installer would leave it
     info.mkdir()

@@ -92,7 +92,7 @@ class Report:
 
     unenforced: tuple[Unenforced, ...] = ()
     retries: int = 0
-    taken_back: tuple[str, ...] = ()  # "repeated_call", "early_answer", "copy", "empty", "refusal", "unknown_number", "call"
+    taken_back: tuple[str, ...] = ()  # "repeated_call", "copy", "empty", "refusal", "unknown_number", "call", "unfounded_call", …
     notices: tuple[str, ...] = ()
     steps: tuple[ModelStep, ...] = ()
     decision: CallDecision | None = None

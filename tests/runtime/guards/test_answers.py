@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from callsmith.core.events import CallArguments, CallReady, CallStarted, ModelEvent, Report, Started, Stopped, Text, Thought
+from callsmith.core.events import CallArguments, CallReady, CallStarted, ModelEvent, Report, Stopped, Text, Thought
 from callsmith.core.failures import failed
 from callsmith.core.values import Call, Choice, Message, Output, Request, Usage
 from callsmith.runtime.guards.answers import LINE
@@ -115,7 +115,6 @@ async def test_an_answer_that_begins_like_the_result_or_follows_none_is_left_as_
 
 async def test_json_is_an_answer_where_it_is_wanted():
     assert (await answered(pieces(JSON), output=Output.json_object()))[0] == pieces(JSON)
-    assert (await answered(pieces(JSON), output=Output.json_object(), guards=["answer-line"]))[0] == pieces(JSON)
 
 
 async def test_a_call_that_is_required_is_not_judged():
@@ -134,21 +133,6 @@ async def test_an_ordinary_answer_is_not_withheld():
     events = guarded(model, ["answers"]).stream(Request(history((bonn(), JSON)), (WEATHER,)))
     assert [await anext(events), await anext(events)] == [Thought("hm"), Text("It")]
     await events.aclose()
-
-
-async def test_where_the_answer_is_asked_for_the_models_own_text_is_cut_off_and_its_calls_are_taken():
-    talk = [Started(Usage(7)), Text("To get the weather, "), AssertionError("it went on"), Stopped("stop")]
-    events, model = await answered(talk, [Started(Usage(9)), *SAYS], guards=["answer-line"])
-    assert events == [Started(Usage(7)), *SAYS[:-1], Stopped("stop", Usage(10, 2), Report(taken_back=("early_answer",)))]
-    assert [LINE in request.messages[-1].content for request in model.asked] == [False, True]
-    clock = making(calls("clock"))
-    assert (await answered(clock, guards=["answer-line"]))[0] == clock
-
-
-async def test_where_no_call_can_come_the_answer_is_asked_for_at_once():
-    events, model = await answered(SAYS, guards=["answer-line"], choice=Choice("none"))
-    assert events == SAYS
-    assert LINE in model.asked[0].messages[-1].content
 
 
 # which calls are new

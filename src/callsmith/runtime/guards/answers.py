@@ -6,10 +6,6 @@ What is of no use is taken back before anybody sees or runs it, and the model is
 2. with `LINE` behind the latest result: it may only answer, and its first sentence may neither refuse nor have a long number that
    nobody has seen before;
 3. with the question and all results in one message, and without tools; if it misread a number, with digits in groups.
-
-With `asks_for_answer`, no text is taken at the first attempt. For this is what some small models do, measured: a new call after a
-result is nearly always right, while their own text is often about the tool; behind the line they answer well, but call no more.
-So the first attempt finds out whether there is a call to come, and the second answers.
 """
 
 import json
@@ -20,7 +16,6 @@ from dataclasses import dataclass, field, replace
 from callsmith.core.closing import closing
 from callsmith.core.events import CallArguments, CallReady, CallStarted, ModelEvent, Started, Stopped, Text, Thought, Unreadable
 from callsmith.core.failures import is_failure
-from callsmith.core.ports import Model
 from callsmith.core.values import Choice, Request, Usage
 from callsmith.runtime.guards.guard import Guard
 from callsmith.runtime.guards.loop_detectors import RecentCalls
@@ -33,10 +28,6 @@ LINE = "The call is done. Now answer the user in plain words, without calling a 
 
 class AnswerGuard(Guard):
     """Takes back repeated calls, copies and empty answers after a result, and asks again."""
-
-    def __init__(self, model: Model, *, asks_for_answer: bool = False) -> None:
-        super().__init__(model)
-        self._asks_for_answer = asks_for_answer
 
     def stream(self, request: Request) -> AsyncIterator[ModelEvent]:
         recent = RecentCalls.of(request)
@@ -66,10 +57,8 @@ class AnswerGuard(Guard):
     def _attempts(self, request: Request, recent: RecentCalls) -> "Iterator[_Attempt]":
         """The requests to try one after another; of the last one everything is taken but calls."""
         may_call = request.choice.mode == "auto" and bool(request.tools)
-        only_answers = self._asks_for_answer and not request.output
         copies = frozenset[str]() if request.output else _copies(recent)  # where JSON is wanted, it is an answer
-        if may_call or not only_answers:
-            yield _Attempt(request, recent, copies, takes_calls=may_call, takes_text=not only_answers)
+        yield _Attempt(request, recent, copies, takes_calls=may_call)
         sampling = request.sampling if request.sampling.temperature is not None else replace(request.sampling, temperature=0.0)
         sure = replace(request, sampling=sampling)  # to read an answer off the results, nothing needs to be drawn
         second = _Attempt(with_line(sure, LINE), recent, copies, takes_calls=False, checks_sentence=not request.output)
@@ -90,7 +79,6 @@ class _Attempt:
     recent: RecentCalls | None = None
     copies: frozenset[str] = frozenset()
     takes_calls: bool = True
-    takes_text: bool = True
     checks_sentence: bool = False  # the first one, which is withheld for it
     flaw: str = ""
     dropped: list[str] = field(default_factory=list[str])
@@ -134,9 +122,6 @@ class _Attempt:
         if self._is_useful or self.recent is None:
             return self._release(event)
         self._texts.append(event)
-        if self._said() and not self.takes_text:
-            self.flaw = "early_answer"
-            return ()
         waits = self._copies() or (self.checks_sentence and not _FIRST_SENTENCE.match(self._text_so_far()))
         return () if waits else self._judge()
 

@@ -45,8 +45,8 @@ def guarded(model: Model, guards: Iterable[str] | None = None) -> Model:
         model = ResultsAsUser(model)
     if detectors := [DETECTORS[name] for name in DETECTORS if name in names]:
         model = LoopGuard(model, *detectors)
-    if "answers" in names or "answer-line" in names:
-        return AnswerGuard(model, asks_for_answer="answer-line" in names)
+    if "answers" in names:
+        return AnswerGuard(model)
     return model if names or not needs_some else Guard(model)
 
 
@@ -102,7 +102,7 @@ class ResultsAsUser(Guard):
                 yield event
 
 
-OTHERS = ("answers", "answer-line", "results-as-user", "search-first")  # "search-first" is of `runtime.discovery`
+OTHERS = ("answers", "results-as-user", "search-first")  # "search-first" is of `runtime.discovery`
 
 
 async def _without_calls(model: Model, request: Request) -> AsyncIterator[ModelEvent]:
