@@ -50,9 +50,11 @@ def test_cases_that_make_no_difference_do_not_narrow_the_stretch():
     assert threshold(*rows) == (0.0, 0.75)
 
 
-def test_of_stretches_that_do_equally_well_the_widest_counts():
+def test_of_thresholds_that_do_equally_well_or_nearly_so_the_one_that_calls_most_counts():
     rows = [("simple_python", 8.0, True), ("irrelevance", 4.0, True), ("simple_python", 1.0, True), ("irrelevance", 0.5, True)]
-    assert threshold(*rows) == (6.0, 0.75)
+    assert threshold(*rows) == (0.75, 0.75)
+    crowd = [("simple_python", 3.0, True)] * 2 + [("irrelevance", 0.0, True)] * 60
+    assert threshold(*crowd, ("irrelevance", 1.0, True)) == (0.5, pytest.approx(1 - 0.5 / 61))
 
 
 @pytest.mark.parametrize(("category", "expected"), [("simple_python", 1.5), ("irrelevance", 4.5)])

@@ -4,8 +4,8 @@ Every case was asked once with each tool prompt, so that calls were made whateve
 that decision was kept. What would have become of a case at some threshold follows: below it nothing is called, else what was.
 
 The rule: the mean of two shares, how many cases with right calls are right and how many others are left alone, each as the mean
-of its groups. Of thresholds that do equally well the middle of the widest stretch counts; of tool prompts the template's own way,
-then the one with the shorter prompt.
+of its groups. Of thresholds that do nearly as well as the best, within a point, the one that calls most often counts: chance alone
+would move the best one about. Of tool prompts it is the template's own way, then the one with the shorter prompt.
 """
 
 from collections import Counter
@@ -25,6 +25,7 @@ from callsmith.evals.scores.scores import Scores, score, share_json
 from callsmith.evals.scores.statistics import Share
 
 TEMPLATE: Final = "template"  # the tool prompt that leaves all to the chat template, with which the others are compared
+_NEARLY: Final = Fraction(1, 100)
 _BEYOND: Final = 1.0  # log odds: how far beyond all scores a threshold is where every case is called, or none
 Expects = Mapping[str, Expect]  # what is right in a case, by its id
 
@@ -131,9 +132,10 @@ def best_threshold(records: Sequence[Record], expects: Expects) -> tuple[float |
             value += weights[record.case] * ((expects[record.case] == "no_call") - record.is_right)
         below = number
     _extend(stretches, value, below, below + _BEYOND)
-    most, low, high = max(stretches, key=lambda one: (one[0], one[2] - one[1]))
+    best = max(value for value, _, _ in stretches)
+    value, low, high = next(one for one in stretches if one[0] >= best - _NEARLY)
     middle = round((low + high) / 2, 2) + 0.0  # which makes -0.0 plain
-    return (middle if low < middle <= high else (low + high) / 2), most
+    return (middle if low < middle <= high else (low + high) / 2), value
 
 
 def _extend(stretches: list[tuple[Fraction, float, float]], value: Fraction, low: float, high: float) -> None:

@@ -33,7 +33,7 @@ _PERSON: Final = re.compile(r"[A-Z][a-z]+(?: [A-Z][a-z]+){1,2}")
 UNKNOWN_VALUES: Final = (
     6.0  # what speaks against a call of which no value was given, in log odds; for a part of them, a part of it
 )
-NO_VALUES: Final = 2.0  # against one that has none
+NO_VALUES: Final = 1.0  # against one that has none
 EFFECTS: Final = 1.5  # against one that changes something
 _LONG_TEXT: Final = 40  # characters: longer ones are written by the model itself, in words of its own
 _SHORT_WORD: Final = 3
