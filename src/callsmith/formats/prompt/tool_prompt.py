@@ -10,6 +10,7 @@ without a call (where there is none, it is told as it was: a model that has answ
 """
 
 import json
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
@@ -76,7 +77,7 @@ class ToolPrompt:
         rest, earlier = _without_system(messages), ""
         if "{earlier}" in self.instructions:
             rest, earlier = _split_earlier(rest)
-        shown = [self._system(messages, self.instructions.replace("{tools}", listed).replace("{earlier}", earlier))]
+        shown = [self._system(messages, _filled(self.instructions, tools=listed, earlier=earlier))]
         for is_result, group in groupby(rest, lambda message: message.role == "tool"):
             if is_result:
                 lines = _result_lines(list(group), _calls_by_id(messages), arguments="where needed")
@@ -167,6 +168,11 @@ def _about(schema: Any) -> str:
     fields = _mapping(inner.get("properties"))
     shape = f"keys: {', '.join(f'{key} ({_python_type(one)})' for key, one in fields.items())}" if fields else ""
     return " ".join(filter(None, (" ".join(str(row.get("description") or "").split()), shape)))
+
+
+def _filled(text: str, **places: str) -> str:
+    """The text with its places filled; what is put there may look like a place itself."""
+    return re.sub(rf"\{{({'|'.join(places)})\}}", lambda place: places[place[1]], text)
 
 
 def _mapping(value: Any) -> Mapping[str, Any]:
