@@ -7,7 +7,7 @@ from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
 from callsmith.core.errors import UsageError
-from callsmith.core.events import ModelEvent, Text, Thought
+from callsmith.core.events import ModelEvent
 from callsmith.core.values import Call, Choice, Message, Request, Result, Tool
 from callsmith.formats import format_named
 from callsmith.formats.algebra import Format

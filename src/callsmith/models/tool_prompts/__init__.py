@@ -13,7 +13,7 @@ from callsmith.core.errors import UnknownName, UsageError
 from callsmith.core.serialize import load
 from callsmith.formats import format_named
 from callsmith.formats.prompt.tool_prompt import ToolPrompt
-from callsmith.models.plugins import user_files
+from callsmith.models.plugins import load_formats, user_files
 
 _SUFFIX = ".toml"
 
@@ -27,7 +27,8 @@ def tool_prompt_named(name: str) -> ToolPrompt:
 
 @cache
 def tool_prompts() -> Mapping[str, ToolPrompt]:
-    """Every tool prompt by its name."""
+    """Every tool prompt by its name. Those of the user may be in formats of the user's."""
+    load_formats()
     ours = sorted((file for file in files(__name__).iterdir() if file.name.endswith(_SUFFIX)), key=lambda file: file.name)
     found = {name: read_tool_prompt(file.read_text("utf-8"), name) for file in ours for name in [file.name.removesuffix(_SUFFIX)]}
     return found | {path.stem: read_tool_prompt(text, path.stem, str(path)) for path, text in user_files("tool_prompts")}
@@ -37,6 +38,8 @@ def read_tool_prompt(text: str, name: str, place: str = "") -> ToolPrompt:
     """The tool prompt in a TOML text. What does not exist is an error here, not when it is needed."""
     try:
         row: dict[str, Any] = tomllib.loads(text)
+        if "name" in row:
+            raise UsageError("`name` is not for the file to say: it is what the file is called", field="name")
         made = load(ToolPrompt, {"name": name, **row})
         if made.format:
             format_named(made.format)
