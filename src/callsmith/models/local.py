@@ -102,8 +102,8 @@ class LocalModel:
 
     async def _decided(self, request: Request, decider: Decider) -> AsyncGenerator[ModelEvent, None]:
         """The answer, with the choice made before it is written."""
-        request = self._settled(request)
-        decided = await decider.decide(request)
+        is_exact, request = request.sampling.temperature is None, self._settled(request)
+        decided = await decider.decide(request, is_exact=is_exact)
         decision, spent, begun = decided.decision, decided.usage, False
         async with aclosing(self._held(decided.request, decision)) as events:
             async for event in events:

@@ -182,6 +182,7 @@ def _open_remote(spec: RemoteSpec, options: Options) -> RemoteModel:
             policy=options.policy or (known and known.policy) or "auto",
             in_reasoning=options.in_reasoning or (known.in_reasoning if known else "recover"),
             guards=known.guards if known else (),
+            tool_prompt=tool_prompt_named(options.tool_prompt) if options.tool_prompt else TEMPLATE,
         ),
     )
 

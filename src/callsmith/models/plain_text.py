@@ -38,7 +38,7 @@ async def continue_text(engine: Engine, completion: Completion) -> AsyncGenerato
             if isinstance(piece, Finished):
                 yield Stopped(piece.reason, piece.usage, report, piece.matched)
                 return
-            if not piece.special:
+            if piece.text and not piece.special:
                 yield Text(piece.text, tuple(one.logprob for one in piece.tokens))
 
 

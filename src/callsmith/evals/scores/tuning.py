@@ -4,8 +4,8 @@ Every case was asked once with each tool prompt, so that calls were made whateve
 that decision was kept. What would have become of a case at some threshold follows: below it nothing is called, else what was.
 
 The rule: the mean of two shares, how many cases with right calls are right and how many others are left alone, each as the mean
-of its groups. Of thresholds that do nearly as well as the best, within a point, the one that calls most often counts: chance alone
-would move the best one about. Of tool prompts it is the template's own way, then the one with the shorter prompt.
+of its groups. Of thresholds that do nearly as well as the best, within a point, the one that calls most often counts: by chance
+alone the best one would move about. Of tool prompts it is the template's own way, then the one with the shorter prompt.
 """
 
 from collections import Counter

@@ -94,12 +94,8 @@ def prompt_for(
         escaped = tuple(escape.escape_message(message, format.thinks) for message in messages)
         if tool_prompt.is_template or not (request.tools or any(message.calls for message in escaped)):
             return _render(escaped, request, tools, template, format)
-        only = request.choice.names[0] if request.choice.mode == "required" and len(request.choice.names) == 1 else ""
-        in_words = (
-            tool_prompt.ask_for_calls(escaped, tools, format, only)
-            if tools
-            else tool_prompt.ask_for_words(escaped, escape.escape_tools(request.tools))
-        )
+        offered = escape.escape_tools(request.tools)
+        in_words = _tool_prompt_messages(request, escaped, tools, offered, format, tool_prompt)
         return _render_words(in_words, request, tools, template)
 
     messages = request.messages[:-1] if request.prefilled else request.messages
@@ -165,6 +161,23 @@ def _render(
     return template.render_prompt(_template_messages(messages, format.ids), shown, _thinking(request))
 
 
+def _tool_prompt_messages(
+    request: Request,
+    messages: Sequence[Message],
+    tools: Sequence[Tool],
+    offered: Sequence[Tool],
+    format: Format,
+    tool_prompt: ToolPrompt,
+) -> list[Message]:
+    """The messages as a tool prompt has them: with the tools that may be called, or without any trace of calls."""
+    if not tools:
+        return tool_prompt.ask_for_words(messages, offered)
+    names = request.choice.names
+    return tool_prompt.ask_for_calls(
+        messages, tools, format, names[0] if request.choice.mode == "required" and len(names) == 1 else ""
+    )
+
+
 def _render_words(messages: Sequence[Message], request: Request, tools: Sequence[Tool], template: Template) -> tuple[str, str]:
     """The same for messages that are nothing but words: tools, calls and results stand in their text."""
     if request.output and request.output.schema is not None:
@@ -176,8 +189,12 @@ def _thinking(request: Request) -> dict[str, bool]:
     return {} if request.thinking is None else {"enable_thinking": request.thinking, "thinking": request.thinking}
 
 
-def messages_as_text(request: Request, tools: Sequence[Tool], format: Format) -> tuple[Message, ...]:
+def messages_as_text(
+    request: Request, tools: Sequence[Tool], format: Format, tool_prompt: ToolPrompt = TEMPLATE
+) -> tuple[Message, ...]:
     """The messages of a request for a model that takes nothing but text: tools, calls and results are written out."""
+    if not tool_prompt.is_template and (request.tools or any(message.calls for message in request.messages)):
+        return tuple(_tool_prompt_messages(request, request.messages, tools, request.tools, format, tool_prompt))
     messages = tuple(_calls_as_text(message, format) for message in request.messages)
     if tools:
         messages = _with_instructions(messages, _tool_instructions(request, tools, format))

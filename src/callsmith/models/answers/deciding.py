@@ -98,8 +98,15 @@ class Decider:
         shared = next(size for size in range(len(between) + 1) if between[size : size + 1] != close[size : size + 1])
         self._shared, self._goes_on, self._ends = close[:shared], between[shared:], close[shared:]
 
-    async def decide(self, request: Request) -> Decided:
-        """The request with its choice made."""
+    async def decide(self, request: Request, *, is_exact: bool) -> Decided:
+        """The request with its choice made. `is_exact`: where there is something right to be said, in calls and from results, the
+        likeliest tokens are taken instead of drawn ones."""
+        decided = await self._decide(request)
+        if not is_exact or not (decided.decision.calls or request.messages[-1].role == "tool"):
+            return decided
+        return replace(decided, request=replace(decided.request, sampling=replace(request.sampling, temperature=0.0)))
+
+    async def _decide(self, request: Request) -> Decided:
         turn = _Turn.of(request.messages)
         if turn.calls and not turn.has_failed:
             return await self._after_results(request, turn)
@@ -140,24 +147,34 @@ class Decider:
         return self._prompt_of(replace(request, messages=messages, prefill=True))
 
     async def _next_name(self, request: Request, turn: _Turn, begun: str) -> str:
-        """The tool that the model would call next; empty if it would only repeat a call."""
-        tools: tuple[Tool, ...] = request.choice.among(request.tools)
-        prompt = self._begun(request, turn, begun + self._format.calls.between)
+        """The tool that the model would call next; empty if there is none that it has not called so already."""
+        begun_prompt = self._begun(request, turn, begun + self._format.calls.between)
+        prompt = replace(begun_prompt, prefilled=(), opened="")  # the grammar begins behind all of it
+        called = {call.name for call in turn.calls}
+        tools = request.choice.among(request.tools)
+        # That another call follows is surer than which one: where it would only repeat itself, it is held to the other tools.
+        for offered in (tools, tuple(tool for tool in tools if tool.name not in called)):
+            if offered and (name := await self._named(request, prompt, offered, turn.calls)):
+                return name
+        return ""
+
+    async def _named(self, request: Request, prompt: Prompt, tools: tuple[Tool, ...], calls: Sequence[Call]) -> str:
+        """The tool of the next call; empty if that is one of these calls."""
         grammar = self._grammars.get(tools, Choice("required"), parallel=False)
         sampling = Sampling(temperature=0.0, max_tokens=request.sampling.max_tokens)
-        reader, called = Reader(self._next, tools, is_constrained=True), {call.name for call in turn.calls}
+        reader, called = Reader(self._next, tools, is_constrained=True), {call.name for call in calls}
         async with aclosing(self._events(reader, prompt, sampling, grammar)) as events:
             async for event in events:
                 if isinstance(event, CallStarted) and event.name not in called:
                     return event.name
                 if isinstance(event, CallReady):
-                    return "" if any(_is_same(event.call, call) for call in turn.calls) else event.call.name
+                    return "" if any(_is_same(event.call, call) for call in calls) else event.call.name
         return ""
 
     async def _events(
-        self, reader: Reader, prompt: Prompt, sampling: Sampling, grammar: "object"
+        self, reader: Reader, prompt: Prompt, sampling: Sampling, grammar: AnswerGrammar
     ) -> AsyncGenerator[ModelEvent, None]:
-        async with aclosing(self._engine.generate(prompt, sampling, grammar)) as pieces:  # pyright: ignore[reportArgumentType]
+        async with aclosing(self._engine.generate(prompt, sampling, grammar)) as pieces:
             async for piece in pieces:
                 for event in reader.close() if isinstance(piece, Finished) else reader.feed(piece.text):
                     yield event

@@ -7,6 +7,7 @@ Small models that plan several calls at once make up what they cannot know yet: 
 import json
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import cached_property
 from typing import Any, Final, cast
 
 from callsmith.core.values import Call, Json, Message, Tool
@@ -23,12 +24,13 @@ _LOOKED_UP: Final = frozenset(
     "status info information history list details detail count price prices hours state results".split()  # noqa: SIM905
 )
 _WORDS_OF_A_NAME: Final = re.compile(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])|\d+")
+# The patterns take time in proportion to the text: what is written into a file may be long, and without a space.
 _PLACEHOLDER: Final = re.compile(
-    r"\[[^\]]*[a-z][^\]]*\]|<[a-z_ ]+>|\{\{?[^}]*\}\}?|\bexample\.(?:com|org)\b"
+    r"\[[^\[\]a-z]*+[a-z][^\[\]]*+\]|<[a-z_ ]+>|\{[^{}]*+\}|\bexample\.(?:com|org)\b"
     r"|\b(?:insert|placeholder|your_\w+|(?:result|output) (?:of|from))\b",
     re.IGNORECASE,
 )
-_ADDRESS: Final = re.compile(r"[\w.+-]+@[\w.-]+|https?://\S+")
+_ADDRESS: Final = re.compile(r"(?<![\w.+-])[\w.+-]++@[\w.-]+|https?://\S+")
 _PERSON: Final = re.compile(r"[A-Z][a-z]+(?: [A-Z][a-z]+){1,2}")
 UNKNOWN_VALUES: Final = (
     6.0  # what speaks against a call of which no value was given, in log odds; for a part of them, a part of it
@@ -37,6 +39,8 @@ NO_VALUES: Final = 1.0  # against one that has none
 EFFECTS: Final = 1.5  # against one that changes something
 _LONG_TEXT: Final = 40  # characters: longer ones are written by the model itself, in words of its own
 _SHORT_WORD: Final = 3
+_BEGINNING: Final = 5  # characters: words that begin alike are forms of one
+_FEW_WORDS: Final = 2
 
 
 def has_effects(tool: Tool) -> bool:
@@ -54,21 +58,23 @@ def said_in(messages: Sequence[Message]) -> str:
 
 def made_up_values(call: Call, tool: Tool, said: str) -> list[str]:
     """The values that stand nowhere and cannot be the model's own words: long numbers, addresses, names, placeholders."""
-    known = f"{said}\n{json.dumps(tool.parameters, ensure_ascii=False, default=dict)}\n{tool.description}"
+    known = _Known(f"{said}\n{json.dumps(tool.parameters, ensure_ascii=False, default=dict)}\n{tool.description}")
     return [text for value in _leaves(call.arguments) if _is_made_up(text := str(value), known)]
 
 
 def is_given(call: Call, tool: Tool, said: str) -> bool:
-    """Whether every value of a call stands in what was said, word for word or as one of those the tool allows."""
-    known = f"{said}\n{json.dumps(tool.parameters, ensure_ascii=False, default=dict)}".casefold()
-    words = set(re.findall(r"\w+", known))
+    """Whether every value of a call was given: as it stands, as one that the tool allows, or a short one by its words.
+
+    A text of several words that was not said so may be about a result that is not there yet: "the text of the file".
+    """
+    known = _Known(f"{said}\n{json.dumps(tool.parameters, ensure_ascii=False, default=dict)}")
     for value in _leaves(call.arguments):
-        said_so = not isinstance(value, str) or value.casefold() in known
-        if not said_so and any(
-            len(one) > _SHORT_WORD and one not in words for one in re.findall(r"[^\W\d]+", str(value).casefold())
-        ):
+        said_so = not isinstance(value, str) or value.casefold() in known.folded
+        words, numbers = (set(re.findall(form, str(value).casefold())) for form in (r"[^\W\d]+", r"\d+"))
+        # FIXME: `_FEW_WORDS` is rebuilt from the docstring, an edit that was not committed was overwritten here: check it
+        if not said_so and (len(words) > _FEW_WORDS or any(len(one) > _SHORT_WORD and one not in known.words for one in words)):
             return False
-        if not isinstance(value, bool) and any(len(one) > 1 and one not in known for one in re.findall(r"\d+", str(value))):
+        if not isinstance(value, bool) and any(len(one) > 1 and one not in known.folded for one in numbers):
             return False
     return True
 
@@ -80,9 +86,9 @@ def call_doubt(call: Call, tool: Tool, said: str) -> float:
     all that was given, and of right ones one in sixty (measured on the tuning half of BFCL). A call without values shows
     nothing, and one that changes something must be surer than one that only looks.
     """
-    words = set(re.findall(r"\w+", text := said.casefold()))
+    known = _Known(said)
     values = [str(value).casefold() for value in _own_values(call, tool)]
-    unknown = sum(not _is_known(value, text, words) for value in values) / len(values) if values else 0.0
+    unknown = sum(not _is_known(value, known) for value in values) / len(values) if values else 0.0
     return unknown * UNKNOWN_VALUES + (0.0 if values else NO_VALUES) + (EFFECTS if has_effects(tool) else 0.0)
 
 
@@ -121,19 +127,45 @@ class CallJudge:
         return not has_effects(tool) or (not (tool.side_effects and reads) and is_given(call, tool, self._said))
 
 
-def _is_made_up(value: str, known: str) -> bool:
-    if value and value in known:
+class _Known:
+    """A text that values may stand in."""
+
+    def __init__(self, text: str) -> None:
+        self.text = text
+
+    @cached_property
+    def folded(self) -> str:
+        """The text without regard to case."""
+        return self.text.casefold()
+
+    @cached_property
+    def words(self) -> set[str]:
+        """Its words, without regard to case."""
+        return set(re.findall(r"\w+", self.folded))
+
+    @cached_property
+    def beginnings(self) -> set[str]:
+        """How its words begin."""
+        return {word[:_BEGINNING] for word in self.words}
+
+    @cached_property
+    def numbers(self) -> set[str]:
+        """The digits of its numbers."""
+        return {_digits(one) for one in re.findall(r"\d[\d.,]*", self.text)}
+
+
+def _is_made_up(value: str, known: _Known) -> bool:
+    if value and value in known.text:
         return False
     if _PLACEHOLDER.search(value):
         return True
-    if any(one not in known for one in _ADDRESS.findall(value)):
+    if any(one not in known.text for one in _ADDRESS.findall(value)):
         return True
-    seen = {_digits(one) for one in re.findall(r"\d[\d.,]*", known)}
-    if any(len(_digits(one)) > _SHORT_WORD - 1 and _digits(one) not in seen for one in re.findall(r"\d[\d.,]*", value)):
+    numbers = {_digits(one) for one in re.findall(r"\d[\d.,]*", value)}
+    if any(len(one) > _SHORT_WORD - 1 and one not in known.numbers for one in numbers):
         return True
-    words = known.casefold()
     is_person = len(value) <= _LONG_TEXT and _PERSON.fullmatch(value) is not None
-    return is_person and not any(word.casefold() in words for word in value.split())
+    return is_person and not any(word.casefold() in known.folded for word in value.split())
 
 
 def _own_values(call: Call, tool: Tool) -> Iterator[Json]:
@@ -146,12 +178,12 @@ def _own_values(call: Call, tool: Tool) -> Iterator[Json]:
             yield from (leaf for leaf in _leaves(value) if not isinstance(leaf, bool))
 
 
-def _is_known(value: str, text: str, words: set[str]) -> bool:
+def _is_known(value: str, known: _Known) -> bool:
     """Whether a value was given: as it stands, by one of its words or the beginning of one, or by one of its numbers."""
-    if value in text or any(number in text for number in re.findall(r"\d+", value)):
+    if value in known.folded or any(number in known.folded for number in set(re.findall(r"\d+", value))):
         return True
-    own = [word for word in re.findall(r"[^\W\d]+", value) if len(word) >= _SHORT_WORD]
-    return any(word in words or (len(word) > 4 and any(one.startswith(word[:5]) for one in words)) for word in own)
+    own = {word for word in re.findall(r"[^\W\d]+", value) if len(word) >= _SHORT_WORD}
+    return any(word in known.words or (len(word) >= _BEGINNING and word[:_BEGINNING] in known.beginnings) for word in own)
 
 
 def _digits(number: str) -> str:

@@ -10,8 +10,8 @@ from callsmith.core.events import ModelEvent, Report, Started, Stopped, Text
 from callsmith.core.values import Choice, Request
 
 INVENTED: Final = "invented_call"
-_BEGINNING: Final = re.compile(r"\s*(?:```\w*\s*|<\w+>\s*)?\[?\s*\{\s*\"(?:name|function|tool|tool_name)\"\s*:")
-_MAY_BEGIN: Final = re.compile(r"\s*(?:`{1,3}\w*\s*|<\w*>?\s*)?\[?\s*(?:\{\s*(?:\"[a-z_]{0,9}\"?\s*)?)?")
+_BEGINNING: Final = re.compile(r"\s*+(?:```\w*+\s*+|<\w++>\s*+)?+\[?\s*+\{\s*+\"(?:name|function|tool|tool_name)\"\s*:")
+_MAY_BEGIN: Final = re.compile(r"\s*+(?:`{1,3}\w*+\s*+|<\w*+>?\s*+)?+\[?\s*+(?:\{\s*+(?:\"[a-z_]{0,9}\"?\s*+)?+)?+")
 MISSING: Final = (
     "(Something that is needed for this was not said. Ask the user for it in one short question, and do not say that it is done.)"
 )

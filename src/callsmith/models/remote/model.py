@@ -28,6 +28,7 @@ from callsmith.formats import format_named
 from callsmith.formats.algebra import Format
 from callsmith.formats.inference.any_format import any_format, combined_format
 from callsmith.formats.prompt.prompt import messages_as_text, with_output_instructions
+from callsmith.formats.prompt.tool_prompt import TEMPLATE, ToolPrompt
 from callsmith.grammar.limits import refusing_depth
 from callsmith.models.answers.checked import checked
 from callsmith.models.answers.filter import report_step
@@ -66,6 +67,7 @@ class RemoteTraits:
     policy: ChoicePolicy = "auto"
     in_reasoning: InReasoning = "recover"
     guards: tuple[str, ...] = ()
+    tool_prompt: ToolPrompt = TEMPLATE
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,6 +116,7 @@ class RemoteModel:
             policy=traits.policy,
             sampling=traits.sampling,
             guards=traits.guards,
+            tool_prompt=traits.tool_prompt.name,
             count=self.count if self.dialect.name == "anthropic" else None,
             upstreams=self.upstream.replicas,
         )
@@ -240,8 +243,9 @@ class RemoteModel:
     @refusing_depth
     def _plan(self, request: Request) -> _Plan:
         tools = request.choice.among(request.tools)
-        prompted = bool(tools) and (not self.quirks.tools or request.choice.mode in self._refused)
-        asked, more = (self._as_text(request, tools)) if prompted or not self.quirks.tools else (request, {})
+        as_text = not self.quirks.tools or not self.traits.tool_prompt.is_template
+        prompted = bool(tools) and (as_text or request.choice.mode in self._refused)
+        asked, more = (self._as_text(request, tools)) if prompted or as_text else (request, {})
         if asked.output and asked.output.schema is not None and "schema" not in self.quirks.outputs:
             messages = with_output_instructions(asked.messages, asked.output.schema, among_calls=bool(tools))
             asked = replace(asked, messages=messages)
@@ -250,7 +254,7 @@ class RemoteModel:
         signed = self._found_signed(fitted)
         sent = fit_ids(rename_tools(fitted, names), self.quirks.id_rule)
         body = self.dialect.write(self.model, sent, signed, self.quirks)
-        notices = (*left_out, *([_NO_TOOLS] if prompted and self.quirks.tools else ()))
+        notices = (*left_out, *([_NO_TOOLS] if prompted and not as_text else ()))
         session = affinity_id(request)
         if self.quirks.session:
             more = {**more, "session_id": session}
@@ -259,12 +263,12 @@ class RemoteModel:
     def _as_text(self, request: Request, tools: Sequence[Tool]) -> tuple[Request, dict[str, Json]]:
         """The request without tools, which are shown in its messages, and the fields that constrain the answer, if any."""
         more = grammar_fields(self._written, tools, request, self.quirks.grammar)
-        messages = messages_as_text(request, tools, self._written)
+        messages = messages_as_text(request, tools, self._written, self.traits.tool_prompt)
         return replace(request, messages=messages, tools=(), choice=Choice(), parallel=None), more
 
     @property
     def _written(self) -> Format:
-        return self.traits.format or format_named(PROMPTED)
+        return self.traits.format or format_named(self.traits.tool_prompt.format or PROMPTED)
 
     def _mender(self, plan: _Plan) -> AnswerMender:
         names = plan.names
