@@ -1,0 +1,319 @@
+"""Whether the values of a call stand on something, and which calls can be made now."""
+
+import math
+import time
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from callsmith.core.events import CallArguments, CallReady, CallStarted, ModelEvent, Text
+from callsmith.core.values import Call, Message, Result, Tool
+from callsmith.models.answers.filter import AnswerFilter
+from callsmith.models.answers.grounding import CallJudge, call_doubt, has_effects, is_given, made_up_values, said_in
+
+TEXT = {"type": "string"}
+SEND = Tool(
+    "send_message",
+    "Send a message to somebody, as the default sender Old Harry (code 4711).",
+    {"type": "object", "properties": {"to": TEXT, "text": TEXT, "via": {"enum": ["sms", "pigeon"]}}},
+)
+LOOK = Tool("find_contact", "Find somebody.", {"type": "object", "properties": {"name": TEXT}})
+SAID = "Write to Ann Lee (ann@lee.org, +49 170 5550199) that the $45.00 of 2019 are paid, see https://lee.org/a."
+
+
+def made_up(value: Any, said: str = SAID) -> list[str]:
+    return made_up_values(Call("send_message", {"to": value}), SEND, said)
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        "123-456-7890",
+        "+1 555 123 4567",
+        5551234567,
+        "john@doe.org",
+        "Call me at bob@lee.org",
+        "https://other.net/b",
+        "John Doe",
+        "Jane Mary Doe",
+        "in the year 2024",
+        2024,
+        "[phone number]",
+        "<phone_number>",
+        "{{contact.phone}}",
+        "{phone}",
+        "ann@example.com",
+        "your_phone_number",
+        "the result of find_contact",
+        "PLACEHOLDER",
+        "INSERT NAME",
+    ],
+)
+def test_what_stands_nowhere_and_cannot_be_the_model_s_own_words_is_made_up(value: Any):
+    assert made_up(value) == [str(value)]
+    assert made_up_values(Call("send_message", {"a": [{"b": value}]}), SEND, SAID) == [str(value)]
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        "ann@lee.org",
+        "+49 170 5550199",
+        "https://lee.org/a",
+        "Ann Lee",
+        "Ann Smith",  # one of the names was said
+        "in 2019",
+        2019,
+        45,
+        45.0,
+        "4,500",
+        "$45",
+        "Old Harry",
+        4711,
+        "sms",
+        "Your bill is paid. Thank you!",
+        "see you at 7",
+        12,
+        True,
+        None,
+        "",
+        "[1]",
+    ],
+)
+def test_what_was_said_or_the_tool_tells_or_is_plain_words_is_not_made_up(value: Any):
+    assert made_up(value) == []
+
+
+@pytest.mark.parametrize(
+    ("arguments", "given"),
+    [
+        ({"to": "Ann Lee"}, True),
+        ({"to": "ANN LEE"}, True),
+        ({"to": "ann@lee.org", "via": "pigeon"}, True),
+        ({"to": "Bertha"}, False),
+        ({"text": "+49 170 5550199"}, True),
+        ({"text": "+49 170 5550198"}, False),
+        ({"n": 45}, True),
+        ({"n": 46}, False),
+        ({"n": 7, "b": True, "c": None}, True),
+        ({"deep": [{"to": "Bertha"}]}, False),
+        ({"deep": [{"to": "Ann"}]}, True),
+        ({}, True),
+    ],
+)
+def test_a_call_is_given_if_all_its_values_are(arguments: dict[str, Any], given: bool):
+    assert is_given(Call("send_message", arguments), SEND, SAID) == given
+
+
+@pytest.mark.parametrize(
+    ("name", "changes"),
+    [
+        ("order", True),
+        ("order_pizza", True),
+        ("order_status", False),
+        ("orderStatus", False),
+        ("get_order", False),
+        ("sendEmail", True),
+        ("SendSMS", True),
+        ("mail.send", True),
+        ("mail.send_all", True),
+        ("send.list_mails", False),
+        ("calendar.createEvent", True),
+        ("list_files", False),
+        ("search", False),
+        ("ordering_info", False),
+        ("settings", False),
+        ("booking_history", False),
+        ("book-table", True),
+        ("_", False),
+    ],
+)
+def test_the_name_of_a_tool_tells_whether_it_changes_something(name: str, changes: bool):
+    assert has_effects(Tool(name)) == changes
+
+
+def test_a_tool_that_says_so_changes_something_whatever_it_is_called():
+    assert has_effects(Tool("look", side_effects=True)) and not has_effects(Tool("look"))
+
+
+# -- how much speaks against a call
+
+
+def doubt(arguments: dict[str, Any], tool: Tool = LOOK, said: str = "Where is Ann Lee, who was born in Rome?") -> float:
+    return call_doubt(Call(tool.name, arguments), tool, said)
+
+
+def test_the_fewer_values_were_given_the_more_speaks_against_a_call():
+    assert doubt({"name": "Ann Lee"}) == 0
+    assert 0 < doubt({"name": "Ann Lee", "town": "Paris"}) < doubt({"name": "Bertha", "town": "Paris"})
+    assert doubt({"name": "Ann Lee", "town": "Rome", "x": "Paris"}) < doubt({"name": "Ann Lee", "x": "Paris"})
+
+
+@pytest.mark.parametrize("value", ["ann lee", "Ms. Lee of Rome", "Roman", "borne by"])
+def test_a_value_counts_as_given_by_its_words_and_how_they_begin(value: str):
+    said = "Where is Ann Lee, who was bornelike in Rome, among Romans?"
+    assert doubt({"name": value}, said=said) == 0
+
+
+def test_a_number_counts_as_given_where_it_was_said():
+    assert doubt({"n": 12}, said="the next 12 days") == 0 < doubt({"n": 13}, said="the next 12 days")
+
+
+def test_a_call_without_values_of_its_own_is_doubted_but_less_than_one_with_wrong_ones():
+    listed = Tool("find", "", {"properties": {"unit": {"enum": ["c", "f"]}, "n": {"type": "integer", "default": 5}}})
+    assert 0 < doubt({}) < doubt({"name": "Bertha"})
+    assert doubt({"unit": "c", "n": 77}, listed) == doubt({}, listed) == doubt({"is_on": True}, listed)
+
+
+def test_a_call_that_changes_something_must_be_surer():
+    assert doubt({"to": "Ann Lee"}, SEND) > doubt({"name": "Ann Lee"}, LOOK)
+
+
+def test_what_a_call_may_rely_on_is_all_but_what_the_model_said_beside_calls():
+    call = Call("find_contact", {"name": "Zoe"}, "c1")
+    said = said_in(
+        [
+            Message.system("RULES"),
+            Message.user("ASKED"),
+            Message.assistant("GUESSED", calls=[call]),
+            Message.tool(Result("c1", "find_contact", "FOUND")),
+            Message.assistant("SAID"),
+        ]
+    )
+    assert all(one in said for one in ("RULES", "ASKED", "Zoe", "FOUND", "SAID")) and "GUESSED" not in said
+
+
+# -- which calls of an answer stand
+
+
+def judge(margin: float | None, said: str = SAID) -> CallJudge:
+    return CallJudge([SEND, LOOK], [Message.user(said)], margin)
+
+
+FIND = Call("find_contact", {"name": "Ann Lee"}, "c1")
+GOOD = Call("send_message", {"to": "ann@lee.org", "text": "paid"}, "c2")
+BAD = Call("send_message", {"to": "john@doe.org", "text": "paid"}, "c3")
+
+
+def test_a_first_call_that_was_asked_for_is_made_in_any_case():
+    assert judge(None).stands(BAD, []) and not judge(None).is_in_doubt("send_message", [])
+
+
+def test_a_first_call_stands_if_the_model_is_surer_than_what_speaks_against_it():
+    strange = Call("find_contact", {"name": "Bertha"})
+    known = judge(0.0)
+    assert known.stands(FIND, []) and known.doubt == 0
+    assert not judge(0.0).stands(strange, []) and judge(math.inf).stands(strange, [])
+    seen = judge(0.0)
+    assert not seen.stands(strange, []) and seen.doubt == call_doubt(strange, LOOK, SAID)
+
+
+def test_a_call_that_changes_something_is_not_made_with_values_that_are_made_up_however_sure_the_model_is():
+    assert judge(math.inf).stands(GOOD, []) and not judge(math.inf).stands(BAD, [])
+
+
+@pytest.mark.parametrize("margin", [None, 0.0, math.inf])
+def test_behind_another_call_values_that_are_made_up_do_not_stand(margin: float | None):
+    assert judge(margin).is_in_doubt("send_message", [FIND])
+    assert not judge(margin).stands(BAD, [FIND])
+    assert judge(margin).stands(GOOD, [FIND])
+    assert not judge(margin).stands(Call("send_message", {"to": "whoever"}), [FIND])
+    assert judge(margin).stands(Call("find_contact", {"name": "whoever"}), [FIND])
+
+
+def test_a_tool_with_side_effects_waits_for_what_is_read_before_it():
+    paying = Tool("pay", "", side_effects=True)
+    made = CallJudge([LOOK, SEND, paying], [Message.user(SAID)], None)
+    assert not made.stands(Call("pay", {"to": "Ann Lee"}), [FIND])
+    assert made.stands(Call("pay", {"to": "Ann Lee"}), [GOOD])
+
+
+def test_a_tool_that_nobody_knows_is_not_judged():
+    assert judge(0.0).stands(Call("unknown"), []) and not judge(0.0).is_in_doubt("unknown", [FIND])
+
+
+def events(*calls: Call) -> list[ModelEvent]:
+    return [
+        event
+        for index, call in enumerate(calls)
+        for event in (CallStarted(index, call.name), CallArguments(index, call.text), CallReady(index, call))
+    ]
+
+
+def shown(*calls: Call, margin: float | None = None) -> tuple[list[str], AnswerFilter]:
+    answer = AnswerFilter("", True, parallel=True, judge=judge(margin))
+    seen = list(answer.shown([*events(*calls), Text("behind")]))
+    return [type(event).__name__ for event in seen], answer
+
+
+def test_an_answer_ends_before_the_first_call_that_does_not_stand_and_nothing_of_that_is_shown():
+    whole = ["CallStarted", "CallArguments", "CallReady"]
+    for calls, made in (([FIND, BAD, GOOD], 1), ([FIND, GOOD, BAD], 2)):
+        seen, answer = shown(*calls)
+        assert seen == whole * made and answer.is_cut and answer.complete
+        assert [call.name for call in answer.message.calls] == [call.name for call in calls[:made]]
+    seen, answer = shown(FIND, GOOD)
+    assert seen == [*whole * 2, "Text"] and not answer.is_cut
+    seen, answer = shown(BAD, margin=math.inf)
+    assert seen == [] and answer.is_cut and not answer.message.calls
+
+
+def test_a_call_in_doubt_is_shown_when_it_is_complete_and_another_as_it_comes():
+    for margin, at_once in ((None, ["CallStarted"]), (0.0, [])):
+        answer = AnswerFilter("", True, parallel=True, judge=judge(margin))
+        begun, rest = events(FIND)[:1], events(FIND)[1:]
+        first = [type(event).__name__ for event in answer.shown(begun)]
+        assert first == at_once
+        assert len(first) + len(list(answer.shown(rest))) == 3
+
+
+# -- however long
+
+
+LONG = {
+    "one word": "a",
+    "brackets": "[",
+    "open brackets": "[a",
+    "braces": "{",
+    "angles": "<a",
+    "dots": "a.",
+    "numbers": "1",
+    "lists of numbers": "1,",
+    "apart": "12 ",
+    "names": "Ann ",
+    "space": " ",
+}
+
+
+def seconds(work: Callable[[], object]) -> float:
+    def once() -> float:
+        began = time.perf_counter()
+        work()
+        return time.perf_counter() - began
+
+    return min(once() for _ in range(3))
+
+
+@pytest.mark.parametrize("kind", LONG)
+@pytest.mark.parametrize("judged", [made_up_values, is_given, call_doubt], ids=lambda judged: judged.__name__)
+def test_the_time_it_takes_grows_no_faster_than_the_value(judged: Callable[[Call, Tool, str], object], kind: str):
+    def work(size: int) -> Callable[[], object]:
+        call = Call("send_message", {"text": (LONG[kind] * size)[:size]})
+        return lambda: judged(call, SEND, SAID)
+
+    assert seconds(work(160_000)) < 40 * max(seconds(work(20_000)), 1e-4)  # 8 times as long; squared, it would take 64 times
+
+
+@pytest.mark.parametrize("kind", ["one word", "brackets", "open brackets", "apart"])
+def test_ten_million_characters_are_judged(kind: str):
+    call = Call("send_message", {"text": (LONG[kind] * 10_000_000)[:10_000_000]})
+    assert CallJudge([SEND], [Message.user(SAID)], 0.0).stands(call, []) in (True, False)
+
+
+def test_many_words_and_many_values_are_judged_against_a_long_conversation():
+    said = " ".join(f"word{number}" for number in range(20_000))
+    text = " ".join(f"other{number}x" for number in range(20_000))
+    call = Call("send_message", {"text": text, "many": [f"z{number}y" for number in range(50)]})
+    assert doubt({"text": text, **call.arguments}, SEND, said) > 0
+    assert not is_given(call, SEND, said)
