@@ -9,6 +9,7 @@ from typing import Any, Final, Literal, TypeAlias, get_args
 from callsmith.core.errors import UnknownName, UsageError
 from callsmith.core.ports import Model
 from callsmith.core.values import ChoicePolicy, Message, Request, Sampling, Tool
+from callsmith.formats.prompt.tool_prompt import TEMPLATE
 from callsmith.models.local import LocalModel
 from callsmith.models.remote.model import RemoteModel
 from callsmith.models.tool_prompts import tool_prompt_named
@@ -62,10 +63,10 @@ NAMED: Final = {
     setup.name: setup
     for setup in (
         Setup("default"),
-        Setup("free", "auto", constrained=False, repairs=False, parallel=True, guards=False),
-        Setup("free-repaired", "auto", constrained=False, repairs=True, parallel=True, guards=False),
-        Setup("guarded", "auto", constrained=True, repairs=True, parallel=True, guards=False),
-        Setup("required", "required", constrained=True, repairs=True, parallel=True, guards=False),
+        Setup("free", "auto", constrained=False, repairs=False, parallel=True, guards=False, prompt=TEMPLATE.name),
+        Setup("free-repaired", "auto", constrained=False, repairs=True, parallel=True, guards=False, prompt=TEMPLATE.name),
+        Setup("guarded", "auto", constrained=True, repairs=True, parallel=True, guards=False, prompt=TEMPLATE.name),
+        Setup("required", "required", constrained=True, repairs=True, parallel=True, guards=False, prompt=TEMPLATE.name),
     )
 }
 
@@ -117,7 +118,7 @@ def set_up(model: Model, setup: Setup, with_tool_prompt: WithToolPrompt | None =
 
     `with_tool_prompt` makes it with another tool prompt; where there is none, a setup that names one is a UsageError.
     """
-    if setup.prompt:
+    if setup.prompt and (with_tool_prompt is not None or setup.prompt != TEMPLATE.name):
         if with_tool_prompt is None:
             raise UsageError(
                 f"setup {setup.name!r}: tools can be put in another way only to a model that runs here", field="setup"

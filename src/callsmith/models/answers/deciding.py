@@ -96,7 +96,8 @@ class Decider:
         self._grammars = Grammars(self._next, relays=engine.info.relays)
         between, close = part.between, literal_text(part.close)
         shared = next(size for size in range(len(between) + 1) if between[size : size + 1] != close[size : size + 1])
-        self._shared, self._goes_on, self._ends = close[:shared], between[shared:], close[shared:]
+        # White space is the model's own: one that likes its JSON on several lines writes ",\n".
+        self._shared, self._goes_on, self._ends = close[:shared], between[shared:].strip()[:1], close[shared:].strip()[:1]
 
     async def decide(self, request: Request, *, is_exact: bool) -> Decided:
         """The request with its choice made. `is_exact`: where there is something right to be said, in calls and from results, the
@@ -128,8 +129,8 @@ class Decider:
         threshold = self._tool_prompt.more - (request.call_bias or 0.0)
         begun = self._array(turn.calls)
         odds, usage = await self._first_tokens(self._begun(request, turn, begun + self._shared))
-        ends = odds.of(self._ends)
-        goes_on = odds.of(self._goes_on) if self._goes_on else 1 - ends
+        ends = odds.beginning_with(self._ends)
+        goes_on = odds.beginning_with(self._goes_on) if self._goes_on else 1 - ends
         score = math.log(max(goes_on, _LEAST) / max(ends, _LEAST))
         if score < threshold or len(turn.calls) >= _MOST_CALLS:
             return self._held(request, CallDecision(False, score, threshold), usage)
@@ -202,6 +203,10 @@ class _Likely:
     def of(self, text: str) -> float:
         """How likely it is that this text, or a beginning of it, comes first."""
         return sum(chance for token, chance in self.tokens if token and (text.startswith(token) or token.startswith(text)))
+
+    def beginning_with(self, mark: str) -> float:
+        """How likely it is that a token comes first that begins with this mark, white space aside."""
+        return sum(chance for token, chance in self.tokens if token.lstrip().startswith(mark))
 
 
 def _log_odds(chance: float) -> float:
