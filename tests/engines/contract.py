@@ -76,6 +76,21 @@ class EngineContract:
         seeded = Sampling(temperature=1.0, seed=7, max_tokens=24)
         assert (await say(engine, prompt, seeded))[0] == (await say(engine, prompt, seeded))[0]
 
+    async def test_tokens_have_log_probabilities_and_places_where_the_engine_gives_them(
+        self, engine: Engine, prompt: Prompt
+    ) -> None:
+        if not engine.info.logprobs:
+            pytest.skip("it gives none")
+        answer = [item async for item in engine.generate(prompt, replace(GREEDY, logprobs=3)) if isinstance(item, Piece)]
+        text, tokens = "".join(piece.text for piece in answer), [token for piece in answer for token in piece.tokens]
+        assert [token.start for token in tokens] == sorted(token.start for token in tokens)
+        assert (tokens[0].start, tokens[-1].end) == (0, len(text))
+        for token in tokens:
+            said, top = token.logprob, [one.logprob for one in token.logprob.top]
+            assert text[token.start : token.end] == said.text or "\ufffd" in said.text
+            assert 1 <= len(top) <= 3 and top == sorted(top, reverse=True)
+            assert said.logprob == pytest.approx(top[0]) and said.logprob < 1e-3
+
     async def test_an_answer_given_up_leaves_the_engine_in_working_order(self, engine: Engine, prompt: Prompt) -> None:
         async with aclosing(engine.generate(prompt, GREEDY)) as answer:
             async for _ in answer:

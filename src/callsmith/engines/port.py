@@ -100,7 +100,8 @@ class Piece:
     """The next piece of text. `special`: it is the text of one special token, and not the same letters in ordinary tokens.
 
     `usage` is the cost of the answer up to this piece, where the engine reports it: for a caller that stops reading here.
-    `tokens` are those sampled since the piece before, if their log probabilities were asked for.
+    `tokens` are those sampled since the piece before, if their log probabilities were asked for. A piece without text has some:
+    an answer that ends at once may tell of the token that ended it.
     """
 
     text: str

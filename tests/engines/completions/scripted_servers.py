@@ -57,6 +57,7 @@ class ScriptedServer:
     is_cumulative: bool = True
     adds_bos: bool = False
     at_once: int = 1  # tokens in an event
+    likely: dict[str, float] = field(default_factory=dict[str, float])  # tokens with log probabilities; that sampled has -1
     end: str | None = None
     asked: list[dict[str, Any]] = field(default_factory=list[dict[str, Any]])
 
@@ -140,7 +141,7 @@ class ScriptedServer:
         for start in range(0, len(tokens), self.at_once):
             is_last = start + self.at_once >= len(tokens)
             reason = self.end or ("length" if is_cut else "stop")
-            yield frame(self.event(tokens, start, reason if is_last else None))
+            yield frame(with_logprobs(self, self.event(tokens, start, reason if is_last else None), tokens, start, body))
         if self.kind == "llama-server":
             stop = {"length": "limit", "stop": "eos"}.get(self.end or ("length" if is_cut else "stop"), self.end)
             counted = {"tokens_predicted": len(tokens), "tokens_evaluated": 9, "timings": {"cache_n": 3}}
@@ -162,6 +163,46 @@ class ScriptedServer:
         meta = {"prompt_tokens": 9, "completion_tokens": count, "cached_tokens": 3, "finish_reason": reason and {"type": reason}}
         text = decode([one for one in said if one != SPECIALS["<|im_end|>"]])
         return {"text": text, "output_ids": said, "meta_info": meta}
+
+
+def with_logprobs(
+    server: ScriptedServer, event: dict[str, Any], tokens: list[int], start: int, body: dict[str, Any]
+) -> dict[str, Any]:
+    """The event with the log probabilities of its tokens, if the request asks for them, in the server's own shape."""
+    end = start + server.at_once
+    likely = {encode(text)[0]: value for text, value in server.likely.items()}
+    if server.kind == "llama-server" and body.get("n_probs"):
+        rows = [_bytes_row(one) | {"top_logprobs": _top(one, likely, body["n_probs"], _bytes_row)} for one in tokens[start:end]]
+        return {**event, "completion_probabilities": rows}
+    if server.kind == "vllm" and body.get("logprobs") is not None:
+        new, most = tokens[start:end], body["logprobs"]
+        # What was sampled stands first, whether it is one of the likeliest or not.
+        top = [{decode([one]): -1.0} | {row[2]: row[0] for row in _top(one, likely, most, _row)} for one in new]
+        texts = [decode([one]) for one in new]
+        said = {"tokens": texts, "token_logprobs": [-1.0 for _ in new], "top_logprobs": top, "text_offset": [0 for _ in new]}
+        return {**event, "choices": [{**event["choices"][0], "logprobs": said}]}
+    if server.kind == "sglang" and body.get("return_logprob"):
+        shown = tokens[:end] if server.is_cumulative else tokens[start:end]
+        rows = [_row(one, -1.0) for one in shown]
+        top = [_top(one, likely, body["top_logprobs_num"], _row) for one in shown]
+        length = len(tokens[:end])
+        said = {"output_token_logprobs": rows, "output_top_logprobs": top, "output_token_logprobs_length": length}
+        return {**event, "meta_info": {**event["meta_info"], **said}}
+    return event
+
+
+def _top(token: int, likely: dict[int, float], most: int, row: Callable[[int, float], Any]) -> list[Any]:
+    ranked = sorted({token: -1.0, **likely}.items(), key=lambda one: -one[1])
+    return [row(*one) for one in ranked[:most]]
+
+
+def _bytes_row(token: int, logprob: float = -1.0) -> dict[str, Any]:
+    text = "" if token in _TEXTS else decode([token])  # it does not say what special tokens are
+    return {"id": token, "token": text, "bytes": list(text.encode()), "logprob": logprob}
+
+
+def _row(token: int, logprob: float) -> list[Any]:
+    return [logprob, token, decode([token])]
 
 
 def frame(data: object) -> bytes:

@@ -11,14 +11,18 @@ pytest.importorskip("aiohttp")
 pytest.importorskip("xllamacpp")
 
 from callsmith.core.errors import PromptTooLong, Rejected
-from callsmith.core.values import Sampling, TokenBias
+from callsmith.core.events import Stopped
+from callsmith.core.values import Message, Request, Sampling, TokenBias, TokenLogprob, Tool
 from callsmith.engines import open_engine
 from callsmith.engines.port import Engine, Piece
 from callsmith.engines.upstream import Upstream
 from callsmith.formats.prompt.prompt import Prompt
 from callsmith.grammar.nodes import Alt, FreeText, Grammar, Lit, Seq, Until
+from callsmith.models import open_model
+from callsmith.models.opening import Options
 from tests.engines.contract import GREEDY, EngineContract, say
 from tests.llama_servers import llama_server
+from tests.small import open_small
 
 pytestmark = [pytest.mark.model, pytest.mark.weights]
 
@@ -132,6 +136,56 @@ async def test_biases_and_stop_strings_count(engine: Engine) -> None:
     said, finished = await say(engine, ASKED, biased)
     assert finished.usage.completion == 3
     assert len(set(said)) == 1
+
+
+async def test_log_probabilities_are_those_of_the_same_weights_here(engine: Engine) -> None:
+    first = replace(GREEDY, max_tokens=1, logprobs=20)
+    local = open_small(context=256)
+    try:
+        expected, told = await first_token(local.engine, first), await first_token(engine, first)
+        warm = await first_token(engine, replace(first, temperature=2.0, seed=1))
+    finally:
+        await local.close()
+    assert len(told.top) == 20
+    assert [one.data for one in told.top[:5]] == [one.data for one in expected.top[:5]]
+    assert [one.logprob for one in told.top[:5]] == pytest.approx([one.logprob for one in expected.top[:5]], abs=0.1)
+    assert [one.data for one in warm.top] == [one.data for one in told.top]  # before temperature
+    assert [one.logprob for one in warm.top] == pytest.approx([one.logprob for one in told.top], abs=0.01)
+
+
+async def test_an_answer_that_ends_at_once_tells_what_else_was_likely(engine: Engine) -> None:
+    ends = replace(GREEDY, logprobs=3, logit_bias=(TokenBias(engine.info.specials["<|im_end|>"], 100.0),))
+    (piece,) = [item async for item in engine.generate(ASKED, ends) if isinstance(item, Piece)]
+    (token,) = piece.tokens
+    assert (piece.text, token.logprob.text) == ("", "<|im_end|>")
+    assert token.logprob.logprob < token.logprob.top[-1].logprob
+
+
+async def test_a_character_of_several_tokens_has_one_place(engine: Engine) -> None:
+    grammar = Grammar(Lit("a😀<file_sep>b"))
+    pieces = [item async for item in engine.generate(ASKED, replace(GREEDY, logprobs=0), grammar) if isinstance(item, Piece)]
+    text, tokens = "".join(piece.text for piece in pieces), [token for piece in pieces for token in piece.tokens]
+    assert text == "a😀<file_sep>b"
+    assert [text[token.start : token.end] for token in tokens] == ["a", "😀", "<file_sep>", "b"]
+
+
+async def test_whether_tools_are_called_is_decided_beforehand(url: str) -> None:
+    model = open_model(f"completions:{url}", Options(tool_prompt="json-array"))
+    tool = Tool("get_time", parameters={"type": "object", "properties": {}, "additionalProperties": False})
+    question = Message.user("Write a JSON array of three numbers in a fenced block: ```json")
+    request = Request((question,), (tool,), sampling=Sampling(temperature=0.0, max_tokens=8))
+    try:
+        always, never = [[event async for event in model.stream(replace(request, call_bias=bias))][-1] for bias in (20.0, -20.0)]
+    finally:
+        await model.close()
+    assert isinstance(always, Stopped) and always.report.decision and always.report.decision.calls
+    assert isinstance(never, Stopped) and never.report.decision and not never.report.decision.calls
+    assert -15 < never.report.decision.score < 15  # one that was seen
+
+
+async def first_token(engine: Engine, sampling: Sampling) -> TokenLogprob:
+    pieces = [item async for item in engine.generate(ASKED, sampling) if isinstance(item, Piece)]
+    return pieces[0].tokens[0].logprob
 
 
 @pytest.mark.slow

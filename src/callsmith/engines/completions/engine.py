@@ -20,6 +20,7 @@ from typing import Final, cast
 from callsmith.core.errors import GrammarRefused, ModelError, PromptTooLong, Rejected, UnknownName, UsageError
 from callsmith.core.values import Json, Sampling, Usage
 from callsmith.engines.completions.llama_server import LlamaServer
+from callsmith.engines.completions.logprobs import TokenAligner
 from callsmith.engines.completions.pieces import SpecialSplitter
 from callsmith.engines.completions.server import (
     Chunk,
@@ -59,6 +60,7 @@ _GRAMMARS: Final = 64  # of which the request fields are cached
 _LARGEST: Final = 1024 * 1024  # characters of a grammar
 _REFUSALS: Final = (400, 413, 422, 500)
 _OF_GRAMMAR: Final = re.compile(r"grammar|structured.?output|structural.?tag|ebnf|guided", re.IGNORECASE)
+_OF_LOGPROBS: Final = re.compile(r"logprobs", re.IGNORECASE)
 _PROBED: Final = "Quizzical zebras vex"
 _PROBE: Final = Grammar(Lit(_PROBED))
 _PAUSE: Final = 1.0  # seconds between two questions whether the model is loaded
@@ -168,6 +170,7 @@ class CompletionsEngine:
             unenforced=self._unenforced,
             is_enforcing=is_enforcing,
             write_grammar=lambda grammar: json.dumps(self._constrain(grammar).body, ensure_ascii=False, indent=2),
+            logprobs=True,
             spells_specials=True,
             upstreams=upstream.replicas,
         )
@@ -181,6 +184,7 @@ class CompletionsEngine:
         job = await self._job(prompt, sampling, grammar)
         path, body = self._server.request(job)
         splitter, scanner = SpecialSplitter(self.info.specials), StopScanner(sampling.stop)
+        aligner, has_text = TokenAligner(sampling.logprobs or 0), False
         room, usage, count = sampling.max_tokens or self.info.context or _ENDLESS, Usage(), 0
         async with aclosing(self._chunks(path, body, job)) as chunks:
             async for chunk in chunks:
@@ -189,12 +193,18 @@ class CompletionsEngine:
                 end = chunk.end or ("length" if count > room else None)  # whatever the server thinks of limits
                 if end:
                     pieces += splitter.close(is_stop=end == "stop")
-                for piece in pieces:
-                    for said in scanner.feed(piece):
-                        yield Piece(said.text, said.special, usage)
-                if end or scanner.found:
-                    for said in scanner.close():
-                        yield Piece(said.text, said.special, usage)
+                if sampling.logprobs is not None:
+                    aligner.feed("".join([piece.text for piece in pieces]), chunk.logprobs, end)
+                has_text = has_text or bool(pieces)
+                said = [one for piece in pieces for one in scanner.feed(piece)]
+                is_over = end is not None or scanner.found
+                if is_over:
+                    said += scanner.close() if has_text else [Piece("")]
+                for number, one in enumerate(said, start=1):
+                    tokens = aligner.take() if number == len(said) else ()
+                    if one.text or tokens:
+                        yield Piece(one.text, one.special, usage, tokens)
+                if is_over:
                     yield Finished("stop" if scanner.found else end or "stop", usage, scanner.matched)
                     return
 
@@ -256,6 +266,8 @@ class CompletionsEngine:
             if job.grammar and isinstance(error, Rejected) and error.status in _REFUSALS and _OF_GRAMMAR.search(error.message):
                 self._refused.put(_digest(job.grammar), True)
                 raise GrammarRefused(error.message, status=error.status) from error
+            if job.sampling.logprobs and _OF_LOGPROBS.search(error.message):
+                raise _of_logprobs(error, job.sampling.logprobs) from error
             raise translate(error, self.info.context) from error
 
     async def _streamed(self, path: str, body: Mapping[str, Json], session: str) -> AsyncGenerator[Chunk, None]:
@@ -283,6 +295,14 @@ class CompletionsEngine:
             return as_object(json.loads(text))
         except (ValueError, RecursionError) as error:
             raise ModelError(f"{self._upstream.url} streams what is no JSON") from error
+
+
+def _of_logprobs(error: ModelError, wanted: int) -> ModelError:
+    """The error of a server that gives no log probabilities, or not so many."""
+    hint = f"The log probabilities of {wanted} tokens were asked for: start vLLM with --max-logprobs {wanted} or more."
+    if isinstance(error, Rejected):
+        return Rejected(error.message, status=error.status, hint=hint)
+    return ModelError(error.message, hint=hint)
 
 
 def _digest(body: Object) -> bytes:

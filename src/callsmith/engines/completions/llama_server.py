@@ -2,12 +2,16 @@
 
 A prompt may be a mixture of texts and ids, and each text is tokenized by itself. Special tokens that the request does not list as
 `preserved_tokens` come without text, but `return_tokens` has their ids.
+
+`n_probs` gives log probabilities, before temperature, biases and grammar unless `post_sampling_probs` is asked for. Of the tokens
+that are parts of one character only the last is told, with all its bytes.
 """
 
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from callsmith.core.values import Usage
+from callsmith.core.values import Json, TokenLogprob, Usage
+from callsmith.engines.completions.logprobs import read_token
 from callsmith.engines.completions.server import (
     Chunk,
     Description,
@@ -16,6 +20,7 @@ from callsmith.engines.completions.server import (
     Progress,
     as_count,
     as_ids,
+    as_list,
     as_object,
     as_text,
     choose_model,
@@ -51,6 +56,7 @@ class LlamaServer:
     def __init__(self, upstream: Upstream, model: str = "") -> None:
         self._upstream = upstream
         self._model = {"model": model} if model else {}
+        self._specials: Mapping[int, str] = {}
 
     async def describe(self) -> Description:
         """Its properties, and the special tokens, for which the tokenizer is asked."""
@@ -62,6 +68,7 @@ class LlamaServer:
         bos, eos = as_text(props.get("bos_token")), as_text(props.get("eos_token"))
         size = as_count(meta.get("n_vocab")) or None
         specials = await find_specials(self.tokenize, self._detokenize, size, (bos, eos)) if size else {}
+        self._specials = {token: text for text, token in specials.items()}
         begun = await self._tokens("a", add_special=True)
         path = as_text(props.get("model_path")) or as_text(found.get("id"))
         return Description(
@@ -98,6 +105,8 @@ class LlamaServer:
         }
         if sampling.logit_bias:
             body["logit_bias"] = [[one.token, one.bias] for one in sampling.logit_bias]
+        if sampling.logprobs is not None:
+            body["n_probs"] = max(sampling.logprobs, 1)  # with 0, not even the one that was sampled
         penalties = (sampling.repetition_penalty, sampling.presence_penalty, sampling.frequency_penalty)
         if sampling.penalty_window is None and any(penalties):
             body["repeat_last_n"] = -1  # all of them
@@ -111,10 +120,19 @@ class LlamaServer:
         if data.get("stop") is True:
             is_cut = data.get("stop_type") == "limit" or data.get("stopped_limit") is True or data.get("truncated") is True
             end = "length" if is_cut else "stop"
-        return Chunk(as_text(data.get("content")), as_ids(data.get("tokens")), usage if usage.prompt else None, end)
+        logprobs = tuple(self._token(one) for one in as_list(data.get("completion_probabilities")))
+        text, tokens = as_text(data.get("content")), as_ids(data.get("tokens"))
+        return Chunk(text, tokens, usage if usage.prompt else None, end, logprobs)
 
     def constrain(self, grammar: Grammar, specials: Mapping[str, int]) -> RequestFields:
         return for_llama_server(grammar, specials)
+
+    def _token(self, said: Json) -> TokenLogprob:
+        token = as_object(said)
+        data = bytes(one for one in as_ids(token.get("bytes")) if 0 <= one < 256)
+        special = self._specials.get(as_count(token.get("id")), "")
+        top = [self._token(one) for one in as_list(token.get("top_logprobs"))]
+        return read_token(data or as_text(token.get("token")) or special, token.get("logprob"), top)
 
     async def _tokens(self, text: str, *, add_special: bool = False) -> list[int]:
         body = {"content": text, "add_special": add_special, "parse_special": True, **self._model}

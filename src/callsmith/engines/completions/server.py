@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final, Literal, Protocol, TypeAlias, cast
 
 from callsmith.core.errors import ModelError, PromptTooLong, Rejected, UnknownName, UsageError, shorten
-from callsmith.core.values import Json, Sampling, Usage
+from callsmith.core.values import Json, Sampling, TokenLogprob, Usage
 from callsmith.grammar.nodes import Grammar
 from callsmith.grammar.targets.upstream import RequestFields
 from callsmith.wire.errors import reported_error
@@ -65,16 +65,21 @@ class Progress:
 
     text: int = 0
     tokens: int = 0
+    logprobs: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class Chunk:
-    """The next part of an answer: text, the ids of tokens, what it has cost so far, and whether it is the last."""
+    """The next part of an answer: text, the ids of tokens, what it has cost so far, and whether it is the last.
+
+    `logprobs` are those of its tokens, if they were asked for.
+    """
 
     text: str = ""
     tokens: tuple[int, ...] = ()
     usage: Usage | None = None
     end: Literal["stop", "length"] | None = None
+    logprobs: tuple[TokenLogprob, ...] = ()
 
 
 class Server(Protocol):

@@ -3,13 +3,18 @@
 Prompts are always ids: with a text, nobody could say whether a BOS is to be added. An event of the stream has the whole answer so
 far, or only what is new, as the server was started. The chat template is read from the model's folder, if that is on this
 machine.
+
+Log probabilities are told as the rest of an answer is: all of them again, or what is new. They are those of the model where the
+temperature is 0, and else after the temperature, unless the server has SGLANG_RETURN_ORIGINAL_LOGPROB in its environment; a
+grammar counts.
 """
 
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from callsmith.core.errors import Rejected, Unavailable
-from callsmith.core.values import Json, Usage
+from callsmith.core.values import Json, TokenLogprob, Usage
+from callsmith.engines.completions.logprobs import read_token
 from callsmith.engines.completions.model_folder import find_tokenizer_files
 from callsmith.engines.completions.server import (
     Chunk,
@@ -95,6 +100,8 @@ class Sglang:
         if job.sampling.logit_bias:
             settings["logit_bias"] = bias_of(job.sampling)
         body: dict[str, Any] = {**job.prompt, "sampling_params": settings, "stream": True}
+        if job.sampling.logprobs is not None:
+            body |= {"return_logprob": True, "top_logprobs_num": job.sampling.logprobs, "return_text_in_logprobs": True}
         if job.session:
             body["session_id"] = job.session
         if job.cache_salt:
@@ -115,7 +122,7 @@ class Sglang:
         if reason == "abort":
             raise Unavailable(f"{self._upstream.url} gave up the answer: {as_text(ended.get('message'))}", retryable=True)
         end = None if not reason else "length" if reason == "length" else "stop"
-        return Chunk(text, tokens, usage if usage.prompt else None, end)
+        return Chunk(text, tokens, usage if usage.prompt else None, end, _logprobs(meta, progress))
 
     def constrain(self, grammar: Grammar, specials: Mapping[str, int]) -> RequestFields:
         return for_sglang(grammar)
@@ -136,3 +143,19 @@ class Sglang:
     async def _detokenize(self, tokens: list[int]) -> str:
         body: dict[str, Json] = {"tokens": [*tokens], "skip_special_tokens": False}
         return as_text(as_object(await self._upstream.post("detokenize", body)).get("text"))
+
+
+def _logprobs(meta: Object, progress: Progress) -> tuple[TokenLogprob, ...]:
+    """The new tokens. Each is a row of log probability, id and text; the likeliest in its place are a list of such rows."""
+    rows, top = as_list(meta.get("output_token_logprobs")), as_list(meta.get("output_top_logprobs"))
+    count = as_count(meta.get("output_token_logprobs_length")) or len(rows)
+    seen = max(progress.logprobs - (count - len(rows)), 0)
+    progress.logprobs = max(progress.logprobs, count)
+    likeliest = [[_token(row) for row in as_list(one)] for one in top[seen:]]
+    likeliest += [[] for _ in rows[seen + len(likeliest) :]]
+    return tuple(_token(row, more) for row, more in zip(rows[seen:], likeliest, strict=False))
+
+
+def _token(row: Json, top: Sequence[TokenLogprob] = ()) -> TokenLogprob:
+    logprob, _, text = (*as_list(row), None, None, None)[:3]
+    return read_token(as_text(text), logprob, top)

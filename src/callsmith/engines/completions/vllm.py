@@ -3,6 +3,9 @@
 `/v1/completions` takes and returns ids of tokens beside text, so that its `/inference/v1/generate`, which is off by default, has
 nothing to add. The chat template is in `/tokenizer_info`, which is off by default too; else it is read from the model's folder,
 if that is on this machine.
+
+Log probabilities are before temperature, biases and grammar, unless the server was started with another `--logprobs-mode`. The
+likeliest tokens are told by their texts, so that of two with the same text there is one.
 """
 
 import asyncio
@@ -10,7 +13,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from callsmith.core.errors import Rejected, Unavailable
-from callsmith.core.values import Usage
+from callsmith.core.values import Json, TokenLogprob, Usage
+from callsmith.engines.completions.logprobs import read_token
 from callsmith.engines.completions.model_folder import TokenizerFiles, find_tokenizer_files, read_tokenizer_config
 from callsmith.engines.completions.server import (
     Chunk,
@@ -104,6 +108,8 @@ class Vllm:
         }
         if job.sampling.logit_bias:
             body["logit_bias"] = bias_of(job.sampling)
+        if job.sampling.logprobs is not None:
+            body["logprobs"] = job.sampling.logprobs
         if job.session:
             body["session_id"] = job.session
         if job.cache_salt:
@@ -122,7 +128,8 @@ class Vllm:
         if reason in ("abort", "error"):
             raise Unavailable(f"{self._upstream.url} gave up the answer ({reason})", retryable=True)
         end = None if not reason else "length" if reason == "length" else "stop"
-        return Chunk(as_text(choice.get("text")), as_ids(choice.get("token_ids")), usage if usage.prompt else None, end)
+        text, tokens, logprobs = as_text(choice.get("text")), as_ids(choice.get("token_ids")), _logprobs(choice.get("logprobs"))
+        return Chunk(text, tokens, usage if usage.prompt else None, end, logprobs)
 
     def constrain(self, grammar: Grammar, specials: Mapping[str, int]) -> RequestFields:
         return for_vllm(grammar, specials=specials)
@@ -141,6 +148,15 @@ class Vllm:
 
     async def _detokenize(self, tokens: list[int]) -> str:
         return as_text(as_object(await self._upstream.post("detokenize", {"tokens": tokens, **self._model})).get("prompt"))
+
+
+def _logprobs(said: Json) -> tuple[TokenLogprob, ...]:
+    """The tokens of a choice; beside each the likeliest ones, and itself where it is none of them."""
+    listed = as_object(said)
+    texts, values, top = (as_list(listed.get(name)) for name in ("tokens", "token_logprobs", "top_logprobs"))
+    likeliest = [[read_token(text, value) for text, value in as_object(one).items()] for one in top]
+    likeliest += [[] for _ in texts[len(top) :]]
+    return tuple(read_token(as_text(text), *rest) for text, *rest in zip(texts, values, likeliest, strict=False))
 
 
 def _batches(texts: Sequence[str]) -> Iterator[Sequence[str]]:

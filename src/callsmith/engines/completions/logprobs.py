@@ -1,0 +1,87 @@
+"""Log probabilities of the tokens of an answer: what servers say of them, and where the tokens stand in the text."""
+
+from collections.abc import Iterable, Sequence
+from typing import Final, Literal
+
+from callsmith.core.values import Json, TokenLogprob
+from callsmith.engines.port import SampledToken
+
+_LEAST: Final = -9999.0  # stands for no probability at all, as in OpenAI's API
+
+
+def read_token(text: str | bytes, logprob: Json, top: Iterable[TokenLogprob] = ()) -> TokenLogprob:
+    """A token as a server tells it; where it has only the text, that is encoded."""
+    is_number = isinstance(logprob, int | float) and logprob == logprob  # which is not so of NaN
+    value = float(min(max(logprob, _LEAST), 0.0)) if is_number else _LEAST
+    data = text.encode("utf-8", "replace") if isinstance(text, str) else text
+    return TokenLogprob(data, value, tuple(sorted(top, key=lambda one: -one.logprob)))
+
+
+class TokenAligner:
+    """Finds the tokens of an answer in its text, of which more or less may have come than of its tokens.
+
+    >>> aligner = TokenAligner(top=0)
+    >>> aligner.feed("Hi", [TokenLogprob(b"Hi", -1.0), TokenLogprob(b"<call>", -1.0)])
+    >>> aligner.feed("<call>!", [TokenLogprob(b"!", -1.0)])
+    >>> [(token.start, token.end) for token in aligner.take()]
+    [(0, 2), (2, 8), (8, 9)]
+
+    A token may be written otherwise in the text than alone: as a part of a character, or without the space before it. It is
+    given the text up to the next token that is found. `top` is how many of the likeliest tokens are kept.
+    """
+
+    def __init__(self, top: int) -> None:
+        self._top = top
+        self._at = 0
+        self._text = ""  # in which no token was found yet
+        self._waiting: list[TokenLogprob] = []
+        self._found: list[SampledToken] = []
+
+    def feed(self, text: str, tokens: Sequence[TokenLogprob], end: Literal["stop", "length"] | None = None) -> None:
+        """The next text, and the next tokens; with the last of them, how the answer has ended."""
+        self._text += text
+        self._waiting += [TokenLogprob(one.data, one.logprob, one.top[: self._top]) for one in tokens]
+        if end == "stop":
+            self._drop_end()
+        while self._waiting and self._text:
+            first = self._waiting[0].text
+            if first and self._text.startswith(first):
+                self._place(1, len(first))
+            elif (known := self._next_known()) is not None:
+                self._place(*known)
+            elif first.startswith(self._text) and end is None:
+                return  # the rest of it has not come
+            else:
+                self._place(len(self._waiting), len(self._text))
+        if self._waiting and end is not None:
+            self._place(len(self._waiting), 0)
+        if not self._waiting:  # no token was told of this text, and none will be
+            self._at, self._text = self._at + len(self._text), ""
+
+    def take(self) -> tuple[SampledToken, ...]:
+        """The tokens that were found since the last call."""
+        found, self._found = tuple(self._found), []
+        return found
+
+    def _drop_end(self) -> None:
+        """Where an answer has stopped by itself, a token without text has ended it. It is kept if there is nothing else."""
+        is_alone = len(self._waiting) == 1 and not self._at and not self._text
+        if self._waiting and not is_alone:
+            last = self._waiting[-1].text
+            if not last or not self._text.endswith(last):
+                self._waiting.pop()
+
+    def _next_known(self) -> tuple[int, int] | None:
+        """The next token behind the first that is found in the text: how many are before it, and how many characters."""
+        for number, token in enumerate(self._waiting[1:], start=1):
+            if token.data and (at := self._text.find(token.text)) >= 0:
+                return number, at
+        return None
+
+    def _place(self, count: int, size: int) -> None:
+        """The next tokens have so many characters: the last of them, which completes them."""
+        for token in self._waiting[: count - 1]:
+            self._found.append(SampledToken(token, self._at, self._at))
+        self._found.append(SampledToken(self._waiting[count - 1], self._at, self._at + size))
+        del self._waiting[:count]
+        self._at, self._text = self._at + size, self._text[size:]
