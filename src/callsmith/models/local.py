@@ -119,7 +119,7 @@ class LocalModel:
         async with aclosing(self._held(in_words(request, asks_for_missing=missing), decision)) as events:
             async for event in events:
                 if not (begun and isinstance(event, Started)):
-                    yield with_decision(event, decision, spent)
+                    yield with_decision(event, decision, spent, taken_back=(TAKEN_BACK,))
 
     def _held(self, request: Request, decision: CallDecision) -> AsyncGenerator[ModelEvent, None]:
         """The answer that was decided on; words that look like a call of something that is no tool are taken back."""

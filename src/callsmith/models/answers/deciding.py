@@ -218,13 +218,13 @@ def _is_same(one: Call, other: Call) -> bool:
     return one.name == other.name and json.dumps(one.arguments, sort_keys=True) == json.dumps(other.arguments, sort_keys=True)
 
 
-def with_decision(event: ModelEvent, decision: CallDecision, spent: Usage) -> ModelEvent:
-    """The event, with the decision and what it has cost, where an event tells such things."""
+def with_decision(event: ModelEvent, decision: CallDecision, spent: Usage, taken_back: tuple[str, ...] = ()) -> ModelEvent:
+    """The event, with the decision, what it has cost and what was taken back for it, where an event tells such things."""
     match event:
         case Started(usage):
             return Started(spent + usage, decision)
         case Stopped():
-            report = event.report if event.report.decision else event.report + Report(decision=decision)
+            report = Report(taken_back=taken_back) + event.report + Report(decision=decision)
             return replace(event, usage=spent + event.usage, report=report)
         case _:
             return event
