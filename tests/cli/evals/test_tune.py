@@ -21,7 +21,7 @@ from callsmith.models.tool_prompts import tool_prompt_named
 ADD = {
     "type": "function",
     "function": {
-        "name": "add",
+        "name": "total",
         "parameters": {"type": "object", "properties": {"a": {"type": "integer"}}, "required": ["a"]},
     },
 }
@@ -48,7 +48,7 @@ class Knowing:
             if self.answers > self.stops_after:
                 raise KeyboardInterrupt
             opening = tool_prompt_named(PROMPT).opening
-            yield Piece('{"name": "add", "arguments": {"a": 1}}]\n```' if prompt.text.endswith(opening) else "Hello.")
+            yield Piece('{"name": "total", "arguments": {"a": 1}}]\n```' if prompt.text.endswith(opening) else "Hello.")
         yield Finished("stop", Usage(10, 5))
 
     async def count(self, text: str) -> int:
@@ -76,12 +76,12 @@ def cases(tmp_path: Path) -> Path:
     """Twelve cases of each kind: what is to be called has log odds from 1 to 4, what is not from -1 to -4."""
 
     def row(number: int, sign: int, **right: Any) -> str:
-        said = f"Number {number}, log odds {sign * (1 + number % 4)}"
+        said = f"The total of 1, please. Case {number}, log odds {sign * (1 + number % 4)}"
         return json.dumps(
             {"id": f"{right['category']}{number}", "messages": [{"role": "user", "content": said}], "tools": [ADD], **right}
         )
 
-    called = [row(number, 1, category="sums", calls=[{"name": "add", "arguments": {"a": 1}}]) for number in range(12)]
+    called = [row(number, 1, category="sums", calls=[{"name": "total", "arguments": {"a": 1}}]) for number in range(12)]
     silent = [row(number, -1, category="talk", expect="no_call") for number in range(12)]
     path = tmp_path / "cases.jsonl"
     path.write_text("\n".join([*called, *silent]))
