@@ -26,18 +26,17 @@ _LOOKED_UP: Final = frozenset(
 _WORDS_OF_A_NAME: Final = re.compile(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])|\d+")
 # The patterns take time in proportion to the text: what is written into a file may be long, and without a space.
 _PLACEHOLDER: Final = re.compile(
-    r"\[[^\[\]a-z]*+[a-z][^\[\]]*+\]|<[a-z_ ]+>|\{[^{}]*+\}|\bexample\.(?:com|org)\b"
+    r"\[[^\[\]a-z]*+[a-z][^\[\]]*+\]|<[a-z_ ]+>|\{[a-z_. ]+\}|\bexample\.(?:com|org)\b"
     r"|\b(?:insert|placeholder|your_\w+|(?:result|output) (?:of|from))\b",
     re.IGNORECASE,
 )
 _ADDRESS: Final = re.compile(r"(?<![\w.+-])[\w.+-]++@[\w.-]+|https?://\S+")
 _PERSON: Final = re.compile(r"[A-Z][a-z]+(?: [A-Z][a-z]+){1,2}")
-UNKNOWN_VALUES: Final = (
-    6.0  # what speaks against a call of which no value was given, in log odds; for a part of them, a part of it
-)
+UNKNOWN_VALUES: Final = 6.0  # what speaks against a call of which no value was given, in log odds; for half of them, half of it
 NO_VALUES: Final = 1.0  # against one that has none
 EFFECTS: Final = 1.5  # against one that changes something
 _LONG_TEXT: Final = 40  # characters: longer ones are written by the model itself, in words of its own
+_LONGEST_PLACEHOLDER: Final = 80  # characters of a value: in a longer one, brackets are those of code or markup
 _SHORT_WORD: Final = 3
 _BEGINNING: Final = 5  # characters: words that begin alike are forms of one
 _FEW_WORDS: Final = 2
@@ -71,7 +70,6 @@ def is_given(call: Call, tool: Tool, said: str) -> bool:
     for value in _leaves(call.arguments):
         said_so = not isinstance(value, str) or value.casefold() in known.folded
         words, numbers = (set(re.findall(form, str(value).casefold())) for form in (r"[^\W\d]+", r"\d+"))
-        # FIXME: `_FEW_WORDS` is rebuilt from the docstring, an edit that was not committed was overwritten here: check it
         if not said_so and (len(words) > _FEW_WORDS or any(len(one) > _SHORT_WORD and one not in known.words for one in words)):
             return False
         if not isinstance(value, bool) and any(len(one) > 1 and one not in known.folded for one in numbers):
@@ -157,7 +155,7 @@ class _Known:
 def _is_made_up(value: str, known: _Known) -> bool:
     if value and value in known.text:
         return False
-    if _PLACEHOLDER.search(value):
+    if len(value) <= _LONGEST_PLACEHOLDER and _PLACEHOLDER.search(value):
         return True
     if any(one not in known.text for one in _ADDRESS.findall(value)):
         return True
