@@ -74,7 +74,7 @@ class LocalModel:
         self._turns: LRU[RawTurn] = LRU(_TURNS)
         asked = traits.tool_prompt
         is_deciding = asked.threshold is not None and bool(asked.opening) and engine.info.logprobs
-        self._decider = Decider(engine, format, asked, self._prompt_to_decide) if is_deciding else None
+        self._decider = Decider(engine, format, asked, self._prompted) if is_deciding else None
 
     @property
     def info(self) -> ModelInfo:
@@ -128,9 +128,6 @@ class LocalModel:
             return events
         return without_invented_calls(events, lambda: self._constrained(replace(request, tools=()), decision))
 
-    def _prompt_to_decide(self, request: Request) -> Prompt:
-        return self._prompt_of(request, request.choice.among(request.tools))
-
     async def _constrained(self, request: Request, decision: CallDecision | None = None) -> AsyncGenerator[ModelEvent, None]:
         """The answer as events; only what has to be validated is withheld until it is complete. An answer that goes on from a
         prefilled one is not asked for again: nothing in its place would go on from the same words."""
@@ -174,8 +171,10 @@ class LocalModel:
 
     async def count(self, request: Request) -> int:
         """How many tokens the prompt of this request has, without a BOS that the engine may add."""
-        prompt = await asyncio.to_thread(self._prompt, request) if self._is_large(request) else self._prompt(request)
-        return sum([await self.engine.count(piece) for piece in prompt.pieces])
+        return sum([await self.engine.count(piece) for piece in (await self._prompted(request)).pieces])
+
+    async def _prompted(self, request: Request) -> Prompt:
+        return await asyncio.to_thread(self._prompt, request) if self._is_large(request) else self._prompt(request)
 
     @refusing_depth
     def _prompt(self, request: Request) -> Prompt:

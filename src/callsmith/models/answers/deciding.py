@@ -12,12 +12,13 @@ before they were there is made up. The history is all that is needed for this, w
 
 import json
 import math
-from collections.abc import AsyncGenerator, Callable, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, replace
-from typing import Final
+from typing import Final, TypeAlias
 
 from callsmith.core.choice import FIND_TOOLS, JOB_RESULT
+from callsmith.core.errors import UnsupportedSchema
 from callsmith.core.events import CallReady, CallStarted, ModelEvent, Report, Started, Stopped
 from callsmith.core.failures import is_failure
 from callsmith.core.types.model_step import CallDecision
@@ -37,6 +38,9 @@ _LIKELIEST: Final = 20  # tokens that are looked at; what is not among them is t
 _LEAST: Final = 1e-9
 _FINAL: Final = ("denied", "expired", "limit_reached", "interrupted")  # failures after which the same is not tried again
 _MOST_CALLS: Final = 12  # in one turn: a model that goes on calling is made to answer
+
+
+PromptOf: TypeAlias = Callable[[Request], Awaitable[Prompt]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +89,7 @@ class _Turn:
 class Decider:
     """Decides for one model. `prompt_of` makes the prompt of a request."""
 
-    def __init__(self, engine: Engine, format: Format, tool_prompt: ToolPrompt, prompt_of: Callable[[Request], Prompt]) -> None:
+    def __init__(self, engine: Engine, format: Format, tool_prompt: ToolPrompt, prompt_of: PromptOf) -> None:
         self._engine = engine
         self._tool_prompt = tool_prompt
         self._threshold = tool_prompt.threshold or 0.0
@@ -112,7 +116,7 @@ class Decider:
         if turn.calls and not turn.has_failed:
             return await self._after_results(request, turn)
         threshold = self._threshold - (request.call_bias or 0.0)
-        odds, usage = await self._first_tokens(self._prompt_of(request))
+        odds, usage = await self._first_tokens(await self._prompt_of(request))
         score = _log_odds(odds.of(self._tool_prompt.opening))
         decision = CallDecision(score >= threshold and len(turn.calls) < _MOST_CALLS, score, threshold)
         return self._held(request, decision, usage)
@@ -126,9 +130,8 @@ class Decider:
 
     async def _after_results(self, request: Request, turn: _Turn) -> Decided:
         """Whether the calls that were made are all that the model would have made."""
-        threshold = self._tool_prompt.more - (request.call_bias or 0.0)
-        begun = self._array(turn.calls)
-        odds, usage = await self._first_tokens(self._begun(request, turn, begun + self._shared))
+        threshold, begun = self._tool_prompt.more, self._array(turn.calls)
+        odds, usage = await self._first_tokens(await self._begun(request, turn, begun + self._shared))
         ends = odds.beginning_with(self._ends)
         goes_on = odds.beginning_with(self._goes_on) if self._goes_on else 1 - ends
         score = math.log(max(goes_on, _LEAST) / max(ends, _LEAST))
@@ -142,14 +145,14 @@ class Decider:
         written = write(self._format, calls)
         return written[: len(written) - len(literal_text(self._format.calls.close))]
 
-    def _begun(self, request: Request, turn: _Turn, answer: str) -> Prompt:
+    async def _begun(self, request: Request, turn: _Turn, answer: str) -> Prompt:
         """The prompt of the question, with an answer that has begun."""
         messages = (*turn.asked, Message.assistant(answer))
-        return self._prompt_of(replace(request, messages=messages, prefill=True))
+        return await self._prompt_of(replace(request, messages=messages, prefill=True))
 
     async def _next_name(self, request: Request, turn: _Turn, begun: str) -> str:
         """The tool that the model would call next; empty if there is none that it has not called so already."""
-        begun_prompt = self._begun(request, turn, begun + self._format.calls.between)
+        begun_prompt = await self._begun(request, turn, begun + self._format.calls.between)
         prompt = replace(begun_prompt, prefilled=(), opened="")  # the grammar begins behind all of it
         called = {call.name for call in turn.calls}
         tools = request.choice.among(request.tools)
@@ -161,7 +164,10 @@ class Decider:
 
     async def _named(self, request: Request, prompt: Prompt, tools: tuple[Tool, ...], calls: Sequence[Call]) -> str:
         """The tool of the next call; empty if that is one of these calls."""
-        grammar = self._grammars.get(tools, Choice("required"), parallel=False)
+        try:
+            grammar = self._grammars.get(tools, Choice("required"), parallel=False)
+        except UnsupportedSchema:  # no grammar can hold these tools: what was called is enough
+            return ""
         sampling = Sampling(temperature=0.0, max_tokens=request.sampling.max_tokens)
         reader, called = Reader(self._next, tools, is_constrained=True), {call.name for call in calls}
         async with aclosing(self._events(reader, prompt, sampling, grammar)) as events:

@@ -40,6 +40,9 @@ _LONGEST_PLACEHOLDER: Final = 80  # characters of a value: in a longer one, brac
 _SHORT_WORD: Final = 3
 _BEGINNING: Final = 5  # characters: words that begin alike are forms of one
 _FEW_WORDS: Final = 2
+_NUMBER_WORDS: Final = dict(
+    zip(map(str, range(1, 13)), "one two three four five six seven eight nine ten eleven twelve".split(), strict=True)  # noqa: SIM905
+)
 
 
 def has_effects(tool: Tool) -> bool:
@@ -177,8 +180,10 @@ def _own_values(call: Call, tool: Tool) -> Iterator[Json]:
 
 
 def _is_known(value: str, known: _Known) -> bool:
-    """Whether a value was given: as it stands, by one of its words or the beginning of one, or by one of its numbers."""
-    if value in known.folded or any(number in known.folded for number in set(re.findall(r"\d+", value))):
+    """Whether a value was given: as it stands, by one of its words or the beginning of one, or by one of its numbers, which may
+    be spelled otherwise: 2027-06-03 for "3 June", 2 for "two"."""
+    numbers = {number.lstrip("0") or "0" for number in re.findall(r"\d+", value)}
+    if value in known.folded or any(number in known.folded or _NUMBER_WORDS.get(number) in known.words for number in numbers):
         return True
     own = {word for word in re.findall(r"[^\W\d]+", value) if len(word) >= _SHORT_WORD}
     return any(word in known.words or (len(word) >= _BEGINNING and word[:_BEGINNING] in known.beginnings) for word in own)
