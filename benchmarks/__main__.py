@@ -32,11 +32,12 @@ NAMES = (
     "budgets",
     "journeys",
     "conversations",
+    "deciding",
     "plugins",
 )
 APART = ("torch_engine", "guard")  # only where they are named: the first has an environment of its own, the second judges
 # What is said of these is said of the default model; the others take a small one.
-LARGE = ("grammar", "constrained", "journeys", "conversations")
+LARGE = ("grammar", "constrained", "journeys", "conversations", "deciding")
 INTERPRETERS = {"loop": ".venv-clients", "plugins": ".venv-vllm"}  # where the rivals are, if they are anywhere
 
 

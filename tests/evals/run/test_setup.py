@@ -70,7 +70,7 @@ async def test_another_server_is_told_by_strict_tools_and_its_answers_are_taken_
 def test_setups_are_named_or_described():
     assert read_setups(["free", "mine=guarded,parallel:no"]) == [
         NAMED["free"],
-        Setup("mine", "auto", constrained=True, repairs=True, parallel=False, guards=False),
+        Setup("mine", "auto", constrained=True, repairs=True, parallel=False, guards=False, prompt="template"),
     ]
     assert read_setups(["mine=prompt:json-array,bias:-1.5"]) == [Setup("mine", prompt="json-array", bias=-1.5)]
     for wrong in ("fre", "mine=speed:yes", "mine=choice:yes", "mine=repairs:maybe", "mine=prompt:nonsense"):

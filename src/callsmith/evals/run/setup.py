@@ -50,10 +50,10 @@ class Setup:
 
     def describe(self) -> dict[str, Any]:
         """The setup as JSON, without its name. A tool prompt whose words have changed makes another setup."""
-        described = asdict(self)
-        for key in ("name", *(("prompt",) if not self.prompt else ()), *(("bias",) if self.bias is None else ())):
+        described, has_words = asdict(self), self.prompt not in ("", TEMPLATE.name)
+        for key in ("name", *(() if has_words else ("prompt",)), *(("bias",) if self.bias is None else ())):
             del described[key]
-        if self.prompt:
+        if has_words:
             words = replace(tool_prompt_named(self.prompt), description="", threshold=None)
             described["words"] = sha256(json.dumps(asdict(words), sort_keys=True).encode()).hexdigest()[:12]
         return described
