@@ -14,7 +14,7 @@ from callsmith.core.errors import GrammarRefused, UnsupportedSchema, UsageError
 from callsmith.core.events import ModelEvent, Report, Started, Stopped, StopReason, Unenforced
 from callsmith.core.ports import ModelInfo
 from callsmith.core.types.model_step import CallDecision, ModelStep
-from callsmith.core.values import Completion, Message, Request, Sampling, Tool, Usage
+from callsmith.core.values import Choice, Completion, Message, Request, Sampling, Tool, Usage
 from callsmith.engines.lru import LRU, IdentityLRU
 from callsmith.engines.port import Engine, Finished, Piece, with_defaults
 from callsmith.engines.upstream.affinity import affinity_id
@@ -140,7 +140,8 @@ class LocalModel:
             return
         except UnsupportedSchema as error:
             # That calls are constrained was not asked for with this request: it is answered all the same.
-            is_asked_for = decision is None and _must_constrain(request, request.choice.among(request.tools))
+            open_request = replace(request, choice=Choice()) if decision else request  # that a call must come was not asked for
+            is_asked_for = _must_constrain(open_request, request.choice.among(request.tools))
             if begun or is_asked_for or not (self.traits.auto_guarded or decision):
                 raise
             notice = f"calls were not constrained: {error}"

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from callsmith.core.errors import UnsupportedSchema
 from callsmith.core.types.model_step import ModelStep
 from callsmith.core.values import Call, Choice, Message, Output, Sampling, Tool
 from callsmith.formats.prompt.tool_prompt import ToolPrompt
@@ -187,6 +188,9 @@ async def test_a_schema_that_no_grammar_can_hold_leaves_the_answer_free_and_is_t
     assert pairs(events) == [("get_weather", {"city": "Paris"})]
     assert engine.written[0].grammar is None
     assert "#/properties/seats" in stopped(events).report.notices[0]
+    strict, _ = model([LIKELY], rest_of(PARIS))
+    with pytest.raises(UnsupportedSchema):  # that its calls are constrained was asked for
+        await answer(strict, replace(ASK, tools=(WEATHER, replace(book, strict=True))))
 
 
 async def test_words_that_begin_like_a_call_are_taken_back():
