@@ -35,12 +35,12 @@ from callsmith.models.answers.deciding import (
     AnswerPlan,
     Decider,
     decided_report,
+    judge_of,
     margin,
     with_decision,
 )
 from callsmith.models.answers.enforcement import Enforcement
 from callsmith.models.answers.filter import AnswerFilter, report_step
-from callsmith.models.answers.grounding import CallJudge
 from callsmith.models.answers.words import in_words, without_invented_calls
 from callsmith.models.grammars import AnswerGrammar, Grammars, grammar_text
 from callsmith.models.logprobs import LogprobAligner
@@ -255,11 +255,7 @@ class LocalModel:
             recover=self.traits.in_reasoning == "recover",
         )
         aligner = None if request.sampling.logprobs is None else LogprobAligner(reader)
-        judge = (
-            None
-            if self.traits.tool_prompt.is_template
-            else CallJudge(plan.tools, request.messages, margin(request, plan.decision))
-        )
+        judge = judge_of(plan, self.traits.tool_prompt)
         answer = AnswerFilter(self.format.ids, bool(plan.tools), parallel=request.parallel is not False, judge=judge)
         begun = False
 

@@ -6,12 +6,13 @@ import re
 import pytest
 
 from callsmith.core.events import CallArguments, CallReady, CallStarted, Text, Thought, Unreadable
-from callsmith.core.values import Tool
+from callsmith.core.values import Call, Tool
 from callsmith.formats import format_named
 from callsmith.formats.algebra import ARGS, NAME, Calls, Format
 from callsmith.formats.inference.laws import CHUNKS, merge_deltas
 from callsmith.formats.reader.parse import parse
 from callsmith.formats.reader.reader import Reader, read
+from callsmith.formats.write import write
 
 WEATHER = Tool("get_weather", "", {"type": "object", "properties": {"city": {"type": "string"}, "days": {"type": "integer"}}})
 TIME = Tool("get_time")
@@ -393,3 +394,11 @@ def test_text_that_only_begins_like_an_object_is_text() -> None:
     text = "<tool_call>keep\n<arg_key>a</arg_key>\n<arg_value>{name}, hello</arg_value>\n</tool_call>"
     tool = Tool("keep", "", {"type": "object", "properties": {"a": {}}})
     assert parse(format_named("glm45"), text, (tool,)).calls[0].arguments == {"a": "{name}, hello"}
+
+
+@pytest.mark.parametrize("key", ["x y", "size (cm)", "max-results", "a.b", "$ref"])
+@pytest.mark.parametrize("format", ["fenced-python", "pythonic"])
+def test_arguments_whose_names_are_no_names_of_a_program_are_read_back(format: str, key: str):
+    tool = Tool("odd", "", {"type": "object", "properties": {key: {"type": "string"}, "n": {"type": "integer"}}})
+    written = write(format_named(format), [Call("odd", {key: "z", "n": 5})])
+    assert calls(parse(format_named(format), written, [tool])) == [("odd", {key: "z", "n": 5})]

@@ -140,8 +140,11 @@ def test_a_tool_that_says_so_changes_something_whatever_it_is_called():
 # -- how much speaks against a call
 
 
-def doubt(arguments: dict[str, Any], tool: Tool = LOOK, said: str = "Where is Ann Lee, who was born in Rome?") -> float:
-    return call_doubt(Call(tool.name, arguments), tool, said)
+ASKED = "Where do I find Ann Lee, my contact, who was born in Rome?"
+
+
+def doubt(arguments: dict[str, Any], tool: Tool = LOOK, said: str = ASKED, asked: str = ASKED) -> float:
+    return call_doubt(Call(tool.name, arguments), tool, said, asked)
 
 
 def test_the_fewer_values_were_given_the_more_speaks_against_a_call():
@@ -156,8 +159,46 @@ def test_a_value_counts_as_given_by_its_words_and_how_they_begin(value: str):
     assert doubt({"name": value}, said=said) == 0
 
 
-def test_a_number_counts_as_given_where_it_was_said():
-    assert doubt({"n": 12}, said="the next 12 days") == 0 < doubt({"n": 13}, said="the next 12 days")
+@pytest.mark.parametrize("said", ["the next 15 days", "the next fifteen days", "the next 015 days"])
+def test_a_number_counts_as_given_where_it_was_said(said: str):
+    assert doubt({"n": 15}, said=said) == 0 < doubt({"n": 23}, said=said)
+
+
+def test_one_of_something_is_said_by_an_article():
+    assert doubt({"n": 1}, said="An espresso, please.") == 0 < doubt({"n": 2}, said="An espresso, please.")
+
+
+@pytest.mark.parametrize("value", ["EUR", "Mon", "Monday"])
+def test_an_abbreviation_counts_as_given_by_the_word_that_begins_so(value: str):
+    assert doubt({"x": value}, said="20 euros, Monday") == 0 < doubt({"x": "JPY"}, said="20 euros, Monday")
+
+
+BREW = Tool(
+    "brew_coffee",
+    "Make coffee with the machine in the kitchen.",
+    {"properties": {"drink": {"enum": ["espresso", "lungo"]}, "for": {"type": "string"}}},
+)
+
+
+@pytest.mark.parametrize(
+    "asked",
+    [
+        "Please make the usual for Ann.",  # a word of the description
+        "Can you switch the machines on for Ann?",  # another form of one
+        "Who wants that COFFEE? Ann!",  # a word of the name
+        "The lungo for Ann, and please soon.",  # a value that the tool lists
+        "Kannst du das für Ann machen?",  # in another language nothing can be told
+        "Ann!",
+        "What is it, Ann?",  # nothing is said beside the value
+    ],
+)
+def test_who_speaks_of_what_a_tool_does_or_of_nothing_else_may_mean_it(asked: str):
+    assert doubt({"drink": "lungo", "for": "Ann"}, BREW, "Ann", asked) == 0
+
+
+@pytest.mark.parametrize("asked", ["Who was Ann, and which crown did she wear?", "Please tell Ann the time.", "Is Ann of age?"])
+def test_a_tool_that_nobody_speaks_of_is_doubted(asked: str):
+    assert doubt({"drink": "lungo", "for": "Ann"}, BREW, "Ann", asked) > 0
 
 
 def test_a_call_without_values_of_its_own_is_doubted_but_less_than_one_with_wrong_ones():
@@ -202,11 +243,11 @@ def test_a_first_call_that_was_asked_for_is_made_in_any_case():
 
 def test_a_first_call_stands_if_the_model_is_surer_than_what_speaks_against_it():
     strange = Call("find_contact", {"name": "Bertha"})
-    known = judge(0.0)
+    known = judge(0.0, f"{SAID} Is she my contact?")
     assert known.stands(FIND, []) and known.doubt == 0
     assert not judge(0.0).stands(strange, []) and judge(math.inf).stands(strange, [])
     seen = judge(0.0)
-    assert not seen.stands(strange, []) and seen.doubt == call_doubt(strange, LOOK, SAID)
+    assert not seen.stands(strange, []) and seen.doubt == call_doubt(strange, LOOK, SAID, SAID)
 
 
 def test_a_call_that_changes_something_is_not_made_with_values_that_are_made_up_however_sure_the_model_is():
@@ -220,6 +261,12 @@ def test_behind_another_call_values_that_are_made_up_do_not_stand(margin: float 
     assert judge(margin).stands(GOOD, [FIND])
     assert not judge(margin).stands(Call("send_message", {"to": "whoever"}), [FIND])
     assert judge(margin).stands(Call("find_contact", {"name": "whoever"}), [FIND])
+
+
+def test_what_was_done_is_not_done_again():
+    made = CallJudge([SEND, LOOK], [Message.user(SAID)], math.inf, made=[FIND])
+    assert made.is_in_doubt("find_contact", []) and not made.stands(Call("find_contact", {"name": "Ann Lee"}, "c9"), [])
+    assert made.stands(Call("find_contact", {"name": "Ann"}, "c9"), [])
 
 
 def test_a_tool_with_side_effects_waits_for_what_is_read_before_it():
@@ -260,7 +307,7 @@ def test_an_answer_ends_before_the_first_call_that_does_not_stand_and_nothing_of
 
 
 def test_a_call_in_doubt_is_shown_when_it_is_complete_and_another_as_it_comes():
-    for margin, at_once in ((None, ["CallStarted"]), (0.0, [])):
+    for margin, at_once in ((None, ["CallStarted"]), (2.0, [])):
         answer = AnswerFilter("", True, parallel=True, judge=judge(margin))
         begun, rest = events(FIND)[:1], events(FIND)[1:]
         first = [type(event).__name__ for event in answer.shown(begun)]
@@ -295,8 +342,12 @@ def seconds(work: Callable[[], object]) -> float:
     return min(once() for _ in range(3))
 
 
+def asked_doubt(call: Call, tool: Tool, said: str) -> float:
+    return call_doubt(call, tool, said, said)
+
+
 @pytest.mark.parametrize("kind", LONG)
-@pytest.mark.parametrize("judged", [made_up_values, is_given, call_doubt], ids=lambda judged: judged.__name__)
+@pytest.mark.parametrize("judged", [made_up_values, is_given, asked_doubt], ids=lambda judged: judged.__name__)
 def test_the_time_it_takes_grows_no_faster_than_the_value(judged: Callable[[Call, Tool, str], object], kind: str):
     def work(size: int) -> Callable[[], object]:
         call = Call("send_message", {"text": (LONG[kind] * size)[:size]})

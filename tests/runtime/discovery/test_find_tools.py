@@ -3,6 +3,7 @@
 import asyncio
 from dataclasses import replace
 from functools import partial
+from typing import Any
 
 import pytest
 
@@ -139,21 +140,40 @@ async def test_below_the_budget_nothing_changes_at_all():
     assert shown is not model and found_in is not toolset
 
 
-async def test_a_small_model_searches_before_it_answers_and_may_answer_when_nothing_was_found():
-    class Small(FakeModel):
-        info = ModelInfo(guards=("small",))
+class Small(FakeModel):
+    info = ModelInfo(guards=("small",))
 
-    model = Small(says(""))
-    shown, _ = await limit_shown_tools(model, handlers(*MANY), ToolCosts(), 100)
-    assert isinstance(shown, BudgetedModel)
-    for guards, mode in ((None, "required"), ((), "auto")):
-        limited, _ = await limit_shown_tools(model, handlers(*MANY), ToolCosts(), 100, guards=guards)
-        assert isinstance(limited, BudgetedModel)
-        assert (await limited.shown_request(ASKED)).choice.mode == mode
-    found = await shown.shown_request(replace(ASKED, messages=(*ASKED.messages, *searched("weather"))))
-    assert (found.choice.mode, FIND_TOOLS in names(found.tools)) == ("required", False)
-    vain = await shown.shown_request(replace(ASKED, messages=(*ASKED.messages, *searched("xyzzy")), policy="required_first_hop"))
-    assert (vain.choice.mode, vain.policy, FIND_TOOLS in names(vain.tools)) == ("auto", "auto", True)
+
+async def small_request(text: str, mode: Choice = Choice(), **limits: Any) -> Request:
+    limited, _ = await limit_shown_tools(Small(says("")), handlers(*MANY), ToolCosts(), 100, **limits)
+    assert isinstance(limited, BudgetedModel)
+    return await limited.shown_request(replace(ASKED, messages=(Message.user(text),), choice=mode))
+
+
+async def test_a_small_model_is_shown_what_the_question_finds_and_no_search():
+    shown = await small_request("How is the weather in Bonn?")
+    assert (names(shown.tools), shown.choice.mode) == (["current_weather"], "auto")
+    assert names((await small_request("Hello, you!")).tools) == []
+    assert FIND_TOOLS in names((await small_request("How is the weather in Bonn?", guards=())).tools)
+
+
+async def test_a_small_model_that_must_call_something_may_search_where_the_question_finds_nothing():
+    required = Choice("required")
+    assert names((await small_request("Hello, you!", required)).tools) == [FIND_TOOLS]
+    assert names((await small_request("How is the weather in Bonn?", required)).tools) == ["current_weather"]
+
+
+async def test_what_a_small_model_has_called_stays_shown():
+    limited, _ = await limit_shown_tools(Small(says("")), handlers(*MANY), ToolCosts(), 400)
+    assert isinstance(limited, BudgetedModel)
+    call = Call("get_order", {"order_id": "7"}, "c")
+    history = (
+        Message.user("Where is it?"),
+        Message.assistant(calls=[call]),
+        Message.tool(Result("c", "get_order", "on its way")),
+    )
+    shown = await limited.shown_request(replace(ASKED, messages=(*history, Message.user("And the weather in Bonn?"))))
+    assert set(names(shown.tools)) == {"get_order", "current_weather"}
 
 
 async def test_a_toolset_with_a_search_of_its_own_is_left_alone():
@@ -214,20 +234,18 @@ def test_a_choice_of_many_tools_is_searched_within():
 
 
 async def test_what_is_found_is_shown_and_called():
-    model = local(
-        CALL.format(FIND_TOOLS, '{"query": "weather"}'),
-        CALL.format("current_weather", '{"city": "Bonn"}'),
-        "It rains.",
-        guards=("small",),
-    )
-    narrow, toolset = await limit_shown_tools(model, handlers(*MANY), ToolCosts())
-    events = await everything(narrow, toolset, replace(ASKED, tools=()))
-    assert [result.name for result in finished(events)] == [FIND_TOOLS, "current_weather"]
-    assert ended(events).messages[-1].content == "It rains."
-    first, second, _ = (asked.prompt.text for asked in model.engine.asked)
-    assert ("current_weather" in first, "get_order" in first) == (False, False)
-    assert (WEATHER.description in second, "Where." in second, "get_order" in second) == (True, True, False)
-    assert await model.count(replace(ASKED, tools=MANY)) > 20 * max([await model.engine.count(one) for one in (first, second)])
+    searching = (CALL.format(FIND_TOOLS, '{"query": "weather"}'),)
+    for guards, searches in (((), searching), (("small",), ())):
+        model = local(*searches, CALL.format("current_weather", '{"city": "Bonn"}'), "It rains.", guards=guards)
+        narrow, toolset = await limit_shown_tools(model, handlers(*MANY), ToolCosts())
+        events = await everything(narrow, toolset, replace(ASKED, tools=()))
+        assert [result.name for result in finished(events)] == [*[FIND_TOOLS for _ in searches], "current_weather"]
+        assert ended(events).messages[-1].content == "It rains."
+        *before, calling, _ = (asked.prompt.text for asked in model.engine.asked)
+        assert not any("current_weather" in one or "get_order" in one for one in before)
+        assert (WEATHER.description in calling, "Where." in calling, "get_order" in calling) == (True, True, False)
+        longest = max([await model.engine.count(one) for one in (*before, calling)])
+        assert await model.count(replace(ASKED, tools=MANY)) > 20 * longest
 
 
 async def test_a_tool_that_exists_but_is_not_shown_still_runs():

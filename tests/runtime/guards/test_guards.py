@@ -289,7 +289,7 @@ def test_every_guard_that_is_named_for_a_model_exists():
 
 def test_the_models_that_come_along_have_the_safety_net_or_are_asked_in_a_way_that_needs_none():
     for entry in catalogue().values():
-        assert ("small" in entry.guards) != (entry.tool_prompt == "json-array" and entry.threshold is not None)
+        assert ("small" in entry.guards) != (bool(entry.tool_prompt) and entry.threshold is not None)
 
 
 # where calls are run for a user

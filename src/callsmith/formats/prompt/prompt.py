@@ -172,10 +172,9 @@ def _tool_prompt_messages(
     """The messages as a tool prompt has them: with the tools that may be called, or without any trace of calls."""
     if not tools:
         return tool_prompt.ask_for_words(messages, offered)
-    names = request.choice.names
-    return tool_prompt.ask_for_calls(
-        messages, tools, format, names[0] if request.choice.mode == "required" and len(names) == 1 else ""
-    )
+    mode, names = request.choice.mode, request.choice.names
+    only = names[0] if mode == "required" and len(names) == 1 else ""
+    return tool_prompt.ask_for_calls(messages, tools, format, only, is_open=mode == "auto")
 
 
 def _render_words(messages: Sequence[Message], request: Request, tools: Sequence[Tool], template: Template) -> tuple[str, str]:

@@ -4,9 +4,9 @@ A chat template has its own way of showing tools; for many small models another 
 shown, in which format calls are written, what is said about when to call, how an answer with calls begins, and what is said where
 nothing is to be called. Templates then see nothing but words: tools, calls and results stand in the text of messages.
 
-The texts have places to fill: `{tools}` in `instructions` and `words`, `{earlier}` in `instructions` for what was said before
-without a call (where there is none, it is told as it was: a model that has answered in words goes on in words), `{results}` in
-`results` and `answer`, `{name}` in `next`.
+The texts have places to fill: `{tools}` in `instructions` and `words`, `{earlier}` in `instructions` for what the user said
+before without a call (where there is no such place, all is told as it was: a model that has answered in words goes on in words),
+`{results}` in `results` and `answer`, `{name}` in `next`.
 """
 
 import json
@@ -14,7 +14,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
-from typing import Any, Literal, TypeAlias, cast, get_args
+from typing import Any, Final, Literal, TypeAlias, cast, get_args
 
 from callsmith.core.errors import UsageError
 from callsmith.core.types.field_checks import check_fields
@@ -24,6 +24,7 @@ from callsmith.formats.write import write
 
 Listing: TypeAlias = Literal["template", "json", "python"]
 LISTINGS: tuple[Listing, ...] = get_args(Listing)
+_FEW_WORDS: Final = 4
 
 
 @check_fields
@@ -68,15 +69,18 @@ class ToolPrompt:
         """Whether the chat template shows tools, calls and results in its own way."""
         return self.tools == "template"
 
-    def ask_for_calls(self, messages: Sequence[Message], tools: Sequence[Tool], format: Format, only: str = "") -> list[Message]:
+    def ask_for_calls(
+        self, messages: Sequence[Message], tools: Sequence[Tool], format: Format, only: str = "", *, is_open: bool = False
+    ) -> list[Message]:
         """The messages as words, with the tools that may be called; calls are written as the model is to write them.
 
-        `only` is the one tool that is to be called, where results are there already.
+        `only` is the one tool that is to be called, where results are there already. `is_open`: it is still to be decided whether
+        anything is called.
         """
         listed = list_as_python(tools) if self.tools == "python" else list_as_json(tools)
         rest, earlier = _without_system(messages), ""
         if "{earlier}" in self.instructions:
-            rest, earlier = _split_earlier(rest)
+            rest, earlier = _split_earlier(rest, is_open=is_open)
         shown = [self._system(messages, _filled(self.instructions, tools=listed, earlier=earlier))]
         for is_result, group in groupby(rest, lambda message: message.role == "tool"):
             if is_result:
@@ -130,9 +134,8 @@ def _stub(tool: Tool) -> str:
     names = [*required, *(name for name in properties if name not in required)]
     given = [f"{name}: {_python_type(properties[name])}{_default(properties[name], name in required)}" for name in names]
     described = [f"        {name}: {about}" for name in names if (about := _about(properties[name]))]
-    lines = [f'    """{tool.description.strip()}', *(["", "    Args:", *described] if described else []), '    """']
-    if not described:
-        lines = [f'    """{tool.description.strip()}"""']
+    about = _unquoted(tool.description.strip())
+    lines = [f'    """{about}', "", "    Args:", *described, '    """'] if described else [f'    """{about}"""']
     return "\n".join([f"def {tool.name}({', '.join(given)}):", *lines])
 
 
@@ -167,7 +170,12 @@ def _about(schema: Any) -> str:
     inner = row if row.get("properties") else _mapping(row.get("items"))
     fields = _mapping(inner.get("properties"))
     shape = f"keys: {', '.join(f'{key} ({_python_type(one)})' for key, one in fields.items())}" if fields else ""
-    return " ".join(filter(None, (" ".join(str(row.get("description") or "").split()), shape)))
+    return _unquoted(" ".join(filter(None, (" ".join(str(row.get("description") or "").split()), shape))))
+
+
+def _unquoted(text: str) -> str:
+    """A text without what would end the docstring or the fence around it."""
+    return text.replace('"""', "'''").replace("```", "'''")
 
 
 def _filled(text: str, **places: str) -> str:
@@ -187,8 +195,12 @@ def _without_system(messages: Sequence[Message]) -> list[Message]:
     return [message for message in messages if message.role != "system"]
 
 
-def _split_earlier(messages: Sequence[Message]) -> tuple[list[Message], str]:
-    """The latest question and all before it that led to calls; and what else was said, as a text."""
+def _split_earlier(messages: Sequence[Message], *, is_open: bool) -> tuple[list[Message], str]:
+    """The latest question and all before it that led to calls; and what else was said, as a text.
+
+    While it `is_open` whether anything is called, answers are left out: a model that sees some in words gives another one. Only
+    who answers a question in a few words means it.
+    """
     exchanges: list[list[Message]] = []
     for message in messages:
         if message.role == "user" or not exchanges:
@@ -196,9 +208,18 @@ def _split_earlier(messages: Sequence[Message]) -> tuple[list[Message], str]:
         exchanges[-1].append(message)
     kept = [exchange for exchange in exchanges[:-1] if any(message.calls for message in exchange)]
     words = [message for exchange in exchanges[:-1] if exchange not in kept for message in exchange]
-    lines = [f"{message.role.capitalize()}: {message.content}" for message in words]
-    text = "\n".join(("", "Earlier in this conversation:", *lines, "")) if lines else ""
+    lines = ["Earlier in this conversation:", *(f"{message.role.capitalize()}: {message.content}" for message in words)]
+    if is_open:
+        said = (f"- {message.content}" for message in words if message.role == "user")
+        is_asked = bool(words) and words[-1].content.rstrip().endswith("?") and _is_short(exchanges[-1][0])
+        asked = [f"and was asked: {words[-1].content}"] if is_asked else []
+        lines = ["Earlier in this conversation the user said:", *said, *asked]
+    text = "\n".join(("", *lines, "")) if words else ""
     return [message for exchange in (*kept, *exchanges[-1:]) for message in exchange], text
+
+
+def _is_short(message: Message) -> bool:
+    return len(message.content.split()) <= _FEW_WORDS
 
 
 def _spoken(messages: Sequence[Message]) -> Iterator[Message]:

@@ -24,7 +24,7 @@ from callsmith.formats.algebra import (
     literals_of,
     space_around,
 )
-from callsmith.formats.reader.literals import LiteralReader
+from callsmith.formats.reader.literals import NAME_LIKE, LiteralReader
 from callsmith.formats.reader.markers import closers_of
 from callsmith.formats.reader.source import Emit, Incremental, Truncated, ignore, stops
 from callsmith.formats.reader.typed import (
@@ -123,13 +123,17 @@ class ArgumentsReader:
                     yield from self._literals.read_literal(literals_of(node.nodes[0])[0])
                     flag = yield from self._literals.read_word(ends, self._part.values)
             elif node in (KEY, TYPE, SKIP, INDEX):
-                is_name = node is KEY and isinstance(self._part.values, Notation)
+                is_name = node is KEY and isinstance(self._part.values, Notation) and self._has_plain_keys()
                 word = yield from self._literals.read_word(ends, self._part.values, is_name=is_name)
                 if node is KEY and '" ' in word:
                     self._literals.repair("other-attributes")
                     word = word.split('" ')[0]
                 key, flag = (key or word, flag) if node is KEY else (key, word)
         return 1
+
+    def _has_plain_keys(self) -> bool:
+        """Whether the arguments are called as in code, without spaces or brackets."""
+        return all(map(NAME_LIKE.fullmatch, self._schema.get("properties") or ()))
 
     def _lacks_value(self, nodes: Nodes, node: str | OneOf, follow: tuple[str, ...]) -> Incremental[bool]:
         """Whether the next argument, or the end, follows a key instead of its value."""

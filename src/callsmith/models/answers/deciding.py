@@ -10,7 +10,6 @@ one, and of which tool, is in what comes next. Its arguments are then asked for 
 before they were there is made up. The history is all that is needed for this, whoever runs the calls.
 """
 
-import json
 import math
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import aclosing
@@ -29,7 +28,7 @@ from callsmith.formats.prompt.prompt import Prompt
 from callsmith.formats.prompt.tool_prompt import ToolPrompt
 from callsmith.formats.reader.reader import Reader
 from callsmith.formats.write import literal_text, write
-from callsmith.models.answers.grounding import CallJudge
+from callsmith.models.answers.grounding import CallJudge, is_same
 from callsmith.models.grammars import AnswerGrammar, Grammars
 
 TAKEN_BACK: Final = "unfounded_call"  # what it was to be called with stands nowhere
@@ -175,7 +174,7 @@ class Decider:
                 if isinstance(event, CallStarted) and event.name not in called:
                     return event.name
                 if isinstance(event, CallReady):
-                    return "" if any(_is_same(event.call, call) for call in calls) else event.call.name
+                    return "" if any(is_same(event.call, call) for call in calls) else event.call.name
         return ""
 
     async def _events(
@@ -220,10 +219,6 @@ def _log_odds(chance: float) -> float:
     return math.log(chance / (1 - chance))
 
 
-def _is_same(one: Call, other: Call) -> bool:
-    return one.name == other.name and json.dumps(one.arguments, sort_keys=True) == json.dumps(other.arguments, sort_keys=True)
-
-
 def with_decision(event: ModelEvent, decision: CallDecision, spent: Usage, taken_back: tuple[str, ...] = ()) -> ModelEvent:
     """The event, with the decision, what it has cost and what was taken back for it, where an event tells such things."""
     match event:
@@ -249,3 +244,16 @@ def margin(request: Request, decision: CallDecision | None) -> float | None:
     if decision is None:
         return None
     return math.inf if request.messages[-1].role == "tool" else decision.score - decision.threshold
+
+
+def judge_of(plan: AnswerPlan, tool_prompt: ToolPrompt) -> CallJudge | None:
+    """Who judges the calls of an answer; None where the model is asked in its template's own way."""
+    if tool_prompt.is_template:
+        return None
+    turn = _Turn.of(plan.request.messages)
+    return CallJudge(
+        plan.tools,
+        plan.request.messages,
+        margin(plan.request, plan.decision),
+        made=() if turn.has_failed or plan.decision is None else turn.calls,
+    )

@@ -147,9 +147,11 @@ class BudgetedModel:
     """A model that is shown `find_tools`, the pinned tools and, within the budget, the tools found or called last.
 
     The last one found or called is shown even where it does not fit. While a call is required, a search that has found something
-    is not repeated: one of the tools it found has to be called. With `search_first` a call is required until there is a result,
-    for a small model that sees only a search answers without. After a search in vain it may always answer. The `hidden` tools
+    is not repeated: one of the tools it found has to be called. After a search in vain it may always answer. The `hidden` tools
     have to be found whatever they cost, unless the choice names them; all others are shown if they fit the budget.
+
+    With `search_first` the tools are shown that the question itself finds: a small model that is shown a search answers without
+    one, or searches without end. Where nothing is found it is shown none, unless it has to call something.
     """
 
     def __init__(
@@ -199,7 +201,9 @@ class BudgetedModel:
         if fits and len(open_costs) == len(costs):
             return replace(request, tools=tuple(tool for tool in request.tools if tool is not finder and tool.name not in hidden))
         always = frozenset(open_costs) if fits else self._pinned
+        searched = await asyncio.to_thread(search, _question(request), offered) if self._search_first else []
         mentioned = [name for name in _mentioned(request.messages) if name in costs]
+        mentioned += [tool.name for tool in reversed(searched)]
         shown = self._fitting(dict.fromkeys(reversed(mentioned)), costs, always)
         # In the order of their first mention: the next one then leaves the beginning of the prompt, and its KV cache, as it was.
         by_name = {tool.name: tool for tool in offered}
@@ -209,10 +213,9 @@ class BudgetedModel:
         found = any(name in costs for name in _found_in(last))
         if _is_search_result(last) and not found and request.choice.mode == "auto":
             return replace(request, tools=(finder, *tools), choice=Choice("auto"), policy="auto")
-        own = model_info(self._model).policy
-        policy = "required_first_hop" if self._search_first and own == "auto" and request.policy is None else own
-        mode = apply_policy(request, policy).mode
-        shown_tools = tools if found and mode == "required" else [finder, *tools]
+        mode = apply_policy(request, model_info(self._model).policy).mode
+        is_finder_shown = (mode == "required" and not tools) if self._search_first else not (found and mode == "required")
+        shown_tools = [finder, *tools] if is_finder_shown else tools
         return replace(request, tools=tuple(shown_tools), choice=Choice(mode))
 
     def _fitting(self, recent: Iterable[str], costs: Mapping[str, int], always: frozenset[str]) -> set[str]:
@@ -257,6 +260,11 @@ def _mentioned(messages: Iterable[Message]) -> list[str]:
 def _found_in(message: Message) -> list[str]:
     """The tools a message names, if it is the result of a search."""
     return found_names(message.content) if _is_search_result(message) else []
+
+
+def _question(request: Request) -> str:
+    """What the user said last."""
+    return next((message.content for message in reversed(request.messages) if message.role == "user"), "")
 
 
 def _is_search_result(message: Message) -> bool:
