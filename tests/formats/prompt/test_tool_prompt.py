@@ -304,8 +304,9 @@ def test_every_history_can_be_put_to_a_model(asked: ToolPrompt, history: str):
     for template in templates():
         for choice in (Choice("required"), Choice("none")):
             made = prompt(asked, template, choice, *HISTORIES[history])
+            older = [message for message in HISTORIES[history] if message.role == "assistant" and not message.calls][:-1]
             for message in HISTORIES[history]:
-                assert message.content.strip() in made.text
+                assert message.content.strip() in made.text or (choice.mode == "required" and message in older)
 
 
 @EACH

@@ -196,10 +196,11 @@ def _without_system(messages: Sequence[Message]) -> list[Message]:
 
 
 def _split_earlier(messages: Sequence[Message], *, is_open: bool) -> tuple[list[Message], str]:
-    """The latest question and all before it that led to calls; and what else was said, as a text.
+    """The latest question and all before it that led to calls; and what the user said else, as a text.
 
-    While it `is_open` whether anything is called, answers are left out: a model that sees some in words gives another one. Only
-    who answers a question in a few words means it.
+    Of the answers in words only the last is told: a small model that sees more of them writes calls for what was answered long
+    ago. While it `is_open` whether anything is called none is, for who sees one gives another; only who answers a question in a
+    few words means it.
     """
     exchanges: list[list[Message]] = []
     for message in messages:
@@ -208,14 +209,19 @@ def _split_earlier(messages: Sequence[Message], *, is_open: bool) -> tuple[list[
         exchanges[-1].append(message)
     kept = [exchange for exchange in exchanges[:-1] if any(message.calls for message in exchange)]
     words = [message for exchange in exchanges[:-1] if exchange not in kept for message in exchange]
-    lines = ["Earlier in this conversation:", *(f"{message.role.capitalize()}: {message.content}" for message in words)]
+    rest = [message for exchange in (*kept, *exchanges[-1:]) for message in exchange]
+    if not words:
+        return rest, ""
+    said = [f"- {message.content}" for message in words if message.role == "user"]
+    answer = words[-1].content if words[-1].role == "assistant" else ""
     if is_open:
-        said = (f"- {message.content}" for message in words if message.role == "user")
-        is_asked = bool(words) and words[-1].content.rstrip().endswith("?") and _is_short(exchanges[-1][0])
-        asked = [f"and was asked: {words[-1].content}"] if is_asked else []
-        lines = ["Earlier in this conversation the user said:", *said, *asked]
-    text = "\n".join(("", *lines, "")) if words else ""
-    return [message for exchange in (*kept, *exchanges[-1:]) for message in exchange], text
+        is_asked = answer.rstrip().endswith("?") and _is_short(exchanges[-1][0])
+        lines = ["Earlier in this conversation the user said:", *said, *([f"and was asked: {answer}"] if is_asked else []), ""]
+    else:
+        told = [f"The last answer was: {answer}"] if answer else []
+        head = "Earlier in this conversation the user said this, and was answered:"
+        lines = [head, *said, *told, "", "Answer only what the user says now."]
+    return rest, "\n".join(("", *lines))
 
 
 def _is_short(message: Message) -> bool:
