@@ -13,6 +13,7 @@ import time
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from statistics import fmean
 from typing import Any
 
 from benchmarks.table import show
@@ -277,6 +278,7 @@ def repeated(calls: Sequence[str]) -> list[str]:
 LONGEST = 256  # tokens of an answer: some small models never come to an end
 VERBOSE = "JOURNEYS_VERBOSE"  # in the environment: print each journey
 ONLY = "JOURNEYS_ONLY"  # in the environment: one of the set-ups
+EVERY = "JOURNEYS_EVERY"  # in the environment: 4 makes every fourth journey, for a look at the seconds
 SETUPS = ("as known", "template, guards")
 GUARDS = ("small",)
 
@@ -298,7 +300,7 @@ async def measure(name: str, setups: Sequence[str], *, verbose: bool) -> None:
             print(f"{setup}: {journey.question}\n   {outcome.calls}\n   {outcome.answer[:200]!r}\n   {verdict}", flush=True)
         return outcome
 
-    pairs = [(setup, journey) for journey in JOURNEYS for setup in setups]
+    pairs = [(setup, journey) for journey in JOURNEYS[:: int(os.environ.get(EVERY, "1"))] for setup in setups]
     made_all = [await made(*pair) for pair in pairs]
     outcomes = {setup: [one for one, (of, _) in zip(made_all, pairs, strict=True) if of == setup] for setup in setups}
     rows: list[tuple[object, ...]] = []
@@ -327,6 +329,11 @@ async def measure(name: str, setups: Sequence[str], *, verbose: bool) -> None:
         ("", "journeys", "right", "%", "empty", "copied", "ran twice", "asks each", "most asks", "s each"),
         rows,
     )
+    if len(outcomes) > 1:
+        known, template = (outcomes[setup] for setup in SETUPS)
+        for what, steps in (("one call", {1}), ("two or three", {2, 3})):
+            took = [fmean(o.seconds for o in all if o.journey.steps in steps) for all in (known, template)]
+            print(f"{what}: {took[0] / took[1]:.2f} of the seconds that the template's way takes")
     await model.close()
 
 

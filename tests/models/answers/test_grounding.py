@@ -245,7 +245,7 @@ def test_a_first_call_stands_if_the_model_is_surer_than_what_speaks_against_it()
     strange = Call("find_contact", {"name": "Bertha"})
     known = judge(0.0, f"{SAID} Is she my contact?")
     assert known.stands(FIND, []) and known.doubt == 0
-    assert not judge(0.0).stands(strange, []) and judge(math.inf).stands(strange, [])
+    assert not judge(0.0).stands(strange, []) and judge(9.0).stands(strange, [])
     seen = judge(0.0)
     assert not seen.stands(strange, []) and seen.doubt == call_doubt(strange, LOOK, SAID, SAID)
 
@@ -261,6 +261,20 @@ def test_behind_another_call_values_that_are_made_up_do_not_stand(margin: float 
     assert judge(margin).stands(GOOD, [FIND])
     assert not judge(margin).stands(Call("send_message", {"to": "whoever"}), [FIND])
     assert judge(margin).stands(Call("find_contact", {"name": "whoever"}), [FIND])
+
+
+def test_a_call_that_follows_on_results_needs_a_reason_however_sure_the_model_is():
+    lock, light = (
+        Tool("lock_doors", "Lock them."),
+        Tool("set_light", "Set a light.", {"properties": {"percent": {}, "room": TEXT}}),
+    )
+
+    def made(said: str, call: Call) -> bool:
+        return CallJudge([lock, light], [Message.user(said)], math.inf).stands(call, [])
+
+    assert not made("What can you do?", Call("lock_doors")) and made("Please lock all of the doors.", Call("lock_doors"))
+    bright = Call("set_light", {"percent": 50, "room": "attic"})
+    assert not made("What can you do?", bright) and made("Please set the light of the attic to 50.", bright)
 
 
 def test_what_was_done_is_not_done_again():

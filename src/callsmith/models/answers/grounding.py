@@ -5,6 +5,7 @@ Small models that plan several calls at once make up what they cannot know yet: 
 """
 
 import json
+import math
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
@@ -37,6 +38,7 @@ UNSPOKEN: Final = 2.0  # against one of a tool that was not spoken of
 REPEATED: Final = 2.0  # against one that changes something and was made earlier in the conversation
 NO_VALUES: Final = 0.5  # against one that has none
 EFFECTS: Final = 0.5  # against one that changes something
+_PLANNED: Final = 2.5  # what may speak against a call that follows on results, however sure the model is
 _LONG_TEXT: Final = 40  # characters: longer ones are written by the model itself, in words of its own
 _LONGEST_PLACEHOLDER: Final = 80  # characters of a value: in a longer one, brackets are those of code or markup
 _SHORT_WORD: Final = 3
@@ -153,7 +155,8 @@ class CallJudge:
         if not earlier and self._margin is not None:
             is_repeated = has_effects(tool) and any(is_same(call, one) for one in self._earlier)
             self.doubt = call_doubt(call, tool, self._said, self._asked) + REPEATED * is_repeated
-            return self.doubt <= self._margin and not (has_effects(tool) and made_up_values(call, tool, self._said))
+            is_made_up = has_effects(tool) and made_up_values(call, tool, self._said)
+            return not is_made_up and self.doubt <= (_PLANNED if math.isinf(self._margin) else self._margin)
         if made_up_values(call, tool, self._said):
             return False
         reads = any(not has_effects(self._tools[one.name]) for one in earlier if one.name in self._tools)
