@@ -272,6 +272,7 @@ def test_a_call_that_follows_on_results_needs_a_reason_however_sure_the_model_is
     def made(said: str, call: Call) -> bool:
         return CallJudge([lock, light], [Message.user(said)], math.inf).stands(call, [])
 
+    assert all(CallJudge([tool], [Message.user("?")], math.inf).is_in_doubt(tool.name, []) for tool in (LOOK, SEND))
     assert not made("What can you do?", Call("lock_doors")) and made("Please lock all of the doors.", Call("lock_doors"))
     bright = Call("set_light", {"percent": 50, "room": "attic"})
     assert not made("What can you do?", bright) and made("Please set the light of the attic to 50.", bright)

@@ -143,7 +143,8 @@ class CallJudge:
         tool = self._tools.get(name)
         if tool is None or (not earlier and self._margin is None):
             return False
-        return bool(earlier or self._made) or has_effects(tool) or (self._margin or 0.0) < UNKNOWN_VALUES + UNSPOKEN
+        is_sure = UNKNOWN_VALUES + UNSPOKEN <= (self._margin or 0.0) < math.inf
+        return bool(earlier or self._made) or has_effects(tool) or not is_sure
 
     def stands(self, call: Call, earlier: Sequence[Call]) -> bool:
         """Whether a call can be made now."""
