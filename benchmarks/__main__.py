@@ -1,4 +1,4 @@
-"""`python -m benchmarks reader grammar --model smollm2-135m`; without names, all of them. `guard` and `plot` go by name only."""
+"""`python -m benchmarks reader grammar --model smollm2-135m`; without names, all of them. `guard`, `small_guards` and `plot` go by name only."""
 
 import argparse
 import os
@@ -35,9 +35,10 @@ NAMES = (
     "deciding",
     "plugins",
 )
-APART = ("torch_engine", "guard")  # only where they are named: the first has an environment of its own, the second judges
+# Only where they are named: the first has an environment of its own, the second judges, the third takes hours without a GPU.
+APART = ("torch_engine", "guard", "small_guards")
 # What is said of these is said of the default model; the others take a small one.
-LARGE = ("grammar", "constrained", "journeys", "conversations", "deciding")
+LARGE = ("grammar", "constrained", "journeys", "conversations", "deciding", "small_guards")
 INTERPRETERS = {"loop": ".venv-clients", "plugins": ".venv-vllm"}  # where the rivals are, if they are anywhere
 
 
