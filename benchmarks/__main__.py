@@ -1,4 +1,4 @@
-"""`python -m benchmarks reader grammar --model smollm2-135m`; without names, all of them. `guard`, `small_guards` and `plot` go by name only."""
+"""`python -m benchmarks reader grammar --model smollm2-135m`; without names, all of them. Some go by name only, and so does `plot`."""
 
 import argparse
 import os
