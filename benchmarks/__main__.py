@@ -1,4 +1,4 @@
-"""`python -m benchmarks reader grammar --model smollm2-135m`; without names, all of them. Some go by name only, and so does `plot`."""
+"""`python -m benchmarks reader grammar --model smollm2-135m`; without names, all of them. Some, and `plot`, go by name only."""
 
 import argparse
 import os
