@@ -207,8 +207,8 @@ def _split_earlier(messages: Sequence[Message], *, is_open: bool) -> tuple[list[
         if message.role == "user" or not exchanges:
             exchanges.append([])
         exchanges[-1].append(message)
-    kept = [exchange for exchange in exchanges[:-1] if any(message.calls for message in exchange)]
-    words = [message for exchange in exchanges[:-1] if exchange not in kept for message in exchange]
+    kept = [exchange for exchange in exchanges[:-1] if _has_calls(exchange)]
+    words = [message for exchange in exchanges[:-1] if not _has_calls(exchange) for message in exchange]
     rest = [message for exchange in (*kept, *exchanges[-1:]) for message in exchange]
     if not words:
         return rest, ""
@@ -222,6 +222,10 @@ def _split_earlier(messages: Sequence[Message], *, is_open: bool) -> tuple[list[
         head = "Earlier in this conversation the user said this, and was answered:"
         lines = [head, *said, *told, "", "Answer only what the user says now."]
     return rest, "\n".join(("", *lines))
+
+
+def _has_calls(messages: Sequence[Message]) -> bool:
+    return any(message.calls for message in messages)
 
 
 def _is_short(message: Message) -> bool:

@@ -1,6 +1,7 @@
 """Reading arguments one by one: `<parameter=city>Paris</parameter>`, `city='Paris'`, …"""
 
 import json
+from functools import cached_property
 from typing import cast
 
 from callsmith.core.values import Json, Schema
@@ -123,7 +124,7 @@ class ArgumentsReader:
                     yield from self._literals.read_literal(literals_of(node.nodes[0])[0])
                     flag = yield from self._literals.read_word(ends, self._part.values)
             elif node in (KEY, TYPE, SKIP, INDEX):
-                is_name = node is KEY and isinstance(self._part.values, Notation) and self._has_plain_keys()
+                is_name = node is KEY and isinstance(self._part.values, Notation) and self._has_plain_keys
                 word = yield from self._literals.read_word(ends, self._part.values, is_name=is_name)
                 if node is KEY and '" ' in word:
                     self._literals.repair("other-attributes")
@@ -131,6 +132,7 @@ class ArgumentsReader:
                 key, flag = (key or word, flag) if node is KEY else (key, word)
         return 1
 
+    @cached_property
     def _has_plain_keys(self) -> bool:
         """Whether the arguments are called as in code, without spaces or brackets."""
         return all(map(NAME_LIKE.fullmatch, self._schema.get("properties") or ()))

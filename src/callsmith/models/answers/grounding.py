@@ -235,9 +235,9 @@ def _is_spoken_of(call: Call, tool: Tool, asked: str) -> bool:
     """Whether the user speaks of what the tool does: by a word of its name or description, or a value that the tool lists. The
     values of the call do not tell: they may be taken from anywhere. Where it cannot be told, it is so: in other languages, and
     where nothing but the values was said."""
-    words = re.findall(r"\w+", asked.casefold())
+    words = set(re.findall(r"\w+", asked.casefold()))
     listed = (re.findall(r"\w+", str(value).casefold()) for value, schema in _with_schemas(call, tool) if schema.get("enum"))
-    if _ENGLISH.isdisjoint(words) or any(set(value) <= set(words) for value in listed if value):
+    if _ENGLISH.isdisjoint(words) or any(words.issuperset(value) for value in listed if value):
         return True
     said = _stems(asked) - _stems(" ".join(map(str, call.arguments.values())))
     if not said:
