@@ -10,6 +10,7 @@ from callsmith.bus.descriptor import Descriptor
 from callsmith.bus.port import CapabilityCall
 from callsmith.capabilities.llm import LlmService
 from callsmith.core.capability.authority import Authority
+from callsmith.core.capability.execution import Execution
 from callsmith.core.errors import BusError
 from callsmith.core.events import Stopped, Text
 from callsmith.tools.functions import Functions
@@ -193,6 +194,15 @@ async def test_a_bound_tool_runs_at_the_model_with_the_authority_of_the_caller()
     assert "17:42" in engine.asked[1].prompt.text
 
 
+@pytest.mark.req("R13")
+@pytest.mark.parametrize("version", ["1.0", [1, 0]])
+async def test_the_capability_of_a_tool_and_its_version_are_read_as_two_fields(version: Any) -> None:
+    bus, _ = chat_bus(called(("search", {"query": "hall"})), "It opens at 17:42.")
+    calls = offer(bus)
+    frames = await frames_of(bus, chat(tools=[bound(bound_capability="rag.query", bound_version=version)]))
+    assert (text_of(frames), len(calls)) == ("It opens at 17:42.", 1)
+
+
 async def test_a_bound_tool_cannot_do_more_than_the_caller() -> None:
     bus, engine = chat_bus(CALL, "I may not.")
     calls = offer(bus, trust_required="trusted")
@@ -285,6 +295,49 @@ async def test_the_body_is_held_to_the_schema_of_the_target(given: dict[str, Any
     with pytest.raises(BusError) as failed:
         await bus.call("llm.tools.call", (1, 0), {"input": given})
     assert (failed.value.code, calls) == (code, [])
+
+
+@pytest.mark.req("R123")
+@pytest.mark.parametrize(
+    "target",
+    [
+        {"target_capability": "rag.query@1.0"},
+        {"target_capability": "rag.query", "target_version": "1.0"},
+        {"target_capability": "rag.query", "target_version": [1, 0]},
+        {"target_capability": "rag.query@1.0", "target_version": "1.0"},
+    ],
+)
+async def test_the_version_of_a_target_is_a_field_of_its_own_or_stands_in_its_name_and_the_audit_log_has_both(
+    target: Any,
+) -> None:
+    bus, _ = chat_bus()
+    records: list[Execution] = []
+
+    async def audit(execution: Execution) -> None:
+        records.append(execution)
+
+    bus.audit = audit
+    offer(bus)
+    await bus.call("llm.tools.call", (1, 0), {"input": {**target, "target_body": {"input": {"query": "hall"}}}})
+    last = records[-1]
+    assert (last.name, last.target_capability, last.target_version, last.outcome) == ("llm.tools.call", "rag.query", "1.0", "ok")
+
+
+@pytest.mark.parametrize(
+    "target",
+    [
+        {"target_capability": "rag.query@1.0", "target_version": "1.1"},
+        {"target_capability": "rag.query", "target_version": "one"},
+        {"target_capability": "rag.query", "target_version": [1]},
+        {"target_capability": "rag.query", "target_version": [True, 0]},
+    ],
+)
+async def test_a_version_that_is_none_or_another_than_the_one_in_the_name_is_refused(target: Any) -> None:
+    bus, _ = chat_bus()
+    calls = offer(bus)
+    with pytest.raises(BusError) as failed:
+        await bus.call("llm.tools.call", (1, 0), {"input": {**target, "target_body": {"input": {"query": "hall"}}}})
+    assert (failed.value.code in ("bad_request", "schema_mismatch"), calls) == (True, [])
 
 
 async def test_a_model_that_says_nothing_for_long_gives_a_sign_of_life(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,9 +1,15 @@
 """`callsmith grammar`."""
 
+import asyncio
 import json
 from pathlib import Path
+from typing import Literal
 
 import pytest
+
+from callsmith import Choice, Functions, format_named
+from callsmith.grammar.calls import grammar_for
+from callsmith.grammar.targets.gbnf import to_gbnf
 
 TOOLS = [
     {
@@ -26,6 +32,27 @@ def tools(tmp_path: Path) -> str:
 
 
 @pytest.mark.req("R21")
+@pytest.mark.parametrize("choice", ["required", "auto", "set_light"])
+def test_the_schemas_of_a_registry_of_functions_are_what_its_grammar_is_made_from(callsmith, tmp_path: Path, choice: str):
+    def get_time() -> str:
+        """Tell the time."""
+        return "noon"
+
+    def set_light(room: Literal["kitchen", "hall"], on: bool) -> str:
+        """Switch a light."""
+        return f"{room} {on}"
+
+    registry = Functions(get_time, set_light)
+    path = tmp_path / "tools.json"
+    path.write_text(json.dumps(registry.openai_schemas()), "utf-8")
+    told = callsmith("grammar", "--tools", str(path), "--choice", choice, "--target", "gbnf")
+    wanted = Choice.only(choice) if choice == "set_light" else Choice(choice)  # pyright: ignore[reportArgumentType]
+    made = grammar_for(format_named("hermes"), asyncio.run(registry.tools()), wanted)
+    assert made is not None
+    assert told.out.strip() == to_gbnf(made).text.strip()
+    assert "kitchen" in told.out
+
+
 @pytest.mark.req("R77")
 def test_the_grammar_is_one_that_llguidance_accepts(callsmith, tools: str):
     llguidance = pytest.importorskip("llguidance")

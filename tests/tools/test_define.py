@@ -7,7 +7,7 @@ from pydantic import BaseModel
 
 from callsmith.core.errors import UsageError
 from callsmith.core.ports import Context
-from callsmith.core.values import Call
+from callsmith.core.values import Call, Tool
 from callsmith.tools.define import array, boolean, define, enum, integer, number, object_, string
 from callsmith.tools.functions import Function, Functions
 
@@ -23,7 +23,6 @@ class Guests(BaseModel):
 @pytest.mark.req("R209")
 @pytest.mark.req("R3")
 @pytest.mark.req("R4")
-@pytest.mark.req("R19")
 def test_a_tool_can_be_built_by_hand():
     made = (
         define("weather")
@@ -87,3 +86,27 @@ async def test_a_tool_defined_by_hand_can_be_run_by_a_function():
     assert list(await toolset.tools()) == [declared]
     _, result = await outcome(toolset.call(Call("echo", {"x": 1}, "c"), Context()))
     assert result.content == {"x": 1}
+
+
+@pytest.mark.req("R19")
+def test_a_tool_is_built_in_a_breath_with_the_names_of_types_and_everything_in_its_place():
+    made = (
+        define("get_weather", "Get weather for a location")
+        .param("location", "string", "City name", True)
+        .param("unit", "string", "Temperature unit", False)
+        .build()
+    )
+    assert made == Tool(
+        "get_weather",
+        "Get weather for a location",
+        {
+            "type": "object",
+            "properties": {
+                "location": {"type": "string", "description": "City name"},
+                "unit": {"type": "string", "description": "Temperature unit"},
+            },
+            "required": ["location"],
+        },
+    )
+    with pytest.raises(UsageError, match=r"type of JSON.*'strin'.*string"):
+        define("get_weather").param("location", "strin")

@@ -15,8 +15,10 @@ from callsmith.core.capability.authority import SELF, Authority
 from callsmith.core.capability.execution import Audit, Execution, hash_arguments
 from callsmith.core.closing import closing
 from callsmith.core.errors import BusError, CallsmithError
+from callsmith.wire.capability.chat import TOOLS_CALL, read_target
 from callsmith.wire.capability.errors import as_bus_error
 from callsmith.wire.capability.frames import Frame
+from callsmith.wire.capability.names import write_version
 
 T = TypeVar("T")
 
@@ -154,6 +156,7 @@ class LocalProvider:
 async def _audited(audit: Audit, descriptor: Descriptor, call: CapabilityCall) -> AsyncGenerator[None, None]:
     """Report that a capability runs, before it does and when it has ended."""
     authority, began = call.authority, time.perf_counter()
+    target, version = read_target(call.input) if descriptor.name == TOOLS_CALL else ("", None)
     execution = Execution(
         f"exec_{call.request_id}",
         "capability",
@@ -166,6 +169,8 @@ async def _audited(audit: Audit, descriptor: Descriptor, call: CapabilityCall) -
         via=authority.via,
         conversation=call.session_id,
         trace_id=authority.trace_id,
+        target_capability=target,
+        target_version=write_version(version) if version else "",
     )
     await audit(execution)
     outcome = "internal_error"

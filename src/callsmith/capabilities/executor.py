@@ -8,7 +8,7 @@ It is a face of the runtime: the loop, its limits, validation and approvals are 
 
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 from callsmith.bus.port import Bus
 from callsmith.bus.reach import CapabilityTools
@@ -18,13 +18,16 @@ from callsmith.core.capability.authority import Authority
 from callsmith.core.closing import closing
 from callsmith.core.errors import UsageError
 from callsmith.core.events import ConfirmationNeeded, TurnEnded
+from callsmith.core.failures import failed
 from callsmith.core.ports import Context, Toolset
 from callsmith.core.values import Call, Json, Message, Request, Result, Tool
+from callsmith.runtime.deferred import DeferredTools
 from callsmith.runtime.dispatch import Dispatcher
 from callsmith.runtime.execute import Limits
 from callsmith.runtime.loop import run
+from callsmith.tools.functions import Function, Functions
 from callsmith.tools.wrap import Confirmed, Merged
-from callsmith.wire.capability.chat import read_chat, write_flat_tool, write_message
+from callsmith.wire.capability.chat import read_chat, write_bound_tool, write_flat_tool, write_message
 from callsmith.wire.capability.chat_frames import ChatFrameWriter, write_confirmation
 from callsmith.wire.capability.frames import Frame, error_frame
 
@@ -41,17 +44,17 @@ class _Turn:
 
 
 class ToolExecutor:
-    """Runs tools that are bound to capabilities, and chats whose model calls them.
+    """Runs tools, most of them bound to capabilities, and chats whose model calls them.
 
-    `tools` are bound to capabilities (`bound_tool`); `others` is a toolset of any other kind, beside them. A tool with side
-    effects needs a person's word, unless `confirm_side_effects` is false. Everything is done with the given authority, or with
-    that of the call being handled.
+    `tools` are bound to capabilities (`bound_tool`), or Python functions; one that is neither is run by whoever asks: the chat
+    ends with its calls. `others` is a toolset of any other kind, beside them. A tool with side effects needs a person's word,
+    unless `confirm_side_effects` is false. Everything is done with the given authority, or with that of the call being handled.
     """
 
     def __init__(
         self,
         bus: Bus,
-        tools: Iterable[Tool],
+        tools: Iterable[Tool | Function | Callable[..., Any]],
         *,
         max_iterations: int = 6,
         per_tool_timeout_seconds: float = 30,
@@ -61,10 +64,14 @@ class ToolExecutor:
         authority: Authority | None = None,
     ) -> None:
         self._bus = bus
-        self._tools = tuple(tools)
-        bound = CapabilityTools(bus, self._tools)
+        given = [one if isinstance(one, Tool | Function) else Function.of(one) for one in tools]
+        self._tools = tuple(one.tool if isinstance(one, Function) else one for one in given)
+        bound = CapabilityTools(bus, [one for one in given if isinstance(one, Tool) and one.binding])
+        functions = Functions(*(one for one in given if isinstance(one, Function)))
         policy = Policy(side_effects="ask" if confirm_side_effects else "auto")
-        self._toolset = Confirmed(bound if others is None else Merged(bound, others), policy)
+        toolset = Confirmed(Merged(bound, functions, *(() if others is None else (others,))), policy)
+        self._unbound = {one.name: one for one in given if isinstance(one, Tool) and not one.binding}
+        self._toolset = DeferredTools(toolset, self._unbound.values())
         self._limits = Limits(
             iterations=max_iterations, parallel=max_parallel, seconds=per_tool_timeout_seconds, depth=max_iterations
         )
@@ -74,11 +81,18 @@ class ToolExecutor:
 
     @property
     def native_definitions(self) -> list[dict[str, Json]]:
-        """The bound tools as `input.tools` of llm.chat has them: flat."""
+        """The tools as `input.tools` of llm.chat has them: flat. Whoever sends them runs them."""
         return [write_flat_tool(tool) for tool in self._tools]
+
+    @property
+    def bound_definitions(self) -> list[dict[str, Json]]:
+        """The same with the capabilities that run them: the model's node calls these, on the authority of whoever sends them."""
+        return [write_bound_tool(tool) for tool in self._tools]
 
     async def dispatch(self, call: Call) -> Result:
         """Run a call. Failures are results with `ok` false; one that needs a person's word raises ConfirmationRequired."""
+        if call.name in self._unbound:
+            return failed(call, "not_implemented", f"{call.name} is bound to no capability: whoever asks runs it")
         return await self._dispatcher.dispatch(call)
 
     async def dispatch_confirmed(self, call: Call, arguments: Mapping[str, Json] | None = None) -> Result:

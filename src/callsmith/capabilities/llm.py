@@ -42,11 +42,11 @@ from callsmith.wire.capability.chat import (
     ChatBody,
     read_chat,
     read_reply,
+    read_target,
     reply_id,
 )
 from callsmith.wire.capability.chat_frames import ChatFrameWriter
 from callsmith.wire.capability.frames import Frame
-from callsmith.wire.capability.names import parse_reference
 
 Admission: TypeAlias = Callable[[CapabilityCall], AbstractAsyncContextManager[object]]
 
@@ -114,7 +114,7 @@ class LlmService:
 
     async def handle_tools_call(self, call: CapabilityCall) -> Answer:
         """Call the target capability with the target body, on the caller's authority; the answer is the target's."""
-        name, version = parse_reference(call.input["target_capability"])
+        name, version = read_target(call.input)
         return await self._bus.call(
             name, version, call.input["target_body"], session_id=call.session_id, authority=call.authority
         )

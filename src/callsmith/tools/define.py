@@ -8,7 +8,7 @@
         .build()
     )
 
-The schema helpers return JSON Schema; any other schema, or a Python type, can be given instead.
+The schema helpers return JSON Schema; any other schema, the name of a JSON type ("string") or a Python type can be given instead.
 """
 
 from collections.abc import Iterable, Mapping
@@ -18,6 +18,8 @@ from typing import Any, cast
 from callsmith.core.errors import UnknownName, UsageError
 from callsmith.core.schema import check_schema, schema_of
 from callsmith.core.values import Json, Schema, Tool
+
+_JSON_TYPES = ("string", "integer", "number", "boolean", "array", "object", "null")
 
 
 def string(description: str = "", **keywords: Json) -> Schema:
@@ -71,16 +73,22 @@ class Definition:
         return replace(self, summary=text)
 
     def parameter(
-        self, name: str, schema: Schema | type | Any = str, description: str = "", *, required: bool = True
+        self, name: str, schema: Schema | str | type | Any = str, description: str = "", required: bool = True
     ) -> "Definition":
-        """Add a parameter: a JSON Schema or a Python type, and what it means."""
+        """Add a parameter: a JSON Schema, the name of a JSON type or a Python type, and what it means."""
         if name in self.properties:
             raise UsageError(f"tool {self.name!r} has two parameters {name!r}")
+        if isinstance(schema, str):
+            if schema not in _JSON_TYPES:
+                raise UnknownName("type of JSON", schema, _JSON_TYPES, field=name)
+            schema = {"type": schema}
         shape: dict[str, Json] = dict(cast(Schema, schema)) if isinstance(schema, Mapping) else schema_of(schema)
         if description:
             shape["description"] = description
         needed = (*self.required_names, name) if required else self.required_names
         return replace(self, properties={**self.properties, name: shape}, required_names=needed)
+
+    param = parameter
 
     def required(self, names: Iterable[str]) -> "Definition":
         """Exactly these parameters are required."""
@@ -112,6 +120,6 @@ class Definition:
         return Tool(self.name, self.summary, parameters, **self.options)
 
 
-def define(name: str) -> Definition:
+def define(name: str, description: str = "") -> Definition:
     """Start the definition of a tool."""
-    return Definition(Tool(name).name)
+    return Definition(Tool(name).name, description)

@@ -32,6 +32,7 @@ from callsmith.core.ports import Context
 from callsmith.core.signature import BoundArguments, Signature
 from callsmith.core.types.field_checks import check_argument, check_fields
 from callsmith.core.values import Call, Json, Result, Tool
+from callsmith.wire.tools import write_function
 
 F = TypeVar("F", bound=Callable[..., Any])
 T = TypeVar("T")
@@ -124,6 +125,10 @@ class Functions:
 
     async def tools(self) -> Sequence[Tool]:
         return [function.tool for function in self._functions.values()]
+
+    def openai_schemas(self) -> list[dict[str, Json]]:
+        """The tools as OpenAI's API has them: for a request, or a grammar (`callsmith grammar --tools FILE`)."""
+        return [write_function(function.tool) for function in self._functions.values()]
 
     async def call(self, call: Call, context: Context) -> AsyncIterator[ToolProgress | Result]:
         """Run the function. What it raises is raised here: the runtime turns it into a Result."""

@@ -37,6 +37,11 @@ def write_tool(tool: Tool, schema: str) -> dict[str, Json]:
     return written
 
 
+def write_function(tool: Tool) -> dict[str, Json]:
+    """The tool as chat completions wrap it."""
+    return {"type": "function", "function": write_tool(tool, "parameters")}
+
+
 def _read_parameters(fields: Fields, key: str) -> Schema | None:
     spellings = dict.fromkeys((key, *_SPELLINGS))
     first, *others = [name for name in spellings if fields.get(name) is not None] or [key]

@@ -16,7 +16,8 @@ class Execution:
     `id` is the same in the record of the start and in that of the end. `digest` is that of the tool's definition, `arguments` a
     hash of what it runs with (`hash_arguments`): the arguments themselves are not recorded. `subject` is the caller, `via` are
     the nodes that passed the call on. `approved`: a person had to agree and did, `approved_by` is who, where that is known.
-    `began` is in seconds since the epoch.
+    `began` is in seconds since the epoch. `bound_…` is the capability that a tool is bound to, `target_…` the one that
+    llm.tools.call was to call, each with its version, as in "1.0".
     """
 
     id: str
@@ -35,6 +36,10 @@ class Execution:
     approved_by: str = ""
     outcome: str = ""
     seconds: float | None = None
+    bound_capability: str = ""
+    bound_version: str = ""
+    target_capability: str = ""
+    target_version: str = ""
 
 
 # Told of every execution: right before it starts, and once it has ended. It starts when this returns, and not if this raises.

@@ -52,6 +52,7 @@ class Audited(Wrapper):
 
     async def _execution(self, call: Call, context: Context) -> Execution:
         tool, decision, authority = await self._tool(call.name), context.decisions.get(call.id), context.authority
+        binding = tool.binding if tool else None
         approval = decision if isinstance(decision, Approved) else None
         given = call.arguments if approval is None or approval.arguments is None else approval.arguments
         return Execution(
@@ -69,4 +70,6 @@ class Audited(Wrapper):
             trace_id=authority.trace_id if authority else "",
             approved=bool(context.approved) or approval is not None,
             approved_by=approval.by if approval else "",
+            bound_capability=binding.capability if binding else "",
+            bound_version=f"{binding.version[0]}.{binding.version[1]}" if binding else "",
         )

@@ -5,7 +5,7 @@
     {"output": {"message": {"role": "assistant", "content": "42"}}, "meta": {"model": "qwen", "tokens_in": 5, …}}
 
 Tools are flat; the wrapped form of version 1.0 is read too. A tool may name the capability that runs it, `"bound_capability":
-"rag.query@1.0"`: it then runs where the model is, on the caller's authority.
+"rag.query", "bound_version": "1.0"`: it then runs where the model is, on the caller's authority. "rag.query@1.0" is read too.
 """
 
 from collections.abc import Mapping
@@ -19,7 +19,7 @@ from callsmith.core.errors import UsageError
 from callsmith.core.events import StopReason
 from callsmith.core.failures import failed
 from callsmith.core.values import Call, Json, Message, Request, Result, Tool, Usage
-from callsmith.wire.capability.names import parse_reference
+from callsmith.wire.capability.names import Version, parse_target, write_reference, write_version
 from callsmith.wire.fields import Fields, without_none
 from callsmith.wire.openai.chat import read_request, write_choice
 from callsmith.wire.sampling import write_sampling
@@ -72,7 +72,7 @@ def read_chat(body: Json) -> ChatBody:
 
 
 def _bound(tool: Tool, fields: Fields) -> Tool:
-    name, version = parse_reference(fields.required_text("bound_capability"))
+    name, version = parse_target(fields.required_text("bound_capability"), fields.get("bound_version"))
     binding = Binding(name, version, fields.texts("bound_params"))
     return replace(tool, binding=binding, side_effects=fields.flag("side_effects") is not False, source="bus")
 
@@ -93,6 +93,17 @@ def read_decision(fields: Fields) -> Decision:
 def write_flat_tool(tool: Tool) -> dict[str, Json]:
     """A tool in the flat form: `{"name", "description", "parameters_schema"}`."""
     return write_tool(tool, "parameters_schema")
+
+
+def write_bound_tool(tool: Tool) -> dict[str, Json]:
+    """A tool in the flat form, with the capability that runs it where the model is, if it has one."""
+    written = write_flat_tool(tool)
+    if (binding := tool.binding) is not None:
+        if replace(binding, params=()) != Binding(binding.capability, binding.version):
+            raise UsageError(f"the tool {tool.name} has constants, or collects a stream: it can be run only where it was made")
+        written |= {"bound_capability": binding.capability, "bound_version": write_version(binding.version)}
+        written |= {"bound_params": list(binding.params), "side_effects": tool.side_effects}
+    return written
 
 
 def write_chat(model: str, request: Request) -> dict[str, Json]:
@@ -137,10 +148,17 @@ def passed_on(capability: str, body: Mapping[str, Json]) -> tuple[str, ...]:
     if given is None:
         return ()
     if capability == TOOLS_CALL:
-        return (given.required_text("target_capability"),)
+        return (write_reference(*read_target(given.data)),)
     if capability != NAME:
         return ()
-    return tuple(dict.fromkeys(filter(None, (entry.text("bound_capability") for entry in given.objects("tools")))))
+    bound = [entry for entry in given.objects("tools") if entry.text("bound_capability")]
+    targets = (parse_target(entry.text("bound_capability"), entry.get("bound_version")) for entry in bound)
+    return tuple(dict.fromkeys(write_reference(*target) for target in targets))
+
+
+def read_target(given: Mapping[str, Json]) -> tuple[str, Version]:
+    """What a call of llm.tools.call with this input is to call."""
+    return parse_target(given.get("target_capability"), given.get("target_version"))
 
 
 def read_usage(meta: Mapping[str, Json]) -> Usage:
@@ -199,6 +217,7 @@ TOOLS_CALL_SCHEMA: dict[str, Any] = {
             "properties": {
                 "tool_call_id": {"type": "string"},
                 "target_capability": {"type": "string"},
+                "target_version": {"type": ["string", "array"]},
                 "target_body": {"type": "object"},
             },
             "required": ["target_capability", "target_body"],

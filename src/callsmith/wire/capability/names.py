@@ -6,9 +6,10 @@ versions only add.
 
 import re
 from functools import lru_cache
-from typing import TypeAlias
+from typing import TypeAlias, cast
 
 from callsmith.core.errors import BusError
+from callsmith.core.types.json_types import Json
 
 Version: TypeAlias = tuple[int, int]
 
@@ -49,6 +50,17 @@ def parse_reference(text: object) -> tuple[str, Version]:
     if not at:
         raise BusError("bad_request", f"{str(text)[:100]!r} is no capability with its version, such as rag.query@1.0")
     return check_name(name), parse_version(version)
+
+
+def parse_target(capability: object, version: object = None) -> tuple[str, Version]:
+    """The name and the version of "rag.query@1.0", or of "rag.query" whose version, "1.0" or [1, 0], is given beside it."""
+    if version is None or not isinstance(capability, str):
+        return parse_reference(capability)
+    given = parse_version(".".join(map(str, cast(list[Json], version))) if isinstance(version, list) else version)
+    name, named = parse_reference(capability) if "@" in capability else (check_name(capability), given)
+    if named != given:
+        raise BusError("bad_request", f"{capability[:100]!r} is of another version than {write_version(given)}")
+    return name, given
 
 
 def write_version(version: Version) -> str:

@@ -28,7 +28,7 @@ from callsmith.wire.openai.chat import (
     write_choice,
 )
 from callsmith.wire.sampling import read_sampling, write_sampling
-from callsmith.wire.tools import write_tool
+from callsmith.wire.tools import write_function
 
 # Fields that are not supported, each with the values that ask for nothing.
 NEUTRAL_PROMPT: Mapping[str, tuple[Json, ...]] = {
@@ -226,7 +226,7 @@ def write_chat(asked: OllamaRequest) -> dict[str, Json]:
     body: dict[str, Json] = {
         "model": asked.model,
         "messages": [_write_message(message) for message in request.messages],
-        "tools": [{"type": "function", "function": write_tool(tool, "parameters")} for tool in request.tools] or None,
+        "tools": [write_function(tool) for tool in request.tools] or None,
         "tool_choice": write_choice(request.choice),
         "parallel_tool_calls": request.parallel,
         "tool_choice_policy": request.policy,

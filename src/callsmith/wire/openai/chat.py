@@ -30,7 +30,7 @@ from callsmith.wire.logprobs import read_wanted, write_wanted
 from callsmith.wire.openai.output import read_output, write_output
 from callsmith.wire.sampling import UNSUPPORTED, read_sampling, write_sampling
 from callsmith.wire.signed import NOTHING_SIGNED, Signed, add_details, signed_turn
-from callsmith.wire.tools import read_tools, write_tool
+from callsmith.wire.tools import read_tools, write_function
 
 # Fields that are not supported, each with the values that ask for nothing.
 NEUTRAL: dict[str, tuple[Json, ...]] = {
@@ -279,12 +279,11 @@ def read_thinking(fields: Fields) -> bool | None:
 def write_request(chat: ChatRequest, signed: Signed = NOTHING_SIGNED) -> dict[str, Json]:
     """The body that `read_request` reads back as the same request. How a tool is run does not travel."""
     request = chat.request
-    functions = [write_tool(tool, "parameters") for tool in request.tools]
-    wrapped = [{"type": "function", "function": function} for function in functions]
+    wrapped = [write_function(tool) for tool in request.tools]
     body: dict[str, Json] = {
         "model": chat.model,
         "messages": [_write_message(message, signed) for message in request.messages],
-        "functions": functions if chat.legacy else None,
+        "functions": [one["function"] for one in wrapped] if chat.legacy else None,
         "tools": None if chat.legacy else wrapped or None,
         "tool_choice": write_choice(request.choice),
         "parallel_tool_calls": None if chat.legacy else request.parallel,
