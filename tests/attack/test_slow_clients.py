@@ -8,7 +8,7 @@ import json
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import replace
-from typing import Any
+from typing import Any, cast
 
 import httpx2
 import pytest
@@ -18,13 +18,13 @@ from websockets.asyncio.client import connect
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 
 from callsmith.server.app import create_app
-from callsmith.server.http.keys import hash_key
 from callsmith.server.http.shutdown import GracefulShutdown
 from callsmith.server.network.connections import connection_limits, limited_http, patient_websocket
-from callsmith.server.settings import Key, Settings
+from callsmith.server.settings import Settings
 from tests.fakes import FakeModel
 from tests.server.asking import says
 from tests.serving import served
+from tests.waiting import until
 
 PATIENCE = 20.0
 SHORT = Settings(header_seconds=0.3, body_seconds=0.3, idle_seconds=1, connections=8, connections_per_address=6, websockets=2)
@@ -43,8 +43,10 @@ def protocol(request: pytest.FixtureRequest) -> Any:
 
 
 @asynccontextmanager
-async def serving(settings: Settings, protocol: Any = HttpToolsProtocol, model: FakeModel | None = None) -> AsyncIterator[str]:
-    app = create_app({"m": model or FakeModel(says("hello"))}, settings=settings)
+async def serving(
+    settings: Settings, protocol: Any = HttpToolsProtocol, model: FakeModel | None = None, **options: Any
+) -> AsyncIterator[str]:
+    app = create_app({"m": model or FakeModel(says("hello"))}, settings=settings, **options)
     http = limited_http(connection_limits(settings), protocol)
     async with served(
         app, http=http, ws=patient_websocket(0.0), timeout_keep_alive=int(settings.idle_seconds), force=True
@@ -52,9 +54,9 @@ async def serving(settings: Settings, protocol: Any = HttpToolsProtocol, model: 
         yield url
 
 
-async def opened(url: str) -> Ends:
+async def opened(url: str, address: str = "127.0.0.1") -> Ends:
     host, _, port = url.removeprefix("http://").partition(":")
-    return await asyncio.open_connection(host, int(port))
+    return await asyncio.open_connection(host, int(port), local_addr=(address, 0))
 
 
 async def rest(ends: Ends) -> bytes:
@@ -178,26 +180,38 @@ async def test_half_sent_requests_do_not_shut_out_others(protocol):
             assert (await rest(ends)).startswith(b"HTTP/1.1 408 ")
 
 
-@pytest.mark.parametrize(("settings", "most"), [(SHORT, 6), (replace(SHORT, keys={"a": Key(hash_key("k"))}), 8)])
-async def test_connections_are_bounded(protocol, settings, most):
-    settings = replace(settings, header_seconds=60)
-    async with serving(settings, protocol) as url:
-        first = [await opened(url) for _ in range(most)]
+@pytest.mark.parametrize(("addresses", "most"), [(["127.0.0.1"], 6), (["127.0.0.1", "127.0.0.2"], 8)])
+async def test_connections_that_are_answered_are_bounded(protocol, addresses, most):
+    slow = FakeModel(*[[*says("hello")[:1], 60.0]] * most, says("hello"))
+    async with serving(SHORT, protocol, slow) as url:
+        first = [await opened(url, addresses[number % len(addresses)]) for number in range(most)]
         for _, writer in first:
-            writer.write(b"GET /ready HTTP/1.1\r\nhost: localhost\r\n\r\n")
-        for reader, _ in first:
-            assert b"200 OK" in await asyncio.wait_for(reader.readuntil(b"}"), PATIENCE)
+            writer.write(WHOLE)
+        await until(lambda: slow.open == most)
         more = await opened(url)
         assert b"503" in await rest(more)
         first[0][1].close()
         async with asyncio.timeout(PATIENCE):
             while True:
                 again = await opened(url)
-                again[1].write(b"GET /ready HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n")
+                again[1].write(GET.replace(b"\r\n\r\n", b"\r\nconnection: close\r\n\r\n"))
                 if b"200 OK" in await rest(again):
                     break
         for _, writer in first:
             writer.close()
+
+
+async def test_a_client_that_does_not_read_what_it_asked_for_is_disconnected(protocol):
+    async with serving(replace(SHORT, stalled_seconds=0.3), protocol) as url:
+        reader, writer = await opened(url)
+        cast(Any, reader)._transport.pause_reading()
+        asked = 0
+        async with asyncio.timeout(PATIENCE):
+            with pytest.raises(ConnectionError):
+                while True:
+                    writer.write(b"GET /openapi.json HTTP/1.1\r\nhost: localhost\r\n\r\n")
+                    await writer.drain()
+                    await asyncio.sleep(0.001 if (asked := asked + 1) < 500 else 0.3)
 
 
 async def test_a_websocket_that_asks_nothing_is_closed():

@@ -125,5 +125,6 @@ def _around(settings: Settings) -> list[Middleware]:
         )
         around.insert(0, cors)  # a browser asks beforehand, without a key
     if settings.keys:
-        around.append(Middleware(KeyMiddleware, settings.keys))
+        most, most_open = settings.connections_per_address, settings.connections // 4
+        around.append(Middleware(KeyMiddleware, settings.keys, most=most, most_open=most_open))
     return around

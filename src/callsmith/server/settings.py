@@ -349,8 +349,8 @@ class Settings:
         help="Names this server goes by, besides --host and those of this machine: shell patterns, separated by commas.",
     )
     port: int = flag(8000, "--port", "-p", minimum=0, maximum=65535, help="The port to listen on; 0: any free one.")
-    connections: int = 512  # open at a time
-    connections_per_address: int = 256  # of one address, where there are no keys
+    connections: int = 512  # open at a time; a quarter of them may wait for answers that need no key
+    connections_per_address: int = 256  # of one address without a key; and requests of one key that are answered at a time
     websockets: int = 32  # open at a time, of one key, or of one address where there are no keys
     websocket_ping_seconds: float = 30.0  # between two pings
     websocket_idle_seconds: float = 120.0  # after which one of the bus is closed whose client is waited for

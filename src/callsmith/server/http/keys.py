@@ -4,6 +4,7 @@ A key is 32 random bytes: it cannot be guessed, so a plain hash is enough.
 """
 
 import secrets
+from collections import Counter
 from collections.abc import Mapping
 from fnmatch import fnmatchcase
 from hashlib import sha256
@@ -16,7 +17,8 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from callsmith.core.approval import Approved, Decision
 from callsmith.server.http.errors import refuse
-from callsmith.server.http.request_context import current_request
+from callsmith.server.http.request_context import caller, current_request
+from callsmith.server.network.connections import show_caller
 from callsmith.server.settings import Key
 
 OPEN_PATHS = frozenset({"/health", "/ready"})  # monitoring needs no key, but is shown less without one
@@ -56,21 +58,35 @@ def check_may_approve(decision: Decision) -> None:
 
 
 class KeyMiddleware:
-    """Middleware that refuses requests without a valid key, and enters the caller in the request context."""
+    """Middleware that refuses requests without a valid key, and enters the caller in the request context.
 
-    def __init__(self, app: ASGIApp, keys: Mapping[str, Key]) -> None:
+    One key may have `most` requests answered at a time, and all without a key `most_open`: nobody holds all connections.
+    """
+
+    def __init__(self, app: ASGIApp, keys: Mapping[str, Key], *, most: int, most_open: int) -> None:
         self._app = app
         self._keys = keys
+        self._most = most
+        self._most_open = most_open
+        self._answering: Counter[str] = Counter()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         why = self._refusal(HTTPConnection(scope)) if scope["type"] in ("http", "websocket") else ""
         if why and scope["type"] == "http" and (scope["path"] in OPEN_PATHS or _is_page(scope)):
             why = ""
             _enter("", _NOBODY)
-        if not why:
-            await self._app(scope, receive, send)
-            return
-        await refuse(scope, receive, send, HTTPException(401, why, {"www-authenticate": "Bearer"}))
+        if why:
+            await refuse(scope, receive, send, HTTPException(401, why, {"www-authenticate": "Bearer"}))
+        elif self._answering[name := caller()] >= (self._most if name else self._most_open):
+            await refuse(
+                scope, receive, send, HTTPException(429, "too many requests of this kind at a time", {"retry-after": "1"})
+            )
+        else:
+            self._answering[name] += 1
+            try:
+                await self._app(scope, receive, send)
+            finally:
+                self._answering[name] -= 1
 
     def _refusal(self, request: HTTPConnection) -> str:
         """Why this request is refused; empty if it is not."""
@@ -81,6 +97,7 @@ class KeyMiddleware:
         if name is None:
             return "this key is not known here"
         _enter(name, self._keys[name])
+        show_caller(request.scope, name)
         return ""
 
 

@@ -1,4 +1,7 @@
-"""Connections have bounds: how many there are, and how long a client may take for its headers and its body.
+"""Connections have bounds: how many there are, and how long a client may take for its headers, its body and its answer.
+
+A new connection is let in as long as another one waits for its client: that one gives way. Of several it is one that has shown no
+key, of whoever has the most, and of these the oldest.
 
     uvicorn.Config(app, http=limited_http(connection_limits(settings)), ws=patient_websocket(5.0))
 
@@ -6,7 +9,8 @@ The protocols are uvicorn's own, whichever is installed; what is added costs a f
 """
 
 import asyncio
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, MutableMapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, cast
 
@@ -17,30 +21,43 @@ from callsmith.server.settings import Settings
 
 _MOST_HEADER_BYTES = 64 * 1024
 _LEAST_BYTES = 16 * 1024  # of a body, in `body_seconds`
+_CALLER = "callsmith.caller"  # in the state of a scope: whose key came with the request
 _CLOSED = "HTTP/1.1 {}\r\ncontent-type: text/plain\r\nconnection: close\r\ncontent-length: {}\r\n\r\n{}"
 
 
 @dataclass(frozen=True, slots=True)
 class ConnectionLimits:
-    """How many connections there may be, of one address too (None: any number), and how many seconds a client may take.
+    """How many connections there may be, how many of one address without a key, and how many seconds a client may take.
 
-    `header_seconds` is for all headers of a request. In every `body_seconds` the body has to be complete or to grow.
+    `header_seconds` is for all headers of a request. In every `body_seconds` the body has to be complete or to grow, and in every
+    `stalled_seconds` something has to be read.
     """
 
     connections: int
-    per_address: int | None
+    per_address: int
     header_seconds: float
     body_seconds: float
+    stalled_seconds: float
 
 
 def connection_limits(settings: Settings) -> ConnectionLimits:
-    """The limits that the settings come to. Where there are keys, many callers may come from one address, that of a proxy."""
-    per_address = None if settings.keys else settings.connections_per_address
-    return ConnectionLimits(settings.connections, per_address, settings.header_seconds, settings.body_seconds)
+    """The limits that the settings come to."""
+    return ConnectionLimits(
+        settings.connections,
+        settings.connections_per_address,
+        settings.header_seconds,
+        settings.body_seconds,
+        settings.stalled_seconds,
+    )
+
+
+def show_caller(scope: MutableMapping[str, Any], name: str) -> None:
+    """Tell the connection of a request whose key came with it."""
+    scope.setdefault("state", {})[_CALLER] = name
 
 
 class _LimitedConnection(asyncio.Protocol):
-    """A connection that is refused if there are too many, and closed if its client takes too long."""
+    """A connection that is refused if there are too many, gives way to others, and is closed if its client takes too long."""
 
     limits: ClassVar[ConnectionLimits]
     # Those of uvicorn's protocols that are used here.
@@ -52,13 +69,16 @@ class _LimitedConnection(asyncio.Protocol):
     flow: Any
 
     _timer: asyncio.TimerHandle | None = None
+    _unread: asyncio.TimerHandle | None = None  # while the client does not read
+    _since = 0.0  # when it was made, or its last answer was complete
     _known: Any = None  # the last request whose headers are complete
     _head_bytes = 0  # of headers that are not complete
     _body_bytes = 0  # since the last look
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         super().connection_made(transport)
-        if self._are_too_many():
+        self._since = asyncio.get_running_loop().time()
+        if not self._has_room():
             self._close("503 Service Unavailable", "there are too many connections; try again later")
         else:
             self._wait(self.limits.header_seconds, self._check_headers)
@@ -87,21 +107,50 @@ class _LimitedConnection(asyncio.Protocol):
         else:
             self._stop_waiting()
 
+    def on_response_complete(self) -> None:
+        self._since = asyncio.get_running_loop().time()
+        cast(Any, super()).on_response_complete()
+
+    def pause_writing(self) -> None:
+        super().pause_writing()
+        self._check_reading(None)
+
+    def resume_writing(self) -> None:
+        super().resume_writing()
+        self._stop_checking()
+
     def connection_lost(self, exc: Exception | None) -> None:
         self._stop_waiting()
+        self._stop_checking()
         super().connection_lost(exc)
 
     @property
     def _is_answering(self) -> bool:
         return self.cycle is not None and not self.cycle.response_complete
 
-    def _are_too_many(self) -> bool:
-        limits, number = self.limits, len(self.connections)
-        if number > limits.connections:
+    @property
+    def is_waiting(self) -> bool:
+        """Whether nothing goes on before the client sends more."""
+        cycle = self.cycle
+        is_sending = self._is_answering and cycle.more_body and not cycle.response_started and not self.flow.read_paused
+        return is_sending or not self._is_answering
+
+    def _has_room(self) -> bool:
+        """Whether there is room for this connection; if need be, another one gives way."""
+        limits = self.limits
+        if len(self.connections) <= min(limits.per_address, limits.connections):
             return True
-        if limits.per_address is None or number <= limits.per_address or self.client is None:
+        there = [one for one in self.connections if not one.transport.is_closing()]
+        own = [one for one in there if _owner(one) == _owner(self)]
+        crowd = own if len(own) > limits.per_address else there if len(there) > limits.connections else ()
+        if not crowd:
+            return True
+        number = Counter(map(_owner, there))
+        waiting = [one for one in crowd if one is not self and isinstance(one, _LimitedConnection) and one.is_waiting]
+        if not waiting:
             return False
-        return sum(one.client is not None and one.client[0] == self.client[0] for one in self.connections) > limits.per_address
+        min(waiting, key=lambda one: (bool(_caller(one)), -number[_owner(one)], one._since)).transport.abort()
+        return True
 
     def _wait(self, seconds: float, check: Callable[[], None]) -> None:
         self._timer = asyncio.get_running_loop().call_later(seconds, check)
@@ -110,6 +159,19 @@ class _LimitedConnection(asyncio.Protocol):
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
+
+    def _check_reading(self, before: int | None) -> None:
+        left = self.transport.get_write_buffer_size()
+        if left == before:
+            self.transport.abort()
+        else:
+            loop = asyncio.get_running_loop()
+            self._unread = loop.call_later(self.limits.stalled_seconds, self._check_reading, left)
+
+    def _stop_checking(self) -> None:
+        if self._unread is not None:
+            self._unread.cancel()
+            self._unread = None
 
     def _check_headers(self) -> None:
         self._timer = None
@@ -133,6 +195,18 @@ class _LimitedConnection(asyncio.Protocol):
         if not (self._is_answering and self.cycle.response_started) and not self.transport.is_closing():
             self.transport.write(_CLOSED.format(status, len(why), why).encode())
         self.transport.close()
+
+
+def _caller(connection: Any) -> str:
+    """Whose key came with the latest request of a connection; empty if none did."""
+    latest = connection.cycle if isinstance(connection, _LimitedConnection) else connection
+    scope: dict[str, Any] | None = getattr(latest, "scope", None)
+    return scope["state"].get(_CALLER, "") if scope else ""
+
+
+def _owner(connection: Any) -> str:
+    """Whose connection it is: a caller's, or else an address's."""
+    return _caller(connection) or f"@{connection.client[0] if connection.client else ''}"
 
 
 class _PatientWebSocket(asyncio.Protocol):
