@@ -19,13 +19,13 @@ from callsmith.core.closing import closing
 from callsmith.core.errors import UsageError
 from callsmith.core.events import ConfirmationNeeded, TurnEnded
 from callsmith.core.failures import failed
-from callsmith.core.ports import Context, Toolset
+from callsmith.core.ports import Context
 from callsmith.core.values import Call, Json, Message, Request, Result, Tool
 from callsmith.runtime.deferred import DeferredTools
 from callsmith.runtime.dispatch import Dispatcher
 from callsmith.runtime.execute import Limits
 from callsmith.runtime.loop import run
-from callsmith.tools.functions import Function, Functions
+from callsmith.tools.functions import Function, Functions, Tools, as_toolset
 from callsmith.tools.wrap import Confirmed, Merged
 from callsmith.wire.capability.chat import read_chat, write_bound_tool, write_flat_tool, write_message
 from callsmith.wire.capability.chat_frames import ChatFrameWriter, write_confirmation
@@ -60,7 +60,7 @@ class ToolExecutor:
         per_tool_timeout_seconds: float = 30,
         max_parallel: int = 4,
         confirm_side_effects: bool = True,
-        others: Toolset | None = None,
+        others: Tools | None = None,
         authority: Authority | None = None,
     ) -> None:
         self._bus = bus
@@ -69,7 +69,7 @@ class ToolExecutor:
         bound = CapabilityTools(bus, [one for one in given if isinstance(one, Tool) and one.binding])
         functions = Functions(*(one for one in given if isinstance(one, Function)))
         policy = Policy(side_effects="ask" if confirm_side_effects else "auto")
-        toolset = Confirmed(Merged(bound, functions, *(() if others is None else (others,))), policy)
+        toolset = Confirmed(Merged(bound, functions, *(() if others is None else (as_toolset(others),))), policy)
         self._unbound = {one.name: one for one in given if isinstance(one, Tool) and not one.binding}
         self._toolset = DeferredTools(toolset, self._unbound.values())
         self._limits = Limits(

@@ -1,11 +1,20 @@
-"""Tools that whoever asked runs itself, offered beside a toolset: their calls come out as `CallDeferred`."""
+"""Tools that whoever asked runs itself, offered beside a toolset: their calls come out as `CallDeferred`.
 
-from collections.abc import AsyncIterator, Iterable, Sequence
+A plain list is a toolset too, wherever one is taken: `run(model, [get_weather, define("book").parameter("flight")], "…")`.
+"""
+
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+from typing import Any, TypeAlias
 
 from callsmith.core.closing import closing
+from callsmith.core.errors import UsageError
 from callsmith.core.events import CallDeferred, CallEvent
 from callsmith.core.ports import Context, Toolset
 from callsmith.core.values import Call, Tool
+from callsmith.tools.define import Definition
+from callsmith.tools.functions import Function, Functions
+
+GivenTools: TypeAlias = Toolset | Sequence[Callable[..., Any] | Function | Tool | Definition]
 
 
 class DeferredTools:
@@ -26,3 +35,23 @@ class DeferredTools:
         async with closing(self._toolset.call(call, context)) as items:
             async for item in items:
                 yield item
+
+
+def toolset_of(given: GivenTools | None) -> Toolset:
+    """What was given, as one toolset."""
+    toolset, deferred = split_tools(given)
+    return DeferredTools(toolset, deferred) if deferred or toolset is None else toolset
+
+
+def split_tools(given: GivenTools | None) -> tuple[Toolset | None, tuple[Tool, ...]]:
+    """What was given, as a toolset and the tools that the caller runs: of a list, those that are definitions only."""
+    if given is None or not isinstance(given, Sequence):
+        return given, ()
+    tools = [one.build() if isinstance(one, Definition) else one for one in given]
+    deferred = tuple(one for one in tools if isinstance(one, Tool))
+    functions = [one if isinstance(one, Function) else Function.of(one) for one in tools if not isinstance(one, Tool)]
+    names = [one.name for one in (*deferred, *(one.tool for one in functions))]
+    for name in names:
+        if names.count(name) > 1:
+            raise UsageError(f"two tools are called {name!r}", field="tools")
+    return Functions(*functions) if functions else None, deferred

@@ -36,7 +36,7 @@ from callsmith.core.ports import Context, Model, Toolset
 from callsmith.core.types.field_checks import check_argument
 from callsmith.core.values import Call, Choice, Message, Request, Result, Tool, Usage
 from callsmith.runtime.deadline import DeadlinePassed, with_deadline
-from callsmith.runtime.deferred import DeferredTools
+from callsmith.runtime.deferred import GivenTools, toolset_of
 from callsmith.runtime.execute import STANDARD_LIMITS, CallKey, Limits, Round, call_key
 from callsmith.runtime.guards.guards import guarded
 from callsmith.runtime.nesting import nested_context
@@ -48,7 +48,7 @@ SPENT_TEXT = "limit_reached: {}; the call was not run"
 
 async def run(
     model: Model,
-    toolset: Toolset | None,
+    toolset: GivenTools | None,
     request: Request | str,
     *,
     limits: Limits = STANDARD_LIMITS,
@@ -57,16 +57,17 @@ async def run(
 ) -> AsyncIterator[RunEvent]:
     """Everything that happens until the model has answered; the last event is TurnEnded.
 
-    A text is a request of one message. The model is offered `request.tools`, or all the toolset has when there are none. After
-    `limits.iterations` rounds of calls, further calls are answered with a limit and the model is asked a last time, without
-    tools. When tokens or time are spent, calls are answered alike and the run ends ("limit"). Where a call needs a person's
-    approval the run ends without its result ("confirmation"), and where only the caller's own calls are left, with those
-    ("calls"). `guards` names the guards of the model (`runtime.guards`); without, it has those it is known to need.
+    A text is a request of one message, a list of functions a toolset. The model is offered `request.tools`, or all the toolset
+    has when there are none. After `limits.iterations` rounds of calls, further calls are answered with a limit and the model is
+    asked a last time, without tools. When tokens or time are spent, calls are answered alike and the run ends ("limit"). Where a
+    call needs a person's approval the run ends without its result ("confirmation"), and where only the caller's own calls are
+    left, with those ("calls"). `guards` names the guards of the model (`runtime.guards`); without, it has those it is known to
+    need.
     """
     check_parts(model, toolset, limits)
     check_argument("context", context, Context)
     request = _request_of(request)
-    toolset = DeferredTools(None, ()) if toolset is None else toolset
+    toolset = toolset_of(toolset)
     model = guarded(model, guards)
     context = nested_context(context, limits.depth)
     own = {tool.name: tool for tool in await toolset.tools()}
@@ -91,10 +92,10 @@ async def run(
     yield TurnEnded(tuple(turn.added), turn.reason, turn.usage, request.output)
 
 
-def check_parts(model: Model, toolset: Toolset | None, limits: Limits) -> None:
+def check_parts(model: Model, toolset: GivenTools | None, limits: Limits) -> None:
     """Raise a UsageError if these are not what a run is made of."""
     check_argument("model", model, Model, "open_model('…') opens one")
-    check_argument("toolset", toolset, Toolset | None, "Functions(get_weather) makes one of functions")
+    check_argument("toolset", toolset, GivenTools | None, "[get_weather] will do")
     check_argument("limits", limits, Limits)
 
 

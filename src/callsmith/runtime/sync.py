@@ -7,8 +7,9 @@ from typing import TypeVar
 from callsmith.core.closing import closing
 from callsmith.core.errors import UsageError
 from callsmith.core.events import RunEvent, TurnEnded
-from callsmith.core.ports import Context, Model, Toolset
+from callsmith.core.ports import Context, Model
 from callsmith.core.values import Request
+from callsmith.runtime.deferred import GivenTools
 from callsmith.runtime.execute import STANDARD_LIMITS, Limits
 from callsmith.runtime.loop import NO_CONTEXT, run
 
@@ -26,7 +27,7 @@ def collect(events: AsyncIterator[T]) -> list[T]:
 
 def run_sync(
     model: Model,
-    toolset: Toolset | None,
+    toolset: GivenTools | None,
     request: Request | str,
     *,
     limits: Limits = STANDARD_LIMITS,

@@ -20,9 +20,10 @@ from callsmith.core.approval import ConfirmationRequired
 from callsmith.core.closing import closing
 from callsmith.core.errors import UsageError
 from callsmith.core.events import ConfirmationNeeded, Started, Stopped, Text, TurnEnded
-from callsmith.core.ports import Context, Model, Toolset
+from callsmith.core.ports import Context, Model
 from callsmith.core.types.partial import parse_partial
 from callsmith.core.values import Message, Output, Request
+from callsmith.runtime.deferred import GivenTools
 from callsmith.runtime.execute import Limits
 from callsmith.runtime.loop import run
 from callsmith.runtime.sync import collect
@@ -39,7 +40,7 @@ class RunOptions(TypedDict, total=False):
 
 
 async def run_typed(
-    model: Model, kind: type[T], request: Request | str, *, tools: Toolset | None = None, **options: Unpack[RunOptions]
+    model: Model, kind: type[T], request: Request | str, *, tools: GivenTools | None = None, **options: Unpack[RunOptions]
 ) -> T:
     """The model's answer as a value of that type. A ModelError says what does not fit, where the model could not be held to it.
 
@@ -50,21 +51,21 @@ async def run_typed(
 
 
 def run_typed_sync(
-    model: Model, kind: type[T], request: Request | str, *, tools: Toolset | None = None, **options: Unpack[RunOptions]
+    model: Model, kind: type[T], request: Request | str, *, tools: GivenTools | None = None, **options: Unpack[RunOptions]
 ) -> T:
     """`run_typed`, in a program that has no event loop."""
     return collect(_values(model, kind, request, tools, options, partial=False))[-1]
 
 
 def stream_typed(
-    model: Model, kind: type[T], request: Request | str, *, tools: Toolset | None = None, **options: Unpack[RunOptions]
+    model: Model, kind: type[T], request: Request | str, *, tools: GivenTools | None = None, **options: Unpack[RunOptions]
 ) -> AsyncIterator[T]:
     """The answer as it fills in: what has not come yet is None, and nothing is validated but the last value, which is whole."""
     return _values(model, kind, request, tools, options, partial=True)
 
 
 async def _values(
-    model: Model, kind: type[T], request: Request | str, tools: Toolset | None, options: RunOptions, *, partial: bool
+    model: Model, kind: type[T], request: Request | str, tools: GivenTools | None, options: RunOptions, *, partial: bool
 ) -> AsyncIterator[T]:
     asked = Request((Message.user(request),)) if isinstance(request, str) else request
     if asked.output is not None:

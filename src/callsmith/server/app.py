@@ -1,4 +1,4 @@
-"""The server: `uvicorn.run(create_app({"qwen": model}, tools=Functions(weather)))`."""
+"""The server: `uvicorn.run(create_app({"qwen": model}, tools=[weather]))`."""
 
 import asyncio
 from collections.abc import AsyncGenerator, Mapping
@@ -13,7 +13,7 @@ from starlette.requests import ClientDisconnect
 from callsmith.bus.bus import CapabilityBus
 from callsmith.bus.port import Authenticator
 from callsmith.core.errors import CallsmithError, UsageError
-from callsmith.core.ports import Model, Toolset
+from callsmith.core.ports import Model
 from callsmith.models.router import Aliases, LazyModel
 from callsmith.runtime.jobs.jobs import Jobs
 from callsmith.server.bus_models import offer_models
@@ -33,6 +33,7 @@ from callsmith.server.service import Service
 from callsmith.server.settings import Settings
 from callsmith.server.store import AuditLog, SqliteStore, Store, StoreLimits
 from callsmith.server.tools.own_tools import own_tools
+from callsmith.tools.functions import Tools, as_toolset
 from callsmith.tools.mcp import McpHost
 from callsmith.tools.starter import starter_toolset
 from callsmith.wire.capability.requests import REQUEST_ID
@@ -43,7 +44,7 @@ STANDARD_SETTINGS = Settings()
 def create_app(
     models: Mapping[str, Model],
     *,
-    tools: Toolset | None = None,
+    tools: Tools | None = None,
     settings: Settings = STANDARD_SETTINGS,
     store: Store | None = None,
     mcp: McpHost | None = None,
@@ -62,7 +63,9 @@ def create_app(
     audit = AuditLog(store, settings.audit, request_id)
     bus = bus or CapabilityBus()
     bus.audit = None if settings.audit == "off" else audit
-    own = own_tools(tools, settings.llm, mcp, bus.audit, bus_tools(bus, settings.bus.tools))
+    own = own_tools(
+        None if tools is None else as_toolset(tools), settings.llm, mcp, bus.audit, bus_tools(bus, settings.bus.tools)
+    )
     aliases, bodies = Aliases(settings.aliases, models), BodyReader(settings.requests)
     service = Service(
         models,

@@ -23,12 +23,12 @@ import threading
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Generator, Sequence
 from contextlib import aclosing, suppress
 from dataclasses import dataclass, replace
-from typing import Any, TypeVar, cast, overload
+from typing import Any, TypeAlias, TypeVar, cast, overload
 
 from callsmith.core.errors import UsageError
 from callsmith.core.events import ToolProgress
 from callsmith.core.failures import failed, unknown_tool
-from callsmith.core.ports import Context
+from callsmith.core.ports import Context, Toolset
 from callsmith.core.signature import BoundArguments, Signature
 from callsmith.core.types.field_checks import check_argument, check_fields
 from callsmith.core.values import Call, Json, Result, Tool
@@ -111,6 +111,9 @@ class Function:
         )
 
 
+Tools: TypeAlias = Toolset | Sequence[Callable[..., Any] | Function]
+
+
 class Functions:
     """A toolset of Python functions."""
 
@@ -152,6 +155,12 @@ class Functions:
                 else:
                     yield ToolProgress(call.id, text=str(item))
         yield _result(call, value)
+
+
+def as_toolset(tools: Tools) -> Toolset:
+    """A toolset; a list of functions is one too."""
+    given = Functions(*tools) if isinstance(tools, list | tuple) else tools
+    return check_argument("toolset", given, Toolset, "[get_weather] will do")
 
 
 def _result(call: Call, value: Any) -> Result:

@@ -86,7 +86,9 @@ WRONG: dict[str, Callable[[Any], object]] = {
     "Rule.when: expected a function or None, got the str": lambda _: Rule("ask", when=_ or "a > 1"),
     "Approved.arguments: expected a mapping or None, got the str": lambda _: Approved(_ or "yes"),
     "Denied.message: expected a str, got the int 5": lambda _: Denied(_ or 5),
-    "Agent.tools: expected a Toolset or None, got the function": lambda _: Agent("adder", tools=_ or add),
+    "Agent.tools: expected a Toolset or a sequence of Callable or Function or Tool or Definition or None, got the function": (
+        lambda _: Agent("adder", tools=_ or add)
+    ),
     "Agent.policy: expected one of 'auto', 'required_first_hop', 'required_always' or None, got the str 'always'": (
         lambda _: Agent("adder", policy=_ or "always")
     ),
@@ -94,7 +96,10 @@ WRONG: dict[str, Callable[[Any], object]] = {
     "model: expected a Model, got the str 'qwen2.5-coder-1.5b'; open_model('…') opens one": (
         lambda _: run_sync(_ or "qwen2.5-coder-1.5b", None, "hi")
     ),
-    "toolset: expected a Toolset or None, got the list [add]; Functions(get_weather) makes one of functions": (
+    "toolset: expected a Toolset or a sequence of Callable or Function or Tool or Definition or None, got the function": (
+        lambda _: run_sync(MODEL, _ or add, "hi")
+    ),
+    "or a sequence of Callable or Function or Tool or Definition or None, got the list [add]; [get_weather] will do": (
         lambda _: run_sync(MODEL, _ or ["add"], "hi")
     ),
     "request: expected a Request or a str, got the list": lambda _: run_sync(MODEL, None, _ or [HI]),

@@ -16,16 +16,16 @@ from callsmith.adapters.frameworks.blocking import wait_for
 from callsmith.adapters.frameworks.toolsets import CallableTool, Decide, callable_tools, foreign_tool
 from callsmith.core.errors import UsageError
 from callsmith.core.failures import failed
-from callsmith.core.ports import Context, Toolset
+from callsmith.core.ports import Context
 from callsmith.core.schema import drop_titles
 from callsmith.core.values import Call, Result, Tool
 from callsmith.runtime.execute import STANDARD_LIMITS, Limits
 from callsmith.runtime.loop import NO_CONTEXT
-from callsmith.tools.functions import Function, Functions
+from callsmith.tools.functions import Function, Functions, Tools
 
 
 def to_crewai(
-    toolset: Toolset,
+    toolset: Tools,
     tools: Sequence[Tool] | None = None,
     *,
     decide: Decide | None = None,

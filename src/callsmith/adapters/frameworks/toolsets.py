@@ -20,7 +20,7 @@ from callsmith.runtime.dispatch import Dispatcher
 from callsmith.runtime.execute import STANDARD_LIMITS, Limits
 from callsmith.runtime.loop import NO_CONTEXT
 from callsmith.runtime.results import result_message
-from callsmith.tools.functions import Function
+from callsmith.tools.functions import Function, Tools, as_toolset
 
 # Asks a person about a call, and returns the decision; it may be async.
 Decide: TypeAlias = Callable[[ConfirmationNeeded], Decision | Awaitable[Decision]]
@@ -82,14 +82,14 @@ async def _decided(decide: Decide, needed: ConfirmationNeeded) -> Decision:
 
 
 def callable_tools(
-    toolset: Toolset,
+    toolset: Tools,
     tools: Sequence[Tool] | None = None,
     limits: Limits = STANDARD_LIMITS,
     context: Context = NO_CONTEXT,
 ) -> list[CallableTool]:
     """The tools of a toolset, ready to be called. In async code, `tools` is `await toolset.tools()`: without, they are listed in
     the background, and a toolset with connections (MCP servers) then has them there, for calls that are not async."""
-    check_argument("toolset", toolset, Toolset, "Functions(get_weather) makes one of functions")
+    toolset = as_toolset(toolset)
     listed = wait_for(_listed(toolset)) if tools is None else tools
     return [CallableTool(tool, toolset, limits, context) for tool in listed]
 

@@ -17,17 +17,17 @@ from callsmith.core.approval import ConfirmationRequired, Decision
 from callsmith.core.errors import UsageError
 from callsmith.core.events import ToolEvent, ToolFinished, ToolProgress
 from callsmith.core.failures import failed
-from callsmith.core.ports import Context, Toolset
+from callsmith.core.ports import Context
 from callsmith.core.values import Call, Result, Tool
 from callsmith.runtime.execute import STANDARD_LIMITS, Limits
 from callsmith.runtime.loop import NO_CONTEXT
-from callsmith.tools.functions import Functions
+from callsmith.tools.functions import Functions, Tools
 
 PROGRESS = "tool_progress"  # the name of the custom event that a tool's progress becomes
 
 
 def to_langchain(
-    toolset: Toolset,
+    toolset: Tools,
     tools: Sequence[Tool] | None = None,
     *,
     limits: Limits = STANDARD_LIMITS,

@@ -13,15 +13,15 @@ from callsmith.adapters.frameworks.blocking import wait_for
 from callsmith.adapters.frameworks.toolsets import CallableTool, Decide, callable_tools, foreign_tool
 from callsmith.core.errors import UsageError
 from callsmith.core.failures import failed
-from callsmith.core.ports import Context, Toolset
+from callsmith.core.ports import Context
 from callsmith.core.values import Call, Result, Tool
 from callsmith.runtime.execute import STANDARD_LIMITS, Limits
 from callsmith.runtime.loop import NO_CONTEXT
-from callsmith.tools.functions import Function, Functions
+from callsmith.tools.functions import Function, Functions, Tools
 
 
 def to_llamaindex(
-    toolset: Toolset,
+    toolset: Tools,
     tools: Sequence[Tool] | None = None,
     *,
     decide: Decide | None = None,
@@ -41,7 +41,7 @@ class ToolsetSpec(BaseToolSpec):
 
     spec_functions: list[Any] = []  # noqa: RUF012  LlamaIndex declares it so
 
-    def __init__(self, toolset: Toolset, tools: Sequence[Tool] | None = None, *, decide: Decide | None = None) -> None:
+    def __init__(self, toolset: Tools, tools: Sequence[Tool] | None = None, *, decide: Decide | None = None) -> None:
         self._tools = to_llamaindex(toolset, tools, decide=decide)
 
     def to_tool_list(self, *_: Any, **__: Any) -> list[FunctionTool]:

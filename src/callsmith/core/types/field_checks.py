@@ -195,7 +195,8 @@ def _described(hint: Any) -> str:
     if origin is Literal:
         return "one of " + ", ".join(map(repr, inner))
     if origin in (tuple, frozenset, Sequence):
-        return f"a {origin.__name__.lower()} of {getattr(inner[0], '__name__', inner[0])}"
+        kinds = get_args(inner[0]) if get_origin(inner[0]) in (Union, UnionType) else inner[:1]
+        return f"a {origin.__name__.lower()} of {' or '.join(getattr(one, '__name__', str(one)) for one in kinds)}"
     if origin is Mapping:
         return "a mapping"
     if origin is Callable:

@@ -21,6 +21,7 @@ from callsmith.core.ports import Context, Model, Toolset
 from callsmith.core.types.field_checks import check_fields
 from callsmith.core.values import Call, ChoicePolicy, Result, Tool
 from callsmith.runtime.conversation.conversation import Conversation, File, Settings
+from callsmith.runtime.deferred import GivenTools, toolset_of
 from callsmith.runtime.execute import STANDARD_LIMITS, Limits
 
 TASK = {
@@ -39,7 +40,7 @@ class Agent:
     name: str
     description: str = ""
     instructions: str = ""
-    tools: Toolset | None = None
+    tools: GivenTools | None = None
     policy: ChoicePolicy | None = None
     guards: tuple[str, ...] | None = None
     limits: Limits = STANDARD_LIMITS
@@ -74,7 +75,7 @@ class _AsTool:
         self._folder = folder
 
     async def tools(self) -> Sequence[Tool]:
-        inner = () if self._agent.tools is None else await self._agent.tools.tools()
+        inner = await toolset_of(self._agent.tools).tools()
         acts = any(tool.side_effects for tool in inner)
         return [
             Tool(

@@ -24,13 +24,14 @@ from callsmith.core.choice import is_first_hop
 from callsmith.core.closing import closing
 from callsmith.core.errors import UnknownName, UsageError
 from callsmith.core.events import ConfirmationNeeded, RunEvent, StopReason, ToolFinished, TurnEnded, answer_value
-from callsmith.core.ports import Context, Model, Toolset
+from callsmith.core.ports import Context, Model
 from callsmith.core.serialize import Saved
 from callsmith.core.types.field_checks import check_argument, check_items, check_keywords
 from callsmith.core.values import Call, Choice, ChoicePolicy, Message, Output, Request, Result, Sampling, Tool, Usage
 from callsmith.runtime.conversation.journal import Journal, answer_interrupted, expired
 from callsmith.runtime.conversation.journal_file import FileStorage, read_journal, write_journal
 from callsmith.runtime.conversation.pausable_run import PausableRun
+from callsmith.runtime.deferred import GivenTools, split_tools
 from callsmith.runtime.execute import STANDARD_LIMITS, Limits
 from callsmith.runtime.guards.guards import guarded
 from callsmith.runtime.jobs.background import BackgroundTools, calls_for_results
@@ -92,7 +93,7 @@ class Conversation:
     def __init__(
         self,
         model: Model,
-        tools: Toolset | None = None,
+        tools: GivenTools | None = None,
         *,
         instructions: str = "",
         id: str = "",
@@ -111,7 +112,7 @@ class Conversation:
         cls,
         path: File,
         model: Model,
-        tools: Toolset | None = None,
+        tools: GivenTools | None = None,
         *,
         journal: File | None = None,
         **settings: Unpack[Settings],
@@ -123,20 +124,23 @@ class Conversation:
         return cls._of(answer_interrupted(read_journal(Path(path))), model, tools, own, settings)
 
     @classmethod
-    def _of(cls, saved: Saved, model: Model, tools: Toolset | None, journal: Path | None, settings: Settings) -> "Conversation":
+    def _of(
+        cls, saved: Saved, model: Model, tools: GivenTools | None, journal: Path | None, settings: Settings
+    ) -> "Conversation":
         made = cls.__new__(cls)
         made._set_up(saved, model, tools, journal, settings)
         return made
 
-    def _set_up(self, saved: Saved, model: Model, tools: Toolset | None, journal: Path | None, settings: Settings) -> None:
+    def _set_up(self, saved: Saved, model: Model, tools: GivenTools | None, journal: Path | None, settings: Settings) -> None:
         check_keywords(Settings, settings)
         self._limits = settings.get("limits", STANDARD_LIMITS)
         check_parts(model, tools, self._limits)
         self._model = model
         self._guarded = guarded(model, settings.get("guards"))
-        self._tools = tools
+        self._tools, deferred = split_tools(tools)
         self._jobs = settings.get("jobs") or Jobs(result_characters=self._limits.result_characters)
-        self._settings: Settings = {**settings, "jobs": self._jobs}
+        external = (*deferred, *settings.get("external", ()))
+        self._settings: Settings = {**settings, "jobs": self._jobs, "external": external}
         self._journal = Journal(saved, None if journal is None else FileStorage(journal), self._limits)
         self._busy = False
 

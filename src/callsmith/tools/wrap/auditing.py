@@ -9,8 +9,9 @@ from uuid import uuid4
 from callsmith.core.approval import Approved
 from callsmith.core.capability.execution import Audit, Execution, hash_arguments
 from callsmith.core.closing import closing
-from callsmith.core.ports import Context, Toolset
+from callsmith.core.ports import Context
 from callsmith.core.values import Call, Result
+from callsmith.tools.functions import Tools
 from callsmith.tools.wrap.wrapper import Item, Wrapper
 
 
@@ -18,7 +19,7 @@ class Audited(Wrapper):
     """Reports executions. A call that is refused, or waits for a person, is none; a call whose start cannot be reported does not
     run."""
 
-    def __init__(self, toolset: Toolset, audit: Audit) -> None:
+    def __init__(self, toolset: Tools, audit: Audit) -> None:
         super().__init__(toolset)
         self._audit = audit
 

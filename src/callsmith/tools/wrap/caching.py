@@ -13,6 +13,7 @@ from callsmith.core.events import ConfirmationNeeded, ToolProgress
 from callsmith.core.failures import CACHED
 from callsmith.core.ports import Context, Toolset
 from callsmith.core.values import Call, Json, Result, Tool
+from callsmith.tools.functions import Tools
 from callsmith.tools.wrap.wrapper import Item, Wrapper
 
 Whose: TypeAlias = tuple[str, str, str]  # whose results: of which conversation, caller and authority
@@ -36,7 +37,7 @@ class Cached(Wrapper):
     progress, "from the cache", and its result has the code `cached`.
     """
 
-    def __init__(self, toolset: Toolset, ttl: float = 300.0, size: int = 256) -> None:
+    def __init__(self, toolset: Tools, ttl: float = 300.0, size: int = 256) -> None:
         super().__init__(toolset)
         self._ttl = ttl
         self._size = size

@@ -9,10 +9,11 @@ from callsmith.core.approval import Denied, Judgement, Policy, ToolChanged
 from callsmith.core.closing import closing
 from callsmith.core.events import ConfirmationNeeded
 from callsmith.core.failures import already_done, failed, unknown_tool
-from callsmith.core.ports import Context, Toolset
+from callsmith.core.ports import Context
 from callsmith.core.schema import validate
 from callsmith.core.types.field_checks import check_argument
 from callsmith.core.values import Call, Result, Tool
+from callsmith.tools.functions import Tools
 from callsmith.tools.wrap.changes import describe_change
 from callsmith.tools.wrap.wrapper import Item, Wrapper
 
@@ -28,7 +29,7 @@ class Confirmed(Wrapper):
     person was shown: for a tool that has changed since then the person is asked anew, and told what has changed.
     """
 
-    def __init__(self, toolset: Toolset, policy: Policy = STANDARD_POLICY, *, expires: float | None = None) -> None:
+    def __init__(self, toolset: Tools, policy: Policy = STANDARD_POLICY, *, expires: float | None = None) -> None:
         super().__init__(toolset)
         self._policy: Policy = check_argument("policy", policy, Policy)
         self._expires = expires

@@ -11,9 +11,10 @@ from weakref import WeakKeyDictionary
 from callsmith.core.closing import closing
 from callsmith.core.events import ToolProgress
 from callsmith.core.failures import failed
-from callsmith.core.ports import Context, Toolset
+from callsmith.core.ports import Context
 from callsmith.core.types.cut_text import cut_text
 from callsmith.core.values import Call, Result
+from callsmith.tools.functions import Tools
 from callsmith.tools.wrap.wrapper import Item, Wrapper
 
 _MOST_CONVERSATIONS = 10_000  # whose budgets are stored
@@ -22,7 +23,7 @@ _MOST_CONVERSATIONS = 10_000  # whose budgets are stored
 class Timed(Wrapper):
     """Stops a call that takes longer than `seconds` and answers it with a timeout."""
 
-    def __init__(self, toolset: Toolset, seconds: float) -> None:
+    def __init__(self, toolset: Tools, seconds: float) -> None:
         super().__init__(toolset)
         self._seconds = seconds
 
@@ -49,7 +50,7 @@ class Timed(Wrapper):
 class Shortened(Wrapper):
     """Cuts results and progress that have more than `most` characters, and says in them how much is missing."""
 
-    def __init__(self, toolset: Toolset, most: int) -> None:
+    def __init__(self, toolset: Tools, most: int) -> None:
         super().__init__(toolset)
         self._most = most
 
@@ -76,7 +77,7 @@ class Retried(Wrapper):
     The second attempt comes after `backoff` seconds, the third after twice as many, and so on.
     """
 
-    def __init__(self, toolset: Toolset, attempts: int = 3, backoff: float = 0.5) -> None:
+    def __init__(self, toolset: Tools, attempts: int = 3, backoff: float = 0.5) -> None:
         super().__init__(toolset)
         self._attempts = attempts
         self._backoff = backoff
@@ -118,7 +119,7 @@ class Limited(Wrapper):
     """
 
     def __init__(
-        self, toolset: Toolset, *, parallel: int | None = None, budgets: Mapping[str, int] | None = None, rate: Rate | None = None
+        self, toolset: Tools, *, parallel: int | None = None, budgets: Mapping[str, int] | None = None, rate: Rate | None = None
     ) -> None:
         super().__init__(toolset)
         self._parallel = parallel

@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from hashlib import sha256
-from typing import Literal, TypeAlias, assert_never
+from typing import Any, Literal, TypeAlias, assert_never
 
 from callsmith.core.approval import Judgement, ToolChanged
 from callsmith.core.closing import closing
@@ -16,6 +16,7 @@ from callsmith.core.events import CallDeferred, ConfirmationNeeded, ToolProgress
 from callsmith.core.failures import unknown_tool
 from callsmith.core.ports import Context, Toolset
 from callsmith.core.values import Call, Result, Tool
+from callsmith.tools.functions import Tools, as_toolset
 from callsmith.tools.wrap.judging import judgements
 from callsmith.tools.wrap.wrapper import Item
 
@@ -87,8 +88,9 @@ class Merged(Routed):
     "never". A collision that remains is an error.
     """
 
-    def __init__(self, *toolsets: Toolset | tuple[str, Toolset], prefix: Prefix = "auto") -> None:
-        self._parts = [one if isinstance(one, tuple) else ("", one) for one in toolsets]
+    def __init__(self, *toolsets: Toolset | list[Callable[..., Any]] | tuple[str, Tools], prefix: Prefix = "auto") -> None:
+        parts = [one if isinstance(one, tuple) else ("", one) for one in toolsets]
+        self._parts = [(label, as_toolset(tools)) for label, tools in parts]
         self._prefix = prefix
 
     async def _routes(self) -> Mapping[str, Route]:
@@ -112,8 +114,8 @@ class Renamed(Routed):
     name, a hash of the original name is appended to those it changed; a table that does so is an error.
     """
 
-    def __init__(self, toolset: Toolset, names: Mapping[str, str] | Callable[[str], str] | None = None) -> None:
-        self._toolset = toolset
+    def __init__(self, toolset: Tools, names: Mapping[str, str] | Callable[[str], str] | None = None) -> None:
+        self._toolset = as_toolset(toolset)
         self._table = {} if names is None or callable(names) else dict(names)
         self._rule = names if callable(names) else api_name if names is None else None
 
@@ -135,8 +137,8 @@ class Renamed(Routed):
 class Filtered(Routed):
     """The tools that are allowed and not denied. To callers the others do not exist."""
 
-    def __init__(self, toolset: Toolset, *, allow: ToolFilter = "*", deny: ToolFilter = ()) -> None:
-        self._toolset = toolset
+    def __init__(self, toolset: Tools, *, allow: ToolFilter = "*", deny: ToolFilter = ()) -> None:
+        self._toolset = as_toolset(toolset)
         self._allow, self._deny = make_filter(allow), make_filter(deny)
 
     async def _routes(self) -> Mapping[str, Route]:

@@ -5,9 +5,8 @@ from typing import TypeAlias
 
 from callsmith.core.approval import Judgement
 from callsmith.core.events import CallEvent
-from callsmith.core.ports import Toolset
-from callsmith.core.types.field_checks import check_argument
 from callsmith.core.values import Tool
+from callsmith.tools.functions import Tools, as_toolset
 from callsmith.tools.wrap.judging import judgements
 
 Item: TypeAlias = CallEvent
@@ -16,8 +15,8 @@ Item: TypeAlias = CallEvent
 class Wrapper:
     """A toolset around a toolset. A subclass implements `call`."""
 
-    def __init__(self, toolset: Toolset) -> None:
-        self._toolset: Toolset = check_argument("toolset", toolset, Toolset, "Functions(get_weather) makes one of functions")
+    def __init__(self, toolset: Tools) -> None:
+        self._toolset = as_toolset(toolset)
 
     async def tools(self) -> Sequence[Tool]:
         return await self._toolset.tools()
