@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from itertools import starmap
 from typing import Any
 
@@ -19,7 +19,7 @@ from callsmith.core.events import (
     ToolProgress,
     TurnEnded,
 )
-from callsmith.core.ports import Context
+from callsmith.core.ports import Context, Model, ModelInfo, model_info
 from callsmith.core.types.model_step import CallDecision
 from callsmith.core.values import Call, Message, Request, Result, Tool, Usage
 from callsmith.runtime.loop import run
@@ -64,6 +64,39 @@ class StrictFakeModel(FakeModel):
 
     def next_answer(self) -> Sequence[ModelEvent | Exception | float] | Exception:
         return self.answers.pop(0)
+
+
+class Letters:
+    """A tokenizer for which every letter is a token."""
+
+    def encode(self, text: str, *, bos: bool = True, specials: bool = True) -> list[int]:
+        return [1_000 + ord(letter) for letter in text]
+
+    def encode_request(self, request: Request) -> list[int]:
+        return [token for message in request.messages for token in self.encode(message.content)]
+
+    def decode(self, tokens: Sequence[int]) -> list[bytes]:
+        return [chr(token - 1_000).encode() for token in tokens]
+
+    def around(self, model: Model, seconds: float = 0.0) -> "Described":
+        """The model with this tokenizer, which takes so many seconds to count."""
+
+        async def count(request: Request) -> int:
+            await asyncio.sleep(seconds)
+            return len(self.encode_request(request))
+
+        return Described(model, replace(model_info(model), tokenizer=self, count=count))
+
+
+@dataclass(frozen=True)
+class Described:
+    """A model of which something else is known."""
+
+    model: Model
+    info: ModelInfo
+
+    def stream(self, request: Request) -> AsyncIterator[ModelEvent]:
+        return self.model.stream(request)
 
 
 class Handlers:

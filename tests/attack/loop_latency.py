@@ -47,6 +47,7 @@ from starlette.routing import Route
 from callsmith import open_model
 from callsmith.server.app import create_app
 from callsmith.server.settings_sources import SettingsSource, merge_settings
+from tests.fakes import Letters
 from tests.server.routes.bus.calling import scripted_bus
 
 port, says, settings = int(sys.argv[1]), sys.argv[2], json.loads(sys.argv[3])
@@ -61,7 +62,7 @@ async def latency(_):
 async def main():
     task = asyncio.create_task(ticking())
     effective = merge_settings(SettingsSource("the test", settings)).settings
-    app = create_app({"m": open_model(f"scripted:{says}")}, settings=effective, bus=scripted_bus()[0])
+    app = create_app({"m": Letters().around(open_model(f"scripted:{says}"))}, settings=effective, bus=scripted_bus()[0])
     app.router.routes.insert(0, Route("/latency", latency))
     await uvicorn.Server(uvicorn.Config(app, port=port, log_level="critical")).serve()
 

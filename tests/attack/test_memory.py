@@ -53,7 +53,7 @@ async def test_unfinished_bodies_have_a_bound_for_each_caller_and_small_ones_are
 async def test_unfinished_bodies_take_about_as_much_memory_as_they_have_bytes():
     with measured_server() as server:
         there = urlsplit(server.url)
-        before = _resident(there.port or 0)
+        before = resident(there.port or 0)
         writers = list[asyncio.StreamWriter]()
         for _ in range(20):
             _, writer = await asyncio.open_connection(there.hostname, there.port)
@@ -67,13 +67,13 @@ async def test_unfinished_bodies_take_about_as_much_memory_as_they_have_bytes():
             await writer.drain()
             writers.append(writer)
         await asyncio.sleep(2)
-        taken = _resident(there.port or 0) - before
+        taken = resident(there.port or 0) - before
         for writer in writers:
             writer.close()
     assert taken < 20 * 200_000 * 6  # as many bytes as were sent, chunk by chunk
 
 
-def _resident(port: int) -> int:
+def resident(port: int) -> int:
     """The memory of the process that was started to listen there."""
     for folder in Path("/proc").glob("[0-9]*"):
         try:

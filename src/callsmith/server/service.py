@@ -308,6 +308,10 @@ class Service:
 
     async def count(self, model: Model, request: Request, options: ToolOptions = DEFAULT_OPTIONS) -> int | None:
         """How many tokens such a request is, with the tools the model would be shown first; None if the model cannot tell."""
+        async with self.admission() as place:
+            return await place.deadline.wait_for(self._count(model, request, options))
+
+    async def _count(self, model: Model, request: Request, options: ToolOptions) -> int | None:
         async with in_use(model):
             if model_info(model).count is None:
                 return None

@@ -276,6 +276,7 @@ class Requests:
     """How large a request may be, in every dialect: what is larger is refused, with the name of the field and the limit."""
 
     body_bytes: int = 8 * 1024 * 1024
+    tokenize_bytes: int = 1024 * 1024  # of a body of `/tokenize` or `/detokenize`: its answer is many times as large
     arriving_bytes: int = 64 * 1024 * 1024  # of all bodies that are not complete yet; half of it for one caller
     values: int = 250_000  # JSON values in a body
     messages: int = 10_000  # or items

@@ -11,6 +11,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
+import msgspec
+
 from callsmith.core.events import ModelEvent, Stopped, Text
 from callsmith.core.ports import ModelInfo
 from callsmith.core.values import Completion, Json, Request
@@ -145,7 +147,14 @@ def write_tokens(asked: TokenizeRequest, tokens: Sequence[int], texts: Sequence[
         return {"count": len(tokens), "max_model_len": context, "tokens": list(tokens), "token_strs": shown}
     if not asked.pieces:
         return {"tokens": list(tokens)}
-    return {"tokens": [{"id": token, "piece": _piece(text)} for token, text in zip(tokens, texts, strict=True)]}
+    return {"tokens": [_Token(token, _piece(text)) for token, text in zip(tokens, texts, strict=True)]}
+
+
+class _Token(msgspec.Struct, gc=False):
+    """A token and its text. There may be very many: as dictionaries they would take ten times as long, and as much memory."""
+
+    id: int
+    piece: Json
 
 
 def _piece(text: bytes) -> Json:

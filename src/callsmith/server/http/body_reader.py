@@ -47,24 +47,25 @@ class BodyReader:
         self._lock = Lock()
         self._worker = ThreadPoolExecutor(1, thread_name_prefix="callsmith-bodies")  # one: they would only wait for each other
 
-    async def read(self, request: Request) -> Json:
-        """Read the body of a request."""
+    async def read(self, request: Request, most: int | None = None) -> Json:
+        """Read the body of a request, which may have so many bytes: `body_bytes` where nothing else is said."""
+        most = min(self._limits.body_bytes, most or self._limits.body_bytes)
         announced = request.headers.get("content-length", "")
-        if announced.isdecimal() and int(announced) > self._limits.body_bytes:
-            raise self._too_large()
+        if announced.isdecimal() and int(announced) > most:
+            raise _too_large(most)
         body = bytearray()
         with self._arriving.counted() as count:
             async for piece in request.stream():
                 body += piece
-                if len(body) > self._limits.body_bytes:
-                    raise self._too_large()
+                if len(body) > most:
+                    raise _too_large(most)
                 count(len(body))
         return await self.parse(body)
 
     async def parse(self, body: bytes | bytearray) -> Json:
         """Decode a body, or say why it is refused."""
         if len(body) > self._limits.body_bytes:
-            raise self._too_large()
+            raise _too_large(self._limits.body_bytes)
         if context := current_request():
             context.body_bytes = len(body)
         return await self._in_thread(self.decode, body) if len(body) > LARGE else self.decode(body)
@@ -110,9 +111,6 @@ class BodyReader:
             self._known = [*self._known[1 - _MAX_CACHED_SETS :], (encoded, again)]
         return again
 
-    def _too_large(self) -> HTTPException:
-        return HTTPException(413, f"the body is larger than {self._limits.body_bytes} bytes")
-
 
 class _ArrivingBytes:
     """Counts the bytes of bodies that are not complete yet, and refuses more than so many; one caller may have half of them."""
@@ -145,3 +143,7 @@ class _ArrivingBytes:
             self._by_caller[caller] -= counted
             if not self._by_caller[caller]:
                 del self._by_caller[caller]
+
+
+def _too_large(most: int) -> HTTPException:
+    return HTTPException(413, f"the body is larger than {most} bytes")

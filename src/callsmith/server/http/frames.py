@@ -1,16 +1,30 @@
 """Encoding events as frames. Most are pieces of text, and successive ones differ in nothing but the text."""
 
-from collections.abc import Callable
-from typing import Generic, TypeVar
+from collections.abc import Callable, Mapping
+from typing import Final, Generic, TypeVar, cast
 from uuid import uuid4
 
 import msgspec
 
 from callsmith.core.events import Text
+from callsmith.core.values import Json
 
 E = TypeVar("E")
 
+_PART: Final = 5_000  # values that are encoded at once
 encode = msgspec.json.Encoder().encode
+
+
+def encode_in_parts(body: Mapping[str, Json]) -> bytes:
+    """An object as JSON, long lists in it part by part: in a thread, others go on in between."""
+    return b"{%s}" % b",".join(encode(name) + b":" + _in_parts(value) for name, value in body.items())
+
+
+def _in_parts(value: Json) -> bytes:
+    if not isinstance(value, list):
+        return encode(value)
+    items = cast("list[Json]", value)
+    return b"[%s]" % b",".join(encode(items[start : start + _PART])[1:-1] for start in range(0, len(items), _PART))
 
 
 class CachedFrames(Generic[E]):

@@ -1,7 +1,8 @@
 """What clients of llama-server and vLLM ask for besides OpenAI's dialects: tokens, plain completions, properties."""
 
 import asyncio
-from collections.abc import AsyncGenerator, AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 
 from starlette.requests import Request
@@ -12,8 +13,9 @@ from callsmith.core.closing import closing
 from callsmith.core.errors import UsageError
 from callsmith.core.events import ModelEvent
 from callsmith.core.ports import ModelTokenizer, model_info
+from callsmith.core.values import Json
 from callsmith.models.router import in_use
-from callsmith.server.http.frames import encode
+from callsmith.server.http.frames import encode, encode_in_parts
 from callsmith.server.http.streams import JsonResponse, collect_items, unless_disconnected
 from callsmith.server.routes.openai_completions import prompt_text
 from callsmith.server.service import Service
@@ -32,7 +34,8 @@ from callsmith.wire.sse import write_frame
 
 def routes(service: Service) -> list[Route]:
     """The routes of these servers. A request that names no model means the one there is."""
-    bodies = service.bodies
+    bodies, most = service.bodies, service.settings.requests.tokenize_bytes
+    workers = ThreadPoolExecutor(2, thread_name_prefix="callsmith-tokens")
 
     @asynccontextmanager
     async def tokenizer_of(name: str) -> AsyncGenerator[ModelTokenizer, None]:
@@ -54,21 +57,38 @@ def routes(service: Service) -> list[Route]:
             writer.write(event)
         return JsonResponse(writer.whole())
 
+    async def computed(name: str, work: Callable[[ModelTokenizer], dict[str, Json]]) -> Response:
+        """What is made of a model's tokens: admitted like an answer, and made and written in a thread, two at a time."""
+
+        async def compute() -> bytes:
+            async with tokenizer_of(name) as tokenizer:
+                loop = asyncio.get_running_loop()
+                return await loop.run_in_executor(workers, lambda: encode_in_parts(work(tokenizer)))
+
+        async with service.admission() as place:
+            return Response(await place.deadline.wait_for(compute()), media_type=JsonResponse.media_type)
+
     async def tokenize(request: Request) -> Response:
-        asked = await bodies.read_with(read_tokenize, await bodies.read(request))
+        asked = await bodies.read_with(read_tokenize, await bodies.read(request, most))
         name = service.model_name(asked.model)
-        async with tokenizer_of(name) as tokenizer:
+
+        def work(tokenizer: ModelTokenizer) -> dict[str, Json]:
             if asked.request is not None:
-                tokens = await asyncio.to_thread(tokenizer.encode_request, asked.request)
+                tokens = tokenizer.encode_request(asked.request)
             else:
-                tokens = await asyncio.to_thread(tokenizer.encode, asked.text, bos=asked.bos, specials=asked.specials)
-            return JsonResponse(write_tokens(asked, tokens, tokenizer.decode(tokens), model_info(service.model(name)).context))
+                tokens = tokenizer.encode(asked.text, bos=asked.bos, specials=asked.specials)
+            texts = tokenizer.decode(tokens) if asked.pieces else ()
+            return write_tokens(asked, tokens, texts, model_info(service.model(name)).context)
+
+        return await computed(name, work)
 
     async def detokenize(request: Request) -> Response:
-        name, tokens = await bodies.read_with(read_detokenize, await bodies.read(request))
-        async with tokenizer_of(service.model_name(name or "")) as tokenizer:
-            texts = tokenizer.decode(tokens)
-        return JsonResponse(write_text(b"".join(texts).decode("utf-8", "replace")))
+        name, tokens = await bodies.read_with(read_detokenize, await bodies.read(request, most))
+
+        def work(tokenizer: ModelTokenizer) -> dict[str, Json]:
+            return write_text(b"".join(tokenizer.decode(tokens)).decode("utf-8", "replace"))
+
+        return await computed(service.model_name(name), work)
 
     async def props(request: Request) -> Response:
         name = service.model_name(request.query_params.get("model", ""))
