@@ -15,7 +15,7 @@ def say(**message: Any) -> None:
 def result(method: str, params: dict[str, Any]) -> dict[str, Any]:
     if method == "initialize":
         able = {"tools": {"listChanged": SAYS_SO}}
-        info = {"name": "swapping", "version": "1"}
+        info = {"name": sys.argv[3] if sys.argv[3:] and not SAYS_SO else "swapping", "version": "1"}
         return {"protocolVersion": params["protocolVersion"], "capabilities": able, "serverInfo": info}
     if method == "tools/list":
         return {"tools": json.loads(LISTED.read_text())}

@@ -14,6 +14,7 @@ import typer
 
 from callsmith.cli.inputs.options import ConfigOption
 from callsmith.cli.inputs.setting_options import SettingsCommand, settings_of
+from callsmith.cli.terminal.output import echo
 from callsmith.core.errors import CallsmithError, MissingExtra, ModelError, Unavailable
 
 if TYPE_CHECKING:
@@ -60,9 +61,10 @@ def doctor(
     failed = False
     for finding in _findings(settings_of(context).llm.model, config, url):
         failed = failed or finding.verdict == "fail"
-        typer.echo(typer.style(f"{finding.verdict:5}", fg=COLOURS[finding.verdict]) + f"{finding.what:9} {finding.message}")
+        echo(f"{finding.verdict:5}", fg=COLOURS[finding.verdict], nl=False)
+        echo(f"{finding.what:9} {finding.message}")
         if finding.mend:
-            typer.echo(f"{'':15}→ {finding.mend}")
+            echo(f"{'':15}→ {finding.mend}")
     raise typer.Exit(1 if failed else 0)
 
 

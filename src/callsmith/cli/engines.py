@@ -1,6 +1,5 @@
 """`callsmith engines`: what can run models here, and the builds of llama.cpp that can be installed for it."""
 
-import json
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -8,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from callsmith.cli.inputs.examples import example
+from callsmith.cli.terminal.output import echo, echo_json, echo_lines, print_table
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -36,13 +36,13 @@ def list_engines(
     if as_json:
         listed = {"engines": [asdict(engine) for engine in engines], "builds": [asdict(row) for row in rows]}
         used = {"path": str(located.path), "why": located.why} if located else None
-        typer.echo(json.dumps({**listed, "used": used, "error": trouble or None}, ensure_ascii=False, indent=2))
+        echo_json({**listed, "used": used, "error": trouble or None})
         return
     _print(engines, rows)
     if located:
-        typer.echo(f"llama.cpp in use: {located.path}\n  {located.why}")
+        echo_lines(f"llama.cpp in use: {located.path}\n  {located.why}")
     else:
-        typer.echo(f"llama.cpp in use: none. {trouble}")
+        echo(f"llama.cpp in use: none. {trouble}")
 
 
 @engines_app.command("install", epilog=example("callsmith engines install"))
@@ -66,20 +66,20 @@ def install(
     machine = this_machine()
     chosen = [_named(name)] if name else [build for build in _builds() if not machine.obstacle(build)]
     if not chosen:
-        typer.echo("No build is known for this machine but the one that callsmith[llama] installs.", err=True)
+        echo("No build is known for this machine but the one that callsmith[llama] installs.", err=True)
         return
     for build in chosen:
         try:
             if not (name or force) and (failure := failure_of(build, machine)):
                 raise Unavailable(f"{build.name} {failure}")
-            typer.echo(_install(build, force, source, machine))
+            echo(_install(build, force, source, machine))
         except Unavailable as error:
             if build is chosen[-1] or error.retryable:
                 raise
-            typer.secho(f"{error}\nTrying the next best.", err=True, fg="yellow")
+            echo_lines(f"{error}\nTrying the next best.", err=True, fg="yellow")
         else:
             if build.accelerator == "cpu" and (unused := unused_gpu(machine)):
-                typer.echo(unused, err=True)
+                echo(unused, err=True)
             return
 
 
@@ -88,7 +88,7 @@ def remove(name: Annotated[str, typer.Argument(help="A build of llama.cpp that i
     """Delete an installed build of llama.cpp."""
     from callsmith.models.library_builds import remove_build
 
-    typer.echo(f"{name} is removed." if remove_build(_named(name)) else f"{name} was not installed.", err=True)
+    echo(f"{name} is removed." if remove_build(_named(name)) else f"{name} was not installed.", err=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,7 +140,6 @@ def _located(machine: "Machine") -> "tuple[Located | None, str]":
 def _print(engines: "Sequence[Any]", rows: "Sequence[BuildRow]") -> None:
     from rich.text import Text
 
-    from callsmith.cli.tools import print_table
     from callsmith.core.types.quantities import write_size
 
     print_table(
@@ -166,7 +165,7 @@ def _install(build: "Build", force: bool, source: Path | None, machine: "Machine
         return Installer(source, machine).install(build)
     names = " and ".join(package.name for package in build.packages)
     amount = f"{write_size(build.size)} {f'from {source}' if source else 'to download'}"
-    typer.echo(f"Installing {build.name} ({names}), {amount}, into {build.folder}", err=True)
+    echo(f"Installing {build.name} ({names}), {amount}, into {build.folder}", err=True)
     columns = (BarColumn(), DownloadColumn(), TransferSpeedColumn(), TimeRemainingColumn())
     with Progress(*columns, console=Console(stderr=True)) as progress:
         task = progress.add_task("fetch", total=build.size)

@@ -11,6 +11,7 @@ import typer
 
 from callsmith.cli.inputs.completion import complete_formats, complete_models
 from callsmith.cli.inputs.examples import example
+from callsmith.cli.terminal.output import echo, echo_json, echo_lines
 from callsmith.core.errors import CallsmithError, UsageError
 
 if TYPE_CHECKING:
@@ -30,7 +31,7 @@ def list_formats(
         return
     rows = _rows()
     if as_json:
-        typer.echo(json.dumps(rows, ensure_ascii=False, indent=2))
+        echo_json(rows)
         return
     from rich import box
     from rich.console import Console
@@ -68,12 +69,12 @@ def detect_format(
     if save:
         save.write_text(format_to_toml(found.format), encoding="utf-8")
     if as_json:
-        typer.echo(json.dumps(found.evidence | {"rendered": found.rendered}, ensure_ascii=False, indent=2))
+        echo_json(found.evidence | {"rendered": found.rendered})
         return
-    typer.echo(f"{found.message}\nThe template wrote:")
-    typer.echo("\n".join(f"  {line}" for line in found.rendered.splitlines()))
+    echo_lines(f"{found.message}\nThe template wrote:")
+    echo_lines("\n".join(f"  {line}" for line in found.rendered.splitlines()))
     if "inferred" in found.evidence and not save:
-        typer.echo("\nKeep it with --save FILE.toml, and use it with --format-file FILE.toml.")
+        echo_lines("\nKeep it with --save FILE.toml, and use it with --format-file FILE.toml.")
 
 
 def _name_for(save: Path | None) -> str:
@@ -137,14 +138,14 @@ def show_format(
 
     format = format_in(Path(name)) if Path(name).suffix in (".toml", ".json") else find_format(name)
     if notation is Notation.TOML:
-        typer.echo(format_to_toml(format), nl=False)
+        echo_lines(format_to_toml(format), nl=False)
         return
     made = format_to_response_template(format, *_turn(template, format))
-    typer.echo(response_template_text(made), nl=False)
+    echo_lines(response_template_text(made), nl=False)
     if template is None:
-        typer.echo("start_anchor and the end of the turn are ChatML's, for want of a chat template: give --template", err=True)
+        echo("start_anchor and the end of the turn are ChatML's, for want of a chat template: give --template", err=True)
     for lost in made.lost:
-        typer.echo(f"not said: {lost}", err=True)
+        echo(f"not said: {lost}", err=True)
 
 
 def _turn(file: Path | None, format: "Format") -> tuple[str, str]:
@@ -177,14 +178,14 @@ def check_format(
     breaches = [(breach.law, breach.what, breach.text) for breach in check(format)]
     breaches += [("it has a grammar", problem, "") for problem in _without_grammar(format)]
     for law, what, text in breaches:
-        typer.secho(f"broken: {law}", fg="red")
-        typer.echo(f"  {what}")
+        echo(f"broken: {law}", fg="red")
+        echo(f"  {what}")
         if text:
-            typer.echo("  the text:\n" + "\n".join(f"    {line}" for line in text.splitlines()))
+            echo_lines("  the text:\n" + "\n".join(f"    {line}" for line in text.splitlines()))
     if breaches:
         raise typer.Exit(1)
-    typer.echo(f"{format.name} keeps the laws. It writes:")
-    typer.echo("\n".join(f"  {line}" for line in _sample(format).splitlines()))
+    echo(f"{format.name} keeps the laws. It writes:")
+    echo_lines("\n".join(f"  {line}" for line in _sample(format).splitlines()))
 
 
 def _without_grammar(format: "Format") -> Iterator[str]:
@@ -210,14 +211,14 @@ def _inferred(template: "Template", name: str) -> "Inferred":
     made = infer(template, name)
     if isinstance(made, Inferred):
         return made
-    typer.secho(
+    echo(
         "error: no known format reads what this template writes, and none can be worked out. If it shows no calls at all, "
         "`generic-xml` works.",
         err=True,
         fg="red",
     )
     for reason in made.reasons:
-        typer.echo(f"  {reason}", err=True)
+        echo(f"  {reason}", err=True)
     raise typer.Exit(1)
 
 

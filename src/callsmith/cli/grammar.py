@@ -10,6 +10,7 @@ import typer
 
 from callsmith.cli.inputs.completion import complete_formats
 from callsmith.cli.inputs.options import FormatFileOption, find_format, named_format
+from callsmith.cli.terminal.output import echo, echo_lines
 from callsmith.core.errors import UsageError
 
 if TYPE_CHECKING:
@@ -92,9 +93,9 @@ def grammar(
     if report:
         _report(unenforced)
         return
-    typer.echo(text, nl=False)
+    echo_lines(text, nl=False)
     if unenforced:
-        typer.echo(f"note: {len(unenforced)} keyword(s) are not enforced by the grammar; --report lists them", err=True)
+        echo(f"note: {len(unenforced)} keyword(s) are not enforced by the grammar; --report lists them", err=True)
 
 
 def _written(made: "Grammar", target: Target) -> tuple[str, tuple[tuple[str, str], ...]]:
@@ -120,11 +121,11 @@ def _written(made: "Grammar", target: Target) -> tuple[str, tuple[tuple[str, str
 
 def _report(unenforced: tuple[tuple[str, str], ...]) -> None:
     if not unenforced:
-        typer.echo("The grammar enforces every keyword of the schemas.")
+        echo("The grammar enforces every keyword of the schemas.")
         return
-    typer.echo("Not enforced by the grammar, and validated after generation instead:")
+    echo("Not enforced by the grammar, and validated after generation instead:")
     for path, keyword in unenforced:
-        typer.echo(f"  {path}  {keyword}")
+        echo(f"  {path}  {keyword}")
 
 
 def _judge(lines: "Iterable[bytes]", as_written: bool) -> None:
@@ -137,6 +138,6 @@ def _judge(lines: "Iterable[bytes]", as_written: bool) -> None:
             sys.stdout.write(json.dumps(verdict.as_json()) + "\n")
             sys.stdout.flush()
             if watched:
-                typer.echo(f"\r{count} schemas", nl=False, err=True)
+                sys.stderr.write(f"\r{count} schemas")
     if watched:
-        typer.echo(err=True)
+        echo(err=True)

@@ -5,6 +5,7 @@ from typing import Annotated
 
 import typer
 
+from callsmith.cli.terminal.output import echo
 from callsmith.core.errors import UsageError
 
 
@@ -31,6 +32,6 @@ def init(
         raise UsageError(f"{path} exists already: --force replaces it, --output writes elsewhere") from error
     except OSError as error:
         raise UsageError(f"{path} cannot be written: {error.strerror or error}") from error
-    typer.echo(f"Written: {path}")
+    echo(f"Written: {path}")
     serve = "callsmith serve" if output is None else f"callsmith serve --config {path}"
-    typer.echo(f"Next: edit it, see what is in effect with `{serve} --print-config`, and start with `{serve}`.")
+    echo(f"Next: edit it, see what is in effect with `{serve} --print-config`, and start with `{serve}`.")

@@ -8,6 +8,7 @@ import typer
 
 from callsmith.cli.inputs.examples import example
 from callsmith.cli.inputs.options import require_server
+from callsmith.cli.terminal.output import echo, echo_lines
 from callsmith.core.errors import UsageError
 
 keys_app = typer.Typer(help="Keys that open a server.", rich_markup_mode=None, no_args_is_help=True)
@@ -40,8 +41,8 @@ def new(
         raise UsageError(f"{name!r} is no name for a key: use letters, digits, - and _", field="name")
     key, digest = new_key()
     Key(digest, scopes=tuple(scopes or ()))  # an unknown scope is an error before anything is shown
-    typer.echo(f"The key, shown this once:\n\n  {key}\n\nFor callsmith.toml:\n")
-    typer.echo(f'[keys.{name}]\nsha256 = "{digest}"')
+    echo_lines(f"The key, shown this once:\n\n  {key}\n\nFor callsmith.toml:\n")
+    echo_lines(f'[keys.{name}]\nsha256 = "{digest}"')
     for part, patterns in (("models", models), ("tools", tools), ("scopes", scopes)):
         if patterns:
-            typer.echo(f"{part} = {json.dumps(patterns)}")
+            echo(f"{part} = {json.dumps(patterns)}")

@@ -22,6 +22,7 @@ from callsmith.cli.mcp import McpCommand, mcp
 from callsmith.cli.models import models_app
 from callsmith.cli.parse import parse
 from callsmith.cli.serve import serve
+from callsmith.cli.terminal.output import echo, echo_lines, guard_warnings
 from callsmith.cli.tools import tools_app
 from callsmith.core.errors import CallsmithError, UsageError
 
@@ -39,7 +40,7 @@ class Commands(TyperGroup):
         except CallsmithError as error:
             if ctx.params.get("debug"):
                 raise
-            typer.secho(f"error: {error}", err=True, fg="red")
+            echo_lines(f"error: {error}", err=True, fg="red")
             raise typer.Exit(2 if isinstance(error, UsageError) else 1) from None
 
 
@@ -58,7 +59,7 @@ def _version(wanted: bool) -> None:
     if wanted:
         from importlib.metadata import version
 
-        typer.echo(f"callsmith {version('callsmith')}")
+        echo(f"callsmith {version('callsmith')}")
         raise typer.Exit
 
 
@@ -70,6 +71,7 @@ def main(
     debug: Annotated[bool, typer.Option("--debug", envvar="CALLSMITH_DEBUG", help="Show tracebacks.")] = False,
 ) -> None:
     """Any model, any client, every tool call valid."""
+    guard_warnings()
 
 
 app.command(

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from callsmith.cli.inputs.setting_options import SettingsCommand, settings_of
+from callsmith.cli.terminal.output import echo
 from callsmith.core.errors import MissingExtra, UsageError
 
 if TYPE_CHECKING:
@@ -114,7 +115,7 @@ def _over_http(server: Any, address: str, settings: "Settings") -> None:
     )
     with bind_listener(host, port) as listener:
         listener.listen()  # whoever connects from now on is answered as soon as the server runs
-        typer.echo(f"Tools are at {url_of(host, listener.getsockname()[1])}{PATH}. Ctrl-C ends it.")
+        echo(f"Tools are at {url_of(host, listener.getsockname()[1])}{PATH}. Ctrl-C ends it.")
         # Of the parsers only h11 takes the white space around a header for no part of it, as the protocol wants it.
         config = uvicorn.Config(
             app, http=limited_http(connection_limits(settings), H11Protocol), log_level="warning", timeout_graceful_shutdown=3

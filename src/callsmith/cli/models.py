@@ -1,12 +1,12 @@
 """`callsmith models`: the models that are known by name, and their weights."""
 
-import json
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from callsmith.cli.inputs.completion import complete_models
 from callsmith.cli.inputs.examples import example
+from callsmith.cli.terminal.output import echo, echo_json, print_table
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -29,11 +29,10 @@ def list_models(
     there = installed()
     rows = _rows(there)
     if as_json:
-        typer.echo(json.dumps(rows, ensure_ascii=False, indent=2))
+        echo_json(rows)
         return
     from rich.text import Text
 
-    from callsmith.cli.tools import print_table
     from callsmith.core.types.quantities import write_size
 
     lines: list[tuple[Any, ...]] = []
@@ -41,16 +40,16 @@ def list_models(
         name = Text(row["name"], "bold") + Text(" (default)" if row["default"] else "", "dim")
         lines.append((name, Text(row["title"]), write_size(row["size"]), row["licence"], "yes" if row["path"] else "no"))
     print_table(("name", "model", "size", "licence", "installed"), lines)
-    typer.echo("Good for:")
+    echo("Good for:")
     for row in rows:
         if row["good_for"]:
-            typer.echo(f"  {row['name']}: {row['good_for']}")
+            echo(f"  {row['name']}: {row['good_for']}")
     from callsmith.models.weights.measured import all_measured
 
     if measured := all_measured():
-        typer.echo("Measured, and used when they are opened:")
+        echo("Measured, and used when they are opened:")
         for key, found in measured.items():
-            typer.echo(f"  {found.model}, {key}: {_describe_measured(found)}")
+            echo(f"  {found.model}, {key}: {_describe_measured(found)}")
 
 
 @models_app.command("fetch", epilog=example("callsmith models fetch qwen2.5-coder-1.5b"))
@@ -65,7 +64,7 @@ def fetch_model(
     from callsmith.models.weights.fetch import installed
 
     there = installed().get(name)
-    typer.echo(there if there and not force else fetching.fetch(name, force=force))
+    echo(there if there and not force else fetching.fetch(name, force=force))
 
 
 @models_app.command("verify", epilog=example("callsmith models verify qwen2.5-coder-1.5b"))
@@ -73,7 +72,7 @@ def verify_model(name: Annotated[str, typer.Argument(autocompletion=complete_mod
     """Check every byte of a model's weights against the catalogue."""
     from callsmith.models.weights.fetch import verify
 
-    typer.echo(f"{verify(name)} is whole")
+    echo(f"{verify(name)} is whole")
 
 
 def _describe_measured(found: "Measured") -> str:

@@ -11,6 +11,7 @@ import typer
 
 from callsmith.cli.inputs.completion import complete_formats
 from callsmith.cli.inputs.options import FormatFileOption, find_format, named_format
+from callsmith.cli.terminal.output import echo, echo_json
 from callsmith.core.errors import CallsmithError, UsageError
 from callsmith.core.values import Tool
 
@@ -50,7 +51,7 @@ def parse(
         if format is None:
             raise UsageError("say how the model writes: --format NAME (`callsmith formats` lists them)", field="format")
         text = stream.read().decode("utf-8", "replace")
-        typer.echo(json.dumps(parsed(find_format(format), [text], declared, opened), ensure_ascii=False, indent=2))
+        echo_json(parsed(find_format(format), [text], declared, opened))
 
 
 def parsed(format: "Format", pieces: Iterable[str], tools: Sequence[Tool], opened: str = "") -> dict[str, Any]:
@@ -80,7 +81,7 @@ def _corpus(lines: IO[bytes], defaults: dict[str, Any], tools: Sequence[Tool]) -
         except (CallsmithError, ValueError, RecursionError) as error:
             answer, sound = {"error": str(error) or type(error).__name__}, False
         # In ASCII: a model's text may hold half a character, which no encoding can write.
-        typer.echo(json.dumps(answer))
+        echo(json.dumps(answer))
     return sound
 
 

@@ -13,6 +13,7 @@ import typer
 
 from callsmith.cli.inputs.options import AliasOption, ConfigOption, SetOption, pairs, require_server
 from callsmith.cli.inputs.setting_options import given_settings
+from callsmith.cli.terminal.output import echo_lines
 from callsmith.core.errors import Unavailable, UsageError
 
 if TYPE_CHECKING:
@@ -61,7 +62,7 @@ def serve(
     if print_config:
         from callsmith.server.settings_sources import write_settings
 
-        typer.echo(write_settings(effective))
+        echo_lines(write_settings(effective))
     else:
         _serve(effective.settings)
 
@@ -167,7 +168,7 @@ def _run(
 
         async def startup(self, sockets: list[socket.socket] | None = None) -> None:
             await super().startup(sockets)
-            typer.echo(banner)
+            echo_lines(banner)
 
         async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
             app.drain()

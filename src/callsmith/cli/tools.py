@@ -1,6 +1,5 @@
 """`callsmith tools`: what tools cost to offer, and how well models choose among them."""
 
-import json
 import logging
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,6 +9,7 @@ import typer
 
 from callsmith.cli.inputs.examples import example
 from callsmith.cli.inputs.setting_options import SettingsCommand, settings_of
+from callsmith.cli.terminal.output import echo, echo_json, print_table
 
 if TYPE_CHECKING:
     from callsmith.core.values import Tool
@@ -70,7 +70,7 @@ def list_tools(
     costs = _estimated(found) if model is None else _counted(found, model)
     rows = [_row(tool, costs.each[tool.name]) for tool in found]
     if as_json:
-        typer.echo(json.dumps(rows, ensure_ascii=False, indent=2))
+        echo_json(rows)
     else:
         _print_tools(rows, costs)
     if any(status.state == "failed" for status in states):
@@ -91,31 +91,27 @@ def report_tools(
     lines = list(read_trace(trace))
     turns = [turn for turn in lines if turn is not None]
     if lost := len(lines) - len(turns):
-        typer.secho(f"{lost} of {len(lines)} lines are no turns and were passed over", err=True, fg="yellow")
+        echo(f"{lost} of {len(lines)} lines are no turns and were passed over", err=True, fg="yellow")
     selection = report(turns)
     if as_json:
-        typer.echo(json.dumps(_as_json(selection), ensure_ascii=False, indent=2))
+        echo_json(_as_json(selection))
         return
     _print_report(selection)
 
 
 def _short(text: str) -> str:
     """A sentence, or what fits a line."""
-    from callsmith.tools.review import show_hidden
-
-    sentence = show_hidden(text.partition(". ")[0])
+    sentence = text.partition(". ")[0]
     return sentence if len(sentence) <= 80 else f"{sentence[:79]}…"
 
 
 def _print_status(status: "Status") -> None:
     """Print the state of an MCP server to stderr."""
-    from callsmith.tools.review import show_hidden
-
-    who = f" ({show_hidden(status.server)}, protocol {status.protocol})" if status.protocol else ""
+    who = f" ({status.server}, protocol {status.protocol})" if status.protocol else ""
     failed = status.state == "failed"
-    typer.secho(f"{status.name}: {status.state}{who}", err=True, fg="red" if failed else None)
+    echo(f"{status.name}: {status.state}{who}", err=True, fg="red" if failed else None)
     for line in (*status.error.splitlines(), *status.notices):
-        typer.secho(f"  {show_hidden(line)}", err=True, fg="red" if failed else "yellow")
+        echo(f"  {line}", err=True, fg="red" if failed else "yellow")
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,13 +171,13 @@ def _print_tools(rows: list[dict[str, Any]], costs: _Costs) -> None:
     print_table(("tool", "arguments", "side effects", "tokens", "what it does"), lines)
     for source in dict.fromkeys(row["source"] for row in rows):
         own = [row["tokens"] for row in rows if row["source"] == source]
-        typer.echo(f"{source or 'others'}: {len(own)} tools, {about}{sum(own)} tokens")
+        echo(f"{source or 'others'}: {len(own)} tools, {about}{sum(own)} tokens")
     how = (
         f"{costs.whole} tokens of every prompt ({costs.by})"
         if costs.by
         else f"about {costs.whole} tokens of every prompt (an estimate)"
     )
-    typer.echo(f"{len(rows)} tools, {how}.")
+    echo(f"{len(rows)} tools, {how}.")
 
 
 def _row(tool: "Tool", tokens: int) -> dict[str, Any]:
@@ -209,15 +205,15 @@ def _print_report(selection: "Selection") -> None:
         (Text(name, "bold"), *(str(getattr(counts, count)) for count in COUNTS), _mean(counts), f"~{counts.tokens}")
         for name, counts in selection.tools.items()
     ]
-    typer.echo(f"{selection.turns} turns")
+    echo(f"{selection.turns} turns")
     if lines:
         print_table(("tool", *COUNTS, "mean time", "tokens"), lines)
-    typer.echo(f"Never called: {', '.join(selection.never_called) or 'none'}")
-    typer.echo(f"Often invalid: {', '.join(selection.often_invalid) or 'none'}")
-    typer.echo("Confused:" if selection.confused else "Confused: none")
+    echo(f"Never called: {', '.join(selection.never_called) or 'none'}")
+    echo(f"Often invalid: {', '.join(selection.often_invalid) or 'none'}")
+    echo("Confused:" if selection.confused else "Confused: none")
     for one in selection.confused:
         how = f"there is no {one.tool}; {one.other} is meant" if one.why == "name" else f"{one.tool} in vain, then {one.other}"
-        typer.echo(f"  {how} ({one.times} ×)")
+        echo(f"  {how} ({one.times} ×)")
 
 
 def _mean(counts: "ToolCounts") -> str:
@@ -237,23 +233,3 @@ def _as_json(selection: "Selection") -> dict[str, Any]:
         "often_invalid": selection.often_invalid,
         "confused": [{"tool": one.tool, "other": one.other, "why": one.why, "times": one.times} for one in selection.confused],
     }
-
-
-def print_table(heads: tuple[str, ...], lines: list[tuple[Any, ...]]) -> None:
-    """Print a table; where the terminal is too narrow for it, each row as a name and what belongs to it below."""
-    from rich import box
-    from rich.console import Console
-    from rich.padding import Padding
-    from rich.table import Table
-
-    table = Table(*heads, box=box.SIMPLE_HEAD)
-    for line in lines:
-        table.add_row(*line)
-    console = Console(highlight=False)
-    if console.measure(table, options=console.options.update(width=10_000)).maximum <= console.width:
-        console.print(table)
-        return
-    for name, *cells in lines:
-        console.print(name, soft_wrap=True)
-        below = "; ".join(f"{head}: {cell}" for head, cell in zip(heads[1:], cells, strict=True) if str(cell))
-        console.print(Padding(below, (0, 0, 0, 2)), markup=False)

@@ -2,8 +2,9 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from html import escape
 from math import ceil, floor, log10
+
+from callsmith.core.types.escaped_text import in_html
 
 _COLOURS = ("#0072b2", "#e69f00", "#009e73", "#cc79a7", "#56b4e9", "#d55e00", "#7f7f7f")  # told apart also by the colour-blind
 _WIDTH, _LEFT, _RIGHT, _TOP, _BELOW = 860, 64, 16, 74, 58
@@ -41,7 +42,7 @@ def bars(title: str, groups: Sequence[str], series: Mapping[str, Sequence[Bar | 
                 told += f" ({_number(bar.low)} to {_number(bar.high)})"
             parts.append(
                 f'<rect x="{x:.1f}" y="{y(bar.value):.1f}" width="{width * 0.92:.1f}" height="{height:.1f}" '
-                f'fill="{_colour(nth)}"><title>{escape(told)}</title></rect>'
+                f'fill="{_colour(nth)}"><title>{in_html(told)}</title></rect>'
             )
             middle = x + width * 0.46
             if bar.low is not None and bar.high is not None:
@@ -70,7 +71,7 @@ def lines(title: str, series: Mapping[str, Sequence[tuple[float, float]]], x_lab
         parts.append(f'<polyline points="{path}" fill="none" stroke="{_colour(nth)}" stroke-width="2"/>')
         parts += [
             f'<circle cx="{across(x):.1f}" cy="{y(value):.1f}" r="3" fill="{_colour(nth)}">'
-            f"<title>{escape(f'{name}, {_number(x)}: {_number(value)}{unit}')}</title></circle>"
+            f"<title>{in_html(f'{name}, {_number(x)}: {_number(value)}{unit}')}</title></circle>"
             for x, value in row
         ]
     return _svg(title, parts)
@@ -121,12 +122,12 @@ def _line(x1: float, y1: float, x2: float, y2: float, colour: str, width: float 
 
 
 def _text(x: float, y: float, text: str, size: int = 12, anchor: str = "start") -> str:
-    return f'<text x="{x:.1f}" y="{y:.1f}" font-size="{size}" text-anchor="{anchor}" fill="#222">{escape(text)}</text>'
+    return f'<text x="{x:.1f}" y="{y:.1f}" font-size="{size}" text-anchor="{anchor}" fill="#222">{in_html(text)}</text>'
 
 
 def _svg(title: str, parts: Sequence[str]) -> str:
     return (
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {_WIDTH} {_HEIGHT}" role="img" aria-label="{escape(title)}" '
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {_WIDTH} {_HEIGHT}" role="img" aria-label="{in_html(title)}" '
         f'font-family="system-ui, sans-serif"><rect width="{_WIDTH}" height="{_HEIGHT}" fill="#fff"/>'
         + "".join(parts)
         + "</svg>\n"

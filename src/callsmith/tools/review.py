@@ -5,22 +5,13 @@ A description is read by the model, and nobody else. One that names a tool of an
 """
 
 import re
-import unicodedata
 from collections.abc import Mapping, Sequence
 from typing import cast
 
+from callsmith.core.types.escaped_text import is_hidden, show_hidden
 from callsmith.core.values import Json, Tool
 
 _WORD = re.compile(r"[A-Za-z0-9_.:/-]*[A-Za-z0-9_]")
-_SPACE = frozenset("\n\r\t")
-_HIDING = frozenset({"Cc", "Cf", "Co", "Cs", "Zl", "Zp"})  # controls, marks that are not seen, private use, line separators
-
-
-def show_hidden(text: str) -> str:
-    r"""The text with characters that nobody would see, or that a terminal would obey, as escapes: `\u200b`."""
-    if text.isascii() and text.isprintable():
-        return text
-    return "".join(f"\\u{ord(char):04x}" if _is_hidden(char) else char for char in text)
 
 
 def review_tools(tools: Sequence[Tool]) -> list[tuple[Tool, str]]:
@@ -32,18 +23,14 @@ def review_tools(tools: Sequence[Tool]) -> list[tuple[Tool, str]]:
     found: list[tuple[Tool, str]] = []
     for tool in tools:
         text = _text(tool)
-        if hidden := sorted({char for char in text if _is_hidden(char)}):
-            shown = " ".join(f"\\u{ord(char):04x}" for char in hidden[:5])
+        if hidden := sorted({char for char in text if is_hidden(char)}):
+            shown = " ".join(map(show_hidden, hidden[:5]))
             found.append((tool, f"{tool.name} has characters in its definition that nobody sees: {shown}"))
         own = {tool.name, tool.original}
         for name in sorted(sources_by_name.keys() & set(_WORD.findall(text)) - own):
             if others := sources_by_name[name] - {tool.source}:
                 found.append((tool, f"{tool.name} names {name} of {', '.join(sorted(others))} in its definition"))
     return found
-
-
-def _is_hidden(char: str) -> bool:
-    return not (char.isprintable() or char in _SPACE) and unicodedata.category(char) in _HIDING
 
 
 def _is_telling(name: str) -> bool:

@@ -98,7 +98,7 @@ async def test_a_server_that_dies_ends_the_check_with_what_was_found() -> None:
     (wrong,) = report.of("wrong")
     assert report.findings[-1] is wrong
     assert wrong.name in report.stopped
-    assert 5 < len(report.findings) < report.probes
+    assert 5 < len(report.findings) < len(report.planned)
     assert report.of("right")
 
 

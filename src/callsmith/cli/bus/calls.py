@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, cast
 import typer
 
 from callsmith.cli.bus.node import authority_with, connected, node_settings
+from callsmith.cli.terminal.output import echo
 from callsmith.core.errors import BusError, CallsmithError, UsageError
 
 if TYPE_CHECKING:
@@ -22,8 +23,6 @@ TokenOption = Annotated[
 
 def list_offers(context: typer.Context) -> None:
     """List the nodes of a bus and what they offer."""
-    from callsmith.tools.review import show_hidden
-
     settings = node_settings(context)
 
     async def offers() -> list[Any]:
@@ -32,14 +31,14 @@ def list_offers(context: typer.Context) -> None:
 
     found = sorted(asyncio.run(offers()), key=lambda one: (one.node, one.descriptor.name, one.descriptor.version))
     for node in dict.fromkeys(one.node for one in found):
-        typer.echo(node)
+        echo(node)
         for one in found:
             if one.node == node:
                 params = "".join(f" {name}={json.dumps(value)}" for name, value in one.descriptor.params.items())
                 shown = f"  {one.descriptor.reference:34} {one.descriptor.description}{params if len(params) < 120 else ''}"
-                typer.echo(show_hidden(shown.replace("\n", " ")))
+                echo(shown.replace("\n", " "))
     if not found:
-        typer.echo("Nothing is offered.", err=True)
+        echo("Nothing is offered.", err=True)
 
 
 def call_capability(
@@ -52,7 +51,6 @@ def call_capability(
     token: TokenOption = None,
 ) -> None:
     """Call a capability, and print its answer as JSON."""
-    from callsmith.tools.review import show_hidden
     from callsmith.wire.capability.frames import encode_frame
     from callsmith.wire.capability.names import parse_reference
 
@@ -68,10 +66,10 @@ def call_capability(
         async with connected(settings, name) as bus:
             if not stream:
                 answer = await bus.call(name, version, given, session_id=session, timeout=timeout, authority=authority)
-                typer.echo(show_hidden(json.dumps(answer, ensure_ascii=False)))
+                echo(json.dumps(answer, ensure_ascii=False))
                 return
             async for frame in bus.stream(name, version, given, session_id=session, timeout=timeout, authority=authority):
-                typer.echo(show_hidden(encode_frame(frame).decode()))
+                echo(encode_frame(frame).decode())
                 frame.raise_error()
 
     _explained(run())

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 import typer
 
 from callsmith.cli.inputs.setting_options import SettingsCommand, given_settings
+from callsmith.cli.terminal.output import echo
 
 if TYPE_CHECKING:
     from callsmith.bus.trust.identity import Identity
@@ -19,7 +20,7 @@ class IdentityCommand(SettingsCommand):
 
 def show_id(context: typer.Context) -> None:
     """Print the id of this node, which others put into their settings. Its key is made on first use."""
-    typer.echo(open_identity(bus_settings(context)).node_id)
+    echo(open_identity(bus_settings(context)).node_id)
 
 
 def bus_settings(context: typer.Context) -> "Bus":

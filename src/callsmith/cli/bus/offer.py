@@ -8,6 +8,7 @@ import typer
 
 from callsmith.cli.bus.node import connected, node_settings
 from callsmith.cli.inputs.options import pairs
+from callsmith.cli.terminal.output import echo
 from callsmith.core.errors import UsageError
 
 if TYPE_CHECKING:
@@ -46,7 +47,7 @@ def offer_capabilities(
     corpora = Corpora(database)
     for name, folder in folders.items():
         done = corpora.index(name, folder)
-        typer.echo(f"Corpus {name}: {done.changed} documents indexed, {done.unchanged} as they were, {done.removed} removed.")
+        echo(f"Corpus {name}: {done.changed} documents indexed, {done.unchanged} as they were, {done.removed} removed.")
     asyncio.run(_offer(settings, corpora if folders else None, toolset, prefix))
 
 
@@ -59,5 +60,5 @@ async def _offer(settings: "Settings", corpora: "Corpora | None", toolset: "Tool
         if toolset is not None:
             await offer(bus, toolset, prefix)
         names = ", ".join(sorted(one.descriptor.reference for one in bus.offers() if one.is_local))
-        typer.echo(f"Offering {names} as {bus.node}. Ctrl-C ends it.")
+        echo(f"Offering {names} as {bus.node}. Ctrl-C ends it.")
         await asyncio.Event().wait()

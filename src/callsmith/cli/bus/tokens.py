@@ -1,6 +1,5 @@
 """`callsmith bus token`: tokens that let other nodes make some calls for some time."""
 
-import json
 import sys
 import time
 from datetime import UTC, datetime
@@ -11,6 +10,7 @@ import typer
 from callsmith.cli.bus.identity import IdentityCommand, bus_settings, open_identity
 from callsmith.cli.inputs.examples import example
 from callsmith.cli.inputs.options import pairs
+from callsmith.cli.terminal.output import echo, echo_json
 from callsmith.core.errors import BusError, UsageError
 
 if TYPE_CHECKING:
@@ -57,7 +57,7 @@ def issue_token(
         raise UsageError(f"--lasts: {error}") from error
     except BusError as error:
         raise UsageError(error.message) from error
-    typer.echo(token.text)
+    echo(token.text)
 
 
 def _constraints(params: list[str] | None) -> dict[str, tuple[str, ...]]:
@@ -86,7 +86,7 @@ def show_token(token: Annotated[str, typer.Argument(help="The token; - reads it 
         | {"valid_from": _date(one.nbf), "expires": _date(one.exp)}
         for one in read.links()
     ]
-    typer.echo(json.dumps({"state": state, "links": shown}, ensure_ascii=False, indent=2))
+    echo_json({"state": state, "links": shown})
 
 
 @tokens_app.command("revoke", cls=IdentityCommand, epilog=example("callsmith bus token revoke 01JD3M8ZQ4V6T0K9XW5R2C7HNP"))
@@ -107,7 +107,7 @@ def revoke_token(
     kind = "issuer" if is_node_id(given) else "token"
     id = _read(given).jti if given.startswith(PREFIX) else given
     RevocationFile(revocation_file(bus_settings(context))).revoke(kind, id)
-    typer.echo(f"revoked: {kind} {id}")
+    echo(f"revoked: {kind} {id}")
 
 
 def _date(seconds: int) -> str:

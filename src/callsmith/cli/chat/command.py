@@ -13,6 +13,7 @@ import typer
 from callsmith.cli.inputs.completion import complete_choice
 from callsmith.cli.inputs.options import alias_of
 from callsmith.cli.inputs.setting_options import SettingsCommand, settings_of
+from callsmith.cli.terminal.output import echo_lines
 from callsmith.core.errors import CallsmithError, Unavailable
 from callsmith.core.values import Choice, Sampling
 
@@ -163,7 +164,7 @@ def _converse(session: "ChatSession") -> None:
         except KeyboardInterrupt:
             session.tell("(stopped)")
         except CallsmithError as error:
-            typer.secho(f"error: {error}", err=True, fg="red")
+            echo_lines(f"error: {error}", err=True, fg="red")
 
 
 def _messages(session: "ChatSession") -> Iterator[str]:

@@ -5,7 +5,6 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from callsmith.cli.terminal.transcript import visible
 from callsmith.core.errors import UnknownName, UsageError
 
 if TYPE_CHECKING:
@@ -63,7 +62,7 @@ def _tools(session: "ChatSession", argument: str) -> None:
     for tool in [tools[argument]] if argument else tools.values():
         text = tool.description if argument else tool.description.partition("\n")[0]
         effects = "  [has side effects: you are asked first]" if tool.side_effects else ""
-        session.tell(visible(f"{tool.name}({', '.join(tool.parameters.get('properties', ()))}): {text}{effects}"), "")
+        session.tell(f"{tool.name}({', '.join(tool.parameters.get('properties', ()))}): {text}{effects}", "")
 
 
 def _model(session: "ChatSession", argument: str) -> None:
@@ -94,7 +93,7 @@ def _reset(session: "ChatSession", argument: str) -> None:
 def _system(session: "ChatSession", argument: str) -> None:
     if argument:
         session.runner.run(session.conversation.instruct(argument))
-    session.tell(visible(session.conversation.instructions) or "There are no instructions; /system TEXT gives some.", "")
+    session.tell(session.conversation.instructions or "There are no instructions; /system TEXT gives some.", "")
 
 
 def _quit(session: "ChatSession", argument: str) -> None:

@@ -14,6 +14,7 @@ from callsmith.core.closing import closing
 from callsmith.core.errors import LimitReached
 from callsmith.core.events import RunEvent, Started, Text, ToolFinished, ToolStarted
 from callsmith.core.ports import Model, ModelInfo, OpenedModel, Toolset
+from callsmith.core.types.escaped_text import show_hidden
 from callsmith.core.values import Choice, Request
 from callsmith.runtime.conversation.conversation import Conversation, Settings
 from callsmith.runtime.discovery.find_tools import ToolCosts, limit_shown_tools
@@ -86,7 +87,7 @@ class ChatSession:
         """Print something of our own, wrapped by words where it is on a screen."""
         from rich.text import Text as StyledText
 
-        self.console.print(StyledText(text, style), soft_wrap=not self.console.is_terminal)
+        self.console.print(StyledText(show_hidden(text), style), soft_wrap=not self.console.is_terminal)
 
     def say(self, text: str) -> None:
         """Run one turn: the user's message, and everything until the model has answered."""

@@ -3,8 +3,7 @@
 from collections.abc import Sequence
 from pathlib import Path
 
-import typer
-
+from callsmith.cli.terminal.output import echo, print_table
 from callsmith.core.errors import UsageError
 from callsmith.evals.bfcl import fetch
 from callsmith.evals.bfcl.load import MULTI_TURN, SINGLE_TURN, load_cases
@@ -28,14 +27,10 @@ def _fetch_benchmark() -> Path:
 
     if not fetch.is_fetched():
         wheels = ", ".join(fetch.PINS)
-        typer.echo(f"Fetching {wheels} ({write_size(fetch.SIZE)}) into {fetch.benchmark_folder()}", err=True)
+        echo(f"Fetching {wheels} ({write_size(fetch.SIZE)}) into {fetch.benchmark_folder()}", err=True)
     return fetch.fetch()
 
 
 def print_rows(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
     """Print a table."""
-    from rich.text import Text
-
-    from callsmith.cli.tools import print_table
-
-    print_table(tuple(heads), [tuple(Text(cell) for cell in row) for row in rows])
+    print_table(tuple(heads), [tuple(row) for row in rows])

@@ -1,10 +1,12 @@
 """`callsmith check`: whether a server's tool calling is right, whatever server it is."""
 
-import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
+
+from callsmith.cli.terminal.output import echo
+from callsmith.core.types.escaped_text import in_json, one_line
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -50,7 +52,7 @@ def check(
 
     if list_probes:
         for one in run.known_probes():
-            typer.echo(f"{one.name:<34}{one.title}")
+            echo(f"{one.name:<34}{one.title}")
         return
     if not url:
         raise UsageError("the address of a server is missing: callsmith check http://127.0.0.1:8000/v1", field="url")
@@ -77,14 +79,14 @@ def check(
         report.stopped = "interrupted"
     shown.end(report)
     if as_json is not None:
-        as_json.write_text(json.dumps(reports.as_json(report), indent=2, ensure_ascii=False))
+        as_json.write_text(in_json(reports.as_json(report), 2), "utf-8")
     if junit is not None:
-        junit.write_text(reports.as_junit(report))
+        junit.write_text(reports.as_junit(report), "utf-8")
     if markdown is not None:
-        markdown.write_text(reports.markdown(report))
+        markdown.write_text(reports.markdown(report), "utf-8")
     if interrupted:
         raise KeyboardInterrupt
-    if report.of("wrong") or report.stopped:
+    if report.of("wrong") or report.stopped or report.late:
         raise typer.Exit(WRONG)
 
 
@@ -99,8 +101,8 @@ class _Progress:
 
     def start(self, report: "Report") -> None:
         self.report = report
-        told = f"{report.server} at {report.url}, model {report.model}: {report.probes} probes"
-        self._console.print(f"{told}, {', '.join(report.dialects)}", markup=False)
+        told = f"{report.server} at {report.url}, model {report.model[:100]}: {len(report.planned)} probes"
+        self._say(f"{told}, {', '.join(report.dialects)}")
         if self._console.is_terminal:
             self._status = self._console.status("")
             self._status.start()
@@ -114,15 +116,15 @@ class _Progress:
             inline = not self._verbose and self._status is None
             self._console.print(f"\n{finding.dialect.title} ", end="" if inline else "\n")
         if self._verbose:
-            self._console.print(f"  {MARKS[finding.verdict]} {finding.probe.name:<34}{finding.probe.title}", markup=False)
+            self._say(f"  {MARKS[finding.verdict]} {finding.probe.name:<34}{finding.probe.title}")
         elif self._status is None:
             self._console.print(MARKS[finding.verdict], end="")
         elif finding.verdict == "wrong":
-            self._console.print("\n".join(explained(self.report, finding)[:2]), markup=False)
+            self._say(*explained(self.report, finding)[:2])
         if self._status is not None:
             done = len(self.report.findings)
-            left = self.report.seconds / done * (self.report.probes - done)
-            self._status.update(f"{done} of {self.report.probes}, about {_spelled(left)} left; {finding.name}")
+            left = self.report.seconds / done * (len(self.report.planned) - done)
+            self._status.update(f"{done} of {len(self.report.planned)}, about {_spelled(left)} left; {finding.name}")
 
     def end(self, report: "Report") -> None:
         from callsmith.evals.check.report import explained, summary
@@ -131,13 +133,15 @@ class _Progress:
             self._status.stop()
         self._console.print("\n")
         for finding in report.of("wrong", "weak"):
-            self._console.print("\n".join(explained(report, finding)), markup=False)
+            self._say(*explained(report, finding))
             if self._verbose and finding.verdict == "wrong":
                 for exchange in finding.exchanges:
-                    self._console.print(json.dumps(exchange, indent=2, ensure_ascii=False), markup=False)
+                    self._console.print(in_json(exchange, 2), markup=False)
         self._console.print("")
-        for line in summary(report):
-            self._console.print(line, markup=False)
+        self._say(*summary(report))
+
+    def _say(self, *lines: str) -> None:
+        self._console.print("\n".join(map(one_line, lines)), markup=False)
 
 
 def _spelled(seconds: float) -> str:

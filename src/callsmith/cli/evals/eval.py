@@ -23,6 +23,7 @@ from callsmith.cli.evals.options import (
     split_names,
 )
 from callsmith.cli.inputs.examples import example
+from callsmith.cli.terminal.output import echo, echo_lines
 
 if TYPE_CHECKING:
     from callsmith.core.ports import ModelInfo
@@ -86,7 +87,7 @@ def evaluate(
     try:
         asyncio.run(_evaluate(_models(model), options, setups, chosen, records, settings, serve=serve))
     except KeyboardInterrupt:
-        typer.echo(f"\nStopped. What was answered is in {out}; the same command goes on from there.", err=True)
+        echo_lines(f"\nStopped. What was answered is in {out}; the same command goes on from there.", err=True)
         raise
     finally:
         records.close()
@@ -107,10 +108,11 @@ def compare_setups(
     from callsmith.evals.scores.report import comparison_table
 
     found = compare(read_records(out), first, second)
-    typer.echo(f"{found.second} against {found.first}, {found.overall.n} cases")
+    echo(f"{found.second} against {found.first}, {found.overall.n} cases")
     print_rows(*comparison_table(found))
     if show_ids:
-        typer.echo(f"gained: {', '.join(found.gains) or 'none'}\nlost: {', '.join(found.losses) or 'none'}")
+        echo(f"gained: {', '.join(found.gains) or 'none'}")
+        echo(f"lost: {', '.join(found.losses) or 'none'}")
 
 
 @eval_app.command("report", epilog=example("callsmith eval report --out eval-results"))
@@ -128,7 +130,7 @@ def _report(out: Path) -> None:
 
     scores = write_reports(out, read_records(out), read_plan(out))
     print_rows(*scores_table(scores.values()))
-    typer.echo(f"report.html, report.md, results.json and every answer (records.jsonl) are in {out}")
+    echo(f"report.html, report.md, results.json and every answer (records.jsonl) are in {out}")
 
 
 def _models(specs: list[str] | None) -> dict[str, str]:

@@ -5,6 +5,8 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any, Self
 
+from callsmith.core.types.escaped_text import one_line
+
 if TYPE_CHECKING:
     from callsmith.evals.run.record import Record
 
@@ -60,7 +62,7 @@ class EvalProgress:
         if self._errors:
             parts.append(f"{self._errors} failed")
         shares = [f"{name} {100 * self._right[name] / self._done[name]:.0f} %" for name in self._setups if self._done[name]]
-        return ", ".join(parts) + (f"; {', '.join(shares)}" if shares and self._with_scores else "")
+        return one_line(", ".join(parts) + (f"; {', '.join(shares)}" if shares and self._with_scores else ""))
 
     def _count(self, record: "Record") -> None:
         self._done[record.setup] += 1

@@ -23,6 +23,7 @@ from callsmith.cli.evals.options import (
     split_names,
 )
 from callsmith.cli.inputs.completion import complete_models
+from callsmith.cli.terminal.output import echo, echo_lines
 
 if TYPE_CHECKING:
     from callsmith.core.ports import ModelInfo
@@ -84,7 +85,7 @@ def tune(
     try:
         info = asyncio.run(_ask(model, options, setups, chosen, records, settings, store=store))
     except KeyboardInterrupt:
-        typer.echo(f"\nStopped. What was answered is in {out}; the same command goes on from there.", err=True)
+        echo_lines(f"\nStopped. What was answered is in {out}; the same command goes on from there.", err=True)
         raise
     finally:
         records.close()
@@ -207,7 +208,7 @@ async def _say_how_long(runner: "Runner", cases: "list[Case]", missing: "Callabl
         tried, cases = cases[:number], cases[number:]
         if not tried:
             break
-        typer.echo(f"Asking {len(tried)} cases to see how long all of them take", err=True)
+        echo(f"Asking {len(tried)} cases to see how long all of them take", err=True)
         answered.clear()
         began = time.monotonic()
         await runner.run(tried, answered.append)
@@ -217,7 +218,7 @@ async def _say_how_long(runner: "Runner", cases: "list[Case]", missing: "Callabl
     if cases and answered:
         left = seconds / len(answered) * sum(map(missing, cases))
         ways = max(map(missing, cases))
-        typer.echo(f"About {_duration(left)} for {len(cases)} more cases in {ways} way{'s' if ways > 1 else ''}", err=True)
+        echo(f"About {_duration(left)} for {len(cases)} more cases in {ways} way{'s' if ways > 1 else ''}", err=True)
     return cases
 
 
@@ -233,13 +234,13 @@ def _show(found: "Tuning", name: str, out: Path) -> None:
     from callsmith.evals.scores.report import comparison_table
     from callsmith.evals.scores.tuning_report import against_template, preset_lines, ways_table, write_tuning
 
-    typer.echo(f"{name}, tuned on {found.tuned_on} cases; on the {found.held_out} others:")
+    echo(f"{name}, tuned on {found.tuned_on} cases; on the {found.held_out} others:")
     print_rows(*ways_table(found))
     for comparison in against_template(found)[:1]:
-        typer.echo(f"{comparison.second} against {comparison.first}:")
+        echo(f"{comparison.second} against {comparison.first}:")
         print_rows(*comparison_table(comparison))
-    typer.echo("\n".join(preset_lines(found)))
-    typer.echo(f"{write_tuning(out, name, found)} has all ways, records.jsonl every answer", err=True)
+    echo_lines("\n".join(preset_lines(found)))
+    echo(f"{write_tuning(out, name, found)} has all ways, records.jsonl every answer", err=True)
 
 
 def _store(found: "Tuning", name: str, info: "ModelInfo") -> None:
@@ -247,4 +248,4 @@ def _store(found: "Tuning", name: str, info: "ModelInfo") -> None:
 
     scores = {prompt: way["held_out"] for prompt, way in found.as_json()["ways"].items()}
     kept = Measured(name, auto_guarded=True, tool_prompt=found.best.prompt, threshold=found.best.threshold, scores=scores)
-    typer.echo(f"kept in {store_measured(info.name, info.weights.size, kept)}", err=True)
+    echo(f"kept in {store_measured(info.name, info.weights.size, kept)}", err=True)

@@ -9,8 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import typer
-
+from callsmith.cli.terminal.output import echo, echo_lines
 from callsmith.core.errors import UsageError
 from callsmith.tools.mcp import McpHost
 from callsmith.tools.mcp.config import ServerConfig, load_servers
@@ -54,13 +53,13 @@ async def wait_until_started(host: McpHost) -> None:
         while not (await asyncio.wait({waiting}, timeout=PATIENCE))[0]:
             for status in host.status():
                 if status.state == "starting":
-                    typer.secho(f"{status.name}: {'; '.join(status.notices) or 'it is starting'}", err=True, fg="yellow")
+                    echo(f"{status.name}: {'; '.join(status.notices) or 'it is starting'}", err=True, fg="yellow")
     finally:
         waiting.cancel()
 
 
 async def _show(server: str, url: str) -> None:
-    typer.secho(f"The MCP server {server} wants you to log in:\n  {url}", err=True, fg="yellow")
+    echo_lines(f"The MCP server {server} wants you to log in:\n  {url}", err=True, fg="yellow")
     await asyncio.to_thread(webbrowser.open, url)
 
 

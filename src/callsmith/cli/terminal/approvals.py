@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, cast
 from callsmith.cli.terminal.keys import echo_keys
 from callsmith.core.approval import Approved, Decision, Denied
 from callsmith.core.events import ConfirmationNeeded
+from callsmith.core.types.escaped_text import one_line
 from callsmith.core.values import Json
 from callsmith.tools.mcp.elicitation import ElicitationReply, ElicitationRequest
 
@@ -57,7 +58,7 @@ class Approver:
 
     def _answer(self, question: ElicitationRequest) -> ElicitationReply:
         text = f"? {question.server} asks: {question.message}"
-        self.console.out(_plain(f"{text} ({question.url})" if question.url else text), style="yellow", highlight=False)
+        self.console.out(one_line(f"{text} ({question.url})" if question.url else text), style="yellow", highlight=False)
         if not sys.stdin.isatty():
             self.console.out(HINT, style="yellow", highlight=False)
             return ElicitationReply("decline")
@@ -65,7 +66,7 @@ class Approver:
         given: dict[str, Json] = {}
         try:
             for name, wanted in fields.items():
-                words = _plain(str(wanted.get("title") or wanted.get("description") or name))
+                words = one_line(str(wanted.get("title") or wanted.get("description") or name))
                 if typed := input(f"  {words} [{json.dumps(wanted.get('default', ''))}]: ").strip():
                     given[name] = _typed(typed, wanted)
             agreed = input("  Send it? y(es), n(o): ").strip().lower() in ("y", "yes")
@@ -76,7 +77,7 @@ class Approver:
 
     def _decide(self, asked: ConfirmationNeeded) -> Decision:
         arguments = json.dumps(asked.call.arguments, ensure_ascii=False)
-        self.console.out(_plain(f"? {asked.call.name} {arguments}: {asked.reason}"), style="yellow", highlight=False)
+        self.console.out(one_line(f"? {asked.call.name} {arguments}: {asked.reason}"), style="yellow", highlight=False)
         if self.yes:
             return Approved()
         if not sys.stdin.isatty():
@@ -115,10 +116,10 @@ class Approver:
                 text = input("  The arguments, as JSON: ")
             changed = json.loads(text)
         except OSError as error:
-            self.console.out(f"  The editor cannot be used: {error}", style="red", highlight=False)
+            self.console.out(one_line(f"  The editor cannot be used: {error}"), style="red", highlight=False)
             return None
         except (ValueError, RecursionError) as error:
-            self.console.out(f"  That is not JSON: {error}", style="red", highlight=False)
+            self.console.out(one_line(f"  That is not JSON: {error}"), style="red", highlight=False)
             return None
         if not isinstance(changed, dict):
             self.console.out("  Arguments are a JSON object.", style="red", highlight=False)
@@ -134,11 +135,6 @@ def _typed(text: str, schema: Mapping[str, Json]) -> Json:
         return json.loads(text)
     except ValueError:
         return text
-
-
-def _plain(text: str) -> str:
-    """Text with control characters escaped, so that a terminal shows them instead of obeying them."""
-    return "".join(char if char.isprintable() else f"\\u{ord(char):04x}" for char in text)
 
 
 def _edited(editor: str, text: str) -> str:

@@ -2,8 +2,7 @@
 
 from pathlib import Path
 
-import typer
-
+from callsmith.cli.terminal.output import echo
 from callsmith.core.errors import Unavailable, UnknownName
 from callsmith.core.types.quantities import write_size
 
@@ -40,7 +39,7 @@ def fetch(spec: str, *, force: bool = False) -> Path:
     if entry is None and parse(spec) is None:
         raise UnknownName("model", spec, catalogue())
     what = f"{spec} ({entry.title}), {write_size(entry.size)}," if entry else spec
-    typer.echo(f"Fetching {what} into {weights_folder()}", err=True)
+    echo(f"Fetching {what} into {weights_folder()}", err=True)
     with Progress(
         BarColumn(), DownloadColumn(), TransferSpeedColumn(), TimeRemainingColumn(), console=Console(stderr=True)
     ) as progress:

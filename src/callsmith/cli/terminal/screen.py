@@ -6,6 +6,8 @@ from collections.abc import Callable, Sequence
 from threading import Event, Thread
 from typing import TYPE_CHECKING, Any
 
+from callsmith.core.types.escaped_text import one_line
+
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
 
@@ -102,7 +104,7 @@ class StatusLine:
         file, begun, painted = self._console.file, time.monotonic(), 0
         frames = _ASCII_FRAMES if self._console.options.ascii_only else _FRAMES
         while not self._stopping.wait(INTERVAL if painted else DELAY):
-            text = f"{frames[painted % len(frames)]} {self._describe()}, {time.monotonic() - begun:.0f} s"
+            text = f"{frames[painted % len(frames)]} {one_line(self._describe())}, {time.monotonic() - begun:.0f} s"
             file.write(f"\r\x1b[2m{text[: self._console.width - 1]}\x1b[22m{_TO_END_OF_LINE}")
             file.flush()
             painted += 1

@@ -23,15 +23,14 @@ from callsmith.core.events import (
     TurnEnded,
     Unreadable,
 )
+from callsmith.core.types.escaped_text import show_hidden
 from callsmith.core.values import Result
-from callsmith.tools.review import show_hidden
 
 if TYPE_CHECKING:
     from callsmith.cli.terminal.markdown import BlockWriter
 
 LONGEST_RESULT = 500
 THOUGHT = "dim italic"
-_JOINER = "\u200d"
 
 
 class Transcript:
@@ -100,7 +99,7 @@ class Transcript:
             if not text:
                 return
             self._blocks = BlockWriter(self._console, style)
-        self._blocks.feed(visible(text))
+        self._blocks.feed(show_hidden(text.replace("\r", "")))
         self._kind = kind
 
     def _write(self, kind: str, text: str, style: str) -> None:
@@ -126,10 +125,5 @@ class Transcript:
         self._blocks, self._kind, self._is_at_start = None, "", True
 
     def _out(self, text: str, style: str) -> None:
-        self._console.out(visible(text), style=style or None, highlight=False, end="")
+        self._console.out(show_hidden(text.replace("\r", "")), style=style or None, highlight=False, end="")
         self._console.file.flush()
-
-
-def visible(text: str) -> str:
-    """What a model or a tool says, with nothing in it that the terminal would obey; joined emoji stay as they are."""
-    return _JOINER.join(show_hidden(part) for part in text.replace("\r", "").split(_JOINER))

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from callsmith.core.errors import MissingExtra, ModelError, Unavailable, UsageError
+from callsmith.core.types.escaped_text import one_line
 from callsmith.core.values import Json
 
 if TYPE_CHECKING:
@@ -127,7 +128,7 @@ class Target:
         if exchange.status in (401, 403):
             raise KeyWanted(self.url, exchange.status)
         if exchange.status == 503:
-            raise Unavailable(f"{self.url} is not ready: {exchange.text[:200]}", hint="Is it still loading its model?")
+            raise Unavailable(f"{self.url} is not ready: {one_line(exchange.text, 200)}", hint="Is it still loading its model?")
         return exchange
 
     async def is_there(self) -> bool:

@@ -16,6 +16,7 @@ from functools import cache
 from typing import Any, TypeAlias, TypeVar
 
 from callsmith.core.schema import validate
+from callsmith.core.types.escaped_text import one_line
 from callsmith.core.values import Choice, Json, Message, Output, Request, Sampling, Tool
 from callsmith.evals.check.answer import Answer, AnsweredCall
 from callsmith.evals.check.dialects.dialect import CheckedDialect
@@ -240,4 +241,4 @@ def writes_bare_calls(model: str) -> bool:
 
 def describe(exchange: Exchange) -> str:
     """The status and the words of a refusal."""
-    return f"{exchange.status} {exchange.text[:300].strip()}" if exchange.status else exchange.failure
+    return f"{exchange.status} {one_line(exchange.text.strip(), 300)}" if exchange.status else exchange.failure

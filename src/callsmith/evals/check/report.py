@@ -5,10 +5,13 @@ from itertools import groupby
 from typing import Final
 from xml.etree import ElementTree
 
+from callsmith.core.types.escaped_text import in_markdown, show_hidden
 from callsmith.core.values import Json
 from callsmith.evals.check.advice import advice
 from callsmith.evals.check.run import DIALECTS, Finding, Report, Verdict
 
+_LONGEST_NAME: Final = 100
+_LONGEST_REASON: Final = 200
 MARKS: Final[dict[Verdict, str]] = {"right": "✓", "wrong": "✗", "weak": "~", "skipped": "-"}
 
 
@@ -20,9 +23,19 @@ def summary(report: Report) -> list[str]:
     for name in report.unspoken:
         lines.append(f"{DIALECTS[name].title:<20}not spoken here")
     lines.append(f"{'all':<20}{_counted(report.findings)}, {report.seconds:.0f} s")
-    if report.stopped:
-        lines.append(f"{'stopped':<20}after {len(report.findings)} of {report.probes} probes: {report.stopped}")
-    return lines
+    return lines + [f"{head:<20}{told}" for head, told in unknown(report).items()]
+
+
+def unknown(report: Report) -> dict[str, str]:
+    """What is not known of the server because the check could not be finished."""
+    told = {"stopped": report.stopped} if report.stopped else {}
+    for head, what, names in (
+        ("late", "were not answered in time", report.late),
+        ("not asked", "were not asked", report.not_asked),
+    ):
+        if names:
+            told[head] = f"{len(names)} of {len(report.planned)} probes {what}: {', '.join(names)}"
+    return told
 
 
 def _counted(findings: list[Finding]) -> str:
@@ -47,7 +60,7 @@ def markdown(report: Report) -> str:
     """The report card: a row an API, and one a probe of what is not right in any of them."""
     columns: tuple[Verdict, ...] = ("right", "wrong", "weak", "skipped")
     lines = [
-        f"# {report.server}: {report.model}",
+        f"# {report.server}: {in_markdown(report.model, _LONGEST_NAME)}",
         "",
         "| | right | wrong | not done by the model | not found out |",
         "|---|--:|--:|--:|--:|",
@@ -56,22 +69,19 @@ def markdown(report: Report) -> str:
         counts = Counter(one.verdict for one in findings)
         lines.append(f"| {DIALECTS[name].title} | {' | '.join(str(counts[one]) for one in columns)} |")
     lines += [f"| {DIALECTS[name].title} | not spoken | | | |" for name in report.unspoken]
-    if report.stopped:
-        lines += ["", f"Stopped after {len(report.findings)} of {report.probes} probes: {report.stopped}."]
+    missing = [line for head, told in unknown(report).items() for line in ("", f"{head.capitalize()}: {in_markdown(told)}.")]
+    lines += missing
     seen: dict[tuple[str, str], list[Finding]] = {}
     for one in report.of("wrong", "weak"):
         seen.setdefault((MARKS[one.verdict], one.probe.name), []).append(one)
     if not seen:
-        return "\n".join([*lines, "", "Nothing is wrong."]) + "\n"
+        return "\n".join(lines if missing else [*lines, "", "Nothing is wrong."]) + "\n"
     lines += ["", "| | probe | in | what should hold | what was found |", "|---|---|---|---|---|"]
     for (mark, name), found in seen.items():
         where = ", ".join(one.dialect.name for one in found)
-        lines.append(f"| {mark} | `{name}` | {where} | {found[0].probe.title} | {_cell(found[0].reason)} |")
+        reason = in_markdown(found[0].reason, _LONGEST_REASON)
+        lines.append(f"| {mark} | `{name}` | {where} | {found[0].probe.title} | {reason} |")
     return "\n".join(lines) + "\n"
-
-
-def _cell(text: str) -> str:
-    return text[:200].replace("|", "\\|").replace("\n", " ").replace("<", "&lt;")
 
 
 def as_json(report: Report) -> Json:
@@ -85,6 +95,8 @@ def as_json(report: Report) -> Json:
         "counts": dict(Counter(one.verdict for one in report.findings)),
         "seconds": round(report.seconds, 1),
         "stopped": report.stopped or None,
+        "late": report.late,
+        "not_asked": report.not_asked,
         "findings": [
             {
                 "name": one.name,
@@ -102,18 +114,21 @@ def as_json(report: Report) -> Json:
 
 
 def as_junit(report: Report) -> str:
-    """A test case a probe: what is wrong has failed, what the model did not do is skipped."""
-    wrong, skipped = report.of("wrong"), report.of("weak", "skipped")
-    counts = {"tests": len(report.findings), "failures": len(wrong), "skipped": len(skipped), "errors": 0}
-    suite = ElementTree.Element(
-        "testsuite", {"name": f"callsmith check {report.url}", **{key: str(value) for key, value in counts.items()}}
-    )
+    """A test case a probe: what is wrong has failed, what the model did not do is skipped, what is not known is an error."""
+    suite = ElementTree.Element("testsuite", {"name": show_hidden(f"callsmith check {report.url}")})
+    counts = Counter({"tests": len(report.planned), "failures": 0, "skipped": 0, "errors": 0})
+
+    def add(name: str, seconds: float, kind: str, reason: str, details: str = "") -> None:
+        dialect, _, probe = name.partition(".")
+        case = ElementTree.SubElement(suite, "testcase", {"classname": dialect, "name": probe, "time": f"{seconds:.3f}"})
+        if kind:
+            ElementTree.SubElement(case, kind, {"message": show_hidden(reason)}).text = show_hidden(details) or None
+            counts[kind if kind == "skipped" else f"{kind}s"] += 1
+
     for one in report.findings:
-        case = ElementTree.SubElement(
-            suite, "testcase", {"classname": one.dialect.name, "name": one.probe.name, "time": f"{one.seconds:.3f}"}
-        )
-        if one.verdict == "wrong":
-            ElementTree.SubElement(case, "failure", {"message": one.reason}).text = "\n".join(explained(report, one))
-        elif one.verdict != "right":
-            ElementTree.SubElement(case, "skipped", {"message": one.reason})
+        kind = "error" if one.is_late else {"wrong": "failure", "right": ""}.get(one.verdict, "skipped")
+        add(one.name, one.seconds, kind, one.reason, "\n".join(explained(report, one)) if kind == "failure" else "")
+    for name in report.not_asked:
+        add(name, 0.0, "error", f"not asked: {report.stopped}")
+    suite.attrib |= {key: str(value) for key, value in counts.items()}
     return ElementTree.tostring(suite, encoding="unicode", xml_declaration=True)

@@ -59,6 +59,7 @@ class Finding:
     exchanges: tuple[dict[str, Json], ...] = ()
     seconds: float = 0.0
     counts: Counter[Verdict] = field(default_factory=Counter[Verdict])
+    is_late: bool = False
 
     @property
     def name(self) -> str:
@@ -76,11 +77,21 @@ class Report:
     unspoken: list[str] = field(default_factory=list[str])
     findings: list[Finding] = field(default_factory=list[Finding])
     seconds: float = 0.0
-    probes: int = 0  # that were to be run
+    planned: list[str] = field(default_factory=list[str])  # the names of all probes that were to be run
     stopped: str = ""  # why not all of them were
 
     def of(self, *verdicts: Verdict) -> list[Finding]:
         return [one for one in self.findings if one.verdict in verdicts]
+
+    @property
+    def not_asked(self) -> list[str]:
+        """The names of the probes that were to be run and were not."""
+        return self.planned[len(self.findings) :]
+
+    @property
+    def late(self) -> list[str]:
+        """The names of the probes that had no answer in time."""
+        return [one.name for one in self.findings if one.is_late]
 
 
 def known_probes() -> Sequence[Probe]:
@@ -135,7 +146,7 @@ async def check(
         chosen = [(lab, one) for lab in labs for one in known_probes() if one.is_for(lab.dialect) and _is_wanted(lab, one, only)]
         if not chosen:
             raise UsageError(f"no probe is called {', '.join(only)}; --list lists them", field="only")
-        report.probes = len(chosen)
+        report.planned = [f"{lab.dialect.name}.{one.name}" for lab, one in chosen]
         if on_start is not None:
             on_start(report)
         late = 0
@@ -176,7 +187,8 @@ async def _run(lab: Lab, one: Probe, repeat: int) -> tuple[Finding, Exception | 
         if isinstance(ended, Gone | Late):
             break
     seconds = time.perf_counter() - began
-    return Finding(one, lab.dialect, worst.verdict, worst.reason, worst.exchanges, seconds, counts), ended
+    late = isinstance(ended, Late)
+    return Finding(one, lab.dialect, worst.verdict, worst.reason, worst.exchanges, seconds, counts, late), ended
 
 
 async def _verdict(lab: Lab, one: Probe) -> tuple[Verdict, Exception | None]:

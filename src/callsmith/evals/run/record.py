@@ -9,6 +9,7 @@ from typing import Any, TypeAlias
 
 from callsmith.core.errors import UsageError
 from callsmith.core.serialize import dump, load
+from callsmith.core.types.escaped_text import in_json
 from callsmith.core.values import Call, Json
 from callsmith.evals.cases.case import Case
 
@@ -97,7 +98,7 @@ class Records:
                 field="out",
             )
         self.plan["setups"][setup] = {"setup": dict(description), "about": dict(about)}
-        text = json.dumps(self.plan, indent=2, ensure_ascii=False)
+        text = in_json(self.plan, 2)
         partial = self.folder / f"{PLAN}.partial"
         partial.write_text(text + "\n", "utf-8")
         partial.replace(self.folder / PLAN)
@@ -105,7 +106,7 @@ class Records:
     def add(self, record: Record) -> None:
         """Keep a record; it is on the disk when this returns."""
         self._found[record.case, record.setup] = record
-        self._file.write(json.dumps(dump(record), ensure_ascii=False).encode() + b"\n")
+        self._file.write(in_json(dump(record)).encode() + b"\n")
         self._file.flush()
 
     def done(self, case: Case, setup: str) -> Record | None:

@@ -1,13 +1,12 @@
 """Reports of results: Markdown, one page of HTML that needs nothing else, and JSON."""
 
-import json
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
-from html import escape
 from itertools import combinations
 from pathlib import Path
 from typing import Any
 
+from callsmith.core.types.escaped_text import in_html, in_json, in_markdown
 from callsmith.evals.plot import Bar, bars
 from callsmith.evals.run.record import Record
 from callsmith.evals.scores.comparison import Comparison, compare
@@ -37,7 +36,7 @@ def write_reports(folder: Path, records: Sequence[Record], plan: Mapping[str, An
         "scores": [one.as_json() for one in scores.values()],
         "comparisons": [one.as_json() for one in comparisons],
     }
-    (folder / "results.json").write_text(json.dumps(document, indent=2, ensure_ascii=False) + "\n", "utf-8")
+    (folder / "results.json").write_text(in_json(document, 2) + "\n", "utf-8")
     sections = _sections(scores, comparisons)
     (folder / "report.md").write_text(markdown(f"Evaluation, {datetime.now().astimezone():%Y-%m-%d}", sections), "utf-8")
     (folder / "report.html").write_text(_html(sections, scores, comparisons), "utf-8")
@@ -123,11 +122,11 @@ def _errors_table(scores: Mapping[str, Scores]) -> Table:
 
 def markdown(title: str, sections: Sequence[Section]) -> str:
     """The parts of a report as Markdown."""
-    parts = [f"# {title}"]
+    parts = [f"# {in_markdown(title)}"]
     for title, note, (heads, rows) in sections:
-        table = [heads, ["---", *("---:" for _ in heads[1:])], *rows]
-        lines = ["| " + " | ".join(row) + " |" for row in table]
-        parts.append("\n\n".join(filter(None, [f"## {title}", note, "\n".join(lines)])))
+        head, *body = ("| " + " | ".join(map(in_markdown, row)) + " |" for row in (heads, *rows))
+        lines = [head, "|".join(["", " --- ", *(" ---: " for _ in heads[1:]), ""]), *body]
+        parts.append("\n\n".join(filter(None, [f"## {in_markdown(title)}", note, "\n".join(lines)])))
     return "\n\n".join(parts) + "\n"
 
 
@@ -135,13 +134,13 @@ def _html(sections: Sequence[Section], scores: Mapping[str, Scores], comparisons
     body = [f"<h1>Evaluation, {datetime.now().astimezone():%Y-%m-%d}</h1>", _plot("Right answers", scores, "groups")]
     body.append(_plot("Right answers by category", scores, "categories"))
     for title, note, (heads, rows) in sections:
-        head = "".join(f"<th>{escape(one)}</th>" for one in heads)
-        cells = "".join("<tr>" + "".join(f"<td>{escape(one)}</td>" for one in row) + "</tr>" for row in rows)
-        body.append(f"<h2>{escape(title)}</h2><p>{escape(note)}</p><table><tr>{head}</tr>{cells}</table>")
+        head = "".join(f"<th>{in_html(one)}</th>" for one in heads)
+        cells = "".join("<tr>" + "".join(f"<td>{in_html(one)}</td>" for one in row) + "</tr>" for row in rows)
+        body.append(f"<h2>{in_html(title)}</h2><p>{in_html(note)}</p><table><tr>{head}</tr>{cells}</table>")
     for one in comparisons:
         for word, ids in (("gained", one.gains), ("lost", one.losses)):
             summary = f"{one.second} against {one.first}: {len(ids)} {word}"
-            body.append(f"<details><summary>{escape(summary)}</summary><p>{escape(', '.join(ids))}</p></details>")
+            body.append(f"<details><summary>{in_html(summary)}</summary><p>{in_html(', '.join(ids))}</p></details>")
     return (
         f'<!doctype html><html lang="en"><meta charset="utf-8"><title>Evaluation</title><style>{_STYLE}</style>'
         f"<body>{''.join(body)}</body></html>\n"

@@ -1,9 +1,9 @@
 """Reports of a tuning: the ways on the held-out half, and each against the template's own."""
 
-import json
 from collections.abc import Sequence
 from pathlib import Path
 
+from callsmith.core.types.escaped_text import in_json
 from callsmith.evals.scores.comparison import Comparison, compare
 from callsmith.evals.scores.report import PAIRED_NOTE, Section, Table, comparison_table, markdown, show_share
 from callsmith.evals.scores.tuning import Tuning, Way
@@ -57,7 +57,7 @@ def write_tuning(folder: Path, name: str, tuning: Tuning) -> Path:
     sections: list[Section] = [("Ways", _NOTE, ways_table(tuning))]
     sections += [(f"{one.second} against {one.first}", PAIRED_NOTE, comparison_table(one)) for one in comparisons]
     document = {**tuning.as_json(), "comparisons": [one.as_json() for one in comparisons]}
-    (folder / f"{name}.json").write_text(json.dumps(document, indent=2, ensure_ascii=False) + "\n", "utf-8")
+    (folder / f"{name}.json").write_text(in_json(document, 2) + "\n", "utf-8")
     path = folder / f"{name}.md"
     chosen = "\n".join(["", "```toml", *preset_lines(tuning), "```", ""])
     path.write_text(markdown(f"Tuning of {name}", sections) + chosen, "utf-8")

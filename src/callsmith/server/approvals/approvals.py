@@ -17,11 +17,11 @@ from callsmith.core.approval import Approved, Decision
 from callsmith.core.errors import StoreUnavailable, UsageError
 from callsmith.core.events import ConfirmationNeeded
 from callsmith.core.serialize import DocumentCodec, Saved, dump
+from callsmith.core.types.escaped_text import show_hidden
 from callsmith.core.values import Call, Json, Message, Request, Result, Tool
 from callsmith.runtime.conversation.journal import expired
 from callsmith.server.approvals.old_documents import upgrade_approval, upgrade_grant, upgrade_paused_run
 from callsmith.server.store import Document, Stale, Store
-from callsmith.tools.review import show_hidden
 from callsmith.wire.extensions import ToolOptions
 
 T = TypeVar("T")

@@ -4,6 +4,7 @@ import json
 import logging
 import sys
 
+from callsmith.core.types.escaped_text import one_line, show_hidden
 from callsmith.core.values import Json
 from callsmith.server.http.request_context import ACCESS, current_request
 from callsmith.server.settings import Log
@@ -31,16 +32,16 @@ class LineFormatter(logging.Formatter):
         if record.exc_info:
             fields["exception"] = self.formatException(record.exc_info)
         if self._as_json:
-            return json.dumps(fields, ensure_ascii=False, default=str)
-        trace = fields.pop("exception", "")
-        head = " ".join(str(fields.pop(name)) for name in ("time", "level", "logger", "message"))
+            return show_hidden(json.dumps(fields, ensure_ascii=False, default=str))
+        trace = str(fields.pop("exception", ""))
+        head = " ".join(one_line(str(fields.pop(name))) for name in ("time", "level", "logger", "message"))
         line = " ".join([head, *(f"{name}={_plain(str(value))}" for name, value in fields.items())])
-        return f"{line}\n{trace}" if trace else line
+        return "\n  ".join([line, *show_hidden(trace).split("\n")]) if trace else line  # no line of it looks like another record
 
 
 def _plain(text: str) -> str:
     """Quote text with spaces or line breaks, so that it stays on its line."""
-    return text if text.isprintable() and " " not in text else json.dumps(text)
+    return text if text.isprintable() and " " not in text else show_hidden(json.dumps(text, ensure_ascii=False))
 
 
 def set_up_logging(log: Log) -> None:

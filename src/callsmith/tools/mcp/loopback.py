@@ -2,9 +2,10 @@
 
 import asyncio
 import socket
-from html import escape
 from secrets import compare_digest
 from urllib.parse import parse_qs, urlsplit
+
+from callsmith.core.types.escaped_text import in_html
 
 HOST = "127.0.0.1"
 PATH = "/callback"
@@ -64,6 +65,6 @@ class Loopback:
 
 def _page(found: dict[str, str]) -> bytes:
     said = f"The login failed: {found.get('error_description') or found['error']}" if "error" in found else "You are logged in."
-    body = _PAGE.format(escape(f"{said} You can close this page.")).encode()
+    body = _PAGE.format(in_html(f"{said} You can close this page.")).encode()
     head = "HTTP/1.1 200 OK\r\nContent-Type: text/html; charset=utf-8\r\nContent-Length: {}\r\nConnection: close\r\n\r\n"
     return head.format(len(body)).encode() + body
