@@ -8,7 +8,7 @@ import pytest
 from callsmith.core.events import CallReady
 from callsmith.core.values import Tool
 from callsmith.formats import format_named, formats
-from callsmith.formats.reader.reader import read
+from callsmith.formats.reader.parse import read
 
 HERMES = """\
 {%- if tools %}{{ tools | tojson }}{% endif %}

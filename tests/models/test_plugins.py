@@ -1,6 +1,8 @@
 """Formats and presets from elsewhere: of packages, of the user's folder, and how they are refused."""
 
-from collections.abc import Callable
+import json
+import re
+from collections.abc import Callable, Sequence
 from importlib.metadata import EntryPoint
 from pathlib import Path
 
@@ -8,12 +10,23 @@ import pytest
 
 import callsmith.formats
 from callsmith.core.errors import UsageError
-from callsmith.formats import format_named, formats, register
+from callsmith.core.events import CallReady, Text
+from callsmith.core.values import Call, Message, Request, Tool
+from callsmith.engines.scripted import Scripted
+from callsmith.formats import format_named, formats, register, register_detector
 from callsmith.formats.algebra import ARGS, NAME, Calls, Format
+from callsmith.formats.detector import BaseFormatDetector
+from callsmith.formats.inference.find_calls import find_calls
+from callsmith.formats.prompt.template import CHATML, Template
+from callsmith.formats.reader.parse import collect, parse
+from callsmith.formats.reader.reader import Reader
 from callsmith.formats.toml.write import format_to_toml
+from callsmith.formats.write import write
 from callsmith.models import plugins, presets
+from callsmith.models.local import LocalModel
 from callsmith.models.plugins import load_formats, load_presets, register_file, register_presets_file
 from callsmith.models.presets import Preset, preset_for, presets_in
+from callsmith.models.traits import Traits
 
 MINE = Format("mine-own", (Calls("<mine ", NAME, ">", ARGS, "</mine>"),), aliases=("my-model",))
 OTHER = Format("another-one", MINE.parts)
@@ -51,6 +64,70 @@ def test_a_format_that_is_registered_is_known_by_its_names():
     register(MINE)
     assert format_named("mine_own") == format_named("my-model") == MINE
     assert formats()["mine-own"] == MINE
+
+
+class Shouting(BaseFormatDetector):
+    """`CALL get_time WITH {"zone": "UTC"}`: no format has calls that end with their line."""
+
+    def detect(self, text: str, tools: Sequence[Tool]) -> tuple[Sequence[Call], str]:
+        found = re.search(r"CALL (\w+) WITH (.*)", text)
+        return ([Call(found[1], json.loads(found[2]))], text[: found.start()].strip()) if found else ([], text)
+
+
+SHOUTED = 'Let me see. CALL get_time WITH {"zone": "UTC"}'
+TIME = Tool("get_time")
+
+
+@pytest.mark.req("R50")
+@pytest.mark.parametrize("size", [1, 7, 1000])
+def test_code_that_finds_calls_is_registered_beside_the_declarative_formats(size: int):
+    made = register_detector("shouting", Shouting)
+    assert register_detector("shouting", Shouting) == made == format_named("shouting")
+    reader, pieces = Reader(made, [TIME]), [SHOUTED[at : at + size] for at in range(0, len(SHOUTED), size)]
+    parsed = collect([event for piece in pieces for event in reader.feed(piece)] + reader.close())
+    assert (parsed.content, parsed.calls) == ("Let me see.", (Call("get_time", {"zone": "UTC"}),))
+    assert find_calls(SHOUTED, [TIME], ["mistral", "shouting"]).calls[0].arguments == {"zone": "UTC"}
+    assert parse(made, "Nothing to call.", [TIME]).content == "Nothing to call."
+    assert parse(made, write(made, [Call("get_time", {"zone": "CET"})]), [TIME]).calls[0].arguments == {"zone": "CET"}
+
+
+@pytest.mark.req("R50")
+@pytest.mark.req("R51")
+async def test_a_preset_names_code_among_its_formats_and_the_model_is_read_by_it():
+    register_detector("shouting", Shouting)
+    (preset,) = presets_in('[mine]\nmodels = ["mine-*"]\nformats = ["hermes", "shouting"]')
+    first, *others = preset.formats
+    engine = Scripted([SHOUTED], specials={"<|im_start|>": 1, "<|im_end|>": 2})
+    model = LocalModel(engine, first, Template(CHATML), Traits(also=tuple(others)))
+    events = [event async for event in model.stream(Request((Message.user("When?"),), (TIME,)))]
+    assert [event.call.name for event in events if isinstance(event, CallReady)] == ["get_time"]
+    assert "".join(event.text for event in events if isinstance(event, Text)) == "Let me see."
+
+
+@pytest.mark.req("R50")
+def test_calls_inside_the_reasoning_are_found_by_code_only_where_they_may_be():
+    made = register_detector("shouting", Shouting)
+    thought = f"<think>{SHOUTED}</think>Well."
+    assert (parse(made, thought, [TIME]).calls[0].name, parse(made, thought, [TIME]).content) == ("get_time", "Well.")
+    assert parse(made, thought, [TIME], recover=False).calls == ()
+
+
+@pytest.mark.req("R50")
+@pytest.mark.parametrize("thing", ["hermes", None, Format, Shouting(), MINE])
+def test_only_a_subclass_of_the_base_can_be_a_detector(thing):
+    with pytest.raises(UsageError, match="must be a subclass of `BaseFormatDetector`"):
+        register_detector("shouting", thing)
+
+
+def test_code_that_fails_leaves_the_text_and_says_so():
+    parsed = parse(register_detector("shouting", Shouting), "CALL get_time WITH {", [TIME])
+    assert (parsed.content, parsed.calls) == ("CALL get_time WITH {", ())
+    assert "Shouting failed" in parsed.unreadable[0].reason
+
+
+def test_a_format_that_is_read_by_code_is_no_toml():
+    with pytest.raises(UsageError, match="read by code, Shouting"):
+        format_to_toml(register_detector("shouting", Shouting))
 
 
 def test_the_same_format_twice_does_no_harm():

@@ -9,7 +9,7 @@ from callsmith.formats import format_named, formats
 from callsmith.formats.inference.detect import detect
 from callsmith.formats.prompt.prompt import prompt_for
 from callsmith.formats.prompt.template import Template
-from callsmith.formats.reader.reader import read
+from callsmith.formats.reader.parse import read
 from callsmith.models.templates import template_named
 
 LOOK = Tool("look", "Look at a place.", {"type": "object", "properties": {"at": {"type": "string"}}, "required": ["at"]})

@@ -1,5 +1,6 @@
 """The formats in which model families write calls: one declarative value each, and the interpreters that walk it."""
 
+from dataclasses import replace
 from functools import cache
 from importlib import import_module
 from pkgutil import iter_modules
@@ -8,6 +9,7 @@ from callsmith.core.errors import UnknownName, UsageError
 from callsmith.core.types.field_checks import check_argument
 from callsmith.formats import families
 from callsmith.formats.algebra import Format
+from callsmith.formats.detector import BaseFormatDetector
 
 NONE = Format(name="none", parts=())  # for a model that calls no tools: its whole answer is text
 _registered: dict[str, Format] = {}
@@ -37,6 +39,13 @@ def register(format: Format) -> Format:
             raise UsageError(f"the format name {name!r} is taken; give the format {format.name!r} another")
     _registered.setdefault(format.name, format)
     return format
+
+
+def register_detector(name: str, cls: type[BaseFormatDetector], *, writes: str = "hermes") -> Format:
+    """Register code that finds calls as a format; calls that are forced, and those of the history, are written as in `writes`."""
+    if not (isinstance(cls, type) and issubclass(cls, BaseFormatDetector)):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise UsageError(f"a detector must be a subclass of `BaseFormatDetector`, and {cls!r} is none")
+    return register(replace(format_named(writes), name=name, aliases=(), detectors=(cls,)))
 
 
 def format_named(name: str) -> Format:

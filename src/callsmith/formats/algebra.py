@@ -27,6 +27,7 @@ from enum import Enum
 from typing import TypeAlias
 
 from callsmith.core.types.field_checks import check_fields
+from callsmith.formats.detector import BaseFormatDetector
 
 
 class Hole(Enum):
@@ -131,7 +132,10 @@ RAW = Raw()
 
 @dataclass(frozen=True, slots=True, init=False)
 class Calls:
-    """A section of calls, all written alike. `index` is the number of the first; `most` limits how many the model may write."""
+    """A section of calls, all written alike. `index` is the number of the first; `most` limits how many the model may write.
+
+    `exact`: the white space of the markers around a call has to stand there, and none of them may be missing.
+    """
 
     item: Nodes
     open: Nodes
@@ -140,6 +144,7 @@ class Calls:
     values: Spelling
     index: int
     most: int | None
+    exact: bool
 
     def __init__(
         self,
@@ -150,10 +155,11 @@ class Calls:
         values: Spelling = JSON,
         index: int = 0,
         most: int | None = None,
+        exact: bool = False,
     ) -> None:
         for name, value in (
             ("item", item), ("open", open), ("between", between), ("close", close),
-            ("values", values), ("index", index), ("most", most),
+            ("values", values), ("index", index), ("most", most), ("exact", exact),
         ):  # fmt: skip
             object.__setattr__(self, name, value)
 
@@ -216,7 +222,8 @@ Part: TypeAlias = Calls | Thinks | Says | Quotes
 class Format:
     """How a model family writes a turn. `ids` is the pattern of a call id; `drop` are markers that mean nothing by themselves.
 
-    A marker of plain words counts only at the start of the turn, where it opens text or reasoning or is dropped.
+    A marker of plain words counts only at the start of the turn, where it opens text or reasoning or is dropped. `detectors` are
+    asked where no call is found otherwise.
     """
 
     name: str
@@ -224,6 +231,7 @@ class Format:
     aliases: tuple[str, ...] = ()
     ids: str = ""
     drop: tuple[str, ...] = ()
+    detectors: tuple[type[BaseFormatDetector], ...] = ()
 
     @property
     def calls(self) -> Calls:
@@ -237,11 +245,12 @@ class Format:
 
     def without_calls(self) -> "Format":
         """The same format without calls, for when no tool may be called: what looks like a call is text."""
-        return replace(self, parts=tuple(part for part in self.parts if not isinstance(part, Calls)))
+        return replace(self, parts=tuple(part for part in self.parts if not isinstance(part, Calls)), detectors=())
 
     def also(self, *others: "Format") -> "Format":
         """The same format, extended to read what the others write."""
-        return replace(self, parts=self.parts + tuple(part for other in others for part in other.parts))
+        parts, detectors = ([one for other in others for one in getattr(other, name)] for name in ("parts", "detectors"))
+        return replace(self, parts=(*self.parts, *parts), detectors=(*self.detectors, *detectors))
 
 
 def opt(*nodes: Node, write: bool = True) -> Opt:

@@ -17,8 +17,7 @@ from callsmith.formats.algebra import JSON, PYTHON, RAW, Calls, Format
 from callsmith.formats.huggingface.read import format_from_response_template, format_from_tokenizer_config
 from callsmith.formats.huggingface.write import format_to_response_template
 from callsmith.formats.inference.laws import check, read_in_chunks
-from callsmith.formats.reader.parse import parse
-from callsmith.formats.reader.reader import read
+from callsmith.formats.reader.parse import parse, read
 from tests.effort import tries
 from tests.formats.huggingface.answers import answers, parts_of
 from tests.formats.reader.corpus import WILD, cases

@@ -11,7 +11,7 @@ from callsmith.formats.inference.infer import Inferred, Unclear, infer
 from callsmith.formats.inference.laws import calls_in, check
 from callsmith.formats.inference.probes import TOOLS
 from callsmith.formats.prompt.template import CHATML, Template
-from callsmith.formats.reader.reader import read
+from callsmith.formats.reader.parse import read
 from callsmith.formats.write import write
 from callsmith.grammar.calls import grammar_for
 from tests.formats.inference.test_detect import SHOW_NO_CALLS, SPOKEN

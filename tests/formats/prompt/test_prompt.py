@@ -1,5 +1,6 @@
 """Prompts: what the template is given, what goes into the text of messages, ids, and the beginning of the model's turn."""
 
+import json
 from dataclasses import replace
 from pathlib import Path
 
@@ -7,6 +8,7 @@ import pytest
 
 from callsmith.core.values import Call, Choice, Message, Request, Result, Tool
 from callsmith.formats.families.generic import GENERIC_XML
+from callsmith.formats.families.hermes import HERMES
 from callsmith.formats.families.mistral import MISTRAL
 from callsmith.formats.prompt.prompt import fit_id, prompt_for
 from callsmith.formats.prompt.template import CHATML, Template
@@ -138,6 +140,23 @@ def test_every_real_template_gives_a_prompt_with_all_that_was_said(path: Path, t
 
 
 @pytest.mark.req("R41")
+def test_qwen_is_shown_tools_calls_and_results_as_it_was_tuned_on_them() -> None:
+    look = Tool("look", "Look there.", {"type": "object", "properties": {"at": {"type": "string"}}, "required": ["at"]})
+    call = Call("look", {"at": "Bern"}, "c1")
+    told = (Message.user("Rain?"), Message.assistant(calls=[call]), Message.tool(Result("c1", "look", "sunny")))
+    text = prompt_for(Request((Message.system("Be brief."), *told), (look,)), (look,), Template(QWEN), HERMES).text
+    declared = {"type": "function", "function": {"name": "look", "description": "Look there.", "parameters": look.parameters}}
+    system, *turns = text.split("<|im_end|>\n")
+    assert system.startswith("<|im_start|>system\nBe brief.\n\n# Tools\n\n")
+    assert f"<tools>\n{json.dumps(declared)}\n</tools>" in system
+    assert turns == [
+        "<|im_start|>user\nRain?",
+        '<|im_start|>assistant\n<tool_call>\n{"name": "look", "arguments": {"at": "Bern"}}\n</tool_call>',
+        "<|im_start|>user\n<tool_response>\nsunny\n</tool_response>",
+        "<|im_start|>assistant\n",
+    ]
+
+
 @needs_corpus
 def test_our_qwen_template_writes_what_the_models_own_writes() -> None:
     theirs = Template((CORPUS / "Qwen-Qwen2.5-7B-Instruct.jinja").read_text(encoding="utf-8"))

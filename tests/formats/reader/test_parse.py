@@ -9,9 +9,10 @@ from callsmith.core.events import CallArguments, CallReady, CallStarted, Text, T
 from callsmith.core.values import Call, Tool
 from callsmith.formats import format_named
 from callsmith.formats.algebra import ARGS, NAME, Calls, Format
+from callsmith.formats.inference.find_calls import find_calls
 from callsmith.formats.inference.laws import CHUNKS, merge_deltas
-from callsmith.formats.reader.parse import parse
-from callsmith.formats.reader.reader import Reader, read
+from callsmith.formats.reader.parse import parse, read
+from callsmith.formats.reader.reader import Reader
 from callsmith.formats.write import write
 
 WEATHER = Tool("get_weather", "", {"type": "object", "properties": {"city": {"type": "string"}, "days": {"type": "integer"}}})
@@ -125,6 +126,23 @@ def test_quoted_code_is_never_dispatched():
 def test_families_are_read_under_the_names_their_detectors_have_elsewhere(name: str, text: str):
     parsed = parse(format_named(name), text, [WEATHER])
     assert (calls(parsed), parsed.content) == (PARIS, "")
+
+
+@pytest.mark.req("R48")
+@pytest.mark.parametrize(
+    "text",
+    [
+        '<tool_call>{"name": "get_weather", "arguments": {"city": "Paris"}}</tool_call>',
+        '<tool_call> {"name": "get_weather", "arguments": {"city": "Paris"}}\n</tool_call>',
+        '<tool_call>\n{"name": "get_weather", "arguments": {"city": "Paris"}}</tool_call>',
+        '<tool_call>\n{"name": "get_weather", "arguments": {"city": "Paris"}} </tool_call>',
+        '<tool_call>\n{"name": "get_weather", "arguments": {"city": "Paris"}}',
+    ],
+)
+def test_the_strict_format_of_qwen_wants_its_newlines(text: str):
+    assert calls(parse(format_named("hermes"), text, [WEATHER])) == PARIS
+    assert calls(parse(format_named("qwen25"), text, [WEATHER])) == []
+    assert find_calls(text, [WEATHER], ["qwen25", "hermes"]).calls[0].name == "get_weather"
 
 
 @pytest.mark.req("R224")

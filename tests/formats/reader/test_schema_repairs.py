@@ -7,7 +7,8 @@ import pytest
 from callsmith.core.events import CallArguments, CallReady
 from callsmith.core.values import Tool
 from callsmith.formats import format_named
-from callsmith.formats.reader.reader import Reader, read
+from callsmith.formats.reader.parse import read
+from callsmith.formats.reader.reader import Reader
 
 SEARCH = Tool(
     "search_flights",

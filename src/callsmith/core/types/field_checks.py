@@ -179,6 +179,8 @@ def _is_a(value: Any, kind: Any) -> bool:
         return True
     if get_origin(kind) is Callable:
         return callable(value)
+    if get_origin(kind) is type:
+        return isclass(value) and issubclass(value, get_args(kind)[0])
     if getattr(kind, "_is_protocol", False):
         methods = [name for name in cast("dict[str, Any]", vars(kind)) if not name.startswith("_")]
         return not isclass(value) and all(hasattr(value, name) for name in methods)

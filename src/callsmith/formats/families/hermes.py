@@ -4,6 +4,8 @@
     {"name": "get_weather", "arguments": {"city": "Paris"}}
     </tool_call>
 
+`qwen25` takes it at its word: without these newlines it is no call.
+
 LongCat writes `<longcat_tool_call>`; ERNIE 4.5 frames its answers in `<response>`.
 """
 
@@ -15,9 +17,10 @@ CALLS = Calls("<tool_call>\n", ENVELOPE, "\n</tool_call>", between="\n")
 
 HERMES = Format(
     name="hermes",
-    aliases=("qwen", "qwen25", "qwen2.5", "qwen3", "trinity", "smollm3", "minicpm-v", "bielik", "reka-edge"),
+    aliases=("qwen", "qwen2.5", "qwen3", "trinity", "smollm3", "minicpm-v", "bielik", "reka-edge"),
     parts=(THINKS, CALLS),
 )
+QWEN25 = Format(name="qwen25", parts=(THINKS, Calls("<tool_call>\n", ENVELOPE, "\n</tool_call>", between="\n", exact=True)))
 GRANITE4 = Format(name="granite4", parts=(CALLS,))
 LONGCAT = Format(
     name="longcat",

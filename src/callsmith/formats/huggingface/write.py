@@ -85,6 +85,8 @@ def _lost(format: Format) -> Iterable[str]:
         yield f"the pattern of call ids, {format.ids}"
     if format.calls.most:
         yield f"that there are at most {format.calls.most} calls"
+    if format.calls.exact:
+        yield "that the white space of markers counts"
 
 
 def _reasoning(thinks: list[Thinks], call: str) -> dict[str, Any]:

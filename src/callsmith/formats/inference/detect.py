@@ -13,7 +13,7 @@ from callsmith.core.values import Call, Message, Request, Result, Tool
 from callsmith.formats.algebra import Format, nodes_of
 from callsmith.formats.prompt.prompt import Prompt, fit_id, prompt_for
 from callsmith.formats.prompt.template import Template
-from callsmith.formats.reader.reader import read
+from callsmith.formats.reader.parse import read
 from callsmith.formats.write import literal_text, write
 
 TOOLS = tuple(

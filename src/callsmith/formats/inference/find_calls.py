@@ -69,7 +69,10 @@ def _attempts(chain: Sequence[Format], text: str, plain: Parsed, tools: tuple[To
                 yield parsed
 
     json, *by_name = (without_code(format_named(name)) for name in BARE_FORMATS)
-    yield from readings(chain, text, only_known=False)
+    whole = readings(chain, text, only_known=False)
+    if first := next(whole, None):  # another format may know what is left over for one of its markers
+        others = [one for one in whole if one.calls == first.calls] if first.content.strip() else []
+        yield min((first, *others), key=lambda one: len(one.content))
     yield from readings((*chain, json), plain.content, only_known=False)
     yield from readings(by_name, plain.content, only_known=True)
     if fence := FENCED.fullmatch(plain.content.strip()):

@@ -45,7 +45,7 @@ from callsmith.formats.inference.probes import (
     token_edges,
 )
 from callsmith.formats.prompt.template import Template
-from callsmith.formats.reader.reader import read
+from callsmith.formats.reader.parse import read
 
 NINE = "[a-zA-Z0-9]{9}"  # what templates accept that are strict about ids
 NUMBERS = "[0-9]{1,3}"

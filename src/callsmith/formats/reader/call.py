@@ -91,6 +91,9 @@ class CallReader(CallState):
 
     def _read_literal(self, node: str | OneOf, *, is_last: bool) -> Incremental[bool]:
         """Read a literal; whether it was a self-closing tag."""
+        if self.part.exact:
+            self.is_marked = is_strong((yield from self.literals.read_exactly(node)).strip()) or self.is_marked
+            return False
         if self.has_arguments and not self.started:
             yield from self._skip_optional_closer(node)
             return False

@@ -121,6 +121,14 @@ class LiteralReader:
             raise Mismatch(f"expected {cores[0]!r}")
         return hit
 
+    def read_exactly(self, node: str | OneOf) -> Incremental[str]:
+        """Read a literal with its own white space, and nothing else before it."""
+        hit = yield from self.source.at(literals_of(node))
+        if hit is None:
+            raise Mismatch(f"expected {literals_of(node)[0]!r}")
+        self.source.pos += len(hit)
+        return hit
+
     def skip_stray_closers(self, closers: tuple[str, ...]) -> Incremental[bool]:
         """Skip extra brackets, or the end of a fence, right before a closer or the end of the text; whether there were any."""
         source, offset = self.source, 0

@@ -178,6 +178,7 @@ def _mark_part(part: Part, specials: frozenset[str]) -> Part:
         values=values,
         index=part.index,
         most=part.most,
+        exact=part.exact,
     )
 
 

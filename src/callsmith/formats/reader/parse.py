@@ -53,6 +53,12 @@ def parse(
     return collect(events + reader.close())
 
 
+def read(format: Format, text: str, tools: Iterable[Tool] = (), opened: str = "") -> list[ModelEvent]:
+    """The events of a whole text."""
+    reader = Reader(format, tools, opened)
+    return reader.feed(text) + reader.close()
+
+
 def collect(events: Sequence[ModelEvent]) -> Parsed:
     """The answer that the events of a reader make up."""
     ready = [event for event in events if isinstance(event, CallReady)]

@@ -19,6 +19,7 @@ from callsmith.core.events import CallArguments, CallReady, CallStarted, ModelEv
 from callsmith.core.types.field_checks import check_argument, check_items
 from callsmith.core.values import Call, Tool
 from callsmith.formats.algebra import Calls, Format, Obj, Part, Quotes, Says, Thinks, first_literals, is_strong, nodes_of
+from callsmith.formats.detector import detected, events_of
 from callsmith.formats.reader.call import CallReader
 from callsmith.formats.reader.literals import LiteralReader
 from callsmith.formats.reader.markers import (
@@ -30,7 +31,7 @@ from callsmith.formats.reader.markers import (
     mark_specials,
     strong_closers_of,
     trimmed_edges,
-)
+)  # fmt: skip
 from callsmith.formats.reader.source import Incremental, Mismatch, TextSource, Truncated, ignore, stops
 
 
@@ -56,6 +57,7 @@ class Reader:
         check_argument("format", format, Format, "format_named('hermes') finds one")
         self._markers: Markers = compile_markers(format, specials, frozenset(tool.name for tool in tools))
         self._recovers = recover and not strict
+        self._holds = False  # all events, until the answer is complete
         self._thoughts: list[str] = []
         self._has_specials = bool(specials)
         self._source = TextSource()
@@ -89,6 +91,7 @@ class Reader:
                 self._coroutine = self._read_turn()  # the prompt's header is over, and the turn begins here
                 self._source.fast_path = None
                 next(self._coroutine)
+        self._holds = bool(format.detectors) and not is_constrained
 
     def feed(self, text: str, special: bool = False) -> list[ModelEvent]:
         """Take a piece of text and return the events it completes. `special`: the piece is one special token."""
@@ -110,6 +113,11 @@ class Reader:
         """End the text and return the last events."""
         self._source.ended = True
         next(self._coroutine, None)
+        if self._holds and not self._index:
+            self._flush()
+            self._events = detected(self._markers.format.detectors, self._events, self._call.tools.values())
+            self._index = sum(isinstance(event, CallReady) for event in self._events)
+        self._holds = False
         if self._recovers and not self._index and self._thoughts:
             self._events += self._recover_calls()
         return self._drain()
@@ -120,7 +128,8 @@ class Reader:
         source = self._source
         unread = source.text[source.pos :] if source.saved is None else source.since_mark() + source.text[source.pos :]
         unread = unread[self._prompt_chars :]
-        return len(unread) - unread.count(SPECIAL_MARK) + len(self._pending_space or "")
+        held = sum(len(event.text) for event in self._events if isinstance(event, Text))
+        return held + len(unread) - unread.count(SPECIAL_MARK) + len(self._pending_space or "")
 
     def _recover_calls(self) -> list[ModelEvent]:
         """The events of calls of known tools inside the reasoning, which was emitted as `Thought` already."""
@@ -132,18 +141,15 @@ class Reader:
         inner = Reader(replace(format, parts=parts), known.values())
         events = inner.feed("".join(self._thoughts)) + inner.close()
         ready = [event for event in events if isinstance(event, CallReady) and (not known or event.call.name in known)]
-        found: list[ModelEvent] = []
-        for index, event in enumerate(ready):
-            call = event.call
-            found += [CallStarted(index, call.name, call.id), CallArguments(index, call.text)]
-            found.append(CallReady(index, call, (*event.repairs, "in-reasoning")))
         self._index = len(ready)
-        return found
+        return events_of((event.call, (*event.repairs, "in-reasoning")) for event in ready)
 
     # --- collecting events ------------------------------------------------------------------------------------------------
 
     def _drain(self) -> list[ModelEvent]:
         self._flush()
+        if self._holds:
+            return []
         events = self._events
         if self._withheld is None:
             self._events = []
@@ -392,9 +398,3 @@ class Reader:
         self._call.reset()
         self._index += 1
         self._event_type = Text
-
-
-def read(format: Format, text: str, tools: Iterable[Tool] = (), opened: str = "") -> list[ModelEvent]:
-    """The events of a whole text."""
-    reader = Reader(format, tools, opened)
-    return reader.feed(text) + reader.close()

@@ -128,7 +128,7 @@ def _read_part(row: AnyType, location: _Location) -> Part:
 
 
 def _read_calls(table: Table, location: _Location) -> Calls:
-    location.check_keys(table, "kind", "item", "open", "between", "close", "values", "index", "most")
+    location.check_keys(table, "kind", "item", "open", "between", "close", "values", "index", "most", "exact")
     item = _read_nodes(table.get("item"), location.inner("item"))
     holes = set(_holes_of(item))
     if Hole.NAME not in holes:
@@ -145,6 +145,7 @@ def _read_calls(table: Table, location: _Location) -> Calls:
         values=_read_values(table.get("values", "json"), location.inner("values")),
         index=location.get(table, "index", int, 0),
         most=location.get(table, "most", int),
+        exact=location.get(table, "exact", bool, False),
     )
 
 

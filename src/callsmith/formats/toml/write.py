@@ -5,6 +5,7 @@ from dataclasses import fields
 from typing import Any as AnyType
 from typing import cast
 
+from callsmith.core.errors import UsageError
 from callsmith.formats.algebra import (
     JSON,
     Calls,
@@ -30,6 +31,8 @@ MAX_WIDTH = 110
 
 def format_to_toml(format: Format) -> str:
     """Write a format as TOML text that reads back as the same value."""
+    if format.detectors:
+        raise UsageError(f"the format {format.name} is read by code, {format.detectors[0].__name__}, which TOML cannot tell")
     head: Table = {"name": format.name}
     head |= {"aliases": list(format.aliases)} if format.aliases else {}
     head |= {"ids": format.ids} if format.ids else {}
@@ -51,7 +54,8 @@ def _part_table(part: Part) -> Table:
     table |= {"close": _compact(part.close)} if part.close else {}
     table |= {"values": _spelling_row(part.values)} if part.values != JSON else {}
     table |= {"index": part.index} if part.index else {}
-    return table | ({} if part.most is None else {"most": part.most})
+    table |= {} if part.most is None else {"most": part.most}
+    return table | ({"exact": True} if part.exact else {})
 
 
 def _node_rows(nodes: Nodes | str) -> AnyType:

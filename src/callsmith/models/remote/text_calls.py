@@ -9,9 +9,10 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import Final
 
-from callsmith.core.events import CallArguments, CallReady, CallStarted, ModelEvent, Text, Thought
+from callsmith.core.events import CallReady, ModelEvent, Text, Thought
 from callsmith.core.values import Tool
 from callsmith.formats.algebra import Format
+from callsmith.formats.detector import events_of
 from callsmith.formats.inference.find_calls import find_calls
 from callsmith.formats.reader.reader import Reader
 
@@ -85,8 +86,6 @@ class TextCalls:
         if not found.calls or not all(call.name in names for call in found.calls):
             return [Text(text)]
         events: list[ModelEvent] = [Text(found.content)] if found.content else []
-        for index, call in enumerate(found.calls):
-            call = replace(call, id="")
-            events += [CallStarted(index, call.name), CallArguments(index, call.text), CallReady(index, call, (AS_TEXT,))]
+        events += events_of((replace(call, id=""), (AS_TEXT,)) for call in found.calls)
         self._calls += len(found.calls)
         return events
