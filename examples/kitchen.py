@@ -48,7 +48,10 @@ async def main(model: str = "qwen2.5-coder-1.5b", said: str = "Make the light bl
         policy="required_first_hop",
         guards=("small",),
     )
-    reply = await cook.conversation(open_model(model)).send(said)
+    talk = cook.conversation(open_model(model))
+    reply = await talk.send(said)
+    for done in (message for message in talk.messages if message.role == "tool"):
+        print(f"{done.name}: {done.content}")
     print(reply.text)
     print(kitchen)
 

@@ -7,11 +7,15 @@ from typing import Any
 import pytest
 
 from callsmith.bus.bus import CapabilityBus
-from callsmith.capabilities.builtin_tools import DEFAULT_SET, NAMES, builtin_tools
+from callsmith.bus.descriptor import Descriptor
+from callsmith.bus.port import CapabilityCall
+from callsmith.capabilities.builtin_tools import BOUND, NAMES, builtin_tools
 from callsmith.capabilities.corpus import Corpora, Indexed
+from callsmith.capabilities.executor import ToolExecutor
 from callsmith.core.errors import BusError, UnknownName, UsageError
 from callsmith.core.ports import Context
 from callsmith.core.values import Call
+from callsmith.server.node import bus_tools
 
 HALL = "# The village hall\n\nThe hall opens at 17:42 on Tuesdays. The key is with Ms Jäger.\n"
 BRIDGE = "# Die Brücke\n\nDie Brücke über die Niers ist am Freitag gesperrt.\n"
@@ -141,14 +145,81 @@ def test_a_link_out_of_the_folder_is_not_followed(folder: Path, tmp_path: Path) 
 # --- the built-in tools -------------------------------------------------------------------------------------------------------
 
 
+M21 = ["search_corpus", "list_corpora", "translate", "list_marketplace"]
+BUILT_IN: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {  # the capability, arguments, and the body of the call
+    "search_corpus": (
+        "rag.query@1.0",
+        {"corpus": "village", "query": "hall"},
+        {"params": {"corpus": "village"}, "input": {"query": "hall"}},
+    ),
+    "list_corpora": ("rag.list_corpora@1.0", {}, {"params": {}, "input": {}}),
+    "translate": (
+        "trans.text@1.0",
+        {"text": "Wer ist da?", "from": "de", "to": "en"},
+        {"params": {}, "input": {"text": "Wer ist da?", "from": "de", "to": "en"}},
+    ),
+    "list_marketplace": ("market.list@1.0", {"category": "offer"}, {"params": {}, "input": {"category": "offer"}}),
+    "describe_image": (
+        "img.describe@1.0",
+        {"image_cid": "i1", "task": "caption"},
+        {"params": {}, "input": {"image_cid": "i1", "task": "caption"}},
+    ),
+    "transcribe_audio": ("stt.transcribe@1.0", {"audio_cid": "a1"}, {"params": {}, "input": {"audio_cid": "a1"}}),
+}
+
+
 @pytest.mark.req("R127")
 @pytest.mark.req("R128")
 @pytest.mark.req("R129")
-@pytest.mark.req("R130")
 @pytest.mark.req("R131")
 @pytest.mark.req("R132")
 @pytest.mark.req("R133")
+@pytest.mark.parametrize("name", BUILT_IN)
+async def test_a_built_in_tool_calls_its_capability_in_its_version(name: str) -> None:
+    reference, arguments, body = BUILT_IN[name]
+    bus, asked = CapabilityBus(), list[tuple[str, Any]]()
+
+    def offer(capability: str, version: tuple[int, int]) -> None:
+        descriptor = Descriptor(capability, version=version)
+
+        async def handle(call: CapabilityCall) -> dict[str, Any]:
+            asked.append((descriptor.reference, call.body))
+            return {"output": {"said": name}, "meta": {}}
+
+        bus.register(descriptor, handle)
+
+    executor = ToolExecutor(bus, [BOUND[name]])
+    result = await executor.dispatch(Call(name, arguments, "c1"))
+    assert (result.ok, result.code) == (False, "not_found")  # nobody offers it
+    assert reference.partition("@")[0] in result.text
+    capability = reference.partition("@")[0]
+    offer(capability, (2, 0))
+    assert (await executor.dispatch(Call(name, arguments, "c2"))).ok is False  # nor in this version
+    offer(capability, (1, 0))
+    result = await executor.dispatch(Call(name, arguments, "c3"))
+    assert (result.ok, asked) == (True, [(reference, body)])
+
+
+@pytest.mark.req("R130")
+async def test_find_neighbour_tells_who_is_there() -> None:
+    bus = CapabilityBus()
+
+    async def handle(call: CapabilityCall) -> dict[str, Any]:
+        return {"output": {}, "meta": {}}
+
+    bus.register(Descriptor("trans.text"), handle)
+    (result,) = [one async for one in builtin_tools(bus, ["find_neighbour"]).call(Call("find_neighbour", {}, "c1"), Context())]
+    assert result.content == {"nodes": [{"node": "this node", "offers": ["trans.text@1.0"]}]}
+
+
 @pytest.mark.req("R162")
+async def test_the_default_set_is_these_four() -> None:
+    assert [one.name for one in await builtin_tools(CapabilityBus()).tools()] == M21
+    of_server = bus_tools(CapabilityBus(), ["default", "find_neighbour"])
+    assert of_server is not None
+    assert [one.name for one in await of_server.tools()] == [*M21, "find_neighbour"]
+
+
 async def test_built_in_tools_are_switched_on_by_name() -> None:
     bus = CapabilityBus()
     bound = {one.name: one.bound_capability for one in await builtin_tools(bus, NAMES).tools()}
@@ -161,7 +232,6 @@ async def test_built_in_tools_are_switched_on_by_name() -> None:
         "transcribe_audio": "stt.transcribe",
         "find_neighbour": None,
     }
-    assert [one.name for one in await builtin_tools(bus).tools()] == [*DEFAULT_SET]
     with pytest.raises(UnknownName, match="search_corpus"):
         builtin_tools(bus, ["search_korpus"])
 

@@ -72,8 +72,43 @@ def ran(*command: str | Path, cwd: Path, **environment: str) -> str:
     return done.stdout
 
 
+def scripted_run(name: str, folder: Path, *replies: str) -> str:
+    (folder / "replies.jsonl").write_text("\n".join(map(json.dumps, replies)))
+    return ran(sys.executable, EXAMPLES / name, "scripted:replies.jsonl", cwd=folder)
+
+
 @pytest.mark.req("R134")
+def test_weather_calculator_and_search_all_run(tmp_path: Path):
+    calls = [
+        calling("get_weather", city="Paris"),
+        calling("calculate", expression="(17 + 1) * -2"),
+        calling("search", query="etna"),
+    ]
+    said = scripted_run("tool_calling.py", tmp_path, *calls, "All done.").splitlines()
+    assert said == [
+        '[get_weather {"city": "Paris"}]',
+        "[→ In Paris it is cloudy, 15 °C.]",
+        '[calculate {"expression": "(17 + 1) * -2"}]',
+        "[→ -36]",
+        '[search {"query": "etna"}]',
+        '[→ ["Etna: A volcano on Sicily, 3,357 metres high."]]',
+        "All done.",
+    ]
+
+
 @pytest.mark.req("R135")
+def test_clock_light_and_oven_all_run(tmp_path: Path):
+    calls = [calling("get_time"), calling("set_light", colour="red"), calling("set_temp", celsius=180)]
+    said = scripted_run("kitchen.py", tmp_path, *calls, "So it is.").splitlines()
+    assert re.fullmatch(r"get_time: \d\d:\d\d", said[0]), said
+    assert said[1:] == [
+        "set_light: the light is red",
+        "set_temp: the oven is set to 180 degrees",
+        "So it is.",
+        "{'light': 'red', 'oven': 180}",
+    ]
+
+
 @pytest.mark.req("R136")
 @pytest.mark.req("R200")
 @pytest.mark.req("R204")

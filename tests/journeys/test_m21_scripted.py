@@ -61,11 +61,34 @@ async def told(*replies: str, question: Request | str = "go", **options: Any) ->
 
 
 @pytest.mark.req("R190")
+@pytest.mark.req("R216")
 @pytest.mark.parametrize(("query", "shown"), [("hall", "17:42"), ("pond", "[]"), ("down", "internal_error: the index is away")])
 async def test_what_the_search_gave_or_why_it_gave_nothing_stands_before_the_answer(query: str, shown: str) -> None:
     engine, _, turn = await told(called("search_corpus", query=query), "This is what I know.")
     assert shown in engine.asked[1].prompt.text
     assert turn.messages[-1].content == "This is what I know."
+
+
+@pytest.mark.req("R212")
+@pytest.mark.parametrize(
+    ("describe", "question"),
+    [
+        ("Search the documents of the parish.", "When does the hall open?"),
+        ("Durchsuche die Dokumente über Brücken.", "Wer ist da?"),
+    ],
+)
+async def test_german_and_english_descriptions_reach_the_model_as_they_are(describe: str, question: str) -> None:
+    @tool(name="search_corpus", description=describe)
+    async def search(query: str) -> str:
+        return f"gefunden: {query}"
+
+    engine = Scripted([called("search_corpus", query="Brücke"), "Gefunden."], specials={"<|im_start|>": 1, "<|im_end|>": 2})
+    model = LocalModel(engine, HERMES, Template(CHATML))
+    last = [event async for event in run(model, Functions(search), question)][-1]
+    assert isinstance(last, TurnEnded)
+    assert describe in engine.asked[0].prompt.text
+    assert "gefunden: Brücke" in engine.asked[1].prompt.text
+    assert last.messages[-1].content == "Gefunden."
 
 
 @pytest.mark.req("R191")

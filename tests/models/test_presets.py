@@ -30,7 +30,8 @@ from callsmith.models.presets import preset_for, presets, presets_in
         ("Llama-4-Scout", ["llama4-pythonic", "llama3-json"]),
         ("Devstral-Small-2507", ["mistral-args", "mistral"]),
         ("granite-4.0-h-tiny-Q4_K_M", ["granite4", "json"]),
-        ("MiniCPM-V-4_5", ["hermes", "json"]),
+        ("MiniCPM-V-4_5", ["hermes", "minicpm5", "json"]),
+        ("MiniCPM5-1B-Q8_0", ["minicpm5", "hermes", "json"]),
         ("llama3.2-3b-instruct", ["llama3-json", "pythonic"]),
     ],
 )

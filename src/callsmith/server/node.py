@@ -10,7 +10,7 @@ from pathlib import Path
 from callsmith.bus.bus import CapabilityBus
 from callsmith.bus.port import Authenticator
 from callsmith.bus.reach import CapabilityTools
-from callsmith.capabilities.builtin_tools import NAMES, builtin_tools
+from callsmith.capabilities.builtin_tools import DEFAULT_SET, NAMES, builtin_tools
 from callsmith.core.capability.authority import Trust
 from callsmith.core.errors import BusError, UsageError
 from callsmith.core.ports import Toolset
@@ -107,8 +107,8 @@ def revocation_file(settings: Bus) -> Path:
 
 
 def bus_tools(bus: CapabilityBus, names: Iterable[str]) -> Toolset | None:
-    """Tools that capabilities run: those of built-in names, and all whose capabilities match a pattern."""
-    wanted = list(names)
+    """Tools that capabilities run: those of built-in names ("default": four), and all whose capabilities match a pattern."""
+    wanted = list(dict.fromkeys(one for name in names for one in (DEFAULT_SET if name == "default" else (name,))))
     builtin = [name for name in wanted if name in NAMES]
     patterns = [name for name in wanted if name not in NAMES]
     for pattern in patterns:

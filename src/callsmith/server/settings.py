@@ -249,8 +249,8 @@ class Bus:
     tools: tuple[str, ...] = flag(
         (),
         "--bus-tools",
-        help="Tools that capabilities of the bus run: names of built-in tools (search_corpus, translate, …), and patterns of "
-        "capabilities, as experimental.home.*; separated by commas.",
+        help="Tools that capabilities of the bus run: names of built-in tools (search_corpus, translate, …), default for four of "
+        "them, and patterns of capabilities, as experimental.home.*; separated by commas.",
     )
 
 

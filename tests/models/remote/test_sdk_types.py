@@ -17,9 +17,12 @@ from pydantic import TypeAdapter
 
 pytest.importorskip("aiohttp")
 
+from callsmith.bus.bus import CapabilityBus
+from callsmith.capabilities.llm import LlmService
 from callsmith.core.values import Call, Choice, Message, Request, Sampling
 from callsmith.models.remote.model import RemoteModel
 from callsmith.server.app import create_app
+from tests.capabilities.chatting import chat as chat_body
 from tests.models.remote.scripted import ADD, WEATHER, answer, calls_of, chunks, lines, remote, sse
 from tests.scripted_server import scripted
 from tests.server.asking import WEATHER as WEATHER_FUNCTION
@@ -167,6 +170,25 @@ async def test_each_gives_well_formed_calls_for_one_prompt(who: str) -> None:
     assert json.loads("".join(call.function.arguments or "" for call in calls if call.function)) == CITY
     assert {call.index for call in calls} == {0} and calls[0].id
     assert deltas[-1].finish_reason == "tool_calls"
+
+
+@pytest.mark.parametrize("who", ANSWERS)
+@pytest.mark.req("R194")
+async def test_each_gives_well_formed_frames_of_a_call_for_one_prompt(who: str) -> None:
+    provider, api, said = ANSWERS[who]
+    tool = {"name": "weather", "parameters_schema": WEATHER_FUNCTION["function"]["parameters"]}
+    bus = CapabilityBus()
+    async with scripted(said) as server:
+        model = remote(server, api, provider=provider)
+        LlmService(bus, {"m": model}).register()
+        frames = [one async for one in bus.stream("llm.chat", (2, 0), chat_body("The weather in Bonn?", tools=[tool]))]
+        await model.close()
+    deltas = [frame.data for frame in frames if frame.event == "tool_call_delta"]
+    (call,) = [frame.data for frame in frames if frame.event == "tool_call"]
+    assert (call["name"], call["arguments"], bool(call["id"])) == ("weather", CITY, True)
+    assert {delta["id"] for delta in deltas} <= {call["id"]}
+    assert not deltas or json.loads("".join(delta["arguments_delta"] for delta in deltas)) == CITY
+    assert (frames[-1].event, frames[-1].data["stop_reason"]) == ("done", "tool_calls")
 
 
 @pytest.mark.req("R31")
