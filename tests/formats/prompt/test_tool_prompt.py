@@ -217,14 +217,21 @@ def test_a_tool_that_is_asked_for_by_its_name_is_named_behind_the_results(asked:
 
 
 @EACH
+def test_what_was_asked_for_by_its_name_is_read_again_as_it_stood(asked: ToolPrompt):
+    later = Message.assistant(calls=[replace(PARIS, id="c9")]), Message.tool(Result("c9", "get_weather", "22"))
+    before = said(calling(asked, *TURNS, only="get_weather"))
+    assert said(calling(asked, *TURNS, *later)).startswith(before)
+
+
+@EACH
 def test_names_of_places_in_what_others_wrote_are_only_words(asked: ToolPrompt):
     tool = replace(NOW, description="{earlier} {results} {name} {tools}")
     result = Message.tool(Result(TIME.id, "now", "{results} {tools} {earlier}"))
     shown = calling(asked, *CHAT, *TURNS[6:8], result, tools=(tool,))
     assert "{earlier} {results} {name} {tools}" in shown[0].content
     assert "{results} {tools} {earlier}" in shown[-1].content
-    words = asked.ask_for_words([*TURNS[6:8], result], [tool])
-    assert "{earlier} {results} {name} {tools}" in words[0].content and "{results} {tools} {earlier}" in words[-1].content
+    assert "{earlier} {results} {name} {tools}" in asked.ask_for_words(TURNS[6:7], [tool])[0].content
+    assert "{results} {tools} {earlier}" in asked.ask_for_words([*TURNS[6:8], result], [tool])[-1].content
 
 
 # -- where it is to be answered in words
@@ -261,9 +268,19 @@ def test_in_words_every_result_is_told_with_what_it_was_asked_for(asked: ToolPro
 
 @EACH
 def test_in_words_the_tools_are_what_can_be_asked_for_and_without_tools_nothing_is(asked: ToolPrompt):
-    system = asked.ask_for_words(TURNS, TOOLS)[0].content
+    system = asked.ask_for_words(TURNS[:7], TOOLS)[0].content
     assert "The weather of a city." in system and "Of today" not in system
-    assert asked.ask_for_words(TURNS, ())[0].content == "You are a parrot."
+    assert asked.ask_for_words(TURNS[:7], ())[0].content == "You are a parrot."
+
+
+@EACH
+def test_who_answers_from_results_is_told_nothing_else(asked: ToolPrompt):
+    shown = asked.ask_for_words(TURNS, TOOLS)
+    assert shown[0].content == "You are a parrot." and "- now: noon" in shown[-1].content
+    assert "Paris" in said(asked.ask_for_words(TURNS[:4], TOOLS)[1:]) and "get_weather {" not in said(
+        asked.ask_for_words(TURNS[:4], TOOLS)
+    )
+    assert 'get_weather {"city": "Rome"' in said(asked.ask_for_words(TURNS[:5], TOOLS)).replace('{"city":"', '{"city": "')
 
 
 # -- behind chat templates
@@ -280,7 +297,7 @@ def check_prompts(asked: ToolPrompt, template: Template) -> None:
         made = prompt(asked, template, choice, *TURNS)
         places = [made.text.index(one) for one in ("parrot", "in Paris and in Rome?", "9 and wet", "how late is it?", "noon")]
         assert places == sorted(places)
-        assert ("The time." in made.text) and made.text.count("You are a parrot.") == 1
+        assert ("The time." in made.text) == (choice.mode != "none") and made.text.count("You are a parrot.") == 1
         assert made.text.endswith(asked.opening) == made.opened.endswith(asked.opening) == (choice.mode == "required")
         assert (write(format_of(asked), [PARIS, ROME]) in made.text) == (choice.mode != "none")
 

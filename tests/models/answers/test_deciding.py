@@ -260,6 +260,7 @@ async def test_the_next_call_is_asked_for_by_its_name_with_the_results_in_view(n
     naming, writing = engine.written
     assert "ann@lee.org" not in naming.prompt.text and naming.prompt.text.startswith(engine.decided[0].prompt.text.rstrip("\n"))
     assert "ann@lee.org" in writing.prompt.text and writing.prompt.text.endswith(prompt_of(name).opening)
+    assert writing.prompt.text.startswith(engine.decided[0].prompt.text.rstrip("\n"))  # nothing of it is read again
     assert "send_message" in repr(writing.grammar) and "find_contact" not in repr(writing.grammar)
     assert stopped(events).report.decision.calls
 

@@ -48,6 +48,8 @@ def made_up(value: Any, said: str = SAID) -> list[str]:
         "the result of find_contact",
         "PLACEHOLDER",
         "INSERT NAME",
+        "')",
+        "]}",
     ],
 )
 def test_what_stands_nowhere_and_cannot_be_the_model_s_own_words_is_made_up(value: Any):
@@ -291,6 +293,16 @@ def test_a_tool_with_side_effects_waits_for_what_is_read_before_it():
     assert made.stands(Call("pay", {"to": "Ann Lee"}), [GOOD])
 
 
+def test_a_call_that_has_to_wait_is_seen_in_its_beginning():
+    judge = CallJudge([SEND, LOOK], [Message.user("Find Ann and send her: all is well here")], 5.0)
+    found = [Call("find_contact", {"name": "Ann"})]
+    assert not judge.must_wait("send_message", found, '{"to":"Ann","text":"all is well he')
+    assert judge.must_wait("send_message", found, '{"to":"Ann","text":"her number is 12')
+    assert not judge.must_wait("send_message", found, '{"to":"Ann","text":"number')  # the last word may go on
+    assert not judge.must_wait("find_contact", found, '{"name":"somebody quite else ')
+    assert not judge.must_wait("send_message", [], '{"to":"Ann","text":"her number is 12')
+
+
 def test_a_tool_that_nobody_knows_is_not_judged():
     assert judge(0.0).stands(Call("unknown"), []) and not judge(0.0).is_in_doubt("unknown", [FIND])
 
@@ -319,6 +331,19 @@ def test_an_answer_ends_before_the_first_call_that_does_not_stand_and_nothing_of
     assert seen == [*whole * 2, "Text"] and not answer.is_cut
     seen, answer = shown(BAD, margin=math.inf)
     assert seen == [] and answer.is_cut and not answer.message.calls
+
+
+def test_an_answer_ends_as_soon_as_a_call_is_seen_to_wait():
+    """What is made up is not written to its end: nothing of the rest is asked of the engine."""
+    filtered = AnswerFilter(
+        "", True, parallel=True, judge=CallJudge([SEND, LOOK], [Message.user("Find Ann and write to her")], 9.0)
+    )
+    found = Call("find_contact", {"name": "Ann"})
+    assert len(list(filtered.shown([CallStarted(0, "find_contact"), CallReady(0, found)]))) == 2
+    assert list(filtered.shown([CallStarted(1, "send_message"), CallArguments(1, '{"to":"Ann","text":"')])) == []
+    assert not filtered.complete
+    assert list(filtered.shown([CallArguments(1, "Her number is 555")])) == []
+    assert filtered.complete and [call.name for call in filtered.message.calls] == ["find_contact"]
 
 
 def test_a_call_in_doubt_is_shown_when_it_is_complete_and_another_as_it_comes():

@@ -173,8 +173,10 @@ def _tool_prompt_messages(
     if not tools:
         return tool_prompt.ask_for_words(messages, offered)
     mode, names = request.choice.mode, request.choice.names
-    only = names[0] if mode == "required" and len(names) == 1 else ""
-    return tool_prompt.ask_for_calls(messages, tools, format, only, is_open=mode == "auto")
+    if mode == "required" and len(names) == 1 and messages[-1].role == "tool":
+        # All tools stay where they were: what was read of the prompt is not read again.
+        return tool_prompt.ask_for_calls(messages, offered, format, names[0])
+    return tool_prompt.ask_for_calls(messages, tools, format, is_open=mode == "auto")
 
 
 def _render_words(messages: Sequence[Message], request: Request, tools: Sequence[Tool], template: Template) -> tuple[str, str]:

@@ -7,6 +7,8 @@ nothing is to be called. Templates then see nothing but words: tools, calls and 
 The texts have places to fill: `{tools}` in `instructions` and `words`, `{earlier}` in `instructions` for what the user said
 before without a call (where there is no such place, all is told as it was: a model that has answered in words goes on in words),
 `{results}` in `results` and `answer`, `{name}` in `next`.
+
+What a model has read once need not be read again: after results each prompt goes on from the one before.
 """
 
 import json
@@ -82,26 +84,34 @@ class ToolPrompt:
         if "{earlier}" in self.instructions:
             rest, earlier = _split_earlier(rest, is_open=is_open)
         shown = [self._system(messages, _filled(self.instructions, tools=listed, earlier=earlier))]
-        for is_result, group in groupby(rest, lambda message: message.role == "tool"):
-            if is_result:
-                lines = _result_lines(list(group), _calls_by_id(messages), arguments="where needed")
-                shown.append(Message.user(self.results.replace("{results}", lines)))
-            else:
+        calls = _calls_by_id(messages)
+        groups = [(is_result, list(group)) for is_result, group in groupby(rest, lambda message: message.role == "tool")]
+        for (is_result, group), (_, following) in zip(groups, [*groups[1:], (False, [])], strict=True):
+            if not is_result:
                 shown += [_with_calls_as_text(message, format) for message in group]
-        if only and self.next and messages[-1].role == "tool":
-            shown[-1] = replace(shown[-1], content=f"{shown[-1].content}\n\n{self.next.replace('{name}', only)}")
+                continue
+            results = self.results.replace("{results}", _result_lines(group, calls, arguments="where needed"))
+            called = following[0].calls[0].name if following and len(following[0].calls) == 1 else "" if following else only
+            asks = self.next.replace("{name}", called) if called else ""
+            shown.append(Message.user("\n\n".join(filter(None, (results, asks)))))
         return shown
 
     def ask_for_words(self, messages: Sequence[Message], tools: Sequence[Tool]) -> list[Message]:
-        """The messages without any trace of a call: what tools have returned stands behind the question it was asked for."""
+        """The messages without any trace of a call: what tools have returned stands behind the question it was asked for.
+
+        Who answers from results need not be told of the tools, and sees from the question what they were called with.
+        """
+        has_results = messages[-1].role == "tool"
         listed = "\n".join(f"- {tool.name.replace('_', ' ')}: {_first_line(tool)}".rstrip(": ") for tool in tools)
-        shown = [self._system(messages, self.words.replace("{tools}", listed) if tools else "")]
+        shown = [self._system(messages, self.words.replace("{tools}", listed) if tools and not has_results else "")]
         calls = _calls_by_id(messages)
         for is_result, group in groupby(_spoken(messages), lambda message: message.role == "tool"):
             if not is_result:
                 shown += group
                 continue
-            lines = _result_lines(list(group), calls, arguments="always")
+            results = list(group)
+            is_latest = results[-1] is messages[-1]
+            lines = _result_lines(results, calls, arguments="where needed" if is_latest else "always")
             answer = self.answer.replace("{results}", lines)
             if shown[-1].role == "user":
                 shown[-1] = replace(shown[-1], content=f"{shown[-1].content}\n\n{answer}")

@@ -72,11 +72,11 @@ class AnswerFilter:
                     self._ids[event.index] = event.id or fit_id(f"call_{uuid4().hex[:24]}", self._pattern)
                     event = replace(event, id=self._ids[event.index])
                     if self.judge and self.judge.is_in_doubt(event.name, self._calls):
-                        self._withheld.append(event)
+                        self._withhold(event)
                     else:
                         yield event
                 case CallArguments() if self._withheld:
-                    self._withheld.append(event)
+                    self._withhold(event)
                 case CallReady():
                     withheld, self._withheld = self._withheld, []
                     call = replace(event.call, id=self._ids[event.index])
@@ -90,6 +90,14 @@ class AnswerFilter:
                     yield event
                 case _:
                     yield event
+
+    def _withhold(self, event: CallStarted | CallArguments) -> None:
+        """Keep the beginning of a call, or end the answer before it if it cannot be made now."""
+        assert self.judge is not None
+        self._withheld.append(event)
+        name = next(one.name for one in self._withheld if isinstance(one, CallStarted))
+        begun = "".join([one.text for one in self._withheld if isinstance(one, CallArguments)])
+        self.is_cut = self.judge.must_wait(name, self._calls, begun)
 
     def reason(self, reason: Literal["stop", "length"]) -> StopReason:
         """Why the answer ended."""

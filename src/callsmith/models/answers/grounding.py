@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import Any, Final, cast
 
+from callsmith.core.types.partial import parse_partial
 from callsmith.core.values import Call, Json, Message, Tool
 
 # Names of tools that begin with one of these do something, unless what they name is only looked up: `order`, not `order_status`.
@@ -31,6 +32,7 @@ _PLACEHOLDER: Final = re.compile(
     r"|\b(?:insert|placeholder|your_\w+|(?:result|output) (?:of|from))\b",
     re.IGNORECASE,
 )
+_REMAINS: Final = re.compile(r"[)\]}'\",;:]+")  # what follows on a variable, where a text had to be written
 _ADDRESS: Final = re.compile(r"(?<![\w.+-])[\w.+-]++@[\w.-]+|https?://\S+")
 _PERSON: Final = re.compile(r"[A-Z][a-z]+(?: [A-Z][a-z]+){1,2}")
 UNKNOWN_VALUES: Final = 6.0  # what speaks against a call of which no value was given, in log odds; for half of them, half of it
@@ -41,6 +43,7 @@ EFFECTS: Final = 0.5  # against one that changes something
 _PLANNED: Final = 2.5  # what may speak against a call that follows on results, however sure the model is
 _LONG_TEXT: Final = 40  # characters: longer ones are written by the model itself, in words of its own
 _LONGEST_PLACEHOLDER: Final = 80  # characters of a value: in a longer one, brackets are those of code or markup
+_LONG_BEGINNING: Final = 400  # characters of arguments: what is given so far is all given
 _SHORT_WORD: Final = 3
 _BEGINNING: Final = 5  # characters: words that begin alike are forms of one
 _FEW_WORDS: Final = 2
@@ -79,7 +82,11 @@ def said_in(messages: Sequence[Message]) -> str:
 def made_up_values(call: Call, tool: Tool, said: str) -> list[str]:
     """The values that stand nowhere and cannot be the model's own words: long numbers, addresses, names, placeholders."""
     known = _Known(f"{said}\n{json.dumps(tool.parameters, ensure_ascii=False, default=dict)}\n{tool.description}")
-    return [text for value in _leaves(call.arguments) if _is_made_up(text := str(value), known)]
+
+    def is_made_up(value: str) -> bool:
+        return value not in said if _REMAINS.fullmatch(value) else _is_made_up(value, known)
+
+    return [text for value in _leaves(call.arguments) if is_made_up(text := str(value))]
 
 
 def is_given(call: Call, tool: Tool, said: str) -> bool:
@@ -160,8 +167,19 @@ class CallJudge:
             return not is_made_up and self.doubt <= (_PLANNED if math.isinf(self._margin) else self._margin)
         if made_up_values(call, tool, self._said):
             return False
-        reads = any(not has_effects(self._tools[one.name]) for one in earlier if one.name in self._tools)
-        return not has_effects(tool) or (not (tool.side_effects and reads) and is_given(call, tool, self._said))
+        return not has_effects(tool) or (not self.must_wait(call.name, earlier) and is_given(call, tool, self._said))
+
+    def must_wait(self, name: str, earlier: Sequence[Call], begun: str = "") -> bool:
+        """Whether a call of this tool cannot be made before the earlier ones have their results, as far as can be seen in the
+        beginning of its arguments: what would be made up need not be written to its end."""
+        tool = self._tools.get(name)
+        if tool is None or not has_effects(tool):
+            return False
+        if tool.side_effects and any(not has_effects(self._tools[one.name]) for one in earlier if one.name in self._tools):
+            return True
+        words, space, _ = begun.rpartition(" ")  # the last word may go on
+        arguments = parse_partial(dict[str, Any], words) if earlier and space and len(words) <= _LONG_BEGINNING else None
+        return bool(arguments) and not is_given(Call(name, arguments or {}), tool, self._said)
 
 
 class _Known:
