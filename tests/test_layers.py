@@ -49,6 +49,7 @@ RULES = {
         INWARD | EFFECTS | {"capabilities"}, frozenset({"starlette", "msgspec", "uvicorn", "prometheus_client", "asyncpg"})
     ),
     "adapters": Rule(INWARD | EFFECTS, frozenset({"langchain_core", "langgraph", "llama_index", "llm", "crewai", "pydantic"})),
+    "compat": Rule(INWARD | EFFECTS | {"capabilities"}),
     "evals": Rule(INWARD | EFFECTS, frozenset({"aiohttp"})),
     "cli": Rule(
         INWARD | EFFECTS | {"capabilities", "server", "evals"},

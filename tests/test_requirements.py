@@ -29,6 +29,15 @@ def test_the_tests_that_are_listed_exist():
         assert re.search(rf"(def|class) {name}\b", source), f"{place} has no {name}"
 
 
+def test_every_sample_of_the_documents_is_a_test_that_exists():
+    table = page().partition("## The documents' own samples")[2]
+    rows = re.findall(r"^\| (ADR-010|M21|vLLM\.rs|EdgeVox) \| .+ \| `([\w/]+\.py)::(\w+)` \|$", table, re.MULTILINE)
+    assert len(rows) == table.count("\n|") - 2
+    assert {document for document, _, _ in rows} == {"ADR-010", "M21", "vLLM.rs", "EdgeVox"}
+    for _, place, name in rows:
+        assert re.search(rf"def {name}\b", (ROOT / "tests" / place).read_text("utf-8")), f"{place} has no {name}"
+
+
 def test_the_page_is_up_to_date():
     assert updated(page()) == page(), "run: make requirements"
 

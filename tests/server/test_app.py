@@ -185,6 +185,11 @@ async def test_an_unknown_model_is_answered_with_those_that_are_known():
     assert caught.value.code == "model_not_found"
 
 
+async def test_where_one_model_is_served_a_name_of_the_hub_means_it() -> None:
+    answer = await client(FakeModel(says("a"))).chat.completions.create(model="Qwen/Qwen3-0.6B", messages=HI)
+    assert (answer.model, answer.choices[0].message.content) == ("m", "a")
+
+
 @pytest.mark.parametrize(
     ("method", "path", "content", "status"),
     [

@@ -68,6 +68,12 @@ async def test_default_is_what_the_aliases_say():
     assert [await served.ask(name) for name in ("default", "")] == ["small: I am small."] * 2
 
 
+async def test_where_several_are_served_a_name_of_the_hub_means_none_unless_an_alias_says_so():
+    with pytest.raises(NotFoundError, match="known: big, claude-local, fast, small"):
+        await Served().ask("Qwen/Qwen3-0.6B")
+    assert await Served(aliases={"Qwen/*": "small"}).ask("Qwen/Qwen3-0.6B") == "small: I am small."
+
+
 async def test_an_unknown_model_is_the_dialects_own_error_which_lists_what_there_is():
     served = Served()
     with pytest.raises(NotFoundError, match="known: big, claude-local, fast, small") as chat:

@@ -16,7 +16,7 @@ from callsmith.capabilities.bus_model import BusModel
 from callsmith.core.approval import Decision, Policy
 from callsmith.core.capability.authority import Authority
 from callsmith.core.closing import closing
-from callsmith.core.errors import UsageError
+from callsmith.core.errors import UnknownName
 from callsmith.core.events import ConfirmationNeeded, TurnEnded
 from callsmith.core.failures import failed
 from callsmith.core.ports import Context
@@ -104,14 +104,17 @@ class ToolExecutor:
     ) -> dict[str, Json]:
         """Ask the model, run what it calls, and ask again, until it answers or the limit is reached; returns its last message.
 
+        The model is offered all tools, or those of them that the body names (`native_definitions`).
         `stream_to` gets every frame, the last of which is "done" or "error". A call that needs a person's word is streamed as
         "confirmation_required"; `decide` is asked about it. Without `decide` the message comes back with the calls that wait,
         under `confirmations`; the chat goes on when it is run again with the results of `dispatch_confirmed` in its messages.
         """
         chat = read_chat(dict(body))
-        request = replace(chat.request, tools=())
-        if chat.request.tools:
-            raise UsageError("the tools are the executor's: leave tools out of the body", field="input.tools")
+        own = {tool.name: tool for tool in await self._toolset.tools()}
+        for tool in chat.request.tools:
+            if tool.name not in own:
+                raise UnknownName("tool", tool.name, own, field="input.tools")
+        request = replace(chat.request, tools=tuple(own[tool.name] for tool in chat.request.tools))
         writer, send = ChatFrameWriter(), _Sender(stream_to)
         model = BusModel(self._bus, chat.model, authority=self._authority)
         context = replace(self._context, decisions=chat.decisions)

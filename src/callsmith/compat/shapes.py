@@ -1,0 +1,28 @@
+"""Calls in the shape of chat completions, as objects: `call.function.name`."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from callsmith.core.values import Call, Json
+
+
+@dataclass(frozen=True, slots=True)
+class FunctionCall:
+    """What is called. `arguments` are JSON, or the text of it, as the project has it whose names are used."""
+
+    name: str
+    arguments: Json
+
+
+@dataclass(frozen=True, slots=True)
+class ToolCall:
+    """A call."""
+
+    id: str
+    function: FunctionCall
+    type: str = "function"
+
+
+def tool_calls(calls: Iterable[Call], *, as_text: bool = False) -> list[ToolCall]:
+    """Calls of ours in that shape."""
+    return [ToolCall(call.id, FunctionCall(call.name, call.text if as_text else dict(call.arguments))) for call in calls]
