@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from benchmarks import guard, measure, memory
+from benchmarks import guard, measure
 from callsmith.formats import format_named
 from callsmith.formats.reader.reader import Reader
 
@@ -92,18 +92,3 @@ def test_the_plot_shows_how_ratios_have_moved_since_they_were_first_measured():
     drawn = ET.fromstring(measure.drawn([run(loop=10), run(loop=5, bus=3)], "here"))
     points = [point.text for point in drawn.iter("{http://www.w3.org/2000/svg}title")]
     assert points == ["loop, 1: 1×", "loop, 2: 0.5×", "bus, 2: 1×"]
-
-
-@pytest.mark.req("R178")
-def test_a_tool_takes_kilobytes_and_an_answer_that_is_being_read_few_more_and_none_when_it_was_read():
-    hermes, tools = format_named("hermes"), memory.new_set()
-
-    def reader() -> Reader:
-        made = Reader(hermes, tools)
-        for piece in memory.MID_ANSWER:
-            made.feed(piece)
-        return made
-
-    assert memory.python_bytes(memory.new_tool, 300) < 8 * 1024
-    assert memory.python_bytes(reader, 100) < 40 * 1024
-    assert memory.python_bytes(lambda: reader().close() and None, 100) < 512

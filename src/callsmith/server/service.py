@@ -113,15 +113,13 @@ class Service:
 
     def model_name(self, name: str) -> str:
         """The name of the model that is meant, perhaps by an alias: without one, or by `default`, the first that the caller may
-        use. Where only one is served, any name of the hub (`Qwen/Qwen3-0.6B`) means it. One that means none is returned as it
-        is."""
+        use. A name that means none is returned as it is."""
         if name in self.models:
             return name
         found = self.aliases.find(name or DEFAULT_MODEL)
-        means_any = name in ("", DEFAULT_MODEL) or (len(self.models) == 1 and name.count("/") == 1)
-        if found is not None or not means_any:
+        if found is not None or name not in ("", DEFAULT_MODEL):
             return found or name
-        return next(iter(self.visible_models()), name or DEFAULT_MODEL)
+        return next(iter(self.visible_models()), DEFAULT_MODEL)
 
     def model(self, name: str) -> Model:
         """The model of that name, if the caller may use it."""

@@ -66,7 +66,6 @@ def test_what_there_is_not_is_said(callsmith, cases: Path, tmp_path: Path, argum
     assert arguments[1] in told.err
 
 
-@pytest.mark.req("R179")
 def test_a_model_can_be_asked_behind_our_own_server(callsmith, cases: Path, tmp_path: Path):
     arguments = ("--cases", str(cases), "--model", f"scripted:{CALL}", "--serve", "--setup", "served=repairs:no")
     told = callsmith("eval", *arguments, "--out", str(tmp_path / "out"))

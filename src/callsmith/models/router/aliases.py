@@ -2,7 +2,8 @@
 
     Aliases({"fast": "small", "claude-*": "big"}, ["big", "small"]).find("claude-sonnet-5")    # → "big"
 
-A model's own name wins, then an alias that is the same letter by letter, then the longest pattern that fits.
+A model's own name wins, then an alias that is the same letter by letter, then the longest pattern that fits. Where there is one
+model, any name of the hub (`Qwen/Qwen3-0.6B`) means it.
 """
 
 from collections.abc import Iterable, Mapping
@@ -36,7 +37,7 @@ class Aliases:
         while name not in self._models:
             following = self._target(name)
             if following is None or name in seen:
-                return None
+                return next(iter(self._models)) if len(self._models) == 1 and name.count("/") == 1 else None
             seen.add(name)
             name = following
         return name
