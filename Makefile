@@ -19,6 +19,8 @@ MCP    := .venv-mcp
 DEPLOY := .venv-deploy
 DOCS   := .venv-docs
 CREWAI := .venv-crewai
+CLIENTS_LOCK := tests/clients/requirements.lock
+CREWAI_LOCK := tests/adapters/crewai.lock
 VLLM   := .venv-vllm
 SGLANG := .venv-sglang
 TORCH  := .venv-torch
@@ -29,6 +31,7 @@ BROWSER_NODE := tests/browser/node_modules
 JOBS   ?= 2
 PYTEST := $(BIN)/python -m pytest
 VERSIONS := sed -nE 's/^([^ ]+==[^\\]*[^\\ ]).*/\1/p' requirements.lock # without hashes, which would be asked of all else too
+COMPILE := $(BIN)/uv pip compile pyproject.toml --universal --upgrade --generate-hashes --quiet --no-header --no-annotate
 RIVALS := $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile --upgrade --target .venv-rivals
 SPREAD := -n $(JOBS) --dist worksteal
 
@@ -108,14 +111,12 @@ test-templates: $(STAMP) ## require calls of a small model behind every chat tem
 test-clients: $(CLIENTS)/.installed ## drive the server with agent frameworks: make test-clients ARGS="-m 'clients and not slow'"
 	$(CLIENTS)/bin/python -m pytest -m clients tests/clients tests/adapters $(ARGS)
 
-# An environment of its own: the frameworks bring dozens of packages, one of them a plugin of pytest. What is pinned stays so.
-$(CLIENTS)/.installed: requirements.lock pyproject.toml
+# An environment of its own: the frameworks bring dozens of packages, one of them a plugin of pytest. Its lock pins them beside what
+# requirements.lock pins.
+$(CLIENTS)/.installed: $(CLIENTS_LOCK) pyproject.toml
 	test -x $(CLIENTS)/bin/python || $(PYTHON) -m venv $(CLIENTS)
-	$(CLIENTS)/bin/python -m pip install --quiet --disable-pip-version-check 'pip>=25.1' # the first to know groups
-	$(CLIENTS)/bin/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements.lock
+	$(CLIENTS)/bin/python -m pip install --quiet --disable-pip-version-check --require-hashes -r $(CLIENTS_LOCK)
 	$(CLIENTS)/bin/python -m pip install --quiet --disable-pip-version-check --no-deps -e .
-	$(VERSIONS) > $(CLIENTS)/versions.txt
-	$(CLIENTS)/bin/python -m pip install --quiet --disable-pip-version-check -c $(CLIENTS)/versions.txt --group clients
 	touch $@
 
 test-crewai: $(CREWAI)/.installed ## run CrewAI's crews on our models and tools: make test-crewai ARGS="-m 'crewai and not slow'"
@@ -123,9 +124,10 @@ test-crewai: $(CREWAI)/.installed ## run CrewAI's crews on our models and tools:
 		$(CREWAI)/bin/python -m pytest -m crewai tests/adapters $(ARGS)
 
 # Its packages and the pinned ones exclude each other.
-$(CREWAI)/.installed: pyproject.toml
+$(CREWAI)/.installed: $(CREWAI_LOCK) pyproject.toml
 	test -x $(CREWAI)/bin/python || $(PYTHON) -m venv $(CREWAI)
-	$(CREWAI)/bin/python -m pip install --quiet --disable-pip-version-check -e '.[crewai,llama]' hypothesis pytest pytest-asyncio pytest-xdist
+	$(CREWAI)/bin/python -m pip install --quiet --disable-pip-version-check --require-hashes -r $(CREWAI_LOCK)
+	$(CREWAI)/bin/python -m pip install --quiet --disable-pip-version-check --no-deps -e .
 	touch $@
 
 test-agents: $(STAMP) ## let the coding agents that are installed (codex, claude) read a file
@@ -322,10 +324,12 @@ requirements: $(STAMP) ## bring docs/requirements.md up to date with the tests
 dependencies: $(STAMP) ## list in docs/dependencies.md what is installed, with licences
 	$(BIN)/python -m tests.dependencies
 
-lock: $(STAMP) ## pin the newest versions that pyproject.toml allows
+lock: $(STAMP) ## pin the newest versions that pyproject.toml allows; the frameworks' locks take what requirements.lock says
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check uv
-	$(BIN)/uv pip compile pyproject.toml --extra all --group dev --universal --upgrade --generate-hashes --quiet \
-		--no-header --no-annotate --output-file requirements.lock
+	$(COMPILE) --extra all --group dev --output-file requirements.lock
+	$(VERSIONS) > $(VENV)/versions.txt
+	$(COMPILE) --extra all --group dev --group clients -c $(VENV)/versions.txt --output-file $(CLIENTS_LOCK)
+	$(COMPILE) --extra crewai --extra llama --group crewai --output-file $(CREWAI_LOCK)
 	wheels=$$(mktemp -d) && $(BIN)/python -m pip download --quiet --disable-pip-version-check --no-deps -r requirements.lock -d $$wheels && \
 		echo "# download: about $$(du -sm $$wheels | cut -f1) MB" >> requirements.lock; rm -rf $$wheels
 

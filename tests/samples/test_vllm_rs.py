@@ -16,6 +16,7 @@ from callsmith.tools.mcp import McpHost, load_servers
 from tests.capabilities.chatting import called, scripted_model
 from tests.serving import served, served_apart
 from tests.tools.mcp.trying import PLAIN
+from tests.waiting import until
 
 tools = [
     {
@@ -123,6 +124,7 @@ async def test_streaming_with_mcp(tmp_path: Path, capsys: pytest.CaptureFixture[
 
     engine, model = scripted_model(*writes)
     async with McpHost(load_servers(mcp_json(tmp_path), {})) as host:
+        await until(lambda: all(one.state == "ready" for one in host.status()))
         names = [one.name for one in await host.tools()]
         async with served(create_app({"qwen3": model}, mcp=host)) as url:
             await asyncio.to_thread(sample, url)
