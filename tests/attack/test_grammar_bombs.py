@@ -9,7 +9,7 @@ import pytest
 
 pytest.importorskip("llguidance")
 
-from callsmith.core.errors import UsageError
+from callsmith.core.errors import GrammarFailed, UsageError
 from callsmith.core.values import Choice, Output, Sampling, Tool
 from callsmith.engines.decoding.compiler import Compiler
 from callsmith.engines.decoding.trial.trials import STACK, Cancellation, Cancelled
@@ -21,6 +21,7 @@ from callsmith.grammar.nodes import Grammar
 from callsmith.grammar.output import output_grammar
 from callsmith.grammar.relay import Relay, relay_for
 from callsmith.models.local import LocalModel
+from callsmith.wire.errors import describe_error
 from tests.grammar.sampling import vocabulary
 
 PLAIN = Format(name="plain", parts=())
@@ -115,6 +116,18 @@ def test_a_cancelled_request_ends_its_compile_and_leaves_the_next_one_alone(comp
 def test_a_grammar_too_ambiguous_for_its_first_token_is_refused(compiler: Compiler):
     with pytest.raises(UsageError, match="ambiguous"):
         compiler.compile(AMBIGUOUS, Cancellation())
+
+
+def test_a_chain_of_rules_that_double_is_the_requests_fault_and_not_the_servers(compiler: Compiler):
+    """The compiler takes it, and gives up where every token could have come about in very many ways."""
+    doubling = "root ::= r0\n" + "".join(f"r{n} ::= r{n + 1} r{n + 1}\n" for n in range(200)) + 'r200 ::= "a"\n'
+    grammar = output_grammar(PLAIN, Output(grammar=doubling))
+    assert isinstance(grammar, Grammar)
+    with pytest.raises((UsageError, GrammarFailed)) as failed:
+        matcher = compiler.start(grammar, Cancellation())
+        for _ in range(20):
+            matcher.consume(matcher.forced()[0])
+    assert describe_error(failed.value).status == 400
 
 
 def test_a_tool_that_may_be_costly_is_tried_before_the_answer_begins(compiler: Compiler):

@@ -44,9 +44,13 @@ async def test_a_job_of_another_caller_is_neither_seen_nor_stopped_nor_brought_i
         ):
             assert answer.status_code == 404
             assert "alice" not in answer.text
-        assert [(one["id"], one["caller"]) for one in (await ops.get("/v1/jobs")).json()["data"]] == [(id, "alice")]
+        (seen,) = (await ops.get("/v1/jobs")).json()["data"]
+        assert (seen["id"], seen["caller"], seen["status"]) == (id, "alice", "running")
         studio.done.set()
         assert (await ended(alice, id))["status"] == "done"
+        told = [seen, (await ops.get(f"/v1/jobs/{id}")).json(), (await ops.get(f"/v1/jobs/{id}/events")).text]
+        assert "cat" in (await alice.get(f"/v1/jobs/{id}")).text
+        assert "cat" not in str(told)  # an admin sees that there is a job, and nothing of what it is about
         named = [{"role": "user", "content": f"What is in {id}?"}]
         await ask(bob, named, session_id="talk")
         assert results(model) == []

@@ -10,6 +10,7 @@
     │   ├─ Unavailable           .seconds   not there, or not in working order
     │   │   └─ StoreUnavailable    the server's store
     │   ├─ TimedOut
+    │   ├─ GrammarFailed         the engine gives up on a grammar: simpler tools, or a simpler output, may do
     │   └─ Rejected              .status .seconds   the upstream said no
     │       └─ GrammarRefused      to a grammar; a looser one may do
     ├─ BusError                .code .retryable .seconds   a call of a capability has failed
@@ -137,6 +138,10 @@ class Rejected(ModelError):
 
 class GrammarRefused(Rejected):
     """The upstream does not take a grammar; nothing of the answer has come."""
+
+
+class GrammarFailed(ModelError):
+    """The engine gives up on a grammar in the middle of an answer: what the request asks for is too ambiguous to be enforced."""
 
 
 class BusError(CallsmithError):

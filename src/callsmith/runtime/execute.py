@@ -17,7 +17,7 @@ from callsmith.core.schema import validate
 from callsmith.core.types.field_checks import check_fields
 from callsmith.core.values import Call, Message, Result, Tool
 from callsmith.runtime.nesting import enter_tool
-from callsmith.runtime.results import result_message, tool_raised
+from callsmith.runtime.results import log_raised, result_message, tool_raised
 
 _log = logging.getLogger(__name__)
 _log.addHandler(logging.NullHandler())  # for whoever sets up logging, as the server does; not for a terminal
@@ -233,7 +233,7 @@ class Round:
         except LimitReached as error:
             self._finish(attempt, failed(call, "limit_reached", str(error)))
         except (Exception, SystemExit) as error:  # the one place: whatever a tool does wrong is reported to the model
-            _log.error("the tool %s raised %s", call.name, type(error).__name__, exc_info=error)
+            log_raised(_log, "the tool %s raised %s", call, error)
             self._finish(attempt, tool_raised(call, error))
 
     async def _announce(self, attempt: _Attempt) -> None:

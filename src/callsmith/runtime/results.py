@@ -1,7 +1,9 @@
 """Results as messages for the model: cut where they are too long, and encodable."""
 
 from dataclasses import replace
+from logging import Logger
 
+from callsmith.core.errors import CallsmithError
 from callsmith.core.failures import failed
 from callsmith.core.types.cut_text import cut_text
 from callsmith.core.values import Call, Message, Result
@@ -14,6 +16,12 @@ def tool_raised(call: Call, error: BaseException) -> Result:
     except Exception:
         said = ""
     return failed(call, "internal_error", said or type(error).__name__)
+
+
+def log_raised(log: Logger, words: str, call: Call, error: BaseException) -> None:
+    """Log what a tool raised, in `words` with its name and that: what says itself what is wrong is one line."""
+    says = isinstance(error, CallsmithError)
+    log.error(words, call.name, error if says else type(error).__name__, exc_info=None if says else error)
 
 
 def result_message(result: Result, most: int) -> tuple[Message, int]:

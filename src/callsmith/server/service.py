@@ -113,13 +113,13 @@ class Service:
 
     def model_name(self, name: str) -> str:
         """The name of the model that is meant, perhaps by an alias: without one, or by `default`, the first that the caller may
-        use. A name that means none is returned as it is."""
+        use. A name that means none for the caller is returned as it is."""
         if name in self.models:
             return name
         found = self.aliases.find(name or DEFAULT_MODEL)
-        if found is not None or name not in ("", DEFAULT_MODEL):
-            return found or name
-        return next(iter(self.visible_models()), DEFAULT_MODEL)
+        if found is not None and found in self.visible_models():
+            return found
+        return name if name not in ("", DEFAULT_MODEL) else next(iter(self.visible_models()), DEFAULT_MODEL)
 
     def model(self, name: str) -> Model:
         """The model of that name, if the caller may use it."""

@@ -6,6 +6,7 @@ from typing import cast
 
 from callsmith.core.errors import (
     BusError,
+    GrammarFailed,
     LimitReached,
     ModelError,
     PromptTooLong,
@@ -85,6 +86,8 @@ def _describe_error(error: BaseException) -> ErrorDescription:
             return ErrorDescription(503, error.message, code="store_unavailable")
         case Unavailable():
             return ErrorDescription(503, error.message, code="model_unavailable")
+        case GrammarFailed():
+            return ErrorDescription(400, error.message, code="grammar_failed")
         case ModelError():
             return ErrorDescription(503 if error.retryable else 500, error.message, code="model_error")
         case _:

@@ -6,10 +6,10 @@ UsageError: top_p: expected a number, got a string
 
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import Any, TypeVar, cast
+from typing import Any, Final, TypeVar, cast
 
 from callsmith.core.errors import UsageError
-from callsmith.core.values import Json
+from callsmith.core.values import Json, Usage
 
 T = TypeVar("T")
 
@@ -22,6 +22,8 @@ _KINDS: dict[type, str] = {
     float: "a number",
     type(None): "null",
 }
+
+_MOST_TOKENS: Final = 10**9  # that an answer may be said to have
 
 
 def kind(value: Json) -> str:
@@ -147,3 +149,14 @@ class Fields:
         if value is not None and not isinstance(value, wanted):
             raise self.error(key, f"expected {name}, got {kind(value)}")
         return value
+
+
+def as_count(value: Json) -> int:
+    """The value, if it may be a number of tokens; else 0: nothing that another server says of itself has to be so."""
+    return value if isinstance(value, int) and not isinstance(value, bool) and 0 < value <= _MOST_TOKENS else 0
+
+
+def counted(prompt: Json, completion: Json, cached: Json = 0, reasoning: Json = 0) -> Usage:
+    """Counts of tokens as another server sends them; a part is no more than the whole."""
+    whole = as_count(prompt), as_count(completion)
+    return Usage(*whole, min(whole[0], as_count(cached)), min(whole[1], as_count(reasoning)))

@@ -18,7 +18,6 @@ from callsmith.engines.completions.server import (
     Job,
     Object,
     Progress,
-    as_count,
     as_ids,
     as_list,
     as_object,
@@ -32,6 +31,7 @@ from callsmith.engines.completions.special_tokens import find_specials
 from callsmith.engines.upstream import Upstream
 from callsmith.grammar.nodes import Grammar
 from callsmith.grammar.targets.upstream import RequestFields, for_llama_server
+from callsmith.wire.fields import as_count
 
 _SAMPLING: Final = {
     "temperature": "temperature",

@@ -129,11 +129,6 @@ def as_text(value: Json) -> str:
     return value if isinstance(value, str) else ""
 
 
-def as_count(value: Json) -> int:
-    """The value, if it is a number of something; else 0."""
-    return value if isinstance(value, int) and not isinstance(value, bool) and value > 0 else 0
-
-
 def as_ids(value: Json) -> tuple[int, ...]:
     """The ids in a list; what is none is left out."""
     return tuple(one for one in as_list(value) if isinstance(one, int) and not isinstance(one, bool))

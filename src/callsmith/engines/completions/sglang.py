@@ -22,7 +22,6 @@ from callsmith.engines.completions.server import (
     Job,
     Object,
     Progress,
-    as_count,
     as_ids,
     as_list,
     as_object,
@@ -37,6 +36,7 @@ from callsmith.engines.completions.special_tokens import find_specials
 from callsmith.engines.upstream import Upstream
 from callsmith.grammar.nodes import Grammar
 from callsmith.grammar.targets.upstream import RequestFields, for_sglang
+from callsmith.wire.fields import as_count
 
 _SAMPLING: Final = {
     "temperature": "temperature",

@@ -6,7 +6,7 @@ import llguidance
 import numpy as np
 from numpy.typing import NDArray
 
-from callsmith.core.errors import ModelError
+from callsmith.core.errors import GrammarFailed
 from callsmith.engines.decoding.vocabulary import Logits
 
 _FEW_TOKENS: Final = 24  # up to so many tokens are tested one by one; for more, computing the mask is cheaper
@@ -106,4 +106,4 @@ class Constraint:
     def check(self) -> None:
         """Raise the error of the matcher, if it has failed."""
         if self.matcher.is_error():
-            raise ModelError(f"the grammar engine gave up: {self.matcher.get_error()}", hint="simplify the tools' schemas")
+            raise GrammarFailed(f"the grammar engine gave up: {self.matcher.get_error()}", hint="simplify the tools' schemas")

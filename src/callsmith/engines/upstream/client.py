@@ -43,6 +43,7 @@ T = TypeVar("T")
 
 _MOST_BODY: Final = 64 * 1024 * 1024  # bytes of an answer that is not streamed
 _LONGEST_LINE: Final = 16 * 1024 * 1024  # bytes without a line break in a stream
+_PIECE: Final = 4 * 1024  # bytes of an answer that are read at once, and a millisecond's work
 _PROBE_SECONDS: Final = 5.0  # that a server may take to say that it is up again
 # The names by which routers know a session: vllm-router, SGLang's model gateway, Dynamo. llm-d answers with a token of its own.
 _SESSION_HEADERS: Final = ("x-session-id", "x-smg-routing-key", "x-dynamo-session-id")
@@ -333,7 +334,7 @@ class Upstream:
         while True:
             try:
                 async with asyncio.timeout(self.patience.silence):
-                    data = await response.content.readany()
+                    data = await response.content.read(_PIECE)
             except TimeoutError as error:
                 raise TimedOut(f"{server_of(response)} has sent nothing for {self.patience.silence:g} s") from error
             except (aiohttp.ClientError, OSError) as error:
@@ -341,3 +342,5 @@ class Upstream:
             if not data:
                 return
             yield data
+            if len(data) == _PIECE:  # there is more already: others have their turn first
+                await asyncio.sleep(0)

@@ -36,6 +36,7 @@ from callsmith.models.remote.answers import AnswerMender, AnswerText, insisted, 
 from callsmith.models.remote.grammars import grammar_fields
 from callsmith.models.remote.rejections import explained, refuses_model, refuses_tools
 from callsmith.models.remote.text_calls import TextCalls
+from callsmith.wire.fields import as_count
 from callsmith.wire.signed import Signed
 from callsmith.wire.upstream.dialects import AnswerDecoder, UpstreamDialect
 from callsmith.wire.upstream.names import ToolNames, fit_ids, names_of, rename_tools
@@ -139,7 +140,7 @@ class RemoteModel:
         plan = await self._planned(self._settled(request))
         body = {key: value for key, value in plan.body.items() if key not in ("max_tokens", "stream")}
         counted: Any = await self._refusing(self.upstream.post(f"{self.dialect.path}/count_tokens", body, plan.session))
-        return int(counted["input_tokens"])
+        return as_count(counted["input_tokens"])
 
     async def close(self) -> None:
         """Close the connections. Answering afterwards is an error."""

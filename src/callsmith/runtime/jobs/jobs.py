@@ -18,7 +18,7 @@ from callsmith.core.values import Call, Result, Tool
 from callsmith.runtime.execute import STANDARD_LIMITS
 from callsmith.runtime.jobs.job import STANDARD_JOB_LIMITS, Job, JobChanged, JobLimits, JobStatus, JobStorage, MemoryJobs
 from callsmith.runtime.nesting import enter_tool
-from callsmith.runtime.results import result_message, tool_raised
+from callsmith.runtime.results import log_raised, result_message, tool_raised
 
 ACCEPTED = "accepted"  # the code of the result that a call gets which goes on in the background
 _MOST_ATTEMPTS = 3  # at a job whose process is stopped again and again
@@ -211,7 +211,7 @@ class Jobs:
             except (Exception, SystemExit) as error:  # whatever a tool does wrong is its result
                 if not work.has_started.done() and not work.job.version:
                     raise
-                _log.error("the tool %s raised %s in the background", work.job.call.name, type(error).__name__, exc_info=error)
+                log_raised(_log, "the tool %s raised %s in the background", work.job.call, error)
                 result = tool_raised(work.job.call, error)
             finally:
                 if work.watch is not None:

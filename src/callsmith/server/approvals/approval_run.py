@@ -20,7 +20,7 @@ from callsmith.core.events import CallDeferred, ConfirmationNeeded, RunEvent, To
 from callsmith.core.serialize import Saved
 from callsmith.core.values import Call, Message, Result, Usage
 from callsmith.runtime.conversation.history import joined
-from callsmith.runtime.conversation.journal import Journal, asked_anew, interrupted
+from callsmith.runtime.conversation.journal import Journal, asked_anew
 from callsmith.runtime.conversation.pausable_run import PausableRun
 from callsmith.server.approvals.approvals import Approval, Approvals, PausedRun
 from callsmith.server.store import Stale
@@ -251,8 +251,7 @@ class ApprovalRun:
             if approval.result is None and approval.status_at(time.time()) == "expired":
                 now = await self._approvals.expire(approval)
             elif approval.result is None and approval.status == "running":
-                now = await self._approvals.write_one(replace(approval, status="done", result=interrupted(approval.call)))
-                await self._approvals.audit("interrupted", now)
+                now = await self._approvals.interrupt(approval)
             if now.result is not None:
                 results.append(now.result)
             elif now.decision is not None:

@@ -19,7 +19,7 @@ from callsmith.core.events import ConfirmationNeeded
 from callsmith.core.serialize import DocumentCodec, Saved, dump
 from callsmith.core.types.escaped_text import show_hidden
 from callsmith.core.values import Call, Json, Message, Request, Result, Tool
-from callsmith.runtime.conversation.journal import expired
+from callsmith.runtime.conversation.journal import expired, interrupted
 from callsmith.server.approvals.old_documents import upgrade_approval, upgrade_grant, upgrade_paused_run
 from callsmith.server.store import Document, Stale, Store
 from callsmith.wire.extensions import ToolOptions
@@ -194,6 +194,19 @@ class Approvals:
         written = await self._settle(replace(approval, status="expired", result=expired(approval.call), changed=time.time()))
         await self.audit("expired", written)
         return written
+
+    async def interrupt(self, approval: Approval) -> Approval:
+        """The server that ran the call was stopped."""
+        written = await self.write_one(replace(approval, status="done", result=interrupted(approval.call), changed=time.time()))
+        await self.audit("interrupted", written)
+        return written
+
+    async def interrupt_abandoned(self) -> None:
+        """Find out which calls were running in a server that was stopped."""
+        for approval in await self.all():
+            if approval.status == "running" and await self.is_abandoned(approval):
+                with suppress(Stale):  # somebody has just found out
+                    await self.interrupt(approval)
 
     async def _settle(self, approval: Approval) -> Approval:
         try:

@@ -3,12 +3,15 @@
 import json
 import logging
 import sys
+import time
 
 from callsmith.core.types.escaped_text import one_line, show_hidden
 from callsmith.core.values import Json
 from callsmith.server.http.request_context import ACCESS, current_request
 from callsmith.server.settings import Log
 
+_MINUTE = 60.0
+_MOST_TROUBLES = 1_000  # that are remembered
 ROUTER = logging.getLogger("callsmith.models.router")
 
 
@@ -39,6 +42,31 @@ class LineFormatter(logging.Formatter):
         return "\n  ".join([line, *show_hidden(trace).split("\n")]) if trace else line  # no line of it looks like another record
 
 
+class OnceAMinute(logging.Filter):
+    """Lets of the same trouble one record a minute through, which says how often it came since the last one."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._seen: dict[tuple[str, ...], tuple[float, int]] = {}  # when it was last told, and how often it was not
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        if record.levelno < logging.WARNING:
+            return True
+        error = record.exc_info[1] if record.exc_info else None
+        trouble = (record.name, record.getMessage(), type(error).__name__, str(error))
+        told, missed = self._seen.get(trouble, (-_MINUTE, 0))
+        now = time.monotonic()
+        if now - told < _MINUTE:
+            self._seen[trouble] = (told, missed + 1)
+            return False
+        if len(self._seen) >= _MOST_TROUBLES:
+            self._seen.clear()
+        self._seen[trouble] = (now, 0)
+        if missed:
+            record.msg, record.args = f"{record.getMessage()} (and {missed} times before)", ()
+        return True
+
+
 def _plain(text: str) -> str:
     """Quote text with spaces or line breaks, so that it stays on its line."""
     return text if text.isprintable() and " " not in text else show_hidden(json.dumps(text, ensure_ascii=False))
@@ -48,6 +76,7 @@ def set_up_logging(log: Log) -> None:
     """Log to standard error: warnings, which models are loaded and unloaded, and every request if the settings say so."""
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(LineFormatter(as_json=log.format == "json"))
+    handler.addFilter(OnceAMinute())
     root = logging.getLogger()
     root.handlers = [handler]
     root.setLevel(logging.WARNING)

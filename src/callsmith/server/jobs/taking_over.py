@@ -1,4 +1,4 @@
-"""Jobs whose server was stopped, taken over: what may be repeated is started anew, the rest has ended as interrupted."""
+"""Jobs and approved calls whose server was stopped: jobs that may be repeated are started anew, the rest was interrupted."""
 
 import asyncio
 import logging
@@ -16,14 +16,15 @@ _SECONDS = 60.0  # between two later rounds, for other servers that share the st
 
 
 async def take_over_jobs(service: Service) -> None:
-    """Look for such jobs, again and again."""
+    """Look for them, again and again."""
     rounds = 0
     while True:
         try:
             for subject in ("", *service.settings.keys):
                 await service.jobs.take_over(subject, _tools_of(service, subject))
+                await service.approvals_of(subject).interrupt_abandoned()
         except CallsmithError as error:  # a store that is away, or a job of a later release
-            _log.warning("the jobs of servers that were stopped cannot be looked for: %s", error)
+            _log.warning("the jobs and calls of servers that were stopped cannot be looked for: %s", error)
         rounds += 1
         await asyncio.sleep(LEASE_SECONDS / 2 if rounds < _FIRST_ROUNDS else _SECONDS)
 

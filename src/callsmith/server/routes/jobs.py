@@ -75,6 +75,8 @@ class _Endpoints:
     async def _frames(self, job: Job) -> AsyncIterator[bytes]:
         async with closing(self._service.jobs.follow(job)) as items:
             async for item in items:
+                if isinstance(item, ToolProgress) and job.subject != caller():
+                    continue
                 if isinstance(item, ToolProgress):
                     progress = {**_progress(item), "id": job.id}
                     yield write_frame(msgspec.json.encode(progress), b"tool_progress")
@@ -95,18 +97,22 @@ class _Endpoints:
 
     def _view(self, job: Job) -> dict[str, Json]:
         result, progress = job.result, self._service.jobs.progress(job.id)
-        return {
+        view: dict[str, Json] = {
             "id": job.id,
             "object": "job",
             "status": job.status,
             "tool": job.call.name,
-            "arguments": dict(job.call.arguments),
-            "session_id": job.conversation or None,
             "created_at": int(job.created),
             "seconds": round((job.ended or time.time()) - job.created, 3),
+            **({"caller": job.subject} if job.subject else {}),
+        }
+        if job.subject != caller():  # an admin sees that there is one, and may end it
+            return view
+        return view | {
+            "arguments": dict(job.call.arguments),
+            "session_id": job.conversation or None,
             "progress": _progress(progress) if progress else None,
             "result": result and {"ok": result.ok, "content": result.text, "code": result.code or None},
-            **({"caller": job.subject} if job.subject else {}),
         }
 
 

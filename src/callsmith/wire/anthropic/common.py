@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from callsmith.core.errors import UsageError
 from callsmith.core.values import Json, Usage
 from callsmith.wire.errors import Failure, describe_error
-from callsmith.wire.fields import Fields
+from callsmith.wire.fields import Fields, as_count, counted
 from callsmith.wire.model_lists.listed_model import ListedModel
 
 _TYPES = {
@@ -93,8 +93,8 @@ def write_usage(usage: Usage) -> dict[str, Json]:
 
 
 def read_usage(fields: Fields) -> Usage:
-    cached = fields.integer("cache_read_input_tokens") or 0
-    fresh = (fields.integer("input_tokens") or 0) + (fields.integer("cache_creation_input_tokens") or 0)
+    names = ("input_tokens", "cache_creation_input_tokens", "cache_read_input_tokens")
+    prompt = [as_count(fields.integer(name)) for name in names]
     details = fields.object("output_tokens_details")
-    reasoning = (details.integer("thinking_tokens") or 0) if details else 0
-    return Usage(fresh + cached, fields.integer("output_tokens") or 0, cached, reasoning)
+    reasoning = details.integer("thinking_tokens") if details else 0
+    return counted(sum(prompt), fields.integer("output_tokens"), prompt[-1], reasoning)

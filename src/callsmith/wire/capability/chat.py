@@ -20,7 +20,7 @@ from callsmith.core.events import StopReason
 from callsmith.core.failures import failed
 from callsmith.core.values import Call, Json, Message, Request, Result, Tool, Usage
 from callsmith.wire.capability.names import Version, parse_target, write_reference, write_version
-from callsmith.wire.fields import Fields, without_none
+from callsmith.wire.fields import Fields, counted, without_none
 from callsmith.wire.openai.chat import read_request, write_choice
 from callsmith.wire.sampling import write_sampling
 from callsmith.wire.tools import write_tool
@@ -162,8 +162,7 @@ def read_target(given: Mapping[str, Json]) -> tuple[str, Version]:
 
 
 def read_usage(meta: Mapping[str, Json]) -> Usage:
-    numbers = [value if isinstance(value, int) else 0 for value in (meta.get("tokens_in"), meta.get("tokens_out"))]
-    return Usage(numbers[0], numbers[1])
+    return counted(meta.get("tokens_in"), meta.get("tokens_out"))
 
 
 REQUEST_SCHEMA: dict[str, Any] = {

@@ -29,7 +29,7 @@ from callsmith.core.values import Call, Json, Usage
 from callsmith.wire.calls import read_arguments
 from callsmith.wire.errors import sent_error
 from callsmith.wire.extensions import read_report, write_report
-from callsmith.wire.fields import Fields
+from callsmith.wire.fields import Fields, counted
 from callsmith.wire.logprobs import read_logprobs, write_logprobs
 from callsmith.wire.ollama.requests import write_call
 
@@ -172,7 +172,7 @@ class LineReader:
         if fields.flag("done"):
             self.has_ended = True
             self._cut = fields.text("done_reason") == "length"
-            self._usage = Usage(fields.integer("prompt_eval_count") or 0, fields.integer("eval_count") or 0)
+            self._usage = counted(fields.integer("prompt_eval_count"), fields.integer("eval_count"))
             self._report = read_report(fields) or Report()
         return events
 
