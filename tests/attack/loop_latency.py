@@ -114,6 +114,12 @@ def _function_pairs(count: int) -> list[dict[str, Any]]:
     return [_user(), *([call, {"role": "function", "name": "f", "content": "1"}] * count)]
 
 
+def _long_arguments(count: int) -> list[dict[str, Any]]:
+    called = {"name": "f", "arguments": json.dumps({"a": list(range(count))})}
+    call = {"role": "assistant", "content": None, "tool_calls": [{"id": "c1", "type": "function", "function": called}]}
+    return [_user(), call, {"role": "tool", "tool_call_id": "c1", "content": "1"}]
+
+
 def _chat(messages: list[Any] | None = None, **fields: Any) -> dict[str, Any]:
     return {"messages": messages or [_user()], **fields}
 
@@ -130,6 +136,7 @@ LARGE_REQUESTS: Mapping[str, Callable[[], dict[str, Any]]] = {
         tools=[_tool(f"get_the_weather_{number}") for number in range(50_000)],
         tool_choice={"type": "function", "function": {"name": "get_the_weather"}},
     ),
+    "100,000 elements in the arguments of a call": lambda: _chat(_long_arguments(100_000)),
     "a pattern of 1.2 MB": lambda: _chat(guided_regex="(a|b)" * 240_000),
 }
 # As much as is let through.

@@ -1,5 +1,6 @@
 """One request must not block the event loop, whatever is large in it: it is refused by name, or read in time."""
 
+import asyncio
 import json
 import time
 from collections.abc import Callable, Iterator
@@ -7,7 +8,9 @@ from typing import Any
 
 import pytest
 
+from callsmith import open_model
 from callsmith.core.errors import UnknownName
+from callsmith.core.values import Call, Message, Request, Result
 from callsmith.engines.port import Piece
 from callsmith.engines.text import StopScanner
 from callsmith.server.app import create_app
@@ -50,6 +53,24 @@ def test_a_search_among_many_long_tools_does_not_block_the_loop():
         response = running.post("/v1/messages", body, timeout=60)
         assert "tool_search_tool_result" in response.text
         assert running.worst_latency() < LATENCY
+
+
+async def test_a_call_with_long_arguments_is_written_beside_the_loop():
+    model = open_model("scripted:hello there")
+    long = Message.assistant(calls=[Call("f", {"a": list(range(100_000))}, "c1")])
+    turns = 0
+
+    async def other() -> None:
+        nonlocal turns
+        while True:
+            turns += 1
+            await asyncio.sleep(0)
+
+    others = asyncio.create_task(other())
+    async for _ in model.stream(Request((Message.user("hi"), long, Message.tool(Result("c1", "f", "1"))))):
+        break
+    others.cancel()
+    assert turns > 50
 
 
 SMALL = Requests(

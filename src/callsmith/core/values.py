@@ -152,6 +152,11 @@ class Message:
     images: tuple[Image, ...] = ()
 
     @property
+    def size(self) -> int:
+        """How many characters it has, with those of its calls' arguments."""
+        return len(self.content) + len(self.reasoning) + sum([len(call.text) for call in self.calls])
+
+    @property
     def parts(self) -> list[str | Image]:
         """Text and images in their order. A line break that separates two texts is left out where an image does."""
         parts: list[str | Image] = []

@@ -317,7 +317,7 @@ class LocalModel:
 
     def _is_large(self, request: Request) -> bool:
         """Whether making prompt and grammar may take so long that others notice: many words, or tools not seen before."""
-        if sum([len(message.content) for message in request.messages]) > _LONG_TEXT or len(request.messages) > _MANY_MESSAGES:
+        if sum([message.size for message in request.messages]) > _LONG_TEXT or len(request.messages) > _MANY_MESSAGES:
             return True
         new: list[bool] = []
         self._seen.get_or_make((request.tools,), lambda: new.append(True))

@@ -342,7 +342,7 @@ def _without_unchecked(event: Stopped) -> Stopped:
 
 def _is_large(request: Request) -> bool:
     """Whether writing the request may take so long that others notice."""
-    return sum([len(message.content) for message in request.messages]) > 200_000 or len(request.tools) > 100
+    return sum([message.size for message in request.messages]) > 200_000 or len(request.tools) > 100
 
 
 async def _drain(pieces: AsyncGenerator[bytes, None]) -> None:
