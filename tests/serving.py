@@ -86,7 +86,7 @@ def erase(path: str) -> str:
 app = create_app(
     {"m": open_model(f"scripted:{says}")}, tools=Sourced("mcp:files", erase), store=SqliteStore(str(folder / "store.db"))
 )
-uvicorn.run(app, port=port, log_level="critical", lifespan="off")
+uvicorn.run(app, port=port, log_level="critical")
 """
 ERASING = '<tool_call>\n<name>erase</name>\n<arguments>{"path": "a"}</arguments>\n</tool_call>'
 

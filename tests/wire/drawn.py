@@ -127,5 +127,5 @@ def reasons(events: list[ModelEvent]) -> st.SearchStrategy[Any]:
 @st.composite
 def answers(draw: st.DrawFn) -> list[ModelEvent]:
     events = draw(said(LOGPROBS))
-    usage, decision = draw(st.builds(Usage, *[st.integers(0, 9)] * 4)), draw(DECISIONS)
+    usage, decision = draw(st.builds(Usage, *[st.integers(9, 99)] * 2, *[st.integers(0, 9)] * 2)), draw(DECISIONS)
     return [*events, Stopped(draw(reasons(events)), usage, Report(decision=decision))]

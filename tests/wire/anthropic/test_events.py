@@ -36,7 +36,7 @@ def answers(draw: st.DrawFn) -> list[ModelEvent]:
     matched = draw(st.sampled_from(["", "END"])) if reason == "stop" else ""
     report = draw(st.sampled_from([Report(), Report((Unenforced("add", "#", "not"),), 1, ("copy",))]))
     report = replace(report, decision=draw(DECISIONS))
-    usage = draw(st.builds(Usage, st.integers(9, 99), *[st.integers(0, 9)] * 3))
+    usage = draw(st.builds(Usage, *[st.integers(9, 99)] * 2, *[st.integers(0, 9)] * 2))
     return [*events, Stopped(reason, usage, report, matched)]
 
 

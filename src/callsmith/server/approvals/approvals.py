@@ -197,7 +197,7 @@ class Approvals:
 
     async def interrupt(self, approval: Approval) -> Approval:
         """The server that ran the call was stopped."""
-        written = await self.write_one(replace(approval, status="done", result=interrupted(approval.call), changed=time.time()))
+        written = await self.write_one(replace(approval, status="done", result=interrupted(approval.call)))
         await self.audit("interrupted", written)
         return written
 
@@ -304,9 +304,10 @@ class Approvals:
                     await asyncio.wait_for(changed.wait(), soon if soon else poll)
 
     async def is_abandoned(self, approval: Approval) -> bool:
-        """Whether it was decided long ago, nothing has come of it, and nobody has the lease on its run."""
-        open = approval.decision is not None and approval.result is None and time.time() >= approval.changed + LEASE_SECONDS
-        return open and not await self.is_leased(approval.run)
+        """Whether it was decided long ago, nothing has come of it but an interruption, and nobody has the lease on its run."""
+        is_open = approval.result is None or approval.result.code == "interrupted"
+        is_old = approval.decision is not None and time.time() >= approval.changed + LEASE_SECONDS
+        return is_open and is_old and not await self.is_leased(approval.run)
 
     async def is_leased(self, run: str) -> bool:
         """Whether somebody has the lease on a run."""

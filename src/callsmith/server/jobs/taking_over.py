@@ -5,7 +5,7 @@ import logging
 
 from callsmith.core.errors import CallsmithError
 from callsmith.core.ports import Toolset
-from callsmith.server.approvals.approvals import LEASE_SECONDS
+from callsmith.server.approvals import approvals
 from callsmith.server.service import Service
 from callsmith.tools.wrap import Filtered
 
@@ -26,7 +26,7 @@ async def take_over_jobs(service: Service) -> None:
         except CallsmithError as error:  # a store that is away, or a job of a later release
             _log.warning("the jobs and calls of servers that were stopped cannot be looked for: %s", error)
         rounds += 1
-        await asyncio.sleep(LEASE_SECONDS / 2 if rounds < _FIRST_ROUNDS else _SECONDS)
+        await asyncio.sleep(approvals.LEASE_SECONDS / 2 if rounds < _FIRST_ROUNDS else _SECONDS)
 
 
 def _tools_of(service: Service, subject: str) -> Toolset | None:

@@ -90,7 +90,8 @@ class _Endpoints:
         if paused is not None:
             self._service.model(paused.model)  # if it is not there any more, nothing is decided
         try:
-            decided = await _decide(approvals, found, decision, by)
+            is_waiting = paused is not None and any(one.id == id for one in paused.saved.pending)
+            decided = await _decide(approvals, found, decision, by, is_waiting=is_waiting)
         except AlreadyAnswered as error:
             failure = write_failure(409, str(error), code="already_answered")
             now = _body(error.approval, approvals.subject)
@@ -124,9 +125,10 @@ class _Endpoints:
             return await _answer(self._service.resume(paused))
 
 
-async def _decide(approvals: Approvals, found: Approval, decision: Decision, by: str) -> Approval:
-    """Enter the decision. The same once more is welcome where whoever was to resume from the first is gone."""
-    if type(found.decision) is type(decision) and await approvals.is_abandoned(found):
+async def _decide(approvals: Approvals, found: Approval, decision: Decision, by: str, *, is_waiting: bool) -> Approval:
+    """Enter the decision. The same once more is welcome where whoever was to resume from the first is gone, and a run waits."""
+    is_open = found.result is None or is_waiting
+    if is_open and type(found.decision) is type(decision) and await approvals.is_abandoned(found):
         return found
     return await approvals.decide(found, decision, by)
 
