@@ -331,7 +331,7 @@ async def measure(name: str, setups: Sequence[str], *, verbose: bool) -> None:
     )
     if len(outcomes) > 1:
         known, template = (outcomes[setup] for setup in SETUPS)
-        for what, steps in (("one call", {1}), ("two or three", {2, 3})):
+        for what, steps in (("one call", {1}), ("two or three", {2, 3}), ("all", {1, 2, 3})):
             took = [fmean(o.seconds for o in all if o.journey.steps in steps) for all in (known, template)]
             print(f"{what}: {took[0] / took[1]:.2f} of the seconds that the template's way takes")
     await model.close()
