@@ -52,7 +52,7 @@ async def test_a_lease_that_lapsed_and_is_anothers_is_not_taken_away_from_them(m
     monkeypatch.setattr(Approvals, "_renew", lambda *_: asyncio.sleep(3600))
     async with AsyncExitStack() as others:
         async with late.lease("run_1") as first:
-            monkeypatch.setattr(module, "LEASE_SECONDS", 3600.0)
+            monkeypatch.setattr(module, "LEASE_SECONDS", 1.0)
             second = await others.enter_async_context(other.lease("run_1"))
         assert (first, second, await other.is_leased("run_1")) == (True, True, True)
 

@@ -11,6 +11,7 @@ import pytest
 from callsmith.core.approval import Approved
 from callsmith.core.values import Call, Result, Tool
 from callsmith.runtime.jobs.job import Job, JobChanged, JobLimits
+from callsmith.server.approvals import approvals
 from callsmith.server.approvals.approvals import AlreadyAnswered, Approvals
 from callsmith.server.jobs.stored_jobs import StoredJobs
 from callsmith.server.store import Document, Stale, Store, StoreLimits
@@ -242,7 +243,11 @@ class StoreContract:
         await there.delete(ended)
         assert await here.wait_for_end(ended) is None
 
-    async def test_a_lease_is_one_process_s_at_a_time_and_can_be_had_once_it_lapsed(self, open: Open, clock: Any):
+    async def test_a_lease_is_one_process_s_at_a_time_and_can_be_had_once_it_lapsed(
+        self, open: Open, clock: Any, monkeypatch: pytest.MonkeyPatch
+    ):
+        monkeypatch.setattr(Approvals, "_renew", lambda *_: asyncio.sleep(3600))  # they are gone
+        monkeypatch.setattr(approvals, "LEASE_SECONDS", 1.0)
         here, there = (Approvals(open(clock=lambda: clock.now)) for _ in range(2))
         async with here.lease("run_1") as mine, there.lease("run_1") as theirs:
             assert (mine, theirs) == (True, False)

@@ -120,6 +120,7 @@ async def test_a_store_that_goes_away_at_any_write_makes_nothing_happen_twice(
 ):
     monkeypatch.setattr(approval_run, "OUTAGE_SECONDS", 0.0)
     monkeypatch.setattr(approvals, "OUTAGE_SECONDS", 0.2)
+    monkeypatch.setattr(approvals, "LEASE_SECONDS", 0.3)
     store, shop = Unsteady(clock=lambda: clock.now), Shop()
     model = FakeModel(calls(PAY), *[says("Done.")] * 4)
     async with http(create_app({"m": model}, tools=shop.tools, store=store)) as asking:

@@ -167,20 +167,21 @@ class Jobs:
     async def take_over(self, subject: str, toolset: Toolset | None) -> None:
         """Take up the jobs of a caller that run nowhere since their process was stopped: what may be repeated is started anew,
         and the rest has ended as interrupted."""
-        for job in await self._storage.list(subject):
-            if job.status != "running" or job.id in self._working:
-                continue
-            async with AsyncExitStack() as lease:
-                is_ours = await lease.enter_async_context(self._storage.lease(job))
-                now = await self._storage.get(subject, job.id) if is_ours else None
-                if now is None or now.status != "running":
-                    continue
-                if toolset is None or not now.repeatable or now.attempts >= _MOST_ATTEMPTS:
-                    await self._end(now, _interrupted(now))
-                    continue
-                with suppress(JobChanged):  # it was cancelled just now
-                    again = await self._storage.write(replace(now, attempts=now.attempts + 1))
-                    self._launch(again, toolset, _context_of(again), lease.pop_all())
+        found = [job for job in await self._storage.list(subject) if job.status == "running" and job.id not in self._working]
+        await asyncio.gather(*(self._take_up(job, toolset) for job in found))
+
+    async def _take_up(self, job: Job, toolset: Toolset | None) -> None:
+        async with AsyncExitStack() as lease:
+            is_ours = await lease.enter_async_context(self._storage.lease(job))
+            now = await self._storage.get(job.subject, job.id) if is_ours else None
+            if now is None or now.status != "running":
+                return
+            if toolset is None or not now.repeatable or now.attempts >= _MOST_ATTEMPTS:
+                await self._end(now, _interrupted(now))
+                return
+            with suppress(JobChanged):  # it was cancelled just now
+                again = await self._storage.write(replace(now, attempts=now.attempts + 1))
+                self._launch(again, toolset, _context_of(again), lease.pop_all())
 
     async def close(self) -> None:
         """Stop all jobs. Those that may be repeated are left for the next process, the others have ended as interrupted."""
@@ -266,7 +267,8 @@ class Jobs:
                 return work.cancel(None)
 
     def _seconds_left(self, job: Job) -> float:
-        return max(0.0, job.created + max(self._limits.seconds, job.tool.timeout or 0.0) - time.time())
+        most = max(self._limits.seconds, job.tool.timeout or 0.0)
+        return min(most, max(0.0, job.created + most - time.time()))  # the clock may have been set back
 
     async def _end(self, job: Job, result: Result) -> None:
         """Store what has come of a job, cut to what the model reads of it. What was ended elsewhere stays as it is."""

@@ -2,7 +2,7 @@
 
 An approval is a document of its own, and so is its run: any process can resume it, also after a restart. Documents are only
 replaced at the version they were read at, so that of two decisions one counts. Whoever resumes a run has a lease on it, renewed
-for as long as that takes; the lease of a process that is gone lapses.
+for as long as that takes; one that nobody renews lapses. Clocks jump: a lapsed lease is watched for a while before it is taken.
 """
 
 import asyncio
@@ -21,7 +21,7 @@ from callsmith.core.types.escaped_text import show_hidden
 from callsmith.core.values import Call, Json, Message, Request, Result, Tool
 from callsmith.runtime.conversation.journal import expired, interrupted
 from callsmith.server.approvals.old_documents import upgrade_approval, upgrade_grant, upgrade_paused_run
-from callsmith.server.store import Document, Stale, Store
+from callsmith.server.store.port import DAY, Document, Stale, Store
 from callsmith.wire.extensions import ToolOptions
 
 T = TypeVar("T")
@@ -29,6 +29,7 @@ T = TypeVar("T")
 LEASE_SECONDS = 10.0  # after which a lease lapses that nobody renews
 OUTAGE_SECONDS = 60.0  # that a store may be away while somebody waits for a person's decision
 _APPROVAL, _PAUSED, _LEASE, _GRANT = "approval", "paused_run", "held_run", "grant"
+_RELEASED = ""  # in place of the holder: nobody has the lease
 _PAGE = 500
 
 # approved: not begun yet. denied, expired: never run. done: run, whatever came of it.
@@ -203,8 +204,9 @@ class Approvals:
 
     async def interrupt_abandoned(self) -> None:
         """Find out which calls were running in a server that was stopped."""
-        for approval in await self.all():
-            if approval.status == "running" and await self.is_abandoned(approval):
+        running = [one for one in await self.all() if one.status == "running"]
+        for approval, is_over in zip(running, await asyncio.gather(*map(self.is_abandoned, running)), strict=True):
+            if is_over:
                 with suppress(Stale):  # somebody has just found out
                     await self.interrupt(approval)
 
@@ -306,23 +308,30 @@ class Approvals:
     async def is_abandoned(self, approval: Approval) -> bool:
         """Whether it was decided long ago, nothing has come of it but an interruption, and nobody has the lease on its run."""
         is_open = approval.result is None or approval.result.code == "interrupted"
-        is_old = approval.decision is not None and time.time() >= approval.changed + LEASE_SECONDS
-        return is_open and is_old and not await self.is_leased(approval.run)
+        is_old = approval.decision is not None and abs(time.time() - approval.changed) >= LEASE_SECONDS
+        return is_open and is_old and await self.is_free(approval.run)
 
     async def is_leased(self, run: str) -> bool:
-        """Whether somebody has the lease on a run."""
-        return bool(await self.store.get(self._kind(_LEASE), run))
+        """Whether somebody has the lease on a run, by the clock."""
+        return _is_held((await self.store.get(self._kind(_LEASE), run)).get(run))
+
+    async def is_free(self, run: str) -> bool:
+        """Whether nobody has the lease on a run, whatever the clock says: one could be had."""
+        async with self.lease(run) as is_ours:
+            return is_ours
 
     async def _take(self, lease: Document) -> int:
         """Take a lease: the version at which it is ours; 0 if somebody else has it."""
-        fresh = replace(lease, expires=time.time() + LEASE_SECONDS)
         try:
-            await self.store.put(replace(fresh, version=0))
+            await self.store.put(replace(lease, version=0, expires=time.time() + LEASE_SECONDS))
         except Stale as stale:
-            if await self.store.get(lease.kind, lease.id):
+            found = (await self.store.get(lease.kind, lease.id)).get(lease.id)
+            if _is_held(found):
                 return 0
+            if found is None or found.data != _RELEASED:  # its holder is gone, or it was a clock that jumped: then it is renewed
+                await asyncio.sleep(LEASE_SECONDS / 2)
             with suppress(Stale):
-                await self.store.put(replace(fresh, version=stale.found))
+                await self.store.put(replace(lease, version=stale.found, expires=time.time() + LEASE_SECONDS))
                 return stale.found + 1
             return 0
         return 1
@@ -336,11 +345,11 @@ class Approvals:
                     version += 1
 
     async def _release(self, lease: Document) -> None:
-        """Let a lease lapse now, if it is still ours: another process may have it by now. Else it lapses by itself."""
+        """Let go of a lease, if it is still ours: another process may have it by now. Else it lapses by itself."""
         with suppress(Stale, StoreUnavailable):
             found = (await self.store.get(lease.kind, lease.id)).get(lease.id)
             if found is not None and found.data == lease.data:
-                await self.store.put(replace(lease, version=found.version, expires=0.0))
+                await self.store.put(replace(lease, data=_RELEASED, version=found.version, expires=time.time() + DAY))
 
     def _document(self, one: Approval | PausedRun) -> Document:
         if isinstance(one, Approval):
@@ -349,6 +358,11 @@ class Approvals:
 
     def _kind(self, name: str) -> str:
         return f"{name}/{self.subject}" if self.subject else name
+
+
+def _is_held(lease: Document | None) -> bool:
+    """Whether a lease is somebody's, by the clock. One for much longer than there are any is from before that was set back."""
+    return lease is not None and lease.data != _RELEASED and (lease.expires or 0.0) <= time.time() + 2 * LEASE_SECONDS
 
 
 def write_view(approval: Approval) -> dict[str, Json]:

@@ -103,7 +103,7 @@ class _Endpoints:
             "status": job.status,
             "tool": job.call.name,
             "created_at": int(job.created),
-            "seconds": round((job.ended or time.time()) - job.created, 3),
+            "seconds": round(max(0.0, (job.ended or time.time()) - job.created), 3),
             **({"caller": job.subject} if job.subject else {}),
         }
         if job.subject != caller():  # an admin sees that there is one, and may end it

@@ -120,7 +120,8 @@ class BackgroundAnswers:
         response = await stored.response(id)
         if response["status"] not in OPEN_STATUSES or await self._dialect.service.approvals().is_leased(id):
             return response
-        await stored.fail(id, _CUT_OFF)  # unless it has ended since
+        if await self._dialect.service.approvals().is_free(id):
+            await stored.fail(id, _CUT_OFF)  # unless it has ended since
         return await stored.response(id)
 
     async def stop(self, id: str) -> None:
