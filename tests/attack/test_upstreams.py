@@ -45,11 +45,13 @@ async def test_a_stream_without_pause_lets_others_have_their_turn():
     async with served(Starlette(routes=[Route("/v1/chat/completions", flood, methods=["POST"])])) as url:
         others = asyncio.create_task(other())
         most = row = seen = 0
-        async with aclosing(remote(f"{url}/v1", "chat").stream(ASKED)) as events:
+        model = remote(f"{url}/v1", "chat")
+        async with aclosing(model.stream(ASKED)) as events:
             async for _ in events:
                 row = row + 1 if turns == seen else 0
                 seen, most = turns, max(most, row)
         others.cancel()
+        await model.close()
     assert turns > 100
     assert most < MOST
 
