@@ -3,7 +3,7 @@
 import { ApiError, get, post } from "./api.js";
 import { button, el, icon } from "./dom.js";
 import { schemaForm } from "./form.js";
-import { jsonBlock } from "./json.js";
+import { jsonBlock, shortName } from "./json.js";
 import { safeAddress } from "./markdown.js";
 
 const WORDS = { approved: "allowed", running: "allowed, and it runs", done: "allowed, and it has run", denied: "denied", expired: "answered too late" };
@@ -51,7 +51,7 @@ export function approvalCard(call, schemaOf) {
   const shown = el("div", { class: "arguments" }, jsonBlock(call.arguments || "{}"));
   const why = el("input", { type: "text", "aria-label": "Reason for the denial", placeholder: "Reason (the model reads it)" });
   const remember = el("input", { type: "checkbox" });
-  const remembering = el("label", { class: "inline" }, remember, `Allow ${call.name} in this conversation from now on`);
+  const remembering = el("label", { class: "inline" }, remember, `Allow ${shortName(call.name)} in this conversation from now on`);
   let form = null;
   let denies = false;
   const decide = async (decision) => {
@@ -85,7 +85,7 @@ export function approvalCard(call, schemaOf) {
   why.addEventListener("keydown", (event) => {
     if (event.key === "Enter") deny.click();
   });
-  const here = card(`Allow ${call.name}?`, "shield", [reason, shown, remembering], [allow, edit, deny]);
+  const here = card(`Allow ${shortName(call.name)}?`, "shield", [reason, shown, remembering], [allow, edit, deny]);
   return here;
 }
 

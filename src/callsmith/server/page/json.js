@@ -4,11 +4,22 @@ import { el, shortened } from "./dom.js";
 
 const MOST_SHOWN = 6000;
 const MOST_COLOURED = 100_000;
+const MOST_NESTED = 100;
 const TOKEN = /("(?:[^"\\]|\\.)*")(\s*:)?|\b(true|false|null)\b|-?\d+(?:\.\d+)?(?:[eE][+-]?\d+)?/g;
+
+// What is nested deeper is shown as it is: indented it would be large, and too deep to be written at all.
+function isDeep(text) {
+  let depth = 0;
+  for (const [bracket] of text.matchAll(/[[{\]}]/g)) {
+    depth += "[{".includes(bracket) ? 1 : -1;
+    if (depth > MOST_NESTED) return true;
+  }
+  return false;
+}
 
 export function parse(text) {
   try {
-    return JSON.parse(text);
+    return isDeep(text) ? undefined : JSON.parse(text);
   } catch {
     return undefined;
   }
@@ -21,6 +32,11 @@ export function pretty(text) {
 
 // Characters that cannot be seen, or that turn the order of others around, as escapes: whoever decides sees what there is.
 const HIDDEN = /[\u0000-\u0008\u000b-\u001f\u007f-\u009f\u00ad\u061c\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff]|[\u{e0000}-\u{e007f}]/gu;
+
+const MOST_NAME = 200;
+
+// A name that somebody else chose, for a line.
+export const shortName = (text) => visible(text.length > MOST_NAME ? `${text.slice(0, MOST_NAME)}…` : text);
 
 export const visible = (text) => text.replace(HIDDEN, (one) => `\\u{${one.codePointAt(0).toString(16)}}`);
 

@@ -2,6 +2,7 @@
 
 import { get } from "./api.js";
 import { el, readableSeconds, svg } from "./dom.js";
+import { shortName } from "./json.js";
 
 const WIDE = 320;
 const HIGH = 72;
@@ -38,10 +39,10 @@ function bars(tools) {
   return el("div", { class: "bars" }, tools.map((tool) => {
     const share = (part) => Math.max((part / most) * WIDE, part ? 2 : 0);
     const bad = tool.failed + tool.invalid;
-    const about = `${tool.name}: ${tool.calls} calls, ${tool.failed} failed, ${tool.invalid} invalid`;
+    const about = `${shortName(tool.name)}: ${tool.calls} calls, ${tool.failed} failed, ${tool.invalid} invalid`;
     const drawn = svg("svg", { viewBox: `0 0 ${WIDE} 10`, preserveAspectRatio: "none", role: "img", "aria-label": about }, svg("rect", { class: "ok", width: share(tool.calls), height: 10, rx: 3 }), svg("rect", { class: "bad", x: share(tool.calls - bad), width: share(bad), height: 10, rx: 3 }));
     const times = tool.p50 === null || tool.p50 === undefined ? "" : ` · half in ${readableSeconds(tool.p50)}, 95 % in ${readableSeconds(tool.p95)}`;
-    return el("div", {}, el("strong", { text: tool.name }), el("span", { class: "hint", text: `${tool.calls} ${tool.calls === 1 ? "call" : "calls"}${bad ? `, ${bad} not well` : ""}${times}` }), drawn);
+    return el("div", {}, el("strong", { text: shortName(tool.name) }), el("span", { class: "hint", text: `${tool.calls} ${tool.calls === 1 ? "call" : "calls"}${bad ? `, ${bad} not well` : ""}${times}` }), drawn);
   }));
 }
 

@@ -1,9 +1,11 @@
 // The server's tools: what they cost, which are on in this conversation, the state of MCP servers, and calls by hand.
 
 import { ApiError, getIfThere, post } from "./api.js";
-import { button, el, readableSeconds } from "./dom.js";
+import { button, el, readableSeconds, shortened } from "./dom.js";
 import { schemaForm } from "./form.js";
-import { resultBlock } from "./json.js";
+import { resultBlock, shortName, visible } from "./json.js";
+
+const MOST_DESCRIPTION = 2000;
 
 const STARTER =
   "This server was given no tools, so this page offers the model three of its own: a clock, a calculator and a unit converter. " +
@@ -66,20 +68,20 @@ export class Toolbox {
         el("span", { class: "dot", "aria-hidden": "true" }),
         el("strong", { text: one.label }),
         el("span", { class: "hint", text: `${one.state}, ${one.tools} tools` }),
-        one.error ? el("p", { class: "problem", text: one.error }) : null,
+        one.error ? el("p", { class: "problem", text: shortName(one.error) }) : null,
       ),
     );
   }
 
   #tool(tool, settings, changeSettings) {
-    const on = el("input", { type: "checkbox", checked: !settings.off.includes(tool.name), "aria-label": `Offer ${tool.name}` });
+    const on = el("input", { type: "checkbox", checked: !settings.off.includes(tool.name), "aria-label": `Offer ${shortName(tool.name)}` });
     on.addEventListener("change", () => {
       const off = settings.off.filter((name) => name !== tool.name);
       changeSettings({ off: on.checked ? off : [...off, tool.name] });
     });
     const about = [tool.source?.replace(/^mcp:/, ""), tool.tokens && `${tool.tokens} tokens`, tool.needs_approval ? "asks first" : tool.side_effects && "side effects"];
     const body = el("div", { class: "tool-body" });
-    const details = el("details", {}, el("summary", {}, el("strong", { text: tool.name }), el("span", { class: "hint", text: about.filter(Boolean).join(" · ") })), body);
+    const details = el("details", {}, el("summary", {}, el("strong", { text: shortName(tool.name) }), el("span", { class: "hint", text: about.filter(Boolean).join(" · ") })), body);
     details.addEventListener("toggle", () => details.open && !body.children.length && body.append(...this.#byHand(tool)));
     return el("div", { class: "tool" }, on, details);
   }
@@ -111,6 +113,6 @@ export class Toolbox {
       }
     };
     const run = button("Call it", { kind: "primary" }, () => call(false));
-    return [el("p", { text: tool.description || "It says nothing of itself." }), form.element, el("div", { class: "actions" }, run), result];
+    return [shortened(visible(tool.description || "It says nothing of itself."), MOST_DESCRIPTION, (part) => el("p", { text: part })), form.element, el("div", { class: "actions" }, run), result];
   }
 }

@@ -1,11 +1,13 @@
 // Turns as elements. A turn is shown again whenever it has changed, and only what has changed is made anew.
 
 import { approvalCard } from "./approvals.js";
-import { button, copyButton, el, icon, readableSeconds, svg } from "./dom.js";
-import { jsonBlock, parse, resultBlock, visible } from "./json.js";
+import { button, copyButton, el, icon, readableSeconds, shortened, svg } from "./dom.js";
+import { jsonBlock, parse, resultBlock, shortName, visible } from "./json.js";
 import { markdown } from "./markdown.js";
 import { spansOf } from "./turn.js";
 
+const MOST_NOTICE = 2000;
+const MOST_THOUGHTS = 50_000; // characters that are shown at once
 const STATES = {
   writing: "being written",
   waiting: "waits for you",
@@ -43,13 +45,16 @@ class ReasoningView {
   }
 
   update() {
-    if (this.body.textContent !== this.block.text) this.body.textContent = this.block.text;
+    const { text } = this.block;
+    if (this.shown === text.length) return;
+    this.shown = text.length;
+    this.body.replaceChildren(shortened(text, MOST_THOUGHTS, (part) => part));
   }
 }
 
 class NoticeView {
   constructor(block) {
-    this.element = el("p", { class: "notice" }, icon("alert"), el("span", { text: block.text }));
+    this.element = el("p", { class: "notice" }, icon("alert"), el("span", {}, shortened(visible(block.text), MOST_NOTICE, (part) => part)));
   }
 
   update() {}
@@ -78,8 +83,8 @@ class CallView {
     this.key = key;
     this.element.className = `call ${block.status}`;
     this.state.replaceChildren(el("span", { class: "dot", "aria-hidden": "true" }), el("span", { class: "sr-only", text: STATES[block.status] }));
-    this.name.textContent = block.name;
-    this.label.textContent = block.label && block.label !== "python" ? block.label : "";
+    this.name.textContent = shortName(block.name);
+    this.label.textContent = block.label && block.label !== "python" ? shortName(block.label) : "";
     this.preview.textContent = visible(preview(block.arguments));
     const took = block.ended !== undefined && block.began !== undefined ? readableSeconds(block.ended - block.began) : "";
     this.time.textContent = took || (block.status === "done" ? "" : STATES[block.status]);
@@ -91,7 +96,7 @@ class CallView {
     if (this.block.status === "waiting" && !this.card) {
       this.card = approvalCard(this.block, this.context.schemaOf);
       this.element.append(this.card.element);
-      this.context.announce(`${this.block.name} needs your approval.`);
+      this.context.announce(`${shortName(this.block.name)} needs your approval.`);
       this.context.focusQuestion(this.card.element);
     } else if (this.block.status !== "waiting" && this.card) {
       this.card.element.remove();
@@ -103,7 +108,7 @@ class CallView {
   #fill() {
     const { block } = this;
     const parts = [el("p", { class: "caption", text: "Arguments" }), jsonBlock(block.arguments || "{}")];
-    if (block.progress) parts.push(el("p", { class: "hint", text: progressText(block.progress) }));
+    if (block.progress) parts.push(el("p", { class: "hint", text: shortName(progressText(block.progress)) }));
     if (block.output !== undefined) parts.push(el("p", { class: "caption", text: block.status === "done" ? "Result" : "What came of it" }), ...[resultBlock(block.output)].flat());
     this.body.replaceChildren(...parts);
     if (block.output?.includes("data:image/") || /"type": ?"image"/.test(block.output || "")) this.details.open = true;
@@ -181,7 +186,7 @@ export class TurnView {
     const parts = [];
     if (turn.offline) parts.push(el("p", { class: "notice" }, icon("alert"), el("span", { text: "The connection is lost. Trying again; nothing is lost." })));
     else if (turn.isOpen && !waiting && !running) parts.push(this.#working());
-    if (turn.error) parts.push(el("p", { class: "notice failed" }, icon("alert"), el("span", { text: turn.error })));
+    if (turn.error) parts.push(el("p", { class: "notice failed" }, icon("alert"), el("span", {}, shortened(visible(turn.error), MOST_NOTICE, (part) => part))));
     if (turn.status === "cancelled") parts.push(el("p", { class: "hint", text: "Stopped." }));
     if (["failed", "cancelled"].includes(turn.status) && turn.said && this.context.retry) parts.push(button("Try again", { name: "retry", kind: "small" }, () => this.context.retry(turn)));
     if (!turn.isOpen && (turn.usage || turn.id)) parts.push(this.#summary());
