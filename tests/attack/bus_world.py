@@ -119,7 +119,7 @@ class World:
         self.verifier = TokenVerifier(
             NODE.node_id, self.community, self.issuers, self.revocations, bearer=self.bearer, clock=self.clock
         )
-        self.replays = ReplayWindow(self.replays_most, clock=self.clock)
+        self.replays = ReplayWindow(self.replays_most, clock=self.clock, since=0)
         self.authorizer = Authorizer(NODE.node_id, self.community, self.nodes, self.verifier, replays=self.replays)
         self.bus = CapabilityBus(check_authority=self.authorizer.authorize)
         self.ran: list[Any] = []

@@ -15,12 +15,14 @@ class ReplayWindow:
 
     There is room for `most` ids for each known sender, for all who call with tokens made from one, and for all strangers: keys
     are free, so strangers without end must not take the room of others. Without room a request is refused: forgetting an id
-    would let it in again.
+    would let it in again. What was signed before `since`, by default before there was this window, may have been accepted by
+    the process that was here before, and is refused.
     """
 
-    def __init__(self, most: int = 250_000, *, clock: Callable[[], float] = time.time) -> None:
+    def __init__(self, most: int = 250_000, *, clock: Callable[[], float] = time.time, since: float | None = None) -> None:
         self._most = most
         self._clock = clock
+        self._since = clock() if since is None else since
         self._ids: dict[str, dict[bytes, float]] = {}  # digests of ids, with the time from which they are stale anyway
         self._next_sweep = 64
         self._lock = Lock()
@@ -38,6 +40,8 @@ class ReplayWindow:
             raise BusError("invalid_signature", "a signed envelope has a request_id, and none twice")
         if not abs(now - timestamp) <= _SECONDS:
             raise BusError("invalid_signature", f"the envelope is of another time: clocks may differ by {_SECONDS:g} seconds")
+        if timestamp < self._since:
+            raise BusError("invalid_signature", "the envelope was signed before this node was started: sign it again")
         digest = blake2b(f"{sender}\n{request_id}".encode("utf-8", "surrogatepass"), digest_size=16).digest()
         with self._lock:
             ids = self._ids.get(room)
