@@ -92,7 +92,7 @@ class Database:
     async def connect(self, *args: Any, **options: Any) -> Any:
         """A connection of its own."""
         if not args:
-            args, options = (self._url,), {"timeout": _CONNECTING, "server_settings": {"application_name": "callsmith"}}
+            args, options = (self._url,), {"timeout": _CONNECTING, "server_settings": _session()}
         try:
             return await self.driver.connect(*args, **options)
         except (OSError, TimeoutError) as error:
@@ -144,7 +144,7 @@ class Database:
                 connect=self.connect,
                 reset=_nothing,  # a connection has no state of its own here
                 timeout=_CONNECTING,
-                server_settings={"application_name": "callsmith"},
+                server_settings=_session(),
             )
             self._pool = pool  # without connections it is there at once: no other task comes in between
             await pool
@@ -176,6 +176,12 @@ class Database:
         )
         refused = isinstance(error, (driver.PostgresError, UnfitDatabase)) and not isinstance(error, passing)
         return not refused
+
+
+def _session() -> dict[str, str]:
+    """What the database is told of a connection: to end by itself what nobody waits for any more, in a lock for example.
+    Else what was given up here would go on there, take the places of others, and be done after all."""
+    return {"application_name": "callsmith", "statement_timeout": str(int(PATIENCE * 1000))}
 
 
 async def _nothing(_: Any) -> None:
