@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import aclosing
+from typing import Any
 
 import pytest
 from starlette.applications import Starlette
@@ -10,7 +11,9 @@ from starlette.requests import Request as HttpRequest
 from starlette.responses import StreamingResponse
 from starlette.routing import Route
 
+from callsmith.core.errors import UsageError
 from callsmith.core.values import Message, Request, Usage
+from callsmith.engines.completions.server import choose_model
 from callsmith.wire.anthropic.common import read_usage as read_anthropic
 from callsmith.wire.capability.chat import read_usage as read_capability
 from callsmith.wire.fields import Fields
@@ -78,3 +81,23 @@ def test_a_part_of_the_tokens_is_no_more_than_all():
     assert read_openai(Fields(sent)) == Usage(5, 0, 5)
     believed = {"prompt_tokens": 5, "completion_tokens": 3, "prompt_tokens_details": {"cached_tokens": 2}}
     assert read_openai(Fields(believed)) == Usage(5, 3, 2)
+
+
+def test_a_list_of_very_many_or_very_long_models_makes_no_endless_message():
+    many = [{"id": f"model {number}\x1b[2J"} for number in range(100_000)]
+    long = [{"id": f"{number}" + "x" * 1_000_000} for number in range(60)]
+    for models in (many, long, [*long, *many]):
+        for wanted in ("", "another"):
+            with pytest.raises(UsageError) as raised:
+                choose_model("http://there", models, wanted)
+            assert "more" in str(raised.value) and len(str(raised.value)) < 15_000
+
+
+@pytest.mark.parametrize(
+    "models", [[{}], [{"id": None}], [{"id": ["a"]}], [{"id": "a"}, {"id": "a"}], [{"id": "a", "parent": "a"}]]
+)
+def test_a_list_of_models_that_makes_no_sense_still_has_one_or_says_what_is_wrong(models: list[Any]):
+    try:
+        assert choose_model("http://there", models, "") in models
+    except UsageError as error:
+        assert "several models" in str(error)

@@ -35,6 +35,13 @@ def shorten(text: str, most: int = 200) -> str:
     return text if len(text) <= most else f"{text[:most]}…"
 
 
+def list_names(names: Iterable[str]) -> str:
+    """The names, for a message: not all of many, and not all of a long one."""
+    known = sorted(names)
+    more = f" and {len(known) - _MOST_SHOWN} more" if len(known) > _MOST_SHOWN else ""
+    return (", ".join(map(shorten, known[:_MOST_SHOWN])) or "none") + more
+
+
 class CallsmithError(Exception):
     """The base class of all errors that callsmith raises on purpose."""
 
@@ -66,9 +73,7 @@ class UnknownName(UsageError):
         self.known = tuple(known)
         looked_at = self.known[:_MOST_COMPARED] if len(name) <= _LONGEST_COMPARED else ()
         close = get_close_matches(name, looked_at, 1)
-        shown = ", ".join(sorted(self.known)[:_MOST_SHOWN]) or "none"
-        more = f" and {len(self.known) - _MOST_SHOWN} more" if len(self.known) > _MOST_SHOWN else ""
-        hint = f"did you mean {close[0]!r}?" if close else f"known: {shown}{more}"
+        hint = f"did you mean {close[0]!r}?" if close else f"known: {list_names(self.known)}"
         super().__init__(f"unknown {kind} {shorten(name)!r}; {hint}", field=field)
 
 

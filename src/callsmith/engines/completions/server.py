@@ -17,7 +17,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, Literal, Protocol, TypeAlias, cast
 
-from callsmith.core.errors import ModelError, PromptTooLong, Rejected, UnknownName, UsageError, shorten
+from callsmith.core.errors import ModelError, PromptTooLong, Rejected, UnknownName, UsageError, list_names, shorten
 from callsmith.core.values import Json, Sampling, TokenLogprob, Usage
 from callsmith.grammar.nodes import Grammar
 from callsmith.grammar.targets.upstream import RequestFields
@@ -156,7 +156,7 @@ def choose_model(url: str, models: Sequence[Object], wanted: str) -> Object:
         return names[wanted]
     bases = [one for one in models if not one.get("parent")]  # not the adapters beside it
     if len(bases) > 1:
-        listed = ", ".join(sorted(as_text(one.get("id")) for one in bases))
+        listed = list_names(as_text(one.get("id")) for one in bases)
         raise UsageError(f"{url} has several models: say which, completions:{url}#NAME; there are {listed}")
     return (bases or models)[0]
 
