@@ -151,7 +151,7 @@ async def test_every_call_has_an_id_that_the_format_can_carry():
 @pytest.mark.req("R43")
 async def test_every_block_of_the_generic_format_is_a_call_with_an_id_of_its_own():
     block = '<tool_call>\n<name>get_weather</name>\n<arguments>{"city": "<b> & Köln"}</arguments>\n</tool_call>'
-    local, _ = model(f"First {block} and then {block}", "generic-xml")
+    local, _ = model(f"First {block}\n\n{block}", "generic-xml")
     answer = await events(local, ASK)
     assert calls(answer) == [("get_weather", {"city": "<b> & Köln"})] * 2
     ids = [event.call.id for event in answer if isinstance(event, CallReady)]

@@ -60,7 +60,7 @@ async def test_a_token_is_given_once_and_covers_its_text(name: str, size: int) -
     ("reply", "content"),
     [
         ("<think>\nParis\n</think>\n\nParis", "Paris"),
-        ('<tool_call>\n{"name": "get_weather", "arguments": {"city": "Paris"}}\n</tool_call>Paris', "Paris"),
+        ('Paris<tool_call>\n{"name": "get_weather", "arguments": {"city": "Paris"}}\n</tool_call>', "Paris"),
         ("a <tool_call> is a marker", "a <tool_call> is a marker"),
         ("so \n\n", "so \n\n"),
     ],

@@ -13,8 +13,28 @@ from callsmith.engines.scripted import Scripted
 from callsmith.formats import format_named
 from callsmith.formats.prompt.template import CHATML
 from callsmith.models import opening
+from callsmith.models.local import LocalModel
 from callsmith.models.opening import Options, open_model
 from callsmith.models.presets import preset_for, presets, presets_in
+from callsmith.models.weights.catalogue import catalogue
+
+
+@pytest.mark.req("R33")
+def test_only_models_that_were_measured_are_held_where_the_choice_is_theirs():
+    known = [*presets(), *catalogue().values()]
+    held = {one.name for one in known if one.auto_guarded or one.policy not in (None, "auto") or one.tool_prompt}
+    rows = [line for line in Path("docs/small-models.md").read_text("utf-8").splitlines() if line.startswith("| `qwen")]
+    assert held == {line.split("`")[1] for line in rows} == {"qwen2.5-coder-1.5b", "qwen2.5-coder-0.5b"}
+
+
+@pytest.mark.req("R33")
+async def test_a_model_that_nobody_measured_is_left_free():
+    model = open_model("scripted:Hi.")
+    assert isinstance(model, LocalModel) and isinstance(model.engine, Scripted)
+    assert (model.info.policy, model.info.tool_prompt) == ("auto", "template")
+    async for _ in model.stream(Request((Message.user("Hi"),), (Tool("now"),))):
+        pass
+    assert [asked.grammar for asked in model.engine.asked] == [None]
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ from typing import Final
 
 from callsmith.core.choice import apply_policy
 from callsmith.core.errors import GrammarRefused, UnsupportedSchema, UsageError
-from callsmith.core.events import ModelEvent, Report, Started, Stopped, StopReason, Unenforced
+from callsmith.core.events import CallReady, ModelEvent, Report, Started, Stopped, StopReason, Unenforced
 from callsmith.core.ports import ModelInfo
 from callsmith.core.types.model_step import CallDecision, ModelStep
 from callsmith.core.values import Choice, Completion, Message, Request, Sampling, Tool, Usage
@@ -40,7 +40,7 @@ from callsmith.models.answers.deciding import (
     with_decision,
 )
 from callsmith.models.answers.enforcement import Enforcement
-from callsmith.models.answers.filter import AnswerFilter, report_step
+from callsmith.models.answers.filter import AnswerFilter, calls_size, first_pieces, report_step
 from callsmith.models.answers.words import in_words, without_invented_calls
 from callsmith.models.grammars import AnswerGrammar, Grammars, grammar_text
 from callsmith.models.logprobs import LogprobAligner
@@ -210,13 +210,15 @@ class LocalModel:
         answer = self._watched(plan)
         # Where text may be written, the grammar holds calls in the model's own format, not in the others that are read too.
         every_call = plan.grammar is not None and plan.request.choice.mode == "auto" and bool(self.traits.also)
-        if (unenforced is None and not every_call) or plan.prompt.prefilled:
+        is_unheld = plan.grammar is None and bool(plan.tools)
+        if not (unenforced or every_call or is_unheld) or plan.prompt.prefilled:
             return answer
 
         def again(request: Request) -> AsyncGenerator[ModelEvent, None]:
-            return self._watched(self._plan(request, plan.decision, guarded=self.traits.auto_guarded))
+            return self._watched(self._plan(request, plan.decision, guarded=is_unheld or self.traits.auto_guarded))
 
-        return checked(answer, plan.request, unenforced or _nothing, again, is_free=is_free, every_call=every_call)
+        doubts = unenforced or _nothing
+        return checked(answer, plan.request, doubts, again, is_free=is_free, every_call=every_call, is_unheld=is_unheld)
 
     def _watched(self, plan: AnswerPlan) -> AsyncGenerator[ModelEvent, None]:
         """The answer; where it comes from afar, it is looked whether the grammar was enforced."""
@@ -257,7 +259,7 @@ class LocalModel:
         aligner = None if request.sampling.logprobs is None else LogprobAligner(reader)
         judge = judge_of(plan, self.traits.tool_prompt)
         answer = AnswerFilter(self.format.ids, bool(plan.tools), parallel=request.parallel is not False, judge=judge)
-        begun = False
+        begun, called = False, 0
 
         async def spent(piece: Piece) -> Usage:
             count = self.engine.count
@@ -265,7 +267,7 @@ class LocalModel:
 
         async def stopped(reason: StopReason, usage: Usage, matched: str = "") -> Stopped:
             if reason == "calls":
-                self._remember(plan, answer.message, written)
+                self._remember(plan, answer.message, first_pieces(written, called) if answer.complete else written)
             reasoning = await self.engine.count("".join(answer.thoughts)) if answer.thoughts else 0
             report = decided_report(plan.decision, judge, is_cut=answer.is_cut and not answer.message.calls)
             return Stopped(reason, replace(usage, reasoning=min(reasoning, usage.completion)), report, matched)
@@ -275,7 +277,7 @@ class LocalModel:
                 if isinstance(piece, Finished):
                     for event in answer.shown((aligner or reader).close()):
                         yield event
-                    yield await stopped(answer.reason(piece.reason), piece.usage, piece.matched)
+                    yield await stopped("calls" if answer.complete else answer.reason(piece.reason), piece.usage, piece.matched)
                     return
                 if not begun:
                     begun = True
@@ -289,8 +291,11 @@ class LocalModel:
                 written.append(piece)
                 if piece.special and not specials:
                     piece = replace(piece, special=False)
-                for event in answer.shown(aligner.feed(piece) if aligner else reader.feed(piece.text, piece.special)):
+                read = aligner.feed(piece) if aligner else reader.feed(piece.text, piece.special)
+                for event in answer.shown(read):
                     yield event
+                if any(isinstance(event, CallReady) for event in read):
+                    called = calls_size(written, read, reader.withheld)
                 if answer.complete:
                     yield await stopped("calls", await spent(piece))
                     return

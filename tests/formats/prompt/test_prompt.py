@@ -48,6 +48,7 @@ def test_a_template_that_shows_tools_and_calls_is_given_them() -> None:
 
 @pytest.mark.req("R36")
 @pytest.mark.req("R42")
+@pytest.mark.req("R101")
 @pytest.mark.req("R210")
 def test_a_template_without_tools_is_told_of_them_in_the_system_message() -> None:
     prompt = prompt_for(Request(CALLED, (WEATHER,)), (WEATHER,), Template(CHATML), GENERIC_XML)

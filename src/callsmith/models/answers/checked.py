@@ -1,16 +1,17 @@
-"""Validates answers where the grammar could not enforce the whole schema; what is invalid is asked for once more.
+"""Validates answers where no grammar could enforce all that was asked; what is invalid is asked for once more.
 
 Only what is in doubt is withheld until it is complete: calls of tools whose schema has keywords no grammar enforces, calls in
-formats that no grammar knows of, and text that must fit such a schema. The second attempt replaces the first. If it is no
-better it is passed on, for the runtime validates calls before it runs them; only invalid text of a strict output is an error
-then.
+formats that no grammar knows of, and text that must fit such a schema. Where no grammar held an answer, calls are withheld until
+they can be read, but for long ones. The second attempt replaces the first. If it is no better it is passed on, for the runtime
+validates calls before it runs them; only invalid text of a strict output is an error then, and a call of what is no tool is left
+out.
 """
 
 import json
-from collections.abc import AsyncGenerator, Callable, Iterator, Sequence
+from collections.abc import AsyncGenerator, Callable, Collection, Iterator, Sequence
 from contextlib import aclosing
 from dataclasses import replace
-from typing import TypeAlias
+from typing import Final, TypeAlias
 
 from callsmith.core.errors import CallsmithError, ModelError
 from callsmith.core.events import (
@@ -30,6 +31,7 @@ from callsmith.core.schema import validate
 from callsmith.core.values import Call, Choice, Json, Message, Request, Result, Schema, TokenLogprob, Usage
 from callsmith.formats.inference.find_calls import FENCED
 
+_LONG_CALL: Final = 2_000  # characters of arguments, from which on they are passed on as they come
 Ask: TypeAlias = Callable[[Request], AsyncGenerator[ModelEvent, None]]
 UnenforcedOf: TypeAlias = Callable[
     [str], Sequence[Unenforced]
@@ -44,25 +46,37 @@ async def checked(
     *,
     is_free: bool = False,
     every_call: bool = False,
+    is_unheld: bool = False,
 ) -> AsyncGenerator[ModelEvent, None]:
     """The first answer to the request, with what `ask` returns in place of its invalid parts.
 
     `is_free`: nothing has held the model to a call that is required. Text is withheld until it makes one, which it is asked for
     once more. `every_call`: calls may have come in a format that the grammar knows nothing of, so that all are validated.
+    `is_unheld`: there was no grammar, and what cannot be read as a call is asked for once more.
     """
-    withheld = _Withheld(request, unenforced, must_call=is_free and request.choice.mode == "required", every_call=every_call)
-    stopped, retries, spent = Stopped("stop"), 0, Usage()
+    must_call = is_free and request.choice.mode == "required"
+    withheld = _Withheld(request, unenforced, must_call=must_call, every_call=every_call, is_unheld=is_unheld)
+    stopped, retries, spent, called = Stopped("stop"), 0, Usage(), False
     async with aclosing(first) as events:
         async for event in events:
             if isinstance(event, Stopped):
                 stopped = event
             for shown in withheld.sift(event):
+                called |= isinstance(shown, CallReady)
                 yield shown
     for ready, complaint in withheld.invalid:
+        broken = withheld.broken.get(ready.index, ())
+        if broken and stopped.reason == "length":  # it would be cut off again
+            for shown in broken:
+                yield shown
+            continue
         retries += 1
         second = await collect(ask, _call_again(request, ready, complaint))
         spent += _end(second).usage
-        for shown in _replaced(ready, second):
+        for shown in _replaced(ready, second, broken, withheld.names):
+            if called and isinstance(shown, Text):
+                continue
+            called |= isinstance(shown, CallReady)
             yield shown
     if withheld.must_call and not withheld.calls and stopped.reason == "stop":
         retries += 1
@@ -72,6 +86,7 @@ async def checked(
         if any(isinstance(event, CallReady) for event in second):
             withheld.text.clear()
             stopped = replace(stopped, reason=_end(second).reason)
+            called = True
             for event in second:
                 if not isinstance(event, Started | Text | Thought | Stopped):
                     yield event
@@ -90,15 +105,20 @@ async def checked(
             raise ModelError(f"the answer does not fit the schema, also when asked again: {complaint}", retryable=True)
     if text:
         yield Text(text, logprobs)
+    if withheld.invalid and stopped.reason in ("stop", "calls"):
+        stopped = replace(stopped, reason="calls" if called else "stop")
     yield replace(stopped, usage=stopped.usage + spent, report=stopped.report + Report(tuple(withheld.doubts), retries))
 
 
 class _Withheld:
     """The withheld events. `doubts` is what no grammar enforced of the tools called so far and of the output."""
 
-    def __init__(self, request: Request, unenforced: UnenforcedOf, *, must_call: bool = False, every_call: bool = False) -> None:
+    def __init__(self, request: Request, unenforced: UnenforcedOf, *, must_call: bool, every_call: bool, is_unheld: bool) -> None:
         self._unenforced = unenforced
         self._every_call = every_call
+        self._is_unheld = is_unheld
+        self._sizes: dict[int, int] = {}  # of calls that only have to be readable
+        self.broken: dict[int, Sequence[ModelEvent]] = {}  # calls that cannot be read, as they came
         self.must_call = must_call
         self.calls = 0
         self._schemas = {tool.name: tool.parameters for tool in request.tools}
@@ -111,6 +131,11 @@ class _Withheld:
         self._output: Schema | None = request.output.schema if request.output and self._doubted("") else None
 
     @property
+    def names(self) -> Collection[str]:
+        """The tools there are."""
+        return self._schemas.keys()
+
+    @property
     def has_output(self) -> bool:
         """Whether the text is an output that has to be validated."""
         return self._output is not None
@@ -121,7 +146,7 @@ class _Withheld:
         return bool(unenforced)
 
     def _is_barred(self, name: str) -> bool:
-        return bool(self._named) and name not in self._named
+        return name not in self._schemas or (bool(self._named) and name not in self._named)
 
     def sift(self, event: ModelEvent) -> Iterator[ModelEvent]:
         """The events that can be passed on now."""
@@ -138,26 +163,36 @@ class _Withheld:
                 self.logprobs += logprobs
             case CallStarted(index, name) if self._doubted(name) or self._every_call or self._is_barred(name):
                 self._begun[index] = [event]
-            case CallArguments(index) if index in self._begun:
+            case CallStarted(index) if self._is_unheld:
+                self._begun[index], self._sizes[index] = [event], 0
+            case CallArguments(index, text) if index in self._begun:
                 self._begun[index].append(event)
+                if index in self._sizes:
+                    self._sizes[index] += len(text)
+                    if self._sizes[index] > _LONG_CALL:
+                        yield from self._begun.pop(index)
             case CallReady(index, call) if index in self._begun:
                 begun = self._begun.pop(index)
-                schema = self._schemas.get(call.name)
-                complaint = f"there is no tool {call.name!r}" if schema is None else _complaint(schema, call.arguments)
-                if self._is_barred(call.name):
-                    complaint = f"{call.name} may not be called now, but {', '.join(self._named)}"
+                complaint = self._complaint_of(call, is_checked=index not in self._sizes)
                 if complaint:
                     self.invalid.append((event, complaint))
                 else:
                     yield from (*begun, event)
             case Unreadable(reason=reason, index=int(index)) if index in self._begun:
                 begun = self._begun.pop(index)
-                if self._every_call and isinstance(begun[0], CallStarted):
-                    self.invalid.append((CallReady(index, Call(begun[0].name, {}, begun[0].id)), f"cannot be read: {reason}"))
-                else:
-                    yield from (*begun, event)
+                assert isinstance(begun[0], CallStarted)
+                self.broken[index] = (*begun, event)
+                self.invalid.append((CallReady(index, Call(begun[0].name, {}, begun[0].id)), f"cannot be read: {reason}"))
             case _:
                 yield event
+
+    def _complaint_of(self, call: Call, *, is_checked: bool) -> str:
+        schema = self._schemas.get(call.name)
+        if schema is None:
+            return f"there is no tool {call.name!r}"
+        if self._is_barred(call.name):
+            return f"{call.name} may not be called now, but {', '.join(self._named)}"
+        return _complaint(schema, call.arguments) if is_checked else ""
 
     def output(self, text: str, logprobs: tuple[TokenLogprob, ...]) -> tuple[str, tuple[TokenLogprob, ...]]:
         """The text, without a fence around a valid output: clients that asked for JSON read nothing else."""
@@ -182,7 +217,7 @@ def _call_again(request: Request, ready: CallReady, complaint: str) -> Request:
     messages = (*request.messages, Message.assistant(calls=[call]), Message.tool(result))
     tools = request.choice.among(request.tools) or request.tools  # a server that ignores choices is shown no others
     is_known = any(tool.name == call.name for tool in tools)
-    choice = Choice.only(call.name) if is_known else Choice("required", request.choice.names)
+    choice = Choice.only(call.name) if is_known else Choice(request.choice.mode, request.choice.names)
     return replace(request, messages=messages, tools=tools, choice=choice, parallel=False)
 
 
@@ -214,9 +249,16 @@ def _end(events: Sequence[ModelEvent]) -> Stopped:
     return next((event for event in reversed(events) if isinstance(event, Stopped)), Stopped("stop"))
 
 
-def _replaced(first: CallReady, second: Sequence[ModelEvent]) -> Iterator[ModelEvent]:
-    """The second attempt under the index and the id of the first; the first itself, if there is no second."""
-    again = next((event for event in second if isinstance(event, CallReady)), first)
+def _replaced(
+    first: CallReady, second: Sequence[ModelEvent], broken: Sequence[ModelEvent], names: Collection[str]
+) -> Iterator[ModelEvent]:
+    """The second attempt under the index and the id of the first. If there is none, the first as it came, or, where it is no call
+    of a tool, what was said instead."""
+    again = next((event for event in second if isinstance(event, CallReady) and event.call.name in names), None)
+    if again is None and (broken or first.call.name not in names):
+        yield from (event for event in second if isinstance(event, Text)) if first.call.name not in names else broken
+        return
+    again = again or first
     call = replace(again.call, id=first.call.id)
     yield CallStarted(first.index, call.name, call.id)
     yield CallArguments(first.index, call.text)

@@ -2,7 +2,7 @@
 how that came about."""
 
 import time
-from collections.abc import AsyncGenerator, Callable, Iterable, Iterator
+from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Sequence
 from contextlib import aclosing
 from dataclasses import replace
 from typing import Literal
@@ -21,6 +21,7 @@ from callsmith.core.events import (
 )
 from callsmith.core.types.model_step import ModelStep
 from callsmith.core.values import Call, Message, Usage
+from callsmith.engines.port import Piece
 from callsmith.formats.prompt.prompt import fit_id
 from callsmith.models.answers.grounding import CallJudge
 
@@ -29,7 +30,8 @@ class AnswerFilter:
     """Filters the events of an answer. Every call gets an id: the model's own where it is known when the call starts, else
     a new one that fits the format. Calls that are not allowed are left out, and so is all that follows the one call allowed.
 
-    A call that does not stand by the `judge` is left out too, and the answer ends before it.
+    An answer ends with its calls: what a model goes on to say behind them, it says without their results. A call that does not
+    stand by the `judge` is left out, and the answer ends before it.
     """
 
     def __init__(self, pattern: str, callable: bool, *, parallel: bool, judge: CallJudge | None = None) -> None:
@@ -42,6 +44,7 @@ class AnswerFilter:
         self.judge = judge
         self._withheld: list[ModelEvent] = []
         self.is_cut = False  # before a call that does not stand
+        self._talks_on = False  # behind its calls
         self.calling = False  # a call has begun and is not complete
         self.thoughts: list[str] = []
 
@@ -53,7 +56,7 @@ class AnswerFilter:
     @property
     def complete(self) -> bool:
         """Whether all that may be called has been called."""
-        return self.is_cut or (bool(self._calls) and not self._parallel)
+        return self.is_cut or self._talks_on or (bool(self._calls) and not self._parallel)
 
     def shown(self, events: Iterable[ModelEvent]) -> Iterator[ModelEvent]:
         """The events that the caller gets."""
@@ -65,6 +68,8 @@ class AnswerFilter:
             match event:
                 case CallStarted() | CallArguments() | CallReady() | Unreadable() if not self._callable:
                     continue
+                case Text(text) | Thought(text) if self._calls:
+                    self._talks_on = is_talk(text)
                 case Thought(text):
                     self.thoughts.append(text)
                     yield event
@@ -102,6 +107,30 @@ class AnswerFilter:
     def reason(self, reason: Literal["stop", "length"]) -> StopReason:
         """Why the answer ended."""
         return "calls" if reason == "stop" and self._calls else reason
+
+
+def is_talk(text: str) -> bool:
+    """Whether something is said: more than white space and signs, such as a bracket too many behind a call."""
+    return any(character.isalnum() for character in text)
+
+
+def calls_size(written: Iterable[Piece], read: Sequence[ModelEvent], withheld: int) -> int:
+    """How much of what was written is calls and what stands before them. `read` has come of the last piece, with a call in it;
+    of the last characters, `withheld`, nothing has come yet."""
+    behind: list[ModelEvent] = []
+    for event in read:
+        behind = [] if isinstance(event, CallReady) else [*behind, event]
+    said = sum(len(event.text) for event in behind if isinstance(event, Text | Thought))
+    return sum(len(piece.text) for piece in written) - withheld - said
+
+
+def first_pieces(written: Iterable[Piece], size: int) -> Iterator[Piece]:
+    """The pieces of so many characters."""
+    for piece in written:
+        if size <= 0:
+            return
+        yield replace(piece, text=piece.text[:size])
+        size -= len(piece.text)
 
 
 async def report_step(

@@ -20,6 +20,7 @@ from callsmith.core.events import (
 )
 from callsmith.core.values import Call, Request, Usage
 from callsmith.models.answers.checked import Ask, ask_for_call, collect
+from callsmith.models.answers.filter import is_talk
 from callsmith.models.remote.text_calls import TextCalls
 from callsmith.wire.upstream.names import ToolNames
 
@@ -42,6 +43,9 @@ class AnswerMender:
 
     `names` turns the names that were sent back, `text` reads calls that come as text (None: text is text). Calls are left out
     where none is allowed, and after the first where one is. `used` are the ids of earlier calls.
+
+    An answer ends with its calls: what is said behind them is left out, and so are calls in such a text. Calls that come as
+    calls are not; where there are some, what looks like a call in the text is none.
     """
 
     names: ToolNames
@@ -53,25 +57,42 @@ class AnswerMender:
     ids_changed: bool = False
     _begun: dict[tuple[bool, int], _Begun] = field(default_factory=dict[tuple[bool, int], _Begun])
     _count: int = 0
+    _is_read: bool = True  # whether calls in the text count
+    _read: list[ModelEvent] = field(default_factory=list[ModelEvent])  # calls in the text, until the answer ends
 
     def add(self, event: ModelEvent) -> Iterator[ModelEvent]:
         """The events that come of one."""
         match event:
             case Text(text, ()) if self.text is not None:
-                yield from self._number(self.text.feed(text), from_text=True)
-            case Text() | Thought() | Started():
+                yield from self._said(self.text.feed(text))
+            case Text() | Thought():
+                yield from self._said([event])
+            case Started():
                 yield event
             case Stopped():
                 yield from self._close_text()
+                yield from self._number(self._read, from_text=True)
                 reason = "calls" if self.calls and event.reason == "stop" else event.reason
                 yield replace(event, reason="stop" if reason == "calls" and not self.calls else reason)
             case _:
                 yield from self._close_text()
+                self._is_read = False
+                self._read.clear()
                 yield from self._number([event], from_text=False)
 
     def _close_text(self) -> Iterator[ModelEvent]:
         if self.text is not None:
-            yield from self._number(self.text.close(), from_text=True)
+            yield from self._said(self.text.close())
+
+    def _said(self, events: Iterable[ModelEvent]) -> Iterator[ModelEvent]:
+        """What is said before all calls; what is read as calls is kept."""
+        for event in events:
+            if not isinstance(event, Text | Thought):
+                self._read += (event,) if self._is_read else ()
+            elif self.calls or self._begun or self._read:
+                self._is_read &= not is_talk(event.text)
+            else:
+                yield event
 
     def _number(self, events: Iterable[ModelEvent], *, from_text: bool) -> Iterator[ModelEvent]:
         """The events with our numbers, names and ids."""

@@ -129,7 +129,7 @@ class RemoteModel:
         answer = self._answer(first)
         if request.choice.mode == "required":
             answer = insisted(answer, request, self.model, self._ask)
-        if self.quirks.checks and (first.tools or request.output) and not request.prefilled:
+        if (first.tools or request.output) and not request.prefilled:
             answer = checked(answer, request, self._unenforced(request), self._ask)
         async with aclosing(answer) as events:
             async for event in events:
@@ -286,8 +286,8 @@ class RemoteModel:
 
     def _unenforced(self, request: Request) -> Any:
         """Everything is validated, for no grammar of ours holds it; but an output that is none of JSON."""
-        names = {tool.name for tool in request.tools}
-        is_json = request.output is not None and request.output.schema is not None
+        names = {tool.name for tool in request.tools if self.quirks.checks}
+        is_json = self.quirks.checks and request.output is not None and request.output.schema is not None
 
         def unenforced(name: str) -> Sequence[Unenforced]:
             return [Unenforced(name, "", _UNCHECKED)] if name in names or (not name and is_json) else ()
