@@ -284,15 +284,25 @@ async def test_a_chat_that_waits_goes_on_with_the_result_of_the_confirmed_call()
 @pytest.mark.req("R96")
 @pytest.mark.req("R193")
 @pytest.mark.req("R123")
-async def test_recursive_tool_call_limited_by_max_iterations() -> None:
+@pytest.mark.parametrize("most", [2, 6, 10])
+async def test_recursive_tool_call_limited_by_max_iterations(most: int) -> None:
     bus, _ = chat_bus()
-    target: dict[str, Any] = {"target_capability": "llm.tools.call@1.0", "target_body": {"input": {}}}
-    for _ in range(10):
-        target = {"target_capability": "llm.tools.call@1.0", "target_body": {"input": target}}
+    offer(bus, "rag.query", {"chunks": []})
     tool = bound_tool("call_tool", "", {"type": "object"}, "llm.tools.call@1.0")
-    result = await ToolExecutor(bus, [tool]).dispatch(Call("call_tool", target, "c1"))
+    executor = ToolExecutor(bus, [tool], max_iterations=most)
+
+    def nested(times: int) -> Call:
+        """llm.tools.call inside itself, with a search inside the last: so many calls in all."""
+        target: dict[str, Any] = {"target_capability": "rag.query@1.0", "target_body": {"input": {"query": "x"}}}
+        for _ in range(times - 2):
+            target = {"target_capability": "llm.tools.call@1.0", "target_body": {"input": target}}
+        return Call("call_tool", target, "c1")
+
+    result = await executor.dispatch(nested(most))
+    assert result.ok, result.text
+    result = await executor.dispatch(nested(most + 1))
     assert (result.ok, result.code) == (False, "bad_request")
-    assert "nested 6 deep" in result.text
+    assert f"nested {most} deep" in result.text
 
 
 @pytest.mark.req("R97")

@@ -43,15 +43,16 @@ def asks_itself(seen: list[Context], way: str) -> Functions:
 
 @pytest.mark.req("R193")
 @pytest.mark.req("R96")
+@pytest.mark.parametrize("most", [2, 6, 10])
 @pytest.mark.parametrize("way", ["task", "thread"])
-async def test_recursive_tool_call_limited_by_max_iterations(way: str):
+async def test_recursive_tool_call_limited_by_max_iterations(way: str, most: int):
+    """Of the outermost run: those inside it have the limits of their own that everybody has."""
     seen: list[Context] = []
     model = FakeModel(calls(Call("ask", {}, "c1")), says("done"))
-    events = await everything(model, asks_itself(seen, way))
-    assert [context.depth for context in seen] == [1, 2, 3, 4, 5, 6]
-    assert Limits().depth == Limits().iterations == 6
+    events = await everything(model, asks_itself(seen, way), limits=Limits(iterations=most))
+    assert [context.depth for context in seen] == list(range(1, most + 1))
     (result,) = finished(events)
-    assert result.text == "limit_reached: tools that run tools are nested 6 deep, which is the limit"
+    assert result.text == f"limit_reached: tools that run tools are nested {most} deep, which is the limit"
     assert ended(events).messages[-1].content == "done"
 
 

@@ -27,7 +27,7 @@ from callsmith.tools.functions import Functions, tool
 from callsmith.tools.wrap import Confirmed
 from tests.fakes import ASKED, FakeModel, calls, says
 
-LIMITS = Limits(seconds=0.1, total=0.3, result_characters=1000, iterations=3, deadline=20)
+LIMITS = Limits(seconds=0.3, silence=0.1, result_characters=1000, iterations=3, deadline=20)
 HUGE = 50_000_000
 
 

@@ -246,7 +246,7 @@ class CapabilityBus:
     def _admitted(self, call: CapabilityCall, offer: Offer) -> CapabilityCall:
         """The call as the provider gets it. Other nodes check tokens themselves, and rely on this one for its callers."""
         authority = call.authority
-        if authority.depth >= self._max_depth:
+        if authority.depth >= (self._max_depth if authority.max_depth is None else authority.max_depth):
             raise BusError("bad_request", f"calls are nested {authority.depth} deep, which is the limit")
         if not authority.may_call(call.capability):
             raise BusError("unauthorized", f"this caller may not call {call.capability}")

@@ -70,6 +70,7 @@ def tool_handler(toolset: Toolset, tool: Tool) -> Handler:
             conversation=call.session_id,
             subject=call.authority.subject,
             depth=call.authority.depth,
+            max_depth=call.authority.max_depth,
             authority=call.authority,
         )
         asked = Call(tool.name, call.input, call.request_id)

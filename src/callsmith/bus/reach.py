@@ -14,6 +14,7 @@ from fnmatch import fnmatchcase
 from typing import Any, cast
 
 from callsmith.bus.descriptor import Descriptor
+from callsmith.bus.local import current_authority
 from callsmith.bus.port import Bus
 from callsmith.core.capability.binding import Binding
 from callsmith.core.closing import closing
@@ -153,7 +154,10 @@ class CapabilityTools:
 
     async def _run(self, tool: Tool, binding: Binding, call: Call, context: Context) -> AsyncIterator[CallEvent]:
         name, version, body = binding.capability, binding.version, binding.body(call.arguments)
-        options: dict[str, Any] = {"session_id": context.conversation, "timeout": tool.timeout, "authority": context.authority}
+        authority = current_authority() if context.authority is None else context.authority
+        if context.max_depth is not None:
+            authority = replace(authority, max_depth=context.max_depth)
+        options: dict[str, Any] = {"session_id": context.conversation, "timeout": tool.timeout, "authority": authority}
         if not (binding.collect or any(offer.descriptor.stream_schema for offer in self._bus.offers(name))):
             answer = await self._bus.call(name, version, body, **options)
             yield Result(call.id, call.name, answer.get("output", dict(answer)))

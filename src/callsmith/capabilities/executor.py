@@ -72,9 +72,7 @@ class ToolExecutor:
         toolset = Confirmed(Merged(bound, functions, *(() if others is None else (as_toolset(others),))), policy)
         self._unbound = {one.name: one for one in given if isinstance(one, Tool) and not one.binding}
         self._toolset = DeferredTools(toolset, self._unbound.values())
-        self._limits = Limits(
-            iterations=max_iterations, parallel=max_parallel, seconds=per_tool_timeout_seconds, depth=max_iterations
-        )
+        self._limits = Limits(iterations=max_iterations, parallel=max_parallel, seconds=per_tool_timeout_seconds)
         self._context = Context(authority=authority, subject=authority.subject if authority else "")
         self._authority = authority
         self._dispatcher = Dispatcher(self._toolset, limits=self._limits, context=self._context)

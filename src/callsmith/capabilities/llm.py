@@ -202,6 +202,7 @@ class _ChatAnswer:
                 conversation=self.call.session_id,
                 subject=self.call.authority.subject,
                 depth=self.call.authority.depth,
+                max_depth=self.call.authority.max_depth,
                 authority=self.call.authority,
                 decisions=decisions,
             )

@@ -89,7 +89,7 @@ async def happening(toolset: "Toolset", call: "Call", context: "Context") -> "As
 
     tools = {tool.name: tool for tool in await toolset.tools()}
     work = Round([call], tools, toolset, STANDARD_LIMITS)
-    async with closing(work.run(nested_context(context, STANDARD_LIMITS.depth))) as events:
+    async with closing(work.run(nested_context(context, STANDARD_LIMITS.iterations))) as events:
         async for event in events:
             yield event
 

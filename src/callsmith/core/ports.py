@@ -24,13 +24,14 @@ def _never() -> bool:
 class Context:
     """For whom and under which decisions a tool runs; passed through every wrapper to the tool itself.
 
-    `subject` is the caller (results are never shared between callers), `depth` how many runs this one is nested in. `decisions`
-    are a person's decisions by call id, and `asked` the tools as they were when the person was asked: a decision counts for no
-    other definition (None: whoever decided answers for that). `granted` are the tools that need no further approval in this
-    conversation (`Tool.grant`), `tighten` is the policy that the request adds to the operator's. `earlier` is the result of an
-    identical call of the same turn: nobody is asked about such a call again. `approved` is the digest of the tool that was
-    approved; a toolset that has another one under this name by now raises `ToolChanged` and runs nothing. `authority` is what
-    calls on a bus are made with; None outside of one, where a call is the node's own.
+    `subject` is the caller (results are never shared between callers), `depth` how many runs this one is nested in, `max_depth`
+    how many it may be (None: whoever runs it says). `decisions` are a person's decisions by call id, and `asked` the tools as
+    they were when the person was asked: a decision counts for no other definition (None: whoever decided answers for that).
+    `granted` are the tools that need no further approval in this conversation (`Tool.grant`), `tighten` is the policy that the
+    request adds to the operator's. `earlier` is the result of an identical call of the same turn: nobody is asked about such a
+    call again. `approved` is the digest of the tool that was approved; a toolset that has another one under this name by now
+    raises `ToolChanged` and runs nothing. `authority` is what calls on a bus are made with; None outside of one, where a call is
+    the node's own.
 
     A toolset awaits `starting()` right before the tool runs, so that the start can be written down first. A tool that cannot be
     cancelled, because it runs in a thread, can poll `cancelled()`: once that is true, nobody waits for its result.
@@ -46,6 +47,7 @@ class Context:
     earlier: str | None = None
     approved: str = ""
     authority: Authority | None = None
+    max_depth: int | None = None
     starting: Callable[[], Awaitable[None]] = field(default=_at_once, compare=False, repr=False)
     cancelled: Callable[[], bool] = field(default=_never, compare=False, repr=False)
 

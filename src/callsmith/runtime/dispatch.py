@@ -58,7 +58,7 @@ class Dispatcher:
             context = replace(context, decisions={call.id: decision}, asked=shown and {call.id: shown})
         tools = {tool.name: tool for tool in await self._toolset.tools()}
         work = Round([call], tools, self._toolset, self._limits)
-        async with closing(work.run(nested_context(context, self._limits.depth))) as events:
+        async with closing(work.run(nested_context(context, self._limits.iterations, self._limits.depth))) as events:
             async for event in events:
                 yield event
         for needed in work.waiting:

@@ -3,6 +3,7 @@
 import asyncio
 import json
 import logging
+import math
 from collections import deque
 from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -18,6 +19,7 @@ from callsmith.core.types.field_checks import check_fields
 from callsmith.core.values import Call, Message, Result, Tool
 from callsmith.runtime.nesting import enter_tool
 from callsmith.runtime.results import log_raised, result_message, tool_raised
+from callsmith.runtime.retries import with_retries
 
 _log = logging.getLogger(__name__)
 _log.addHandler(logging.NullHandler())  # for whoever sets up logging, as the server does; not for a terminal
@@ -34,19 +36,22 @@ _UNREAD = 1000  # events nobody has taken yet, from which on progress is dropped
 class Limits:
     """How far a run may go.
 
-    `iterations` bounds the rounds of calls, `parallel` the calls at a time, and `depth` the runs inside tools of runs. A call may
-    be silent for `seconds` (a tool's own timeout wins): each progress it reports begins them anew, `total` in all. The model
-    reads `result_characters` of a result. `tokens`, over all answers together, and `deadline`, in seconds, bound the whole run.
+    `iterations` bounds the rounds of calls, `parallel` the calls at a time, and `depth` the runs inside tools of runs (None: as
+    many as the outermost run may have iterations). A call may take `seconds` (a tool's own timeout wins), and be silent for
+    `silence` of them, which each progress it reports begins anew. The model reads `result_characters` of a result. A call that
+    only reads, or whose tool is idempotent, is tried up to `retries` times again where its failure may pass. `tokens`, over all
+    answers together, and `deadline`, in seconds, bound the whole run.
     """
 
     iterations: int = 6
     parallel: int = 4
     seconds: float = 30.0
-    total: float = 300.0
+    silence: float | None = None
     result_characters: int = 40_000
-    depth: int = 6
+    depth: int | None = None
     tokens: int | None = None
     deadline: float | None = None
+    retries: int = 2
 
 
 STANDARD_LIMITS = Limits()
@@ -70,7 +75,7 @@ class _Attempt:
     task: "asyncio.Task[None] | None" = None
     timer: asyncio.TimerHandle | None = None
     silent_since: float = 0.0
-    patience: float = 0.0  # seconds it may be silent
+    seconds: float = 0.0  # it may take
     latest: float = 0.0  # when it must be over
     taken: "asyncio.Future[None] | None" = None  # done when the consumer has seen that it starts
 
@@ -197,9 +202,9 @@ class Round:
         assert attempt.tool is not None
         loop, now = asyncio.get_running_loop(), asyncio.get_running_loop().time()
         attempt.silent_since = now
-        attempt.patience = self._limits.seconds if attempt.tool.timeout is None else attempt.tool.timeout
-        attempt.latest = now + max(attempt.patience, self._limits.total)
-        attempt.timer = loop.call_at(now + attempt.patience, self._look, attempt)
+        attempt.seconds = self._limits.seconds if attempt.tool.timeout is None else attempt.tool.timeout
+        attempt.latest = now + attempt.seconds
+        attempt.timer = loop.call_at(min(attempt.latest, self._silent_until(attempt)), self._look, attempt)
         self._running.append(attempt)
         attempt.task = loop.create_task(self._work(attempt))
         attempt.task.add_done_callback(lambda task: self._ended(attempt, task))
@@ -216,7 +221,8 @@ class Round:
         )
         enter_tool(context)
         try:
-            async with closing(self._toolset.call(call, context)) as items:
+            assert attempt.tool is not None
+            async with closing(with_retries(self._toolset, attempt.tool, call, context, self._limits.retries)) as items:
                 async for item in items:
                     match item:
                         case ToolProgress():
@@ -294,16 +300,20 @@ class Round:
         loop = asyncio.get_running_loop()
         now = loop.time()
         if attempt.taken is not None and not attempt.taken.done():  # it waits for us, and not we for it
-            attempt.silent_since, attempt.latest = now, max(attempt.latest, now + attempt.patience)
-        silent_until = attempt.silent_since + attempt.patience
+            attempt.silent_since, attempt.latest = now, now + attempt.seconds
+        silent_until = self._silent_until(attempt)
         due = min(silent_until, attempt.latest)
         if now < due:
             attempt.timer = loop.call_at(due, self._look, attempt)
             return
-        silent = f"gave no answer and no sign of life for {attempt.patience:g} s"
-        why = silent if silent_until <= attempt.latest else f"took longer than {max(attempt.patience, self._limits.total):g} s"
+        silent = f"gave no answer and no sign of life for {self._limits.silence or 0.0:g} s"
+        why = silent if silent_until < attempt.latest else f"gave no answer within {attempt.seconds:g} s"
         self._finish(attempt, failed(attempt.call, "timeout", f"{attempt.call.name} {why}{attempt.doubt}"))
         attempt.give_up()
+
+    def _silent_until(self, attempt: _Attempt) -> float:
+        """When a call has been silent for too long."""
+        return math.inf if self._limits.silence is None else attempt.silent_since + self._limits.silence
 
     def _too_late(self) -> None:
         """The whole run is out of time: answer what is open."""

@@ -69,7 +69,7 @@ async def run(
     request = _request_of(request)
     toolset = toolset_of(toolset)
     model = guarded(model, guards)
-    context = nested_context(context, limits.depth)
+    context = nested_context(context, limits.iterations, limits.depth)
     own = {tool.name: tool for tool in await toolset.tools()}
     offered = request.tools or tuple(own.values())
     request.choice.among(offered)

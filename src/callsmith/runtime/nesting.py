@@ -17,14 +17,23 @@ def enter_tool(context: Context) -> None:
     _ENCLOSING.set(context)
 
 
-def nested_context(context: Context, max_depth: int) -> Context:
-    """The context of a run or a dispatch that begins here. Inside a tool it allows no more than the tool's own context."""
+def nested_context(context: Context, iterations: int, depth: int | None = None) -> Context:
+    """The context of a run or a dispatch that begins here. Inside a tool it allows no more than the tool's own context.
+
+    Runs are nested no deeper than the outermost has `iterations`, and than any of them says by a `depth` of its own.
+    """
     outer = _ENCLOSING.get()
     if outer is not None:
         context = _restrict(context, outer)
-    if context.depth >= max_depth:
+    most = _least(context.max_depth, depth)
+    most = max(1, iterations) if most is None else most
+    if context.depth >= most:
         raise LimitReached("depth", f"tools that run tools are nested {context.depth} deep, which is the limit")
-    return context
+    return replace(context, max_depth=most)
+
+
+def _least(one: int | None, other: int | None) -> int | None:
+    return min((limit for limit in (one, other) if limit is not None), default=None)
 
 
 def _restrict(context: Context, outer: Context) -> Context:
@@ -36,6 +45,7 @@ def _restrict(context: Context, outer: Context) -> Context:
         subject=outer.subject or context.subject,
         authority=outer.authority or context.authority,
         depth=max(context.depth, outer.depth),
+        max_depth=_least(context.max_depth, outer.max_depth),
         # Decisions on calls of the outer conversation do not count for calls made here, which may have the same ids.
         decisions={} if context.decisions is outer.decisions else context.decisions,
         granted=frozenset(),

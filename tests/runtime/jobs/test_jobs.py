@@ -116,7 +116,7 @@ async def test_the_model_can_wait_for_a_job_and_its_progress_is_seen():
 async def test_a_job_outlives_the_limits_of_a_call_and_ends_at_its_own():
     studio = Studio(seconds=1000, timeout=5)  # in the background it may be silent for longer
     toolset = BackgroundTools(studio.tools, jobs := Jobs(limits=JobLimits(seconds=600)))
-    await everything(FakeModel(calls(DRAW), says("…")), toolset, limits=Limits(seconds=1, total=1))
+    await everything(FakeModel(calls(DRAW), says("…")), toolset, limits=Limits(seconds=1))
     await asyncio.sleep(599)
     assert [job.status for job in await jobs.list()] == ["running"]
     await asyncio.sleep(2)

@@ -1,20 +1,19 @@
-"""Timed, Retried, Limited: how long, how often and how many."""
+"""Timed, Limited: how long and how many."""
 
 import asyncio
 from collections.abc import AsyncIterator
 from dataclasses import replace
-from typing import Any
 
 import pytest
 
 from callsmith.core.events import ToolProgress
 from callsmith.core.ports import Context
-from callsmith.core.values import Call, Result, Tool
+from callsmith.core.values import Call, Tool
 from callsmith.tools.functions import Functions
-from callsmith.tools.wrap import Limited, Rate, Retried, Timed
+from callsmith.tools.wrap import Limited, Rate, Timed
 from tests.fakes import Recording
 from tests.tools.contract import outcome
-from tests.tools.wrap.recording import NOBODY, TIMEOUT, failing, items
+from tests.tools.wrap.recording import NOBODY, items
 from tests.virtual_time import virtual_time
 
 
@@ -53,39 +52,6 @@ async def test_a_timeout_inside_the_tool_is_not_ours():
 
     with pytest.raises(TimeoutError, match="the database"):
         await items(Timed(Recording(Tool("x"), run=run), 5), Call("x", {}, "c1"))
-
-
-@pytest.mark.parametrize("failure", [ConnectionError("gone"), TIMEOUT])
-async def test_a_passing_failure_is_tried_again_if_that_does_no_harm(failure: Any):
-    inner = Recording(Tool("x", idempotent=True), run=failing(2, failure))
-    progress, told = await outcome(Retried(inner, 3, 0).call(Call("x", {}, "c1"), NOBODY))
-    assert told.content == "at last"
-    assert [one.text for one in progress if "attempt" in one.text] == [
-        f"attempt {number} of 3 failed: {failure.text if isinstance(failure, Result) else failure}" for number in (1, 2)
-    ]
-    assert inner.closed == 3
-
-
-@pytest.mark.req("R16")
-async def test_a_tool_that_is_not_idempotent_is_tried_once():
-    inner = Recording(Tool("x"), run=failing(1, ConnectionError("gone")))
-    with pytest.raises(ConnectionError):
-        await items(Retried(inner, 3, 0), Call("x", {}, "c1"))
-    assert len(inner.calls) == 1
-
-
-async def test_the_last_failure_is_the_callers():
-    with pytest.raises(ConnectionError):
-        await items(Retried(Recording(Tool("x", idempotent=True), run=failing(9, ConnectionError())), 2, 0), Call("x", {}, "c1"))
-    told = (await items(Retried(Recording(Tool("x", idempotent=True), run=failing(9, TIMEOUT)), 2, 0), Call("x", {}, "c1")))[-1]
-    assert told == TIMEOUT
-
-
-async def test_a_failure_that_will_not_pass_is_not_tried_again():
-    wrong = Result("c1", "x", "bad_request: no", ok=False, code="bad_request")
-    inner = Recording(Tool("x", idempotent=True), run=failing(9, wrong))
-    assert (await items(Retried(inner, 3, 0), Call("x", {}, "c1")))[-1] == wrong
-    assert len(inner.calls) == 1
 
 
 @pytest.mark.req("R95")

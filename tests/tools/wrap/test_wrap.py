@@ -10,7 +10,7 @@ from callsmith.core.events import ToolProgress
 from callsmith.core.ports import Context, Toolset
 from callsmith.core.values import Call, Tool
 from callsmith.tools.functions import Functions, tool
-from callsmith.tools.wrap import Cached, Confirmed, Filtered, Limited, Merged, Rate, Renamed, Retried, Timed
+from callsmith.tools.wrap import Cached, Confirmed, Filtered, Limited, Merged, Rate, Renamed, Timed
 from tests.fakes import Recording
 from tests.tools.contract import ToolsetContract, outcome
 from tests.tools.wrap.recording import NOBODY, items, names
@@ -38,7 +38,6 @@ WRAPPERS = {
     "confirmed": lambda inner: Confirmed(inner, Policy()),
     "timed": lambda inner: Timed(inner, 5),
     "cached": lambda inner: Cached(inner, 60, 10),
-    "retried": lambda inner: Retried(inner, 2, 0),
     "limited": lambda inner: Limited(inner, parallel=2, budgets={"*": 9}, rate=Rate(9, 60)),
 }
 

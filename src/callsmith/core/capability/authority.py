@@ -41,7 +41,8 @@ class Authority:
     `subject` is the user or node it began with, `via` are the nodes that passed it on, in their order. `trust` is the least trust
     that any of them has. `token` is the capability token that was presented, if any: its scope, and that of the tokens it was
     made from, bounds everything done with this authority. `capabilities` are patterns of the names of those that may be called
-    with it, by whoever calls them. `trace_id` is that of the first call, `depth` how many calls this one is nested in.
+    with it, by whoever calls them. `trace_id` is that of the first call, `depth` how many calls this one is nested in, and
+    `max_depth` how many it may be, where whoever began it here has said so: it is not sent to other nodes, which have their own.
     """
 
     subject: str = ""
@@ -51,6 +52,7 @@ class Authority:
     trace_id: str = ""
     depth: int = 0
     capabilities: tuple[str, ...] = EVERYTHING
+    max_depth: int | None = None
 
     def may_call(self, capability: str) -> bool:
         """Whether a capability of this name is among those that may be called."""
@@ -64,8 +66,8 @@ class Authority:
 
     def deeper(self, trace_id: str) -> "Authority":
         """The authority of calls that are made by the call with this trace id."""
-        trace_id = self.trace_id or trace_id
-        return Authority(self.subject, self.via, self.trust, self.token, trace_id, self.depth + 1, self.capabilities)
+        trace_id, depth = self.trace_id or trace_id, self.depth + 1
+        return Authority(self.subject, self.via, self.trust, self.token, trace_id, depth, self.capabilities, self.max_depth)
 
 
 def _allowed_by_both(one: tuple[str, ...], other: tuple[str, ...]) -> tuple[str, ...]:

@@ -29,6 +29,7 @@ TASK = {
     "properties": {"task": {"type": "string", "description": "What is to be done, with all that must be known to do it."}},
     "required": ["task"],
 }
+AGENT_SECONDS = 300.0  # that one may take as a tool of another, if its limits have no deadline
 NOBODY_TO_ASK = "it needs a person's approval, and nobody can be asked from here: do without it"
 
 
@@ -84,7 +85,7 @@ class _AsTool:
                 TASK,
                 side_effects=acts,
                 idempotent=acts and self._folder is not None,  # the same call again is taken up where it stopped
-                timeout=self._agent.limits.total,
+                timeout=self._agent.limits.deadline or AGENT_SECONDS,
                 source="agent",
             )
         ]

@@ -3,13 +3,13 @@
     toolset = Confirmed(Timed(Merged(functions, ("files", files), ("web", web)), seconds=20), Policy())
 
 The order matters. `Confirmed` belongs outside wrappers that rename (its rules then see the names a person sees) and outside
-`Cached` (a cached result needs no second approval); `Retried` outside `Timed` retries calls that timed out.
+`Cached` (a cached result needs no second approval).
 """
 
 from callsmith.tools.wrap.auditing import Audited
 from callsmith.tools.wrap.caching import Cached
 from callsmith.tools.wrap.confirming import Confirmed
-from callsmith.tools.wrap.limiting import Limited, Rate, Retried, Shortened, Timed
+from callsmith.tools.wrap.limiting import Limited, Rate, Shortened, Timed
 from callsmith.tools.wrap.naming import Filtered, Merged, Renamed, api_name
 
 __all__ = [
@@ -21,7 +21,6 @@ __all__ = [
     "Merged",
     "Rate",
     "Renamed",
-    "Retried",
     "Shortened",
     "Timed",
     "api_name",

@@ -1,4 +1,4 @@
-"""Timeouts, retries, rate limits and long results: Timed, Retried, Limited, Shortened."""
+"""Timeouts, rate limits and long results: Timed, Limited, Shortened."""
 
 import asyncio
 from collections import Counter, OrderedDict, deque
@@ -69,39 +69,6 @@ class Shortened(Wrapper):
         except (TypeError, ValueError, RecursionError):  # no JSON: whoever reads it says so
             return item
         return item if len(text) <= self._most else replace(item, content=cut_text(text, self._most))
-
-
-class Retried(Wrapper):
-    """Retries calls of idempotent tools that raised an exception or timed out.
-
-    The second attempt comes after `backoff` seconds, the third after twice as many, and so on.
-    """
-
-    def __init__(self, toolset: Tools, attempts: int = 3, backoff: float = 0.5) -> None:
-        super().__init__(toolset)
-        self._attempts = attempts
-        self._backoff = backoff
-
-    async def call(self, call: Call, context: Context) -> AsyncIterator[Item]:
-        tool = await self._tool(call.name)
-        attempts = self._attempts if tool is not None and tool.idempotent else 1
-        for attempt in range(1, attempts + 1):
-            why = ""
-            try:
-                async with closing(self._toolset.call(call, context)) as items:
-                    async for item in items:
-                        if attempt < attempts and isinstance(item, Result) and item.code == "timeout":
-                            why = item.text
-                        else:
-                            yield item
-            except Exception as error:
-                if attempt == attempts:
-                    raise
-                why = str(error) or type(error).__name__
-            if not why:
-                return
-            yield ToolProgress(call.id, f"attempt {attempt} of {attempts} failed: {why}")
-            await asyncio.sleep(self._backoff * 2 ** (attempt - 1))
 
 
 @dataclass(frozen=True, slots=True)
