@@ -13,6 +13,7 @@ from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from importlib.util import find_spec
+from pathlib import Path
 from textwrap import dedent
 from typing import Any, get_args
 
@@ -83,6 +84,51 @@ def test_tools_given_to_the_command_are_run_by_the_server(serving, tmp_path):
     answer = httpx2.post(f"{url}/v1/chat/completions", json=ASK).json()
     assert answer["choices"][0]["message"]["content"] == "Done."
     assert answer["choices"][0]["finish_reason"] == "stop"
+
+
+ECHO = '<tool_call>\n<name>echo</name>\n<arguments>{"text": "hello"}</arguments>\n</tool_call>'
+
+
+@pytest.mark.req("R113")
+@pytest.mark.req("R156")
+@pytest.mark.parametrize("way", ["command", "file"])
+@pytest.mark.parametrize("allowed", [None, "*", "mcp_ech*,files_echo"])
+def test_a_command_line_of_vllm_rs_serves_page_api_and_tools_with_one_word_added(
+    serving, tmp_path, way: str, allowed: str | None
+):
+    plain = str(Path(__file__).parents[1] / "tools/mcp/plain.py")
+    (tmp_path / "mcp.json").write_text(
+        json.dumps({"mcpServers": {"files": {"command": sys.executable, "args": ["-I", "-S", plain]}}}), "utf-8"
+    )
+    (tmp_path / "replies.jsonl").write_text(json.dumps(ECHO) + "\n" + json.dumps("It says hello."), "utf-8")
+    named = {
+        "command": [
+            "--w",
+            f"scripted:{tmp_path / 'replies.jsonl'}",
+            "--mcp-command",
+            sys.executable,
+            f"--mcp-args=-I,-S,{plain}",
+        ],
+        "file": ["--m", f"scripted:{tmp_path}", "--f", "replies.jsonl", "--mcp-config", str(tmp_path / "mcp.json")],
+    }
+    allow = [f"--mcp-allow={allowed}"] if allowed else []
+    process, url = serving(*named[way], "--ui-server", "--context-cache", *allow)
+    assert "<html" in httpx2.get(f"{url}/").text
+    message = httpx2.post(f"{url}/v1/chat/completions", json=ASK, timeout=60).json()["choices"][0]["message"]["content"]
+    process.terminate()
+    _, told = process.communicate(timeout=60)
+    server = {"command": "mcp", "file": "files"}[way]
+    if allowed:
+        assert (message, "approval" in told) == ("It says hello.", False)
+    else:
+        assert "/v1/approvals/" in message and "--mcp-allow=echo" in message
+        assert f"MCP server {server}: each call of its tools waits" in told and "--mcp-trust" in told
+
+
+@pytest.mark.req("R156")
+def test_a_file_of_no_repository_is_told(callsmith):
+    told = callsmith("serve", "--f", "x.gguf")
+    assert (told.code, "--m" in told.err) == (2, True)
 
 
 def test_a_toolset_in_a_module_of_the_users_is_served(serving, tmp_path, monkeypatch):

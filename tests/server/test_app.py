@@ -41,6 +41,20 @@ async def test_a_plain_question_gets_a_plain_answer():
     assert (answer.usage.total_tokens, answer.usage.prompt_tokens_details.cached_tokens) == (10, 2)  # type: ignore[union-attr]
 
 
+@pytest.mark.req("R119")
+@pytest.mark.parametrize("stream", [False, True])
+async def test_the_client_is_at_port_8000_with_any_key(stream: bool):
+    assert (Settings().host, Settings().port) == ("127.0.0.1", 8000)
+    asking = AsyncOpenAI(
+        base_url="http://localhost:8000/v1", api_key="EMPTY", http_client=http(create_app({"m": FakeModel(says("hello"))}))
+    )
+    answer: Any = await asking.chat.completions.create(model="m", messages=HI, stream=stream)
+    if stream:
+        assert "".join([chunk.choices[0].delta.content or "" async for chunk in answer if chunk.choices]) == "hello"
+    else:
+        assert answer.choices[0].message.content == "hello"
+
+
 @pytest.mark.req("R112")
 @pytest.mark.req("R118")
 async def test_a_request_with_tools_gets_its_calls_back():

@@ -13,7 +13,7 @@ import typer
 
 from callsmith.cli.inputs.options import AliasOption, ConfigOption, SetOption, pairs, require_server
 from callsmith.cli.inputs.setting_options import given_settings
-from callsmith.cli.terminal.output import echo_lines
+from callsmith.cli.terminal.output import echo, echo_lines
 from callsmith.core.errors import Unavailable, UsageError
 
 if TYPE_CHECKING:
@@ -49,6 +49,11 @@ def serve(
     set_: SetOption = None,
     alias: AliasOption = None,
     print_config: Annotated[bool, typer.Option("--print-config", help="Print the settings in effect, and exit.")] = False,
+    weights: Annotated[str | None, typer.Option("--w", hidden=True)] = None,
+    repository: Annotated[str | None, typer.Option("--m", hidden=True)] = None,
+    file: Annotated[str | None, typer.Option("--f", hidden=True)] = None,
+    ui_server: Annotated[bool, typer.Option("--ui-server", hidden=True)] = True,  # the page and the cache are always there
+    context_cache: Annotated[bool, typer.Option("--context-cache", hidden=True)] = True,
 ) -> None:
     """Serve models. Tools given here are run by the server, for requests that bring none of their own.
 
@@ -58,7 +63,11 @@ def serve(
     from callsmith.server.settings_sources import SettingsSource
 
     aliases = {f"aliases.{name}": model for name, model in pairs("--alias", alias).items()}
-    effective = load_settings(config, [*given_settings(context), SettingsSource("--alias", aliases)], set_)
+    if file and not repository:
+        raise UsageError("--f is a file of the repository that --m names, which is missing", field="llm.model")
+    model = weights or (f"{repository}/{file}" if file else repository)  # as vLLM.rs spells it
+    spelled = SettingsSource("--w, --m, --f", {"llm.model": model} if model else {})
+    effective = load_settings(config, [spelled, *given_settings(context), SettingsSource("--alias", aliases)], set_)
     if print_config:
         from callsmith.server.settings_sources import write_settings
 
@@ -86,7 +95,7 @@ def _serve(settings: "Settings") -> None:
     import asyncio
     from dataclasses import replace
 
-    from callsmith.cli.inputs.mcp_servers import make_host, servers
+    from callsmith.cli.inputs.mcp_servers import asking, make_host, servers
     from callsmith.cli.inputs.served_models import open_models
     from callsmith.cli.inputs.toolsets import load_toolset
     from callsmith.server.app import create_app
@@ -103,6 +112,8 @@ def _serve(settings: "Settings") -> None:
     toolset = load_toolset(llm.tools) if llm.tools else None
     mcp = settings.mcp
     asked = servers(mcp)
+    for line in asking(asked) if llm.tools_require_confirmation_for_side_effects else ():
+        echo(line, err=True, fg="yellow")
     with recorders(settings.log) as recording, bind_listener(settings.host, settings.port) as listener:
         settings = replace(settings, recorders=recording)
         models = open_models(settings)

@@ -27,7 +27,7 @@ COUNTS = ("offered", "called", "invalid", "repaired", "declined", "failed", "tim
 class ListToolsCommand(SettingsCommand):
     """`callsmith tools list`, with the options that name tools."""
 
-    only = ("llm.tools", "mcp.config", "mcp.command", "mcp.args", "mcp.trust")
+    only = ("llm.tools", "mcp.config", "mcp.command", "mcp.args", "mcp.trust", "mcp.allow")
 
 
 @tools_app.command("list", cls=ListToolsCommand, epilog=example("callsmith tools list --tools mytools --mcp-config mcp.json"))

@@ -216,7 +216,10 @@ class Mcp:
     command: str | None = flag(None, "--mcp-command", help="The command of one MCP server.")
     args: tuple[str, ...] = flag((), "--mcp-args", help="The arguments of --mcp-command, separated by commas.")
     trust: bool = flag(
-        False, "--mcp-trust", help="Believe what the server of --mcp-command says of its tools: those that only read run unasked."
+        False, "--mcp-trust", help="Believe what all these servers say of their tools: those that only read run unasked."
+    )
+    allow: tuple[str, ...] = flag(
+        (), "--mcp-allow", help="Tools that run unasked: names or patterns, separated by commas, as 'files_read*'."
     )
     tool_refresh_seconds: float = flag(
         30.0, "--mcp-tool-refresh-seconds", minimum=1, help="Seconds between two listings of a server's tools."

@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 pytest.importorskip("mcp")
 
 from callsmith.cli.inputs import mcp_servers
-from callsmith.cli.inputs.mcp_servers import servers
+from callsmith.cli.inputs.mcp_servers import asking, servers
 from callsmith.cli.main import app
 from callsmith.core.errors import UsageError
 from callsmith.server.app import create_app
@@ -35,7 +35,7 @@ def written(folder: Path, *configs: ServerConfig) -> Path:
 @pytest.mark.req("R151")
 def test_one_server_can_be_given_without_a_file():
     assert servers(Mcp(command="server", args=("-v", "x"))) == (ServerConfig("mcp", "server", ("-v", "x")),)
-    for lonely in (Mcp(args=("-v",)), Mcp(trust=True)):
+    for lonely in (Mcp(args=("-v",)), Mcp(trust=True), Mcp(allow=("*",))):
         with pytest.raises(UsageError, match="--mcp-command"):
             servers(lonely)
 
@@ -51,6 +51,14 @@ def test_the_one_server_can_be_trusted_so_that_its_calls_run_at_once(script, tru
     assert done.exit_code == 0, done.output
     assert ("side effects" in done.output) is waits
     assert ("It says hello." in done.output) is True
+
+
+def test_servers_that_run_nothing_unasked_are_named_with_what_would(tmp_path: Path):
+    path = written(tmp_path, plain("one"), plain("two"))
+    told = asking(servers(Mcp(config=str(path))))
+    assert [line.partition(":")[0] for line in told] == ["MCP server one", "MCP server two"]
+    assert all("--mcp-allow=" in line and "--mcp-trust" in line and "autoApprove" in line for line in told)
+    assert asking(servers(Mcp(config=str(path), trust=True))) == asking(servers(Mcp(config=str(path), allow=("x",)))) == []
 
 
 @pytest.mark.req("R152")

@@ -52,6 +52,7 @@ class ChatCommand(SettingsCommand):
         "mcp.command",
         "mcp.args",
         "mcp.trust",
+        "mcp.allow",
         "log.trace",
     )
 

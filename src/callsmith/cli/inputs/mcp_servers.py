@@ -6,10 +6,12 @@ import os
 import webbrowser
 from collections.abc import Generator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from callsmith.cli.terminal.output import echo, echo_lines
+from callsmith.core.approval import Verdict
 from callsmith.core.errors import UsageError
 from callsmith.tools.mcp import McpHost
 from callsmith.tools.mcp.config import ServerConfig, load_servers
@@ -22,15 +24,35 @@ if TYPE_CHECKING:
 
 PATIENCE = 11.0  # seconds between two words about servers that are still starting
 ONE = "mcp"  # the name of the server of --mcp-command
+ASKS = (
+    "MCP server {0}: each call of its tools waits for a person's approval. To run them at once: --mcp-allow='{0}_*' (or the "
+    'names of some), or --mcp-trust for those that only read; in its file, "autoApprove": ["*"] or "trust": true.'
+)
 
 
 def servers(given: "Mcp") -> tuple[ServerConfig, ...]:
-    """The servers of a configuration file, and the one of a command."""
-    for name, value in (("args", given.args), ("trust", given.trust)):
-        if value and not given.command:
-            raise UsageError(f"--mcp-{name} goes with --mcp-command, which is missing", field=f"mcp.{name}")
+    """The servers of a configuration file, and the one of a command; trusted as far as the options say."""
+    if given.args and not given.command:
+        raise UsageError("--mcp-args goes with --mcp-command, which is missing", field="mcp.args")
+    for name, value in (("trust", given.trust), ("allow", given.allow)):
+        if value and not (given.command or given.config):
+            raise UsageError(f"--mcp-{name} goes with --mcp-config or --mcp-command, and both are missing", field=f"mcp.{name}")
     found = load_servers(Path(given.config), os.environ) if given.config else ()
-    return (*found, ServerConfig(ONE, given.command, given.args, trust=given.trust)) if given.command else found
+    one = (ServerConfig(ONE, given.command, given.args),) if given.command else ()
+    return tuple(_allowed(server, given) for server in (*found, *one))
+
+
+def _allowed(server: ServerConfig, given: "Mcp") -> ServerConfig:
+    """The server, with what the options allow. A tool is meant by its own name, and by one with the server's before it."""
+    names = dict.fromkeys(name for one in given.allow for name in (one, one.removeprefix(f"{server.name}_")))
+    free: list[tuple[str, Verdict]] = [(name, "auto") for name in names]
+    return replace(server, trust=server.trust or given.trust, approval=(*free, *server.approval))
+
+
+def asking(servers: Sequence[ServerConfig]) -> list[str]:
+    """For every server of whose tools none runs without a person's word: what would let them."""
+    waiting = [one.name for one in servers if not one.trust and all(verdict != "auto" for _, verdict in one.approval)]
+    return [ASKS.format(name) for name in waiting]
 
 
 def make_host(

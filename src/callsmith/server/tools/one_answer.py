@@ -37,6 +37,7 @@ AnswerEvent: TypeAlias = ModelEvent | ToolEvent
 # Why one answer ended, where a run has ended in a way of its own.
 _ONE_ANSWER: Mapping[StopReason, StopReason] = {"limit": "length", "confirmation": "stop"}
 _WAITS = "({} has not been run: it has to be confirmed first, {}. Approval: {}. To answer it, POST {} to /v1/approvals/{})"
+_OPERATOR = " (Started with --mcp-allow={}, this server runs it at once.)"
 _GOES_ON = "{}({} goes on in the background: {}.)"
 _ANSWER = '{"approve": true} or {"approve": false}'
 
@@ -121,6 +122,8 @@ class OneAnswer:
     def _announcement(self, asked: ConfirmationNeeded) -> str:
         apart = "\n\n" if self._said.strip() else ""
         self._said = _WAITS.format(asked.call.name, asked.reason or "whatever it does", asked.id, _ANSWER, asked.id)
+        if asked.tool is not None and asked.tool.source.startswith("mcp:"):
+            self._said += _OPERATOR.format(asked.call.name)
         return apart + self._said
 
 
