@@ -350,10 +350,10 @@ async def test_lines_of_ollama_are_read_and_ids_made() -> None:
     assert server.paths == ["/api/chat"]
 
 
-async def test_numbers_of_calls_from_text_and_native_ones_do_not_collide() -> None:
-    async with scripted(
-        chat({"content": AS_TEXT["hermes"]}, call_delta("add", '{"a": 1, "b": 2}'), finish="tool_calls")
-    ) as server:
-        events = await answer(remote(server))
-    assert calls_of(events) == [BONN, ("add", {"a": 1, "b": 2})]
-    assert [event.index for event in events if isinstance(event, CallReady)] == [0, 1]
+@pytest.mark.req("R61")
+async def test_where_there_are_native_calls_the_text_is_not_searched_for_others() -> None:
+    native = call_delta("add", '{"a": 1, "b": 2}')
+    for deltas in ([{"content": AS_TEXT["hermes"]}, native], [native, {"content": AS_TEXT["hermes"]}]):
+        async with scripted(chat(*deltas, finish="tool_calls")) as server:
+            events = await answer(remote(server))
+        assert (calls_of(events), text_of(events)) == ([("add", {"a": 1, "b": 2})], "")
