@@ -113,7 +113,7 @@ def test_a_command_line_of_vllm_rs_serves_page_api_and_tools_with_one_word_added
     }
     allow = [f"--mcp-allow={allowed}"] if allowed else []
     process, url = serving(*named[way], "--ui-server", "--context-cache", *allow)
-    assert "<html" in httpx2.get(f"{url}/").text
+    assert "<html" in httpx2.get(f"{url}/", headers={"accept": "text/html"}).text
     message = httpx2.post(f"{url}/v1/chat/completions", json=ASK, timeout=60).json()["choices"][0]["message"]["content"]
     process.terminate()
     _, told = process.communicate(timeout=60)

@@ -7,7 +7,7 @@ import pytest
 
 pytest.importorskip("aiohttp")
 
-from callsmith.core.events import CallArguments, CallReady, CallStarted, Report
+from callsmith.core.events import CallArguments, CallStarted, Report
 from callsmith.core.values import Call, Choice, Message, Output, Sampling
 from callsmith.wire.upstream.quirks import Quirks
 from tests.models.remote.scripted import (
