@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from functools import cache
 from importlib.resources import files
+from math import isfinite
 from pathlib import Path
 from typing import Any, cast, get_args
 
@@ -19,10 +20,12 @@ from callsmith.formats import format_named
 from callsmith.formats.algebra import Format
 from callsmith.models.templates import template_named
 
-_KEYS = (
-    *("models", "formats", "template", "parallel", "policy", "guards", "auto_guarded", "in_reasoning"),
-    *("tool_prompt", "threshold"),
-)
+_KINDS = {
+    **dict.fromkeys(("models", "formats", "guards"), "a list of texts"),
+    **dict.fromkeys(("template", "policy", "in_reasoning", "tool_prompt"), "a text"),
+    **dict.fromkeys(("parallel", "auto_guarded"), "true or false"),
+    "threshold": "a number",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +81,7 @@ def presets_in(text: str, folder: Path | None = None) -> tuple[Preset, ...]:
     """The presets of a TOML text, with templates from its folder. What does not exist is an error here, not when it is needed."""
     try:
         table = tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
+    except (tomllib.TOMLDecodeError, RecursionError) as error:
         raise UsageError(f"not TOML: {error}") from error
     return tuple(_preset(name, row, folder) for name, row in table.items())
 
@@ -92,9 +95,11 @@ def _preset(name: str, table: Any, folder: Path | None) -> Preset:
     if not isinstance(table, dict):
         raise UsageError(f"expected tables of presets, and {name!r} is none: [{name}]")
     row = cast("Mapping[str, Any]", table)
-    for key in row:
-        if key not in _KEYS:
-            raise UsageError(f"preset {name!r}: unknown key {key!r}; allowed: {', '.join(_KEYS)}")
+    for key, value in row.items():
+        if key not in _KINDS:
+            raise UsageError(f"preset {name!r}: unknown key {key!r}; allowed: {', '.join(_KINDS)}")
+        if not _is_of(_KINDS[key], value):
+            raise UsageError(f"preset {name!r}: `{key}` must be {_KINDS[key]}")
     if not row.get("models") or not row.get("formats"):
         raise UsageError(f"preset {name!r} needs `models` and `formats`")
     return Preset(
@@ -110,6 +115,18 @@ def _preset(name: str, table: Any, folder: Path | None) -> Preset:
         tool_prompt=row.get("tool_prompt", ""),
         threshold=row.get("threshold"),
     )
+
+
+def _is_of(kind: str, value: Any) -> bool:
+    match kind:
+        case "a list of texts":
+            return isinstance(value, list) and all(isinstance(one, str) for one in cast("list[Any]", value))
+        case "a text":
+            return isinstance(value, str)
+        case "a number":
+            return isinstance(value, int | float) and not isinstance(value, bool) and isfinite(value)
+        case _:
+            return isinstance(value, bool)
 
 
 def _named(format: str, preset: str) -> Format:
@@ -133,5 +150,5 @@ def _template(template: str, folder: Path | None, preset: str) -> str:
             raise UnknownName(f"chat template (in the preset {preset!r})", template, error.known) from error
     try:
         return (folder / template).read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
+    except (OSError, ValueError) as error:
         raise UsageError(f"preset {preset!r}: cannot read the chat template {template}: {error}") from error

@@ -182,3 +182,18 @@ def test_most_real_templates_show_tools_calls_and_results_themselves() -> None:
     assert sum(one.tools for one in traits) >= 61
     assert sum(one.calls for one in traits) >= 61
     assert sum(one.results for one in traits) >= 65
+
+
+def test_namespaces_stand_in_namespaces():
+    template = Template("{% set a = namespace(b=namespace(c='x')) %}{{ a.b.c }}")
+    assert template.render([{"role": "user", "content": "hi"}]) == "x"
+
+
+def test_a_long_conversation_is_rendered():
+    text = "<think>" + 'Words, "quoted".\n' * 250_000 + "</think>"
+    source = (
+        "{% for m in messages %}{{ m.content|tojson }}{{ m.content|trim|replace('\n', ' ') }}"
+        "{{ m.content.split('</think>')[0].strip() ~ (m.content + '.') }}{{ '</think>' in m.content }}"
+        "{{ m.content|upper }}{% endfor %}"
+    )
+    assert len(Template(source).render([{"role": "tool", "content": text}])) > 5 * len(text)

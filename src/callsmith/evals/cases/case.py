@@ -12,7 +12,7 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal, TypeAlias, cast, get_args
+from typing import Any, Literal, NoReturn, TypeAlias, cast, get_args
 
 from callsmith.core.errors import UsageError
 from callsmith.core.values import Call, Json, Message, Tool
@@ -80,8 +80,8 @@ def read_cases(path: Path) -> list[Case]:
         if not line.strip():
             continue
         try:
-            case = read_case(json.loads(line))
-        except (ValueError, UsageError) as error:
+            case = read_case(json.loads(line, parse_constant=_no_constant))
+        except (ValueError, RecursionError, UsageError) as error:
             raise UsageError(f"{path}, line {number}: {error}", field="cases") from error
         if case.id in cases:
             raise UsageError(f"{path}, line {number}: there is another case {case.id!r} before", field="cases")
@@ -100,8 +100,10 @@ def read_case(document: Json) -> Case:
         raise UsageError(f"unknown field {sorted(unknown)[0]!r}; a case has {', '.join(sorted(_FIELDS))}")
     if not isinstance(row.get("id"), str) or not row["id"]:
         raise UsageError("a case needs an `id`, a text")
-    answers: list[Any] = row.get("answers") or []
-    calls: list[Any] = row.get("calls") or []
+    if not isinstance(category := row.get("category") or "own", str):
+        raise UsageError("the `category` of a case must be a text")
+    f"{row['id']}{category}".encode()  # a ValueError if half a character is in it: it could not be stored
+    answers, calls = _list_of(row, "answers"), _list_of(row, "calls")
     expect = row.get("expect") or "calls"
     if expect not in get_args(Expect):
         raise UsageError(f'`expect` must be "calls", "no_call" or "any_call", not {expect!r}')
@@ -110,12 +112,23 @@ def read_case(document: Json) -> Case:
     asked = read_request({"messages": row.get("messages"), "tools": row.get("tools")}).request
     return Case(
         row["id"],
-        str(row.get("category") or "own"),
+        category,
         (Turn(asked.messages, asked.tools),),
         expect,
         tuple(_read_call(call) for call in calls),
         _read_answers(answers),
     )
+
+
+def _no_constant(name: str) -> NoReturn:
+    raise UsageError(f"{name} is not JSON")
+
+
+def _list_of(row: Mapping[str, Any], key: str) -> list[Any]:
+    found: Any = row.get(key) or []
+    if not isinstance(found, list):
+        raise UsageError(f"`{key}` must be a list")
+    return cast("list[Any]", found)
 
 
 def _read_call(call: Any) -> Call:

@@ -19,7 +19,7 @@ from callsmith.core.values import Call, Message, Output, Request, Schema, Tool
 from callsmith.formats.algebra import Format, Says, Thinks, nodes_of
 from callsmith.formats.prompt.adapt import JsonObject
 from callsmith.formats.prompt.escaping import Escaper, remove_breaks, split_at_breaks
-from callsmith.formats.prompt.sandbox import TooManySteps
+from callsmith.formats.prompt.meter import TooManySteps
 from callsmith.formats.prompt.splice import FindTurn, splice
 from callsmith.formats.prompt.template import Template
 from callsmith.formats.prompt.tool_prompt import TEMPLATE, ToolPrompt

@@ -1,121 +1,88 @@
-"""The sandbox in which chat templates run: only lists can be changed, and steps and sizes are limited.
+"""The sandbox in which chat templates run: a small language, in which everything that is done is paid for.
 
-A template is a program out of a file that anybody may have made, and it runs wherever a prompt is made. It has no clock: what is
-counted are the items of loops, calls, filters and the text that they go over. A limit that is reached is a `TooManySteps`.
+A template is a program out of a file that anybody may have made, and it runs wherever a prompt is made. Each block of statements
+pays for what is written in it whenever it runs; what depends on the size of values is paid for where it is done: operators,
+comparisons, filters, tests and calls (`offered`). Nothing is computed while a template is compiled.
 """
 
-import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextvars import ContextVar
-from functools import wraps
-from types import BuiltinMethodType, FunctionType
-from typing import Any, Final, cast
+from collections.abc import Callable, Iterable, Mapping
+from types import FunctionType
+from typing import Any, Final, NoReturn, cast
 
-import jinja2
-from jinja2 import nodes
+from jinja2 import TemplateSyntaxError, Undefined, nodes
+from jinja2.compiler import CodeGenerator, Frame
+from jinja2.exceptions import SecurityError
 from jinja2.ext import Extension
-from jinja2.runtime import LoopContext, Macro
-from jinja2.sandbox import ImmutableSandboxedEnvironment, safe_range
+from jinja2.runtime import Macro
+from jinja2.sandbox import ImmutableSandboxedEnvironment
+from jinja2.visitor import NodeTransformer
 
-MAX_STEPS: Final = 2_000_000  # of one rendering; the templates in use need some thousand
-MAX_TEXT: Final = 32 * 1024 * 1024  # characters of any text in a template, its output too
-_CHARACTERS_PER_STEP: Final = 512
-_MACRO_STEPS: Final = 8
-_SMALL: Final = 64  # what is no longer is not counted by itself: only so much of it fits into a step
-_MAX_POWER: Final = 64
-_WIDE: Final = re.compile(r"\d{5}|\*")  # a width in a format
+from callsmith.formats.prompt import meter, offered
 
-
-class TooManySteps(jinja2.TemplateError):
-    """The template exceeds its steps, or makes a text that is too large."""
-
-
-_used: ContextVar[list[int]] = ContextVar("_used")  # the steps of this rendering: other threads render too
-
-
-def restart() -> None:
-    """A new rendering begins."""
-    _used.set([0])
-
-
-def _spend(steps: int) -> None:
-    used = _used.get()
-    used[0] += steps
-    if used[0] > MAX_STEPS:
-        raise TooManySteps(f"the template exceeds its {MAX_STEPS:,} steps")
-
-
-def _spend_text(size: int) -> None:
-    if size > MAX_TEXT:
-        raise TooManySteps(f"the template makes a text of more than {MAX_TEXT:,} characters")
-    _spend(1 + size // _CHARACTERS_PER_STEP)
-
-
-def _spend_on(value: Any) -> Any:
-    """Count a value that is made, or gone over; and return it."""
-    try:
-        if len(value) > _SMALL:
-            _spend_text(len(value)) if type(value) is str else _spend(len(value))
-    except TypeError:  # a number, or nothing
-        pass
-    return value
-
-
-def _spend_on_tree(value: Any) -> Any:
-    """Count a list or mapping that the template makes, with all that is in it: what is in it twice is there twice."""
-    waiting = [value]
-    while waiting:
-        one = waiting.pop()
-        if isinstance(one, dict):
-            waiting += cast(dict[Any, Any], one).values()
-        elif isinstance(one, list | tuple):
-            waiting += cast(list[Any], one)
-        _spend(1)
-    return value
-
-
-def _spend_on_loop(items: Any) -> Any:
-    """Count the items of a loop: all at once where their number is known."""
-    try:
-        size = len(items)
-    except TypeError:
-        if hasattr(items, "__next__"):
-            return _counted(items)
-        return items
-    _spend(1 + size)
-    return items
-
-
-def _counted(items: Iterable[Any]) -> Iterator[Any]:
-    for item in items:
-        _spend(1)
-        yield item
+LONGEST_SOURCE: Final = 64 * 1024  # characters; the longest template in use has 17 thousand
+MOST_NODES: Final = 6_000  # the largest one in use has 2 thousand
+_MACRO_STEPS: Final = 32
+_OWN_ARGUMENTS: Final = frozenset({"_loop_vars", "_block_vars"})  # jinja2's, of every call
+_LOOP, _MADE, _ALL, _KEY, _JOIN, _IN, _PRINT = "loop ", "made ", "all ", "key ", "join ", "in ", "print "  # none can be written
 
 
 def _concat(pieces: Iterable[str]) -> str:
     """The output of a template, a macro or a block."""
     said = list(pieces)
-    _spend_text(sum(map(len, said)))
-    return "".join(said)
+    meter.reserve(4 * sum(map(len, said)))
+    return meter.made("".join(said))
 
 
-def _range(*given: int) -> range:
-    return _spend_on(safe_range(*given))
+class _Code(CodeGenerator):
+    """Python for a template in which each block pays when it is entered, and nothing is worked out ahead."""
+
+    def blockvisit(self, nodes: Iterable[nodes.Node], frame: Frame) -> None:
+        body = list(nodes)
+        if frame.rootlevel:
+            self.writeline("left = environment.left()")
+        self.writeline(f"left[0] -= {1 + sum(map(_steps, body))}")
+        self.writeline("if left[0] < 0: environment.spend(0)")
+        super().blockvisit(body, frame)
+
+    def _output_child_to_const(self, node: nodes.Expr, frame: Frame, finalize: Any) -> str:
+        if not isinstance(node, nodes.TemplateData | nodes.Const):
+            raise nodes.Impossible
+        return super()._output_child_to_const(node, frame, finalize)
+
+
+def _steps(node: nodes.Node) -> int:
+    """The nodes of a statement, without those of the blocks in it, which pay for themselves."""
+    own = 4 if isinstance(node, _SLOWER) else 1
+    return own + sum(map(_steps, node.iter_child_nodes(exclude=("body", "else_"))))
+
+
+def _owner(function: Any) -> Any:
+    """That whose method it is."""
+    return getattr(getattr(function, "__wrapped__", function), "__self__", None)  # jinja2 wraps `format`
 
 
 class Sandbox(ImmutableSandboxedEnvironment):
     """The sandbox. Lists can be changed, since some templates use one as a queue; all input is copied."""
 
-    intercepted_binops = frozenset({"*", "**", "%"})
+    intercepted_binops = frozenset({"+", "-", "*", "/", "//", "%", "**"})
+    code_generator_class = _Code
     concat = staticmethod(_concat)
+    spend, left = staticmethod(meter.spend), staticmethod(meter.left)
 
     def __init__(self, extensions: list[type[Extension]], filters: Mapping[str, Callable[..., Any]]) -> None:
-        super().__init__(trim_blocks=True, lstrip_blocks=True, extensions=extensions)
-        self.filters |= filters
-        self.filters = {name: _limited_filter(name, filter) for name, filter in self.filters.items()}
-        self.filters |= {_LOOP: _spend_on_loop, _VALUE: _spend_on, _TREE: _spend_on_tree}
-        cast(dict[str, Any], self.globals)["range"] = _range
-        self.globals.pop("lipsum", None)
+        super().__init__(trim_blocks=True, lstrip_blocks=True, extensions=extensions, optimized=False)
+        own = {
+            _LOOP: offered.counted,
+            _MADE: meter.made,
+            _ALL: meter.gone_over,
+            _KEY: offered.key,
+            _JOIN: offered.joined,
+            _IN: offered.is_in,
+            _PRINT: offered.printed,
+        }
+        self.filters = {**offered.offer_filters(filters), **own}
+        self.tests = offered.offer_tests()
+        self.globals = dict(offered.FUNCTIONS)
 
     def is_safe_attribute(self, obj: Any, attr: str, value: Any) -> bool:
         return (type(obj) is list and attr in ("append", "pop")) or super().is_safe_attribute(obj, attr, value)
@@ -123,159 +90,115 @@ class Sandbox(ImmutableSandboxedEnvironment):
     def call(__self, __context: Any, __obj: Any, *args: Any, **kwargs: Any) -> Any:
         kind = cast(object, type(__obj))
         if kind is Macro:
-            _spend(_MACRO_STEPS)
-            for one in args:
-                _spend_on(one)
-        elif kind is BuiltinMethodType or kind is FunctionType:
-            target = getattr(getattr(__obj, "__wrapped__", __obj), "__self__", None)  # jinja2 wraps `format`
-            if type(target) is str:
-                _check_method(target, __obj.__name__, args)
-            elif type(target) is list:
-                for one in args:
-                    _spend_on_tree(one)
-        elif kind is LoopContext:
-            _spend(_MACRO_STEPS)
-        return super().call(__context, __obj, *args, **kwargs)
+            meter.spend(_MACRO_STEPS + len(args) + len(kwargs))
+            return super().call(__context, __obj, *args, **kwargs)
+        if isinstance(__obj, Undefined):
+            return super().call(__context, __obj)
+        named = {name: value for name, value in kwargs.items() if name not in _OWN_ARGUMENTS}
+        if (owner := _owner(__obj)) is not None:
+            offered.pay_for_method(owner, __obj.__name__, args, named)
+            result = __obj(*args, **named)
+            return meter.made(result) if isinstance(owner, str) else result
+        if kind is not FunctionType:
+            raise SecurityError(f"chat templates may not call a {type(__obj).__name__}")
+        meter.spend(_MACRO_STEPS)
+        return __obj(*args, **named)
 
     def call_binop(self, context: Any, operator: str, left: Any, right: Any) -> Any:
-        match operator:
-            case "**" if isinstance(right, int) and right > _MAX_POWER:
-                raise TooManySteps("the template raises a number to too high a power")
-            case "*" if isinstance(left, int) and isinstance(right, int):
-                _spend((left.bit_length() + right.bit_length()) // 64)
-            case "*":
-                text, times = (left, right) if isinstance(right, int) else (right, left)
-                if isinstance(text, str | list | tuple) and isinstance(times, int):
-                    (_spend_text if isinstance(text, str) else _spend)(len(cast(str, text)) * max(times, 0))
-            case "%" if isinstance(left, str):
-                _check_format(left, right)
-            case _:
-                pass
-        return super().call_binop(context, operator, left, right)
+        if operator != "+" or type(left) is not str or type(right) is not str:
+            offered.pay_for_operator(operator, left, right)
+        return meter.made(self.binop_table[operator](left, right))
 
-    def getitem(self, obj: Any, argument: Any) -> Any:
-        if type(argument) is slice:
-            _spend_on(obj)
-        return super().getitem(obj, argument)
+    def handle_exception(self, source: str | None = None) -> NoReturn:
+        raise  # as it is: jinja2 would compile a line of Python for each call that is open
 
     def _parse(self, source: str, name: str | None, filename: str | None) -> nodes.Template:
-        tree = super()._parse(source, name, filename)
-        _count(tree)
-        return tree
+        if len(source) > LONGEST_SOURCE:
+            raise TemplateSyntaxError(f"it is longer than {LONGEST_SOURCE:,} characters", 1)
+        return cast(nodes.Template, _Paying().visit(super()._parse(source, name, filename)))
 
 
-_LOOP, _VALUE, _TREE = "callsmith loop", "callsmith value", "callsmith tree"  # names that no template can write
+_SLOWER: Final = (nodes.Call, nodes.Filter, nodes.Getattr, nodes.Getitem, nodes.Test)
+_REFUSED: Final = (nodes.Block, nodes.Extends, nodes.FromImport, nodes.Import, nodes.Include)
 
 
-def _count(tree: nodes.Template) -> None:
-    """Have everything counted that makes or goes over values without a call."""
-    for loop in tree.find_all(nodes.For):
-        loop.iter = _filtered(loop.iter, _LOOP)
-    for made in tree.find_all(nodes.Assign):
-        if isinstance(made.node, nodes.Concat | nodes.Add | nodes.CondExpr | nodes.Filter | nodes.Getitem):
-            made.node = _filtered(made.node, _VALUE)
-    for compared in tree.find_all(nodes.Compare):
-        for one in compared.ops:
-            if one.op in ("in", "notin") and not isinstance(one.expr, nodes.List | nodes.Tuple):
-                one.expr = _filtered(one.expr, _VALUE)
-    for call in tree.find_all(nodes.Call):
-        call.args = [_filtered(one, _TREE) if isinstance(one, nodes.List | nodes.Dict) else one for one in call.args]
-        for keyword in call.kwargs:
-            keyword.value = _filtered(keyword.value, _TREE if isinstance(keyword.value, nodes.List | nodes.Dict) else _VALUE)
-    for made in tree.find_all(nodes.Assign):
-        if any(made.node.find_all((nodes.List, nodes.Dict))) or isinstance(made.node, nodes.List | nodes.Dict):
-            made.node = _filtered(made.node, _TREE)
+class _Paying(NodeTransformer):
+    """Has everything paid for that is done to values without a call."""
+
+    def __init__(self) -> None:
+        self._seen = 0
+
+    def visit(self, node: nodes.Node, *args: Any, **kwargs: Any) -> Any:
+        self._seen += 1
+        if self._seen > MOST_NODES:
+            raise TemplateSyntaxError(f"it has more than {MOST_NODES:,} parts", node.lineno)
+        if isinstance(node, _REFUSED):
+            raise TemplateSyntaxError(f"chat templates are not offered {type(node).__name__.lower()}", node.lineno)
+        self.generic_visit(node)
+        paying = getattr(self, f"visit_{type(node).__name__}", None)
+        return paying(node) if paying else node
+
+    def visit_Const(self, node: nodes.Const) -> nodes.Expr:
+        if type(node.value) is int and node.value.bit_length() > meter.MOST_BITS:
+            raise TemplateSyntaxError(f"a number has more than {meter.MOST_BITS} bits", node.lineno)
+        return node
+
+    def visit_For(self, node: nodes.For) -> nodes.For:
+        if node.recursive:
+            raise TemplateSyntaxError("chat templates are not offered recursive loops", node.lineno)
+        if node.test:
+            node.iter = _filtered(cast(nodes.Expr, node.iter), _LOOP, nodes.Const(1 + _steps(node.test), lineno=node.lineno))
+        return node
+
+    def visit_Compare(self, node: nodes.Compare) -> nodes.Expr:
+        operands = [node.expr, *(one.expr for one in node.ops)]
+        among = {one.op for one in node.ops} & {"in", "notin"}
+        if not among:
+            if len(operands) > 2 or not any(_is_short(one) for one in operands):
+                node.expr = _filtered(node.expr, _ALL)
+                for one in node.ops:
+                    one.expr = _filtered(one.expr, _ALL)
+            return node
+        if len(operands) > 2:
+            raise TemplateSyntaxError("chat templates are not offered chains of `in`", node.lineno)
+        if isinstance(operands[1], nodes.List | nodes.Tuple) and all(map(_is_short, operands[1].items)):
+            return node
+        found = _filtered(operands[0], _IN, operands[1])
+        return nodes.Not(found, lineno=node.lineno) if "notin" in among else found
+
+    def visit_Concat(self, node: nodes.Concat) -> nodes.Expr:
+        return _filtered(nodes.List(node.nodes, lineno=node.lineno), _JOIN)
+
+    def visit_Getitem(self, node: nodes.Getitem) -> nodes.Expr:
+        if isinstance(node.arg, nodes.Slice):
+            return _filtered(node, _MADE)
+        if not isinstance(node.arg, nodes.Const):
+            node.arg = _filtered(node.arg, _ALL)
+        return node
+
+    def visit_Output(self, node: nodes.Output) -> nodes.Output:
+        node.nodes = [one if _is_text(one) else _filtered(one, _PRINT) for one in node.nodes]
+        return node
+
+    def visit_Pair(self, node: nodes.Pair) -> nodes.Pair:
+        if not isinstance(node.key, nodes.Const):
+            node.key = _filtered(node.key, _KEY)
+        return node
 
 
-def _filtered(node: Any, name: str) -> nodes.Filter:
-    return nodes.Filter(node, name, [], [], None, None, lineno=node.lineno)
+def _is_short(node: nodes.Expr) -> bool:
+    """Whether a comparison with it takes next to no time."""
+    return isinstance(node, nodes.Const) and len(str(node.value)) < 256
 
 
-def _limited_filter(name: str, filter: Callable[..., Any]) -> Callable[..., Any]:
-    """The filter, with what it goes over counted, and what it would make checked."""
-    check = _FILTER_CHECKS.get(name)
-    if name in _CHEAP_FILTERS:
-        return filter
-    if hasattr(filter, "jinja_pass_arg"):
-
-        @wraps(filter)
-        def passed(context: Any, value: Any = None, *args: Any, **kwargs: Any) -> Any:
-            _spend_on(value)
-            if check:
-                check(value, *args, **kwargs)
-            return filter(context, value, *args, **kwargs)
-
-        return passed
-
-    @wraps(filter)
-    def limited(value: Any, *args: Any, **kwargs: Any) -> Any:
-        _spend_on(value)
-        if check:
-            check(value, *args, **kwargs)
-        return filter(value, *args, **kwargs)
-
-    return limited
+def _is_text(node: nodes.Expr) -> bool:
+    """Whether it is a text, as far as can be seen."""
+    if isinstance(node, nodes.Add):
+        return _is_text(node.left) or _is_text(node.right)
+    return (isinstance(node, nodes.Filter) and node.name in ("tojson", "trim", "join", _JOIN)) or isinstance(
+        node, nodes.TemplateData | nodes.Const
+    )
 
 
-def _check_method(text: str, name: str, args: tuple[Any, ...]) -> None:
-    if len(text) > _SMALL:
-        _spend_text(len(text))
-    if name in ("center", "ljust", "rjust", "zfill", "expandtabs"):
-        _check_width(text, *args)
-    elif name == "replace":
-        _check_replace(text, *args)
-    elif name == "join" and args:
-        _check_join(args[0], text)
-    elif name in ("format", "format_map"):
-        _check_format(text, args)
-    elif name == "translate":
-        raise TooManySteps("templates may not translate texts")
-
-
-def _check_width(text: Any, width: Any = 80, *_: Any, **__: Any) -> None:
-    if isinstance(width, int):
-        _spend_text(width * (1 + str(text).count("\t") + str(text).count("\n")))
-
-
-def _check_replace(text: Any, old: Any = "", new: Any = "", *_: Any, **__: Any) -> None:
-    times = str(text).count(str(old))
-    _spend_text(len(str(text)) + times * len(str(new)))
-
-
-def _check_join(items: Any, separator: Any = "", *_: Any, **__: Any) -> None:
-    if isinstance(items, list | tuple):
-        found = cast(list[Any], items)
-        size = sum(len(one) if isinstance(one, str) else 16 for one in found)
-        _spend_text(size + len(found) * len(str(separator)))
-
-
-def _check_format(text: Any, values: Any = (), *_: Any, **__: Any) -> None:
-    if _WIDE.search(str(text)) or str(text).count("{") > 1000:
-        raise TooManySteps("the template formats a text that is too wide")
-    given = cast(tuple[Any, ...], values if isinstance(values, tuple) else (values,))
-    largest = max((len(one) for one in given if isinstance(one, str)), default=0)
-    _spend_text(len(str(text)) + largest * max(1, str(text).count("%") + str(text).count("{")))
-
-
-def _check_indent(text: Any, width: Any = 4, *_: Any, **__: Any) -> None:
-    size = len(width) if isinstance(width, str) else width if isinstance(width, int) else 4
-    _spend_text(len(str(text)) + size * (1 + str(text).count("\n")))
-
-
-def _check_batch(_items: Any, count: Any = 1, *_: Any, **__: Any) -> None:
-    if isinstance(count, int):
-        _spend(count)
-
-
-_CHEAP_FILTERS: Final = frozenset(
-    {"abs", "attr", "count", "d", "default", "first", "float", "int", "items", "last", "length", "round", "safe", "string"}
-)
-_FILTER_CHECKS: Mapping[str, Callable[..., None]] = {
-    "center": _check_width,
-    "replace": _check_replace,
-    "join": _check_join,
-    "format": _check_format,
-    "indent": _check_indent,
-    "batch": _check_batch,
-    "slice": _check_batch,
-}
+def _filtered(node: nodes.Expr, name: str, *args: nodes.Expr) -> nodes.Filter:
+    return nodes.Filter(node, name, list(args), [], None, None, lineno=node.lineno)

@@ -19,9 +19,13 @@ from jinja2.ext import Extension, LoopControlExtension
 from jinja2.parser import Parser
 
 from callsmith.core.errors import ModelError, UsageError
+from callsmith.core.types.cut_text import cut_text
 from callsmith.formats.prompt.adapt import TemplateInput, TemplateTraits, adapt, probe_template
-from callsmith.formats.prompt.sandbox import Sandbox, TooManySteps, restart
+from callsmith.formats.prompt.meter import TooManySteps, begin, pay_for_text, size_of, spent
+from callsmith.formats.prompt.sandbox import Sandbox
 
+MOST_STEPS_PROBING = 4_000_000  # of all probes together; the templates in use need 1.4 million at most
+LONGEST_DATE = 256
 Sources: TypeAlias = str | Mapping[str, str] | Sequence[Mapping[str, str]]
 
 # For weights without a template: the one that most such models were trained on.
@@ -92,7 +96,17 @@ class Template:
     @cached_property
     def traits(self) -> TemplateTraits:
         """What the template shows and which adaptations it needs: found by probing, once."""
-        return probe_template(self._try_render)
+        taken = 0
+
+        def try_render(conversation: TemplateInput) -> str | None:
+            nonlocal taken
+            text = self._try_render(conversation)
+            taken += spent()
+            if taken > MOST_STEPS_PROBING:
+                raise _failure(TooManySteps("it takes too long with made-up conversations"))
+            return text
+
+        return probe_template(try_render)
 
     def _render_or_raise(self, conversation: TemplateInput, now: Callable[[str], str] | None, generate: bool) -> str:
         try:
@@ -113,17 +127,27 @@ class Template:
     def _render(self, conversation: TemplateInput, now: Callable[[str], str] | None, generate: bool) -> str:
         name = "tool_use" if conversation.tools and "tool_use" in self._sources else "default"
         text = self._sources.get(name) or next(iter(self._sources.values()))
-        clock = {"strftime_now": now, "datetime": now("%Y-%m-%d")} if now else {}
+        clock = {"strftime_now": _short_dates(now), "datetime": now("%Y-%m-%d")} if now else {}
         tokens = {"bos_token": self._bos, "eos_token": self._eos}
         lists = {"messages": _plain_copy(conversation.messages), "tools": _plain_copy(conversation.tools) or None}
         own = {"add_generation_prompt": generate, "raise_exception": _raise_exception}
-        restart()
-        return _compile(text).render({**clock, **tokens, **lists, **conversation.variables, **own})
+        given = {**clock, **tokens, **lists, **_plain_copy(conversation.variables)}
+        begin(size_of(given))
+        return _compile(text).render({**given, **own})
 
 
 def _failure(error: Exception) -> ModelError:
     why = str(error) or type(error).__name__
     return ModelError(f"the model's chat template fails: {why}", hint="Give the model another chat template.")
+
+
+def _short_dates(now: Callable[[str], str]) -> Callable[[str], str]:
+    def strftime_now(form: str) -> str:
+        if len(form) > LONGEST_DATE:
+            raise TooManySteps(f"the template asks for a date in more than {LONGEST_DATE} characters")
+        return now(form)
+
+    return strftime_now
 
 
 def fixed_date(form: str) -> str:
@@ -158,6 +182,8 @@ def _by_name(source: Sources) -> Mapping[str, str]:
 
 def _plain_copy(value: Any) -> Any:
     """A deep copy in plain dicts and lists, which the template may change."""
+    if type(value) is str:
+        return value
     if isinstance(value, Mapping):
         return {key: _plain_copy(inner) for key, inner in cast("Mapping[str, Any]", value).items()}
     if isinstance(value, list | tuple):
@@ -181,7 +207,8 @@ class _Generation(Extension):
 
 
 def _raise_exception(message: object) -> NoReturn:
-    raise _Refused(str(message))
+    pay_for_text(message)
+    raise _Refused(cut_text(str(message), 2000))
 
 
 def _tojson(
@@ -216,6 +243,7 @@ def _compile(text: str) -> jinja2.Template:
     try:
         return _ENVIRONMENT.from_string(text)
     except jinja2.TemplateSyntaxError as error:
-        raise ModelError(
-            f"the chat template is not valid: {error.message} (line {error.lineno})", hint="Give the model another chat template."
-        ) from error
+        why = f"{error.message} (line {error.lineno})"
+    except (*FAILURES, SyntaxError) as error:  # of Python, which the template is compiled to
+        why = f"it is nested too deeply, or cannot be compiled ({type(error).__name__})"
+    raise ModelError(f"the chat template is not valid: {why}", hint="Give the model another chat template.")

@@ -36,6 +36,7 @@ Table: TypeAlias = dict[str, AnyType]
 
 HOLE_BY_NAME = {hole.value: hole for hole in Hole}
 HOLE_PATTERN = re.compile(r"(\{+)(" + "|".join(HOLE_BY_NAME) + r")(\}+)")
+_MANY_TIMES = re.compile(r"\{[\d,]*\d{4}")
 ARGUMENT_HOLES = frozenset({Hole.KEY, Hole.TYPE, Hole.VALUE})
 ENVELOPE_HOLES = frozenset({Hole.NAME, Hole.ID, Hole.ARGS})
 NAMED_VALUES: dict[str, Spelling] = {"json": JSON, "python": PYTHON, "raw": RAW}
@@ -46,9 +47,14 @@ NODE_KINDS = {"any": (), "opt": ("write",), "each": ("between",), "object": (), 
 def format_from_toml(text: str) -> Format:
     """Read a format from TOML text; a `UsageError` says where something is wrong, and what is allowed there."""
     try:
-        table = tomllib.loads(text)
+        return _read_format(tomllib.loads(text))
     except tomllib.TOMLDecodeError as error:
         raise UsageError(f"the format is not valid TOML: {error}") from error
+    except RecursionError as error:
+        raise UsageError("the format is nested too deeply") from error
+
+
+def _read_format(table: Table) -> Format:
     top = _Location("the format")
     top.check_keys(table, "name", "aliases", "ids", "drop", "parts")
     name = top.get(table, "name", str)
@@ -61,8 +67,10 @@ def format_from_toml(text: str) -> Format:
     ids = top.get(table, "ids", str, "")
     try:
         re.compile(ids)
-    except re.error as error:
+    except (re.error, OverflowError) as error:
         raise top.error(f"`ids` is not a pattern: {error}") from error
+    if _MANY_TIMES.search(ids):
+        raise top.error("`ids` repeats something a thousand times or more")
     return Format(name, parts, top.get_strings(table, "aliases"), ids, top.get_strings(table, "drop"))
 
 
@@ -251,7 +259,7 @@ def _read_values(value: AnyType, location: _Location) -> Spelling:
     if isinstance(value, str) and value in NAMED_VALUES:
         return NAMED_VALUES[value]
     table = cast(Table, value) if isinstance(value, dict) else {}
-    kind = SPELLINGS.get(table.get("kind", ""))
+    kind = SPELLINGS.get(str(table.get("kind")))
     if kind is None:
         allowed = ", ".join(f'"{name}"' for name in NAMED_VALUES)
         raise location.error(f"must be {allowed}, or a table whose kind is one of {', '.join(SPELLINGS)}")

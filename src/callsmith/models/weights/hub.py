@@ -55,17 +55,20 @@ def download(source: HubFile, target: Path, report: Callable[[int, int], None]) 
         with build_opener(redirects).open(_request(source, begun), timeout=PATIENCE) as answer:
             if answer.status != 206:  # the hub sends the whole
                 begun = 0
-            total = begun + int(answer.headers.get("Content-Length") or 0)
-            require_room(target.parent, total - begun)
+            length = int(answer.headers.get("Content-Length") or 0)
+            if length <= 0:
+                raise ValueError("it does not say how long the file is")
+            total = begun + length
+            require_room(target.parent, length)
             _write(answer, partial, begun, lambda done: report(done, total))
             expected = redirects.sha256 or _sha256_of(answer.headers)
     except HTTPError as error:
         if error.code != 416 or not redirects.sha256:
             raise _refused(source, error) from error
         total, expected = 0, redirects.sha256  # nothing is left to send: the digest tells whether all of it is there
-    except (URLError, TimeoutError, ConnectionError, HTTPException) as error:
+    except (URLError, TimeoutError, ConnectionError, HTTPException, ValueError) as error:  # the last: lengths, addresses
         raise Unavailable(
-            f"cannot reach the hub for {source}: {getattr(error, 'reason', error)}",
+            f"cannot fetch {source} from the hub: {getattr(error, 'reason', error)}",
             hint="Check the network, or set HF_ENDPOINT to a mirror. What has arrived is kept.",
             retryable=True,
         ) from error
@@ -90,7 +93,7 @@ def _write(answer: IO[bytes], partial: Path, begun: int, report: Callable[[int],
 
 
 def _accept(partial: Path, target: Path, total: int, expected: str) -> None:
-    if total and partial.stat().st_size < total:
+    if partial.stat().st_size < total:
         raise Unavailable(f"the download of {target.name} broke off", hint="Run it again: it goes on from there.", retryable=True)
     if not is_gguf(partial) or (expected and digest_of(partial).hexdigest() != expected):
         partial.unlink()
@@ -127,6 +130,6 @@ class _Redirects(HTTPRedirectHandler):
         self.sha256 = self.sha256 or _sha256_of(headers)
         onward: Any = super().redirect_request(req, fp, code, msg, headers, newurl)
         token = req.get_header("Authorization")
-        if onward is not None and token and urlsplit(newurl).netloc == urlsplit(req.full_url).netloc:
+        if onward is not None and token and urlsplit(newurl)[:2] == urlsplit(req.full_url)[:2]:
             onward.add_unredirected_header("Authorization", token)
         return onward
