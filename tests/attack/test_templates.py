@@ -7,7 +7,7 @@ from threading import Thread
 
 import pytest
 
-from callsmith.core.errors import ModelError
+from callsmith.core.errors import ModelError, UsageError
 from callsmith.formats.prompt.template import Template
 from tests.attack.hostile_templates import HOSTILE, MEGABYTES, SECONDS
 
@@ -88,3 +88,10 @@ def test_a_hostile_template_ends_soon_and_takes_little_memory(name: str, became:
     assert name in became, f"it took more than {SECONDS} s, or {MEGABYTES} MB, or crashed"
     seconds, megabytes, said = became[name]
     assert seconds < SECONDS and megabytes < MEGABYTES and "MemoryError" not in said, became[name]
+
+
+def test_a_collection_of_templates_is_small():
+    with pytest.raises(UsageError, match="at most 16"):
+        Template({f"template{number}": "" for number in range(1000)})
+    with pytest.raises(UsageError, match="at most 16"):
+        Template([{"name": "default", "template": 5}])  # pyright: ignore

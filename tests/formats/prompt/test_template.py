@@ -184,6 +184,12 @@ def test_most_real_templates_show_tools_calls_and_results_themselves() -> None:
     assert sum(one.results for one in traits) >= 65
 
 
+def test_a_loop_tells_what_has_changed():
+    template = Template("{% for m in messages %}{{ m.role if loop.changed(m.role) }}{{ loop.cycle('-', '+') }}{% endfor %}")
+    roles = ("user", "user", "assistant")
+    assert template.render([{"role": role, "content": "hi"} for role in roles]) == "user-+assistant-"
+
+
 def test_namespaces_stand_in_namespaces():
     template = Template("{% set a = namespace(b=namespace(c='x')) %}{{ a.b.c }}")
     assert template.render([{"role": "user", "content": "hi"}]) == "x"

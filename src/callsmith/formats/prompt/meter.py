@@ -10,6 +10,7 @@ from sys import getsizeof
 from typing import Any, Final, cast
 
 import jinja2
+from jinja2.runtime import LoopContext
 from jinja2.utils import Namespace
 from markupsafe import Markup
 
@@ -18,9 +19,10 @@ BYTES, BYTES_PER_BYTE, MOST_BYTES = 32 << 20, 1000, 1 << 30
 MOST_BITS: Final = 64  # of a number that a template makes: larger ones have hashes that can be foreseen
 _SHORT: Final = 64  # characters: what is no longer is paid for by its node
 _PLAIN: Final = cast("dict[str, Any]", {})
-WITH_ITEMS: Final[frozenset[Any]] = frozenset(
-    (dict, list, tuple, range, Namespace, type(_PLAIN.keys()), type(_PLAIN.values()), type(_PLAIN.items()))
-)
+_NO_VALUES: Final[frozenset[Any]] = frozenset((Namespace, LoopContext))  # what is in them changes when it is gone over, or later
+WITH_ITEMS: Final[frozenset[Any]] = _NO_VALUES | {
+    *(dict, list, tuple, range, type(_PLAIN.keys()), type(_PLAIN.values()), type(_PLAIN.items()))
+}
 
 
 class TooManySteps(jinja2.TemplateError):
@@ -95,6 +97,8 @@ def pay_for_all(value: Any, indent: int = 0) -> int:
     characters, depth, level = 8, 0, [value] if type(value) in WITH_ITEMS else []
     while level:
         depth += 1
+        if not _NO_VALUES.isdisjoint(map(type, level)):
+            raise TypeError("a namespace or a loop is no value")
         items, count = sum(map(len, level)), 0
         spend(items * (2 + (depth * indent >> 6)))
         below: list[Any] = []

@@ -96,6 +96,12 @@ def counted(items: Any, steps: int) -> Any:
     return items
 
 
+def spread(values: Any) -> Any:
+    """`*values` and `**values` of a call."""
+    _items(values)
+    return values
+
+
 def printed(value: Any) -> Any:
     """What is written out. A text is paid for where the output is put together."""
     if type(value) in WITH_ITEMS:
@@ -155,13 +161,13 @@ def _title(value: Any) -> None:
 
 def _items(values: Any, *args: Any, **kwargs: Any) -> None:
     """An item at a time, by the names of attributes."""
+    names = sum(len(one) for one in (*args, *kwargs.values()) if isinstance(one, str))
+    if names > _LONGEST_NAME:
+        raise TooManySteps("the template names an attribute that is too long")
+    if hasattr(values, "__len__"):
+        spend(len(values) * (1 + names))
     if isinstance(values, str):
-        spend(len(values), 96 * len(values))  # every character is a text of its own
-    elif hasattr(values, "__len__"):
-        spend(len(values))
-    for one in (*args, *kwargs.values()):
-        if isinstance(one, str) and len(one) > _LONGEST_NAME:
-            raise TooManySteps("the template names an attribute that is too long")
+        spend(0, 96 * len(values))  # every character is a text of its own
 
 
 def _sort(values: Any, *args: Any, **kwargs: Any) -> None:
@@ -277,6 +283,10 @@ def _get(_mapping: Any, key: Any, *_: Any) -> None:
         pay_for_all(key)
 
 
+def _changed(_loop: Any, *values: Any) -> None:
+    _all(*values)
+
+
 def _pop(values: list[Any], *_: Any) -> None:
     spend(len(values) >> 6)
 
@@ -338,5 +348,5 @@ _METHODS: Mapping[str, Mapping[str, Pay]] = {
     "list": {"append": _nothing, "count": _all, "index": _all, "pop": _pop},
     "tuple": {"count": _all, "index": _all},
     "dict": {"get": _get, "items": _nothing, "keys": _nothing, "values": _nothing},
-    "LoopContext": {"changed": _all, "cycle": _nothing},
+    "LoopContext": {"changed": _changed, "cycle": _nothing},
 }

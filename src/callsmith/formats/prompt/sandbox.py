@@ -21,9 +21,10 @@ from callsmith.formats.prompt import meter, offered
 
 LONGEST_SOURCE: Final = 64 * 1024  # characters; the longest template in use has 17 thousand
 MOST_NODES: Final = 6_000  # the largest one in use has 2 thousand
-_MACRO_STEPS: Final = 32
+_CALL_STEPS: Final = 16
 _OWN_ARGUMENTS: Final = frozenset({"_loop_vars", "_block_vars"})  # jinja2's, of every call
-_LOOP, _MADE, _ALL, _KEY, _JOIN, _IN, _PRINT = "loop ", "made ", "all ", "key ", "join ", "in ", "print "  # none can be written
+# Filters of ours, by names that no template can write.
+_LOOP, _MADE, _ALL, _KEY, _JOIN, _IN, _PRINT, _SPREAD = "loop ", "made ", "all ", "key ", "join ", "in ", "print ", "spread "
 
 
 def _concat(pieces: Iterable[str]) -> str:
@@ -79,6 +80,7 @@ class Sandbox(ImmutableSandboxedEnvironment):
             _JOIN: offered.joined,
             _IN: offered.is_in,
             _PRINT: offered.printed,
+            _SPREAD: offered.spread,
         }
         self.filters = {**offered.offer_filters(filters), **own}
         self.tests = offered.offer_tests()
@@ -90,18 +92,18 @@ class Sandbox(ImmutableSandboxedEnvironment):
     def call(__self, __context: Any, __obj: Any, *args: Any, **kwargs: Any) -> Any:
         kind = cast(object, type(__obj))
         if kind is Macro:
-            meter.spend(_MACRO_STEPS + len(args) + len(kwargs))
+            meter.spend(_CALL_STEPS + len(args) + len(kwargs))
             return super().call(__context, __obj, *args, **kwargs)
         if isinstance(__obj, Undefined):
             return super().call(__context, __obj)
         named = {name: value for name, value in kwargs.items() if name not in _OWN_ARGUMENTS}
+        meter.spend(_CALL_STEPS)
         if (owner := _owner(__obj)) is not None:
             offered.pay_for_method(owner, __obj.__name__, args, named)
             result = __obj(*args, **named)
             return meter.made(result) if isinstance(owner, str) else result
         if kind is not FunctionType:
             raise SecurityError(f"chat templates may not call a {type(__obj).__name__}")
-        meter.spend(_MACRO_STEPS)
         return __obj(*args, **named)
 
     def call_binop(self, context: Any, operator: str, left: Any, right: Any) -> Any:
@@ -118,8 +120,8 @@ class Sandbox(ImmutableSandboxedEnvironment):
         return cast(nodes.Template, _Paying().visit(super()._parse(source, name, filename)))
 
 
-_SLOWER: Final = (nodes.Call, nodes.Filter, nodes.Getattr, nodes.Getitem, nodes.Test)
-_REFUSED: Final = (nodes.Block, nodes.Extends, nodes.FromImport, nodes.Import, nodes.Include)
+_SLOWER: Final = (nodes.Call, nodes.Dict, nodes.Filter, nodes.Getattr, nodes.Getitem, nodes.List, nodes.Test, nodes.Tuple)
+_REFUSED: Final = (nodes.Block, nodes.Extends, nodes.FromImport, nodes.Import, nodes.Include, nodes.ScopedEvalContextModifier)
 
 
 class _Paying(NodeTransformer):
@@ -135,6 +137,9 @@ class _Paying(NodeTransformer):
         if isinstance(node, _REFUSED):
             raise TemplateSyntaxError(f"chat templates are not offered {type(node).__name__.lower()}", node.lineno)
         self.generic_visit(node)
+        if isinstance(node, nodes.Call | nodes.Filter | nodes.Test):
+            node.dyn_args = node.dyn_args and _filtered(node.dyn_args, _SPREAD)
+            node.dyn_kwargs = node.dyn_kwargs and _filtered(node.dyn_kwargs, _SPREAD)
         paying = getattr(self, f"visit_{type(node).__name__}", None)
         return paying(node) if paying else node
 

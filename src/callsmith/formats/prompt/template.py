@@ -26,6 +26,7 @@ from callsmith.formats.prompt.sandbox import Sandbox
 
 MOST_STEPS_PROBING = 4_000_000  # of all probes together; the templates in use need 1.4 million at most
 LONGEST_DATE = 256
+MOST_NAMES = 16  # there are `default`, `tool_use`, and hardly ever a third
 Sources: TypeAlias = str | Mapping[str, str] | Sequence[Mapping[str, str]]
 
 # For weights without a template: the one that most such models were trained on.
@@ -174,9 +175,11 @@ def _by_name(source: Sources) -> Mapping[str, str]:
     """Templates by name, from one text, a mapping, or a list of `{"name", "template"}`."""
     if isinstance(source, str):
         return {"default": source}
-    named = dict(source) if isinstance(source, Mapping) else {row["name"]: row["template"] for row in source}
+    named: dict[str, Any] = dict(source) if isinstance(source, Mapping) else {row["name"]: row["template"] for row in source}
     if not named:
         raise UsageError("there is no chat template in an empty collection")
+    if len(named) > MOST_NAMES or not all(isinstance(text, str) for text in named.values()):
+        raise UsageError(f"a collection of chat templates has at most {MOST_NAMES} texts by name")
     return named
 
 
