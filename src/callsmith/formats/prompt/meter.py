@@ -6,13 +6,11 @@ known to its own thread alone: others render too.
 """
 
 from contextvars import ContextVar
-from sys import getsizeof
 from typing import Any, Final, cast
 
 import jinja2
 from jinja2.runtime import LoopContext
 from jinja2.utils import Namespace
-from markupsafe import Markup
 
 STEPS, STEPS_PER_BYTE, MOST_STEPS = 400_000, 50, 60_000_000  # the templates in use need some thousand
 BYTES, BYTES_PER_BYTE, MOST_BYTES = 32 << 20, 1000, 1 << 30
@@ -68,9 +66,9 @@ def reserve(size: int) -> None:
 def made(value: Any) -> Any:
     """Pay for a value, without what is in it, and return it."""
     kind = cast(Any, type(value))
-    if kind is str or kind is Markup:
+    if isinstance(value, str):
         if len(value) > _SHORT:
-            size = getsizeof(value)
+            size = value.__sizeof__()
             spend(size >> 6, size)
     elif kind is int:
         if value.bit_length() > MOST_BITS:
@@ -108,7 +106,7 @@ def pay_for_all(value: Any, indent: int = 0) -> int:
                 count += sum(len(key) for key in tree if type(key) is str)
             for item in tree.values() if form is dict else tree:
                 kind = cast(Any, type(item))
-                if kind is str or kind is Markup:
+                if isinstance(item, str):
                     count += len(item)
                 elif kind in WITH_ITEMS:
                     below.append(item)
