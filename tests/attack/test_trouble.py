@@ -48,7 +48,7 @@ async def test_a_store_that_fails_is_one_line_of_the_log(caplog: pytest.LogCaptu
     log = logging.getLogger("callsmith")
     log.addHandler(handler)
     try:
-        for number in range(120):
+        for number in range(5):
             await Dispatcher(Handlers(draw=draw)).dispatch(Call("draw", {}, f"c{number}"))
     finally:
         log.removeHandler(handler)

@@ -130,12 +130,13 @@ class ToolStarted:
 
 @dataclass(frozen=True, slots=True)
 class ToolProgress:
-    """A running tool reports its progress."""
+    """A running tool reports its progress; `waits`: it waits for us, or for a person, and its time does not count meanwhile."""
 
     call_id: str
     text: str = ""
     current: float | None = None
     total: float | None = None
+    waits: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -252,7 +252,9 @@ class Round:
             attempt.silent_since = loop.time()
 
     def _progress(self, attempt: _Attempt, progress: ToolProgress) -> None:
-        attempt.silent_since = asyncio.get_running_loop().time()
+        attempt.silent_since = now = asyncio.get_running_loop().time()
+        if progress.waits:
+            attempt.latest = now + attempt.seconds
         if attempt.outcome is None and self._inbox.qsize() < _UNREAD:
             self._inbox.put_nowait((progress, None))
 

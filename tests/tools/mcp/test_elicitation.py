@@ -60,7 +60,7 @@ async def test_a_call_that_waits_for_a_person_does_not_time_out(modern: bool):
         await host.tools()
         events = await everything(FakeModel(calls(Call("elicit", {}, "1")), says("so")), host)
     assert [result.ok for result in finished(events)] == [True]
-    assert ToolProgress("1", "plain waits for an answer") in events
+    assert ToolProgress("1", "plain waits for an answer", waits=True) in events
 
 
 @eras

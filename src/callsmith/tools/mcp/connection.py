@@ -232,7 +232,7 @@ async def _keep_alive(config: ServerConfig, running: set[_RunningCall], what: st
     async def report() -> None:
         while True:
             for one in meant:
-                one.on_progress(ToolProgress(one.call.id, f"{config.name} {what}"))
+                one.on_progress(ToolProgress(one.call.id, f"{config.name} {what}", waits=True))
             await asyncio.sleep(min(_TICK, config.timeout / 3))
 
     reporting = asyncio.create_task(report())
