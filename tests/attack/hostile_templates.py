@@ -177,11 +177,14 @@ BY_HAND = {
 
 VALUES = {"text": "t", "list": "(range(30000)|list)", "tree": "n.a"}
 FILTERS = (
-    "abs", "batch(3)", "capitalize", "center(999999999)", "count", "default(t)", "dictsort", "escape", "filesizeformat", "first",
-    "float", "forceescape", "format(t)", "groupby('a')", "indent(90)", "int", "items", "join(t)", "last", "list", "lower",
-    "map('upper')|map('title')|map('list')", "max", "min", "pprint", "random", "reject('in', t)", "replace('a', t)", "reverse",
-    "round", "safe", "select('in', t)", "selectattr('a', 'in', t)", "slice(3)", "sort", "string", "sum(start=[])", "title",
-    "tojson", "tojson(indent=99)", "trim", "truncate(3)", "unique", "upper", "urlencode", "wordcount", "xmlattr",
+    "abs", "capitalize", "count", "default(t)", "dictsort", "escape", "first", "float", "format(t)", "indent(90)", "int", "items",
+    "join(t)", "last", "list", "lower", "map('upper')|map('title')|map('list')", "max", "min", "reject('in', t)", "replace('a', t)",
+    "reverse", "round", "safe", "select('in', t)", "selectattr('a', 'in', t)", "sort", "string", "title", "tojson",
+    "tojson(indent=99)", "trim", "unique", "upper",
+)  # fmt: skip
+NOT_OFFERED = (
+    "batch(3)", "center(999999999)", "filesizeformat", "forceescape", "groupby('a')", "pprint", "random", "slice(3)",
+    "sum(start=[])", "truncate(3)", "urlencode", "wordcount", "xmlattr",
 )  # fmt: skip
 METHODS = (
     "capitalize()", "casefold()", "center(99999999)", "count('a')", "encode()", "endswith(t)", "find(t)", "format(t, t)", "index('cd')",
@@ -195,6 +198,7 @@ def _generated() -> dict[str, str]:
     start = TWINS + BIG + "{% for i in range(99999) %}{% if "
     end = " %}{% endif %}{% endfor %}"
     filters = {f"{one} of a {name}": f"{start}{value}|{one}{end}" for one in FILTERS for name, value in VALUES.items()}
+    filters |= {f"{one} of a text": f"{BIG}{{{{ t|{one} }}}}" for one in NOT_OFFERED}
     return filters | {f"{one} of a text, as a method": f"{start}t.{one}{end}" for one in METHODS}
 
 
