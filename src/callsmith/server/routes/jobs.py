@@ -10,7 +10,6 @@ A caller sees its own, an admin's key those of all. What came of a job comes int
 
 import time
 from collections.abc import AsyncIterator
-from dataclasses import asdict
 from typing import get_args
 
 import msgspec
@@ -117,7 +116,7 @@ class _Endpoints:
 
 
 def _progress(progress: ToolProgress) -> dict[str, Json]:
-    return {name: value for name, value in asdict(progress).items() if name != "call_id"}
+    return {"text": progress.text, "current": progress.current, "total": progress.total}
 
 
 def _failure(error: BaseException) -> bytes:
