@@ -1,6 +1,6 @@
 """Events: what happens while a model answers (ModelEvent) and while tools run (RunEvent)."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Literal, TypeAlias
 
 from callsmith.core.errors import ModelError
@@ -136,7 +136,7 @@ class ToolProgress:
     text: str = ""
     current: float | None = None
     total: float | None = None
-    waits: bool = False
+    waits: bool = field(default=False, kw_only=True)
 
 
 @dataclass(frozen=True, slots=True)
