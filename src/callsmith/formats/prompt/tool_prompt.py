@@ -8,7 +8,7 @@ The texts have places to fill: `{tools}` in `instructions` and `words`, `{earlie
 before without a call (where there is no such place, all is told as it was: a model that has answered in words goes on in words),
 `{results}` in `results` and `answer`, `{name}` in `next`.
 
-What a model has read once need not be read again: after results each prompt goes on from the one before.
+What a model has read once need not be read again: after results the prompt of the next call goes on from the one before.
 """
 
 import json

@@ -23,7 +23,7 @@ from callsmith.core.types.model_step import ModelStep
 from callsmith.core.values import Call, Message, Usage
 from callsmith.engines.port import Piece
 from callsmith.formats.prompt.prompt import fit_id
-from callsmith.models.answers.grounding import CallJudge
+from callsmith.models.answers.grounding import LONG_BEGINNING, CallJudge
 
 
 class AnswerFilter:
@@ -43,6 +43,7 @@ class AnswerFilter:
         self._texts: list[str] = []
         self.judge = judge
         self._withheld: list[ModelEvent] = []
+        self._begun = "", ""  # the name of the withheld call, and how its arguments begin
         self.is_cut = False  # before a call that does not stand
         self._talks_on = False  # behind its calls
         self.calling = False  # a call has begun and is not complete
@@ -100,9 +101,13 @@ class AnswerFilter:
         """Keep the beginning of a call, or end the answer before it if it cannot be made now."""
         assert self.judge is not None
         self._withheld.append(event)
-        name = next(one.name for one in self._withheld if isinstance(one, CallStarted))
-        begun = "".join([one.text for one in self._withheld if isinstance(one, CallArguments)])
-        self.is_cut = self.judge.must_wait(name, self._calls, begun)
+        if isinstance(event, CallStarted):
+            self._begun = event.name, ""
+        elif len(self._begun[1]) <= LONG_BEGINNING:  # all of a long one is not gone over again with each piece
+            self._begun = self._begun[0], self._begun[1] + event.text
+        else:
+            return
+        self.is_cut = self.judge.must_wait(self._begun[0], self._calls, self._begun[1])
 
     def reason(self, reason: Literal["stop", "length"]) -> StopReason:
         """Why the answer ended."""

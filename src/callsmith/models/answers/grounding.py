@@ -43,7 +43,7 @@ EFFECTS: Final = 0.5  # against one that changes something
 _PLANNED: Final = 2.5  # what may speak against a call that follows on results, however sure the model is
 _LONG_TEXT: Final = 40  # characters: longer ones are written by the model itself, in words of its own
 _LONGEST_PLACEHOLDER: Final = 80  # characters of a value: in a longer one, brackets are those of code or markup
-_LONG_BEGINNING: Final = 400  # characters of arguments: what is given so far is all given
+LONG_BEGINNING: Final = 400  # characters of arguments: what is given so far is all given
 _SHORT_WORD: Final = 3
 _BEGINNING: Final = 5  # characters: words that begin alike are forms of one
 _FEW_WORDS: Final = 2
@@ -178,7 +178,7 @@ class CallJudge:
         if tool.side_effects and any(not has_effects(self._tools[one.name]) for one in earlier if one.name in self._tools):
             return True
         words, space, _ = begun.rpartition(" ")  # the last word may go on
-        arguments = parse_partial(dict[str, Any], words) if earlier and space and len(words) <= _LONG_BEGINNING else None
+        arguments = parse_partial(dict[str, Any], words) if earlier and space and len(words) <= LONG_BEGINNING else None
         return bool(arguments) and not is_given(Call(name, arguments or {}), tool, self._said)
 
 
