@@ -108,3 +108,9 @@ def test_cases_of_others_are_refused_by_an_error_that_names_the_line(text: str, 
     file.write_text(f"\n{text}\n")
     with pytest.raises(UsageError, match=re.escape(f"{file}, line 2:")):
         read_cases(file)
+
+
+@pytest.mark.skipif(not Path("/dev/zero").exists(), reason="there is no /dev/zero")
+def test_a_file_of_cases_that_never_ends_is_refused():
+    with pytest.raises(UsageError, match="more than"):
+        read_cases(Path("/dev/zero"))

@@ -7,7 +7,7 @@ import pytest
 
 pytest.importorskip("aiohttp")
 
-from callsmith.core.events import CallArguments, CallReady, Stopped, Unreadable
+from callsmith.core.events import CallArguments, CallReady, Stopped, Text, Unreadable
 from callsmith.core.values import Call, Message, Request, Sampling, Tool
 from callsmith.engines.scripted import Scripted
 from callsmith.formats import format_named
@@ -62,6 +62,34 @@ async def test_another_servers_call_of_no_tool_is_asked_for_again(
     await model.close()
     assert "fire" not in body and len(server.asked) == 2
     assert ("Bonn" in body, text_of(api, body)) == (second is KNOWN, "I cannot." if second is WORDS else "")
+
+
+WEATHER = Tool("weather", "", {"type": "object"})
+PREFILLED = Request((Message.user("Fire."), Message.assistant("So")), (WEATHER,), prefill=True)
+
+
+@pytest.mark.req("R8")
+@pytest.mark.parametrize(("call", "calls"), [(FIRE, []), (BONN, ["weather"])])
+async def test_a_call_of_no_tool_behind_a_prefilled_answer_is_left_out(call: Call, calls: list[str]) -> None:
+    """Nothing could take its place: another answer would not go on from the same words."""
+    engine = Scripted([f" be it. {write(HERMES, [call])}"])
+    model = LocalModel(engine, HERMES, Template(CHATML))
+    events = [event async for event in model.stream(PREFILLED)]
+    assert [event.call.name for event in events if isinstance(event, CallReady)] == calls
+    assert "".join([event.text for event in events if isinstance(event, Text)]).startswith(" be it.")
+    assert isinstance(events[-1], Stopped) and len(engine.asked) == 1
+    assert (events[-1].reason, events[-1].report.retries) == ("calls" if calls else "stop", 0)
+
+
+@pytest.mark.req("R8")
+@pytest.mark.parametrize(("name", "calls"), [("fire", []), ("weather", ["weather"])])
+async def test_another_servers_call_of_no_tool_behind_a_prefilled_answer_is_left_out(name: str, calls: list[str]) -> None:
+    async with scripted(chat(call_delta(name, '{"city": "Bonn"}'), finish="tool_calls")) as server:
+        model = remote(server)
+        events = [event async for event in model.stream(PREFILLED)]
+    await model.close()
+    assert [event.call.name for event in events if isinstance(event, CallReady)] == calls and len(server.asked) == 1
+    assert isinstance(events[-1], Stopped) and events[-1].reason == ("calls" if calls else "stop")
 
 
 @pytest.mark.req("R71")

@@ -112,8 +112,6 @@ def _serve(settings: "Settings") -> None:
     toolset = load_toolset(llm.tools) if llm.tools else None
     mcp = settings.mcp
     asked = servers(mcp)
-    for line in asking(asked) if llm.tools_require_confirmation_for_side_effects else ():
-        echo(line, err=True, fg="yellow")
     with recorders(settings.log) as recording, bind_listener(settings.host, settings.port) as listener:
         settings = replace(settings, recorders=recording)
         models = open_models(settings)
@@ -126,6 +124,8 @@ def _serve(settings: "Settings") -> None:
             with closing(open_store(settings.store, limits=limits, connections=settings.store_connections)) as store:
                 features = ClientFeatures(Elicitations(store, settings.approval_seconds).ask, first)
                 host = make_host(asked, features, mcp.tool_refresh_seconds) if asked else None
+                for line in asking(asked) if llm.tools_require_confirmation_for_side_effects else ():
+                    echo(line, err=True, fg="yellow")
                 node = open_node(settings.bus)
                 app = create_app(
                     models,

@@ -28,7 +28,7 @@ from callsmith.grammar.limits import refusing_depth
 from callsmith.grammar.nodes import Grammar
 from callsmith.grammar.output import format_for_output
 from callsmith.grammar.schema.loosen import STEPS
-from callsmith.models.answers.checked import UnenforcedOf, checked
+from callsmith.models.answers.checked import UnenforcedOf, checked, nothing_unenforced
 from callsmith.models.answers.deciding import (
     SURE,
     TAKEN_BACK,
@@ -211,13 +211,15 @@ class LocalModel:
         # Where text may be written, the grammar holds calls in the model's own format, not in the others that are read too.
         every_call = plan.grammar is not None and plan.request.choice.mode == "auto" and bool(self.traits.also)
         is_unheld = plan.grammar is None and bool(plan.tools)
-        if not (unenforced or every_call or is_unheld) or plan.prompt.prefilled:
+        if plan.prompt.prefilled:
+            return checked(answer, plan.request, nothing_unenforced, None) if plan.tools else answer
+        if not (unenforced or every_call or is_unheld):
             return answer
 
         def again(request: Request) -> AsyncGenerator[ModelEvent, None]:
             return self._watched(self._plan(request, plan.decision, guarded=is_unheld or self.traits.auto_guarded))
 
-        doubts = unenforced or _nothing
+        doubts = unenforced or nothing_unenforced
         return checked(answer, plan.request, doubts, again, is_free=is_free, every_call=every_call, is_unheld=is_unheld)
 
     def _watched(self, plan: AnswerPlan) -> AsyncGenerator[ModelEvent, None]:
@@ -386,11 +388,6 @@ class LocalModel:
         if sampling.logprobs is not None and not self.engine.info.logprobs:
             raise UsageError("logprobs: this model's engine does not give log probabilities", field="logprobs")
         return with_defaults(sampling, self.traits.sampling)
-
-
-def _nothing(name: str) -> Sequence[Unenforced]:
-    """What is not enforced of a tool whose calls a grammar holds wholly."""
-    return ()
 
 
 def _must_constrain(request: Request, tools: Sequence[Tool]) -> bool:

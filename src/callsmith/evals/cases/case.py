@@ -21,6 +21,7 @@ from callsmith.wire.openai.chat import read_request
 Expect: TypeAlias = Literal["calls", "no_call", "any_call"]
 Answers: TypeAlias = Sequence[Mapping[str, Mapping[str, Sequence[Json]]]]  # one of each call: its name, then values by argument
 _FIELDS = frozenset({"id", "category", "messages", "tools", "expect", "calls", "answers"})
+_MOST_BYTES = 256 * 1024 * 1024  # of a file
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +73,11 @@ class Case:
 def read_cases(path: Path) -> list[Case]:
     """The cases of a file; a UsageError names the line that is wrong."""
     try:
-        lines = path.read_text("utf-8").split("\n")
+        with path.open("rb") as file:
+            content = file.read(_MOST_BYTES + 1)  # /dev/zero and a pipe may never end
+        if len(content) > _MOST_BYTES:
+            raise UsageError(f"cannot read cases from {path}: it has more than {_MOST_BYTES:,} bytes", field="cases")
+        lines = content.decode("utf-8").split("\n")
     except (OSError, UnicodeDecodeError) as error:
         raise UsageError(f"cannot read cases from {path}: {error}", field="cases") from error
     cases: dict[str, Case] = {}

@@ -38,17 +38,23 @@ UnenforcedOf: TypeAlias = Callable[
 ]  # what no grammar enforces of this tool; of the output, for no name
 
 
+def nothing_unenforced(name: str) -> Sequence[Unenforced]:
+    """What is not enforced of a tool whose calls a grammar holds wholly."""
+    return ()
+
+
 async def checked(
     first: AsyncGenerator[ModelEvent, None],
     request: Request,
     unenforced: UnenforcedOf,
-    ask: Ask,
+    ask: Ask | None,
     *,
     is_free: bool = False,
     every_call: bool = False,
     is_unheld: bool = False,
 ) -> AsyncGenerator[ModelEvent, None]:
-    """The first answer to the request, with what `ask` returns in place of its invalid parts.
+    """The first answer to the request, with what `ask` returns in place of its invalid parts. `ask` is None where nothing can
+    take their place, as in an answer that goes on from a prefilled one.
 
     `is_free`: nothing has held the model to a call that is required. Text is withheld until it makes one, which it is asked for
     once more. `every_call`: calls may have come in a format that the grammar knows nothing of, so that all are validated.
@@ -70,7 +76,7 @@ async def checked(
             for shown in broken:
                 yield shown
             continue
-        retries += 1
+        retries += ask is not None
         second = await collect(ask, _call_again(request, ready, complaint))
         spent += _end(second).usage
         for shown in _replaced(ready, second, broken, withheld.names):
@@ -233,9 +239,11 @@ def _say_again(request: Request, text: str, complaint: str) -> Request:
     return replace(request, messages=(*request.messages, Message.assistant(text), retry), choice=Choice("none"))
 
 
-async def collect(ask: Ask, request: Request) -> list[ModelEvent]:
+async def collect(ask: Ask | None, request: Request) -> list[ModelEvent]:
     """The whole second answer; empty if it fails, as when the prompt has become too long."""
     events: list[ModelEvent] = []
+    if ask is None:
+        return events
     try:
         async with aclosing(ask(request)) as answer:
             async for event in answer:

@@ -30,7 +30,7 @@ from callsmith.formats.inference.any_format import any_format, combined_format
 from callsmith.formats.prompt.prompt import messages_as_text, with_output_instructions
 from callsmith.formats.prompt.tool_prompt import TEMPLATE, ToolPrompt
 from callsmith.grammar.limits import refusing_depth
-from callsmith.models.answers.checked import checked
+from callsmith.models.answers.checked import checked, nothing_unenforced
 from callsmith.models.answers.filter import report_step
 from callsmith.models.remote.answers import AnswerMender, AnswerText, insisted, spellings
 from callsmith.models.remote.grammars import grammar_fields
@@ -129,7 +129,9 @@ class RemoteModel:
         answer = self._answer(first)
         if request.choice.mode == "required":
             answer = insisted(answer, request, self.model, self._ask)
-        if (first.tools or request.output) and not request.prefilled:
+        if request.prefilled:
+            answer = checked(answer, request, nothing_unenforced, None)
+        elif first.tools or request.output:
             answer = checked(answer, request, self._unenforced(request), self._ask)
         async with aclosing(answer) as events:
             async for event in events:
