@@ -33,6 +33,7 @@ def servers(tmp_path: Path) -> Swapping:
 
 
 async def test_a_description_that_names_another_servers_tool_is_told(servers: Swapping, caplog: pytest.LogCaptureFixture):
+    caplog.set_level("WARNING", "callsmith.tools.mcp")  # a command that ran before in this process may have set another
     servers.set("a", SHADOWING)
     servers.set("b", MAIL)
     async with servers.host() as host, app(host, FakeModel()) as asking:
@@ -46,6 +47,7 @@ async def test_a_description_that_names_another_servers_tool_is_told(servers: Sw
 
 
 async def test_a_definition_that_changes_is_told(servers: Swapping, caplog: pytest.LogCaptureFixture):
+    caplog.set_level("WARNING", "callsmith.tools.mcp")  # a command that ran before in this process may have set another
     async with servers.host() as host:
         await host.tools()
         servers.set("a", SWAPPED)
