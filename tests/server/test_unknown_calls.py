@@ -14,6 +14,7 @@ from callsmith.formats import format_named
 from callsmith.formats.prompt.template import CHATML, Template
 from callsmith.formats.write import write
 from callsmith.models.local import LocalModel
+from callsmith.models.traits import Traits
 from callsmith.server.app import create_app
 from tests.models.remote.scripted import call_delta, chat, remote
 from tests.scripted_server import scripted
@@ -102,6 +103,15 @@ async def test_a_call_that_cannot_be_read_is_asked_for_again_constrained(api: st
     assert [asked.grammar is None for asked in engine.asked] == [True, False]
     assert engine.asked[1].grammar and not engine.asked[1].grammar.triggers, "nothing but a call can be written"
     assert (text_of(api, body), "Bonn" in body, "<tool_call>" in body) == ("Let me see.", True, False)
+
+
+@pytest.mark.parametrize("reply", [BROKEN, write(HERMES, [FIRE])])
+async def test_a_model_that_is_read_as_it_stands_is_not_asked_again(reply: str) -> None:
+    """An evaluation of free answers compares with what the model writes by itself."""
+    engine = Scripted([reply, write(HERMES, [BONN])])
+    model = LocalModel(engine, HERMES, Template(CHATML), Traits(strict=True))
+    events = [event async for event in model.stream(Request((Message.user("Go."),), (WEATHER,)))]
+    assert len(engine.asked) == 1 and isinstance(events[-1], Stopped)
 
 
 @pytest.mark.req("R71")

@@ -210,7 +210,7 @@ class LocalModel:
         answer = self._watched(plan)
         # Where text may be written, the grammar holds calls in the model's own format, not in the others that are read too.
         every_call = plan.grammar is not None and plan.request.choice.mode == "auto" and bool(self.traits.also)
-        is_unheld = plan.grammar is None and bool(plan.tools)
+        is_unheld = plan.grammar is None and bool(plan.tools) and not self.traits.strict
         if plan.prompt.prefilled:
             return checked(answer, plan.request, nothing_unenforced, None) if plan.tools else answer
         if not (unenforced or every_call or is_unheld):

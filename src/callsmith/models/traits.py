@@ -17,8 +17,8 @@ class Traits:
     `also` are formats it is read in besides its own; `parallel`, whether it may make several calls at once where a request does
     not say; `thinks`, whether it reasons; `auto_guarded`, whether calls are constrained also where the choice is `auto`;
     `policy`, on which hops it may choose at all; `in_reasoning`, what becomes of calls inside its reasoning;
-    `guards`, the names of the guards it needs where its calls are run here. `strict`: what it writes is read as it stands, and
-    nothing is repaired; for measuring what repairs are worth. `tool_prompt` is how tools are put to it; where that has a
+    `guards`, the names of the guards it needs where its calls are run here. `strict`: what it writes is read as it stands,
+    nothing is repaired or asked for again; for measuring what repairs are worth. `tool_prompt` is how tools are put to it; where that has a
     threshold, it is decided before an answer whether it has calls. `call_bias` is added to the score of such decisions.
     """
 
