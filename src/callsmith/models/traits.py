@@ -18,8 +18,9 @@ class Traits:
     not say; `thinks`, whether it reasons; `auto_guarded`, whether calls are constrained also where the choice is `auto`;
     `policy`, on which hops it may choose at all; `in_reasoning`, what becomes of calls inside its reasoning;
     `guards`, the names of the guards it needs where its calls are run here. `strict`: what it writes is read as it stands,
-    nothing is repaired or asked for again; for measuring what repairs are worth. `tool_prompt` is how tools are put to it; where that has a
-    threshold, it is decided before an answer whether it has calls. `call_bias` is added to the score of such decisions.
+    nothing is repaired or asked for again; for measuring what repairs are worth. `tool_prompt` is how tools are put to it;
+    where that has a threshold, it is decided before an answer whether it has calls. `call_bias` is added to the score of such
+    decisions.
     """
 
     also: tuple[Format, ...] = ()
