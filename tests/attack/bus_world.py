@@ -18,8 +18,8 @@ from callsmith.bus.trust.replay import ReplayWindow
 from callsmith.bus.trust.revocations import MemoryRevocations
 from callsmith.bus.trust.verification import TokenVerifier
 from callsmith.core.capability.authority import Authority
-from callsmith.core.errors import BusError
 from callsmith.wire.capability.envelopes import read_envelope, signed_bytes
+from callsmith.wire.capability.errors import BusError
 
 NOW = 1_790_000_000
 COMMUNITY = "village"

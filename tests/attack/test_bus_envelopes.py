@@ -9,8 +9,9 @@ import pytest
 from callsmith.bus.trust.authorize import Authorizer
 from callsmith.bus.trust.replay import ReplayWindow
 from callsmith.core.capability.authority import Authority
-from callsmith.core.errors import BusError, UsageError
+from callsmith.core.errors import UsageError
 from callsmith.wire.capability.envelopes import read_envelope, signed_bytes
+from callsmith.wire.capability.errors import BusError
 from tests.attack.bus_world import (
     ALICE,
     BODY,

@@ -10,7 +10,7 @@ import pytest
 from callsmith.bus.trust import usage
 from callsmith.bus.trust.tokens import read_token
 from callsmith.bus.trust.usage import UsageCounter
-from callsmith.core.errors import BusError
+from callsmith.wire.capability.errors import BusError
 from tests.attack.bus_world import ALICE, FRIEND, MODEL, NODE, NOW, SCOPE, STRANGER, World, claims, jws, passed_on, token
 
 SPENT, RATE = "token_scope_insufficient", "rate_limited"

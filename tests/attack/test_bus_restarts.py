@@ -9,8 +9,8 @@ from callsmith.bus.trust.authorize import Authorizer
 from callsmith.bus.trust.replay import ReplayWindow
 from callsmith.bus.trust.revocations import RevocationFile
 from callsmith.bus.trust.verification import TokenVerifier
-from callsmith.core.errors import BusError
 from callsmith.wire.capability.envelopes import signed_bytes
+from callsmith.wire.capability.errors import BusError
 from tests.attack.bus_world import (
     ALICE,
     COMMUNITY,

@@ -19,7 +19,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from callsmith.bus.trust.tokens import read_token
-from callsmith.core.errors import BusError
+from callsmith.wire.capability.errors import BusError
 from tests.attack.bus_world import (
     ALICE,
     BODY,

@@ -11,7 +11,7 @@ import pytest
 from callsmith.bus.bus import CapabilityBus
 from callsmith.bus.descriptor import Descriptor
 from callsmith.bus.port import CapabilityCall
-from callsmith.core.errors import BusError
+from callsmith.wire.capability.errors import BusError
 from callsmith.wire.capability.frames import Frame
 from tests.waiting import until
 

@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from callsmith.bus.flow import Acknowledgements, FlowControl
-from callsmith.core.errors import BusError
+from callsmith.wire.capability.errors import BusError
 
 
 async def test_a_sender_waits_for_room_and_goes_on_when_frames_are_acknowledged() -> None:

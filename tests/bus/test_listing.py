@@ -7,7 +7,7 @@ import pytest
 
 from callsmith.bus.descriptor import Descriptor
 from callsmith.bus.listing import read_descriptor, write_descriptor
-from callsmith.core.errors import BusError
+from callsmith.wire.capability.errors import BusError
 
 FULL = Descriptor(
     "rag.query",

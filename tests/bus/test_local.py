@@ -10,7 +10,8 @@ from callsmith.bus.local import current_authority
 from callsmith.bus.port import CapabilityCall
 from callsmith.core.capability.authority import Authority
 from callsmith.core.capability.execution import Execution
-from callsmith.core.errors import BusError, StoreUnavailable, UsageError
+from callsmith.core.errors import StoreUnavailable, UsageError
+from callsmith.wire.capability.errors import BusError
 from tests.bus.contract import BODY, QUERY, BusContract, BusWith, answer, code_of, frames_of
 
 

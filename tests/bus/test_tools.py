@@ -9,12 +9,13 @@ from callsmith.bus.descriptor import Descriptor
 from callsmith.bus.offer import offer
 from callsmith.bus.reach import CapabilityTools, tool_of
 from callsmith.core.capability.authority import Authority
-from callsmith.core.errors import BusError, UsageError
+from callsmith.core.errors import UsageError
 from callsmith.core.events import ToolProgress
 from callsmith.core.ports import Context
 from callsmith.core.values import Call, Result
 from callsmith.tools.functions import Functions, tool
 from callsmith.tools.wrap import Confirmed
+from callsmith.wire.capability.errors import BusError
 
 SEEN: list[Context] = []
 

@@ -12,10 +12,11 @@ from callsmith.bus.port import CapabilityCall
 from callsmith.capabilities.builtin_tools import BOUND, NAMES, builtin_tools
 from callsmith.capabilities.corpus import Corpora, Indexed
 from callsmith.capabilities.executor import ToolExecutor
-from callsmith.core.errors import BusError, UnknownName, UsageError
+from callsmith.core.errors import UnknownName, UsageError
 from callsmith.core.ports import Context
 from callsmith.core.values import Call
 from callsmith.server.node import bus_tools
+from callsmith.wire.capability.errors import BusError
 
 HALL = "# The village hall\n\nThe hall opens at 17:42 on Tuesdays. The key is with Ms Jäger.\n"
 BRIDGE = "# Die Brücke\n\nDie Brücke über die Niers ist am Freitag gesperrt.\n"

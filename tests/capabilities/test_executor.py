@@ -15,7 +15,7 @@ from callsmith.capabilities.executor import ToolExecutor
 from callsmith.core.approval import Approved, ConfirmationRequired, Denied
 from callsmith.core.capability.authority import Authority
 from callsmith.core.capability.execution import Execution
-from callsmith.core.errors import BusError, UsageError
+from callsmith.core.errors import UsageError
 from callsmith.core.events import ConfirmationNeeded
 from callsmith.core.ports import Context
 from callsmith.core.values import Call, Tool
@@ -23,6 +23,7 @@ from callsmith.tools.define import integer, object_, string
 from callsmith.tools.functions import Functions
 from callsmith.tools.wrap import Audited
 from callsmith.wire.capability.chat import read_chat
+from callsmith.wire.capability.errors import BusError
 from callsmith.wire.capability.frames import Frame
 from tests.capabilities.chatting import called, chat, chat_bus
 

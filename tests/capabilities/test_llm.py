@@ -11,9 +11,9 @@ from callsmith.bus.port import CapabilityCall
 from callsmith.capabilities.llm import LlmService
 from callsmith.core.capability.authority import Authority
 from callsmith.core.capability.execution import Execution
-from callsmith.core.errors import BusError
 from callsmith.core.events import Stopped, Text
 from callsmith.tools.functions import Functions
+from callsmith.wire.capability.errors import BusError
 from callsmith.wire.capability.frames import Frame
 from tests.capabilities.chatting import called, chat, chat_bus
 from tests.fakes import FakeModel

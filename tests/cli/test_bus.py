@@ -9,7 +9,7 @@ from callsmith.bus.trust.identity import Identity, is_node_id, load_identity
 from callsmith.bus.trust.revocations import RevocationFile
 from callsmith.bus.trust.tokens import read_token
 from callsmith.bus.trust.verification import TokenVerifier
-from callsmith.core.errors import BusError
+from callsmith.wire.capability.errors import BusError
 
 FRIEND = Identity.create().node_id
 

@@ -12,9 +12,9 @@ from typing import Any
 from callsmith.bus.descriptor import Descriptor
 from callsmith.bus.port import CapabilityCall
 from callsmith.capabilities.corpus import Corpora
-from callsmith.core.errors import BusError
 from callsmith.server.node import open_node
 from callsmith.server.settings import Bus
+from callsmith.wire.capability.errors import BusError
 
 PHRASES = {
     "die brücke ist am freitag gesperrt": "The bridge is closed on Friday.",

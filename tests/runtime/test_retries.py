@@ -5,11 +5,12 @@ from typing import Any
 
 import pytest
 
-from callsmith.core.errors import BusError, Unavailable
+from callsmith.core.errors import Unavailable
 from callsmith.core.events import ToolProgress, ToolStarted
 from callsmith.core.values import Call, Result, Tool
 from callsmith.runtime.dispatch import Dispatcher
 from callsmith.runtime.execute import Limits
+from callsmith.wire.capability.errors import BusError
 from tests.fakes import FakeModel, Recording, calls, everything, finished, says
 from tests.tools.wrap.recording import TIMEOUT, failing
 from tests.virtual_time import now, virtual_time

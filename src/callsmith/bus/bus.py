@@ -35,10 +35,10 @@ from callsmith.bus.trace import BusTrace, CallTrace, Observer, seconds_since_epo
 from callsmith.core.capability.authority import Authority, is_trusted
 from callsmith.core.capability.execution import Audit
 from callsmith.core.closing import closing
-from callsmith.core.errors import BusError, UsageError
+from callsmith.core.errors import UsageError
 from callsmith.core.values import Json
 from callsmith.wire.capability.envelopes import Envelope
-from callsmith.wire.capability.errors import as_bus_error
+from callsmith.wire.capability.errors import BusError, as_bus_error
 from callsmith.wire.capability.frames import Frame, error_frame
 from callsmith.wire.capability.names import Version, check_name
 

@@ -7,7 +7,7 @@ frames up to a number, now and then.
 import asyncio
 from typing import Final
 
-from callsmith.core.errors import BusError
+from callsmith.wire.capability.errors import BusError
 
 WINDOW: Final = 16  # frames
 ACK_EVERY: Final = 8  # frames

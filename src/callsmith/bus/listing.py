@@ -4,8 +4,9 @@ from dataclasses import fields
 from typing import Any
 
 from callsmith.bus.descriptor import Descriptor
-from callsmith.core.errors import BusError, CallsmithError
+from callsmith.core.errors import CallsmithError
 from callsmith.core.values import Json
+from callsmith.wire.capability.errors import BusError
 from callsmith.wire.capability.names import parse_version, write_version
 from callsmith.wire.fields import Fields
 

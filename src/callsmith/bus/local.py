@@ -14,9 +14,9 @@ from callsmith.bus.port import Answer, CapabilityCall, Handler
 from callsmith.core.capability.authority import SELF, Authority
 from callsmith.core.capability.execution import Audit, Execution, hash_arguments
 from callsmith.core.closing import closing
-from callsmith.core.errors import BusError, CallsmithError
+from callsmith.core.errors import CallsmithError
 from callsmith.wire.capability.chat import TOOLS_CALL, read_target
-from callsmith.wire.capability.errors import as_bus_error
+from callsmith.wire.capability.errors import BusError, as_bus_error
 from callsmith.wire.capability.frames import Frame
 from callsmith.wire.capability.names import write_version
 

@@ -10,11 +10,11 @@ from callsmith.bus.descriptor import Descriptor
 from callsmith.bus.port import Bus, CapabilityCall, Handler
 from callsmith.core.capability.authority import Trust
 from callsmith.core.closing import closing
-from callsmith.core.errors import BusError, UsageError
+from callsmith.core.errors import UsageError
 from callsmith.core.events import CallDeferred, ConfirmationNeeded, ToolProgress
 from callsmith.core.ports import Context, Toolset
 from callsmith.core.values import Call, Json, Result, Tool
-from callsmith.wire.capability.errors import STATUS
+from callsmith.wire.capability.errors import STATUS, BusError
 from callsmith.wire.capability.frames import Frame
 from callsmith.wire.fields import without_none
 

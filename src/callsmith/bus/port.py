@@ -8,9 +8,9 @@ from msgspec import Struct
 
 from callsmith.bus.descriptor import Descriptor
 from callsmith.core.capability.authority import SELF, Authority
-from callsmith.core.errors import BusError
 from callsmith.core.values import Json
 from callsmith.wire.capability.envelopes import Envelope
+from callsmith.wire.capability.errors import BusError
 from callsmith.wire.capability.frames import Frame
 from callsmith.wire.capability.names import Version
 

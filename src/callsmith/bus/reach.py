@@ -18,11 +18,12 @@ from callsmith.bus.local import current_authority
 from callsmith.bus.port import Bus
 from callsmith.core.capability.binding import Binding
 from callsmith.core.closing import closing
-from callsmith.core.errors import BusError, UsageError
+from callsmith.core.errors import UsageError
 from callsmith.core.events import CallEvent, ToolProgress
 from callsmith.core.failures import failed, unknown_tool
 from callsmith.core.ports import Context
 from callsmith.core.values import Call, Json, Result, Schema, Tool
+from callsmith.wire.capability.errors import BusError
 from callsmith.wire.capability.frames import Frame
 from callsmith.wire.capability.names import EXPERIMENTAL, parse_reference
 

@@ -5,8 +5,8 @@ from collections.abc import AsyncGenerator
 
 from callsmith.bus.port import Answer, CapabilityCall, Offer, Transport
 from callsmith.core.closing import closing
-from callsmith.core.errors import BusError
 from callsmith.wire.capability.envelopes import Envelope
+from callsmith.wire.capability.errors import BusError
 from callsmith.wire.capability.frames import Frame
 
 ACCEPTED = "accepted"  # the first frame of an answer over a transport; nobody else sees it

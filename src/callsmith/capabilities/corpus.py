@@ -16,8 +16,9 @@ from pathlib import Path
 
 from callsmith.bus.descriptor import Descriptor
 from callsmith.bus.port import Answer, Bus, CapabilityCall
-from callsmith.core.errors import BusError, UsageError
+from callsmith.core.errors import UsageError
 from callsmith.core.values import Json
+from callsmith.wire.capability.errors import BusError
 from callsmith.wire.fields import Fields
 
 SUFFIXES = frozenset({".md", ".rst", ".txt"})

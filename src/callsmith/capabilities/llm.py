@@ -19,7 +19,7 @@ from callsmith.bus.reach import CapabilityTools
 from callsmith.core.approval import Decision
 from callsmith.core.capability.prompt_cache import cache_salt
 from callsmith.core.closing import closing
-from callsmith.core.errors import BusError, UnknownName
+from callsmith.core.errors import UnknownName
 from callsmith.core.events import CallDeferred, CallReady, CallStarted, ConfirmationNeeded, ModelEvent, StopReason, TurnEnded
 from callsmith.core.ports import Context, Model, Toolset, model_info
 from callsmith.core.values import Call, Choice, Json, Message, Request, Result
@@ -46,6 +46,7 @@ from callsmith.wire.capability.chat import (
     reply_id,
 )
 from callsmith.wire.capability.chat_frames import ChatFrameWriter
+from callsmith.wire.capability.errors import BusError
 from callsmith.wire.capability.frames import Frame
 
 Admission: TypeAlias = Callable[[CapabilityCall], AbstractAsyncContextManager[object]]

@@ -13,7 +13,7 @@
     │   ├─ GrammarFailed         the engine gives up on a grammar: simpler tools, or a simpler output, may do
     │   └─ Rejected              .status .seconds   the upstream said no
     │       └─ GrammarRefused      to a grammar; a looser one may do
-    ├─ BusError                .code .retryable .seconds   a call of a capability has failed
+    ├─ CallFailed              .code .seconds .sent   what was called outside of this program has failed
     ├─ LimitReached            .limit
     │   ├─ QueueFull             .seconds   it may work later
     │   └─ RateLimited           .seconds .headers   a caller has used what it may
@@ -149,10 +149,10 @@ class GrammarFailed(ModelError):
     """The engine gives up on a grammar in the middle of an answer: what the request asks for is too ambiguous to be enforced."""
 
 
-class BusError(CallsmithError):
-    """A call of a capability has failed; `code` says how, in the words of the wire: bad_request, timeout, token_expired, …
+class CallFailed(CallsmithError):
+    """A call that something outside of this program was to run has failed; `code` says how, in the words of its protocol.
 
-    `seconds` is when a retry may succeed, where that is known. `sent`: the provider may have begun to run it.
+    `seconds` is when a retry may succeed, where that is known. `sent`: whoever was called may have begun to run it.
     """
 
     def __init__(self, code: str, message: str = "", *, seconds: float | None = None, sent: bool = False) -> None:
@@ -161,11 +161,6 @@ class BusError(CallsmithError):
         self.message = message or code
         self.seconds = seconds
         self.sent = sent
-
-    @property
-    def retryable(self) -> bool:
-        """Whether the same call may succeed later; after an internal_error it may too, but only an idempotent one is repeated."""
-        return self.code in ("timeout", "partition", "capacity_exceeded", "rate_limited")
 
 
 class LimitReached(CallsmithError):

@@ -12,11 +12,12 @@ from callsmith.bus.port import Authenticator
 from callsmith.bus.reach import CapabilityTools
 from callsmith.capabilities.builtin_tools import DEFAULT_SET, NAMES, builtin_tools
 from callsmith.core.capability.authority import Trust
-from callsmith.core.errors import BusError, UsageError
+from callsmith.core.errors import UsageError
 from callsmith.core.ports import Toolset
 from callsmith.models.plugins import config_folder
 from callsmith.server.settings import Bus
 from callsmith.tools.wrap import Merged
+from callsmith.wire.capability.errors import BusError
 
 _log = logging.getLogger(__name__)
 _RETRY_SECONDS = 5.0

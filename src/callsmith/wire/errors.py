@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from typing import cast
 
 from callsmith.core.errors import (
-    BusError,
+    CallFailed,
     GrammarFailed,
     LimitReached,
     ModelError,
@@ -73,7 +73,7 @@ def _describe_error(error: BaseException) -> ErrorDescription:
             return ErrorDescription(400, str(error), code=PROMPT_TOO_LONG)
         case UsageError():
             return ErrorDescription(400, str(error), error.field)
-        case BusError():
+        case CallFailed():
             return ErrorDescription(502, error.message, code=error.code)
         case LimitReached():
             return ErrorDescription(429, str(error), code=error.limit)

@@ -15,10 +15,11 @@ from callsmith.bus.http import HttpTransport
 from callsmith.bus.opening import open_bus
 from callsmith.bus.port import Bus, CapabilityCall
 from callsmith.core.capability.authority import Authority
-from callsmith.core.errors import BusError, UsageError
+from callsmith.core.errors import UsageError
 from callsmith.server.app import create_app
 from callsmith.server.http.keys import hash_key
 from callsmith.server.settings import Key, Settings
+from callsmith.wire.capability.errors import BusError
 from callsmith.wire.capability.frames import Frame
 from tests.fakes import FakeModel
 from tests.server.asking import says

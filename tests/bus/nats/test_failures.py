@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from callsmith.bus.bus import CapabilityBus
-from callsmith.core.errors import BusError
+from callsmith.wire.capability.errors import BusError
 from callsmith.wire.capability.frames import Frame
 from tests.bus.nats.conftest import Providers
 from tests.nats_server import NatsServer

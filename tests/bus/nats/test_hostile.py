@@ -24,7 +24,7 @@ from callsmith.bus.trust.scopes import Scope
 from callsmith.bus.trust.tokens import issue
 from callsmith.bus.trust.verification import TokenVerifier
 from callsmith.core.capability.authority import Authority
-from callsmith.core.errors import BusError
+from callsmith.wire.capability.errors import BusError
 from callsmith.wire.capability.frames import Frame
 from tests.nats_server import NatsServer
 from tests.waiting import until

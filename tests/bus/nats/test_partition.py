@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from callsmith.bus.opening import open_bus
-from callsmith.core.errors import BusError
+from callsmith.wire.capability.errors import BusError
 from tests.bus.nats.conftest import Providers
 from tests.bus.nats.test_failures import ended, frames, knows
 from tests.nats_server import NatsServer, program

@@ -18,7 +18,7 @@ from callsmith.bus.trust.scopes import Scope
 from callsmith.bus.trust.tokens import issue, read_token
 from callsmith.bus.trust.verification import TokenVerifier
 from callsmith.core.capability.authority import SELF, Authority
-from callsmith.core.errors import BusError
+from callsmith.wire.capability.errors import BusError
 from tests.nats_server import running_nats
 
 pytestmark = pytest.mark.nats

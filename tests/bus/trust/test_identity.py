@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from callsmith.bus.trust.identity import Identity, is_node_id, load_identity, verify_signature
-from callsmith.core.errors import BusError, UsageError
+from callsmith.core.errors import UsageError
+from callsmith.wire.capability.errors import BusError
 
 
 def test_what_an_identity_signs_is_verified_by_its_id_alone() -> None:

@@ -16,11 +16,11 @@ from callsmith.bus.trust.scopes import Scope
 from callsmith.bus.trust.tokens import attenuate, check_signatures, issue, read_token
 from callsmith.bus.trust.verification import TokenVerifier
 from callsmith.core.capability.authority import Authority
-from callsmith.core.errors import BusError
 from callsmith.core.events import ConfirmationNeeded
 from callsmith.core.ports import Context
 from callsmith.core.values import Call, Result
 from callsmith.tools.wrap import Confirmed
+from callsmith.wire.capability.errors import BusError
 from tests.attack.bus_world import ALICE, FRIEND, MALLORY, NODE, NOW, OPERATOR, STRANGER, Clock, claims, identity, jws
 
 HERE = NODE.node_id

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from callsmith.bus.trust.revocations import RevocationFile
-from callsmith.core.errors import BusError
+from callsmith.wire.capability.errors import BusError
 
 
 def test_what_one_process_revokes_another_knows_at_once_and_after_a_restart(tmp_path: Path) -> None:

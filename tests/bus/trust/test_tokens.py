@@ -13,8 +13,9 @@ from callsmith.bus.trust.scopes import Scope, read_scope, write_scope
 from callsmith.bus.trust.tokens import PREFIX, attenuate, check_signatures, issue, read_token
 from callsmith.bus.trust.verification import TokenVerifier
 from callsmith.core.capability.authority import Authority
-from callsmith.core.errors import BusError, UsageError
+from callsmith.core.errors import UsageError
 from callsmith.wire.capability.envelopes import Envelope, signed_bytes, write_envelope
+from callsmith.wire.capability.errors import BusError
 
 OPERATOR, ALICE, MODEL, CORPUS, THIRD = (Identity.create() for _ in range(5))
 QUERY = Scope(("llm.chat@2.0", "rag.query@1.0"), {"corpus": ("village",)}, 60, 100)

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from callsmith.core.errors import BusError
 from callsmith.wire.capability.envelopes import Envelope, decode_envelope, read_envelope, write_envelope
+from callsmith.wire.capability.errors import BusError
 
 PLAIN = {"capability": "rag.query", "version": "1.0", "body": {"params": {}, "input": {"query": "hall"}}}
 JUNK = st.one_of(

@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from callsmith.core.errors import BusError
 from callsmith.wire.capability.envelopes import Envelope, signed_bytes
+from callsmith.wire.capability.errors import BusError
 from callsmith.wire.capability.requests import Ack, Cancel, Reply, read_call, read_message, write_call
 
 BODY = {"params": {"corpus": "village"}, "input": {"query": "hall"}}

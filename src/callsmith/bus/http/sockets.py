@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 from callsmith.bus.flow import Acknowledgements
 from callsmith.bus.port import Receive
 from callsmith.bus.remote import ACCEPTED
-from callsmith.core.errors import BusError
 from callsmith.core.values import Json
+from callsmith.wire.capability.errors import BusError
 from callsmith.wire.capability.frames import Frame, encode_json, read_frame
 
 if TYPE_CHECKING:

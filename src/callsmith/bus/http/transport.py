@@ -25,10 +25,10 @@ from callsmith.bus.port import Offer, Receive, Receiver, nothing_received
 from callsmith.bus.remote import ACCEPTED
 from callsmith.core.capability.authority import Authority
 from callsmith.core.closing import closing
-from callsmith.core.errors import BusError, CallsmithError, MissingExtra, UsageError
+from callsmith.core.errors import CallsmithError, MissingExtra, UsageError
 from callsmith.core.values import Json
 from callsmith.wire.capability.envelopes import Envelope, canonical, signed_bytes, write_envelope
-from callsmith.wire.capability.errors import read_error
+from callsmith.wire.capability.errors import BusError, read_error
 from callsmith.wire.capability.frames import Frame, encode_json, read_frame
 from callsmith.wire.capability.requests import PATH, SUBPROTOCOL, write_call
 from callsmith.wire.sse import FrameReader

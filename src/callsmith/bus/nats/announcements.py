@@ -10,9 +10,10 @@ from callsmith.bus.descriptor import Descriptor
 from callsmith.bus.listing import read_descriptor, write_descriptor
 from callsmith.bus.nats.messages import decode, encode
 from callsmith.bus.nats.subjects import digest
-from callsmith.core.errors import BusError, CallsmithError, UsageError
+from callsmith.core.errors import CallsmithError, UsageError
 from callsmith.core.values import Json
 from callsmith.wire.capability.envelopes import canonical
+from callsmith.wire.capability.errors import BusError
 from callsmith.wire.fields import Fields
 
 MOST_OFFERS = 256  # of a node

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from callsmith.bus.flow import WINDOW
 from callsmith.bus.nats.messages import PART, Message, decode, is_from, reply_bytes
 from callsmith.bus.nats.replies import MOST_BYTES
-from callsmith.core.errors import BusError
+from callsmith.wire.capability.errors import BusError
 from callsmith.wire.capability.frames import Frame, read_frame
 
 

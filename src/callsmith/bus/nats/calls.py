@@ -17,9 +17,9 @@ from callsmith.bus.nats.messages import Message, Signer, control_bytes, encode, 
 from callsmith.bus.nats.neighbours import Neighbours
 from callsmith.bus.nats.subjects import Subjects
 from callsmith.bus.port import Offer, Receive
-from callsmith.core.errors import BusError
 from callsmith.core.values import Json
 from callsmith.wire.capability.envelopes import Envelope, write_envelope
+from callsmith.wire.capability.errors import BusError
 from callsmith.wire.capability.frames import Frame
 
 ACCEPT_SECONDS = 2.0  # within which somebody accepts a call

@@ -8,7 +8,8 @@ from typing import Any, TypeAlias, cast
 
 from callsmith.bus.nats.messages import Message
 from callsmith.bus.port import Disconnected
-from callsmith.core.errors import BusError, MissingExtra
+from callsmith.core.errors import MissingExtra
+from callsmith.wire.capability.errors import BusError
 
 try:
     from nats.aio.client import Client

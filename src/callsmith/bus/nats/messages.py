@@ -8,8 +8,9 @@ from collections.abc import Mapping
 from typing import Protocol, cast
 
 from callsmith.bus.trust.identity import verify_signature
-from callsmith.core.errors import BusError, MissingExtra
+from callsmith.core.errors import MissingExtra
 from callsmith.core.values import Json
+from callsmith.wire.capability.errors import BusError
 
 try:
     import msgspec

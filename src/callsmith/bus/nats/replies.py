@@ -2,8 +2,8 @@
 
 from callsmith.bus.nats.connection import Connection
 from callsmith.bus.nats.messages import PART, Signer, encode, reply_bytes, signed
-from callsmith.core.errors import BusError
 from callsmith.core.values import Json
+from callsmith.wire.capability.errors import BusError
 from callsmith.wire.capability.frames import Frame, error_frame
 
 MOST_BYTES = 64 * 1024 * 1024  # of a frame

@@ -19,10 +19,9 @@ from callsmith.bus.nats.subjects import Subjects
 from callsmith.bus.port import Receiver
 from callsmith.core.capability.authority import Authority
 from callsmith.core.closing import closing
-from callsmith.core.errors import BusError
 from callsmith.core.values import Json
 from callsmith.wire.capability.envelopes import Envelope, decode_envelope, read_envelope
-from callsmith.wire.capability.errors import as_bus_error
+from callsmith.wire.capability.errors import BusError, as_bus_error
 from callsmith.wire.capability.frames import Frame, error_frame
 
 _log = logging.getLogger(__name__)

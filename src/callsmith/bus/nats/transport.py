@@ -30,8 +30,9 @@ from callsmith.bus.port import Disconnected, Offer, Receive, Receiver
 from callsmith.bus.trust.authorize import Authorizer, outgoing_token
 from callsmith.bus.trust.identity import Identity
 from callsmith.core.capability.authority import Authority, Trust
-from callsmith.core.errors import BusError, UsageError
+from callsmith.core.errors import UsageError
 from callsmith.wire.capability.envelopes import Envelope
+from callsmith.wire.capability.errors import BusError
 from callsmith.wire.capability.frames import Frame
 
 DISCOVERY_SECONDS = 0.25  # at the start, in which the others say what they offer

@@ -8,8 +8,8 @@ from dataclasses import replace
 from callsmith.bus.descriptor import offers_params
 from callsmith.bus.port import Offer, ParamsTest
 from callsmith.bus.routing.health import Health
-from callsmith.core.errors import BusError
 from callsmith.core.values import Json
+from callsmith.wire.capability.errors import BusError
 from callsmith.wire.capability.names import Version, satisfies, write_reference, write_version
 
 SESSION_SECONDS = 600.0  # after which an idle session may go to another provider

@@ -10,10 +10,11 @@ from callsmith.bus.trust.scopes import Scope
 from callsmith.bus.trust.tokens import MOST_SECONDS, attenuate, read_token
 from callsmith.bus.trust.verification import TokenVerifier, VerifiedToken, trust_table
 from callsmith.core.capability.authority import Authority, Trust, least_trust
-from callsmith.core.errors import BusError, UsageError
+from callsmith.core.errors import UsageError
 from callsmith.core.values import Json
 from callsmith.wire.capability.chat import passed_on
 from callsmith.wire.capability.envelopes import Envelope
+from callsmith.wire.capability.errors import BusError
 from callsmith.wire.capability.names import Version, parse_reference, write_reference
 
 ANONYMOUS = Authority(trust="unknown")

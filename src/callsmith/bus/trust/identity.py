@@ -8,7 +8,8 @@ from functools import lru_cache
 from pathlib import Path
 from tempfile import mkstemp
 
-from callsmith.core.errors import BusError, MissingExtra, UsageError
+from callsmith.core.errors import MissingExtra, UsageError
+from callsmith.wire.capability.errors import BusError
 
 try:
     from cryptography.exceptions import InvalidSignature

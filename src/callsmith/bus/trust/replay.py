@@ -5,7 +5,7 @@ from collections.abc import Callable
 from hashlib import blake2b
 from threading import Lock
 
-from callsmith.core.errors import BusError
+from callsmith.wire.capability.errors import BusError
 
 _SECONDS = 60.0  # by which the time of an envelope may differ from ours
 

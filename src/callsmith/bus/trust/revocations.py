@@ -6,8 +6,9 @@ from pathlib import Path
 from threading import Lock
 from typing import Literal, Protocol, TypeAlias, cast
 
-from callsmith.core.errors import BusError, UsageError
+from callsmith.core.errors import UsageError
 from callsmith.core.values import Json
+from callsmith.wire.capability.errors import BusError
 
 Kind: TypeAlias = Literal["token", "issuer"]
 

@@ -9,9 +9,9 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import cast
 
-from callsmith.core.errors import BusError
 from callsmith.core.values import Json
 from callsmith.wire.capability.envelopes import canonical
+from callsmith.wire.capability.errors import BusError
 from callsmith.wire.capability.names import Version, parse_reference, satisfies, write_reference
 
 _FIELDS = frozenset({"capabilities", "params_constraints", "rate_limit_per_minute", "max_calls_total"})

@@ -18,8 +18,9 @@ from typing import cast
 
 from callsmith.bus.trust.identity import Identity, decode_base64url, is_node_id, public_key
 from callsmith.bus.trust.scopes import Scope, read_scope, write_scope
-from callsmith.core.errors import BusError, MissingExtra, UsageError
+from callsmith.core.errors import MissingExtra, UsageError
 from callsmith.core.values import Json
+from callsmith.wire.capability.errors import BusError
 
 try:
     import jwt

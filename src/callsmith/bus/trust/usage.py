@@ -7,7 +7,7 @@ from threading import Lock
 from typing import TypeAlias
 
 from callsmith.bus.trust.tokens import Token
-from callsmith.core.errors import BusError
+from callsmith.wire.capability.errors import BusError
 
 _Key: TypeAlias = tuple[str, str]  # issuer and jti: an issuer who gives one id twice has both counted together
 _MINUTE = 60.0

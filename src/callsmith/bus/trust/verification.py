@@ -9,8 +9,9 @@ from callsmith.bus.trust.revocations import MemoryRevocations, Revocations
 from callsmith.bus.trust.tokens import ANYBODY, Token, check_links, check_signatures, read_token
 from callsmith.bus.trust.usage import UsageCounter
 from callsmith.core.capability.authority import Trust
-from callsmith.core.errors import BusError, UsageError
+from callsmith.core.errors import UsageError
 from callsmith.core.values import Json
+from callsmith.wire.capability.errors import BusError
 from callsmith.wire.capability.names import Version, write_reference
 
 _CLOCK_SKEW = 30.0  # seconds by which the clock of an issuer may be ahead; an expired token has no such leeway

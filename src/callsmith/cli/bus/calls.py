@@ -9,7 +9,8 @@ import typer
 
 from callsmith.cli.bus.node import authority_with, connected, node_settings
 from callsmith.cli.terminal.output import echo
-from callsmith.core.errors import BusError, CallsmithError, UsageError
+from callsmith.core.errors import CallsmithError, UsageError
+from callsmith.wire.capability.errors import BusError
 
 if TYPE_CHECKING:
     from callsmith.core.capability.authority import Authority

@@ -11,7 +11,8 @@ from callsmith.cli.bus.identity import IdentityCommand, bus_settings, open_ident
 from callsmith.cli.inputs.examples import example
 from callsmith.cli.inputs.options import pairs
 from callsmith.cli.terminal.output import echo, echo_json
-from callsmith.core.errors import BusError, UsageError
+from callsmith.core.errors import UsageError
+from callsmith.wire.capability.errors import BusError
 
 if TYPE_CHECKING:
     from callsmith.bus.trust.tokens import Token

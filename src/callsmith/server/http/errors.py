@@ -9,7 +9,7 @@ from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 from starlette.websockets import WebSocket
 
-from callsmith.core.errors import BusError, CallsmithError, QueueFull, RateLimited, Rejected, Unavailable
+from callsmith.core.errors import CallFailed, CallsmithError, QueueFull, RateLimited, Rejected, Unavailable
 from callsmith.server.http.dialects import dialect_of
 from callsmith.server.http.request_context import current_request
 from callsmith.server.http.streams import JsonResponse
@@ -23,7 +23,7 @@ async def on_error(request: Request, error: Exception) -> Response:
     if not isinstance(error, CallsmithError):
         _log.error("a request failed", exc_info=error)
     response = _response(dialect_of(request).write_error(error))
-    if isinstance(error, QueueFull | RateLimited | Rejected | Unavailable | BusError) and error.seconds is not None:
+    if isinstance(error, QueueFull | RateLimited | Rejected | Unavailable | CallFailed) and error.seconds is not None:
         response.headers["retry-after"] = str(max(1, ceil(error.seconds)))
     if isinstance(error, RateLimited):
         response.headers.update(error.headers)

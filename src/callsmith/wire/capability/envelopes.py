@@ -13,8 +13,9 @@ from msgspec import Meta, MsgspecError, Struct, field
 from msgspec import json as msgspec_json
 
 from callsmith.core.capability.authority import EVERYTHING, Trust, read_trust
-from callsmith.core.errors import BusError, UsageError
+from callsmith.core.errors import UsageError
 from callsmith.core.values import Json
+from callsmith.wire.capability.errors import BusError
 from callsmith.wire.capability.names import Version, check_name, parse_version, write_version
 from callsmith.wire.fields import Fields
 

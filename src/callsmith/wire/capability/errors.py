@@ -2,7 +2,7 @@
 
 from typing import cast
 
-from callsmith.core.errors import BusError, LimitReached, ModelError, QueueFull, RateLimited, TimedOut, UsageError
+from callsmith.core.errors import CallFailed, LimitReached, ModelError, QueueFull, RateLimited, TimedOut, UsageError
 from callsmith.core.values import Json
 from callsmith.wire.errors import describe_error
 from callsmith.wire.fields import Fields
@@ -32,6 +32,15 @@ STATUS: dict[str, int] = {
     "not_implemented": 501,
     "partition": 503,
 }
+
+
+class BusError(CallFailed):
+    """A call of a capability has failed; `code` is one of `STATUS`: bad_request, timeout, token_expired, …"""
+
+    @property
+    def retryable(self) -> bool:
+        """Whether the same call may succeed later; after an internal_error it may too, but only an idempotent one is repeated."""
+        return self.code in ("timeout", "partition", "capacity_exceeded", "rate_limited")
 
 
 def write_error(error: BaseException) -> dict[str, Json]:

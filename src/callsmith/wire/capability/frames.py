@@ -11,9 +11,8 @@ from typing import cast
 import msgspec
 from msgspec import Struct, field
 
-from callsmith.core.errors import BusError
 from callsmith.core.values import Json
-from callsmith.wire.capability.errors import read_error, write_error
+from callsmith.wire.capability.errors import BusError, read_error, write_error
 from callsmith.wire.sse import write_frame
 
 ENDS = frozenset({"done", "error"})

@@ -8,8 +8,8 @@ import re
 from functools import lru_cache
 from typing import TypeAlias, cast
 
-from callsmith.core.errors import BusError
 from callsmith.core.types.json_types import Json
+from callsmith.wire.capability.errors import BusError
 
 Version: TypeAlias = tuple[int, int]
 

@@ -15,9 +15,10 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from callsmith.core.errors import BusError, UsageError
+from callsmith.core.errors import UsageError
 from callsmith.core.values import Json
 from callsmith.wire.capability.envelopes import SIGNED, Envelope, read_envelope, signed_bytes, write_envelope
+from callsmith.wire.capability.errors import BusError
 from callsmith.wire.fields import Fields, kind
 
 PATH = "/bus/v1/call"

@@ -15,8 +15,8 @@ from websockets.exceptions import ConnectionClosed
 from callsmith.bus.bus import CapabilityBus
 from callsmith.bus.descriptor import Descriptor
 from callsmith.bus.port import CapabilityCall
-from callsmith.core.errors import BusError
 from callsmith.server.app import create_app
+from callsmith.wire.capability.errors import BusError
 from callsmith.wire.capability.frames import Frame
 from callsmith.wire.capability.requests import PATH, SUBPROTOCOL
 from tests.fakes import FakeModel

@@ -14,12 +14,13 @@ from callsmith.bus.trust.scopes import Scope
 from callsmith.bus.trust.tokens import issue
 from callsmith.bus.trust.verification import TokenVerifier
 from callsmith.core.capability.authority import Trust
-from callsmith.core.errors import BusError, UsageError
+from callsmith.core.errors import UsageError
 from callsmith.server.app import create_app
 from callsmith.server.http.keys import hash_key
 from callsmith.server.service import Service
 from callsmith.server.settings import Key, Settings
 from callsmith.wire.capability.envelopes import signed_bytes
+from callsmith.wire.capability.errors import BusError
 from tests.fakes import FakeModel
 from tests.server.asking import http, says
 from tests.server.routes.bus.calling import BODY, Scripted, envelope, post, scripted_bus

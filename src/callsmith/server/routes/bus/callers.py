@@ -6,9 +6,9 @@ from dataclasses import dataclass, replace
 from callsmith.bus.port import Answer, Receive, nothing_received
 from callsmith.core.capability.authority import Authority
 from callsmith.core.closing import closing
-from callsmith.core.errors import BusError
 from callsmith.server.http.request_context import caller, current_request
 from callsmith.server.service import Service
+from callsmith.wire.capability.errors import BusError
 from callsmith.wire.capability.frames import Frame
 from callsmith.wire.capability.names import satisfies
 from callsmith.wire.capability.requests import REQUEST_ID, SentCall

@@ -21,7 +21,7 @@ from starlette.websockets import WebSocket, WebSocketDisconnect
 
 from callsmith.bus.flow import FlowControl
 from callsmith.core.closing import closing
-from callsmith.core.errors import BusError, CallsmithError, LimitReached
+from callsmith.core.errors import CallsmithError, LimitReached
 from callsmith.core.values import Json
 from callsmith.server.http.errors import refuse
 from callsmith.server.http.request_context import client
@@ -30,7 +30,7 @@ from callsmith.server.http.sockets import SocketWriter
 from callsmith.server.http.streams import cancel_all, until_first_ends
 from callsmith.server.routes.bus.callers import AuthorizedCall, authorize
 from callsmith.server.service import Service
-from callsmith.wire.capability.errors import as_bus_error, write_error
+from callsmith.wire.capability.errors import BusError, as_bus_error, write_error
 from callsmith.wire.capability.frames import Frame, encode_frame
 from callsmith.wire.capability.requests import SUBPROTOCOL, Ack, Cancel, Reply, read_call, read_message
 

@@ -1,8 +1,8 @@
 """Errors as callers of the bus read them: `{"error": "not_found", "message": "…"}`."""
 
-from callsmith.core.errors import BusError, Unavailable
+from callsmith.core.errors import Unavailable
 from callsmith.server.http.dialects import Dialect
-from callsmith.wire.capability.errors import as_bus_error, status_of
+from callsmith.wire.capability.errors import BusError, as_bus_error, status_of
 from callsmith.wire.capability.errors import write_error as write_body
 from callsmith.wire.errors import Failure
 

@@ -13,13 +13,13 @@ from callsmith.bus.port import Offer
 from callsmith.bus.trace import CallTrace
 from callsmith.core.capability.authority import Authority, is_trusted
 from callsmith.core.closing import closing
-from callsmith.core.errors import BusError
 from callsmith.core.values import Json
 from callsmith.server.http.request_context import caller, is_admin
 from callsmith.server.http.streams import JsonResponse, unless_disconnected
 from callsmith.server.routes.bus.callers import AuthorizedCall, authorize
 from callsmith.server.routes.bus.connection import CallConnection
 from callsmith.server.service import Service
+from callsmith.wire.capability.errors import BusError
 from callsmith.wire.capability.frames import encode_json, encode_sse, error_frame
 from callsmith.wire.capability.names import write_version
 from callsmith.wire.capability.requests import PATH, read_call
