@@ -27,7 +27,7 @@ from callsmith.formats import format_named
 from callsmith.formats.prompt.template import CHATML, Template
 from callsmith.models.local import LocalModel
 from callsmith.server.app import create_app
-from callsmith.server.service import Settings
+from callsmith.server.settings import Settings
 
 CHUNKS = 2_000  # of one answer
 ANSWERS = 8

@@ -60,7 +60,7 @@ class Watched:
     async def expect_nothing_left(self) -> None:
         """No handler runs, no place is taken, no socket is counted, and no task is left."""
         (service,) = self._services
-        await until(lambda: not self.scripted.running and not service.gate.active)
+        await until(lambda: not self.scripted.running and not service.answers.gate.active)
         await until(lambda: not service.sockets.number)
         await until(lambda: not [task for task in asyncio.all_tasks() if "routes/bus" in repr(task) or "bus/local" in repr(task)])
 

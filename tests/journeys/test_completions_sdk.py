@@ -15,8 +15,7 @@ from callsmith.formats import format_named
 from callsmith.formats.prompt.template import CHATML, Template
 from callsmith.models.local import LocalModel
 from callsmith.server.app import create_app
-from callsmith.server.service import Settings
-from callsmith.server.settings import Key
+from callsmith.server.settings import Key, Settings
 from tests.fakes import FakeModel
 from tests.journeys.scripts import HI, TOOLS, app_of, client_of, scripted_model
 from tests.server.asking import says

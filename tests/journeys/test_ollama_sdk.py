@@ -16,7 +16,7 @@ from callsmith.formats import format_named
 from callsmith.formats.prompt.template import CHATML, Template
 from callsmith.models.local import LocalModel, Traits
 from callsmith.server.app import create_app
-from callsmith.server.service import Settings
+from callsmith.server.settings import Settings
 from callsmith.tools.functions import Functions
 from tests.fakes import FakeModel
 from tests.journeys.scripts import CALLS, FORMATS, HI, SAID, TOOLS, WHOLE, answer_text

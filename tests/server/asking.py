@@ -1,5 +1,6 @@
 """A model that is told what to say, and the application around it, asked in process."""
 
+from collections.abc import Mapping
 from contextlib import AbstractAsyncContextManager
 from typing import Any
 
@@ -8,8 +9,13 @@ from openai import AsyncOpenAI
 from starlette.applications import Starlette
 
 from callsmith.core.events import CallArguments, CallReady, CallStarted, ModelEvent, Stopped, Text
+from callsmith.core.ports import Model, Toolset
 from callsmith.core.values import Call, Usage
-from callsmith.server.app import create_app
+from callsmith.server.app import STANDARD_SETTINGS, create_app
+from callsmith.server.pipeline import AnswerPipeline
+from callsmith.server.served_models import ServedModels
+from callsmith.server.settings import Settings
+from callsmith.server.tools.planner import ToolPlanner
 from tests.fakes import FakeModel
 from tests.serving import served
 
@@ -21,6 +27,13 @@ WEATHER: Any = {
         "parameters": {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]},
     },
 }
+
+
+def make_pipeline(
+    models: Mapping[str, Model], tools: Toolset | None = None, settings: Settings = STANDARD_SETTINGS
+) -> AnswerPipeline:
+    """The pipeline of a server with these models and tools, without its application."""
+    return AnswerPipeline(settings, ServedModels(models), ToolPlanner(settings, tools))
 
 
 def says(*pieces: str) -> list[ModelEvent | Exception | float]:

@@ -1,4 +1,4 @@
-"""Who runs a call, and what whoever asked sees of it: the matrix of server/service.py, asked by the real OpenAI client."""
+"""Who runs a call, and what whoever asked sees of it: the matrix of server/tools/planner.py, asked by the real OpenAI client."""
 
 import json
 from collections.abc import Sequence

@@ -13,7 +13,7 @@ from callsmith.runtime.execute import Limits
 from callsmith.server.settings import Key, Settings
 from callsmith.server.settings_sources import SettingsSource, merge_settings, read_environment, read_settings_file, write_settings
 from callsmith.server.store import open_store
-from callsmith.server.tools.own_tools import own_tools
+from callsmith.server.tools.server_tools import wrap_server_tools
 from callsmith.tools.functions import Functions, tool
 from callsmith.tools.wrap import Confirmed
 from callsmith.tools.wrap.judging import judgements
@@ -49,8 +49,8 @@ def test_flags_win_over_the_environment_and_that_over_the_file(tmp_path: Path):
 def test_the_servers_tools_can_be_switched_off():
     functions = Functions(lookup)
     assert Settings().llm.tools_enabled is True
-    assert own_tools(functions, Settings().llm) is not None
-    assert own_tools(functions, with_setting("llm.tools_enabled", False).llm) is None
+    assert wrap_server_tools(functions, Settings().llm) is not None
+    assert wrap_server_tools(functions, with_setting("llm.tools_enabled", False).llm) is None
 
 
 @pytest.mark.req("R159")
@@ -81,10 +81,10 @@ def test_the_same_limit_under_both_names_is_an_error(tmp_path: Path):
 async def test_the_default_set_says_which_of_the_servers_tools_are_offered():
     settings = with_setting("llm.tools_default_set", ",".join(M21))
     assert settings.llm.tools_default_set == tuple(M21)
-    offered = own_tools(Listed(*M21, "drop_corpus"), settings.llm)
+    offered = wrap_server_tools(Listed(*M21, "drop_corpus"), settings.llm)
     assert offered is not None
     assert [one.name for one in await offered.tools()] == M21
-    everything = own_tools(Listed(*M21, "drop_corpus"), Settings().llm)
+    everything = wrap_server_tools(Listed(*M21, "drop_corpus"), Settings().llm)
     assert everything is not None
     assert len(await everything.tools()) == 5
 
@@ -92,11 +92,11 @@ async def test_the_default_set_says_which_of_the_servers_tools_are_offered():
 @pytest.mark.req("R163")
 async def test_side_effects_are_confirmed_unless_the_operator_says_otherwise():
     functions = Functions(lookup)
-    assert isinstance(own_tools(functions, Settings().llm), Confirmed)
+    assert isinstance(wrap_server_tools(functions, Settings().llm), Confirmed)
     assert not isinstance(
-        own_tools(functions, with_setting("llm.tools_require_confirmation_for_side_effects", False).llm), Confirmed
+        wrap_server_tools(functions, with_setting("llm.tools_require_confirmation_for_side_effects", False).llm), Confirmed
     )
-    own = own_tools(Confirmed(Functions(store), Policy(side_effects="auto")), Settings().llm)
+    own = wrap_server_tools(Confirmed(Functions(store), Policy(side_effects="auto")), Settings().llm)
     assert own is not None and (await judgements(own))["store"].verdict == "auto"
 
 

@@ -27,12 +27,15 @@ from callsmith.server.jobs.stored_jobs import StoredJobs
 from callsmith.server.jobs.taking_over import take_over_jobs
 from callsmith.server.network.origins import OriginMiddleware, allowed_hosts
 from callsmith.server.node import bus_tools, connected
+from callsmith.server.pipeline import AnswerPipeline
 from callsmith.server.recent_turns import RecentTurns
 from callsmith.server.routes import route_modules
+from callsmith.server.served_models import ServedModels
 from callsmith.server.service import Service
 from callsmith.server.settings import Settings
 from callsmith.server.store import AuditLog, SqliteStore, Store, StoreLimits
-from callsmith.server.tools.own_tools import own_tools
+from callsmith.server.tools.planner import ToolPlanner
+from callsmith.server.tools.server_tools import wrap_server_tools
 from callsmith.tools.functions import Tools, as_toolset
 from callsmith.tools.mcp import McpHost
 from callsmith.tools.starter import starter_toolset
@@ -63,25 +66,16 @@ def create_app(
     audit = AuditLog(store, settings.audit, request_id)
     bus = bus or CapabilityBus()
     bus.audit = None if settings.audit == "off" else audit
-    own = own_tools(
+    toolset = wrap_server_tools(
         None if tools is None else as_toolset(tools), settings.llm, mcp, bus.audit, bus_tools(bus, settings.bus.tools)
     )
-    aliases, bodies = Aliases(settings.aliases, models), BodyReader(settings.requests)
-    service = Service(
-        models,
-        own,
-        settings,
-        turns=RecentTurns(settings.recent_turns),
-        store=store,
-        audit=audit,
-        jobs=Jobs(StoredJobs(store, settings.jobs), settings.jobs, settings.limits.result_characters),
-        mcp=mcp,
-        starter=own_tools(starter_toolset(), settings.llm, audit=bus.audit) if own is None and settings.page else None,
-        bodies=bodies,
-        bus=bus,
-        authenticator=authenticator,
-        aliases=aliases,
-    )
+    has_starter = toolset is None and settings.page
+    starter = wrap_server_tools(starter_toolset(), settings.llm, audit=bus.audit) if has_starter else None
+    jobs = Jobs(StoredJobs(store, settings.jobs), settings.jobs, settings.limits.result_characters)
+    served, planner = ServedModels(models, Aliases(settings.aliases, models)), ToolPlanner(settings, toolset, starter, mcp, jobs)
+    answers = AnswerPipeline(settings, served, planner, store, turns=RecentTurns(settings.recent_turns))
+    bodies = BodyReader(settings.requests)
+    service = Service(settings, served, planner, answers, audit, bodies, bus=bus, authenticator=authenticator)
     offer_models(service)
     app = Starlette(
         routes=[route for module in route_modules() for route in module.routes(service)],
@@ -90,21 +84,21 @@ def create_app(
             HTTPException: on_http_error,
             ClientDisconnect: on_disconnect,
         },
-        middleware=_around(settings),
-        lifespan=lambda _: _alive(service),
+        middleware=_middleware(settings),
+        lifespan=lambda _: _lifespan(service),
     )
     app.state.dialects = [found for module in route_modules() if isinstance(found := vars(module).get("DIALECT"), Dialect)]
     # Behind those of the routes: these are used by what they end.
-    service.on_shutdown.extend((bus.close, service.jobs.close, audit.close))
+    service.on_shutdown.extend((bus.close, jobs.close, audit.close))
     return app
 
 
 @asynccontextmanager
-async def _alive(service: Service) -> AsyncGenerator[None, None]:
-    for model in service.models.values():
+async def _lifespan(service: Service) -> AsyncGenerator[None, None]:
+    for model in service.models.all.values():
         if isinstance(model, LazyModel):
             model.count_idle_time()
-    async with service.mcp or nullcontext(), connected(service.bus):
+    async with service.tools.mcp or nullcontext(), connected(service.bus):
         taking_over = asyncio.create_task(take_over_jobs(service))
         yield
         await cancel_all(taking_over)
@@ -112,9 +106,9 @@ async def _alive(service: Service) -> AsyncGenerator[None, None]:
             await finish()
 
 
-def _around(settings: Settings) -> list[Middleware]:
+def _middleware(settings: Settings) -> list[Middleware]:
     """What stands around every route, from the outside to the inside."""
-    around = [
+    middleware = [
         Middleware(RequestContextMiddleware, on_error, access=settings.log.access),
         Middleware(OriginMiddleware, refuse, host=settings.host, hosts=allowed_hosts(settings), origins=settings.cors_origins),
     ]
@@ -126,8 +120,8 @@ def _around(settings: Settings) -> list[Middleware]:
             allow_headers=["*"],
             expose_headers=[HEADER, REQUEST_ID, "retry-after"],
         )
-        around.insert(0, cors)  # a browser asks beforehand, without a key
+        middleware.insert(0, cors)  # a browser asks beforehand, without a key
     if settings.keys:
         most, most_open = settings.connections_per_address, settings.connections // 4
-        around.append(Middleware(KeyMiddleware, settings.keys, most=most, most_open=most_open))
-    return around
+        middleware.append(Middleware(KeyMiddleware, settings.keys, most=most, most_open=most_open))
+    return middleware

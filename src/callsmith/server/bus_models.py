@@ -18,18 +18,18 @@ class VisibleModels(Mapping[str, Model]):
         self._service = service
 
     def __iter__(self) -> Iterator[str]:
-        return iter([*self._service.visible_models(), *self._service.visible_aliases()])
+        return iter([*self._service.models.visible(), *self._service.models.visible_aliases()])
 
     def __len__(self) -> int:
         return len(list(iter(self)))
 
     def __contains__(self, name: object) -> bool:
-        return isinstance(name, str) and self._service.model_name(name) in self._service.visible_models()
+        return isinstance(name, str) and self._service.models.resolve(name) in self._service.models.visible()
 
     def __getitem__(self, name: str) -> Model:
         if name not in self:
             raise KeyError(name)
-        return self._service.models[self._service.model_name(name)]
+        return self._service.models.all[self._service.models.resolve(name)]
 
 
 def offer_models(service: Service) -> None:
@@ -41,15 +41,15 @@ def offer_models(service: Service) -> None:
     def admission(call: CapabilityCall) -> AbstractAsyncContextManager[object]:
         if current_request() is not None:
             return nullcontext()
-        service.rates.admit(call.authority.subject, settings.callers)
-        return service.gate.admit(settings.queue, call.authority.subject, settings.callers, settings.request_seconds)
+        service.answers.rates.admit(call.authority.subject, settings.callers)
+        return service.answers.gate.admit(settings.queue, call.authority.subject, settings.callers, settings.request_seconds)
 
     LlmService(
         service.bus,
         VisibleModels(service),
         limits=settings.limits,
         admission=admission,
-        recorder=service.recorder,
+        recorder=service.answers.recorder,
         max_concurrent=settings.queue,
         shares_prompt_cache=settings.llm.share_prompt_cache,
     ).register()

@@ -24,10 +24,11 @@ from callsmith.runtime.guards.guards import default_guards, guarded
 from callsmith.runtime.guards.loop_detectors import MOST_CALLS
 from callsmith.runtime.guards.prompts import ANSWER
 from callsmith.runtime.loop import run
-from callsmith.server.service import Service, Settings
+from callsmith.server.settings import Settings
 from callsmith.tools.functions import Functions, tool
 from tests.fakes import FakeModel
 from tests.runtime.guards.histories import CITY, CLOCK, JSON, QUESTION, SAYS, WEATHER, bonn, calls, history
+from tests.server.asking import make_pipeline
 
 
 async def asked(guard: str, *rounds: Any, request: Request | None = None) -> Request:
@@ -307,8 +308,8 @@ def small_model(*replies: str) -> tuple[LocalModel, Scripted]:
 @pytest.mark.parametrize("on", [True, False])
 async def test_the_server_guards_small_models_whose_calls_it_runs_unless_told_not_to(on: bool):
     model, engine = small_model(CALLING, CALLING, CALLING, "It is mild.")
-    service = Service({"small": model}, Functions(weather), Settings(guards=on))
-    said = [event.text async for event in service.answer(model, Request((QUESTION,))) if isinstance(event, Text)]
+    answers = make_pipeline({"small": model}, Functions(weather), Settings(guards=on))
+    said = [event.text async for event in answers.answer(model, Request((QUESTION,))) if isinstance(event, Text)]
     assert "".join(said) == "It is mild."
     assert (ANSWER in engine.asked[-1].prompt.text) == on
 
@@ -317,8 +318,8 @@ async def test_the_server_guards_small_models_whose_calls_it_runs_unless_told_no
 async def test_calls_that_a_client_runs_are_guarded_from_the_history_alone(on: bool):
     model, engine = small_model(CALLING, "It is mild.")
     request = Request(history((bonn(), "mild")), (WEATHER,))
-    service = Service({"small": model}, None, Settings(guards=on))
-    events = [event async for event in service.answer(model, request)]
+    answers = make_pipeline({"small": model}, None, Settings(guards=on))
+    events = [event async for event in answers.answer(model, request)]
     assert any(isinstance(event, CallReady) for event in events) == (not on)
     end = events[-1]
     assert isinstance(end, Stopped)

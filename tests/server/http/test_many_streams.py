@@ -2,7 +2,7 @@
 
 from benchmarks.server import DIALECTS, WORDS, many, model_of
 from callsmith.server.app import create_app
-from callsmith.server.service import Settings
+from callsmith.server.settings import Settings
 from tests.serving import served
 
 

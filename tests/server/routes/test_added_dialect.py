@@ -54,8 +54,8 @@ TOY = '''
     def routes(service: Service) -> list[Route]:
         async def ask(request: HttpRequest) -> Response:
             question = (await request.body()).decode()
-            model = service.model(request.query_params.get("model", "m"))
-            answer = service.answer(model, Request((Message.user(question),)))
+            model = service.models.get(request.query_params.get("model", "m"))
+            answer = service.answers.answer(model, Request((Message.user(question),)))
             events = await unless_disconnected(request.receive, collect_items(answer))
             return PlainTextResponse("".join(event.text for event in events if isinstance(event, Text)))
 

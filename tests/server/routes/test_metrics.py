@@ -19,9 +19,10 @@ from callsmith.runtime.telemetry.trace_file import TraceFile
 from callsmith.runtime.telemetry.turns import UNKNOWN, CallRecord, TurnRecord
 from callsmith.server.app import create_app
 from callsmith.server.routes.telemetry.metrics import exposition
-from callsmith.server.service import Service, Settings
+from callsmith.server.settings import Settings
 from callsmith.tools.functions import Functions
 from tests.fakes import StrictFakeModel
+from tests.server.asking import make_pipeline
 
 SECRET = "hunter2-Ada-Lovelace"
 ASKED = Request((Message.user(SECRET),))
@@ -56,9 +57,9 @@ def samples(text: bytes) -> dict[tuple[str, tuple[tuple[str, str], ...]], float]
 @pytest.mark.req("R221")
 async def test_turns_with_the_servers_own_tools_are_recorded():
     model = StrictFakeModel(calls(Call("weather", {"city": SECRET}, "c1")), says(SECRET))
-    service = Service({"parrot": model}, Functions(weather), Settings())
-    await everything(service.answer(model, ASKED))
-    (turn,) = service.trace.turns()
+    answers = make_pipeline({"parrot": model}, Functions(weather), Settings())
+    await everything(answers.answer(model, ASKED))
+    (turn,) = answers.trace.turns()
     assert (turn.model, turn.offered, turn.external, turn.reason) == ("parrot", ("weather",), False, "stop")
     assert [(call.tool, call.outcome) for call in turn.calls] == [("weather", "ok")]
     assert turn.usage == Usage(14, 6, 2, 1)
@@ -68,19 +69,19 @@ async def test_turns_with_the_servers_own_tools_are_recorded():
 async def test_turns_with_tools_of_the_clients_own_are_recorded_and_their_calls_checked():
     made = calls(Call("weather", {"city": SECRET}, "c1"), Call("weather", {SECRET: 5}, "c2"))
     model = StrictFakeModel(made)
-    service = Service({"parrot": model}, Functions(weather), Settings())
-    assert await everything(service.answer(model, Request(ASKED.messages, (WEATHER,)))) == made
-    (turn,) = service.trace.turns()
+    answers = make_pipeline({"parrot": model}, Functions(weather), Settings())
+    assert await everything(answers.answer(model, Request(ASKED.messages, (WEATHER,)))) == made
+    (turn,) = answers.trace.turns()
     assert (turn.model, turn.offered, turn.external, turn.reason) == ("parrot", ("weather",), True, "calls")
     assert [call.outcome for call in turn.calls] == ["passed_on", "invalid"]
 
 
 async def test_a_request_that_makes_no_sense_is_no_turn():
     model = StrictFakeModel(says("hi"))
-    service = Service({"parrot": model}, None, Settings())
+    answers = make_pipeline({"parrot": model}, None, Settings())
     with pytest.raises(UsageError):
-        await everything(service.answer(model, Request(ASKED.messages, (WEATHER,), Choice.only("wether"))))
-    assert service.trace.turns() == ()
+        await everything(answers.answer(model, Request(ASKED.messages, (WEATHER,), Choice.only("wether"))))
+    assert answers.trace.turns() == ()
 
 
 @pytest.mark.req("R221")
@@ -90,13 +91,13 @@ async def test_nothing_that_was_said_reaches_trace_metrics_file_or_log(own: bool
     made = [Call("weather", {"city": SECRET}, "c1"), Call("weather", {SECRET: 5}, "c2"), Call(SECRET, {}, "c3")]
     model, path = StrictFakeModel(calls(*made), says(SECRET)), tmp_path / "trace.jsonl"
     settings = Settings(recorders=(TraceFile(path),))
-    service = Service({"parrot": model}, Functions(weather) if own else None, settings)
-    await everything(service.answer(model, ASKED if own else Request(ASKED.messages, (WEATHER,))))
-    text, _ = exposition(service.trace.counters())
+    answers = make_pipeline({"parrot": model}, Functions(weather) if own else None, settings)
+    await everything(answers.answer(model, ASKED if own else Request(ASKED.messages, (WEATHER,))))
+    text, _ = exposition(answers.trace.counters())
     assert b'callsmith_tool_calls_total{tool="weather"} 2.0' in text
     kept = path.read_text("utf-8")
     assert kept.count("\n") == 1
-    for place in (repr(service.trace.turns()), repr(service.trace.counters()), text.decode(), kept, caplog.text):
+    for place in (repr(answers.trace.turns()), repr(answers.trace.counters()), text.decode(), kept, caplog.text):
         assert SECRET not in place
 
 
@@ -155,10 +156,10 @@ def test_the_format_is_the_one_that_is_asked_for():
 
 
 async def test_each_server_counts_for_itself_and_the_registry_of_the_process_is_left_alone():
-    services = [Service({"parrot": StrictFakeModel(says("hi"))}, None, Settings()) for _ in range(2)]
-    await everything(services[0].answer(services[0].model("parrot"), ASKED))
-    assert [len(service.trace.turns()) for service in services] == [1, 0]
-    exposition(services[0].trace.counters())
+    pipelines = [make_pipeline({"parrot": StrictFakeModel(says("hi"))}, None, Settings()) for _ in range(2)]
+    await everything(pipelines[0].answer(pipelines[0].models.get("parrot"), ASKED))
+    assert [len(answers.trace.turns()) for answers in pipelines] == [1, 0]
+    exposition(pipelines[0].trace.counters())
     assert not [family.name for family in REGISTRY.collect() if family.name.startswith("callsmith")]
 
 

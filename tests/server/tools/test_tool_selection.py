@@ -9,13 +9,12 @@ from callsmith.core.approval import Policy, Rule
 from callsmith.core.errors import UsageError
 from callsmith.core.serialize import dump, load
 from callsmith.core.values import Call, Message, Request, Tool
-from callsmith.server.service import Service
 from callsmith.server.settings import Settings
 from callsmith.tools.functions import Functions, tool
 from callsmith.tools.wrap import Confirmed, Merged, Renamed
 from callsmith.wire.extensions import ToolOptions, ToolSource
 from tests.fakes import FakeModel, Sourced
-from tests.server.asking import calls, says
+from tests.server.asking import calls, make_pipeline, says
 
 
 def read(path: str) -> str:
@@ -32,8 +31,8 @@ EVERYTHING = Confirmed(Merged(FILES, Sourced("mcp:disk", read), Functions(read))
 
 
 async def offered(model: FakeModel, wish: ToolOptions, tools: Any = EVERYTHING, request: Request | None = None) -> list[Any]:
-    service = Service({"m": model}, tools, Settings())
-    return [event async for event in service.events(model, request or Request((Message.user("hi"),)), wish)]
+    answers = make_pipeline({"m": model}, tools, Settings())
+    return [event async for event in answers.events(model, request or Request((Message.user("hi"),)), wish)]
 
 
 @pytest.mark.parametrize(

@@ -57,6 +57,15 @@ def check_may_approve(decision: Decision) -> None:
         raise HTTPException(403, "this key may not approve its own calls: another key, of the scope approver, has to")
 
 
+def visible_callers(keys: Mapping[str, Key]) -> tuple[str, ...]:
+    """The caller, and those on whose calls the caller may decide."""
+    http = current_request()
+    key, own = (http.key, http.subject) if http else (None, "")
+    if key is None or "approver" not in key.scopes:
+        return (own,)
+    return (own, *(name for name in keys if name != own and matches(name, key.approves_for)))
+
+
 class KeyMiddleware:
     """Middleware that refuses requests without a valid key, and enters the caller in the request context.
 

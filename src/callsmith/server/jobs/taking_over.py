@@ -21,8 +21,8 @@ async def take_over_jobs(service: Service) -> None:
     while True:
         try:
             for subject in ("", *service.settings.keys):
-                await service.jobs.take_over(subject, _tools_of(service, subject))
-                await service.approvals_of(subject).interrupt_abandoned()
+                await service.tools.jobs.take_over(subject, _tools_of(service, subject))
+                await service.answers.approvals(subject).interrupt_abandoned()
         except CallsmithError as error:  # a store that is away, or a job of a later release
             _log.warning("the jobs and calls of servers that were stopped cannot be looked for: %s", error)
         rounds += 1
@@ -31,7 +31,7 @@ async def take_over_jobs(service: Service) -> None:
 
 def _tools_of(service: Service, subject: str) -> Toolset | None:
     """The server's tools that a caller may use."""
-    keys, tools = service.settings.keys, service.tools
+    keys, tools = service.settings.keys, service.tools.toolset
     if tools is None or not keys:
         return tools
     return Filtered(tools, allow=keys[subject].tools) if subject in keys else None

@@ -20,6 +20,7 @@ from callsmith.server.http.frames import CachedFrames, encode
 from callsmith.server.http.streams import JsonResponse, collect_items, unless_disconnected
 from callsmith.server.service import Service
 from callsmith.server.tools.one_answer import AnswerEvent, as_model_reads
+from callsmith.server.tools.planner import ToolPlanner
 from callsmith.server.tools.tool_selection import (
     check_address,
     local_names,
@@ -47,37 +48,38 @@ DIALECT = Dialect(
 
 def routes(service: Service) -> list[Route]:
     """The routes of this dialect."""
-    bodies = service.bodies
+    bodies, models = service.bodies, service.models
 
-    async def understood(request: Request, service: Service, *, counting: bool = False) -> "_LocalRequest":
+    async def parse_request(request: Request, planner: ToolPlanner, *, counting: bool = False) -> "_LocalRequest":
         body = await bodies.read(request)
         asked = await bodies.read_with(read_request, body, counting=counting)
         options, session = read_extensions(body)
-        asked = replace(asked, model=service.model_name(asked.model), request=replace(asked.request, session=session))
+        asked = replace(asked, model=models.resolve(asked.model), request=replace(asked.request, session=session))
         called = {call.name for message in asked.request.messages for call in message.calls}
         if not asked.servers and all(bare_name(name) == name for name in called):
             return _LocalRequest(asked, options, {})
-        tools = [tool for tool in await service.offered() if tool.source.startswith(MCP)]
-        addresses = {**{source_label(tool): "" for tool in tools}, **service.configured}
+        tools = [tool for tool in await planner.list_offered() if tool.source.startswith(MCP)]
+        addresses = {**{source_label(tool): "" for tool in tools}, **planner.configured}
         return _local_request(asked, options, tools, addresses)
 
     async def messages(request: Request) -> Response:
-        here = service.for_request()
-        asked = await understood(request, here)
+        tools = service.tools.for_request()
+        asked = await parse_request(request, tools)
         model, sampling = asked.body.model, asked.body.request.sampling
         heading = Heading(
             f"msg_{uuid4().hex}", model, asked.body.shows_thoughts, sampling.stop, asked.shown, asked.body.search_tool
         )
-        answer = here.events(here.model(model), asked.body.request, asked.options)
+        answer = service.answers.with_tools(tools).events(models.get(model), asked.body.request, asked.options)
         events = as_model_reads(answer, service.settings.limits.result_characters)
         if asked.body.stream:
             return service.stream(_frames(events, heading), _failure_frame)
         return JsonResponse(write_response(await unless_disconnected(request.receive, collect_items(events)), heading))
 
     async def count_tokens(request: Request) -> Response:
-        here = service.for_request()
-        asked = await understood(request, here, counting=True)
-        counted = await here.count(here.model(asked.body.model), asked.body.request, asked.options)
+        tools = service.tools.for_request()
+        asked = await parse_request(request, tools, counting=True)
+        answers = service.answers.with_tools(tools)
+        counted = await answers.count(models.get(asked.body.model), asked.body.request, asked.options)
         if counted is None:
             failure = write_failure(404, f"the model {asked.body.model!r} cannot count tokens before it answers")
             return JsonResponse(failure.body, status_code=failure.status)

@@ -27,7 +27,7 @@ from callsmith.core.errors import CallsmithError
 from callsmith.core.events import CallReady, ConfirmationNeeded, Stopped, Text, Thought, Unreadable
 from callsmith.core.values import Json
 from callsmith.server.approvals.approvals import AlreadyAnswered, Approval, Approvals, Status, write_view
-from callsmith.server.http.keys import check_may_approve
+from callsmith.server.http.keys import check_may_approve, visible_callers
 from callsmith.server.http.pagination import paginate
 from callsmith.server.http.request_context import act_for, caller
 from callsmith.server.http.streams import JsonResponse
@@ -64,8 +64,8 @@ class _Endpoints:
             raise Fields({}).error("status", f"{wanted!r} is none of {', '.join(_STATUSES)}")
         views = [
             _body(one, subject)
-            for subject in self._service.visible_callers()
-            for one in await self._service.approvals_of(subject).all()
+            for subject in visible_callers(self._service.settings.keys)
+            for one in await self._service.answers.approvals(subject).all()
         ]
         views.sort(key=lambda view: view["created_at"])
         return JsonResponse(paginate([view for view in views if wanted in (view["status"], "all")], request))
@@ -88,7 +88,7 @@ class _Endpoints:
             act_for(approvals.subject, self._service.settings.keys[approvals.subject])
         paused = await approvals.paused(found.run)
         if paused is not None:
-            self._service.model(paused.model)  # if it is not there any more, nothing is decided
+            self._service.models.get(paused.model)  # if it is not there any more, nothing is decided
         try:
             is_waiting = paused is not None and any(one.id == id for one in paused.saved.pending)
             decided = await _decide(approvals, found, decision, by, is_waiting=is_waiting)
@@ -107,8 +107,8 @@ class _Endpoints:
 
     async def _find(self, id: str) -> tuple[Approvals, Approval] | None:
         """The approval of this id that the caller may see, and among whose it is."""
-        for subject in self._service.visible_callers():
-            approvals = self._service.approvals_of(subject)
+        for subject in visible_callers(self._service.settings.keys):
+            approvals = self._service.answers.approvals(subject)
             if found := (await approvals.get(id)).get(id):
                 return approvals, found
         return None
@@ -122,7 +122,7 @@ class _Endpoints:
             paused = None if found is None else await approvals.paused(found.run)
             if paused is None or all(one.id != id for one in paused.saved.pending):
                 return None
-            return await _answer(self._service.resume(paused))
+            return await _answer(self._service.answers.resume(paused))
 
 
 async def _decide(approvals: Approvals, found: Approval, decision: Decision, by: str, *, is_waiting: bool) -> Approval:

@@ -33,14 +33,14 @@ def routes(service: Service) -> list[Route]:
     probe = StoreProbe(service.store)
 
     async def health(request: Request) -> Response:
-        statuses = {name: model_status(model) for name, model in service.models.items()}
+        statuses = {name: model_status(model) for name, model in service.models.all.items()}
         models = {name: "ready" if one.state == "loaded" else one.state for name, one in statuses.items()}
-        servers = service.mcp.status() if service.mcp else ()
+        servers = service.tools.mcp.status() if service.tools.mcp else ()
         starts = any(one.state in ("configured", "starting") for one in servers)
         tools = {} if starts else await _tools(service)  # they would wait for the servers
         trouble = await probe.trouble()
         failed = trouble or "error" in tools or "failed" in models.values()
-        is_loading = not all(model_info(model).ready for model in service.models.values())
+        is_loading = not all(model_info(model).ready for model in service.models.all.values())
         states = {*(one.state for one in servers), *(["failed"] if failed else []), *(["starting"] if is_loading else [])}
         status = "degraded" if "failed" in states else "starting" if states & {"configured", "starting"} else "ok"
         if service.settings.keys and not caller():
@@ -48,19 +48,19 @@ def routes(service: Service) -> list[Route]:
         body: dict[str, Json] = {"status": status, "models": models, "tools": tools}
         body["store_is_lasting"] = service.store.is_lasting
         if not is_admin():
-            body["models"] = {name: models[name] for name in service.visible_models()}
+            body["models"] = {name: models[name] for name in service.models.visible()}
         else:
-            body |= {"store": trouble or "ok", "answering": service.gate.active}
+            body |= {"store": trouble or "ok", "answering": service.answers.gate.active}
             body |= {"upstreams": upstreams} if (upstreams := describe_upstreams(service)) else {}
             errors = {name: one.error for name, one in statuses.items() if one.error}
             body |= {"model_errors": errors} if errors else {}
-            body |= {"mcp": {one.name: _status_body(one) for one in servers}} if service.mcp else {}
+            body |= {"mcp": {one.name: _status_body(one) for one in servers}} if service.tools.mcp else {}
         return JsonResponse(body)
 
     async def ready(request: Request) -> Response:
         if DRAINING in request.scope and request.scope[DRAINING].is_set():
             return _not_ready("the server is shutting down")
-        loading = [name for name, model in service.models.items() if not model_info(model).ready]
+        loading = [name for name, model in service.models.all.items() if not model_info(model).ready]
         if loading:
             return _not_ready(f"loading: {', '.join(loading)}" if is_admin() else "loading")
         without = request.query_params.get("without", "").split(",")
@@ -78,7 +78,7 @@ def _status_body(status: Status) -> dict[str, Json]:
 
 def _without_upstream(service: Service) -> list[str]:
     """The models, where there is none that could answer: of each, all the servers that answer for it are down or draining."""
-    known = {name: model_info(model).upstreams for name, model in service.models.items()}
+    known = {name: model_info(model).upstreams for name, model in service.models.all.items()}
     states = {name: {one.state for one in upstreams.status()} for name, upstreams in known.items() if upstreams}
     away = [name for name, found in states.items() if found <= {"down", "draining"}]
     return away if len(away) == len(known) else []
@@ -90,11 +90,11 @@ def _not_ready(why: str) -> Response:
 
 async def _tools(service: Service) -> dict[str, Json]:
     """How many tools the caller has, by where they come from; or what is wrong."""
-    if service.tools is None:
+    if service.tools.toolset is None:
         return {}
     try:
         async with asyncio.timeout(_PATIENCE):
-            known = await (service.tools.tools() if is_admin() else service.visible_tools())
+            known = await (service.tools.toolset.tools() if is_admin() else service.tools.open_tools().tools())
     except Exception as error:  # whatever a source of tools does wrong, the server lives
         return {"error": type(error).__name__}
     return dict(Counter(tool.source or "functions" for tool in known))

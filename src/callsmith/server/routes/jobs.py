@@ -54,7 +54,7 @@ class _Endpoints:
         wanted = request.query_params.get("status", "all")
         if wanted not in _STATUSES:
             raise Fields({}).error("status", f"{wanted!r} is none of {', '.join(_STATUSES)}")
-        jobs = [job for subject in self._callers() for job in await self._service.jobs.list(subject)]
+        jobs = [job for subject in self._callers() for job in await self._service.tools.jobs.list(subject)]
         views = [self._view(job) for job in sorted(jobs, key=lambda job: job.created) if wanted in (job.status, "all")]
         return JsonResponse(paginate(views, request))
 
@@ -64,7 +64,7 @@ class _Endpoints:
 
     async def cancel(self, request: Request) -> Response:
         job = await self._find(request)
-        after = None if job is None else await self._service.jobs.cancel(job)
+        after = None if job is None else await self._service.tools.jobs.cancel(job)
         return _nothing(request) if after is None else JsonResponse(self._view(after))
 
     async def events(self, request: Request) -> Response:
@@ -72,7 +72,7 @@ class _Endpoints:
         return _nothing(request) if job is None else self._service.stream(self._frames(job), _failure)
 
     async def _frames(self, job: Job) -> AsyncIterator[bytes]:
-        async with closing(self._service.jobs.follow(job)) as items:
+        async with closing(self._service.tools.jobs.follow(job)) as items:
             async for item in items:
                 if isinstance(item, ToolProgress) and job.subject != caller():
                     continue
@@ -85,7 +85,7 @@ class _Endpoints:
     async def _find(self, request: Request) -> Job | None:
         """The job that the request names, if the caller may see it."""
         for subject in self._callers():
-            if found := await self._service.jobs.get(subject, request.path_params["id"]):
+            if found := await self._service.tools.jobs.get(subject, request.path_params["id"]):
                 return found
         return None
 
@@ -95,7 +95,7 @@ class _Endpoints:
         return (own, *(name for name in keys if name != own)) if keys and is_admin() else (own,)
 
     def _view(self, job: Job) -> dict[str, Json]:
-        result, progress = job.result, self._service.jobs.progress(job.id)
+        result, progress = job.result, self._service.tools.jobs.progress(job.id)
         view: dict[str, Json] = {
             "id": job.id,
             "object": "job",

@@ -39,7 +39,7 @@ def routes(service: Service) -> list[Route]:
 
     @asynccontextmanager
     async def tokenizer_of(name: str) -> AsyncGenerator[ModelTokenizer, None]:
-        async with in_use(service.model(name)) as opened:
+        async with in_use(service.models.get(name)) as opened:
             tokenizer = model_info(opened).tokenizer
             if tokenizer is None:
                 raise UsageError(f"model: the tokens of {name!r} are not known here", field="model")
@@ -47,10 +47,10 @@ def routes(service: Service) -> list[Route]:
 
     async def completion(request: Request) -> Response:
         asked = await bodies.read_with(read_completion, await bodies.read(request))
-        name = service.model_name(asked.model)
-        model = service.model(name)
+        name = service.models.resolve(asked.model)
+        model = service.models.get(name)
         writer = CompletionWriter(name, await prompt_text(model, asked.completion))
-        events = service.complete(model, asked.completion)
+        events = service.answers.complete(model, asked.completion)
         if asked.stream:
             return service.stream(_frames(events, writer), _failure_frame)
         for event in await unless_disconnected(request.receive, collect_items(events)):
@@ -65,12 +65,12 @@ def routes(service: Service) -> list[Route]:
                 loop = asyncio.get_running_loop()
                 return await loop.run_in_executor(workers, lambda: encode_in_parts(work(tokenizer)))
 
-        async with service.admission() as place:
+        async with service.answers.admission() as place:
             return Response(await place.deadline.wait_for(compute()), media_type=JsonResponse.media_type)
 
     async def tokenize(request: Request) -> Response:
         asked = await bodies.read_with(read_tokenize, await bodies.read(request, most))
-        name = service.model_name(asked.model)
+        name = service.models.resolve(asked.model)
 
         def work(tokenizer: ModelTokenizer) -> dict[str, Json]:
             if asked.request is not None:
@@ -78,7 +78,7 @@ def routes(service: Service) -> list[Route]:
             else:
                 tokens = tokenizer.encode(asked.text, bos=asked.bos, specials=asked.specials)
             texts = tokenizer.decode(tokens) if asked.pieces else ()
-            return write_tokens(asked, tokens, texts, model_info(service.model(name)).context)
+            return write_tokens(asked, tokens, texts, model_info(service.models.get(name)).context)
 
         return await computed(name, work)
 
@@ -88,11 +88,11 @@ def routes(service: Service) -> list[Route]:
         def work(tokenizer: ModelTokenizer) -> dict[str, Json]:
             return write_text(b"".join(tokenizer.decode(tokens)).decode("utf-8", "replace"))
 
-        return await computed(service.model_name(name), work)
+        return await computed(service.models.resolve(name), work)
 
     async def props(request: Request) -> Response:
-        name = service.model_name(request.query_params.get("model", ""))
-        return JsonResponse(write_props(name, model_info(service.model(name))))
+        name = service.models.resolve(request.query_params.get("model", ""))
+        return JsonResponse(write_props(name, model_info(service.models.get(name))))
 
     return [
         Route("/completion", completion, methods=["POST"]),

@@ -58,16 +58,16 @@ class _Dialect:
         return await self._answer(request, read_generate, chat=False)
 
     async def tags(self, _: Request) -> Response:
-        return JsonResponse({"models": [write_tag(model) for model in self._service.listed_models()]})
+        return JsonResponse({"models": [write_tag(model) for model in self._service.models.list_visible()]})
 
     async def running(self, _: Request) -> Response:
-        listed = self._service.listed_models()
+        listed = self._service.models.list_visible()
         return JsonResponse({"models": [write_running(model) for model in listed if model.is_loaded and not model.alias_of]})
 
     async def show(self, request: Request) -> Response:
         fields = Fields.of(await self._bodies.read(request), "")
         named = fields.text("model") or fields.text("name") or ""  # `name` is what it was called once
-        return JsonResponse(write_show(self._service.listed_model(self._known(named))))
+        return JsonResponse(write_show(self._service.models.describe(self._known(named))))
 
     async def version(self, _: Request) -> Response:
         return JsonResponse({"version": SPOKEN, "callsmith": version("callsmith")})
@@ -77,7 +77,7 @@ class _Dialect:
         body = await self._bodies.read(request)
         asked = await self._bodies.read_with(read, body)
         name = self._known(asked.model)
-        model = service.model(name)
+        model = service.models.get(name)
         heading = Heading(asked.model or name, _now(), time.perf_counter_ns, arrived, chat)
         if not asked.request.messages and asked.stays and asked.stay_seconds == 0 and isinstance(model, LazyModel):
             model.unload_when_idle()
@@ -85,18 +85,18 @@ class _Dialect:
         if asked.stays and isinstance(model, LazyModel):
             model.stay_for(asked.stay_seconds)
         if not asked.request.messages:
-            await unless_disconnected(request.receive, service.load(model))
+            await unless_disconnected(request.receive, service.answers.load(model))
             return JsonResponse(write_loaded(heading))
         options, session = read_extensions(body)
-        events = service.answer(model, replace(asked.request, session=session), options)
+        events = service.answers.answer(model, replace(asked.request, session=session), options)
         if asked.stream:
             return service.stream(_lines(events, heading), _failure_line, alive=_line(heading.line()), media_type=_LINES)
         return JsonResponse(await unless_disconnected(request.receive, _whole(events, heading)))
 
     def _known(self, name: str) -> str:
         """The name as it is known here."""
-        known = self._service.models
-        plain = self._service.model_name(name.removesuffix(_LATEST))
+        known = self._service.models.all
+        plain = self._service.models.resolve(name.removesuffix(_LATEST))
         return plain if name not in known and plain in known else name
 
 

@@ -30,9 +30,9 @@ def routes(service: Service) -> list[Route]:
 
     async def completions(request: Request) -> Response:
         asked = await bodies.read_with(read_request, await bodies.read(request))
-        name = service.model_name(asked.model)
-        model = service.model(name)
-        answers = [service.complete(model, one) for one in _seeded(asked)]
+        name = service.models.resolve(asked.model)
+        model = service.models.get(name)
+        answers = [service.answers.complete(model, one) for one in _seeded(asked)]
         echoed = [text for one in asked.completions for text in [await prompt_text(model, one)] * asked.n] if asked.echo else ()
         heading = Heading(f"cmpl-{uuid4().hex}", name, int(time.time()), asked.include_usage)
         writer = CompletionWriter(heading, len(answers), echoed)

@@ -56,7 +56,7 @@ class _Endpoints:
         self._service = service
 
     async def list(self, request: Request) -> Response:
-        toolset = self._service.open_tools(ToolOptions(starter=request.query_params.get("starter_tools") == "true"))
+        toolset = self._service.tools.open_tools(ToolOptions(starter=request.query_params.get("starter_tools") == "true"))
         tools: Sequence[Tool] = ()
         judged: Mapping[str, Judgement] = {}
         with suppress(TimeoutError):  # what is starting is among the servers: whoever wants the tools asks again
@@ -84,11 +84,11 @@ class _Endpoints:
 
     async def _run(self, call: Call, approves: bool, options: ToolOptions) -> Response:
         service, subject = self._service, caller()
-        toolset = BackgroundTools(service.open_tools(options), service.jobs, service.settings.llm.tools_background)
+        toolset = BackgroundTools(service.tools.open_tools(options), service.tools.jobs, service.settings.llm.tools_background)
         decisions = {call.id: Approved(by=subject)} if approves else {}
-        context = Context(request_id(), subject, decisions=decisions, authority=service.authority_of(subject))
+        context = Context(request_id(), subject, decisions=decisions, authority=service.tools.authority_of(subject))
         dispatcher = Dispatcher(toolset, limits=service.settings.limits, context=context)
-        async with service.admission() as place:
+        async with service.answers.admission() as place:
             known = await place.deadline.wait_for(dispatcher.definitions())
             if all(tool.name != call.name for tool in known):
                 failure = write_failure(404, f"there is no tool {call.name!r} for this caller", code="tool_not_found")
@@ -100,12 +100,12 @@ class _Endpoints:
     async def _tokens(self, tools: Sequence[Tool]) -> Mapping[str, int]:
         """What each tool takes of the prompt of the default model; nothing where that is not loaded, or cannot count."""
         service = self._service
-        name = service.model_name("")
-        model = service.models[name] if name in service.visible_models() else None
+        name = service.models.resolve("")
+        model = service.models.all[name] if name in service.models.visible() else None
         if model is None or model_info(model).count is None or model_status(model).state != "loaded":
             return {}
         try:
-            return await service.costs.of(model, tools)
+            return await service.tools.costs.of(model, tools)
         except CallsmithError:  # a server that counts and is away, a template that takes no such tools: it is not known then
             return {}
 
@@ -114,7 +114,7 @@ class _Endpoints:
         failed is for an admin."""
         http, seen = current_request(), {source_label(tool) for tool in tools}
         sees_all = http is None or http.tools == EVERYTHING or is_admin()
-        mcp = self._service.mcp
+        mcp = self._service.tools.mcp
         return [
             {"label": one.name, "state": one.state, "error": (one.error or None) if is_admin() else None, "tools": one.tools}
             for one in (mcp.status() if mcp else ())

@@ -46,7 +46,7 @@ def routes(service: Service) -> list[Route]:
 
 def visible_upstreams(service: Service) -> dict[str, Sequence[UpstreamStatus]]:
     """The upstreams of each model that has some, where the caller may see them."""
-    found = {name: model_info(model).upstreams for name, model in service.models.items()} if is_admin() else {}
+    found = {name: model_info(model).upstreams for name, model in service.models.all.items()} if is_admin() else {}
     return {name: upstreams.status() for name, upstreams in found.items() if upstreams is not None}
 
 
@@ -62,6 +62,6 @@ def _drain(service: Service, url: str, draining: bool) -> None:
     if not meant:
         raise UnknownName("upstream", url, {one.url for servers in known.values() for one in servers}, field="url")
     for name in meant:
-        upstreams = model_info(service.models[name]).upstreams
+        upstreams = model_info(service.models.all[name]).upstreams
         if upstreams is not None:
             upstreams.drain(url, draining)

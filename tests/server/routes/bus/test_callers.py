@@ -17,8 +17,8 @@ from callsmith.core.capability.authority import Trust
 from callsmith.core.errors import UsageError
 from callsmith.server.app import create_app
 from callsmith.server.http.keys import hash_key
-from callsmith.server.service import Service
 from callsmith.server.settings import Key, Settings
+from callsmith.server.tools.planner import ToolPlanner
 from callsmith.wire.capability.envelopes import signed_bytes
 from callsmith.wire.capability.errors import BusError
 from tests.fakes import FakeModel
@@ -217,8 +217,8 @@ async def test_a_node_that_passes_calls_on_lends_its_callers_nothing_of_its_own(
 
 
 def test_a_caller_whose_key_is_gone_may_call_nothing() -> None:
-    service = Service({"m": FakeModel(says("hi"))}, None, Settings(keys={"k": key(trust="anchor")}))
+    planner = ToolPlanner(Settings(keys={"k": key(trust="anchor")}))
     for gone in ("", "alice"):
-        authority = service.authority_of(gone)
+        authority = planner.authority_of(gone)
         assert (authority.trust, authority.may_call("rag.query")) == ("unknown", False)
-    assert service.authority_of("k").trust == "anchor"
+    assert planner.authority_of("k").trust == "anchor"

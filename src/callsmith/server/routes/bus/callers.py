@@ -16,7 +16,7 @@ from callsmith.wire.capability.requests import REQUEST_ID, SentCall
 
 def authority_of(service: Service, sent: SentCall) -> Authority:
     """On whose authority a call runs: a signature and a token can narrow what the key allows, and nothing widens it."""
-    own, envelope = service.authority_of(caller()), sent.envelope
+    own, envelope = service.tools.authority_of(caller()), sent.envelope
     if service.authenticator is not None:
         found = service.authenticator.authenticate(envelope, sent.signature, sent.signed, unsigned=own)
     elif sent.signature:
@@ -48,7 +48,7 @@ class AuthorizedCall:
     async def answer(self) -> Answer:
         """The answer, in one piece."""
         envelope = self.sent.envelope
-        async with self.service.admission():
+        async with self.service.answers.admission():
             return await self.service.bus.call(
                 envelope.capability,
                 envelope.version,
@@ -61,7 +61,7 @@ class AuthorizedCall:
     async def frames(self, receive: Receive = nothing_received) -> AsyncGenerator[Frame, None]:
         """The answer, in frames."""
         envelope = self.sent.envelope
-        async with self.service.admission():
+        async with self.service.answers.admission():
             answering = self.service.bus.stream(
                 envelope.capability,
                 envelope.version,

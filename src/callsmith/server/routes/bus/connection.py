@@ -73,7 +73,7 @@ class CallConnection:
         if not service.sockets.may_open(settings.websockets):
             return HTTPException(503, f"there are {settings.websockets} connections of this caller already", _RETRY)
         try:
-            service.gate.check(settings.queue, client(), service.caller_limits())
+            service.answers.gate.check(settings.queue, client(), service.answers.caller_limits())
         except LimitReached as error:
             return HTTPException(503, str(error), _RETRY)
         return None

@@ -46,7 +46,7 @@ def routes(service: Service) -> list[BaseRoute]:
         await CallConnection(socket, service).serve()
 
     async def capabilities(request: Request) -> Response:
-        authority = service.authority_of(caller())
+        authority = service.tools.authority_of(caller())
         offers = [(offer, _may_call(authority, offer)) for offer in service.bus.offers()]
         shown = [_describe(offer, may_call) for offer, may_call in offers if may_call or is_admin()]
         return JsonResponse({"node": service.bus.node, "capabilities": shown})

@@ -31,12 +31,14 @@ async def answer_choices(
 
 def _answers(service: Service, chat: ChatRequest, options: ToolOptions) -> list[AsyncIterator[ModelEvent]]:
     """Each with a seed of its own: the same one would make them the same."""
-    model, request = service.model(chat.model), chat.request
-    if not service.runs_no_tools(request, options):
+    model, request = service.models.get(chat.model), chat.request
+    if not service.tools.runs_no_tools(request, options):
         raise UsageError("n: the server's own tools must not run twice, so there can be only 1 answer", field="n")
     seed = request.sampling.seed
     seeds = [None if seed is None else seed + number for number in range(chat.n)]
-    return [service.answer(model, replace(request, sampling=replace(request.sampling, seed=one)), options) for one in seeds]
+    return [
+        service.answers.answer(model, replace(request, sampling=replace(request.sampling, seed=one)), options) for one in seeds
+    ]
 
 
 async def _frames(answers: Sequence[AsyncIterator[ModelEvent]], heading: Heading) -> AsyncIterator[bytes]:

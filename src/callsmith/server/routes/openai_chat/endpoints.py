@@ -37,7 +37,7 @@ def routes(service: Service) -> list[Route]:
     async def completions(request: Request) -> Response:
         body = await bodies.read(request)
         chat = await bodies.read_with(read_request, body)
-        chat = replace(chat, model=service.model_name(chat.model))
+        chat = replace(chat, model=service.models.resolve(chat.model))
         options, session = read_extensions(body)
         asked = replace(chat.request, session=session)
         heading = Heading(
@@ -46,20 +46,20 @@ def routes(service: Service) -> list[Route]:
         beside = AnswerExtensions(options.shows_events)
         if chat.n > 1:
             return await answer_choices(service, replace(chat, request=asked), heading, options, request)
-        events = service.events(service.model(chat.model), asked, options)
+        events = service.answers.events(service.models.get(chat.model), asked, options)
         if chat.stream:
             return service.stream(_frames(events, heading, beside), _failure_frame)
         said = await unless_disconnected(request.receive, _all(events, beside))
         return JsonResponse(beside.end(write_response(said, heading), whole=True))
 
     async def models(request: Request) -> Response:
-        listed = service.listed_models()
+        listed = service.models.list_visible()
         body = dialect_of(request).write_models(listed)
         is_codex = QUERY in request.query_params
         return JsonResponse({**body, "models": write_codex_models(listed)} if is_codex else body)
 
     async def model(request: Request) -> Response:
-        return JsonResponse(dialect_of(request).write_model(service.listed_model(request.path_params["name"])))
+        return JsonResponse(dialect_of(request).write_model(service.models.describe(request.path_params["name"])))
 
     async def elsewhere(request: Request) -> Response:
         return JsonResponse(write_failure(404, f"{request.url.path} is not served here: {_NOT_HERE}").body, status_code=404)

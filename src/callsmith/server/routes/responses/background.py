@@ -96,11 +96,11 @@ class BackgroundAnswers:
         waiting = sum(
             not one.answer.writer.begun and not one.over.is_set() for own in self._answers.values() for one in own.values()
         )
-        service.gate.check(service.settings.queue, client(), service.caller_limits(), waiting)
+        service.answers.gate.check(service.settings.queue, client(), service.answers.caller_limits(), waiting)
         one = BackgroundAnswer(self._dialect.answer(asked, stored))
         id = one.answer.writer.id
         async with AsyncExitStack() as stack:
-            await stack.enter_async_context(service.approvals().lease(id))
+            await stack.enter_async_context(service.answers.approvals().lease(id))
             await stored.keep(one.response(), asked.before, asked.request.input)
             task = asyncio.create_task(self._give(one, stack.pop_all()))
         self._tasks.add(task)
@@ -118,9 +118,9 @@ class BackgroundAnswers:
         """A stored response; one that was cut off is failed."""
         stored = self._dialect.stored()
         response = await stored.response(id)
-        if response["status"] not in OPEN_STATUSES or await self._dialect.service.approvals().is_leased(id):
+        if response["status"] not in OPEN_STATUSES or await self._dialect.service.answers.approvals().is_leased(id):
             return response
-        if await self._dialect.service.approvals().is_free(id):
+        if await self._dialect.service.answers.approvals().is_free(id):
             await stored.fail(id, _CUT_OFF)  # unless it has ended since
         return await stored.response(id)
 

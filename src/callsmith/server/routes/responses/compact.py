@@ -11,6 +11,7 @@ from callsmith.core.events import Stopped, Text
 from callsmith.core.values import Json, Sampling, Usage
 from callsmith.server.http.streams import collect_items
 from callsmith.server.routes.responses.dialect import ResponsesDialect
+from callsmith.server.tools.planner import ToolPlanner
 from callsmith.wire.fields import Fields
 from callsmith.wire.openai.items import COMPACTION, SUMMARISE, item_id, item_kind, stored_item, write_compaction
 from callsmith.wire.openai.responses_events import write_usage
@@ -33,8 +34,9 @@ async def compact(dialect: ResponsesDialect, body: Json) -> Json:
     if not said:
         raise fields.error("input", "there is nothing to compact: give items or a previous_response_id")
     request = replace(asked.request.request, sampling=Sampling(max_tokens=_MOST_TOKENS), thinking=False)
-    service = replace(dialect.service, tools=None)
-    events = await collect_items(service.answer(service.model(name), request))
+    service = dialect.service
+    answers = service.answers.with_tools(ToolPlanner(service.settings))
+    events = await collect_items(answers.answer(service.models.get(name), request))
     summary = "".join(event.text for event in events if isinstance(event, Text)).strip()
     if not summary:
         raise ModelError("the model wrote no summary")

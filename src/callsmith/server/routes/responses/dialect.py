@@ -17,7 +17,6 @@ from callsmith.server.routes.responses.answer import Answer
 from callsmith.server.routes.responses.mcp import answer_events, decided_in, sources_of, with_outcomes
 from callsmith.server.routes.responses.stored import EarlierItems, RecentResponses, StoredResponses
 from callsmith.server.service import Service
-from callsmith.tools.wrap import Limited
 from callsmith.wire.extensions import ToolOptions, read_extensions
 from callsmith.wire.openai.mcp_events import McpEvent, McpWriter
 from callsmith.wire.openai.responses import ResponsesRequest, read_references, read_request
@@ -47,7 +46,7 @@ class ResponsesDialect:
     async def read(self, body: Json, stored: StoredResponses) -> ReadRequest:
         """Read a request, with what it refers to."""
         bodies, limits = self.service.bodies, self.service.settings.requests
-        before, approvals = await stored.before(await bodies.read_with(read_references, body)), self.service.approvals()
+        before, approvals = await stored.before(await bodies.read_with(read_references, body)), self.service.answers.approvals()
         decided = decided_in(body)
         if len(decided) > limits.approvals:
             raise UsageError(f"input: decides on {len(decided)} approvals, more than {limits.approvals}", field="input")
@@ -63,7 +62,7 @@ class ResponsesDialect:
         if asked.store:
             await self.service.store.ensure()  # before an answer is given that could not be stored
         options, session = read_extensions(body)
-        name = self.service.model_name(asked.model)
+        name = self.service.models.resolve(asked.model)
         asked = replace(asked, model=name, request=replace(asked.request, session=session or before.conversation))
         shows_items = bool(asked.servers) or options.shows_events
         options = replace(options, sources=sources_of(asked.servers), shows_tool_items=shows_items)
@@ -71,11 +70,10 @@ class ResponsesDialect:
 
     def answer(self, asked: ReadRequest, stored: StoredResponses, *, generates: bool = True) -> Answer:
         """The answer to a request, about to be given; an empty one, if it is only there to be gone on from."""
-        service, request = self.service.for_request(), asked.request
-        own = service.own_tools(asked.options)
-        if own is not None and request.max_tool_calls is not None:
-            service = replace(service, tools=Limited(own, budgets={"*": request.max_tool_calls}))
-        sampling = with_defaults(request.request.sampling, model_info(service.model(request.model)).sampling)
+        request = asked.request
+        tools = self.service.tools.for_request().limit_calls(request.max_tool_calls, asked.options)
+        model = self.service.models.get(request.model)
+        sampling = with_defaults(request.request.sampling, model_info(model).sampling)
         heading = Heading(
             f"resp_{uuid4().hex}", request.model, int(time.time()), request.repeated, request.namespaces, sampling, time.time
         )
@@ -86,17 +84,14 @@ class ResponsesDialect:
             affinity = own.affinity or client_session() or ("" if request.store else affinity_id(own))
             request = replace(request, request=replace(own, session=heading.id, affinity=affinity))
         options = replace(asked.options, response_id=heading.id)
-        events = answer_events(service, request, options, writer, self._down) if generates else _no_events()
+        events = (
+            answer_events(self.service.answers.with_tools(tools), model, request, options, writer) if generates else _no_events()
+        )
 
         async def keep(response: Json) -> None:
             await stored.keep(response, asked.before, request.input, store=request.store)
 
         return Answer(events, writer, keep, self.running[caller()])
-
-    def _down(self) -> dict[str, str]:
-        """The MCP servers that do not run, and why."""
-        states = self.service.mcp.status() if self.service.mcp else ()
-        return {one.name: one.error or f"it is {one.state}" for one in states if one.state != "ready"}
 
 
 async def _no_events() -> AsyncIterator[McpEvent]:

@@ -57,7 +57,7 @@ class _Endpoints:
     async def input_tokens(self, request: Request) -> Response:
         asked = await self._read(request)
         model = asked.request.model
-        counted = await self._service.count(self._service.model(model), asked.request.request, asked.options)
+        counted = await self._service.answers.count(self._service.models.get(model), asked.request.request, asked.options)
         if counted is None:
             raise UsageError(f"the model {model!r} cannot count tokens", field="model")
         return JsonResponse({"object": "response.input_tokens", "input_tokens": counted})
@@ -86,7 +86,7 @@ class _Endpoints:
 
     async def delete(self, request: Request) -> Response:
         id = request.path_params["id"]
-        approvals = self._service.approvals()
+        approvals = self._service.answers.approvals()
         await self._background.stop(id)
         await approvals.drop(*await self.dialect.stored().forget(id))
         await approvals.drop_open(id)
@@ -98,14 +98,14 @@ class _Endpoints:
         answer = self.dialect.running[caller()].get(id)
         if answer is not None:
             await answer.stop()
-            await self._service.approvals().drop_open(id)
+            await self._service.answers.approvals().drop_open(id)
             return JsonResponse(answer.writer.response())
         response = await self._background.response(id)
         if response["status"] in OPEN_STATUSES:
             raise UsageError("another process is giving this response: it can be cancelled only there")
         if response["status"] != "cancelled":  # once more does no harm
             raise UsageError(f"a response that is {response['status']} cannot be cancelled")
-        await self._service.approvals().drop_open(id)
+        await self._service.answers.approvals().drop_open(id)
         return JsonResponse(response)
 
     async def input_items(self, request: Request) -> Response:

@@ -4,7 +4,7 @@ An approval can be answered in a request or over `/v1/approvals`. Where it was a
 conversation what came of it.
 """
 
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from contextlib import AsyncExitStack, suppress
 from dataclasses import replace
 from itertools import dropwhile
@@ -13,15 +13,17 @@ from typing import cast
 from callsmith.core.approval import Denied
 from callsmith.core.closing import closing
 from callsmith.core.errors import UsageError
+from callsmith.core.ports import Model
 from callsmith.core.values import Choice, Json, Message, Request, Result, Tool
 from callsmith.runtime.conversation.history import answered
 from callsmith.runtime.loop import unanswered
 from callsmith.server.approvals.approvals import AlreadyAnswered, Approval, Approvals
 from callsmith.server.http.keys import check_may_approve
 from callsmith.server.limits.admission import Deadline
-from callsmith.server.service import Service
+from callsmith.server.pipeline import AnswerPipeline
 from callsmith.server.settings import EVERYTHING
 from callsmith.server.tools.one_answer import as_model_reads
+from callsmith.server.tools.planner import ToolPlanner
 from callsmith.server.tools.tool_selection import (
     check_address,
     local_names,
@@ -109,13 +111,13 @@ async def _items_since(approvals: Approvals, run: str) -> list[Json]:
 
 
 async def answer_events(
-    service: Service, asked: ResponsesRequest, options: ToolOptions, writer: McpWriter, down: Callable[[], Mapping[str, str]]
+    answers: AnswerPipeline, model: Model, asked: ResponsesRequest, options: ToolOptions, writer: McpWriter
 ) -> AsyncIterator[McpEvent]:
     """An answer: the tools of the servers it names, or why there are none, if that is news; then all that happens."""
-    tools = await _tools(service, asked.servers, options)
-    approvals = service.approvals()
+    tools = await _tools(answers.tools, asked.servers, options)
+    approvals = answers.approvals()
     async with AsyncExitStack() as leases:
-        deadline = Deadline(service.settings.request_seconds)  # whoever has the lease may take long
+        deadline = Deadline(answers.settings.request_seconds)  # whoever has the lease may take long
         found = await deadline.wait_for(_enter_decisions(approvals, asked, leases))
         request = _with_local_names(asked.request, tools, found)
         if options.shows_tool_items:
@@ -124,22 +126,23 @@ async def answer_events(
         for server in asked.servers:
             if server.label not in asked.listed:
                 own = tuple(tool for tool in tools if source_label(tool) == server.label)
-                yield ListedTools(server.label, own, "" if own else down().get(server.label, ""))
-        answers = service.events(service.model(asked.model), request, replace(options, approvals=tuple(found)))
-        async with closing(as_model_reads(answers, service.settings.limits.result_characters)) as events:
+                yield ListedTools(server.label, own, "" if own else answers.tools.why_down(server.label))
+        given = answers.events(model, request, replace(options, approvals=tuple(found)))
+        async with closing(as_model_reads(given, answers.settings.limits.result_characters)) as events:
             async for event in events:
                 yield event
 
 
-async def _tools(service: Service, servers: Sequence[McpServer], options: ToolOptions) -> tuple[Tool, ...]:
-    known = {source_label(tool) for tool in await service.offered(replace(options, sources=()))} | service.configured.keys()
+async def _tools(planner: ToolPlanner, servers: Sequence[McpServer], options: ToolOptions) -> tuple[Tool, ...]:
+    offered = await planner.list_offered(replace(options, sources=()))
+    known = {source_label(tool) for tool in offered} | planner.configured.keys()
     for server in servers:
         if server.label not in known:
             there = ", ".join(sorted(known)) or "none"
             why = "; only those can be used, and server_url is not followed" if server.url else ""
             raise UsageError(f"tools: there is no MCP server {server.label!r} here; there are: {there}{why}", field="tools")
-        check_address(server.label, server.url, service.configured, "tools")
-    return await service.offered(options)
+        check_address(server.label, server.url, planner.configured, "tools")
+    return await planner.list_offered(options)
 
 
 async def _enter_decisions(approvals: Approvals, asked: ResponsesRequest, leases: AsyncExitStack) -> dict[str, Approval]:

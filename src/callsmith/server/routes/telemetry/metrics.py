@@ -25,16 +25,16 @@ def metrics_routes(service: Service) -> list[Route]:
     """The route of the metrics."""
 
     async def metrics(request: Request) -> Response:
-        lazy = {name: model for name in service.visible_models() if isinstance(model := service.models[name], LazyModel)}
+        lazy = {name: model for name in service.models.visible() if isinstance(model := service.models.all[name], LazyModel)}
         states = (*_of_loading(lazy), *_of_upstreams(visible_upstreams(service)), *_of_bus(service.bus.trace.counts()))
-        content, kind = exposition(_visible(service.trace.counters()), request.headers.get("accept", ""), states)
+        content, kind = exposition(_visible(service.answers.trace.counters()), request.headers.get("accept", ""), states)
         return Response(content, headers={"content-type": kind})
 
     return [Route("/metrics", metrics)]
 
 
 def exposition(counters: Counters, accept: str = "", states: Sequence[Metric] = ()) -> tuple[bytes, str]:
-    """The metrics and their content type: `exposition(service.trace.counters(), request.headers.get("accept", ""))`.
+    """The metrics and their content type: `exposition(service.answers.trace.counters(), request.headers.get("accept", ""))`.
 
     `states` are metrics of what is so at the moment.
     """

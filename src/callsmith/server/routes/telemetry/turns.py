@@ -42,7 +42,7 @@ def turn_routes(service: Service) -> list[Route]:
 
 def _visible(service: Service) -> list[CallerTurn]:
     """The turns that the caller may see, the latest first."""
-    return service.turns.latest(None if is_admin() else (caller(),))
+    return service.answers.turns.latest(None if is_admin() else (caller(),))
 
 
 def _view(one: CallerTurn) -> Json:

@@ -9,7 +9,7 @@ from callsmith.tools.mcp import McpHost
 from callsmith.tools.wrap import Audited, Cached, Confirmed, Filtered, Merged, Shortened
 
 
-def own_tools(
+def wrap_server_tools(
     tools: Toolset | None, llm: Llm, mcp: McpHost | None = None, audit: Audit | None = None, bus: Toolset | None = None
 ) -> Toolset | None:
     """The server's own tools as the settings want them. A toolset that already asks before it acts is left to its own policy."""

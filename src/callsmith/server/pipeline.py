@@ -1,0 +1,219 @@
+"""The pipeline of every answer: admitted, prepared, given under a deadline, recorded, and shown as one answer."""
+
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
+from contextlib import AbstractAsyncContextManager, AsyncExitStack
+from dataclasses import dataclass, field, replace
+from typing import cast
+
+from callsmith.core.capability.prompt_cache import cache_salt
+from callsmith.core.closing import closing
+from callsmith.core.errors import UsageError
+from callsmith.core.events import ModelEvent, RunEvent, TurnEnded
+from callsmith.core.ports import Model, model_info
+from callsmith.core.values import Completion, Message, Request
+from callsmith.models.router import in_use
+from callsmith.runtime.guards.guards import guarded
+from callsmith.runtime.telemetry.trace import CombinedRecorder, Trace
+from callsmith.runtime.telemetry.turns import Recorder, TurnInfo, recording
+from callsmith.server.approvals.approval_run import ApprovalRun
+from callsmith.server.approvals.approvals import Approvals, PausedRun
+from callsmith.server.http.request_context import caller, client, client_session, current_request, request_id
+from callsmith.server.limits.admission import AdmissionGate, Place
+from callsmith.server.limits.rate_limits import RateLimits, TokenCounter
+from callsmith.server.recent_turns import RecentTurns
+from callsmith.server.served_models import ServedModels
+from callsmith.server.settings import CallerLimits, Settings, merged_limits
+from callsmith.server.store import SqliteStore, Store
+from callsmith.server.tools.mixed import HiddenRound, HiddenRounds
+from callsmith.server.tools.one_answer import AnswerEvent, OneAnswer
+from callsmith.server.tools.planner import ToolPlanner
+from callsmith.server.tools.step_log import StepLog
+from callsmith.wire.extensions import DEFAULT_OPTIONS, TOOL_EVENTS, ToolOptions
+
+
+@dataclass(frozen=True, slots=True)
+class AnswerPipeline:
+    """Answers requests with the models and the tools of the server, as far as the caller may use them.
+
+    `gate` and `rates` say who is answered, `trace` and `turns` record what was, and `store` has the runs that wait for a person.
+    """
+
+    settings: Settings
+    models: ServedModels
+    tools: ToolPlanner
+    store: Store = field(default_factory=SqliteStore)
+    gate: AdmissionGate = field(default_factory=AdmissionGate)
+    rates: RateLimits = field(default_factory=RateLimits)
+    trace: Trace = field(default_factory=Trace)
+    turns: RecentTurns = field(default_factory=RecentTurns)
+    hidden_rounds: HiddenRounds = field(default_factory=HiddenRounds)
+
+    def with_tools(self, tools: ToolPlanner) -> "AnswerPipeline":
+        """The same with other tools."""
+        return replace(self, tools=tools)
+
+    def answer(self, model: Model, request: Request, options: ToolOptions = DEFAULT_OPTIONS) -> AsyncIterator[ModelEvent]:
+        """The answer as one model would give it: `events` without what the tools did."""
+        return _model_events(self.events(model, request, options))
+
+    def events(self, model: Model, request: Request, options: ToolOptions = DEFAULT_OPTIONS) -> AsyncIterator[AnswerEvent]:
+        """The answer, and what the server's own tools did for it.
+
+        A run that waits for a person ends with a `ConfirmationNeeded`, unless the request wants to wait: what waits is in the
+        store, and `resume` continues it.
+        """
+        request = replace(
+            request,
+            cache_salt=self._salt(request.cache_salt),
+            caller=client(),
+            affinity=request.affinity or client_session(),
+        )
+        if options.explains and request.explain is None:
+            log = StepLog()
+            return log.attached(self.events(model, replace(request, explain=log.add), options))
+        if self.tools.runs_no_tools(request, options):
+            return self._pipeline(lambda admitted: self._ask_model(admitted, model, request))
+        return self._pipeline(lambda admitted: self._run_tools(admitted.place, model, request, options))
+
+    def complete(self, model: Model, completion: Completion) -> AsyncIterator[ModelEvent]:
+        """The continuation of a plain text."""
+        completion = replace(completion, cache_salt=self._salt(completion.cache_salt), caller=client())
+        return _model_events(self._pipeline(lambda admitted: self._continue_text(admitted, model, completion)))
+
+    def resume(self, paused: PausedRun) -> AsyncIterator[AnswerEvent]:
+        """What comes after a pause, now that a person has decided. The caller has the lease on the run."""
+        options = replace(paused.options, shows_tool_items=True)
+        request = replace(paused.request, messages=paused.saved.messages)
+        return self._pipeline(
+            lambda admitted: self._run_tools(admitted.place, self.models.get(paused.model), request, options, paused)
+        )
+
+    async def load(self, model: Model) -> None:
+        """Have a model loaded, as its first request would; it is admitted like one."""
+        async with self.admission() as place, AsyncExitStack() as until_end:
+            await place.deadline.wait_for(until_end.enter_async_context(in_use(model)))
+
+    async def count(self, model: Model, request: Request, options: ToolOptions = DEFAULT_OPTIONS) -> int | None:
+        """How many tokens such a request is, with the tools the model would be shown first; None if the model cannot tell."""
+        async with self.admission() as place:
+            return await place.deadline.wait_for(self._count(model, request, options))
+
+    async def _count(self, model: Model, request: Request, options: ToolOptions) -> int | None:
+        async with in_use(model):
+            if model_info(model).count is None:
+                return None
+            if not self.tools.runs_no_tools(request, options):
+                plan = await self.tools.plan(self.models.name_of(model), model, request, options)
+                model, request = plan.model, plan.request
+            count = model_info(model).count
+            return None if count is None else await count(request)
+
+    def admission(self) -> AbstractAsyncContextManager[Place]:
+        """A place for an answer, as far as the caller may have one."""
+        http, limits = current_request(), self.caller_limits()
+        if http is not None:
+            http.headers |= self.rates.admit(http.client, limits)
+        return self.gate.admit(self.settings.queue, client(), limits, self.settings.request_seconds)
+
+    def caller_limits(self) -> CallerLimits:
+        """What the caller may use: the limits of their key, and for the others those that all have."""
+        key, common = self.settings.keys.get(caller()), self.settings.callers
+        return common if key is None else merged_limits(key, common)
+
+    def approvals(self, subject: str | None = None) -> Approvals:
+        """The approvals of a caller; None: of whoever is being answered."""
+        return Approvals(self.store, caller() if subject is None else subject, self.settings.approval_seconds)
+
+    def recorder(self) -> Recorder:
+        """What records the turns of the request that is being answered."""
+        http = current_request()
+        of_request = [http, TokenCounter(self.rates, http.client, self.caller_limits())] if http else []
+        recent = self.turns.recorder(caller(), request_id())
+        return CombinedRecorder(self.trace, recent, *self.settings.recorders, *of_request)
+
+    async def _pipeline(self, prepare: "Callable[[_Admitted], Awaitable[_Answering]]") -> AsyncIterator[AnswerEvent]:
+        async with self.admission() as place, AsyncExitStack() as until_end:
+            deadline = place.deadline
+            answering = await deadline.wait_for(prepare(_Admitted(place, until_end)))
+            with recording(self.recorder(), answering.asked) as turn, deadline:
+                async with closing(answering.events) as events:
+                    async for event in events:
+                        deadline.pass_on()
+                        turn.see(event)
+                        for shown in answering.show(event):
+                            yield shown
+                        deadline.go_on()
+
+    async def _ask_model(self, admitted: "_Admitted", model: Model, request: Request) -> "_Answering":
+        """Nothing runs here: the model is asked, and its calls go back to the client."""
+        request.choice.among(request.tools)
+        asked = TurnInfo(self.models.name_of(model), request.tools, request.choice, external=True)
+        opened = await admitted.until_end.enter_async_context(in_use(model))
+        events = guarded(opened, None if self.settings.guards else ()).stream(request)
+        return _Answering(events, asked, _unchanged)
+
+    async def _continue_text(self, admitted: "_Admitted", model: Model, completion: Completion) -> "_Answering":
+        opened = await admitted.until_end.enter_async_context(in_use(model))
+        complete = model_info(opened).complete
+        if complete is None:
+            raise UsageError("this model answers messages only, it does not continue a text", field="model")
+        return _Answering(complete(completion), TurnInfo(self.models.name_of(model), external=True), _unchanged)
+
+    async def _run_tools(
+        self, place: Place, model: Model, request: Request, options: ToolOptions, paused: PausedRun | None = None
+    ) -> "_Answering":
+        """The server runs its own tools, and calls of the client's go back."""
+        client_tools, caller_id = request.tools, caller()
+        async with in_use(model):  # and then whenever it is asked: tools, and persons, may take long
+            plan = await self.tools.plan(self.models.name_of(model), model, request, options, paused and paused.saved)
+        shows_items = options.shows_tool_items
+        answer = OneAnswer(shows_tool_items=shows_items, shows_drafts=shows_items and options.shows_events)
+        # The client does not see what runs here before its own calls come back: it is put back into what it sends next.
+        hides = bool(client_tools) and paused is None and not options.shows_tool_items
+        if hides:
+            plan = plan.restored(self.hidden_rounds.restore(caller_id, request.messages))
+        due = () if paused else await plan.calls_for_results(self.tools.jobs)
+        added = (Message.assistant(calls=due),) if due else ()
+        plan = plan.calling(added)
+
+        def show(event: RunEvent) -> Iterable[AnswerEvent]:
+            if hides and isinstance(event, TurnEnded) and answer.deferred:
+                hidden = HiddenRound((*added, *event.messages), tuple(answer.waiting), plan.context.conversation)
+                self.hidden_rounds.remember(caller_id, request.messages, answer.deferred, hidden)
+            return answer.add(event)
+
+        events = ApprovalRun(plan, self.approvals(), paused, place.wait_for_person).events()
+        return _Answering(events, TurnInfo(plan.model_name, plan.request.tools, request.choice), show)
+
+    def _salt(self, given: str) -> str:
+        """Who may reuse what is cached of a prompt: the same key, and of its requests those with the same `cache_salt`."""
+        return cache_salt("" if self.settings.llm.share_prompt_cache else caller(), given)
+
+
+@dataclass(frozen=True, slots=True)
+class _Admitted:
+    """A request that is answered now: its place, and what is released at the end of its answer."""
+
+    place: Place
+    until_end: AsyncExitStack
+
+
+@dataclass(frozen=True, slots=True)
+class _Answering:
+    """An answer about to be given: its events, what is recorded of it, and what the client is shown of each event."""
+
+    events: AsyncIterator[RunEvent]
+    asked: TurnInfo
+    show: Callable[[RunEvent], Iterable[AnswerEvent]]
+
+
+def _unchanged(event: RunEvent) -> Iterable[AnswerEvent]:
+    return (cast(ModelEvent, event),)  # a model's own events
+
+
+async def _model_events(events: AsyncIterator[AnswerEvent]) -> AsyncIterator[ModelEvent]:
+    """The answer without what the tools did."""
+    async with closing(events):
+        async for event in events:
+            if not isinstance(event, TOOL_EVENTS):
+                yield event
