@@ -16,4 +16,5 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 def _format(item: pytest.Item) -> str:
     call = getattr(item, "callspec", None)
-    return getattr(call.params.get("format"), "name", "") if call else ""
+    format = call.params.get("format", call.params.get("name")) if call else None
+    return format if isinstance(format, str) else getattr(format, "name", "")

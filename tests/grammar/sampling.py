@@ -59,15 +59,34 @@ def compiler(dressed_for: str = "") -> tuple["Dressed", Compiler]:
     return _dressed(dressed_for) if dressed_for else _plain()
 
 
+def any_of(texts: Iterable[str]) -> re.Pattern[str]:
+    """Finds these texts, longer ones first."""
+    return re.compile(f"({'|'.join(re.escape(text) for text in sorted(texts, key=len, reverse=True))})")
+
+
 def letters(vocabulary: GgufVocabulary, text: str) -> list[int]:
     """The tokens of the text, none of them special: where it holds the text of a special token, that is taken apart."""
-    known = "|".join(re.escape(special) for special in sorted(vocabulary.specials, key=len, reverse=True))
+    return [*_letters(vocabulary, text)]
+
+
+@lru_cache(maxsize=4096)
+def _letters(vocabulary: GgufVocabulary, text: str) -> tuple[int, ...]:
     parts = (
         half
-        for part in re.split(f"({known})", text)
+        for part in _specials_of(vocabulary).split(text)
         for half in ((part[:1], part[1:]) if part in vocabulary.specials else (part,))
     )
-    return [token for part in parts for token in vocabulary.tokenize(part)]
+    return tuple(token for part in parts for token in vocabulary.tokenize(part))
+
+
+@cache
+def _specials_of(vocabulary: GgufVocabulary) -> re.Pattern[str]:
+    return any_of(vocabulary.specials)
+
+
+@cache
+def _spaces_of(vocabulary: GgufVocabulary) -> frozenset[int]:
+    return frozenset(token for token, text in enumerate(vocabulary.says) if text.isspace())
 
 
 def matcher(constraint: ActiveConstraint) -> llguidance.LLMatcher:
@@ -92,13 +111,13 @@ class Dressed(GgufVocabulary):
         ]
         self.base, self.size, self.eos, self.ends = base, base.size, base.eos, base.ends
         self.pointer, self.cached_tokenize = base.pointer, base.cached_tokenize
+        self._markers = any_of(self.specials)
 
     def tokenize(self, text: str) -> list[int]:
         """The tokens of the text. Only what this vocabulary calls special is."""
-        known = "|".join(re.escape(special) for special in sorted(self.specials, key=len, reverse=True))
         return [
             token
-            for part in re.split(f"({known})", text)
+            for part in self._markers.split(text)
             for token in ([self.specials[part]] if part in self.specials else letters(self.base, part))
         ]
 
@@ -157,7 +176,7 @@ class Sampler:
         for text in CLOSERS:
             tokens = vocabulary.tokenize(text)
             self.closing[tokens[-1]] = 2.0
-        self.spaces = {token for token, said in enumerate(vocabulary.says) if said.isspace()}
+        self.spaces = _spaces_of(vocabulary.base if isinstance(vocabulary, Dressed) else vocabulary)
         self.goes_on = False  # where it might have ended, it has chosen not to, and has written only white space since
         words = literals(format)
         closers = [*words, *(text.strip() for text in words), *CLOSERS[:5]]

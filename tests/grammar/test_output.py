@@ -21,6 +21,7 @@ from callsmith.formats.reader.reader import Reader
 from callsmith.grammar.calls import grammar_for, unenforced
 from callsmith.grammar.nodes import Grammar
 from callsmith.grammar.output import format_for_output
+from tests.effort import tries
 from tests.grammar.sampling import Sampler, compiler
 
 pytestmark = pytest.mark.weights
@@ -58,7 +59,7 @@ def drawn(format: Format, output: Output, seed: str, *, special: bool, tools: tu
     sampler = Sampler(tokens, compiling, format, seed)
     grammar = grammar_of(format, output, tools=tools, **options)
     written = format_for_output(format if tools else format.without_calls(), output)
-    for _ in range(3):
+    for _ in range(tries(2, 3)):
         sample = sampler.draw(grammar)
         if sample.whole:
             reader = Reader(written, tools, options.get("opened", ""), specials=frozenset(tokens.specials))
@@ -78,6 +79,7 @@ def check(output: Output, text: str) -> None:
         assert re.fullmatch(output.pattern, text, re.ASCII)
 
 
+@pytest.mark.generated
 @EVERY
 @pytest.mark.parametrize("special", [True, False])
 def test_an_answer_is_the_output_and_nothing_else(format: Format, special: bool):
@@ -92,9 +94,10 @@ def test_an_answer_is_the_output_and_nothing_else(format: Format, special: bool)
     assert seen
 
 
+@pytest.mark.generated
 @EVERY
 def test_where_calls_may_be_made_an_answer_is_calls_or_the_output(format: Format):
-    for seed in range(4):
+    for seed in range(tries(1, 4)):
         for events in drawn(format, Output(SCHEMA), f"{format.name}{seed}", special=True, tools=(TOOL,)):
             calls = [event for event in events if isinstance(event, CallReady)]
             assert bool(calls) != bool(text_of(events).strip())
