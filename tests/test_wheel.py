@@ -150,6 +150,8 @@ def test_the_wheel_has_every_file_of_the_source(wheel: Path) -> None:
 BARE = {
     "callsmith --version": "callsmith ",
     "callsmith --help": "serve",
+    "callsmith eval --help": "--setup",
+    "callsmith tune --help": "--categories",
     "callsmith parse --format hermes answer.txt": '"Paris"',
     "callsmith parse --jsonl corpus.jsonl": '"Paris"',
     "callsmith formats": "hermes",
@@ -278,8 +280,8 @@ def test_a_build_of_llama_cpp_is_installed_by_a_command_and_used(installed) -> N
     assert env.output(*CHAT, CALLSMITH_CACHE=str(own)).strip()
 
 
-def test_every_command_that_the_readme_shows_is_tried_here() -> None:
-    text = (ROOT / "README.md").read_text("utf-8")
+def test_every_command_that_the_guide_to_the_terminal_shows_is_tried_here() -> None:
+    text = (ROOT / "docs" / "terminal.md").read_text("utf-8")
     source = Path(__file__).read_text("utf-8")
     for name in set(re.findall(r"^callsmith (\w+).* # ", text, re.MULTILINE)):
         assert re.search(rf'callsmith {name}\b|"callsmith", "{name}"', source), name

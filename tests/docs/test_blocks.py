@@ -125,9 +125,9 @@ def test_the_python_of_a_page_runs(page: str, tmp_path: Path, monkeypatch: pytes
                 runner.run(waiting)
 
 
-def test_every_python_example_of_the_readme_is_run_by_make_test_readme():
+def test_every_python_example_of_the_readme_and_the_python_guide_is_run_by_make_test_readme():
     for block in blocks("python"):
-        if block.page == "README.md":
+        if block.page in ("README.md", "docs/python.md"):
             assert sum(mark in block.text for mark in PRINTS) == 1, block
 
 

@@ -1,4 +1,4 @@
-"""What the README shows, pasted as it stands, on the default model."""
+"""What the README, docs/python.md and docs/terminal.md show, pasted as it is, on the default model."""
 
 import json
 import re
@@ -18,8 +18,11 @@ from callsmith.models.weights.fetch import fetch
 
 pytestmark = [pytest.mark.slow, pytest.mark.weights]
 
-README = (Path(__file__).parents[2] / "README.md").read_text(encoding="utf-8")
-PYTHON = re.findall(r"```python\n(.*?)```", README, re.DOTALL)
+ROOT = Path(__file__).parents[2]
+README = (ROOT / "README.md").read_text(encoding="utf-8")
+PAGES = (README, (ROOT / "docs" / "python.md").read_text(encoding="utf-8"))
+PYTHON = [block for page in PAGES for block in re.findall(r"```python\n(.*?)```", page, re.DOTALL)]
+TERMINAL = (ROOT / "docs" / "terminal.md").read_text(encoding="utf-8")
 # What a Python example contains, and what it prints.
 PRINTS = {
     "def opening_hours": r"",  # tools alone: nothing
@@ -28,7 +31,7 @@ PRINTS = {
     "find_calls(": r"get_weather.*One moment\. True",
     "Reader(format_named": r"CallReady\(index=0, call=Call\(name='get_weather', arguments=\{'city': 'Paris'\}",
 }
-# Commands of the README, and what they print.
+# Commands of docs/terminal.md, and what they print.
 COMMANDS = {
     'callsmith chat "What time is it in Tokyo?"': r"\d{1,2}:\d\d|\d{1,2} ?[ap]\.?m|o'clock",
     "callsmith models": r"qwen2\.5-coder-1\.5b",
@@ -72,7 +75,7 @@ def test_a_python_example_runs_and_answers(number: int, tmp_path: Path):
 
 @pytest.mark.parametrize("command", COMMANDS)
 def test_a_command_runs_and_answers(command: str, tmp_path: Path):
-    assert command in README
+    assert command in TERMINAL
     tool = {"type": "function", "function": {"name": "get_weather", "parameters": {"type": "object", "properties": {}}}}
     (tmp_path / "tools.json").write_text(json.dumps([tool]))
     (tmp_path / "answer.txt").write_text('<tool_call>\n{"name": "get_weather", "arguments": {}}\n</tool_call>')
