@@ -64,13 +64,13 @@ from pathlib import Path
 import uvicorn
 
 from callsmith import open_model
-from callsmith.server.approvals import approvals
+from callsmith.server.store import leases
 from callsmith.server.app import create_app
 from callsmith.server.store import SqliteStore
 from callsmith.tools.functions import tool
 from tests.fakes import Sourced
 
-approvals.LEASE_SECONDS = 0.6
+leases.LEASE_SECONDS = 0.6
 folder, port, says, hang = Path(sys.argv[1]), int(sys.argv[2]), sys.argv[3], sys.argv[4] == "hang"
 
 

@@ -16,10 +16,10 @@ from callsmith.runtime.jobs.background import JOB_ID
 from callsmith.runtime.jobs.job import Job, JobLimits
 from callsmith.runtime.jobs.jobs import Jobs
 from callsmith.server.app import create_app
-from callsmith.server.approvals import approvals as module
 from callsmith.server.approvals.approvals import Approvals
 from callsmith.server.jobs.stored_jobs import StoredJobs
 from callsmith.server.store import SqliteStore
+from callsmith.server.store import leases as module
 from tests.fakes import FakeModel
 from tests.server.approvals.shop import PAY, Shop, asked, pending
 from tests.server.asking import calls, http, says
@@ -51,13 +51,13 @@ def opened(path: Path) -> SqliteStore:
 @JUMPS
 async def test_a_lease_that_is_renewed_is_nobody_elses(tmp_path: Path, jump: Any, hours: int):
     here, there = Approvals(opened(tmp_path)), Approvals(opened(tmp_path))
-    async with here.lease("run_1") as mine:
+    async with here.leases.take("run_1") as mine:
         jump(hours * HOUR)
-        async with there.lease("run_1") as theirs, here.lease("run_1") as again:
+        async with there.leases.take("run_1") as theirs, here.leases.take("run_1") as again:
             assert (mine, theirs, again) == (True, False, False)
         await asyncio.sleep(1.2)  # until it is renewed
-        assert await there.is_leased("run_1")
-    async with asyncio.timeout(1), there.lease("run_1") as free:  # whoever lets go of it makes nobody wait
+        assert await there.leases.is_taken("run_1")
+    async with asyncio.timeout(1), there.leases.take("run_1") as free:  # whoever lets go of it makes nobody wait
         assert free
 
 
@@ -65,12 +65,12 @@ async def test_a_lease_that_is_renewed_is_nobody_elses(tmp_path: Path, jump: Any
 async def test_a_lease_whose_holder_is_gone_does_not_outlive_it(
     tmp_path: Path, jump: Any, hours: int, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr(Approvals, "_renew", lambda *_: asyncio.sleep(HOUR))
+    monkeypatch.setattr(module.Leases, "_renew", lambda *_: asyncio.sleep(HOUR))
     here, there = Approvals(opened(tmp_path)), Approvals(opened(tmp_path))
-    async with here.lease("run_1"):
+    async with here.leases.take("run_1"):
         jump(hours * HOUR)
-        assert not await there.is_leased("run_1")
-        async with asyncio.timeout(5), there.lease("run_1") as theirs:
+        assert not await there.leases.is_taken("run_1")
+        async with asyncio.timeout(5), there.leases.take("run_1") as theirs:
             assert theirs
 
 
@@ -150,7 +150,7 @@ async def test_a_job_gets_no_more_time_when_the_clock_is_set_back(jump: Any):
 async def test_many_jobs_of_a_server_that_is_gone_are_taken_up_at_once(
     tmp_path: Path, jump: Any, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr(Approvals, "_renew", lambda *_: asyncio.sleep(HOUR))
+    monkeypatch.setattr(module.Leases, "_renew", lambda *_: asyncio.sleep(HOUR))
     limits = JobLimits()
     gone, here = StoredJobs(opened(tmp_path), limits), StoredJobs(opened(tmp_path), limits)
     async with AsyncExitStack() as leases:

@@ -21,12 +21,12 @@ SLOW_SERVER = """
 import sys, uvicorn
 from callsmith.core.events import Text
 from callsmith.server.app import create_app
-from callsmith.server.approvals import approvals
+from callsmith.server.store import leases
 from callsmith.server.store import SqliteStore
 from tests.fakes import FakeModel
 from tests.server.asking import says
 
-approvals.LEASE_SECONDS = 0.6
+leases.LEASE_SECONDS = 0.6
 slow = [Text("One. "), Text("Two. "), 60.0]
 model = FakeModel(slow if sys.argv[2] == "slow" else says("Here I am again."))
 uvicorn.run(create_app({"m": model}, store=SqliteStore(sys.argv[1])), port=PORT, log_level="critical", lifespan="off")

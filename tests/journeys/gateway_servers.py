@@ -22,8 +22,7 @@ from callsmith import Functions, open_model, tool
 from callsmith.core.events import CallArguments, CallReady, CallStarted, ModelEvent, Stopped, Text
 from callsmith.core.values import Call, Request, Usage
 from callsmith.server.app import create_app
-from callsmith.server.approvals import approvals
-from callsmith.server.store import Document
+from callsmith.server.store import Document, leases
 from callsmith.server.store.postgres import PostgresStore
 
 
@@ -67,7 +66,7 @@ def upstream(**_: Any) -> Any:
 
 def gateway(folder: str, store: str, upstreams: list[str], die_at: tuple[int, bool] | None = None, **_: Any) -> Any:
     """The application: its tool writes what it pays into a file; slowly, or it hangs then, by the kind of the reference."""
-    approvals.LEASE_SECONDS = 1.0
+    leases.LEASE_SECONDS = 1.0
 
     @tool(side_effects=True)
     async def pay(reference: str) -> str:

@@ -16,8 +16,8 @@ from pathlib import Path
 
 import uvicorn
 
-from callsmith.server.approvals import approvals
-approvals.LEASE_SECONDS = 0.9
+from callsmith.server.store import leases
+leases.LEASE_SECONDS = 0.9
 
 from callsmith.core.events import CallReady, Stopped, Text
 from callsmith.core.values import Call

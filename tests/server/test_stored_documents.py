@@ -1,10 +1,6 @@
-"""Documents of a store: those of today are written as they always will be, and those of earlier releases are still read.
+"""Documents of a store: they are written as they always will be, and what cannot be read is refused with the reason."""
 
-`stored/without_version.json` was written before documents had versions: by kind and id, as the store held them.
-"""
-
-import json
-from pathlib import Path
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -20,8 +16,24 @@ from callsmith.server.store import Document, SqliteStore
 from callsmith.wire.extensions import ToolOptions, ToolSource
 from callsmith.wire.openai.responses import StoredReferences
 
-FOLDER = Path(__file__).parent / "stored"
-OLD: dict[str, dict[str, Any]] = json.loads((FOLDER / "without_version.json").read_text("utf-8"))
+ITEMS: dict[str, Any] = {
+    "msg_1": {"id": "msg_1", "type": "message", "role": "assistant", "content": []},
+    "msg_1_i0": {
+        "type": "message",
+        "role": "user",
+        "content": [{"type": "input_text", "text": "Hi"}],
+        "id": "msg_1_i0",
+        "status": "completed",
+    },
+}
+RESPONSE: dict[str, Any] = {
+    "version": 1,
+    "response": {"id": "resp_1", "object": "response", "status": "completed", "output": []},
+    "conversation": "resp_0",
+    "earlier": ["msg_0"],
+    "input": ["msg_1_i0"],
+    "output": ["msg_1"],
+}
 
 ADD = Call("add", {"a": 1, "b": 2.0}, "c1", '{"a":1,"b":2.0}')
 WIPE = Call("wipe", {"path": "/tmp/é", "deep": {"x": [None, True]}}, "c2")
@@ -84,42 +96,29 @@ RUNS = [
 ]
 
 
-async def store_with(documents: dict[str, dict[str, Any]]) -> SqliteStore:
+async def test_approvals_paused_runs_and_grants_are_read_as_they_were_written():
     store = SqliteStore()
-    for kind, by_id in documents.items():
-        await store.put(*(Document(kind, id, data) for id, data in by_id.items()))
-    return store
-
-
-async def test_approvals_and_paused_runs_without_a_version_are_read():
-    approvals = Approvals(await store_with(OLD))
+    approvals = Approvals(store)
+    await approvals.write(*(replace(one, version=0) for one in (*APPROVALS, *RUNS)))
+    await approvals.grant("conv_1", ["add", "wipe"])
+    for kind in ("approval", "paused_run", "grant"):
+        assert {document.data["version"] for document in await store.list(kind)} == {1}
     assert list((await approvals.get(*(one.id for one in APPROVALS))).values()) == APPROVALS
     assert [await approvals.paused(run.id) for run in RUNS] == RUNS
     assert await approvals.granted("conv_1") == {"add", "wipe"}
 
 
-async def test_what_was_read_without_a_version_is_written_with_one():
-    store = await store_with(OLD)
-    approvals = Approvals(store)
-    await approvals.write(*APPROVALS, *RUNS)
-    await approvals.grant("conv_1", ["add"])
-    for kind in ("approval", "paused_run", "grant"):
-        assert {one.data["version"] for one in await store.list(kind)} == {1}
-    read = await approvals.get("done")
-    assert read["done"].version == 2 and read["done"].call == ADD
-    assert await approvals.granted("conv_1") == {"add"}
-
-
-async def test_responses_without_a_version_are_read():
-    responses = StoredResponses(await store_with({**OLD, "response_item": {**OLD["response_item"], "msg_0": {"id": "msg_0"}}}))
-    items = OLD["response_item"]
+async def test_responses_are_read_as_they_were_written():
+    responses = StoredResponses(SqliteStore())
+    await responses.store.put(*(Document("response_item", id, item) for id, item in {**ITEMS, "msg_0": {"id": "msg_0"}}.items()))
+    await responses.store.put(Document("response", "resp_1", RESPONSE))
     assert await responses.response("resp_1") == {
         "id": "resp_1",
         "object": "response",
         "status": "completed",
-        "output": [items["msg_1"]],
+        "output": [ITEMS["msg_1"]],
     }
-    assert await responses.input_items("resp_1") == [{"id": "msg_0"}, items["msg_1_i0"]]
+    assert await responses.input_items("resp_1") == [{"id": "msg_0"}, ITEMS["msg_1_i0"]]
     before = await responses.before(StoredReferences(previous="resp_1"))
     assert list(before.earlier) == ["msg_0", "msg_1_i0", "msg_1"] and before.conversation == "resp_0"
     assert await responses.forget("resp_1") == ["msg_1"]
@@ -134,8 +133,8 @@ async def test_a_response_is_written_in_the_layout_of_version_1():
         [{"type": "message", "role": "user", "content": "Hi"}],
     )
     (document,) = await store.list("response")
-    assert document.data == {"version": 1, **OLD["response"]["resp_1"]}
-    assert {one.id: one.data for one in await store.list("response_item")} == OLD["response_item"]
+    assert document.data == RESPONSE
+    assert {one.id: one.data for one in await store.list("response_item")} == ITEMS
 
 
 async def test_a_conversation_is_written_in_the_layout_of_version_1():
@@ -178,8 +177,8 @@ async def test_what_a_paused_run_was_told_about_earlier_calls_is_not_stored():
             {"version": 1, "request": {"messages": []}, "options": {}, "saved": {"id": 5}, "began": 0},
             r"saved\.id: expected a string",
         ),
-        ({**OLD["paused_run"]["run_2"], "conversation": {"version": 2, "id": "x"}}, "the document: not a document of version 0"),
-        ([], "the document: not a document of version 0"),
+        ({"saved": {"id": "x"}}, "version: 0 is not known here; this is written as version 1"),
+        ([], "the document: expected an object"),
     ],
 )
 def test_a_paused_run_that_cannot_be_read_is_refused_with_the_reason(document: Any, message: str):

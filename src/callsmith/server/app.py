@@ -23,8 +23,8 @@ from callsmith.server.http.errors import on_disconnect, on_error, on_http_error,
 from callsmith.server.http.keys import KeyMiddleware
 from callsmith.server.http.request_context import HEADER, RequestContextMiddleware, request_id
 from callsmith.server.http.streams import cancel_all
+from callsmith.server.jobs.recovery import recover_jobs
 from callsmith.server.jobs.stored_jobs import StoredJobs
-from callsmith.server.jobs.taking_over import take_over_jobs
 from callsmith.server.network.origins import OriginMiddleware, allowed_hosts
 from callsmith.server.node import bus_tools, connected
 from callsmith.server.pipeline import AnswerPipeline
@@ -99,9 +99,9 @@ async def _lifespan(service: Service) -> AsyncGenerator[None, None]:
         if isinstance(model, LazyModel):
             model.count_idle_time()
     async with service.tools.mcp or nullcontext(), connected(service.bus):
-        taking_over = asyncio.create_task(take_over_jobs(service))
+        recovery = asyncio.create_task(recover_jobs(service))
         yield
-        await cancel_all(taking_over)
+        await cancel_all(recovery)
         for finish in service.on_shutdown:
             await finish()
 

@@ -11,8 +11,9 @@ from starlette.applications import Starlette
 from callsmith.core.approval import Approved
 from callsmith.core.values import Message
 from callsmith.server.app import create_app
-from callsmith.server.approvals.approvals import LEASE_SECONDS, Approvals
+from callsmith.server.approvals.approvals import Approvals
 from callsmith.server.store import SqliteStore
+from callsmith.server.store.leases import LEASE_SECONDS
 from tests.conftest import Clock
 from tests.fakes import FakeModel
 from tests.server.approvals.shop import PAY, Shop, answer, asked, listed

@@ -14,10 +14,9 @@ from callsmith.core.errors import Unavailable
 from callsmith.core.events import ModelEvent, Text
 from callsmith.core.values import Request
 from callsmith.server.app import create_app
-from callsmith.server.approvals import approvals
 from callsmith.server.http.keys import new_key
 from callsmith.server.settings import Key, Settings
-from callsmith.server.store import SqliteStore
+from callsmith.server.store import SqliteStore, leases
 from callsmith.wire.sse import FrameReader
 from tests.fakes import FakeModel
 from tests.server.approvals.shop import PAY, Shop, listed
@@ -131,16 +130,16 @@ async def test_one_that_fails_is_failed(answer: Any):
 
 
 async def test_one_that_its_server_did_not_live_to_complete_is_failed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(approvals, "LEASE_SECONDS", 0.3)
+    monkeypatch.setattr(leases, "LEASE_SECONDS", 0.3)
     path = str(tmp_path / "store.db")
     program = f"""
 import uvicorn
 from callsmith.core.events import Text
 from callsmith.server.app import create_app
-from callsmith.server.approvals import approvals
+from callsmith.server.store import leases
 from callsmith.server.store import SqliteStore
 from tests.fakes import FakeModel
-approvals.LEASE_SECONDS = 0.3
+leases.LEASE_SECONDS = 0.3
 uvicorn.run(create_app({{"m": FakeModel([Text("one"), 60.0])}}, store=SqliteStore({path!r})), port=PORT, log_level="critical")
 """
     with killed_program(program) as url:

@@ -11,10 +11,9 @@ import pytest
 from callsmith.core.approval import Approved
 from callsmith.core.values import Call, Result, Tool
 from callsmith.runtime.jobs.job import Job, JobChanged, JobLimits
-from callsmith.server.approvals import approvals
 from callsmith.server.approvals.approvals import AlreadyAnswered, Approvals
 from callsmith.server.jobs.stored_jobs import StoredJobs
-from callsmith.server.store import Document, Stale, Store, StoreLimits
+from callsmith.server.store import Document, Stale, Store, StoreLimits, leases
 from tests.server.approvals.shop import pending
 
 Open = Callable[..., Store]
@@ -246,15 +245,15 @@ class StoreContract:
     async def test_a_lease_is_one_process_s_at_a_time_and_can_be_had_once_it_lapsed(
         self, open: Open, clock: Any, monkeypatch: pytest.MonkeyPatch
     ):
-        monkeypatch.setattr(Approvals, "_renew", lambda *_: asyncio.sleep(3600))  # they are gone
-        monkeypatch.setattr(approvals, "LEASE_SECONDS", 1.0)
+        monkeypatch.setattr(leases.Leases, "_renew", lambda *_: asyncio.sleep(3600))  # they are gone
+        monkeypatch.setattr(leases, "LEASE_SECONDS", 1.0)
         here, there = (Approvals(open(clock=lambda: clock.now)) for _ in range(2))
-        async with here.lease("run_1") as mine, there.lease("run_1") as theirs:
+        async with here.leases.take("run_1") as mine, there.leases.take("run_1") as theirs:
             assert (mine, theirs) == (True, False)
             clock.advance(11)
-            async with there.lease("run_1") as later:
+            async with there.leases.take("run_1") as later:
                 assert later
-        async with here.lease("run_1") as again:
+        async with here.leases.take("run_1") as again:
             assert again
 
     async def test_a_store_that_works_says_so(self, store: Store):

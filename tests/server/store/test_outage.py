@@ -8,9 +8,8 @@ import pytest
 from callsmith.core.errors import StoreUnavailable
 from callsmith.core.values import Json
 from callsmith.server.app import create_app
-from callsmith.server.approvals import approval_run, approvals
 from callsmith.server.routes import health
-from callsmith.server.store import Document, SqliteStore
+from callsmith.server.store import Document, SqliteStore, leases, outage
 from callsmith.server.store.probe import StoreProbe
 from callsmith.tools.functions import Functions, tool
 from tests.fakes import FakeModel
@@ -118,9 +117,8 @@ async def test_readiness_says_that_the_store_is_away_unless_it_is_asked_without_
 async def test_a_store_that_goes_away_at_any_write_makes_nothing_happen_twice(
     fails_at: int, written: bool, clock: Any, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr(approval_run, "OUTAGE_SECONDS", 0.0)
-    monkeypatch.setattr(approvals, "OUTAGE_SECONDS", 0.2)
-    monkeypatch.setattr(approvals, "LEASE_SECONDS", 0.3)
+    monkeypatch.setattr(outage, "OUTAGE_SECONDS", 0.2)
+    monkeypatch.setattr(leases, "LEASE_SECONDS", 0.3)
     store, shop = Unsteady(clock=lambda: clock.now), Shop()
     model = FakeModel(calls(PAY), *[says("Done.")] * 4)
     async with http(create_app({"m": model}, tools=shop.tools, store=store)) as asking:

@@ -13,7 +13,7 @@ import pytest
 from callsmith.core.approval import Approved
 from callsmith.core.errors import StoreUnavailable
 from callsmith.server.approvals.approvals import Approvals
-from callsmith.server.store import Document, Stale
+from callsmith.server.store import Document, Stale, wait_until
 from callsmith.server.store.postgres import PostgresStore, database, tables
 from tests.postgres import Database, running_database
 from tests.server.approvals.shop import pending
@@ -133,7 +133,7 @@ async def test_a_decision_in_another_process_wakes_whoever_waits(open: Open, mon
         found = (await here.get("confirm_1"))["confirm_1"]
         return found.status if found.decision else None
 
-    waiting = asyncio.create_task(here.wait(["confirm_1"], check))
+    waiting = asyncio.create_task(wait_until(here.store, ["confirm_1"], check))
     await until(lambda: len(looks) >= 2)  # it listens
     await there.decide(approval, Approved())
     assert await asyncio.wait_for(waiting, 30) == "approved"
@@ -141,9 +141,9 @@ async def test_a_decision_in_another_process_wakes_whoever_waits(open: Open, mon
 
 async def test_a_lease_does_not_depend_on_the_clocks_of_the_processes(open: Open, monkeypatch: pytest.MonkeyPatch):
     here, there, clock = Approvals(open()), Approvals(open()), time.time
-    async with here.lease("run_1") as mine:
+    async with here.leases.take("run_1") as mine:
         monkeypatch.setattr(time, "time", lambda: clock() + 3600)  # the other one is an hour ahead
-        async with there.lease("run_1") as theirs:
+        async with there.leases.take("run_1") as theirs:
             assert (mine, theirs) == (True, False)
 
 

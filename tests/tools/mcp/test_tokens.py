@@ -1,4 +1,4 @@
-"""The file with the tokens of a server: what is stored is read back, and what earlier releases stored is still read."""
+"""The file with the tokens of a server: what is stored is read back."""
 
 import json
 from pathlib import Path
@@ -11,7 +11,8 @@ from mcp.shared.auth import OAuthToken
 from callsmith.tools.mcp.tokens import TokenFile
 
 URL = "http://127.0.0.1:7/mcp"
-WITHOUT_VERSION: dict[str, Any] = {  # as it was written before files had a version
+STORED: dict[str, Any] = {
+    "version": 1,
     "url": URL,
     "client": {
         "response_types": ["code"],
@@ -31,10 +32,9 @@ WITHOUT_VERSION: dict[str, Any] = {  # as it was written before files had a vers
 }
 
 
-@pytest.mark.parametrize("version", [{}, {"version": 1}])
-async def test_a_stored_login_is_read_with_and_without_a_version(tmp_path: Path, version: dict[str, int]):
+async def test_a_stored_login_is_read(tmp_path: Path):
     path = tmp_path / "plain.json"
-    path.write_text(json.dumps({**version, **WITHOUT_VERSION}))
+    path.write_text(json.dumps(STORED))
     file = TokenFile(path, URL)
     tokens, client = await file.get_tokens(), file.registered()
     assert tokens is not None and (tokens.access_token, tokens.refresh_token) == ("secret", "again")
@@ -48,16 +48,16 @@ async def test_a_stored_login_is_read_with_and_without_a_version(tmp_path: Path,
 
 async def test_new_tokens_leave_the_rest_of_the_file_as_it_was(tmp_path: Path):
     path = tmp_path / "plain.json"
-    path.write_text(json.dumps(WITHOUT_VERSION))
+    path.write_text(json.dumps(STORED))
     await TokenFile(path, URL).set_tokens(OAuthToken(access_token="newer"))
     tokens = {"access_token": "newer", "token_type": "Bearer"}
-    rest = {name: value for name, value in WITHOUT_VERSION.items() if name != "until"}
-    assert json.loads(path.read_text()) == {"version": 1, **rest, "tokens": tokens}
+    rest = {name: value for name, value in STORED.items() if name != "until"}
+    assert json.loads(path.read_text()) == {**rest, "tokens": tokens}
 
 
-@pytest.mark.parametrize("change", [{"version": 2}, {"url": "http://127.0.0.1:8/mcp"}, {"tokens": 7}])
+@pytest.mark.parametrize("change", [{"version": 2}, {"version": 0}, {"url": "http://127.0.0.1:8/mcp"}, {"tokens": 7}])
 async def test_a_file_of_another_version_or_address_is_as_good_as_none(tmp_path: Path, change: dict[str, Any]):
     path = tmp_path / "plain.json"
-    path.write_text(json.dumps({**WITHOUT_VERSION, **change}))
+    path.write_text(json.dumps({**STORED, **change}))
     file = TokenFile(path, URL)
     assert await file.get_tokens() is None and file.registered() is None

@@ -15,7 +15,7 @@ from uuid import uuid4
 
 from callsmith.core.approval import Approved, Denied
 from callsmith.core.closing import closing
-from callsmith.core.errors import StoreUnavailable, Unavailable
+from callsmith.core.errors import Unavailable
 from callsmith.core.events import CallDeferred, ConfirmationNeeded, RunEvent, ToolFinished, TurnEnded
 from callsmith.core.serialize import Saved
 from callsmith.core.values import Call, Message, Result, Usage
@@ -23,12 +23,10 @@ from callsmith.runtime.conversation.history import joined
 from callsmith.runtime.conversation.journal import Journal, asked_anew
 from callsmith.runtime.conversation.pausable_run import PausableRun
 from callsmith.server.approvals.approvals import Approval, Approvals, PausedRun
-from callsmith.server.store import Stale
+from callsmith.server.store import Stale, wait_until
 from callsmith.server.tools.plan import RunPlan
 
 _ATTEMPTS = 5  # to write what others write at the same time
-OUTAGE_SECONDS = 15.0  # that a store may be away while the result of a call is to be stored
-_RETRY_SECONDS = 0.3
 
 
 # Waits for a person: what the awaitable comes to.
@@ -76,7 +74,7 @@ class RunStorage:
             done = [_with_result(self.decided[one.call_id], one) for one in results if one.call_id in self.decided]
             is_new = self.paused is not None and saved != self.paused.saved
             if changed or done or is_new:
-                await self._put(saved, [*changed, *done], durable=starting is not None, patient=bool(results))
+                await self._put(saved, [*changed, *done], durable=starting is not None, through_outage=bool(results))
             for approval in done:
                 del self.decided[approval.call.id]
                 await self._approvals.audit("answered", approval)
@@ -85,31 +83,13 @@ class RunStorage:
         async with self._lock:
             await self._put(saved, approvals, durable=True)
 
-    async def _put(self, saved: Saved, approvals: Sequence[Approval], *, durable: bool, patient: bool = False) -> None:
+    async def _put(self, saved: Saved, approvals: Sequence[Approval], *, durable: bool, through_outage: bool = False) -> None:
         runs = [] if self.paused is None else [replace(self.paused, saved=saved)]
-        for one in await self._write_all([*runs, *approvals], durable, OUTAGE_SECONDS if patient else 0.0):
+        for one in await self._approvals.write(*runs, *approvals, durable=durable, through_outage=through_outage):
             if isinstance(one, PausedRun):
                 self.paused = one
             elif one.call.id in self.decided and self.decided[one.call.id].id == one.id:
                 self.decided[one.call.id] = one
-
-    async def _write_all(
-        self, documents: "Sequence[Approval | PausedRun]", durable: bool, outage: float
-    ) -> "tuple[Approval | PausedRun, ...]":
-        """Write them; for so many seconds again and again if the store is away: what a tool has done cannot be done again."""
-        until, in_doubt = time.monotonic() + outage, False
-        while True:
-            try:
-                return await self._approvals.write(*documents, durable=durable)
-            except StoreUnavailable:
-                in_doubt = True
-                if time.monotonic() >= until:
-                    raise
-            except Stale:
-                if in_doubt and await self._approvals.are_written(*documents):
-                    return tuple(replace(one, version=one.version + 1) for one in documents)
-                raise
-            await asyncio.sleep(_RETRY_SECONDS)
 
 
 class ApprovalRun:
@@ -198,7 +178,7 @@ class ApprovalRun:
             options = replace(plan.options, approvals=())
             self._storage.paused = PausedRun(f"run_{uuid4().hex}", plan.model_name, request, options, saved, len(saved.messages))
             if plan.options.wait_for_approval:
-                await leases.enter_async_context(self._approvals.lease(self._storage.paused.id))
+                await leases.enter_async_context(self._approvals.leases.take(self._storage.paused.id))
         for attempt in count():
             try:
                 await self._store_questions()
@@ -235,7 +215,7 @@ class ApprovalRun:
             return news or (None if waits else [])
 
         soonest = min(one.expires or 0.0 for one in self._waiting.values())
-        waiting = self._approvals.wait(self._waiting, decided, look_at=soonest)
+        waiting = wait_until(self._approvals.store, self._waiting, decided, look_at=soonest)
         news = await (self._while_waiting(waiting) if waits else waiting)
         return await self._take_in(news) if news else None
 

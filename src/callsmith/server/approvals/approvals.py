@@ -1,36 +1,27 @@
 """Approvals in the store: calls that wait for a person's decision, and the paused runs they belong to.
 
 An approval is a document of its own, and so is its run: any process can resume it, also after a restart. Documents are only
-replaced at the version they were read at, so that of two decisions one counts. Whoever resumes a run has a lease on it, renewed
-for as long as that takes; one that nobody renews lapses. Clocks jump: a lapsed lease is watched for a while before it is taken.
+replaced at the version they were read at, so that of two decisions one counts. Whoever resumes a run has a lease on it.
 """
 
 import asyncio
 import time
-from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Iterable, Mapping
-from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from collections.abc import Collection, Iterable, Mapping
+from contextlib import AsyncExitStack, suppress
 from dataclasses import dataclass, replace
-from typing import Literal, TypeAlias, TypeVar, cast
-from uuid import uuid4
+from typing import Literal, TypeAlias, cast
 
 from callsmith.core.approval import Approved, Decision
-from callsmith.core.errors import StoreUnavailable, UsageError
+from callsmith.core.errors import UsageError
 from callsmith.core.events import ConfirmationNeeded
 from callsmith.core.serialize import DocumentCodec, Saved, dump
 from callsmith.core.types.escaped_text import show_hidden
 from callsmith.core.values import Call, Json, Message, Request, Result, Tool
 from callsmith.runtime.conversation.journal import expired, interrupted
-from callsmith.server.approvals.old_documents import upgrade_approval, upgrade_grant, upgrade_paused_run
-from callsmith.server.store.port import DAY, Document, Stale, Store
+from callsmith.server.store import Document, Leases, Stale, Store, caller_kind, leases, list_all, put_through_outage, wait_until
 from callsmith.wire.extensions import ToolOptions
 
-T = TypeVar("T")
-
-LEASE_SECONDS = 10.0  # after which a lease lapses that nobody renews
-OUTAGE_SECONDS = 60.0  # that a store may be away while somebody waits for a person's decision
-_APPROVAL, _PAUSED, _LEASE, _GRANT = "approval", "paused_run", "held_run", "grant"
-_RELEASED = ""  # in place of the holder: nobody has the lease
-_PAGE = 500
+_APPROVAL, _PAUSED, _GRANT = "approval", "paused_run", "grant"
 
 # approved: not begun yet. denied, expired: never run. done: run, whatever came of it.
 Status: TypeAlias = Literal["pending", "approved", "denied", "expired", "running", "done"]
@@ -106,9 +97,9 @@ class Grant:
 
 
 _OUTSIDE = frozenset({"id", "version"})  # the store has them beside the document
-APPROVAL_CODEC = DocumentCodec(Approval, upgrades={0: upgrade_approval}, outside=_OUTSIDE)
-PAUSED_RUN_CODEC = DocumentCodec(PausedRun, upgrades={0: upgrade_paused_run}, outside=_OUTSIDE)
-GRANT_CODEC = DocumentCodec(Grant, upgrades={0: upgrade_grant})
+APPROVAL_CODEC = DocumentCodec(Approval, outside=_OUTSIDE)
+PAUSED_RUN_CODEC = DocumentCodec(PausedRun, outside=_OUTSIDE)
+GRANT_CODEC = DocumentCodec(Grant)
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,29 +116,27 @@ class Approvals:
 
     async def all(self) -> list[Approval]:
         """All of them, the oldest first."""
-        approvals, after = list[Approval](), ""
-        while page := await self.store.list(self._kind(_APPROVAL), after=after, limit=_PAGE):
-            approvals += map(_read_approval, page)
-            after = page[-1].id
-        return sorted(approvals, key=lambda one: one.created)
+        approvals = map(_read_approval, await list_all(self.store, self._kind(_APPROVAL)))
+        return sorted(approvals, key=lambda approval: approval.created)
 
     async def paused(self, run: str) -> PausedRun | None:
         """The run of this id, if it is not over."""
         found = await self.store.get(self._kind(_PAUSED), run)
         return _read_paused(found[run]) if run in found else None
 
-    async def write(self, *documents: Approval | PausedRun, durable: bool = False) -> tuple[Approval | PausedRun, ...]:
-        """Write all of them or, if somebody else has written one in the meantime (`Stale`), none. They come back as they are."""
-        await self.store.put(*map(self._document, documents), durable=durable)
-        return tuple(replace(one, version=one.version + 1) for one in documents)
+    async def write(
+        self, *documents: Approval | PausedRun, durable: bool = False, through_outage: bool = False
+    ) -> tuple[Approval | PausedRun, ...]:
+        """Write all of them or, if somebody else has written one in the meantime (`Stale`), none; returned at their new versions.
 
-    async def are_written(self, *documents: Approval | PausedRun) -> bool:
-        """Whether all of them are in the store, written over the versions that they have here: a write in doubt has succeeded."""
-        for one in map(self._document, documents):
-            found = (await self.store.get(one.kind, one.id)).get(one.id)
-            if found is None or found.version != (one.version or 0) + 1 or found.data != one.data:
-                return False
-        return True
+        With `through_outage`, a store that is unreachable for a while is waited for.
+        """
+        written = map(self._document, documents)
+        if through_outage:
+            await put_through_outage(self.store, *written, durable=durable)
+        else:
+            await self.store.put(*written, durable=durable)
+        return tuple(replace(one, version=one.version + 1) for one in documents)
 
     async def write_one(self, approval: Approval) -> Approval:
         (written,) = await self.write(approval, durable=True)
@@ -247,22 +236,10 @@ class Approvals:
     async def grant(self, conversation: str, tools: Iterable[str]) -> None:
         await self.store.put(Document(self._kind(_GRANT), conversation, GRANT_CODEC.write(Grant(frozenset(tools)))))
 
-    @asynccontextmanager
-    async def lease(self, run: str) -> AsyncGenerator[bool, None]:
-        """Take the lease on a run for as long as the block lasts; whether it could be had."""
-        lease = Document(self._kind(_LEASE), run, uuid4().hex)
-        version = await self._take(lease)
-        if not version:
-            yield False
-            return
-        renewing = asyncio.create_task(self._renew(lease, version))
-        try:
-            yield True
-        finally:
-            renewing.cancel()
-            with suppress(asyncio.CancelledError):
-                await renewing
-            await self._release(lease)
+    @property
+    def leases(self) -> Leases:
+        """Leases on the runs that are resumed."""
+        return Leases(self.store, self.subject)
 
     async def take_leases(self, ids: Collection[str], leases: AsyncExitStack, *, unless_running: bool = False) -> bool:
         """Take the leases on the runs of these approvals, and wait for whoever has them: this is how every run is resumed.
@@ -275,81 +252,20 @@ class Approvals:
             found = (await self.get(*ids)).values()
             runs = {one.run for one in found}
             for run in sorted(runs - taken):  # all in one order: nobody waits for a lease of somebody who waits for theirs
-                if await self.is_leased(run) or not await leases.enter_async_context(self.lease(run)):
+                if await self.leases.is_taken(run) or not await leases.enter_async_context(self.leases.take(run)):
                     break
                 taken.add(run)
             if runs <= taken and runs == {one.run for one in (await self.get(*ids)).values()}:  # none has moved meanwhile
                 return True
             return False if unless_running and any(one.result or one.status == "running" for one in found) else None
 
-        return await self.wait([*ids, *{one.run for one in (await self.get(*ids)).values()}], attempt)
-
-    async def wait(self, ids: Iterable[str], check: Callable[[], Awaitable[T | None]], *, look_at: float | None = None) -> T:
-        """What `check` finds, as soon as it is not None. It is called again whenever a document with one of these ids changes.
-
-        What the store does not notice is looked for every `poll_seconds` of it, and at `look_at`. A store that is away for a
-        while is waited for.
-        """
-        poll, worked = self.store.poll_seconds, time.monotonic()
-        with self.store.watch(*ids) as changed:
-            while True:
-                changed.clear()
-                try:
-                    if (found := await check()) is not None:
-                        return found
-                    worked = time.monotonic()
-                except StoreUnavailable:
-                    if time.monotonic() - worked >= OUTAGE_SECONDS:
-                        raise
-                soon = poll if look_at is None else max(0.0, min(poll, look_at - time.time()))
-                with suppress(TimeoutError):
-                    await asyncio.wait_for(changed.wait(), soon if soon else poll)
+        return await wait_until(self.store, [*ids, *{one.run for one in (await self.get(*ids)).values()}], attempt)
 
     async def is_abandoned(self, approval: Approval) -> bool:
         """Whether it was decided long ago, nothing has come of it but an interruption, and nobody has the lease on its run."""
         is_open = approval.result is None or approval.result.code == "interrupted"
-        is_old = approval.decision is not None and abs(time.time() - approval.changed) >= LEASE_SECONDS
-        return is_open and is_old and await self.is_free(approval.run)
-
-    async def is_leased(self, run: str) -> bool:
-        """Whether somebody has the lease on a run, by the clock."""
-        return _is_held((await self.store.get(self._kind(_LEASE), run)).get(run))
-
-    async def is_free(self, run: str) -> bool:
-        """Whether nobody has the lease on a run, whatever the clock says: one could be had."""
-        async with self.lease(run) as is_ours:
-            return is_ours
-
-    async def _take(self, lease: Document) -> int:
-        """Take a lease: the version at which it is ours; 0 if somebody else has it."""
-        try:
-            await self.store.put(replace(lease, version=0, expires=time.time() + LEASE_SECONDS))
-        except Stale as stale:
-            found = (await self.store.get(lease.kind, lease.id)).get(lease.id)
-            if _is_held(found):
-                return 0
-            if found is None or found.data != _RELEASED:  # its holder is gone, or it was a clock that jumped: then it is renewed
-                await asyncio.sleep(LEASE_SECONDS / 2)
-            with suppress(Stale):
-                await self.store.put(replace(lease, version=stale.found, expires=time.time() + LEASE_SECONDS))
-                return stale.found + 1
-            return 0
-        return 1
-
-    async def _renew(self, lease: Document, version: int) -> None:
-        with suppress(Stale):  # it has lapsed and is another's: what we write from now on is refused
-            while True:
-                await asyncio.sleep(LEASE_SECONDS / 3)
-                with suppress(StoreUnavailable):  # there is time for another attempt before it lapses
-                    await self.store.put(replace(lease, version=version, expires=time.time() + LEASE_SECONDS))
-                    version += 1
-
-    async def _release(self, lease: Document) -> None:
-        """Let go of a lease, if it is still ours: another process may have it by now. Else it lapses by itself."""
-        with suppress(Stale, StoreUnavailable):
-            found = (await self.store.get(lease.kind, lease.id)).get(lease.id)
-            if found is not None and found.data == lease.data:
-                await self.store.put(replace(lease, data=_RELEASED, version=found.version, expires=time.time() + DAY))
+        is_old = approval.decision is not None and abs(time.time() - approval.changed) >= leases.LEASE_SECONDS
+        return is_open and is_old and await self.leases.is_free(approval.run)
 
     def _document(self, one: Approval | PausedRun) -> Document:
         if isinstance(one, Approval):
@@ -357,12 +273,7 @@ class Approvals:
         return Document(self._kind(_PAUSED), one.id, _write_paused(one), one.version)
 
     def _kind(self, name: str) -> str:
-        return f"{name}/{self.subject}" if self.subject else name
-
-
-def _is_held(lease: Document | None) -> bool:
-    """Whether a lease is somebody's, by the clock. One for much longer than there are any is from before that was set back."""
-    return lease is not None and lease.data != _RELEASED and (lease.expires or 0.0) <= time.time() + 2 * LEASE_SECONDS
+        return caller_kind(name, self.subject)
 
 
 def write_view(approval: Approval) -> dict[str, Json]:

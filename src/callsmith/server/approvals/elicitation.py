@@ -12,7 +12,7 @@ from uuid import uuid4
 from callsmith.core.approval import Approved, Denied
 from callsmith.core.values import Call
 from callsmith.server.approvals.approvals import Approval, Approvals
-from callsmith.server.store import Store
+from callsmith.server.store import Store, wait_until
 from callsmith.tools.mcp.elicitation import ElicitationReply, ElicitationRequest
 from callsmith.wire.extensions import MCP
 
@@ -50,7 +50,7 @@ class Elicitations:
 
         await approvals.write(asked)
         try:
-            return await approvals.wait((asked.id,), reply, look_at=asked.expires)
+            return await wait_until(self.store, (asked.id,), reply, look_at=asked.expires)
         except asyncio.CancelledError:
             with suppress(asyncio.CancelledError):  # nobody waits for the answer any more
                 await approvals.withdraw(asked.id)

@@ -7,8 +7,19 @@
 """
 
 from callsmith.server.store.audit_log import AuditLog
+from callsmith.server.store.leases import Leases
 from callsmith.server.store.opening import open_store, without_password
-from callsmith.server.store.port import DEFAULT_LIMITS, AuditEntry, Document, Stale, Store, StoreLimits
+from callsmith.server.store.outage import put_through_outage, wait_until
+from callsmith.server.store.port import (
+    DEFAULT_LIMITS,
+    AuditEntry,
+    Document,
+    Stale,
+    Store,
+    StoreLimits,
+    caller_kind,
+    list_all,
+)
 from callsmith.server.store.sqlite import SqliteStore
 
 __all__ = [
@@ -16,10 +27,15 @@ __all__ = [
     "AuditEntry",
     "AuditLog",
     "Document",
+    "Leases",
     "SqliteStore",
     "Stale",
     "Store",
     "StoreLimits",
+    "caller_kind",
+    "list_all",
     "open_store",
+    "put_through_outage",
+    "wait_until",
     "without_password",
 ]

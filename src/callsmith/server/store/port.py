@@ -15,6 +15,7 @@ from callsmith.core.errors import CallsmithError
 from callsmith.core.values import Json
 
 DAY = 24 * 60 * 60.0
+_PAGE = 500
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,6 +176,20 @@ class Watchers:
         for loop, event in waiting:
             with suppress(RuntimeError):  # its loop was closed meanwhile
                 loop.call_soon_threadsafe(event.set)
+
+
+def caller_kind(name: str, subject: str) -> str:
+    """The kind of one caller's documents: nobody can as much as name what belongs to another."""
+    return f"{name}/{subject}" if subject else name
+
+
+async def list_all(store: Store, kind: str) -> list[Document]:
+    """All documents of a kind, in the order of their ids."""
+    documents, after = list[Document](), ""
+    while page := await store.list(kind, after=after, limit=_PAGE):
+        documents += page
+        after = page[-1].id
+    return documents
 
 
 def encode(data: Json) -> str:

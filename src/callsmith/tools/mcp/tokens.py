@@ -33,7 +33,7 @@ class StoredLogin:
     resource: Mapping[str, Json] | None = None
 
 
-LOGIN_CODEC = DocumentCodec(StoredLogin, upgrades={0: lambda old: {**old, "version": 1}})
+LOGIN_CODEC = DocumentCodec(StoredLogin)
 
 
 class TokenFile:

@@ -17,6 +17,7 @@ from callsmith.server.http.request_context import caller, client
 from callsmith.server.http.streams import cancel_all
 from callsmith.server.routes.responses.answer import Answer, write_sse
 from callsmith.server.routes.responses.dialect import ReadRequest, ResponsesDialect
+from callsmith.server.store import Leases
 from callsmith.wire.openai.responses_events import OPEN_STATUSES
 
 _log = logging.getLogger(__name__)
@@ -100,7 +101,7 @@ class BackgroundAnswers:
         one = BackgroundAnswer(self._dialect.answer(asked, stored))
         id = one.answer.writer.id
         async with AsyncExitStack() as stack:
-            await stack.enter_async_context(service.answers.approvals().lease(id))
+            await stack.enter_async_context(self._leases().take(id))
             await stored.keep(one.response(), asked.before, asked.request.input)
             task = asyncio.create_task(self._give(one, stack.pop_all()))
         self._tasks.add(task)
@@ -118,9 +119,10 @@ class BackgroundAnswers:
         """A stored response; one that was cut off is failed."""
         stored = self._dialect.stored()
         response = await stored.response(id)
-        if response["status"] not in OPEN_STATUSES or await self._dialect.service.answers.approvals().is_leased(id):
+        leases = self._leases()
+        if response["status"] not in OPEN_STATUSES or await leases.is_taken(id):
             return response
-        if await self._dialect.service.answers.approvals().is_free(id):
+        if await leases.is_free(id):
             await stored.fail(id, _CUT_OFF)  # unless it has ended since
         return await stored.response(id)
 
@@ -134,6 +136,9 @@ class BackgroundAnswers:
     async def close(self) -> None:
         """End all answers; they are stored as failed."""
         await cancel_all(*self._tasks)
+
+    def _leases(self) -> Leases:
+        return Leases(self._dialect.service.store, caller())
 
     async def _give(self, one: BackgroundAnswer, stack: AsyncExitStack) -> None:
         async with stack:

@@ -75,7 +75,7 @@ class StoredResponse:
     output: tuple[str, ...]
 
 
-RESPONSE_CODEC = DocumentCodec(StoredResponse, upgrades={0: lambda old: {**old, "version": 1}})
+RESPONSE_CODEC = DocumentCodec(StoredResponse)
 
 
 @dataclass(frozen=True, slots=True)

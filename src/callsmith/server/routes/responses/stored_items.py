@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from callsmith.core.values import Json
-from callsmith.server.store import Document, Store
+from callsmith.server.store import Document, Store, caller_kind
 from callsmith.wire.fields import Fields
 from callsmith.wire.openai.items import item_id, item_kind, stored_item
 
@@ -19,8 +19,7 @@ class StoredItems:
     subject: str = ""
 
     def kind(self, name: str) -> str:
-        """A kind for each caller: nobody can as much as name what belongs to another."""
-        return f"{name}/{self.subject}" if self.subject else name
+        return caller_kind(name, self.subject)
 
     async def get(self, ids: Sequence[str]) -> dict[str, Json]:
         """The items with these ids, in their order, as far as there are any."""

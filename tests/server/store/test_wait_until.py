@@ -7,9 +7,8 @@ import pytest
 
 from callsmith.core.approval import Approved
 from callsmith.core.errors import StoreUnavailable
-from callsmith.server.approvals import approvals as module
 from callsmith.server.approvals.approvals import Approvals
-from callsmith.server.store import Document, SqliteStore
+from callsmith.server.store import Document, SqliteStore, outage, wait_until
 from tests.server.approvals.shop import pending
 from tests.waiting import until
 
@@ -27,7 +26,7 @@ async def test_a_decision_in_the_same_process_wakes_whoever_waits(monkeypatch: p
     monkeypatch.setattr(SqliteStore, "poll_seconds", 3600.0)  # nobody would see it by looking now and then
     approvals, looks = Approvals(SqliteStore()), list[str]()
     approval = await pending(approvals)
-    waiting = asyncio.create_task(approvals.wait(["confirm_1"], decided(approvals, looks)))
+    waiting = asyncio.create_task(wait_until(approvals.store, ["confirm_1"], decided(approvals, looks)))
     while not looks:
         await asyncio.sleep(0)
     await approvals.decide(approval, Approved())
@@ -39,7 +38,7 @@ async def test_a_decision_of_another_process_is_found_by_looking(tmp_path: Path,
     monkeypatch.setattr(SqliteStore, "poll_seconds", 0.01)
     here, there = Approvals(SqliteStore(str(tmp_path / "s.db"))), Approvals(SqliteStore(str(tmp_path / "s.db")))
     approval, looks = await pending(here), list[str]()
-    waiting = asyncio.create_task(here.wait(["confirm_1"], decided(here, looks)))
+    waiting = asyncio.create_task(wait_until(here.store, ["confirm_1"], decided(here, looks)))
     while not looks:
         await asyncio.sleep(0)
     await there.decide(approval, Approved())
@@ -59,7 +58,7 @@ async def test_a_store_that_is_away_for_a_while_ends_nobody_s_waiting(monkeypatc
     store, looks = Unsteady(), list[str]()
     approvals = Approvals(store)
     approval = await pending(approvals)
-    waiting = asyncio.create_task(approvals.wait(["confirm_1"], decided(approvals, looks)))
+    waiting = asyncio.create_task(wait_until(approvals.store, ["confirm_1"], decided(approvals, looks)))
     await until(lambda: looks)
     store.is_away = True
     before = len(looks)
@@ -73,7 +72,7 @@ async def test_a_store_that_stays_away_ends_the_waiting(monkeypatch: pytest.Monk
     async def check() -> None:
         raise StoreUnavailable("the database is away")
 
-    monkeypatch.setattr(module, "OUTAGE_SECONDS", 0.05)
+    monkeypatch.setattr(outage, "OUTAGE_SECONDS", 0.05)
     monkeypatch.setattr(SqliteStore, "poll_seconds", 0.01)
     with pytest.raises(StoreUnavailable):
-        await asyncio.wait_for(Approvals(SqliteStore()).wait(["confirm_1"], check), 30)
+        await asyncio.wait_for(wait_until(SqliteStore(), ["confirm_1"], check), 30)

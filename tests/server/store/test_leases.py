@@ -12,9 +12,9 @@ import pytest
 from callsmith.core.approval import Approved
 from callsmith.core.errors import StoreUnavailable
 from callsmith.server.app import create_app
-from callsmith.server.approvals import approvals as module
 from callsmith.server.approvals.approvals import Approvals
 from callsmith.server.store import Document, SqliteStore, Stale
+from callsmith.server.store import leases as module
 from tests.conftest import Clock
 from tests.fakes import FakeModel
 from tests.server.approvals.shop import PAY, Shop, asked, pending
@@ -27,21 +27,21 @@ async def test_the_lease_on_a_run_is_waited_for_and_taken_when_it_is_free(monkey
     approvals = Approvals(SqliteStore())
     await pending(approvals)
     async with AsyncExitStack() as leases:
-        async with approvals.lease("run_1") as first:
+        async with approvals.leases.take("run_1") as first:
             assert first
             waiting = asyncio.create_task(approvals.take_leases(["confirm_1"], leases))
             done, _ = await asyncio.wait({waiting}, timeout=0.05)
             assert not done
         assert await asyncio.wait_for(waiting, 30)
-        assert await approvals.is_leased("run_1")
-    assert not await approvals.is_leased("run_1")
+        assert await approvals.leases.is_taken("run_1")
+    assert not await approvals.leases.is_taken("run_1")
 
 
 async def test_nobody_waits_for_a_run_whose_call_somebody_else_is_running():
     approvals = Approvals(SqliteStore())
     approval = await approvals.decide(await pending(approvals), Approved())
     await approvals.write_one(replace(approval, status="running"))
-    async with approvals.lease("run_1"), AsyncExitStack() as leases:
+    async with approvals.leases.take("run_1"), AsyncExitStack() as leases:
         assert not await approvals.take_leases(["confirm_1"], leases, unless_running=True)
 
 
@@ -49,12 +49,12 @@ async def test_a_lease_that_lapsed_and_is_anothers_is_not_taken_away_from_them(m
     store = SqliteStore()
     late, other = Approvals(store), Approvals(store)
     monkeypatch.setattr(module, "LEASE_SECONDS", 0.0)  # ours lapses at once, and is renewed too late
-    monkeypatch.setattr(Approvals, "_renew", lambda *_: asyncio.sleep(3600))
+    monkeypatch.setattr(module.Leases, "_renew", lambda *_: asyncio.sleep(3600))
     async with AsyncExitStack() as others:
-        async with late.lease("run_1") as first:
+        async with late.leases.take("run_1") as first:
             monkeypatch.setattr(module, "LEASE_SECONDS", 1.0)
-            second = await others.enter_async_context(other.lease("run_1"))
-        assert (first, second, await other.is_leased("run_1")) == (True, True, True)
+            second = await others.enter_async_context(other.leases.take("run_1"))
+        assert (first, second, await other.leases.is_taken("run_1")) == (True, True, True)
 
 
 async def test_a_run_is_held_by_one_and_a_hold_that_nobody_keeps_up_lapses(monkeypatch: pytest.MonkeyPatch, clock: Clock):
@@ -68,19 +68,19 @@ async def test_a_run_is_held_by_one_and_a_hold_that_nobody_keeps_up_lapses(monke
     monkeypatch.setattr(module, "LEASE_SECONDS", 0.3)
     store = Counting(clock=lambda: clock.now)
     approvals = Approvals(store)
-    async with approvals.lease("r") as first, approvals.lease("r") as second, approvals.lease("other") as other:
+    async with approvals.leases.take("r") as first, approvals.leases.take("r") as second, approvals.leases.take("other") as other:
         clock.advance(0.2)
         renewed = store.puts
         await until(lambda: store.puts >= renewed + 4)  # both leases, after the clock went on
         clock.advance(0.2)
-        async with approvals.lease("r") as third:
+        async with approvals.leases.take("r") as third:
             assert (first, second, third, other) == (True, False, False, True)
-    async with approvals.lease("r") as again:
+    async with approvals.leases.take("r") as again:
         assert again
-    monkeypatch.setattr(Approvals, "_renew", lambda *_: asyncio.sleep(60))
-    async with approvals.lease("r"):
+    monkeypatch.setattr(module.Leases, "_renew", lambda *_: asyncio.sleep(60))
+    async with approvals.leases.take("r"):
         clock.advance(0.4)
-        async with approvals.lease("r") as taken:
+        async with approvals.leases.take("r") as taken:
             assert taken
 
 
@@ -88,7 +88,7 @@ async def test_whoever_lost_a_run_to_another_does_not_take_it_away_from_them(mon
     monkeypatch.setattr(module, "LEASE_SECONDS", 0.3)
     store = SqliteStore()
     approvals = Approvals(store)
-    async with approvals.lease("r"):
+    async with approvals.leases.take("r"):
         (lease,) = await store.list("held_run")
         await store.put(replace(lease, data="another's", version=None, expires=time.time() + 60))
         await asyncio.sleep(0.25)  # until the next time it would have been renewed
@@ -143,6 +143,6 @@ async def test_a_renewal_that_fails_once_is_tried_again_and_does_not_end_the_run
     monkeypatch.setattr(module, "LEASE_SECONDS", 0.9)
     store = Unsteady()
     approvals = Approvals(store)
-    async with approvals.lease("run_1") as first:
+    async with approvals.leases.take("run_1") as first:
         await until(lambda: store.renewed)
-        assert (first, store.fails, await approvals.is_leased("run_1")) == (True, False, True)
+        assert (first, store.fails, await approvals.leases.is_taken("run_1")) == (True, False, True)
