@@ -19,7 +19,7 @@ ROOT = Path(__file__).parent.parent / "src" / "callsmith"
 
 CODECS = frozenset({"formats", "grammar", "wire"})
 EFFECTS = frozenset({"engines", "models", "tools", "bus", "runtime"})
-INWARD = frozenset({"core"}) | CODECS
+INWARD = frozenset({"core", "files"}) | CODECS
 
 
 @dataclass(frozen=True)
@@ -37,13 +37,14 @@ RULES = {
     "formats": Rule(frozenset({"core"}), frozenset({"jinja2"}), pure=True, sync=True),
     "grammar": Rule(frozenset({"core", "formats"}), pure=True, sync=True),
     "wire": Rule(frozenset({"core"}), frozenset({"msgspec"}), pure=True, sync=True),
+    "files": Rule(frozenset()),
     "engines": Rule(
         INWARD, frozenset({"numpy", "llguidance", "xllamacpp", "transformers", "torch", "triton", "tokenizers", "aiohttp"})
     ),
     "models": Rule(INWARD | {"engines"}),
     "tools": Rule(INWARD, frozenset({"pydantic", "pydantic_core", "griffe", "mcp", "mcp_types", "httpx2", "anyio"})),
     "bus": Rule(INWARD, frozenset({"msgspec", "nats", "cryptography", "jwt", "aiohttp"})),
-    "runtime": Rule(frozenset({"core", "tools.define", "tools.functions"}), frozenset({"opentelemetry"})),
+    "runtime": Rule(frozenset({"core", "files", "tools.define", "tools.functions"}), frozenset({"opentelemetry"})),
     "capabilities": Rule(INWARD | EFFECTS),
     "server": Rule(
         INWARD | EFFECTS | {"capabilities"}, frozenset({"starlette", "msgspec", "uvicorn", "prometheus_client", "asyncpg"})

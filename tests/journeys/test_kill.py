@@ -156,7 +156,7 @@ def in_child(folder: Path, kill_at: int | None = None, *, written: bool = False)
         return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
     code = 1
     try:
-        write, count = journal_file._replace_file, 0
+        write, count = journal_file._write, 0
 
         def counted(path: Path, text: str) -> None:
             nonlocal count
@@ -167,7 +167,7 @@ def in_child(folder: Path, kill_at: int | None = None, *, written: bool = False)
                 os.kill(os.getpid(), signal.SIGKILL)
             count += 1
 
-        journal_file._replace_file = counted
+        journal_file._write = counted
         asyncio.run(see_it_through(folder))
         code = 0
     finally:

@@ -303,7 +303,7 @@ def test_the_loop_knows_no_backend():
         for value in vars(sys.modules[name]).values():
             module = getattr(value, "__module__", None) or ""
             functions = module in ("callsmith.tools.define", "callsmith.tools.functions")  # what a list may hold
-            assert functions or not module.startswith("callsmith.") or module.split(".")[1] in ("core", "runtime")
+            assert functions or not module.startswith("callsmith.") or module.split(".")[1] in ("core", "files", "runtime")
 
 
 @virtual_time

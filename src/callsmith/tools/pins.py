@@ -10,6 +10,7 @@ from typing import cast
 
 from callsmith.core.errors import UsageError
 from callsmith.core.values import Json, Tool
+from callsmith.files import write_file
 
 
 class Pins:
@@ -43,10 +44,8 @@ class Pins:
         return cast("dict[str, dict[str, str]]", found)
 
     def _write(self, pins: Mapping[str, Mapping[str, str]]) -> None:
-        fresh = self._path.with_name(f".{self._path.name}.new")
         try:
-            fresh.write_text(json.dumps(pins, indent=1, sort_keys=True) + "\n", "utf-8")
-            fresh.replace(self._path)
+            write_file(self._path, json.dumps(pins, indent=1, sort_keys=True) + "\n")
         except OSError as error:
             raise UsageError(f"the pins cannot be written to {self._path}: {error}") from error
 

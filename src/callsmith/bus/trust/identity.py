@@ -3,12 +3,11 @@
 import base64
 import os
 import stat
-from contextlib import suppress
 from functools import lru_cache
 from pathlib import Path
-from tempfile import mkstemp
 
 from callsmith.core.errors import MissingExtra, UsageError
+from callsmith.files import write_file
 from callsmith.wire.capability.errors import BusError
 
 try:
@@ -72,16 +71,7 @@ def _create_file(path: Path) -> None:
     """Store a new key, whole or not at all; if another process is faster, its key stays."""
     pem = serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    handle, name = mkstemp(dir=path.parent)  # only its owner may read it
-    try:
-        with os.fdopen(handle, "wb") as file:
-            file.write(Ed25519PrivateKey.generate().private_bytes(*pem))
-            file.flush()
-            os.fsync(file.fileno())
-        with suppress(FileExistsError):
-            os.link(name, path)
-    finally:
-        Path(name).unlink()
+    write_file(path, Ed25519PrivateKey.generate().private_bytes(*pem), is_private=True, keeps_existing=True)
 
 
 def is_node_id(text: str) -> bool:

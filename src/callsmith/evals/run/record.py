@@ -12,6 +12,7 @@ from callsmith.core.serialize import dump, load
 from callsmith.core.types.escaped_text import in_json
 from callsmith.core.values import Call, Json
 from callsmith.evals.cases.case import Case
+from callsmith.files import write_file
 
 VERSION = 1
 RECORDS, PLAN = "records.jsonl", "run.json"
@@ -98,10 +99,7 @@ class Records:
                 field="out",
             )
         self.plan["setups"][setup] = {"setup": dict(description), "about": dict(about)}
-        text = in_json(self.plan, 2)
-        partial = self.folder / f"{PLAN}.partial"
-        partial.write_text(text + "\n", "utf-8")
-        partial.replace(self.folder / PLAN)
+        write_file(self.folder / PLAN, in_json(self.plan, 2) + "\n")
 
     def add(self, record: Record) -> None:
         """Keep a record; it is on the disk when this returns."""

@@ -12,6 +12,7 @@ from pathlib import Path
 from callsmith.core.errors import UsageError
 from callsmith.core.serialize import dump, load
 from callsmith.core.values import ChoicePolicy, Json
+from callsmith.files import write_file
 from callsmith.models.plugins import config_folder
 
 
@@ -51,9 +52,7 @@ def store_measured(name: str, size: int, found: Measured) -> Path:
     path = _path()
     known = {**all_measured(), _key(name, size): found}
     path.parent.mkdir(parents=True, exist_ok=True)
-    partial = path.with_suffix(".partial")
-    partial.write_text(json.dumps({key: dump(one) for key, one in known.items()}, indent=2) + "\n", "utf-8")
-    return partial.replace(path)
+    return write_file(path, json.dumps({key: dump(one) for key, one in known.items()}, indent=2) + "\n")
 
 
 def _key(name: str, size: int) -> str:

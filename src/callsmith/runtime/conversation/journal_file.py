@@ -1,13 +1,13 @@
 """A journal in a file: one JSON document, replaced whole at every step."""
 
 import json
-import os
 from collections.abc import Sequence
 from pathlib import Path
 
 from callsmith.core.errors import UsageError
 from callsmith.core.serialize import Saved, read_conversation, write_conversation
 from callsmith.core.values import Call, Result
+from callsmith.files import write_file
 
 
 class FileStorage:
@@ -20,7 +20,7 @@ class FileStorage:
     async def write(self, saved: Saved, *, starting: Call | None = None, results: Sequence[Result] = ()) -> None:
         text = _text(saved)
         if text != self._written:
-            _replace_file(self._path, text)
+            _write(self._path, text)
             self._written = text
 
 
@@ -40,28 +40,15 @@ def read_journal(path: Path) -> Saved:
 
 def write_journal(path: Path, saved: Saved) -> None:
     """Write the conversation into a file, whole or not at all."""
-    _replace_file(path, _text(saved))
+    _write(path, _text(saved))
 
 
 def _text(saved: Saved) -> str:
     return json.dumps(write_conversation(saved), indent=1) + "\n"  # ASCII: half a surrogate pair must not stop it
 
 
-def _replace_file(path: Path, text: str) -> None:
-    """A reader, or a crash, finds the old file or the new one. It is readable by its owner alone."""
-    target = path.resolve()
-    fresh = target.with_name(f".{target.name}.new")
+def _write(path: Path, text: str) -> None:
     try:
-        with os.fdopen(os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w", encoding="ascii") as file:
-            file.write(text)
-            file.flush()
-            os.fsync(file.fileno())
-        fresh.replace(target)
-        if os.name == "posix":  # the new name is on disk only when its folder is
-            folder = os.open(target.parent, os.O_RDONLY)
-            try:
-                os.fsync(folder)
-            finally:
-                os.close(folder)
+        write_file(path, text, is_private=True)
     except OSError as error:
         raise UsageError(f"cannot write {path}: {error.strerror or error}") from error

@@ -3,14 +3,14 @@
     model = guarded(model)                          # the guards this model is known to need
     model = guarded(model, ["repeats", "answers"])  # or these
 
-A guard is a Model around a Model; those of one's own (`own_guards.py`) stand next to the model. It has no state: the request
+A guard is a Model around a Model; plug-in guards (`plugin_guards.py`) stand next to the model. It has no state: the request
 shows all calls since the last message of the user. A hint stands only in the request the model sees, never in the conversation:
 behind the latest result or, where the model would repeat the calls it sees, behind the user's question, with all results listed
 and the calls left out.
 """
 
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from itertools import groupby
 from typing import TypeAlias
 
@@ -22,47 +22,10 @@ from callsmith.core.values import Choice, Message, Request
 from callsmith.runtime.guards.answers import AnswerGuard
 from callsmith.runtime.guards.guard import Guard
 from callsmith.runtime.guards.loop_detectors import Advice, RecentCalls, budgets, cycles, echoes, missing, repeats
-from callsmith.runtime.guards.own_guards import installed_guards, is_own_guard, own_guard
+from callsmith.runtime.guards.plugin_guards import GuardFactory, installed_guards, is_plugin_guard, load_plugin_guard
 from callsmith.runtime.guards.prompts import list_results, question_with_results, with_line
 
 Detector: TypeAlias = Callable[[RecentCalls], Advice | None]
-DETECTORS: Mapping[str, Detector] = {
-    "repeats": repeats,
-    "cycles": cycles,
-    "echoes": echoes,
-    "missing": missing,
-    "budgets": budgets,
-}
-
-
-def guarded(model: Model, guards: Iterable[str] | None = None) -> Model:
-    """The model with these guards; without names, with the guards it is known to need."""
-    names = guard_names(model, guards)
-    needs_some = bool(model_info(model).guards)
-    for name in filter(is_own_guard, names):
-        model = own_guard(name)(model)
-    if "results-as-user" in names:
-        model = ResultsAsUser(model)
-    if detectors := [DETECTORS[name] for name in DETECTORS if name in names]:
-        model = LoopGuard(model, *detectors)
-    if "answers" in names:
-        return AnswerGuard(model)
-    return model if names or not needs_some else Guard(model)
-
-
-def guard_names(model: Model, guards: Iterable[str] | None = None) -> tuple[str, ...]:
-    """The names of these guards, those that "small" stands for included; without names, of the guards the model needs."""
-    given = model_info(model).guards if guards is None else guards
-    names = tuple(name for one in given for name in (default_guards() if one == "small" else (one,)))
-    for name in names:
-        if name not in (*DETECTORS, *OTHERS) and not is_own_guard(name):
-            raise UnknownName("guard", name, ["small", *DETECTORS, *OTHERS, *installed_guards()])
-    return names
-
-
-def default_guards() -> tuple[str, ...]:
-    """The guards that "small" stands for: those every small model needs."""
-    return (*DETECTORS, "answers", "search-first")
 
 
 class LoopGuard(Guard):
@@ -89,7 +52,7 @@ class LoopGuard(Guard):
 class ResultsAsUser(Guard):
     """Shows results as messages of the user: for models whose templates have no results, or that ignore them."""
 
-    async def stream(self, request: Request) -> AsyncIterator[ModelEvent]:
+    def stream(self, request: Request) -> AsyncIterator[ModelEvent]:
         messages: list[Message] = []
         for are_results, group in groupby(request.messages, lambda message: message.role == "tool"):
             same = list(group)
@@ -97,12 +60,7 @@ class ResultsAsUser(Guard):
             messages += [results] if are_results else same
         # To the model this looks like a new request of the user's; it must not be made to call for it.
         policy = "auto" if request.messages and request.messages[-1].role == "tool" else request.policy
-        async with closing(self._model.stream(replace(request, messages=tuple(messages), policy=policy))) as events:
-            async for event in events:
-                yield event
-
-
-OTHERS = ("answers", "results-as-user", "search-first")  # "search-first" is of `runtime.discovery`
+        return self._model.stream(replace(request, messages=tuple(messages), policy=policy))
 
 
 async def _without_calls(model: Model, request: Request) -> AsyncIterator[ModelEvent]:
@@ -120,3 +78,59 @@ def _callable_tools(request: Request, advice: Iterable[Advice]) -> tuple[str, ..
     spent = {one.exhausted_tool for one in advice}
     offered = request.choice.names or tuple(tool.name for tool in request.tools)
     return tuple(name for name in offered if name not in spent)
+
+
+@dataclass(frozen=True, slots=True)
+class BuiltinGuard:
+    """A guard that comes with callsmith: a detector for the LoopGuard, or a wrapper of its own.
+
+    One that has neither is looked for by name elsewhere. `is_default`: it is one of those that "small" stands for.
+    """
+
+    detector: Detector | None = None
+    wrapper: GuardFactory | None = None
+    is_default: bool = True
+
+
+# In the order in which they stand around the model, the innermost first.
+GUARDS: Mapping[str, BuiltinGuard] = {
+    "results-as-user": BuiltinGuard(wrapper=ResultsAsUser, is_default=False),
+    "repeats": BuiltinGuard(repeats),
+    "cycles": BuiltinGuard(cycles),
+    "echoes": BuiltinGuard(echoes),
+    "missing": BuiltinGuard(missing),
+    "budgets": BuiltinGuard(budgets),
+    "answers": BuiltinGuard(wrapper=AnswerGuard),
+    "search-first": BuiltinGuard(),  # of `runtime.discovery`
+}
+
+
+def guarded(model: Model, guards: Iterable[str] | None = None) -> Model:
+    """The model with these guards; without names, with the guards it is known to need."""
+    names = guard_names(model, guards)
+    needs_some = bool(model_info(model).guards)
+    for name in filter(is_plugin_guard, names):
+        model = load_plugin_guard(name)(model)
+    chosen = (guard for name, guard in GUARDS.items() if name in names)
+    for detects, group in groupby(chosen, lambda guard: guard.detector is not None):
+        if detects:
+            model = LoopGuard(model, *(guard.detector for guard in group if guard.detector))
+        else:
+            for guard in group:
+                model = guard.wrapper(model) if guard.wrapper else model
+    return model if names or not needs_some else Guard(model)
+
+
+def guard_names(model: Model, guards: Iterable[str] | None = None) -> tuple[str, ...]:
+    """The names of these guards, those that "small" stands for included; without names, of the guards the model needs."""
+    given = model_info(model).guards if guards is None else guards
+    names = tuple(name for one in given for name in (default_guards() if one == "small" else (one,)))
+    for name in names:
+        if name not in GUARDS and not is_plugin_guard(name):
+            raise UnknownName("guard", name, ["small", *GUARDS, *installed_guards()])
+    return names
+
+
+def default_guards() -> tuple[str, ...]:
+    """The guards that "small" stands for: those every small model needs."""
+    return tuple(name for name, guard in GUARDS.items() if guard.is_default)

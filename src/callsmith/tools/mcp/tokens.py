@@ -1,11 +1,8 @@
 """The file with the tokens of an MCP server: readable by its owner alone, and used for one address only."""
 
 import json
-import os
-import tempfile
 import time
 from collections.abc import Mapping
-from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,6 +12,7 @@ from pydantic import BaseModel, ValidationError
 from callsmith.core.errors import UsageError
 from callsmith.core.serialize import DocumentCodec
 from callsmith.core.values import Json
+from callsmith.files import write_file
 
 if TYPE_CHECKING:
     from mcp.client.auth.oauth2 import OAuthContext
@@ -88,17 +86,8 @@ class TokenFile:
         return stored if stored.url == self._url else StoredLogin(self._url)
 
     def _store(self, login: StoredLogin) -> None:
-        """Write the file all at once: a run that is ended in between leaves the old one."""
         self._path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        handle, name = tempfile.mkstemp(dir=self._path.parent)  # only its owner may read it
-        try:
-            with os.fdopen(handle, "w", encoding="utf-8") as file:
-                json.dump(LOGIN_CODEC.write(login), file, indent=2)
-            Path(name).replace(self._path)
-        except BaseException:
-            with suppress(OSError):
-                Path(name).unlink()
-            raise
+        write_file(self._path, json.dumps(LOGIN_CODEC.write(login), indent=2), is_private=True)
 
 
 def _written(value: BaseModel | None) -> Any:

@@ -11,7 +11,7 @@ from callsmith.core.errors import UsageError
 from callsmith.core.events import ModelEvent, Text
 from callsmith.core.values import Request
 from callsmith.models.presets import presets_in
-from callsmith.runtime.guards import own_guards
+from callsmith.runtime.guards import plugin_guards
 from callsmith.runtime.guards.guard import Guard
 from callsmith.runtime.guards.guards import guarded
 from tests.fakes import ASKED, FakeModel, says
@@ -40,9 +40,9 @@ def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     (folder / "METADATA").write_text("Metadata-Version: 2.1\nName: loud\nVersion: 1.0\n")
     (folder / "entry_points.txt").write_text(f"[callsmith.guards]\nloud = {HERE}\n")
     monkeypatch.setattr(sys, "path", [str(tmp_path), *sys.path])
-    own_guards.installed_guards.cache_clear()
+    plugin_guards.installed_guards.cache_clear()
     yield
-    own_guards.installed_guards.cache_clear()
+    plugin_guards.installed_guards.cache_clear()
 
 
 async def test_a_guard_is_named_by_where_it_is_defined():
@@ -63,7 +63,7 @@ async def test_a_preset_in_a_file_may_name_one(tmp_path: Path):
     [
         ("no.such.module:Guard", "cannot be loaded"),
         (f"{__name__}:Missing", "cannot be loaded"),
-        (f"{__name__}:HERE", "no callable"),
+        (f"{__name__}:HERE", "not a callable"),
         ("nowhere", "guard"),
     ],
 )

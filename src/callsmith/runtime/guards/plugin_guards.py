@@ -1,4 +1,4 @@
-"""Guards of one's own: of packages, as entry points in the group `callsmith.guards`, or by where they are defined.
+"""Plug-in guards: of packages, as entry points in the group `callsmith.guards`, or by where they are defined.
 
     guards = ["small", "polite", "mypackage.guards:Polite"]      # in a preset
 
@@ -24,18 +24,20 @@ def installed_guards() -> Mapping[str, EntryPoint]:
     return {entry.name: entry for entry in entry_points(group=GROUP)}
 
 
-def is_own_guard(name: str) -> bool:
+def is_plugin_guard(name: str) -> bool:
     """Whether this names a guard that does not come with callsmith."""
     return ":" in name or name in installed_guards()
 
 
-def own_guard(name: str) -> GuardFactory:
+def load_plugin_guard(name: str) -> GuardFactory:
     """The guard of this name; a UsageError says why there is none."""
     entry = installed_guards().get(name) or EntryPoint(name, name, GROUP)
     try:
-        made: Any = entry.load()
+        factory: Any = entry.load()
     except (ImportError, AttributeError, ValueError) as error:
         raise UsageError(f"the guard {name!r} cannot be loaded: {error}", field="guards") from error
-    if not callable(made):
-        raise UsageError(f"the guard {name!r} is a {type(made).__name__}, and no callable that takes a model", field="guards")
-    return cast(GuardFactory, made)
+    if not callable(factory):
+        raise UsageError(
+            f"the guard {name!r} is a {type(factory).__name__}, and not a callable that takes a model", field="guards"
+        )
+    return cast(GuardFactory, factory)
