@@ -21,10 +21,11 @@ import inspect
 import json
 import threading
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Generator, Sequence
-from contextlib import aclosing, suppress
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any, TypeAlias, TypeVar, cast, overload
 
+from callsmith.core.closing import closing
 from callsmith.core.errors import UsageError
 from callsmith.core.events import ToolProgress
 from callsmith.core.failures import failed, unknown_tool
@@ -146,7 +147,7 @@ class Functions:
             return
         await context.starting()
         value: Any = None
-        async with aclosing(_values(function.function, bound)) as values:
+        async with closing(_values(function.function, bound)) as values:
             async for item, last in values:
                 if last:
                     value = item
@@ -185,7 +186,7 @@ async def _values(function: Callable[..., Any], bound: BoundArguments) -> AsyncG
         produced = function(*bound.positional, **bound.named)
         items = produced if inspect.isasyncgenfunction(target) else _iterate_in_threads(produced)
         value: Any = None
-        async with aclosing(items):
+        async with closing(items):
             async for item in items:
                 if value is not None:  # only the next item shows that a value was not the last
                     yield value, False

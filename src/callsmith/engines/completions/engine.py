@@ -12,11 +12,11 @@ import logging
 import os
 import re
 from collections.abc import AsyncGenerator, Callable, Iterator, Mapping, Sequence
-from contextlib import aclosing
 from dataclasses import replace
 from hashlib import blake2b
 from typing import Final, cast
 
+from callsmith.core.closing import closing
 from callsmith.core.errors import GrammarRefused, ModelError, PromptTooLong, Rejected, UnknownName, UsageError
 from callsmith.core.values import Json, Sampling, Usage
 from callsmith.engines.completions.llama_server import LlamaServer
@@ -108,7 +108,7 @@ async def _enforces_grammars(upstream: Upstream, server: Server, described: Desc
     engine = CompletionsEngine(upstream, server, described)
     said: list[str] = []
     try:
-        async with aclosing(engine.generate(Prompt("1 + 1 ="), Sampling(temperature=0.0, max_tokens=4), _PROBE)) as answer:
+        async with closing(engine.generate(Prompt("1 + 1 ="), Sampling(temperature=0.0, max_tokens=4), _PROBE)) as answer:
             said += [item.text async for item in answer if isinstance(item, Piece)]
     except GrammarRefused as error:
         logger.warning("%s takes no grammars: %s", upstream.url, error.message)
@@ -186,7 +186,7 @@ class CompletionsEngine:
         splitter, scanner = SpecialSplitter(self.info.specials), StopScanner(sampling.stop)
         aligner, has_text = TokenAligner(sampling.logprobs or 0), False
         room, usage, count = sampling.max_tokens or self.info.context or _ENDLESS, Usage(), 0
-        async with aclosing(self._chunks(path, body, job)) as chunks:
+        async with closing(self._chunks(path, body, job)) as chunks:
             async for chunk in chunks:
                 usage, count = chunk.usage or usage, count + len(chunk.tokens)
                 pieces = splitter.feed(chunk.text, chunk.tokens)
@@ -259,7 +259,7 @@ class CompletionsEngine:
     async def _chunks(self, path: str, body: Mapping[str, Json], job: Job) -> AsyncGenerator[Chunk, None]:
         """What the server streams. An error is raised as what it means to whoever asked."""
         try:
-            async with aclosing(self._streamed(path, body, job.session)) as chunks:
+            async with closing(self._streamed(path, body, job.session)) as chunks:
                 async for chunk in chunks:
                     yield chunk
         except ModelError as error:
@@ -276,7 +276,7 @@ class CompletionsEngine:
         for attempt in range(patience.retries + 1):
             frames, progress = FrameReader(), Progress()
             try:
-                async with aclosing(self._upstream.stream(path, dict(body), session, tried)) as stream:
+                async with closing(self._upstream.stream(path, dict(body), session, tried)) as stream:
                     async for data in stream:
                         for frame in frames.feed(data):
                             if frame.data != DONE and (chunk := self._server.read(self._parsed(frame.data), progress)):

@@ -1,10 +1,9 @@
 """Asks a model one question and collects the whole answer, with all that is measured of it."""
 
 import time
-from contextlib import aclosing
 from dataclasses import dataclass, field, replace
-from typing import Any, cast
 
+from callsmith.core.closing import closing
 from callsmith.core.events import CallReady, Report, Stopped, Text, Unreadable
 from callsmith.core.ports import Model
 from callsmith.core.types.model_step import ModelStep
@@ -51,7 +50,7 @@ async def ask(model: Model, request: Request) -> Answer:
     """The whole answer to a request."""
     answer, texts, began = Answer(), list[str](), time.perf_counter()
     request = replace(request, explain=answer.steps.append)
-    async with aclosing(cast("Any", model.stream(request))) as events:
+    async with closing(model.stream(request)) as events:
         async for event in events:
             match event:
                 case Text(text):

@@ -8,10 +8,11 @@ import sys
 import threading
 import time
 from collections.abc import AsyncGenerator, MutableSequence, Sequence
-from contextlib import ExitStack, aclosing, asynccontextmanager, suppress
+from contextlib import ExitStack, asynccontextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, TextIO, cast
 
+from callsmith.core.closing import closing
 from callsmith.core.errors import Unavailable
 from callsmith.tools.mcp.config import ServerConfig
 from callsmith.tools.mcp.messages import MessageBounds
@@ -75,7 +76,7 @@ async def _stdio_streams(
 
     async def receive() -> None:
         with suppress(anyio.ClosedResourceError, anyio.BrokenResourceError, Unavailable):
-            async with to_session, aclosing(bounds.lines(stdout)) as lines:
+            async with to_session, closing(bounds.lines(stdout)) as lines:
                 async for line in lines:
                     message = bounds.read(line)
                     await to_session.send(message)
