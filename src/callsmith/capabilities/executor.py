@@ -3,11 +3,11 @@
     executor = ToolExecutor(bus, [search_corpus, translate])
     message = await executor.run_chat_with_tools({"params": {}, "input": {"messages": [{"role": "user", "content": "…"}]}})
 
-It is a face of the runtime: the loop, its limits, validation and approvals are those of `run` and `Dispatcher`.
+It is a face of the runtime: the loop, its limits, validation and approvals are those of `PausableRun` and `Dispatcher`.
 """
 
-from collections.abc import Awaitable, Callable, Iterable, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, TypeAlias
 
 from callsmith.bus.port import Bus
@@ -20,11 +20,13 @@ from callsmith.core.errors import UnknownName
 from callsmith.core.events import ConfirmationNeeded, TurnEnded
 from callsmith.core.failures import failed
 from callsmith.core.ports import Context
-from callsmith.core.values import Call, Json, Message, Request, Result, Tool
+from callsmith.core.serialize import Saved
+from callsmith.core.values import Call, Json, Message, Result, Tool
+from callsmith.runtime.conversation.journal import Journal
+from callsmith.runtime.conversation.pausable_run import PausableRun, PauseAnswer, Questions
 from callsmith.runtime.deferred import DeferredTools
 from callsmith.runtime.dispatch import Dispatcher
 from callsmith.runtime.execute import Limits
-from callsmith.runtime.loop import run
 from callsmith.tools.functions import Function, Functions, Tools, as_toolset
 from callsmith.tools.wrap import Confirmed, Merged
 from callsmith.wire.capability.chat import read_chat, write_bound_tool, write_flat_tool, write_message
@@ -33,14 +35,6 @@ from callsmith.wire.capability.frames import Frame, error_frame
 
 StreamTo: TypeAlias = Callable[[dict[str, Json]], Awaitable[None]]  # gets {"event": …, "data": …, "seq": …}
 Decide: TypeAlias = Callable[[ConfirmationNeeded], Awaitable[Decision]]
-
-
-@dataclass(frozen=True, slots=True)
-class _Turn:
-    """What a run of the loop has come to."""
-
-    ended: TurnEnded
-    waiting: tuple[ConfirmationNeeded, ...]
 
 
 class ToolExecutor:
@@ -114,34 +108,28 @@ class ToolExecutor:
                 raise UnknownName("tool", tool.name, own, field="input.tools")
         request = replace(chat.request, tools=tuple(own[tool.name] for tool in chat.request.tools))
         writer, send = ChatFrameWriter(), _Sender(stream_to)
+        journal = Journal(Saved("", request.messages, decisions=chat.decisions), limits=self._limits)
+
+        async def answer(questions: Questions, calls: tuple[Call, ...]) -> PauseAnswer | None:
+            if decide is None or not questions:
+                return None
+            return PauseAnswer(decisions={question.call.id: await decide(question) for question in questions})
+
         model = BusModel(self._bus, chat.model, authority=self._authority)
-        context = replace(self._context, decisions=chat.decisions)
+        run = PausableRun(model, self._toolset, journal, limits=self._limits, answer_pause=answer)
+        ended: TurnEnded | None = None
         try:
-            turn = await self._run(model, request, context, writer, send)
-            while decide is not None and turn.waiting:
-                decisions = {needed.call.id: await decide(needed) for needed in turn.waiting}
-                asked = {needed.call.id: needed.tool for needed in turn.waiting if needed.tool is not None}
-                request = replace(request, messages=(*request.messages, *turn.ended.messages))
-                turn = await self._run(model, request, replace(context, decisions=decisions, asked=asked), writer, send)
+            async with closing(run.events(request, self._context)) as events:
+                async for event in events:
+                    for frame in writer.write(event):
+                        await send(frame)
+                    ended = event if isinstance(event, TurnEnded) else None
         except Exception as error:  # passed on: whoever reads the stream has to see that it has ended
             await send.error(error)
             raise
-        await send(writer.end(chat.model, turn.ended.reason, 0))
-        return _final_message(turn)
-
-    async def _run(self, model: BusModel, request: Request, context: Context, writer: ChatFrameWriter, send: "_Sender") -> _Turn:
-        waiting: list[ConfirmationNeeded] = []
-        ended: TurnEnded | None = None
-        async with closing(run(model, self._toolset, request, limits=self._limits, context=context)) as events:
-            async for event in events:
-                for frame in writer.write(event):
-                    await send(frame)
-                if isinstance(event, ConfirmationNeeded):
-                    waiting.append(event)
-                elif isinstance(event, TurnEnded):
-                    ended = event
         assert ended is not None  # the last event of every run
-        return _Turn(ended, tuple(waiting))
+        await send(writer.end(chat.model, ended.reason, 0))
+        return _final_message(ended, journal.pending)
 
 
 class _Sender:
@@ -160,9 +148,9 @@ class _Sender:
         await self(error_frame(error))
 
 
-def _final_message(turn: _Turn) -> dict[str, Json]:
-    last = next((one for one in reversed(turn.ended.messages) if one.role == "assistant"), Message.assistant())
+def _final_message(ended: TurnEnded, questions: Sequence[ConfirmationNeeded]) -> dict[str, Json]:
+    last = next((message for message in reversed(ended.messages) if message.role == "assistant"), Message.assistant())
     message = write_message(last)
-    if turn.waiting:
-        message["confirmations"] = [write_confirmation(needed) for needed in turn.waiting]
+    if questions:
+        message["confirmations"] = [write_confirmation(question) for question in questions]
     return message

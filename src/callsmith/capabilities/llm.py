@@ -20,13 +20,15 @@ from callsmith.core.approval import Decision
 from callsmith.core.capability.prompt_cache import cache_salt
 from callsmith.core.closing import closing
 from callsmith.core.errors import UnknownName
-from callsmith.core.events import CallDeferred, CallReady, CallStarted, ConfirmationNeeded, ModelEvent, StopReason, TurnEnded
+from callsmith.core.events import CallReady, CallStarted, ModelEvent, StopReason, TurnEnded
 from callsmith.core.ports import Context, Model, Toolset, model_info
-from callsmith.core.values import Call, Choice, Json, Message, Request, Result
+from callsmith.core.serialize import Saved
+from callsmith.core.values import Call, Json, Request, Result
 from callsmith.models.router import in_use
-from callsmith.runtime.deferred import DeferredTools
+from callsmith.runtime.conversation.journal import Journal
+from callsmith.runtime.conversation.pausable_run import PausableRun, PauseAnswer, Questions
 from callsmith.runtime.execute import STANDARD_LIMITS, Limits
-from callsmith.runtime.loop import LIMIT_TEXT, after_a_call, run
+from callsmith.runtime.loop import LIMIT_TEXT
 from callsmith.runtime.telemetry.trace import Trace
 from callsmith.runtime.telemetry.turns import Recorder, TurnInfo, record_turn
 from callsmith.tools.wrap import Confirmed
@@ -187,64 +189,38 @@ class _ChatAnswer:
     reason: StopReason = "stop"
     writer: ChatFrameWriter = field(default_factory=ChatFrameWriter)
     _rounds: int = 0
+    _has_open_calls: bool = False
 
     async def frames(self, model: Model, own: Toolset | None) -> AsyncIterator[Frame]:
         """The frames, without the last one. What the caller runs is waited for as long as the caller can send it."""
-        request, decisions = self.chat.request, self.chat.decisions
+        request, authority = self.chat.request, self.call.authority
         self.writer = ChatFrameWriter(f"tc_{self.call.request_id[:12]}")
         deferred = [tool for tool in request.tools if tool.binding is None]
         bound = [tool for tool in request.tools if tool.binding is not None]
         toolset = Confirmed(CapabilityTools(self.bus, bound)) if bound else None if request.tools else own
-        while True:
-            messages: tuple[Message, ...] = ()
-            waiting: list[Call] = []
-            asked: list[Call] = []
-            context = Context(
-                conversation=self.call.session_id,
-                subject=self.call.authority.subject,
-                depth=self.call.authority.depth,
-                max_depth=self.call.authority.max_depth,
-                authority=self.call.authority,
-                decisions=decisions,
-            )
-            running = run(
-                _WithIds(model, self.writer), DeferredTools(toolset, deferred), request, limits=self.limits, context=context
-            )
-            info = TurnInfo(self.model, request.tools, request.choice)
-            async with closing(record_turn(running, self.recorder, info)) as events:
-                async for event in events:
-                    for frame in self.writer.write(event):
-                        yield frame
-                    match event:
-                        case CallDeferred(call):
-                            waiting.append(call)
-                        case ConfirmationNeeded(call=call):
-                            asked.append(call)
-                        case TurnEnded(messages, reason):
-                            self.reason = "calls" if waiting else reason
-                        case _:
-                            pass
-            if not waiting and not asked:
-                return
-            received = await self._receive(waiting, asked)
-            if received is None:
-                return
-            results, decisions = received
-            self.writer.begin_turn()
-            request = self._continued(request, messages, results)
+        context = Context(
+            conversation=self.call.session_id,
+            subject=authority.subject,
+            depth=authority.depth,
+            max_depth=authority.max_depth,
+            authority=authority,
+        )
+        journal = Journal(Saved(self.call.session_id, request.messages, decisions=self.chat.decisions), limits=self.limits)
+        run = PausableRun(
+            _WithIds(model, self.writer), toolset, journal, deferred, self.limits, answer_pause=self._receive_answer
+        )
+        info = TurnInfo(self.model, request.tools, request.choice)
+        async with closing(record_turn(run.events(request, context), self.recorder, info)) as events:
+            async for event in events:
+                for frame in self.writer.write(event):
+                    yield frame
+                if isinstance(event, TurnEnded):
+                    self.reason = "calls" if self._has_open_calls else event.reason
 
-    def _continued(self, request: Request, messages: tuple[Message, ...], results: list[Result]) -> Request:
-        """The request that comes after a round, or the last one, which must be answered without calls."""
-        self._rounds += 1
-        is_last = self._rounds >= self.limits.iterations
-        if is_last:
-            results = [replace(result, content=f"{result.text}\n({LIMIT_TEXT})") for result in results]
-        choice = Choice("none") if is_last else after_a_call(request.choice)
-        return replace(request, messages=(*request.messages, *messages, *map(Message.tool, results)), choice=choice)
-
-    async def _receive(self, waiting: list[Call], asked: list[Call]) -> "tuple[list[Result], dict[str, Decision]] | None":
-        """The results of calls that the caller runs, and decisions on calls that need a word; None if none will come."""
-        open_calls, to_decide = {call.id: call for call in waiting}, {call.id: call for call in asked}
+    async def _receive_answer(self, questions: Questions, calls: tuple[Call, ...]) -> PauseAnswer | None:
+        """The results of calls that the caller runs, and decisions on calls that need one; None if none will come."""
+        self._has_open_calls = bool(calls)
+        open_calls, to_decide = {call.id: call for call in calls}, {question.call.id: question.call for question in questions}
         results: dict[str, Result] = {}
         decisions: dict[str, Decision] = {}
         while len(results) < len(open_calls) or len(decisions) < len(to_decide):
@@ -256,7 +232,13 @@ class _ChatAnswer:
                 results[reply.call_id] = reply
             else:
                 decisions[reply_id(message)] = reply
-        return [results[id] for id in open_calls], decisions
+        self._has_open_calls = False
+        self._rounds += 1
+        self.writer.begin_turn()
+        may_call = self._rounds < self.limits.iterations
+        note = "" if may_call else f"\n({LIMIT_TEXT})"
+        in_order = [replace(results[id], content=f"{results[id].text}{note}") if note else results[id] for id in open_calls]
+        return PauseAnswer(in_order, decisions, may_call=may_call)
 
 
 class _WithIds:

@@ -28,7 +28,7 @@ from callsmith.core.ports import Context, Model
 from callsmith.core.serialize import Saved
 from callsmith.core.types.field_checks import check_argument, check_items, check_keywords
 from callsmith.core.values import Call, Choice, ChoicePolicy, Message, Output, Request, Result, Sampling, Tool, Usage
-from callsmith.runtime.conversation.journal import Journal, answer_interrupted, expired
+from callsmith.runtime.conversation.journal import NO_DECISIONS, Journal, answer_interrupted, expired
 from callsmith.runtime.conversation.journal_file import FileStorage, read_journal, write_journal
 from callsmith.runtime.conversation.pausable_run import PausableRun
 from callsmith.runtime.deferred import GivenTools, split_tools
@@ -41,8 +41,6 @@ from callsmith.runtime.loop import check_parts
 from callsmith.runtime.sync import collect
 
 File: TypeAlias = str | os.PathLike[str]
-
-NO_DECISIONS: Mapping[str, Decision] = {}
 
 
 @dataclass(frozen=True, slots=True)
@@ -286,8 +284,7 @@ class Conversation:
         for result in given:
             if result.call_id not in named:
                 raise UnknownName("open call", result.call_id, named)
-        await self._journal.settle(*(replace(result, name=named[result.call_id]) for result in given))
-        await self._journal.begin()
+        await self._journal.resume([replace(result, name=named[result.call_id]) for result in given])
         return [ToolFinished(result) for result in given]
 
     async def _take_up(self, decisions: Mapping[str, Decision]) -> Sequence[RunEvent]:
@@ -300,11 +297,8 @@ class Conversation:
                 raise UnknownName("call that waits for a decision", call_id, asked)
             check_argument("decision", decision, Decision)
         late = {call_id for call_id, decision in decisions.items() if _too_late(asked[call_id], decision)}
-        for call_id in decisions.keys() - late:
-            await self._journal.decide(asked[call_id], decisions[call_id])
         answers = [expired(asked[call_id].call) for call_id in decisions if call_id in late]
-        await self._journal.settle(*answers)
-        await self._journal.begin()
+        await self._journal.resume(answers, {call_id: one for call_id, one in decisions.items() if call_id not in late})
         return [ToolFinished(result) for result in answers]
 
     async def _go(self, begin: Callable[[], Awaitable[Sequence[RunEvent]]]) -> AsyncGenerator[RunEvent, None]:

@@ -5,7 +5,7 @@ storage before the next. A call that must not run twice is entered as started be
 knows no more than that it may have happened, answers it as interrupted, and does not run it again.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Protocol, assert_never
 
@@ -35,6 +35,8 @@ from callsmith.runtime.conversation.history import answered, joined
 from callsmith.runtime.execute import STANDARD_LIMITS, Limits
 from callsmith.runtime.loop import AnswerBuilder, unanswered
 from callsmith.runtime.results import result_message
+
+NO_DECISIONS: Mapping[str, Decision] = {}
 
 
 class JournalStorage(Protocol):
@@ -109,20 +111,27 @@ class Journal:
         await self._write()
 
     async def note(self, event: RunEvent) -> None:
-        """Enter what has happened in a run."""
+        """Enter what has happened in a run. What is entered already stays as it is."""
         match event:
             case Stopped():
                 self._answer.add(event)
                 self._said, self._answer = self._answer.message(self._answer.calls), AnswerBuilder()
             case Text() | Thought() | CallStarted() | CallArguments() | CallReady() | Unreadable():
                 self._answer.add(event)
-            case ToolStarted() | CallDeferred():
+            case ToolStarted():
                 if self._accept():
                     await self._write()
+            case CallDeferred(call):
+                await self._postpone(call)
             case ToolFinished(result):
                 await self.settle(result)
-            case ConfirmationNeeded():
-                await self.postpone(event)
+            case ConfirmationNeeded(call=call):
+                if all(one.call.id != call.id for one in self.pending):
+                    others = (one for one in self.saved.pending if one.call.id != call.id)
+                    self.saved = replace(self.saved, pending=(*others, event))
+                decisions = {call_id: one for call_id, one in self.saved.decisions.items() if call_id != call.id}
+                self.saved = replace(self.saved, decisions=decisions)
+                await self._postpone(call)
             case TurnEnded(messages):
                 self._said = None
                 self.saved = replace(self.saved, messages=joined(self._base, messages))
@@ -132,19 +141,16 @@ class Journal:
             case _:
                 assert_never(event)
 
+    def as_asked(self, question: ConfirmationNeeded) -> ConfirmationNeeded:
+        """The question as it waits already, if it does: asked again, it keeps its id and gets no more time."""
+        return next((one for one in self.pending if one.call.id == question.call.id), question)
+
     async def start(self, call: Call, *, repeatable: bool = False) -> None:
         """A call is about to run; unless it is repeatable, it is never run again."""
         self._accept()
         if not repeatable:
             self.saved = replace(self.saved, started=self.saved.started | {call.id})
         await self._write(starting=call)
-
-    async def arrive(self, result: Result) -> None:
-        """Enter a result straight from its tool; one that comes after its call was given up is dropped."""
-        if self._said is not None and any(call.id == result.call_id for call in self._said.calls):
-            self._accept()
-        if any(call.id == result.call_id for call in self.open_calls):
-            await self.settle(result)
 
     async def settle(self, *results: Result) -> None:
         """Answer calls."""
@@ -153,23 +159,20 @@ class Journal:
         self.saved = replace(self.saved, messages=answered(self.saved.messages, *messages))
         await self._write(results=results)
 
-    async def postpone(self, asked: ConfirmationNeeded) -> ConfirmationNeeded:
-        """A call needs a person's decision. The question as it waits: asked again, it keeps its id and gets no more time."""
-        self._accept()
-        waiting = next((one for one in self.pending if one.call.id == asked.call.id), None)
-        if waiting is None:
-            others = (one for one in self.saved.pending if one.call.id != asked.call.id)
-            self.saved = replace(self.saved, pending=(*others, asked))
-        decisions = {call_id: one for call_id, one in self.saved.decisions.items() if call_id != asked.call.id}
-        self.saved = replace(self.saved, decisions=decisions)
-        await self.defer(asked.call)
-        return waiting or asked
+    async def resume(
+        self, results: Sequence[Result] = (), decisions: Mapping[str, Decision] = NO_DECISIONS
+    ) -> tuple[Result, ...]:
+        """Go on where the turn has paused, with results of calls and a person's decisions by call id.
 
-    async def defer(self, call: Call) -> None:
-        """A call does not run now: it waits for a person, or for whoever runs it elsewhere."""
-        self._accept()
-        self.saved = replace(self.saved, started=self.saved.started - {call.id})
-        await self._write()
+        Returns the results of calls that had begun when their program was stopped: they must not run twice.
+        """
+        for question in self.pending:
+            if question.call.id in decisions:
+                await self.decide(question, decisions[question.call.id])
+        await self.settle(*results)
+        interrupted_calls = await self.interrupt_started()
+        await self.begin()
+        return interrupted_calls
 
     async def decide(self, asked: ConfirmationNeeded, decision: Decision) -> None:
         """Enter a person's decision."""
@@ -216,6 +219,12 @@ class Journal:
     async def _write(self, *, starting: Call | None = None, results: Sequence[Result] = ()) -> None:
         self.saved = _about_open_calls(self.saved)
         await self._storage.write(self.saved, starting=starting, results=results)
+
+    async def _postpone(self, call: Call) -> None:
+        """A call does not run now: it waits for a person, or for whoever runs it elsewhere."""
+        self._accept()
+        self.saved = replace(self.saved, started=self.saved.started - {call.id})
+        await self._write()
 
     def _accept(self) -> bool:
         """Make the model's last answer a part of the history, now that it is acted upon; whether there was one."""

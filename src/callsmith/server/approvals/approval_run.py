@@ -13,15 +13,14 @@ from itertools import count
 from typing import TypeAlias
 from uuid import uuid4
 
-from callsmith.core.approval import Approved, Denied
+from callsmith.core.approval import Approved, Decision
 from callsmith.core.closing import closing
 from callsmith.core.errors import Unavailable
-from callsmith.core.events import CallDeferred, ConfirmationNeeded, RunEvent, ToolFinished, TurnEnded
+from callsmith.core.events import ConfirmationNeeded, RunEvent, ToolFinished, TurnEnded
 from callsmith.core.serialize import Saved
-from callsmith.core.values import Call, Message, Result, Usage
-from callsmith.runtime.conversation.history import joined
+from callsmith.core.values import Call, Result
 from callsmith.runtime.conversation.journal import Journal, asked_anew
-from callsmith.runtime.conversation.pausable_run import PausableRun
+from callsmith.runtime.conversation.pausable_run import PausableRun, PauseAnswer, Questions
 from callsmith.server.approvals.approvals import Approval, Approvals, PausedRun
 from callsmith.server.store import Stale, wait_until
 from callsmith.server.tools.plan import RunPlan
@@ -48,7 +47,7 @@ class RunStorage:
         self._approvals = approvals
         self._lock = asyncio.Lock()
         self.paused = paused  # as it is in the store; None before the first pause
-        self.decided: dict[str, Approval] = {}  # by call id, until the call has its result
+        self.approvals: dict[str, Approval] = {}  # as they are in the store, by call id: those of calls that were decided on
 
     async def write(self, saved: Saved, *, starting: Call | None = None, results: Sequence[Result] = ()) -> None:
         """Store the state, and what becomes of the approvals of calls that start or have a result, all or nothing."""
@@ -58,25 +57,25 @@ class RunStorage:
         """Write the run, if it has paused, and these approvals, all or nothing."""
         await asyncio.shield(self._locked_put(saved, approvals))
 
-    def asked_anew(self, waiting: Iterable[ConfirmationNeeded]) -> list[Approval]:
+    def replaced(self, questions: Iterable[ConfirmationNeeded]) -> list[Approval]:
         """The approvals of calls that are asked about once more because their tools have changed: they are over."""
-        known = ((one.id, self.decided[one.call.id]) for one in waiting if one.call.id in self.decided)
+        known = ((question.id, self.approvals[question.call.id]) for question in questions if question.call.id in self.approvals)
         return [
-            replace(old, status="expired", result=asked_anew(old.call), replaced_by=new, changed=time.time())
+            replace(old.with_result(asked_anew(old.call)), status="expired", replaced_by=new)
             for new, old in known
             if new != old.id
         ]
 
     async def _write(self, saved: Saved, starting: Call | None, results: Sequence[Result]) -> None:
         async with self._lock:
-            began = self.decided.get(starting.id) if starting else None
-            changed = [replace(began, status="running", changed=time.time())] if began and not _is_denied(began) else []
-            done = [_with_result(self.decided[one.call_id], one) for one in results if one.call_id in self.decided]
+            begun = self.approvals.get(starting.id) if starting else None
+            running = [begun.as_running()] if begun and not begun.is_denied else []
+            done = [self.approvals[one.call_id].with_result(one) for one in results if one.call_id in self.approvals]
             is_new = self.paused is not None and saved != self.paused.saved
-            if changed or done or is_new:
-                await self._put(saved, [*changed, *done], durable=starting is not None, through_outage=bool(results))
+            if running or done or is_new:
+                await self._put(saved, [*running, *done], durable=starting is not None, through_outage=bool(results))
             for approval in done:
-                del self.decided[approval.call.id]
+                del self.approvals[approval.call.id]
                 await self._approvals.audit("answered", approval)
 
     async def _locked_put(self, saved: Saved, approvals: Sequence[Approval]) -> None:
@@ -85,11 +84,11 @@ class RunStorage:
 
     async def _put(self, saved: Saved, approvals: Sequence[Approval], *, durable: bool, through_outage: bool = False) -> None:
         runs = [] if self.paused is None else [replace(self.paused, saved=saved)]
-        for one in await self._approvals.write(*runs, *approvals, durable=durable, through_outage=through_outage):
-            if isinstance(one, PausedRun):
-                self.paused = one
-            elif one.call.id in self.decided and self.decided[one.call.id].id == one.id:
-                self.decided[one.call.id] = one
+        for written in await self._approvals.write(*runs, *approvals, durable=durable, through_outage=through_outage):
+            if isinstance(written, PausedRun):
+                self.paused = written
+            elif written.call.id in self.approvals and self.approvals[written.call.id].id == written.id:
+                self.approvals[written.call.id] = written
 
 
 class ApprovalRun:
@@ -104,144 +103,125 @@ class ApprovalRun:
         self._storage = RunStorage(approvals, paused)
         began = Saved(plan.context.conversation, plan.request.messages, plan.context.subject)
         self._journal = Journal(began if paused is None else paused.saved, self._storage, plan.limits)
-        self._run = PausableRun(plan.model, plan.tools, self._journal, plan.deferred, plan.limits)
-        self._waiting: dict[str, ConfirmationNeeded] = {}  # what is asked in this leg, by its id
-        self._ended = TurnEnded((), "stop")
-        self._is_deferred = False  # the client has calls to run
+        self._leases = AsyncExitStack()
+        self._is_waiting = False
 
     async def events(self) -> AsyncIterator[RunEvent]:
         """Everything that happens; the last event is TurnEnded."""
-        added, usage = tuple[Message, ...](), Usage()
-        async with AsyncExitStack() as leases:
+        plan = self._plan
+        run = PausableRun(
+            plan.model,
+            plan.tools,
+            self._journal,
+            plan.deferred,
+            plan.limits,
+            store_questions=self._store_questions,
+            answer_pause=self._wait,
+        )
+        async with self._leases:
             try:
-                for result in await self._take_up():
+                for result in await self._resume():
                     yield ToolFinished(result)
-                while True:
-                    async with closing(self._leg()) as events:
-                        async for event in events:
-                            yield event
-                    added, usage = joined(added, self._ended.messages), usage + self._ended.usage
-                    if not self._waiting:
-                        break
-                    await self._pause(leases)
-                    for asked in self._waiting.values():
-                        yield asked
-                    answered = await self._wait()
-                    if answered is None:
-                        break
-                    for result in answered:
-                        yield ToolFinished(result)
-                if not self._waiting:
-                    await self._finish()
-                yield replace(self._ended, messages=added, usage=usage)
+                has_called = self._storage.paused is not None  # the call that waited
+                async with closing(run.events(plan.request, plan.context, has_called=has_called)) as events:
+                    async for event in events:
+                        if isinstance(event, TurnEnded) and not self._is_waiting:
+                            await self._finish()
+                        yield event
             except BaseException:
                 await self._journal.cancel_started()
                 raise
 
-    async def _take_up(self) -> list[Result]:
+    async def _resume(self) -> list[Result]:
         """Begin with what was decided, and with what is known of calls that had begun when the run was left."""
         session, is_first = self._plan.request.session, self._storage.paused is None
         if session and not (is_first and session == self._plan.options.response_id):  # nothing is granted to a new conversation
             await self._journal.grant(await self._approvals.granted(session))
-        ids = [one.id for one in self._journal.saved.pending] + list(self._plan.options.approvals)
-        found = (await self._approvals.get(*ids)).values() if ids else ()
+        ids = [question.id for question in self._journal.saved.pending] + list(self._plan.options.approvals)
+        approvals = list((await self._approvals.get(*ids)).values()) if ids else []
         if self._storage.paused is None:
-            self._plan.check_open_calls(one.call for one in found)
-        found = [one for one in found if not one.replaced_by]  # what became of those is their successors' matter
-        for approval in found:
+            self._plan.check_open_calls(approval.call for approval in approvals)
+        approvals = [approval for approval in approvals if not approval.replaced_by]  # that is their successors' matter
+        for approval in approvals:
             if approval.result is None:
-                await self._journal.postpone(approval.question)
-        results = await self._take_in(found)  # whoever resumes a run has its lease: nobody else is running a call of it
-        return [*results, *await self._journal.interrupt_started()]
+                await self._journal.note(approval.question)
+        answer = await self._read_answers(approvals)  # whoever resumes a run has its lease: nobody else runs a call of it
+        return [*answer.results, *await self._journal.resume(answer.results, answer.decisions)]
 
-    async def _leg(self) -> AsyncIterator[RunEvent]:
-        """The run up to its end, or to where somebody has to be asked. Questions, and the end, are not reported yet."""
-        await self._journal.begin()
-        self._waiting, self._is_deferred = {}, False
-        has_called = self._storage.paused is not None  # the call that waited
-        async with closing(self._run.events(self._plan.request, self._plan.context, has_called=has_called)) as events:
-            async for event in events:
-                match event:
-                    case TurnEnded():
-                        self._ended = event
-                    case ConfirmationNeeded():
-                        self._waiting[event.id] = event
-                    case _:
-                        self._is_deferred |= isinstance(event, CallDeferred)
-                        yield event
-
-    async def _pause(self, leases: AsyncExitStack) -> None:
+    async def _store_questions(self, questions: Questions) -> Questions:
         """Put what waits into the store. A question that was asked before keeps its time, and its answer if there is one."""
+        self._is_waiting = True
         plan, saved = self._plan, self._journal.saved
         if self._storage.paused is None:
             request = replace(plan.request, messages=(), tools=plan.client_tools, explain=None)
             options = replace(plan.options, approvals=())
             self._storage.paused = PausedRun(f"run_{uuid4().hex}", plan.model_name, request, options, saved, len(saved.messages))
             if plan.options.wait_for_approval:
-                await leases.enter_async_context(self._approvals.leases.take(self._storage.paused.id))
+                await self._leases.enter_async_context(self._approvals.leases.take(self._storage.paused.id))
         for attempt in count():
             try:
-                await self._store_questions()
-                return
+                return await self._put_questions(questions, self._storage.paused.id)
             except Stale:  # somebody has decided just now
                 if attempt == _ATTEMPTS:
                     raise
+        raise AssertionError("there is always another attempt")
 
-    async def _store_questions(self) -> None:
-        assert self._storage.paused is not None
-        plan, run = self._plan, self._storage.paused.id
-        known = await self._approvals.get(*self._waiting)
+    async def _put_questions(self, questions: Questions, run: str) -> Questions:
+        plan = self._plan
+        known = await self._approvals.get(*(question.id for question in questions))
         fresh = (
-            self._approvals.new(one, run, _source(one, plan), plan.options.response_id)
-            for id, one in self._waiting.items()
-            if id not in known
+            self._approvals.new(question, run, _source(question, plan), plan.options.response_id)
+            for question in questions
+            if question.id not in known
         )
         moved = (replace(one, run=run) for one in known.values() if one.status == "pending" and one.run != run)
-        approvals = [*fresh, *moved, *self._storage.asked_anew(self._waiting.values())]
+        approvals = [*fresh, *moved, *self._storage.replaced(questions)]
         await self._storage.put(self._journal.saved, *approvals)
         expiry = {one.id: one.expires for one in (*known.values(), *approvals)}
-        self._waiting = {id: replace(one, expires=expiry[id]) for id, one in self._waiting.items()}
+        return tuple(replace(question, expires=expiry[question.id]) for question in questions)
 
-    async def _wait(self) -> list[Result] | None:
-        """The results that decisions have led to; None if there is no decision and the run has to pause here."""
-        waits = self._plan.options.wait_for_approval and not self._is_deferred
+    async def _wait(self, questions: Questions, calls: tuple[Call, ...]) -> PauseAnswer | None:
+        """What decisions have led to; None if there is no decision and the run has to pause here."""
+        if not questions:  # there are only calls that the client runs
+            return None
+        ids = [question.id for question in questions]
+        waits = self._plan.options.wait_for_approval and not calls
 
-        async def decided() -> list[Approval] | None:
-            found = (await self._approvals.get(*self._waiting)).values()
-            now = time.time()
-            news = [one for one in found if one.status_at(now) != "pending" and not await self._is_running(one)]
-            if waits and not found:
+        async def find_answered() -> list[Approval] | None:
+            approvals, now = (await self._approvals.get(*ids)).values(), time.time()
+            answered = [one for one in approvals if one.status_at(now) != "pending" and not await self._is_running(one)]
+            if waits and not approvals:
                 raise Unavailable("the approvals that were waited for are no longer in the store")
-            return news or (None if waits else [])
+            return answered or (None if waits else [])
 
-        soonest = min(one.expires or 0.0 for one in self._waiting.values())
-        waiting = wait_until(self._approvals.store, self._waiting, decided, look_at=soonest)
-        news = await (self._while_waiting(waiting) if waits else waiting)
-        return await self._take_in(news) if news else None
+        soonest = min(question.expires or 0.0 for question in questions)
+        waiting = wait_until(self._approvals.store, ids, find_answered, look_at=soonest)
+        answered = await (self._while_waiting(waiting) if waits else waiting)
+        self._is_waiting = not answered
+        return await self._read_answers(answered) if answered else None
 
     async def _is_running(self, approval: Approval) -> bool:
         """Whether somebody else is just running the call."""
         return approval.status == "running" and not await self._approvals.is_abandoned(approval)
 
-    async def _take_in(self, approvals: Iterable[Approval]) -> list[Result]:
-        """Enter what has become of approvals: results of those that are over, decisions on the others."""
-        results: list[Result] = []
+    async def _read_answers(self, approvals: Iterable[Approval]) -> PauseAnswer:
+        """What has become of approvals: results of those that are over, decisions on the others."""
+        results, decisions, granted = list[Result](), dict[str, Decision](), set[str]()
         for approval in approvals:
-            now = approval
             if approval.result is None and approval.status_at(time.time()) == "expired":
-                now = await self._approvals.expire(approval)
+                approval = await self._approvals.expire(approval)
             elif approval.result is None and approval.status == "running":
-                now = await self._approvals.interrupt(approval)
-            if now.result is not None:
-                results.append(now.result)
-            elif now.decision is not None:
-                self._storage.decided[now.call.id] = now
-                await self._journal.decide(now.question, now.decision)
-                session = self._plan.request.session
-                if session and isinstance(now.decision, Approved) and now.decision.remember:
-                    await self._approvals.grant(session, self._journal.saved.granted)
-        await self._journal.settle(*results)
-        return results
+                approval = await self._approvals.interrupt(approval)
+            if approval.result is not None:
+                results.append(approval.result)
+            elif approval.decision is not None:
+                self._storage.approvals[approval.call.id] = approval
+                decisions[approval.call.id] = approval.decision
+                if isinstance(approval.decision, Approved) and approval.decision.remember:
+                    granted.add(approval.grant)
+        if granted and (session := self._plan.request.session):
+            await self._approvals.grant(session, self._journal.saved.granted | granted)
+        return PauseAnswer(results, decisions, reports_results=True)
 
     async def _finish(self) -> None:
         """The run has ended. Its messages stay in the store where a later request may refer to them."""
@@ -250,14 +230,5 @@ class ApprovalRun:
             await self._approvals.forget(paused.id)
 
 
-def _source(asked: ConfirmationNeeded, plan: RunPlan) -> str:
-    return asked.tool.source if asked.tool else plan.sources.get(asked.call.name, "")
-
-
-def _is_denied(approval: Approval) -> bool:
-    return isinstance(approval.decision, Denied)
-
-
-def _with_result(approval: Approval, result: Result) -> Approval:
-    status = "denied" if _is_denied(approval) else "expired" if approval.status == "expired" else "done"
-    return replace(approval, status=status, result=result, changed=time.time())
+def _source(question: ConfirmationNeeded, plan: RunPlan) -> str:
+    return question.tool.source if question.tool else plan.sources.get(question.call.name, "")

@@ -11,7 +11,7 @@ from contextlib import AsyncExitStack, suppress
 from dataclasses import dataclass, replace
 from typing import Literal, TypeAlias, cast
 
-from callsmith.core.approval import Approved, Decision
+from callsmith.core.approval import Approved, Decision, Denied
 from callsmith.core.errors import UsageError
 from callsmith.core.events import ConfirmationNeeded
 from callsmith.core.serialize import DocumentCodec, Saved, dump
@@ -65,6 +65,30 @@ class Approval:
     def question(self) -> ConfirmationNeeded:
         """What the person is asked."""
         return ConfirmationNeeded(self.id, self.call, self.reason, self.expires, self.tool)
+
+    @property
+    def grant(self) -> str:
+        """What is granted where the person approves such calls for good."""
+        return self.tool.grant if self.tool else self.call.name
+
+    @property
+    def is_denied(self) -> bool:
+        return isinstance(self.decision, Denied)
+
+    def with_decision(self, decision: Decision) -> "Approval":
+        """The approval with a person's decision."""
+        status: Status = "denied" if isinstance(decision, Denied) else "approved"
+        return replace(self, status=status, decision=decision, changed=time.time())
+
+    def as_running(self) -> "Approval":
+        """The approval of a call that is about to run."""
+        return replace(self, status="running", changed=time.time())
+
+    def with_result(self, result: Result) -> "Approval":
+        """The approval of a call that has its result."""
+        is_expired = result.code == "expired" and self.status != "running"
+        status: Status = "denied" if self.is_denied else "expired" if is_expired else "done"
+        return replace(self, status=status, result=result, changed=time.time())
 
     def status_at(self, now: float) -> Status:
         """Its status as it is now: what nobody has answered in time is expired."""
@@ -167,27 +191,25 @@ class Approvals:
 
         `by` is the caller who decides, if that is another one.
         """
-        now = time.time()
         if approval.status != "pending":
             raise AlreadyAnswered(approval)
-        if isinstance(decision, Approved) and now >= approval.expires:
-            return await self.expire(approval)
-        status: Status = "denied"
         if isinstance(decision, Approved):
-            status, decision = "approved", replace(decision, by=by or self.subject)
-        written = await self._settle(replace(approval, status=status, decision=decision, changed=now))
+            if time.time() >= approval.expires:
+                return await self.expire(approval)
+            decision = replace(decision, by=by or self.subject)
+        written = await self._settle(approval.with_decision(decision))
         await self.audit("decided", written, by=by)
         return written
 
     async def expire(self, approval: Approval) -> Approval:
         """Nobody has answered in time."""
-        written = await self._settle(replace(approval, status="expired", result=expired(approval.call), changed=time.time()))
+        written = await self._settle(approval.with_result(expired(approval.call)))
         await self.audit("expired", written)
         return written
 
     async def interrupt(self, approval: Approval) -> Approval:
         """The server that ran the call was stopped."""
-        written = await self.write_one(replace(approval, status="done", result=interrupted(approval.call)))
+        written = await self.write_one(replace(approval.with_result(interrupted(approval.call)), changed=approval.changed))
         await self.audit("interrupted", written)
         return written
 
