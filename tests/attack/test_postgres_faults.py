@@ -147,7 +147,7 @@ def locked(own: Database) -> Iterator[None]:
 async def test_statements_that_hang_fail_in_time_and_leave_nothing_behind_in_the_database(
     own: Database, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr(database, "PATIENCE", 1.0)
+    monkeypatch.setattr(database, "WORK_SECONDS", 1.0)
     async with serving(own.url) as asking:
         ids = {await respond(asking)}
         with locked(own), never_blocked():
@@ -163,7 +163,7 @@ async def test_statements_that_hang_fail_in_time_and_leave_nothing_behind_in_the
 
 
 async def test_a_write_that_was_refused_is_not_done_later(own: Database, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(database, "PATIENCE", 1.0)
+    monkeypatch.setattr(database, "WORK_SECONDS", 1.0)
     with closing(PostgresStore(own.url)) as store:
         await store.put(Document("a", "1", "before"))
         with locked(own):

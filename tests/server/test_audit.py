@@ -79,13 +79,13 @@ async def test_pages_and_filters():
 
 
 class Away(SqliteStore):
-    """A store that is away for a while."""
+    """A store that is unreachable for a while."""
 
     away = True
 
     async def append(self, *entries: Json) -> int:
         if self.away:
-            raise StoreUnavailable("it is away")
+            raise StoreUnavailable("it is unreachable")
         return await super().append(*entries)
 
 

@@ -103,14 +103,14 @@ class Corpora:
             raise UsageError(f"there is no folder {folder}", field="folder")
         with self._lock, self._database:
             known = dict(self._database.execute("SELECT title, cid FROM documents WHERE corpus = ?", (corpus,)).fetchall())
-            found = dict(_documents(folder))
-            changed = [title for title, text in found.items() if known.get(title) != _cid(text)]
-            gone = [title for title in known if title not in found]
+            documents = dict(_documents(folder))
+            changed = [title for title, text in documents.items() if known.get(title) != _cid(text)]
+            gone = [title for title in known if title not in documents]
             for title in (*changed, *gone):
                 self._remove(corpus, title)
             for title in changed:
-                self._add(corpus, title, found[title])
-        return Indexed(len(changed), len(found) - len(changed), len(gone))
+                self._add(corpus, title, documents[title])
+        return Indexed(len(changed), len(documents) - len(changed), len(gone))
 
     def _remove(self, corpus: str, title: str) -> None:
         where = "SELECT id FROM documents WHERE corpus = ? AND title = ?"
@@ -180,20 +180,20 @@ class Corpora:
         withdrawals = [bus.register(query, self._answer_query), bus.register(listing, self._answer_list)]
 
         def withdraw() -> None:
-            for one in withdrawals:
-                one()
+            for withdraw_one in withdrawals:
+                withdraw_one()
 
         return withdraw
 
     async def _answer_query(self, call: CapabilityCall) -> Answer:
-        given: Mapping[str, Json] = call.input
-        k = given.get("k", 5)
+        arguments: Mapping[str, Json] = call.input
+        k = arguments.get("k", 5)
         if k > MOST_PASSAGES:
             raise BusError("bad_request", f"k may be at most {MOST_PASSAGES}, got {k}")
-        only = Fields(given).object("filter")
+        only = Fields(arguments).object("filter")
         title = (only.text("doc_title") if only else None) or ""
-        chunks = await asyncio.to_thread(self.search, call.params["corpus"], given["query"], k, title)
-        if given.get("include_text") is False:
+        chunks = await asyncio.to_thread(self.search, call.params["corpus"], arguments["query"], k, title)
+        if arguments.get("include_text") is False:
             chunks = [{key: value for key, value in chunk.items() if key != "text"} for chunk in chunks]
         return {"output": {"chunks": chunks}, "meta": {"corpus": call.params["corpus"]}}
 

@@ -58,13 +58,13 @@ class ToolExecutor:
         authority: Authority | None = None,
     ) -> None:
         self._bus = bus
-        given = [one if isinstance(one, Tool | Function) else Function.of(one) for one in tools]
-        self._tools = tuple(one.tool if isinstance(one, Function) else one for one in given)
-        bound = CapabilityTools(bus, [one for one in given if isinstance(one, Tool) and one.binding])
-        functions = Functions(*(one for one in given if isinstance(one, Function)))
+        known = [tool if isinstance(tool, Tool | Function) else Function.of(tool) for tool in tools]
+        self._tools = tuple(tool.tool if isinstance(tool, Function) else tool for tool in known)
+        bound = CapabilityTools(bus, [tool for tool in known if isinstance(tool, Tool) and tool.binding])
+        functions = Functions(*(tool for tool in known if isinstance(tool, Function)))
         policy = Policy(side_effects="ask" if confirm_side_effects else "auto")
         toolset = Confirmed(Merged(bound, functions, *(() if others is None else (as_toolset(others),))), policy)
-        self._unbound = {one.name: one for one in given if isinstance(one, Tool) and not one.binding}
+        self._unbound = {tool.name: tool for tool in known if isinstance(tool, Tool) and not tool.binding}
         self._toolset = DeferredTools(toolset, self._unbound.values())
         self._limits = Limits(iterations=max_iterations, parallel=max_parallel, seconds=per_tool_timeout_seconds)
         self._context = Context(authority=authority, subject=authority.subject if authority else "")

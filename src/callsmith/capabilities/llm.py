@@ -110,8 +110,8 @@ class LlmService:
         withdrawals.append(self._bus.register(tools_call, self.handle_tools_call))
 
         def withdraw() -> None:
-            for one in withdrawals:
-                one()
+            for withdraw_one in withdrawals:
+                withdraw_one()
 
         return withdraw
 

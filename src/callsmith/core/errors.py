@@ -120,7 +120,7 @@ class Unavailable(ModelError):
 
 
 class StoreUnavailable(Unavailable):
-    """The server's store is away or does not work."""
+    """The server's store is unreachable or does not work."""
 
     def __init__(self, message: str, *, hint: str = "", seconds: float = 1.0) -> None:
         super().__init__(message, hint=hint, retryable=True, seconds=seconds)

@@ -37,9 +37,9 @@ class DeferredTools:
                 yield item
 
 
-def toolset_of(given: GivenTools | None) -> Toolset:
+def toolset_of(tools: GivenTools | None) -> Toolset:
     """What was given, as one toolset."""
-    toolset, deferred = split_tools(given)
+    toolset, deferred = split_tools(tools)
     return DeferredTools(toolset, deferred) if deferred or toolset is None else toolset
 
 

@@ -78,9 +78,9 @@ async def run(
     calls = unanswered(request.messages)
     while turn.reason is None:
         if calls:
-            async with closing(turn.answer(calls, toolset, context)) as happenings:
-                async for happening in happenings:
-                    yield happening
+            async with closing(turn.answer(calls, toolset, context)) as events:
+                async for event in events:
+                    yield event
         # Decisions are on calls of the history. One on an id that is not there yet must not approve a later call of that id.
         if context.decisions:
             context = replace(context, decisions={}, asked=None)
@@ -132,9 +132,9 @@ class _RunState:
         else:
             earlier = earlier_results((*self._asked.messages, *self.added))
             work = Round(calls, self._tools, toolset, self._limits, earlier)
-            async with closing(work.run(context, self._until)) as happenings:
-                async for happening in happenings:
-                    yield happening
+            async with closing(work.run(context, self._until)) as events:
+                async for event in events:
+                    yield event
             self._rounds += 1
             if self._asked.choice.mode == "required" and any(call.name not in (FIND_TOOLS, JOB_RESULT) for call in calls):
                 self._asked = replace(self._asked, choice=after_a_call(self._asked.choice))

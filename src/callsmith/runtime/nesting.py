@@ -32,8 +32,8 @@ def nested_context(context: Context, iterations: int, depth: int | None = None) 
     return replace(context, max_depth=most)
 
 
-def _least(one: int | None, other: int | None) -> int | None:
-    return min((limit for limit in (one, other) if limit is not None), default=None)
+def _least(first: int | None, second: int | None) -> int | None:
+    return min((limit for limit in (first, second) if limit is not None), default=None)
 
 
 def _restrict(context: Context, outer: Context) -> Context:

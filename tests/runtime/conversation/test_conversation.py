@@ -24,7 +24,7 @@ from callsmith.core.events import (
 from callsmith.core.ports import Context
 from callsmith.core.values import Call, Choice, Message, Request, Result, Tool, Usage
 from callsmith.runtime.conversation.conversation import Conversation
-from callsmith.runtime.conversation.history import answered, joined
+from callsmith.runtime.conversation.history import add_results, join_messages
 from callsmith.runtime.execute import Limits
 from callsmith.tools.wrap import Confirmed
 from tests.fakes import StrictFakeModel, calls, says
@@ -36,14 +36,15 @@ def test_results_stand_in_the_order_of_their_calls():
     asked = (Message.user("Hi"), Message.assistant(calls=[ADA, BOB, SEE]))
     one, two, three = (Message.tool(Result(call.id, call.name, call.id)) for call in (ADA, BOB, SEE))
     other = Message.tool(Result("c2", "send", "other"))
-    assert answered((*asked, three), one, two) == (*asked, one, two, three)
-    assert answered((*asked, one, two), other) == (*asked, one, other)
-    assert joined((*asked, two), (three, one, Message.assistant("Yes."))) == (*asked, one, two, three, Message.assistant("Yes."))
-    assert answered(asked[:1]) == asked[:1]
-    assert answered((), one) == (one,)
+    assert add_results((*asked, three), one, two) == (*asked, one, two, three)
+    assert add_results((*asked, one, two), other) == (*asked, one, other)
+    said = Message.assistant("Yes.")
+    assert join_messages((*asked, two), (three, one, said)) == (*asked, one, two, three, said)
+    assert add_results(asked[:1]) == asked[:1]
+    assert add_results((), one) == (one,)
     twins = (Message.assistant(calls=[Call("look"), Call("look")]),)
     nameless = [Message.tool(Result("", "look", text)) for text in ("a", "b")]
-    assert answered(twins, *nameless) == (*twins, *nameless)
+    assert add_results(twins, *nameless) == (*twins, *nameless)
 
 
 @pytest.mark.req("R83")

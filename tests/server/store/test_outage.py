@@ -1,4 +1,4 @@
-"""A store that goes away: requests that need none go on, the others are told to try again later, and nothing runs twice."""
+"""An outage of the store: requests that need none go on, the others are told to try again later, and nothing runs twice."""
 
 import asyncio
 from typing import Any
@@ -18,18 +18,18 @@ from tests.server.asking import HI, calls, http, says
 
 
 class Unsteady(SqliteStore):
-    """A store that is away when it has to be."""
+    """A store that is unreachable when it has to be."""
 
-    is_away = False
+    is_unreachable = False
     fails_at: int | None = None  # the writes until it goes away
     fails_behind = False  # it goes away when it has written, and before it says so
 
     def come_back(self) -> None:
-        self.is_away, self.fails_at = False, None
+        self.is_unreachable, self.fails_at = False, None
 
     def _use(self) -> None:
-        if self.is_away:
-            raise StoreUnavailable("the store is away: connection refused", seconds=3)
+        if self.is_unreachable:
+            raise StoreUnavailable("the store is unreachable: connection refused", seconds=3)
 
     async def get(self, kind: str, *ids: str) -> dict[str, Document]:
         if ids:
@@ -40,7 +40,7 @@ class Unsteady(SqliteStore):
         self._use()
         fails = self.fails_at == 0
         self.fails_at = None if self.fails_at is None or fails else self.fails_at - 1
-        self.is_away |= fails
+        self.is_unreachable |= fails
         if not fails or self.fails_behind:
             await super().put(*documents, durable=durable)
         self._use()
@@ -76,7 +76,7 @@ def looking_always(monkeypatch: pytest.MonkeyPatch) -> None:
 )
 async def test_who_needs_the_store_is_told_when_to_try_again_and_the_model_is_not_asked(method: str, path: str, body: Any):
     store, model = Unsteady(), FakeModel(says("a"))
-    store.is_away = True
+    store.is_unreachable = True
     async with http(create_app({"m": model}, store=store)) as asking:
         response = await asking.request(method, path, json=body)
     assert (response.status_code, response.headers["retry-after"]) == (503, "3")
@@ -95,18 +95,18 @@ async def test_who_needs_the_store_is_told_when_to_try_again_and_the_model_is_no
 )
 async def test_who_needs_no_store_is_answered(path: str, body: Any):
     store = Unsteady()
-    store.is_away = True
+    store.is_unreachable = True
     async with http(create_app({"m": FakeModel(says("All is well."))}, tools=Shop().tools, store=store)) as asking:
         response = await asking.post(path, json=body)
     assert response.status_code == 200
     assert "All is well." in response.text
 
 
-async def test_readiness_says_that_the_store_is_away_unless_it_is_asked_without_it():
+async def test_readiness_says_that_the_store_is_unreachable_unless_it_is_asked_without_it():
     store = Unsteady()
     async with http(create_app({"m": FakeModel(says("a"))}, store=store)) as asking:
         assert (await asking.get("/ready")).status_code == 200
-        store.is_away = True
+        store.is_unreachable = True
         assert (await asking.get("/ready")).json() == {"ready": False, "why": "store"}
         assert (await asking.get("/ready?without=store")).json() == {"ready": True}
         assert "connection refused" in (await asking.get("/health")).json()["store"]
@@ -114,7 +114,7 @@ async def test_readiness_says_that_the_store_is_away_unless_it_is_asked_without_
 
 @pytest.mark.parametrize("fails_at", range(12))
 @pytest.mark.parametrize("written", [False, True])
-async def test_a_store_that_goes_away_at_any_write_makes_nothing_happen_twice(
+async def test_an_outage_at_any_write_makes_nothing_happen_twice(
     fails_at: int, written: bool, clock: Any, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setattr(outage, "OUTAGE_SECONDS", 0.2)
@@ -126,7 +126,7 @@ async def test_a_store_that_goes_away_at_any_write_makes_nothing_happen_twice(
         store.fails_at, store.fails_behind = fails_at, written
         first = await asking.post(f"/v1/approvals/{id}", json={"approve": True})
         assert first.status_code in (200, 503)
-        store.is_away, store.fails_at = False, None
+        store.is_unreachable, store.fails_at = False, None
         clock.advance(11)  # until the lease has lapsed
         if (await asking.get(f"/v1/approvals/{id}")).json()["status"] not in ("done", "denied"):
             await answer(asking, id, approve=True)

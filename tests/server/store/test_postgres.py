@@ -115,9 +115,9 @@ def test_a_database_that_refuses_is_an_error_at_once_and_says_why(server: Databa
 async def test_one_that_is_not_there_yet_is_waited_for(server: Database, caplog: pytest.LogCaptureFixture):
     with closing(PostgresStore("postgresql://tester@127.0.0.1:9/postgres")) as store:
         store.open()
-        with pytest.raises(StoreUnavailable, match="the store is away"):
+        with pytest.raises(StoreUnavailable, match="the store is unreachable"):
             await store.get("a", "1")
-    assert caplog.records[0].message.startswith("the store is away: ")
+    assert caplog.records[0].message.startswith("the store is unreachable: ")
 
 
 # --- several processes --------------------------------------------------------------------------------------------------------
@@ -212,7 +212,7 @@ async def test_one_that_is_stopped_or_killed_is_away_until_it_is_back(own: Datab
                 await store.get("a", "1")
         outcomes = await asyncio.gather(*(store.put(Document("a", "2", n, version=0)) for n in range(50)), return_exceptions=True)
         assert {type(one) for one in outcomes} == {StoreUnavailable}
-        assert away.value.message == "the store is away"  # addresses and names are not for clients
+        assert away.value.message == "the store is unreachable"  # addresses and names are not for clients
         with pytest.raises(StoreUnavailable):
             await store.ensure()
         own.start()
@@ -220,11 +220,14 @@ async def test_one_that_is_stopped_or_killed_is_away_until_it_is_back(own: Datab
         await store.ensure()
         assert (await store.get("a", "1", "2")) == {"1": Document("a", "1", "before", 1)}
         assert await store.append("behind") > number
-    assert [one.message.partition(":")[0] for one in caplog.records] == ["the store is away", "the store is back"]
+    assert [one.message.partition(":")[0] for one in caplog.records] == [
+        "the store is unreachable",
+        "the store is reachable again",
+    ]
 
 
 async def test_one_that_hangs_is_away_within_its_deadline(own: Database, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(database, "PATIENCE", 0.5)
+    monkeypatch.setattr(database, "WORK_SECONDS", 0.5)
     with closing(PostgresStore(own.url)) as store:
         await store.put(Document("a", "1", "before"))
         with own.hung():

@@ -96,11 +96,11 @@ class Counted(SqliteStore):
 async def test_the_store_is_looked_at_from_time_to_time_whoever_asks_how_often():
     store, now = Counted(), 100.0
     probe = StoreProbe(store, seconds=5, clock=lambda: now)
-    assert {*await asyncio.gather(*(probe.trouble() for _ in range(20)))} == {""}
+    assert {*await asyncio.gather(*(probe.problem() for _ in range(20)))} == {""}
     now, store.fails = 104.9, True
-    assert (await probe.trouble(), store.looked) == ("", 1)
+    assert (await probe.problem(), store.looked) == ("", 1)
     now = 105.0
-    assert (await probe.trouble(), store.looked) == ("the store failed: no luck", 2)
+    assert (await probe.problem(), store.looked) == ("the store failed: no luck", 2)
 
 
 async def test_without_a_key_nobody_is_told_what_is_wrong_with_the_store():

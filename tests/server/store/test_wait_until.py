@@ -45,13 +45,13 @@ async def test_a_decision_of_another_process_is_found_by_looking(tmp_path: Path,
     assert await asyncio.wait_for(waiting, 30) == "approved"
 
 
-async def test_a_store_that_is_away_for_a_while_ends_nobody_s_waiting(monkeypatch: pytest.MonkeyPatch):
+async def test_an_outage_ends_nobody_s_waiting(monkeypatch: pytest.MonkeyPatch):
     class Unsteady(SqliteStore):
-        is_away = False
+        is_unreachable = False
 
         async def get(self, kind: str, *ids: str) -> dict[str, Document]:
-            if self.is_away:
-                raise StoreUnavailable("the database is away")
+            if self.is_unreachable:
+                raise StoreUnavailable("the database is unreachable")
             return await super().get(kind, *ids)
 
     monkeypatch.setattr(SqliteStore, "poll_seconds", 0.01)
@@ -60,17 +60,17 @@ async def test_a_store_that_is_away_for_a_while_ends_nobody_s_waiting(monkeypatc
     approval = await pending(approvals)
     waiting = asyncio.create_task(wait_until(approvals.store, ["confirm_1"], decided(approvals, looks)))
     await until(lambda: looks)
-    store.is_away = True
+    store.is_unreachable = True
     before = len(looks)
     await until(lambda: len(looks) > before + 2)
-    store.is_away = False
+    store.is_unreachable = False
     await approvals.decide(approval, Approved())
     assert await asyncio.wait_for(waiting, 30) == "approved"
 
 
-async def test_a_store_that_stays_away_ends_the_waiting(monkeypatch: pytest.MonkeyPatch):
+async def test_a_store_that_stays_unreachable_ends_the_waiting(monkeypatch: pytest.MonkeyPatch):
     async def check() -> None:
-        raise StoreUnavailable("the database is away")
+        raise StoreUnavailable("the database is unreachable")
 
     monkeypatch.setattr(outage, "OUTAGE_SECONDS", 0.05)
     monkeypatch.setattr(SqliteStore, "poll_seconds", 0.01)

@@ -98,7 +98,7 @@ class _AsTool:
         path, paused = self._path(call, context), False
         try:
             conversation = self._conversation(call, context, path)
-            events, denials = _begun(conversation, call, context), self._agent.limits.iterations
+            events, denials = _start_or_resume(conversation, call, context), self._agent.limits.iterations
             while events is not None:
                 async with closing(events):
                     async for event in events:
@@ -107,11 +107,12 @@ class _AsTool:
                 events = None
                 if conversation.pending and path is not None:
                     paused = True
-                    yield self._passed_on(conversation.pending[0], call)
+                    yield self._forward_question(conversation.pending[0], call)
                     return
                 if conversation.pending and denials > 0:  # each begins a run, and with it the rounds, anew
                     denials -= 1
-                    events = conversation.stream_resume({one.call.id: Denied(NOBODY_TO_ASK) for one in conversation.pending})
+                    denied = {question.call.id: Denied(NOBODY_TO_ASK) for question in conversation.pending}
+                    events = conversation.stream_resume(denied)
             yield _answer(conversation, call)
         finally:
             if path is not None and not paused:
@@ -131,13 +132,14 @@ class _AsTool:
         id = f"{context.conversation}/{call.id}"
         return self._agent.conversation(self._model, id=id, subject=context.subject, journal=path, **settings)
 
-    def _passed_on(self, asked: ConfirmationNeeded, call: Call) -> ConfirmationNeeded:
+    def _forward_question(self, question: ConfirmationNeeded, call: Call) -> ConfirmationNeeded:
         """The agent's question, as one about the call it works for."""
-        reason = f"{self._agent.name} wants to call {asked.call.name} with {asked.call.text}"
-        return ConfirmationNeeded(asked.id, call, f"{reason}: {asked.reason}" if asked.reason else reason, asked.expires)
+        reason = f"{self._agent.name} wants to call {question.call.name} with {question.call.text}"
+        reason = f"{reason}: {question.reason}" if question.reason else reason
+        return ConfirmationNeeded(question.id, call, reason, question.expires)
 
 
-def _begun(conversation: Conversation, call: Call, context: Context) -> AsyncGenerator[RunEvent, None] | None:
+def _start_or_resume(conversation: Conversation, call: Call, context: Context) -> AsyncGenerator[RunEvent, None] | None:
     """The task, or what is left of it. A word is taken only under the id of the very question it answers: one on the agent's
     call as such says nothing about the calls the agent makes.
     """
@@ -145,11 +147,12 @@ def _begun(conversation: Conversation, call: Call, context: Context) -> AsyncGen
         return conversation.stream(call.arguments["task"])
     if not conversation.unfinished:
         return None
-    words = {one.call.id: context.decisions.get(one.id) for one in conversation.pending}
-    return conversation.stream_resume({call_id: _as_meant(word) for call_id, word in words.items() if word is not None})
+    decisions = {question.call.id: context.decisions.get(question.id) for question in conversation.pending}
+    given = {call_id: _deny_other_arguments(decision) for call_id, decision in decisions.items() if decision is not None}
+    return conversation.stream_resume(given)
 
 
-def _as_meant(word: Decision) -> Decision:
+def _deny_other_arguments(word: Decision) -> Decision:
     """Arguments a person has changed are those of the agent's call; what it calls itself has others."""
     if isinstance(word, Approved) and word.arguments is not None:
         return Denied(f"a person wants it done differently: {json.dumps(dict(word.arguments), ensure_ascii=False)}")

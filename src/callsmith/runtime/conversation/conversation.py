@@ -28,7 +28,7 @@ from callsmith.core.ports import Context, Model
 from callsmith.core.serialize import Saved
 from callsmith.core.types.field_checks import check_argument, check_items, check_keywords
 from callsmith.core.values import Call, Choice, ChoicePolicy, Message, Output, Request, Result, Sampling, Tool, Usage
-from callsmith.runtime.conversation.journal import NO_DECISIONS, Journal, answer_interrupted, expired
+from callsmith.runtime.conversation.journal import NO_DECISIONS, Journal, answer_interrupted, expired_result
 from callsmith.runtime.conversation.journal_file import FileStorage, read_journal, write_journal
 from callsmith.runtime.conversation.pausable_run import PausableRun
 from callsmith.runtime.deferred import GivenTools, split_tools
@@ -125,9 +125,9 @@ class Conversation:
     def _of(
         cls, saved: Saved, model: Model, tools: GivenTools | None, journal: Path | None, settings: Settings
     ) -> "Conversation":
-        made = cls.__new__(cls)
-        made._set_up(saved, model, tools, journal, settings)
-        return made
+        conversation = cls.__new__(cls)
+        conversation._set_up(saved, model, tools, journal, settings)
+        return conversation
 
     def _set_up(self, saved: Saved, model: Model, tools: GivenTools | None, journal: Path | None, settings: Settings) -> None:
         check_keywords(Settings, settings)
@@ -280,25 +280,25 @@ class Conversation:
 
     async def _answer(self, results: Iterable[Result]) -> Sequence[RunEvent]:
         named = {call.id: call.name for call in self._journal.open_calls}
-        given = tuple(results)
-        for result in given:
+        answers = tuple(results)
+        for result in answers:
             if result.call_id not in named:
                 raise UnknownName("open call", result.call_id, named)
-        await self._journal.resume([replace(result, name=named[result.call_id]) for result in given])
-        return [ToolFinished(result) for result in given]
+        await self._journal.resume([replace(result, name=named[result.call_id]) for result in answers])
+        return [ToolFinished(result) for result in answers]
 
     async def _take_up(self, decisions: Mapping[str, Decision]) -> Sequence[RunEvent]:
         """Enter a person's decisions. An approval that comes too late is answered at once."""
         if not self.unfinished:
             raise UsageError("there is nothing to go on with: the last turn has ended")
-        asked = {one.call.id: one for one in self.pending}
+        questions = {question.call.id: question for question in self.pending}
         for call_id, decision in decisions.items():
-            if call_id not in asked:
-                raise UnknownName("call that waits for a decision", call_id, asked)
+            if call_id not in questions:
+                raise UnknownName("call that waits for a decision", call_id, questions)
             check_argument("decision", decision, Decision)
-        late = {call_id for call_id, decision in decisions.items() if _too_late(asked[call_id], decision)}
-        answers = [expired(asked[call_id].call) for call_id in decisions if call_id in late]
-        await self._journal.resume(answers, {call_id: one for call_id, one in decisions.items() if call_id not in late})
+        late = {call_id for call_id, decision in decisions.items() if _too_late(questions[call_id], decision)}
+        answers = [expired_result(questions[call_id].call) for call_id in decisions if call_id in late]
+        await self._journal.resume(answers, {call_id: decision for call_id, decision in decisions.items() if call_id not in late})
         return [ToolFinished(result) for result in answers]
 
     async def _go(self, begin: Callable[[], Awaitable[Sequence[RunEvent]]]) -> AsyncGenerator[RunEvent, None]:
@@ -362,5 +362,5 @@ def _new(journal: File | None) -> Path | None:
     return None if journal is None else Path(journal)
 
 
-def _too_late(asked: ConfirmationNeeded, decision: Decision) -> bool:
-    return isinstance(decision, Approved) and asked.expires is not None and time.time() >= asked.expires
+def _too_late(question: ConfirmationNeeded, decision: Decision) -> bool:
+    return isinstance(decision, Approved) and question.expires is not None and time.time() >= question.expires

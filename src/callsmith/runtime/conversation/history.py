@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from callsmith.core.values import Message
 
 
-def answered(messages: Sequence[Message], *results: Message) -> tuple[Message, ...]:
+def add_results(messages: Sequence[Message], *results: Message) -> tuple[Message, ...]:
     """The history with these tool messages at its end; one that answers what was answered already takes its place."""
     end = next((index for index in range(len(messages), 0, -1) if messages[index - 1].role != "tool"), 0)
     order = [call.id for call in messages[end - 1].calls] if end else []
@@ -22,7 +22,7 @@ def answered(messages: Sequence[Message], *results: Message) -> tuple[Message, .
     return (*messages[:end], *answers)
 
 
-def joined(messages: Sequence[Message], added: Sequence[Message]) -> tuple[Message, ...]:
+def join_messages(messages: Sequence[Message], added: Sequence[Message]) -> tuple[Message, ...]:
     """The history and what a run has added to it; results at the beginning of that answer calls at the end of the history."""
     results = next((index for index, message in enumerate(added) if message.role != "tool"), len(added))
-    return (*answered(messages, *added[:results]), *added[results:])
+    return (*add_results(messages, *added[:results]), *added[results:])

@@ -31,7 +31,7 @@ from callsmith.core.events import (
 from callsmith.core.failures import failed
 from callsmith.core.serialize import Saved
 from callsmith.core.values import Call, Message, Result, Tool
-from callsmith.runtime.conversation.history import answered, joined
+from callsmith.runtime.conversation.history import add_results, join_messages
 from callsmith.runtime.execute import STANDARD_LIMITS, Limits
 from callsmith.runtime.loop import AnswerBuilder, unanswered
 from callsmith.runtime.results import result_message
@@ -73,18 +73,19 @@ class Journal:
     @property
     def pending(self) -> tuple[ConfirmationNeeded, ...]:
         """The calls on which a person has not decided yet."""
-        return tuple(one for one in self.saved.pending if one.call.id not in self.saved.decisions)
+        return tuple(question for question in self.saved.pending if question.call.id not in self.saved.decisions)
 
     @property
     def decisions(self) -> dict[str, Decision]:
         """Decisions by the id of the call, and by that of the question, which may be about a call made inside that call."""
         decided = self.saved.decisions
-        return {one.id: decided[one.call.id] for one in self.saved.pending if one.call.id in decided} | dict(decided)
+        asked = {question.id: question.call.id for question in self.saved.pending if question.call.id in decided}
+        return {id: decided[call_id] for id, call_id in asked.items()} | dict(decided)
 
     @property
     def asked(self) -> dict[str, Tool]:
         """The tools that decisions are about, as they were when the person was asked, by call id."""
-        return {one.call.id: one.tool for one in self.saved.pending if one.tool is not None}
+        return {question.call.id: question.tool for question in self.saved.pending if question.tool is not None}
 
     async def begin(self, said: Message | None = None, calls: Sequence[Call] = ()) -> None:
         """Begin a turn: with what the user says, or where the last one stopped; and with calls that the model seems to make."""
@@ -134,7 +135,7 @@ class Journal:
                 await self._postpone(call)
             case TurnEnded(messages):
                 self._said = None
-                self.saved = replace(self.saved, messages=joined(self._base, messages))
+                self.saved = replace(self.saved, messages=join_messages(self._base, messages))
                 await self._write()
             case Started() | ToolProgress() | Notice():
                 pass
@@ -143,7 +144,7 @@ class Journal:
 
     def as_asked(self, question: ConfirmationNeeded) -> ConfirmationNeeded:
         """The question as it waits already, if it does: asked again, it keeps its id and gets no more time."""
-        return next((one for one in self.pending if one.call.id == question.call.id), question)
+        return next((pending for pending in self.pending if pending.call.id == question.call.id), question)
 
     async def start(self, call: Call, *, repeatable: bool = False) -> None:
         """A call is about to run; unless it is repeatable, it is never run again."""
@@ -156,7 +157,7 @@ class Journal:
         """Answer calls."""
         self._accept()
         messages = (result_message(result, self._limits.result_characters)[0] for result in results)
-        self.saved = replace(self.saved, messages=answered(self.saved.messages, *messages))
+        self.saved = replace(self.saved, messages=add_results(self.saved.messages, *messages))
         await self._write(results=results)
 
     async def resume(
@@ -174,11 +175,11 @@ class Journal:
         await self.begin()
         return interrupted_calls
 
-    async def decide(self, asked: ConfirmationNeeded, decision: Decision) -> None:
+    async def decide(self, question: ConfirmationNeeded, decision: Decision) -> None:
         """Enter a person's decision."""
-        grant = asked.tool.grant if asked.tool else asked.call.name
+        grant = question.tool.grant if question.tool else question.call.name
         remembered = {grant} if isinstance(decision, Approved) and decision.remember else frozenset[str]()
-        decisions = {**self.saved.decisions, asked.call.id: decision}
+        decisions = {**self.saved.decisions, question.call.id: decision}
         self.saved = replace(self.saved, decisions=decisions, granted=self.saved.granted | remembered)
         await self._write()
 
@@ -193,13 +194,13 @@ class Journal:
         if self._said is None and any(self._answer.text):
             self._said = self._answer.message(())
         self._accept()
-        await self.settle(*(cancelled(call, call.id in self.saved.started) for call in self.open_calls))
+        await self.settle(*(cancelled_result(call, call.id in self.saved.started) for call in self.open_calls))
         await self.take_back()
 
     async def cancel_started(self) -> None:
         """The turn was stopped and may be resumed: calls that have begun are answered, those that wait go on waiting."""
         if begun := [call for call in self.open_calls if call.id in self.saved.started]:
-            await self.settle(*(cancelled(call, started=True) for call in begun))
+            await self.settle(*(cancelled_result(call, started=True) for call in begun))
 
     async def take_back(self) -> None:
         """The turn has failed. If nothing has come of it, it is as if nothing had been said."""
@@ -211,7 +212,7 @@ class Journal:
 
     async def interrupt_started(self) -> tuple[Result, ...]:
         """Answer calls that had begun when their program was stopped, and must not run twice."""
-        lost = tuple(interrupted(call) for call in self.open_calls if call.id in self.saved.started)
+        lost = tuple(interrupted_result(call) for call in self.open_calls if call.id in self.saved.started)
         if lost:
             await self.settle(*lost)
         return lost
@@ -237,8 +238,8 @@ class Journal:
 
 def answer_interrupted(saved: Saved) -> Saved:
     """The state found after a crash: calls that had begun, and must not run twice, are answered as interrupted."""
-    lost = (interrupted(call) for call in unanswered(saved.messages) if call.id in saved.started)
-    return _about_open_calls(replace(saved, messages=answered(saved.messages, *map(Message.tool, lost))))
+    lost = (interrupted_result(call) for call in unanswered(saved.messages) if call.id in saved.started)
+    return _about_open_calls(replace(saved, messages=add_results(saved.messages, *map(Message.tool, lost))))
 
 
 def _about_open_calls(saved: Saved) -> Saved:
@@ -252,7 +253,7 @@ def _about_open_calls(saved: Saved) -> Saved:
     )
 
 
-def cancelled(call: Call, started: bool) -> Result:
+def cancelled_result(call: Call, started: bool) -> Result:
     """The result of a call whose turn was stopped from outside."""
     where = f"before {call.name} had answered"
     if started:
@@ -260,7 +261,7 @@ def cancelled(call: Call, started: bool) -> Result:
     return failed(call, "cancelled", f"the turn was stopped {where}")
 
 
-def interrupted(call: Call) -> Result:
+def interrupted_result(call: Call) -> Result:
     """The result of a call that had begun when its program was stopped."""
     text = (
         f"the program was stopped while {call.name} was running. It may or may not have taken effect, and was not run again. "
@@ -269,14 +270,14 @@ def interrupted(call: Call) -> Result:
     return failed(call, "interrupted", text)
 
 
-def asked_anew(call: Call) -> Result:
+def asked_again_result(call: Call) -> Result:
     """The result of an approval whose tool had changed before it ran. The model does not read it: the call waits for another."""
     return failed(
         call, "expired", f"{call.name} is not the tool that was approved any more. It was not run, and is asked about anew."
     )
 
 
-def expired(call: Call) -> Result:
+def expired_result(call: Call) -> Result:
     """The result of a call that was approved too late."""
     text = f"the approval of {call.name} came too late, and it was not run. Call it again if it is still wanted."
     return failed(call, "expired", text)

@@ -15,7 +15,7 @@ from callsmith.core.errors import StoreUnavailable
 from callsmith.core.events import CallDeferred, CallEvent, ConfirmationNeeded, RunEvent, ToolFinished, ToolProgress, TurnEnded
 from callsmith.core.ports import Context, Model, Toolset
 from callsmith.core.values import Call, Choice, Message, Request, Result, Tool, Usage
-from callsmith.runtime.conversation.history import joined
+from callsmith.runtime.conversation.history import join_messages
 from callsmith.runtime.conversation.journal import Journal
 from callsmith.runtime.deferred import DeferredTools
 from callsmith.runtime.execute import STANDARD_LIMITS, Limits
@@ -82,7 +82,7 @@ class PausableRun:
                         case _:
                             pass
                     yield event
-            messages, usage = joined(messages, ended.messages), usage + ended.usage
+            messages, usage = join_messages(messages, ended.messages), usage + ended.usage
             pending = tuple(questions)
             if pending and self.store_questions:
                 pending = await self.store_questions(pending)

@@ -125,9 +125,9 @@ class SearchableToolset:
 
     async def tools(self) -> Sequence[Tool]:
         tools = await self._toolset.tools()
-        found = (*self._others, *tools)
+        searchable = (*self._others, *tools)
         description = (
-            f"Finds tools for a task. There are {len(found)} tools that are not shown ({_sources(found)}): "
+            f"Finds tools for a task. There are {len(searchable)} tools that are not shown ({_sources(searchable)}): "
             "say what has to be done, and those that are found can be called."
         )
         return [Tool(FIND_TOOLS, description, _QUERY, idempotent=True, source="callsmith"), *tools]
@@ -135,8 +135,8 @@ class SearchableToolset:
     async def call(self, call: Call, context: Context) -> AsyncIterator[CallEvent]:
         if call.name == FIND_TOOLS:
             await context.starting()
-            found = (*self._others, *await self._toolset.tools())
-            yield Result(call.id, call.name, await asyncio.to_thread(search_answer, call.arguments.get("query", ""), found))
+            searchable = (*self._others, *await self._toolset.tools())
+            yield Result(call.id, call.name, await asyncio.to_thread(search_answer, call.arguments.get("query", ""), searchable))
             return
         async with closing(self._toolset.call(call, context)) as items:
             async for item in items:
@@ -202,7 +202,7 @@ class BudgetedModel:
             return replace(request, tools=tuple(tool for tool in request.tools if tool is not finder and tool.name not in hidden))
         always = frozenset(open_costs) if fits else self._pinned
         searched = await asyncio.to_thread(search, _question(request), offered) if self._search_first else []
-        mentioned = [name for name in _mentioned(request.messages) if name in costs]
+        mentioned = [name for name in _list_mentioned(request.messages) if name in costs]
         mentioned += [tool.name for tool in reversed(searched)]
         shown = self._fitting(dict.fromkeys(reversed(mentioned)), costs, always)
         # In the order of their first mention: the next one then leaves the beginning of the prompt, and its KV cache, as it was.
@@ -210,11 +210,11 @@ class BudgetedModel:
         names = dict.fromkeys([tool.name for tool in offered if tool.name in always] + mentioned)
         tools = [by_name[name] for name in names if name in shown or name in always]
         last = request.messages[-1] if request.messages else Message.user("")
-        found = any(name in costs for name in _found_in(last))
-        if _is_search_result(last) and not found and request.choice.mode == "auto":
+        has_found = any(name in costs for name in _found_in(last))
+        if _is_search_result(last) and not has_found and request.choice.mode == "auto":
             return replace(request, tools=(finder, *tools), choice=Choice("auto"), policy="auto")
         mode = apply_policy(request, model_info(self._model).policy).mode
-        is_finder_shown = (mode == "required" and not tools) if self._search_first else not (found and mode == "required")
+        is_finder_shown = (mode == "required" and not tools) if self._search_first else not (has_found and mode == "required")
         shown_tools = [finder, *tools] if is_finder_shown else tools
         return replace(request, tools=tuple(shown_tools), choice=Choice(mode))
 
@@ -248,7 +248,7 @@ def _sources(tools: Iterable[Tool]) -> str:
     return ", ".join([*named, *([f"{rest} of {len(counts) - _MOST_SOURCES} more sources"] if rest else [])])
 
 
-def _mentioned(messages: Iterable[Message]) -> list[str]:
+def _list_mentioned(messages: Iterable[Message]) -> list[str]:
     """The tools that were found or called, in this order; of those found together the best comes last."""
     names: list[str] = []
     for message in messages:

@@ -61,7 +61,7 @@ def words(text: str) -> tuple[str, ...]:
     >>> words("createdIssues in_my HTTPServer")
     ('creat', 'issu', 'http', 'serv')
     """
-    return tuple(_stem(word) for found in _WORD.findall(text) if (word := found.lower()) not in _COMMON)
+    return tuple(_stem(word) for match in _WORD.findall(text) if (word := match.lower()) not in _COMMON)
 
 
 def _stem(word: str) -> str:

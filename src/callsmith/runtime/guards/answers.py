@@ -32,9 +32,9 @@ class AnswerGuard(Guard):
     def stream(self, request: Request) -> AsyncIterator[ModelEvent]:
         recent = RecentCalls.of(request)
         is_plain = not recent.rounds or request.choice.mode == "required"
-        return self._model.stream(request) if is_plain else self._screened(request, recent)
+        return self._model.stream(request) if is_plain else self._screen_attempts(request, recent)
 
-    async def _screened(self, request: Request, recent: RecentCalls) -> AsyncIterator[ModelEvent]:
+    async def _screen_attempts(self, request: Request, recent: RecentCalls) -> AsyncIterator[ModelEvent]:
         spent, taken_back = Usage(), list[str]()  # over the attempts so far
         for attempt in self._attempts(request, recent):
             async with closing(self._model.stream(attempt.request)) as events:
@@ -63,8 +63,8 @@ class AnswerGuard(Guard):
         sure = replace(request, sampling=sampling)  # to read an answer off the results, nothing needs to be drawn
         second = _Attempt(with_line(sure, LINE), recent, copies, takes_calls=False, checks_sentence=not request.output)
         yield second
-        asked = question_with_results(sure)
-        last = with_grouped_digits(asked) if second.flaw == "unknown_number" else asked
+        listed = question_with_results(sure)
+        last = with_grouped_digits(listed) if second.flaw == "unknown_number" else listed
         yield _Attempt(replace(last, choice=Choice("none")), takes_calls=False)
 
 
@@ -129,7 +129,7 @@ class _Attempt:
         """Pass the text on, unless it refuses to answer or has a number of its own."""
         if self.checks_sentence and self.recent is not None:
             said = self._text_so_far()
-            if _REFUSAL.match(said) and not any(is_failure(one.result) for one in self.recent.rounds[-1]):
+            if _REFUSAL.match(said) and not any(is_failure(answered.result) for answered in self.recent.rounds[-1]):
                 self.flaw = "refusal"
             elif not self.recent.knows_numbers(said):
                 self.flaw = "unknown_number"
@@ -165,8 +165,8 @@ class _Attempt:
 
 def _copies(recent: RecentCalls) -> frozenset[str]:
     """Answers that say nothing, without their white space: JSON of the latest results or of a call, fenced or not, and `LINE`."""
-    results = [one.result for one in recent.rounds[-1]]
-    calls = [json.dumps({"name": one.call.name, "arguments": one.call.arguments}) for one in recent.calls]
+    results = [answered.result for answered in recent.rounds[-1]]
+    calls = [json.dumps({"name": answered.call.name, "arguments": answered.call.arguments}) for answered in recent.calls]
     copies = ["".join(text.split()) for text in (*results, *calls) if text.lstrip()[:1] in ("{", "[")]
     fenced = [f"```{mark}{text}```" for text in copies for mark in ("", "json")]
     lines = ["".join(text.split()) for text in (LINE, f"({LINE})", *LINE.split(". "))]

@@ -37,13 +37,13 @@ class LoopGuard(Guard):
 
     def stream(self, request: Request) -> AsyncIterator[ModelEvent]:
         recent = RecentCalls.of(request)
-        advice = [given for detector in self._detectors if (given := detector(recent))] if recent.rounds else []
+        advice = [item for detector in self._detectors if (item := detector(recent))] if recent.rounds else []
         if request.choice.mode != "auto" or not advice:
             return self._model.stream(request)
-        hint = " ".join(dict.fromkeys(one.hint for one in advice if one.hint))
-        if any(one.stop for one in advice) or not (left := _callable_tools(request, advice)):
+        hint = " ".join(dict.fromkeys(item.hint for item in advice if item.hint))
+        if any(item.stop for item in advice) or not (left := _callable_tools(request, advice)):
             return _without_calls(self._model, question_with_results(request, hint))
-        hides_calls = any(one.hide_calls for one in advice)
+        hides_calls = any(item.hide_calls for item in advice)
         asked = question_with_results(request, hint) if hides_calls else with_line(request, f"({hint})")
         names = () if len(left) == len(request.tools) else left
         return self._model.stream(replace(asked, choice=Choice("auto", names)))
@@ -75,7 +75,7 @@ async def _without_calls(model: Model, request: Request) -> AsyncIterator[ModelE
 
 def _callable_tools(request: Request, advice: Iterable[Advice]) -> tuple[str, ...]:
     """The tools that may still be called."""
-    spent = {one.exhausted_tool for one in advice}
+    spent = {item.exhausted_tool for item in advice}
     offered = request.choice.names or tuple(tool.name for tool in request.tools)
     return tuple(name for name in offered if name not in spent)
 
@@ -124,7 +124,7 @@ def guarded(model: Model, guards: Iterable[str] | None = None) -> Model:
 def guard_names(model: Model, guards: Iterable[str] | None = None) -> tuple[str, ...]:
     """The names of these guards, those that "small" stands for included; without names, of the guards the model needs."""
     given = model_info(model).guards if guards is None else guards
-    names = tuple(name for one in given for name in (default_guards() if one == "small" else (one,)))
+    names = tuple(name for guard in given for name in (default_guards() if guard == "small" else (guard,)))
     for name in names:
         if name not in GUARDS and not is_plugin_guard(name):
             raise UnknownName("guard", name, ["small", *GUARDS, *installed_guards()])

@@ -43,7 +43,7 @@ class AnsweredCall:
 
     @property
     def fingerprint(self) -> tuple[str, str, str]:
-        return self.call.name, _normalized(self.call.arguments), self.result
+        return self.call.name, _normalized_text(self.call.arguments), self.result
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +71,7 @@ class RecentCalls:
 
     def has_called(self, name: str) -> bool:
         """Whether this tool was called."""
-        return any(one.call.name == name for one in self.calls)
+        return any(step.call.name == name for step in self.calls)
 
     def is_new(self, call: Call) -> bool:
         """Whether a call is none of these again, as it is or with arguments that nobody has given.
@@ -80,11 +80,11 @@ class RecentCalls:
         models feed results back (50 USD are 45 EUR: what are 45 USD?) and invent names. After a failure they may try what they
         like, but the failure's own text.
         """
-        return all(self._differs(call, one) for one in self.calls if one.call.name == call.name)
+        return all(self._differs(call, earlier) for earlier in self.calls if earlier.call.name == call.name)
 
     def knows_numbers(self, text: str) -> bool:
         """Whether all long numbers of a text stand in the question, a call or a result: small models add and drop digits."""
-        seen = " ".join((self.question, *(f"{one.call.text} {one.result}" for one in self.calls)))
+        seen = " ".join((self.question, *(f"{earlier.call.text} {earlier.result}" for earlier in self.calls)))
         digits = re.sub(r"\D", "", seen)
         return all(value in digits for value in (re.sub(r"\D", "", number) for number in _LONG_NUMBER.findall(text)))
 
@@ -92,24 +92,25 @@ class RecentCalls:
         before, tool = earlier.call.arguments, self.tools.get(call.name)
         known = tool.parameters.get("properties") if tool else None  # a result is also fed back as an argument of its own
         arguments = {name: value for name, value in call.arguments.items() if known is None or name in known}
-        changed = [value for name, value in arguments.items() if _normalized(value) != _normalized(before.get(name))]
+        changed = [value for name, value in arguments.items() if _normalized_text(value) != _normalized_text(before.get(name))]
         if is_failure(earlier.result):
             return any(not self._is_result(value) for value in changed)
         return any(self._is_given(value) for value in changed)
 
     def _is_result(self, value: Json) -> bool:
-        return any(_normalized(value) in (_normalized(one.result), _normalized(_parsed(one.result))) for one in self.calls)
+        text = _normalized_text(value)
+        return any(text in (_normalized_text(step.result), _normalized_text(_parse(step.result))) for step in self.calls)
 
     def _is_given(self, value: Json) -> bool:
-        results = [one.result for one in self.calls]
+        results = [earlier.result for earlier in self.calls]
         match value:
             case bool() | None:
                 return True
             case int() | float():  # one that stands nowhere, as the number of a page, is the model's to choose
                 return value in _numbers(self.question) or not any(value in _numbers(text) for text in results)
             case str():
-                word, found = _words(value), any(_words(value) in _words(text) for text in results)
-                return word in _words(self.question) or (found and not self._is_result(value))
+                word, is_in_results = _words(value), any(_words(value) in _words(text) for text in results)
+                return word in _words(self.question) or (is_in_results and not self._is_result(value))
             case Mapping():
                 return any(map(self._is_given, cast("Mapping[str, Json]", value).values()))
             case _:
@@ -118,13 +119,13 @@ class RecentCalls:
 
 def repeats(turn: RecentCalls) -> Advice | None:
     """The same call again, with the same result."""
-    return _repeated(turn.calls, 1)
+    return _detect_repetition(turn.calls, 1)
 
 
 def cycles(turn: RecentCalls) -> Advice | None:
     """The same sequence of two or more calls again, with the same results."""
-    found = [advice for length in range(2, LONGEST_CYCLE + 1) if (advice := _repeated(turn.calls, length))]
-    return max(found, key=lambda advice: advice.stop, default=None)
+    advices = [advice for length in range(2, LONGEST_CYCLE + 1) if (advice := _detect_repetition(turn.calls, length))]
+    return max(advices, key=lambda advice: advice.stop, default=None)
 
 
 def echoes(turn: RecentCalls) -> Advice | None:
@@ -133,7 +134,7 @@ def echoes(turn: RecentCalls) -> Advice | None:
     copied: list[AnsweredCall] = []
     for steps in turn.rounds:
         copied += [step for step in steps if _is_copy(step.call, turn.tools.get(step.call.name), shown)]
-        shown += [_normalized(_parsed(step.result)) for step in steps]
+        shown += [_normalized_text(_parse(step.result)) for step in steps]
     latest = next((step for step in reversed(turn.rounds[-1]) if step in copied), None)
     if latest is None:
         return None
@@ -147,7 +148,7 @@ def missing(turn: RecentCalls) -> Advice | None:
         tool = turn.tools.get(step.call.name)
         if tool is not None and (names := _missing_arguments(tool, step.call)):
             times = sum(1 for other in turn.calls if other.call.name == tool.name and _missing_arguments(tool, other.call))
-            needed = ", ".join(_described(tool, name) for name in names)
+            needed = ", ".join(_describe(tool, name) for name in names)
             hint = f"{tool.name} cannot do without: {needed}. If the request does not say, ask the user."
             return Advice(hint, stop=times > 1)
     return None
@@ -162,7 +163,7 @@ def budgets(turn: RecentCalls) -> Advice | None:
     return Advice(f"{name} was called {times} times: that is enough.", stop=times > MOST_CALLS, exhausted_tool=name)
 
 
-def _repeated(calls: Sequence[AnsweredCall], length: int) -> Advice | None:
+def _detect_repetition(calls: Sequence[AnsweredCall], length: int) -> Advice | None:
     """Advice if the last `length` calls repeat the ones just before them: a hint the second time, a stop the third."""
     marks = [call.fingerprint for call in calls]
     last = marks[-length:]
@@ -193,16 +194,16 @@ def _is_copy(call: Call, tool: Tool | None, shown: Sequence[str]) -> bool:
     if tool is None or not call.arguments:
         return False
     # A result that fits the parameters may well be passed from tool to tool.
-    if _normalized(call.arguments) in shown and not call.arguments.keys() <= properties.keys():
+    if _normalized_text(call.arguments) in shown and not call.arguments.keys() <= properties.keys():
         return True
-    if _normalized(call.arguments) in (_normalized(tool.parameters), _normalized(properties)):
+    if _normalized_text(call.arguments) in (_normalized_text(tool.parameters), _normalized_text(properties)):
         return True
     return any(_is_description(value, properties.get(name), tool) for name, value in call.arguments.items())
 
 
 def _is_description(value: Json, schema: Json, tool: Tool) -> bool:
-    words = [_normalized(text) for text in (tool.description, _description(schema)) if text]
-    return bool(value) and (value == schema or (isinstance(value, str) and _normalized(value) in words))
+    words = [_normalized_text(text) for text in (tool.description, _description(schema)) if text]
+    return bool(value) and (value == schema or (isinstance(value, str) and _normalized_text(value) in words))
 
 
 def _description(schema: Json) -> str:
@@ -222,7 +223,7 @@ def _is_blank(value: Json) -> bool:
     return value is None or (isinstance(value, str) and not value.strip()) or value in ([], {})
 
 
-def _described(tool: Tool, name: str) -> str:
+def _describe(tool: Tool, name: str) -> str:
     words = _description(tool.parameters.get("properties", {}).get(name)).rstrip(".")
     return f"{name} ({words})" if words else name
 
@@ -235,7 +236,7 @@ def _numbers(text: str) -> set[float]:
     return {float(number) for number in re.findall(r"-?\d+(?:\.\d+)?", text.replace(",", ""))}
 
 
-def _normalized(value: Json) -> str:
+def _normalized_text(value: Json) -> str:
     """A value as text, the same for values that differ only in white space, case, number type or the order of keys."""
     return json.dumps(_normalize(value), sort_keys=True, default=str)
 
@@ -247,14 +248,14 @@ def _normalize(value: Json) -> Json:
         case float() if value.is_integer():
             return int(value)
         case list():
-            return [_normalize(one) for one in cast("list[Json]", value)]
+            return [_normalize(item) for item in cast("list[Json]", value)]
         case Mapping():
-            return {name: _normalize(one) for name, one in cast("Mapping[str, Json]", value).items()}
+            return {name: _normalize(item) for name, item in cast("Mapping[str, Json]", value).items()}
         case _:
             return value
 
 
-def _parsed(text: str) -> Json:
+def _parse(text: str) -> Json:
     try:
         return json.loads(text)
     except ValueError:

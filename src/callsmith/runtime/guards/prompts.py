@@ -26,18 +26,18 @@ def question_with_results(request: Request, hint: str = "") -> Request:
     at = max((place for place, message in enumerate(request.messages) if message.role == "user"), default=None)
     if at is None:
         return with_line(request, f"({hint or ANSWER})")
-    answered = {one.fingerprint: one for one in RecentCalls.of(request).calls}.values()
-    times = Counter(one.call.name for one in answered)
-    results = [f"{one.call.name}{f' {one.call.text}' * (times[one.call.name] > 1)} -> {one.result}" for one in answered]
-    asked = request.messages[at]
-    question = replace(asked, content=f"{asked.content}\n\n{list_results(results, hint)}")
+    steps = {step.fingerprint: step for step in RecentCalls.of(request).calls}.values()
+    times = Counter(step.call.name for step in steps)
+    results = [f"{step.call.name}{f' {step.call.text}' * (times[step.call.name] > 1)} -> {step.result}" for step in steps]
+    said = request.messages[at]
+    question = replace(said, content=f"{said.content}\n\n{list_results(results, hint)}")
     return replace(request, messages=(*request.messages[:at], question), policy="auto")
 
 
 def with_grouped_digits(request: Request) -> Request:
     """The request with 97310 as 97,310 in its last message: small models misread long rows of digits."""
     *before, last = request.messages
-    content = _LONG_INTEGER.sub(lambda found: f"{int(found[0]):,}", last.content)
+    content = _LONG_INTEGER.sub(lambda match: f"{int(match[0]):,}", last.content)
     return replace(request, messages=(*before, replace(last, content=content)))
 
 

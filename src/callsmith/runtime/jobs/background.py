@@ -56,7 +56,7 @@ class BackgroundTools:
         return [*tools, RESULT_TOOL] if any(map(self._is_background, tools)) else tools
 
     async def call(self, call: Call, context: Context) -> AsyncIterator[CallEvent]:
-        tool = next((one for one in await self._toolset.tools() if one.name == call.name), None)
+        tool = next((known for known in await self._toolset.tools() if known.name == call.name), None)
         if tool is None and call.name == JOB_RESULT:
             items = self._result(call, context)
         elif tool is not None and self._is_background(tool):

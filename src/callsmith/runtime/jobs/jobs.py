@@ -143,8 +143,8 @@ class Jobs:
         try:
             await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
         finally:
-            for one in waiting:
-                one.cancel()
+            for task in waiting:
+                task.cancel()
 
     async def deliver(self, job: Job) -> None:
         """The result of a job has come into its conversation: it is not brought there again."""
@@ -167,8 +167,8 @@ class Jobs:
     async def take_over(self, subject: str, toolset: Toolset | None) -> None:
         """Take up the jobs of a caller that run nowhere since their process was stopped: what may be repeated is started anew,
         and the rest has ended as interrupted."""
-        found = [job for job in await self._storage.list(subject) if job.status == "running" and job.id not in self._working]
-        await asyncio.gather(*(self._take_up(job, toolset) for job in found))
+        orphans = [job for job in await self._storage.list(subject) if job.status == "running" and job.id not in self._working]
+        await asyncio.gather(*(self._take_up(job, toolset) for job in orphans))
 
     async def _take_up(self, job: Job, toolset: Toolset | None) -> None:
         async with AsyncExitStack() as lease:

@@ -62,11 +62,11 @@ def summarize(turns: Iterable[TurnRecord], now: float, minutes: int) -> Summary:
         if (known := by_minute.get(int(turn.when) // MINUTE)) is not None:
             known.append(turn)
     calls: dict[str, list[CallRecord]] = {}
-    for turn in (turn for found in by_minute.values() for turn in found):
+    for turn in (turn for turns in by_minute.values() for turn in turns):
         for call in turn.calls:
             calls.setdefault(call.meant or call.tool, []).append(call)
-    tools = sorted((_tool(name, made) for name, made in calls.items()), key=lambda tool: (-tool.calls, tool.name))
-    return Summary(tuple(tools), tuple(_minute(number * MINUTE, found) for number, found in by_minute.items()))
+    tools = sorted((_tool(name, records) for name, records in calls.items()), key=lambda tool: (-tool.calls, tool.name))
+    return Summary(tuple(tools), tuple(_minute(number * MINUTE, turns) for number, turns in by_minute.items()))
 
 
 def _tool(name: str, calls: Sequence[CallRecord]) -> ToolSummary:
@@ -76,8 +76,8 @@ def _tool(name: str, calls: Sequence[CallRecord]) -> ToolSummary:
         name,
         sum(not call.resumed for call in calls),
         outcomes.count("ok"),
-        sum(one in _FAILED for one in outcomes),
-        sum(one in INVALID for one in outcomes),
+        sum(outcome in _FAILED for outcome in outcomes),
+        sum(outcome in INVALID for outcome in outcomes),
         _percentile(seconds, 0.5),
         _percentile(seconds, 0.95),
     )

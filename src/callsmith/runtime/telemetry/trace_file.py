@@ -59,13 +59,13 @@ def read_trace(path: str | PathLike[str]) -> Iterator[TurnRecord | None]:
 def write_turn(turn: TurnRecord) -> dict[str, Json]:
     """A turn as JSON, with times to the microsecond; fields with their default value are left out."""
     document = dump(turn)
-    inside: dict[str, Json] = {"usage": document.get("usage", {}), "calls": list(map(_rounded, document.get("calls", ())))}
+    inside: dict[str, Json] = {"usage": document.get("usage", {}), "calls": list(map(_round_numbers, document.get("calls", ())))}
     if turn.decision is not None:
-        inside["decision"] = _rounded(document["decision"])
-    return _rounded(document) | inside
+        inside["decision"] = _round_numbers(document["decision"])
+    return _round_numbers(document) | inside
 
 
-def _rounded(record: dict[str, Json]) -> dict[str, Json]:
+def _round_numbers(record: dict[str, Json]) -> dict[str, Json]:
     return {name: round(value, 6) if isinstance(value, float) else value for name, value in record.items()}
 
 

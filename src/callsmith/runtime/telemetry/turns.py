@@ -215,7 +215,7 @@ class _TurnWatcher:
                 self._named[index] = name
             case CallReady(index, call, repairs):
                 self._named.pop(index, None)
-                self._ready(call, repairs)
+                self._enter_call(call, repairs)
             case Unreadable(text, _, index):
                 self._unreadable += 1
                 if index is not None and index in self._named:
@@ -228,13 +228,13 @@ class _TurnWatcher:
                 self._retries += report.retries
                 self._decision = self._decision or report.decision
             case ToolStarted(call):
-                made = self._open.get(call.id) or self._resumed(call.name, call.id, call)
-                made.started = time.perf_counter()
-                made.at = made.started - self._began
+                record = self._open.get(call.id) or self._resume_call(call.name, call.id, call)
+                record.started = time.perf_counter()
+                record.at = record.started - self._began
             case ToolFinished(result):
-                self._finished(self._open.pop(result.call_id, None) or self._resumed(result.name, result.call_id), result)
+                self._finish_call(self._open.pop(result.call_id, None) or self._resume_call(result.name, result.call_id), result)
             case ConfirmationNeeded(call=call) | CallDeferred(call):
-                (self._open.get(call.id) or self._resumed(call.name, call.id, call)).outcome = "waiting"
+                (self._open.get(call.id) or self._resume_call(call.name, call.id, call)).outcome = "waiting"
             case Notice(text):
                 self._noticed.append(text)
             case _:
@@ -251,7 +251,7 @@ class _TurnWatcher:
             _digest(_ToolIdentities(info.tools)),
             info.choice.mode,
             info.external,
-            tuple(made.record(otherwise) for made in self._calls),
+            tuple(call.record(otherwise) for call in self._calls),
             self._usage,
             self.first,
             time.perf_counter() - self._began,
@@ -265,40 +265,40 @@ class _TurnWatcher:
             self._decision,
         )
 
-    def _ready(self, call: Call, repairs: tuple[str, ...]) -> None:
-        made = self._open[call.id] = self._begin(call.name, call.id)
-        made.repairs = repairs
-        made.note_arguments(call, self._tools.get(call.name), self._show)
-        if self._info.external and made.outcome is None:  # nobody else validates it here
-            made.outcome = "passed_on" if _is_valid(self._tools[call.name], call) else "invalid"
+    def _enter_call(self, call: Call, repairs: tuple[str, ...]) -> None:
+        record = self._open[call.id] = self._begin(call.name, call.id)
+        record.repairs = repairs
+        record.note_arguments(call, self._tools.get(call.name), self._show)
+        if self._info.external and record.outcome is None:  # nobody else validates it here
+            record.outcome = "passed_on" if _is_valid(self._tools[call.name], call) else "invalid"
 
-    def _resumed(self, name: str, id: str, call: Call | None = None) -> "_CallInProgress":
+    def _resume_call(self, name: str, id: str, call: Call | None = None) -> "_CallInProgress":
         """Add a call from the history: it was made before the first answer of this turn."""
-        made = self._open[id] = self._begin(name, id)
-        made.resumed, made.step = True, self._answers
+        record = self._open[id] = self._begin(name, id)
+        record.resumed, record.step = True, self._answers
         if call is not None:
-            made.note_arguments(call, self._tools.get(name), self._show)
-        return made
+            record.note_arguments(call, self._tools.get(name), self._show)
+        return record
 
     def _begin(self, name: str, id: str) -> "_CallInProgress":
-        made = _CallInProgress(name, id if _PLAIN.fullmatch(id) else "", self._answers + 1, time.perf_counter() - self._began)
+        record = _CallInProgress(name, id if _PLAIN.fullmatch(id) else "", self._answers + 1, time.perf_counter() - self._began)
         if name not in self._tools:
-            made.outcome = "unknown"
-            made.meant = next(iter(get_close_matches(name[:256], self._tools, 1, _ALIKE)), "")
-            made.tool = name if made.meant and TOOL_NAME.fullmatch(name) else UNKNOWN
-        self._calls.append(made)
-        return made
+            record.outcome = "unknown"
+            record.meant = next(iter(get_close_matches(name[:256], self._tools, 1, _ALIKE)), "")
+            record.tool = name if record.meant and TOOL_NAME.fullmatch(name) else UNKNOWN
+        self._calls.append(record)
+        return record
 
-    def _finished(self, made: "_CallInProgress", result: Result) -> None:
-        if made.started is not None:
-            made.seconds = time.perf_counter() - made.started
-        if made.outcome != "unknown":
-            made.outcome = "ok" if result.ok else _BY_CODE.get(result.code, "failed")
-        made.code = result.code if _PLAIN.fullmatch(result.code) else ""
+    def _finish_call(self, record: "_CallInProgress", result: Result) -> None:
+        if record.started is not None:
+            record.seconds = time.perf_counter() - record.started
+        if record.outcome != "unknown":
+            record.outcome = "ok" if result.ok else _BY_CODE.get(result.code, "failed")
+        record.code = result.code if _PLAIN.fullmatch(result.code) else ""
         text = _text(result)
-        made.result_size = len(text)
+        record.result_size = len(text)
         if self._show:
-            made.result = text
+            record.result = text
 
 
 @dataclass(slots=True)
@@ -335,7 +335,7 @@ class _CallInProgress:
         return CallRecord(*_RECORDED(self))
 
 
-_RECORDED = attrgetter(*(one.name for one in fields(CallRecord)))
+_RECORDED = attrgetter(*(recorded.name for recorded in fields(CallRecord)))
 
 
 def _default_outcome(reason: Ending) -> Outcome:

@@ -19,7 +19,7 @@ from callsmith.core.errors import Unavailable
 from callsmith.core.events import ConfirmationNeeded, RunEvent, ToolFinished, TurnEnded
 from callsmith.core.serialize import Saved
 from callsmith.core.values import Call, Result
-from callsmith.runtime.conversation.journal import Journal, asked_anew
+from callsmith.runtime.conversation.journal import Journal, asked_again_result
 from callsmith.runtime.conversation.pausable_run import PausableRun, PauseAnswer, Questions
 from callsmith.server.approvals.approvals import Approval, Approvals, PausedRun
 from callsmith.server.store import Stale, wait_until
@@ -32,7 +32,7 @@ _ATTEMPTS = 5  # to write what others write at the same time
 WhileWaiting: TypeAlias = Callable[[Awaitable[list[Approval]]], Awaitable[list[Approval]]]
 
 
-def _waited(work: Awaitable[list[Approval]]) -> Awaitable[list[Approval]]:
+def _wait_directly(work: Awaitable[list[Approval]]) -> Awaitable[list[Approval]]:
     return work
 
 
@@ -57,11 +57,11 @@ class RunStorage:
         """Write the run, if it has paused, and these approvals, all or nothing."""
         await asyncio.shield(self._locked_put(saved, approvals))
 
-    def replaced(self, questions: Iterable[ConfirmationNeeded]) -> list[Approval]:
+    def list_replaced(self, questions: Iterable[ConfirmationNeeded]) -> list[Approval]:
         """The approvals of calls that are asked about once more because their tools have changed: they are over."""
         known = ((question.id, self.approvals[question.call.id]) for question in questions if question.call.id in self.approvals)
         return [
-            replace(old.with_result(asked_anew(old.call)), status="expired", replaced_by=new)
+            replace(old.with_result(asked_again_result(old.call)), status="expired", replaced_by=new)
             for new, old in known
             if new != old.id
         ]
@@ -70,7 +70,7 @@ class RunStorage:
         async with self._lock:
             begun = self.approvals.get(starting.id) if starting else None
             running = [begun.as_running()] if begun and not begun.is_denied else []
-            done = [self.approvals[one.call_id].with_result(one) for one in results if one.call_id in self.approvals]
+            done = [self.approvals[result.call_id].with_result(result) for result in results if result.call_id in self.approvals]
             is_new = self.paused is not None and saved != self.paused.saved
             if running or done or is_new:
                 await self._put(saved, [*running, *done], durable=starting is not None, through_outage=bool(results))
@@ -95,7 +95,7 @@ class ApprovalRun:
     """One run: its events up to where it pauses, or to its end if it waits for decisions."""
 
     def __init__(
-        self, plan: RunPlan, approvals: Approvals, paused: PausedRun | None = None, while_waiting: WhileWaiting = _waited
+        self, plan: RunPlan, approvals: Approvals, paused: PausedRun | None = None, while_waiting: WhileWaiting = _wait_directly
     ) -> None:
         self._plan = plan
         self._while_waiting = while_waiting
@@ -174,10 +174,11 @@ class ApprovalRun:
             for question in questions
             if question.id not in known
         )
-        moved = (replace(one, run=run) for one in known.values() if one.status == "pending" and one.run != run)
-        approvals = [*fresh, *moved, *self._storage.replaced(questions)]
+        elsewhere = (approval for approval in known.values() if approval.run != run)
+        moved = (replace(approval, run=run) for approval in elsewhere if approval.status == "pending")
+        approvals = [*fresh, *moved, *self._storage.list_replaced(questions)]
         await self._storage.put(self._journal.saved, *approvals)
-        expiry = {one.id: one.expires for one in (*known.values(), *approvals)}
+        expiry = {approval.id: approval.expires for approval in (*known.values(), *approvals)}
         return tuple(replace(question, expires=expiry[question.id]) for question in questions)
 
     async def _wait(self, questions: Questions, calls: tuple[Call, ...]) -> PauseAnswer | None:
@@ -189,7 +190,8 @@ class ApprovalRun:
 
         async def find_answered() -> list[Approval] | None:
             approvals, now = (await self._approvals.get(*ids)).values(), time.time()
-            answered = [one for one in approvals if one.status_at(now) != "pending" and not await self._is_running(one)]
+            decided = (approval for approval in approvals if approval.status_at(now) != "pending")
+            answered = [approval for approval in decided if not await self._is_running(approval)]
             if waits and not approvals:
                 raise Unavailable("the approvals that were waited for are no longer in the store")
             return answered or (None if waits else [])

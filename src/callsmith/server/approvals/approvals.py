@@ -17,7 +17,7 @@ from callsmith.core.events import ConfirmationNeeded
 from callsmith.core.serialize import DocumentCodec, Saved, dump
 from callsmith.core.types.escaped_text import show_hidden
 from callsmith.core.values import Call, Json, Message, Request, Result, Tool
-from callsmith.runtime.conversation.journal import expired, interrupted
+from callsmith.runtime.conversation.journal import expired_result, interrupted_result
 from callsmith.server.store import Document, Leases, Stale, Store, caller_kind, leases, list_all, put_through_outage, wait_until
 from callsmith.wire.extensions import ToolOptions
 
@@ -135,8 +135,8 @@ class Approvals:
     seconds: float = 24 * 60 * 60.0
 
     async def get(self, *ids: str) -> dict[str, Approval]:
-        found = await self.store.get(self._kind(_APPROVAL), *ids)
-        return {id: _read_approval(found[id]) for id in ids if id in found}
+        documents = await self.store.get(self._kind(_APPROVAL), *ids)
+        return {id: _read_approval(documents[id]) for id in ids if id in documents}
 
     async def all(self) -> list[Approval]:
         """All of them, the oldest first."""
@@ -145,8 +145,8 @@ class Approvals:
 
     async def paused(self, run: str) -> PausedRun | None:
         """The run of this id, if it is not over."""
-        found = await self.store.get(self._kind(_PAUSED), run)
-        return _read_paused(found[run]) if run in found else None
+        documents = await self.store.get(self._kind(_PAUSED), run)
+        return _read_paused(documents[run]) if run in documents else None
 
     async def write(
         self, *documents: Approval | PausedRun, durable: bool = False, through_outage: bool = False
@@ -160,7 +160,7 @@ class Approvals:
             await put_through_outage(self.store, *written, durable=durable)
         else:
             await self.store.put(*written, durable=durable)
-        return tuple(replace(one, version=one.version + 1) for one in documents)
+        return tuple(replace(document, version=document.version + 1) for document in documents)
 
     async def write_one(self, approval: Approval) -> Approval:
         (written,) = await self.write(approval, durable=True)
@@ -176,15 +176,15 @@ class Approvals:
 
     async def drop(self, *ids: str) -> None:
         """Forget approvals, and the runs they belong to."""
-        found = await self.get(*ids)
-        await self.store.delete(self._kind(_PAUSED), *{one.run for one in found.values()})
-        await self.store.delete(self._kind(_APPROVAL), *found)
+        approvals = await self.get(*ids)
+        await self.store.delete(self._kind(_PAUSED), *{approval.run for approval in approvals.values()})
+        await self.store.delete(self._kind(_APPROVAL), *approvals)
 
     async def drop_open(self, response: str) -> None:
         """Forget the approvals of a response that is not to go on, as far as nothing has begun of them: nobody can approve a call
         any more that was called off."""
-        found = (one for one in await self.all() if one.response == response)
-        await self.drop(*(one.id for one in found if one.result is None and one.status in ("pending", "approved")))
+        approvals = (approval for approval in await self.all() if approval.response == response and approval.result is None)
+        await self.drop(*(approval.id for approval in approvals if approval.status in ("pending", "approved")))
 
     async def decide(self, approval: Approval, decision: Decision, by: str = "") -> Approval:
         """Enter a person's decision; the first one counts. An approval that comes too late expires instead.
@@ -203,19 +203,19 @@ class Approvals:
 
     async def expire(self, approval: Approval) -> Approval:
         """Nobody has answered in time."""
-        written = await self._settle(approval.with_result(expired(approval.call)))
+        written = await self._settle(approval.with_result(expired_result(approval.call)))
         await self.audit("expired", written)
         return written
 
     async def interrupt(self, approval: Approval) -> Approval:
         """The server that ran the call was stopped."""
-        written = await self.write_one(replace(approval.with_result(interrupted(approval.call)), changed=approval.changed))
+        written = await self.write_one(replace(approval.with_result(interrupted_result(approval.call)), changed=approval.changed))
         await self.audit("interrupted", written)
         return written
 
     async def interrupt_abandoned(self) -> None:
         """Find out which calls were running in a server that was stopped."""
-        running = [one for one in await self.all() if one.status == "running"]
+        running = [approval for approval in await self.all() if approval.status == "running"]
         for approval, is_over in zip(running, await asyncio.gather(*map(self.is_abandoned, running)), strict=True):
             if is_over:
                 with suppress(Stale):  # somebody has just found out
@@ -252,8 +252,8 @@ class Approvals:
 
     async def granted(self, conversation: str) -> frozenset[str]:
         """The tools a conversation may call without asking again."""
-        found = await self.store.get(self._kind(_GRANT), conversation)
-        return GRANT_CODEC.read(found[conversation].data).tools if conversation in found else frozenset()
+        documents = await self.store.get(self._kind(_GRANT), conversation)
+        return GRANT_CODEC.read(documents[conversation].data).tools if conversation in documents else frozenset()
 
     async def grant(self, conversation: str, tools: Iterable[str]) -> None:
         await self.store.put(Document(self._kind(_GRANT), conversation, GRANT_CODEC.write(Grant(frozenset(tools)))))
@@ -263,7 +263,7 @@ class Approvals:
         """Leases on the runs that are resumed."""
         return Leases(self.store, self.subject)
 
-    async def take_leases(self, ids: Collection[str], leases: AsyncExitStack, *, unless_running: bool = False) -> bool:
+    async def take_leases(self, ids: Collection[str], stack: AsyncExitStack, *, unless_running: bool = False) -> bool:
         """Take the leases on the runs of these approvals, and wait for whoever has them: this is how every run is resumed.
 
         With `unless_running`, waiting ends without them once somebody else runs one of the calls, or has run it.
@@ -271,17 +271,21 @@ class Approvals:
         taken = set[str]()
 
         async def attempt() -> bool | None:
-            found = (await self.get(*ids)).values()
-            runs = {one.run for one in found}
+            approvals = (await self.get(*ids)).values()
+            runs = {approval.run for approval in approvals}
+            is_running = any(approval.result or approval.status == "running" for approval in approvals)
             for run in sorted(runs - taken):  # all in one order: nobody waits for a lease of somebody who waits for theirs
-                if await self.leases.is_taken(run) or not await leases.enter_async_context(self.leases.take(run)):
+                if await self.leases.is_taken(run) or not await stack.enter_async_context(self.leases.take(run)):
                     break
                 taken.add(run)
-            if runs <= taken and runs == {one.run for one in (await self.get(*ids)).values()}:  # none has moved meanwhile
+            if runs <= taken and runs == await self._runs(ids):  # none has moved meanwhile
                 return True
-            return False if unless_running and any(one.result or one.status == "running" for one in found) else None
+            return False if unless_running and is_running else None
 
-        return await wait_until(self.store, [*ids, *{one.run for one in (await self.get(*ids)).values()}], attempt)
+        return await wait_until(self.store, [*ids, *await self._runs(ids)], attempt)
+
+    async def _runs(self, ids: Collection[str]) -> set[str]:
+        return {approval.run for approval in (await self.get(*ids)).values()}
 
     async def is_abandoned(self, approval: Approval) -> bool:
         """Whether it was decided long ago, nothing has come of it but an interruption, and nobody has the lease on its run."""
@@ -289,10 +293,10 @@ class Approvals:
         is_old = approval.decision is not None and abs(time.time() - approval.changed) >= leases.LEASE_SECONDS
         return is_open and is_old and await self.leases.is_free(approval.run)
 
-    def _document(self, one: Approval | PausedRun) -> Document:
-        if isinstance(one, Approval):
-            return Document(self._kind(_APPROVAL), one.id, APPROVAL_CODEC.write(one), one.version)
-        return Document(self._kind(_PAUSED), one.id, _write_paused(one), one.version)
+    def _document(self, document: Approval | PausedRun) -> Document:
+        if isinstance(document, Approval):
+            return Document(self._kind(_APPROVAL), document.id, APPROVAL_CODEC.write(document), document.version)
+        return Document(self._kind(_PAUSED), document.id, _write_paused(document), document.version)
 
     def _kind(self, name: str) -> str:
         return caller_kind(name, self.subject)

@@ -27,7 +27,7 @@ class Elicitations:
     async def ask(self, question: ElicitationRequest) -> ElicitationReply:
         """The answer, once somebody has given it."""
         approvals, now = Approvals(self.store, question.subject, self.seconds), time.time()
-        asked = Approval(
+        pending = Approval(
             f"ask_{uuid4().hex[:24]}",
             "",
             question.call or Call(question.server),
@@ -39,19 +39,19 @@ class Elicitations:
         )
 
         async def reply() -> ElicitationReply | None:
-            found = (await approvals.get(asked.id)).get(asked.id)
-            match found and found.decision:
+            approval = (await approvals.get(pending.id)).get(pending.id)
+            match approval and approval.decision:
                 case Approved(arguments):
                     return ElicitationReply("accept", arguments or {})
                 case Denied():
                     return ElicitationReply("decline")
                 case None:
-                    return None if found is not None and time.time() < asked.expires else ElicitationReply("cancel")
+                    return None if approval is not None and time.time() < pending.expires else ElicitationReply("cancel")
 
-        await approvals.write(asked)
+        await approvals.write(pending)
         try:
-            return await wait_until(self.store, (asked.id,), reply, look_at=asked.expires)
+            return await wait_until(self.store, (pending.id,), reply, look_at=pending.expires)
         except asyncio.CancelledError:
             with suppress(asyncio.CancelledError):  # nobody waits for the answer any more
-                await approvals.withdraw(asked.id)
+                await approvals.withdraw(pending.id)
             raise

@@ -18,8 +18,8 @@ class StoredJobs:
         self._limits = limits
 
     async def get(self, subject: str, id: str) -> Job | None:
-        found = await self._store.get(_kind(subject), id)
-        return _read(found[id]) if id in found else None
+        documents = await self._store.get(_kind(subject), id)
+        return _read(documents[id]) if id in documents else None
 
     async def list(self, subject: str) -> Sequence[Job]:
         return sorted(map(_read, await list_all(self._store, _kind(subject))), key=lambda job: job.created)

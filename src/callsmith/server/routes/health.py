@@ -38,8 +38,8 @@ def routes(service: Service) -> list[Route]:
         servers = service.tools.mcp.status() if service.tools.mcp else ()
         starts = any(one.state in ("configured", "starting") for one in servers)
         tools = {} if starts else await _tools(service)  # they would wait for the servers
-        trouble = await probe.trouble()
-        failed = trouble or "error" in tools or "failed" in models.values()
+        problem = await probe.problem()
+        failed = problem or "error" in tools or "failed" in models.values()
         is_loading = not all(model_info(model).ready for model in service.models.all.values())
         states = {*(one.state for one in servers), *(["failed"] if failed else []), *(["starting"] if is_loading else [])}
         status = "degraded" if "failed" in states else "starting" if states & {"configured", "starting"} else "ok"
@@ -50,7 +50,7 @@ def routes(service: Service) -> list[Route]:
         if not is_admin():
             body["models"] = {name: models[name] for name in service.models.visible()}
         else:
-            body |= {"store": trouble or "ok", "answering": service.answers.gate.active}
+            body |= {"store": problem or "ok", "answering": service.answers.gate.active}
             body |= {"upstreams": upstreams} if (upstreams := describe_upstreams(service)) else {}
             errors = {name: one.error for name, one in statuses.items() if one.error}
             body |= {"model_errors": errors} if errors else {}
@@ -66,7 +66,7 @@ def routes(service: Service) -> list[Route]:
         without = request.query_params.get("without", "").split(",")
         if "upstreams" not in without and (away := _without_upstream(service)):
             return _not_ready(f"no server answers for: {', '.join(away)}" if is_admin() else "no server answers")
-        return _not_ready("store") if "store" not in without and await probe.trouble() else JsonResponse({"ready": True})
+        return _not_ready("store") if "store" not in without and await probe.problem() else JsonResponse({"ready": True})
 
     return [Route("/health", health), Route("/ready", ready)]
 

@@ -18,7 +18,7 @@ from callsmith.server.store.port import AuditEntry, Store
 _log = logging.getLogger(__name__)
 
 _BATCH_SECONDS = 0.5
-_MOST_UNWRITTEN = 10_000  # while the store is away; then the oldest are dropped, which is logged
+_MOST_UNWRITTEN = 10_000  # while the store is unreachable; then the oldest are dropped, which is logged
 
 
 class AuditLog:

@@ -32,7 +32,7 @@ def open_store(where: str | None, *, limits: StoreLimits = DEFAULT_LIMITS, conne
 
 def without_password(where: str) -> str:
     """The name of a store as it may be shown."""
-    return _PASSWORD.sub(lambda found: f"{found[1] or found[2]}***", where) if _SCHEME.match(where) else where
+    return _PASSWORD.sub(lambda match: f"{match[1] or match[2]}***", where) if _SCHEME.match(where) else where
 
 
 def _check_url(url: str, scheme: str) -> None:

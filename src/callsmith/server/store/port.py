@@ -51,7 +51,7 @@ class Stale(CallsmithError):
 
 
 class Store(Protocol):
-    """Stores what must outlive a request. A store that is away raises `StoreUnavailable`, after some seconds at the latest.
+    """Stores what must outlive a request. An unreachable store raises `StoreUnavailable`, after some seconds at the latest.
 
     What was put survives a kill -9 of the server; what was put with `durable`, and the audit log, also a loss of power.
     """
@@ -102,7 +102,7 @@ class Store(Protocol):
         ...
 
     async def ensure(self) -> None:
-        """Raise `StoreUnavailable` if the store is known to be away and still is: costs nothing as long as it works."""
+        """Raise `StoreUnavailable` if the store is known to be unreachable and still is: costs nothing as long as it works."""
         ...
 
     def close(self) -> None:
@@ -153,24 +153,24 @@ class Watchers:
 
     @contextmanager
     def watch(self, *ids: str) -> Generator[asyncio.Event, None, None]:
-        one = asyncio.get_running_loop(), asyncio.Event()
+        watcher = asyncio.get_running_loop(), asyncio.Event()
         for id in ids:
-            self._waiting.setdefault(id, []).append(one)
+            self._waiting.setdefault(id, []).append(watcher)
         try:
-            yield one[1]
+            yield watcher[1]
         finally:
             for id in ids:
-                self._waiting[id].remove(one)
+                self._waiting[id].remove(watcher)
                 if not self._waiting[id]:
                     del self._waiting[id]
 
     def notify(self, *ids: str) -> None:
         """Wake whoever watches one of these."""
-        self._wake(one for id in ids for one in tuple(self._waiting.get(id, ())))
+        self._wake(watcher for id in ids for watcher in tuple(self._waiting.get(id, ())))
 
     def notify_all(self) -> None:
         """Wake everybody who watches."""
-        self._wake(one for waiting in tuple(self._waiting.values()) for one in tuple(waiting))
+        self._wake(watcher for waiting in tuple(self._waiting.values()) for watcher in tuple(waiting))
 
     def _wake(self, waiting: Iterable[tuple[asyncio.AbstractEventLoop, asyncio.Event]]) -> None:
         for loop, event in waiting:

@@ -1,4 +1,4 @@
-"""Whether the store works, for watchers: looked at from time to time, never more often."""
+"""Whether the store works, for monitoring: checked from time to time, never more often."""
 
 import asyncio
 import time
@@ -7,7 +7,7 @@ from collections.abc import Callable
 from callsmith.core.errors import CallsmithError
 from callsmith.server.store.port import Store
 
-_PATIENCE = 2.0  # seconds a look may take
+_CHECK_SECONDS = 2.0  # that a check may take
 
 
 class StoreProbe:
@@ -18,23 +18,23 @@ class StoreProbe:
         self._seconds = seconds
         self._clock = clock
         self._lock = asyncio.Lock()
-        self._looked: float | None = None
-        self._trouble = ""
+        self._checked_at: float | None = None
+        self._problem = ""
 
-    async def trouble(self) -> str:
+    async def problem(self) -> str:
         """What is wrong with the store; empty if nothing is."""
         async with self._lock:
-            if self._looked is None or self._clock() - self._looked >= self._seconds:
-                self._trouble = await self._look()
-                self._looked = self._clock()
-            return self._trouble
+            if self._checked_at is None or self._clock() - self._checked_at >= self._seconds:
+                self._problem = await self._check()
+                self._checked_at = self._clock()
+            return self._problem
 
-    async def _look(self) -> str:
+    async def _check(self) -> str:
         try:
-            async with asyncio.timeout(_PATIENCE):
+            async with asyncio.timeout(_CHECK_SECONDS):
                 await self._store.check()
         except TimeoutError:
-            return f"the store did not answer within {_PATIENCE:g} s"
+            return f"the store did not answer within {_CHECK_SECONDS:g} s"
         except CallsmithError as error:
             return str(error)
         return ""

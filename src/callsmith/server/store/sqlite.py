@@ -75,10 +75,10 @@ class SqliteStore:
 
     async def get(self, kind: str, *ids: str) -> dict[str, Document]:
         def work() -> dict[str, Document]:
-            found: dict[str, Document] = {}
+            documents: dict[str, Document] = {}
             for chosen, names in _batches(ids):
-                found |= {document.id: document for document in self._select(kind, chosen, names)}
-            return found
+                documents |= {document.id: document for document in self._select(kind, chosen, names)}
+            return documents
 
         return await self._do(work) if ids else {}
 
@@ -175,12 +175,12 @@ class SqliteStore:
     def _write(self, document: Document, text: str) -> None:
         known = (document.kind, document.id)
         row = self._connection.execute("SELECT version FROM documents WHERE kind = ? AND id = ?", known).fetchone()
-        found: int = row[0] if row else 0
-        if document.version is not None and document.version != found:
-            raise Stale(document, found)
+        current: int = row[0] if row else 0
+        if document.version is not None and document.version != current:
+            raise Stale(document, current)
         self._connection.execute(
             "INSERT OR REPLACE INTO documents (kind, id, data, version, written, expires) VALUES (?, ?, ?, ?, ?, ?)",
-            (*known, text, found + 1, self._clock(), document.expires),
+            (*known, text, current + 1, self._clock(), document.expires),
         )
 
     @contextmanager

@@ -56,7 +56,7 @@ class Answer:
 
     async def whole(self) -> Json:
         """The response, when all of it is there."""
-        with self._given():
+        with self._register():
             async with closing(self._events):
                 while (event := await self._next()) is not None:
                     self.writer.write(event)
@@ -67,7 +67,7 @@ class Answer:
     async def frames(self, framing: Framing = write_sse) -> AsyncIterator[bytes]:
         """The stream. Once it has begun, a failure is a part of it."""
         frames, ending = _Frames(self.writer, framing), list[StreamEvent]()
-        with self._given():
+        with self._register():
             try:
                 async with closing(self._events):
                     while (event := await self._next()) is not None:
@@ -118,7 +118,7 @@ class Answer:
             self._waiting = None
 
     @contextmanager
-    def _given(self) -> Generator[None, None, None]:
+    def _register(self) -> Generator[None, None, None]:
         self._running[self.writer.id] = self
         try:
             yield

@@ -89,27 +89,29 @@ class BackgroundAnswers:
         self._tasks: set[asyncio.Task[None]] = set()
         dialect.service.on_shutdown.append(self.close)
 
-    async def start(self, asked: ReadRequest) -> BackgroundAnswer:
+    async def start(self, parsed: ReadRequest) -> BackgroundAnswer:
         """Begin to answer; the response is stored when this returns."""
-        if not asked.request.store:
+        if not parsed.request.store:
             raise UsageError("background: what is answered in the background has to be stored", field="background")
         service, stored, answers = self._dialect.service, self._dialect.stored(), self._answers[caller()]
         waiting = sum(
-            not one.answer.writer.begun and not one.over.is_set() for own in self._answers.values() for one in own.values()
+            not background.answer.writer.begun and not background.over.is_set()
+            for own in self._answers.values()
+            for background in own.values()
         )
         service.answers.gate.check(service.settings.queue, client(), service.answers.caller_limits(), waiting)
-        one = BackgroundAnswer(self._dialect.answer(asked, stored))
-        id = one.answer.writer.id
+        background = BackgroundAnswer(self._dialect.answer(parsed, stored))
+        id = background.answer.writer.id
         async with AsyncExitStack() as stack:
             await stack.enter_async_context(self._leases().take(id))
-            await stored.keep(one.response(), asked.before, asked.request.input)
-            task = asyncio.create_task(self._give(one, stack.pop_all()))
+            await stored.keep(background.response(), parsed.before, parsed.request.input)
+            task = asyncio.create_task(self._give(background, stack.pop_all()))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
         for ended in [known for known, other in answers.items() if other.over.is_set()][:-_MOST_ENDED]:
             del answers[ended]
-        answers[id] = one
-        return one
+        answers[id] = background
+        return background
 
     def get(self, id: str) -> BackgroundAnswer | None:
         """An answer of the caller's that is being given, or was lately."""
@@ -128,10 +130,10 @@ class BackgroundAnswers:
 
     async def stop(self, id: str) -> None:
         """End an answer, if it is being given, and wait until its end is stored."""
-        one = self.get(id)
-        if one is not None and not one.over.is_set():
-            await one.answer.stop()
-            await one.over.wait()
+        background = self.get(id)
+        if background is not None and not background.over.is_set():
+            await background.answer.stop()
+            await background.over.wait()
 
     async def close(self) -> None:
         """End all answers; they are stored as failed."""
@@ -140,6 +142,6 @@ class BackgroundAnswers:
     def _leases(self) -> Leases:
         return Leases(self._dialect.service.store, caller())
 
-    async def _give(self, one: BackgroundAnswer, stack: AsyncExitStack) -> None:
+    async def _give(self, background: BackgroundAnswer, stack: AsyncExitStack) -> None:
         async with stack:
-            await one.give()
+            await background.give()

@@ -25,7 +25,7 @@ async def compact(dialect: ResponsesDialect, body: Json) -> Json:
     name = fields.required_text("model")
     given = fields.get("input")
     own: list[Json] = (
-        [{"role": "user", "content": given}] if isinstance(given, str) else [one.data for one in fields.objects("input")]
+        [{"role": "user", "content": given}] if isinstance(given, str) else [item.data for item in fields.objects("input")]
     )
     references = {key: fields.text(key) for key in ("previous_response_id", "instructions", "prompt_cache_key")}
     asking = {"model": name, "store": False, **references, "input": [*own, {"role": "user", "content": SUMMARISE}]}
@@ -53,6 +53,6 @@ async def compact(dialect: ResponsesDialect, body: Json) -> Json:
 
 def _user_messages(items: Sequence[Json], key: str) -> list[Json]:
     messages = [
-        one for one in items if item_kind(Fields(cast("Mapping[str, Json]", one))) == "message" and one.get("role") == "user"
+        item for item in items if item_kind(Fields(cast("Mapping[str, Json]", item))) == "message" and item.get("role") == "user"
     ]
-    return [stored_item(one, item_id("message", key, number)) for number, one in enumerate(messages)]
+    return [stored_item(item, item_id("message", key, number)) for number, item in enumerate(messages)]

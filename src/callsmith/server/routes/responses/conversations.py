@@ -52,19 +52,19 @@ class _Endpoints:
 
     async def create(self, request: Request) -> Response:
         body = Fields.of(await self._bodies.read(request), "")
-        return _written(await self._stored().create(_read_metadata(body), _read_items(body)))
+        return _write_conversation(await self._stored().create(_read_metadata(body), _read_items(body)))
 
     async def list(self, request: Request) -> Response:
         limit = read_limit(request)
-        found = await self._stored().latest(request.query_params.get("after", ""), limit + 1)
-        return JsonResponse(write_page([_view(one) for one in found[:limit]], has_more=len(found) > limit))
+        page = await self._stored().latest(request.query_params.get("after", ""), limit + 1)
+        return JsonResponse(write_page([_view(conversation) for conversation in page[:limit]], has_more=len(page) > limit))
 
     async def retrieve(self, request: Request) -> Response:
-        return _written(await self._stored().get(request.path_params["id"]))
+        return _write_conversation(await self._stored().get(request.path_params["id"]))
 
     async def update(self, request: Request) -> Response:
         body = Fields.of(await self._bodies.read(request), "")
-        return _written(await self._stored().update(request.path_params["id"], _read_metadata(body)))
+        return _write_conversation(await self._stored().update(request.path_params["id"], _read_metadata(body)))
 
     async def delete(self, request: Request) -> Response:
         id = request.path_params["id"]
@@ -75,15 +75,15 @@ class _Endpoints:
         stored = self._stored()
         conversation = await stored.get(request.path_params["id"])
         page = paginate([{"id": id} for id in conversation.items], request)
-        found = await stored.items.get([one["id"] for one in page["data"]])  # of a long conversation no more than is shown
-        return JsonResponse({**page, "data": list(found.values())})
+        items_by_id = await stored.items.get([item["id"] for item in page["data"]])  # no more than is shown
+        return JsonResponse({**page, "data": list(items_by_id.values())})
 
     async def add_items(self, request: Request) -> Response:
         body = Fields.of(await self._bodies.read(request), "")
-        given = _read_items(body)
-        if not given:
+        sent = _read_items(body)
+        if not sent:
             raise body.error("items", "at least one item is required")
-        items, stored = given_items(uuid4().hex, given), self._stored()
+        items, stored = given_items(uuid4().hex, sent), self._stored()
         await stored.add(request.path_params["id"], items)
         ids = list(items)
         page = {"object": "list", "data": list(items.values()), "first_id": ids[0], "last_id": ids[-1], "has_more": False}
@@ -92,13 +92,13 @@ class _Endpoints:
     async def retrieve_item(self, request: Request) -> Response:
         stored, item = self._stored(), request.path_params["item"]
         conversation = await stored.get(request.path_params["id"])
-        found = await stored.items.get([item]) if item in conversation.items else {}
-        if item not in found:
+        items_by_id = await stored.items.get([item]) if item in conversation.items else {}
+        if item not in items_by_id:
             raise NotStored(item, kind="Item")
-        return JsonResponse(found[item])
+        return JsonResponse(items_by_id[item])
 
     async def delete_item(self, request: Request) -> Response:
-        return _written(await self._stored().remove(request.path_params["id"], request.path_params["item"]))
+        return _write_conversation(await self._stored().remove(request.path_params["id"], request.path_params["item"]))
 
     def _stored(self) -> StoredConversations:
         return self._dialect.stored().conversations
@@ -120,7 +120,7 @@ def _read_items(body: Fields) -> Sequence[Mapping[str, Json]]:
     return [item.data for item in items]
 
 
-def _written(conversation: StoredConversation) -> Response:
+def _write_conversation(conversation: StoredConversation) -> Response:
     return JsonResponse(_view(conversation))
 
 

@@ -47,8 +47,8 @@ class _Endpoints:
     async def create(self, request: Request) -> Response:
         asked = await self._read(request)
         if asked.request.background:
-            one = await self._background.start(asked)
-            return self._stream(one) if asked.request.stream else JsonResponse(one.response())
+            background = await self._background.start(asked)
+            return self._stream(background) if asked.request.stream else JsonResponse(background.response())
         answer = self.dialect.answer(asked, self.dialect.stored())
         if asked.request.stream:
             return self._service.stream(answer.frames(), answer.failure)
@@ -68,19 +68,19 @@ class _Endpoints:
 
     async def retrieve(self, request: Request) -> Response:
         id, query = request.path_params["id"], request.query_params
-        one = self._background.get(id)
+        background = self._background.get(id)
         if query.get("stream") == "true":
-            if one is None:
+            if background is None:
                 await self.dialect.stored().response(id)
                 raise UsageError("stream: only responses in the background are streamed again, for some time", field="stream")
             after = query.get("starting_after", "-1")
             if not after.removeprefix("-").isdecimal() or len(after) > 18:
                 raise UsageError(f"starting_after: {after!r} is no sequence number", field="starting_after")
-            return self._stream(one, max(0, int(after) + 1))
-        if one is not None and one.answer.writer.ended:
-            await one.over.wait()  # whoever is told of the end finds it stored
-        if one is not None and not one.over.is_set():
-            return JsonResponse(one.response())
+            return self._stream(background, max(0, int(after) + 1))
+        if background is not None and background.answer.writer.ended:
+            await background.over.wait()  # whoever is told of the end finds it stored
+        if background is not None and not background.over.is_set():
+            return JsonResponse(background.response())
         answer = self.dialect.running[caller()].get(id)
         return JsonResponse(answer.writer.response() if answer else await self._background.response(id))
 
@@ -112,8 +112,8 @@ class _Endpoints:
         items = await self.dialect.stored().input_items(request.path_params["id"])
         return JsonResponse(paginate(items, request))
 
-    def _stream(self, one: BackgroundAnswer, start: int = 0) -> EventStream:
-        return self._service.stream(one.read(start), one.answer.failure)
+    def _stream(self, background: BackgroundAnswer, start: int = 0) -> EventStream:
+        return self._service.stream(background.read(start), background.answer.failure)
 
     async def connect(self, socket: WebSocket) -> None:
         await Connection(socket, self.dialect).serve()

@@ -15,7 +15,7 @@ from callsmith.core.closing import closing
 from callsmith.core.errors import UsageError
 from callsmith.core.ports import Model
 from callsmith.core.values import Choice, Json, Message, Request, Result, Tool
-from callsmith.runtime.conversation.history import answered
+from callsmith.runtime.conversation.history import add_results
 from callsmith.runtime.loop import unanswered
 from callsmith.server.approvals.approvals import AlreadyAnswered, Approval, Approvals
 from callsmith.server.http.keys import check_may_approve
@@ -44,48 +44,51 @@ def sources_of(servers: Iterable[McpServer]) -> tuple[ToolSource, ...]:
     """The tools a request wants by naming these servers."""
     return tuple(
         ToolSource(
-            one.label, EVERYTHING if one.allowed.names is None else one.allowed.names, one.policy, bool(one.allowed.read_only)
+            server.label,
+            EVERYTHING if server.allowed.names is None else server.allowed.names,
+            server.policy,
+            bool(server.allowed.read_only),
         )
-        for one in servers
+        for server in servers
     )
 
 
 def decided_in(body: Json) -> frozenset[str]:
     """The approvals a request itself answers."""
-    given: Json = body.get("input")
-    items = cast("list[Json]", given) if isinstance(given, list) else []
+    sent: Json = body.get("input")
+    items = cast("list[Json]", sent) if isinstance(sent, list) else []
     return frozenset(_texts(items, "mcp_approval_response", "approval_request_id"))
 
 
 async def with_outcomes(items: Sequence[Json], approvals: Approvals, decided: frozenset[str]) -> list[Json]:
     """The items with what became of approvals that were answered elsewhere."""
     called = decided.union(_texts(items, "mcp_call", "approval_request_id"))
-    asked = _texts(items, "mcp_approval_request", "id")
-    known = await _with_successors(approvals, await approvals.get(*asked) if asked else {})
-    replaced = {id for id, approval in known.items() if id != approval.id and approval.id in asked}
+    question_ids = _texts(items, "mcp_approval_request", "id")
+    known = await _with_successors(approvals, await approvals.get(*question_ids) if question_ids else {})
+    replaced = {id for id, approval in known.items() if id != approval.id and approval.id in question_ids}
     known = {id: approval for id, approval in known.items() if id not in called}
     last = {approval.run: approval.id for approval in known.values()}
-    found: list[Json] = []
+    items_so_far: list[Json] = []
     for item in items:
         about = (*_texts([item], "mcp_approval_request", "id"), *_texts([item], "mcp_approval_response", "approval_request_id"))
         if replaced.intersection(about):  # the question that replaced it follows
             continue
-        found.append(item)
+        items_so_far.append(item)
         approval = next((known[id] for id in _texts([item], "mcp_approval_request", "id") if id in known), None)
         if approval is not None and approval.result is not None:
-            found.append(_outcome(item, approval, approval.result))
+            items_so_far.append(_outcome(item, approval, approval.result))
             if last[approval.run] == approval.id:
-                found += await _items_since(approvals, approval.run)
-    return found
+                items_so_far += await _items_since(approvals, approval.run)
+    return items_so_far
 
 
 async def _with_successors(approvals: Approvals, known: Mapping[str, Approval]) -> dict[str, Approval]:
     """The approvals by these ids; where a tool had changed and the person was asked anew, the last one that was asked."""
-    found = dict(known)
-    while following := {id: approval.replaced_by for id, approval in found.items() if approval.replaced_by}:
+    latest = dict(known)
+    while following := {id: approval.replaced_by for id, approval in latest.items() if approval.replaced_by}:
         newer = await approvals.get(*following.values())
-        found |= {id: newer[by] if by in newer else replace(found[id], replaced_by="") for id, by in following.items()}
-    return found
+        latest |= {id: newer[by] if by in newer else replace(latest[id], replaced_by="") for id, by in following.items()}
+    return latest
 
 
 def _texts(items: Sequence[Json], kind: str, key: str) -> list[str]:
@@ -107,7 +110,7 @@ async def _items_since(approvals: Approvals, run: str) -> list[Json]:
     paused = await approvals.paused(run)
     since = tuple(dropwhile(lambda message: message.role == "tool", paused.since)) if paused else ()
     waiting = (Message("tool", WAITING, call_id=call.id, name=call.name) for call in unanswered(since))
-    return write_items(answered(since, *waiting))
+    return write_items(add_results(since, *waiting))
 
 
 async def answer_events(
@@ -118,16 +121,16 @@ async def answer_events(
     approvals = answers.approvals()
     async with AsyncExitStack() as leases:
         deadline = Deadline(answers.settings.request_seconds)  # whoever has the lease may take long
-        found = await deadline.wait_for(_enter_decisions(approvals, asked, leases))
-        request = _with_local_names(asked.request, tools, found)
+        approvals_by_id = await deadline.wait_for(_enter_decisions(approvals, asked, leases))
+        request = _with_local_names(asked.request, tools, approvals_by_id)
         if options.shows_tool_items:
             writer.set_tools({tool.name: (source_label(tool) or _UNNAMED, original_name(tool)) for tool in tools})
-            writer.set_approvals({id: approval.call for id, approval in found.items()})
+            writer.set_approvals({id: approval.call for id, approval in approvals_by_id.items()})
         for server in asked.servers:
             if server.label not in asked.listed:
                 own = tuple(tool for tool in tools if source_label(tool) == server.label)
                 yield ListedTools(server.label, own, "" if own else answers.tools.why_down(server.label))
-        given = answers.events(model, request, replace(options, approvals=tuple(found)))
+        given = answers.events(model, request, replace(options, approvals=tuple(approvals_by_id)))
         async with closing(as_model_reads(given, answers.settings.limits.result_characters)) as events:
             async for event in events:
                 yield event
@@ -147,30 +150,30 @@ async def _tools(planner: ToolPlanner, servers: Sequence[McpServer], options: To
 
 async def _enter_decisions(approvals: Approvals, asked: ResponsesRequest, leases: AsyncExitStack) -> dict[str, Approval]:
     """Enter the decisions of this request and take the leases on their runs; the approvals it is about."""
-    found = await approvals.get(*asked.decisions)
+    approvals_by_id = await approvals.get(*asked.decisions)
     for id, decision in asked.decisions.items():
         if decision is None:
             continue
-        if id not in found:
+        if id not in approvals_by_id:
             raise UsageError(f"input: there is no approval {id!r} to be answered", field="input")
         check_may_approve(decision)
-        if found[id].status == "pending":
+        if approvals_by_id[id].status == "pending":
             with suppress(AlreadyAnswered):  # by somebody else, at the same time: theirs counts
-                await approvals.decide(found[id], decision)
+                await approvals.decide(approvals_by_id[id], decision)
     if decided := [id for id, decision in asked.decisions.items() if decision is not None]:
         await approvals.take_leases(decided, leases)
     return await approvals.get(*asked.decisions)
 
 
-def _with_local_names(request: Request, tools: Iterable[Tool], found: Mapping[str, Approval]) -> Request:
+def _with_local_names(request: Request, tools: Iterable[Tool], approvals_by_id: Mapping[str, Approval]) -> Request:
     """The request with tools called as they are here, and with the calls that wait as they were made."""
     names = local_names(tools)
-    waiting = {id: approval.call for id, approval in found.items()}
+    waiting = {id: approval.call for id, approval in approvals_by_id.items()}
 
     messages: list[Message] = []
     for message in request.messages:
-        here = with_local_names(message, names)
-        messages.append(replace(here, calls=tuple(waiting.get(call.id, call) for call in here.calls)))
+        local = with_local_names(message, names)
+        messages.append(replace(local, calls=tuple(waiting.get(call.id, call) for call in local.calls)))
     return replace(request, messages=tuple(messages), choice=_local_choice(request.choice, names))
 
 

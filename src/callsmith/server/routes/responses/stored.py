@@ -121,23 +121,23 @@ class StoredResponses:
         self, response: Mapping[str, Json], before: EarlierItems, given: Sequence[Mapping[str, Json]], *, store: bool = True
     ) -> None:
         """Store a response that has ended, with the items of its request; with its connection only, unless `store`."""
-        brought, made = given_items(response["id"].removeprefix("resp_"), given), _made_items(response)
+        brought, output = given_items(response["id"].removeprefix("resp_"), given), _output_items(response)
         conversation = before.conversation or response["id"]
         if not store:
             self._keep_recent(response, replace(before, conversation=conversation), brought)
-        stored = StoredResponse({**response, "output": []}, conversation, tuple(before.earlier), tuple(brought), tuple(made))
+        stored = StoredResponse({**response, "output": []}, conversation, tuple(before.earlier), tuple(brought), tuple(output))
         documents = [Document(self.items.kind(RESPONSE), response["id"], RESPONSE_CODEC.write(stored))] if store else []
         if before.is_kept and response["status"] in _ADDED:
             with suppress(NotStored):  # it was deleted meanwhile
-                await self.conversations.add(conversation, {**brought, **made}, *documents)
+                await self.conversations.add(conversation, {**brought, **output}, *documents)
                 return
         if store:
-            await self.store.put(*self.items.documents({**brought, **made}), *documents)
+            await self.store.put(*self.items.documents({**brought, **output}), *documents)
 
     def _keep_recent(self, response: Mapping[str, Json], before: EarlierItems, brought: Mapping[str, Json | None]) -> None:
         if self.recent and response["status"] in _ADDED:
             given = {id: before.known.get(id) if item is None else item for id, item in brought.items()}
-            earlier = {**before.earlier, **given, **_made_items(response)}
+            earlier = {**before.earlier, **given, **_output_items(response)}
             self.recent.add(response["id"], EarlierItems(earlier, {}, before.conversation, is_stored=False))
 
     async def response(self, id: str) -> dict[str, Json]:
@@ -165,19 +165,19 @@ class StoredResponses:
 
     async def fail(self, id: str, why: str) -> None:
         """Enter that a response that is not complete has failed, unless it is written meanwhile."""
-        (found,) = (await self.store.get(self.items.kind(RESPONSE), id)).values()
-        stored = RESPONSE_CODEC.read(found.data)
+        (document,) = (await self.store.get(self.items.kind(RESPONSE), id)).values()
+        stored = RESPONSE_CODEC.read(document.data)
         if stored.response["status"] in OPEN_STATUSES:
             failed = {**stored.response, "status": "failed", "error": {"code": "server_error", "message": why}}
             with suppress(Stale):
-                await self.store.put(replace(found, data=RESPONSE_CODEC.write(replace(stored, response=failed))))
+                await self.store.put(replace(document, data=RESPONSE_CODEC.write(replace(stored, response=failed))))
 
     async def _stored(self, id: str, *, previous: bool = False) -> StoredResponse:
-        found = await self.store.get(self.items.kind(RESPONSE), id)
-        if id not in found:
+        documents = await self.store.get(self.items.kind(RESPONSE), id)
+        if id not in documents:
             raise NotStored(id, previous=previous)
-        return RESPONSE_CODEC.read(found[id].data)
+        return RESPONSE_CODEC.read(documents[id].data)
 
 
-def _made_items(response: Mapping[str, Json]) -> dict[str, Json]:
+def _output_items(response: Mapping[str, Json]) -> dict[str, Json]:
     return {item["id"]: item for item in response["output"]}

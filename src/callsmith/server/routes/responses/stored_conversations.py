@@ -35,15 +35,15 @@ class StoredConversations:
     items: StoredItems
 
     async def create(self, metadata: Mapping[str, Json], given: Sequence[Mapping[str, Json]]) -> StoredConversation:
-        made = StoredConversation(f"conv_{uuid4().hex}", int(time.time()), metadata)
-        await self._put(made, given_items(uuid4().hex, given))
-        return made
+        conversation = StoredConversation(f"conv_{uuid4().hex}", int(time.time()), metadata)
+        await self._put(conversation, given_items(uuid4().hex, given))
+        return conversation
 
     async def get(self, id: str) -> StoredConversation:
-        found = await self.items.store.get(self.items.kind(_CONVERSATION), id)
-        if id not in found:
+        documents = await self.items.store.get(self.items.kind(_CONVERSATION), id)
+        if id not in documents:
             raise NotStored(id, kind="Conversation")
-        return _read(found[id])
+        return _read(documents[id])
 
     async def latest(self, after: str, limit: int) -> list[StoredConversation]:
         """The conversations that were written last, from behind one of them."""
@@ -81,7 +81,7 @@ class StoredConversations:
             if item not in conversation.items:
                 raise NotStored(item, kind="Item")
             try:
-                await self._put(replace(conversation, items=tuple(one for one in conversation.items if one != item)), {})
+                await self._put(replace(conversation, items=tuple(known for known in conversation.items if known != item)), {})
             except Stale:
                 continue
             await self.items.delete_unowned([item])

@@ -23,8 +23,8 @@ class StoredItems:
 
     async def get(self, ids: Sequence[str]) -> dict[str, Json]:
         """The items with these ids, in their order, as far as there are any."""
-        found = await self.store.get(self.kind(_ITEM), *ids)
-        return {id: found[id].data for id in ids if id in found}
+        documents = await self.store.get(self.kind(_ITEM), *ids)
+        return {id: documents[id].data for id in ids if id in documents}
 
     def documents(self, items: Mapping[str, Json | None]) -> list[Document]:
         """What is put into the store for these items; None stands for one that is there already."""
@@ -36,19 +36,19 @@ class StoredItems:
     async def delete_unowned(self, ids: Sequence[str]) -> None:
         """Delete those of these items that belong to no stored response."""
         owners = {id: f"resp_{id.split('_')[1]}" for id in ids if id.count("_") > 1}
-        found = await self.store.get(self.kind(RESPONSE), *set(owners.values()))
-        await self.delete([id for id, owner in owners.items() if owner not in found])
+        documents = await self.store.get(self.kind(RESPONSE), *set(owners.values()))
+        await self.delete([id for id, owner in owners.items() if owner not in documents])
 
 
 def given_items(key: str, given: Sequence[Mapping[str, Json]]) -> dict[str, Json | None]:
     """The items of a request as they are stored, by their ids; None for those that are there already."""
-    found: dict[str, Json | None] = {}
+    items: dict[str, Json | None] = {}
     for number, item in enumerate(given):
         kind = item_kind(Fields(item))
         if kind == "item_reference":
-            found[item["id"]] = None
+            items[item["id"]] = None
         else:
             # An id of our own: the client's might be that of another item. But an approval is answered by the id it has.
             id = item["id"] if kind == "mcp_approval_request" else item_id(kind, key, f"i{number}")
-            found[id] = stored_item(item, id)
-    return found
+            items[id] = stored_item(item, id)
+    return items

@@ -1,4 +1,4 @@
-"""A PostgreSQL database that may go away: connections to it, deadlines, and errors that say whether to try again.
+"""A PostgreSQL database that may become unreachable: connections, deadlines, and errors that say whether to try again.
 
 The driver is asyncpg: it needs no C library of the system, has LISTEN, and its licence asks nothing of users. It is imported when
 a database is opened, so that nobody else needs it.
@@ -17,9 +17,9 @@ from callsmith.core.errors import MissingExtra, StoreUnavailable
 T = TypeVar("T")
 _log = logging.getLogger(__name__)
 
-PATIENCE = 5.0  # seconds that any piece of work may take, waiting for a connection included
-_CONNECTING = 3.0  # seconds until a database that does not answer is away
-_PAUSE = 1.0  # seconds in which nobody tries again to reach one that is away
+WORK_SECONDS = 5.0  # that any piece of work may take, waiting for a connection included
+_CONNECT_SECONDS = 3.0  # after which a database that does not answer is unreachable
+_PAUSE_SECONDS = 1.0  # in which nobody tries again to reach an unreachable one
 _ATTEMPTS = 5  # for work that others were in the way of
 _HINT = "Does the database run, and can it be reached from here?"
 
@@ -37,7 +37,7 @@ class Database:
     def __init__(self, url: str, connections: int, prepare: Callable[[Any], Awaitable[None]]) -> None:
         self.driver = _driver()
         self.loop = asyncio.new_event_loop()
-        self.is_away = False
+        self.is_unreachable = False
         self._url, self._most = url, connections
         self._prepare, self._preparing, self._is_prepared = prepare, asyncio.Lock(), False
         self._pool: Any = None
@@ -56,7 +56,7 @@ class Database:
         return await asyncio.shield(asyncio.wrap_future(done))
 
     def open(self) -> None:
-        """Reach the database for the first time. One that is away is logged: it may come; one that cannot be used is an error."""
+        """Reach the database for the first time. If it is unreachable, that is logged; one that cannot be used is an error."""
         try:
             asyncio.run_coroutine_threadsafe(self.attempt(_nothing), self.loop).result()
         except StoreUnavailable as error:
@@ -75,28 +75,28 @@ class Database:
     async def _attempt(self, work: Callable[[Any], Awaitable[T]]) -> T:
         for attempt in count(1):
             try:
-                async with asyncio.timeout(PATIENCE), self._connection() as connection:
+                async with asyncio.timeout(WORK_SECONDS), self._connection() as connection:
                     done = await work(connection)
             except self._conflicts as error:
                 if attempt == _ATTEMPTS:
-                    raise self._failed(error) from error
+                    raise self._unavailable(error) from error
                 continue
             except self.failures as error:
-                raise self._failed(error) from error
-            if self.is_away:
-                self.is_away = False
-                _log.warning("the store is back")
+                raise self._unavailable(error) from error
+            if self.is_unreachable:
+                self.is_unreachable = False
+                _log.warning("the store is reachable again")
             return done
         raise AssertionError("there is always another attempt")
 
     async def connect(self, *args: Any, **options: Any) -> Any:
         """A connection of its own."""
         if not args:
-            args, options = (self._url,), {"timeout": _CONNECTING, "server_settings": _session()}
+            args, options = (self._url,), {"timeout": _CONNECT_SECONDS, "server_settings": _session()}
         try:
             return await self.driver.connect(*args, **options)
         except (OSError, TimeoutError) as error:
-            self._blocked_until, self._blocked_by = self.loop.time() + _PAUSE, _reason(error)
+            self._blocked_until, self._blocked_by = self.loop.time() + _PAUSE_SECONDS, _reason(error)
             raise
 
     def close(self) -> None:
@@ -108,11 +108,11 @@ class Database:
             self.loop.close()
 
     async def _close(self) -> None:
-        if ending := {one for one in self._working if one is not None}:
-            await asyncio.wait(ending, timeout=PATIENCE)
+        if ending := {task for task in self._working if task is not None}:
+            await asyncio.wait(ending, timeout=WORK_SECONDS)
         others = asyncio.all_tasks() - {asyncio.current_task()}
-        for one in others:
-            one.cancel()
+        for task in others:
+            task.cancel()
         await asyncio.gather(*others, return_exceptions=True)
         if self._pool is not None:
             self._pool.terminate()
@@ -143,7 +143,7 @@ class Database:
                 max_size=self._most,
                 connect=self.connect,
                 reset=_nothing,  # a connection has no state of its own here
-                timeout=_CONNECTING,
+                timeout=_CONNECT_SECONDS,
                 server_settings=_session(),
             )
             self._pool = pool  # without connections it is there at once: no other task comes in between
@@ -156,14 +156,14 @@ class Database:
                 await self._prepare(connection)
                 self._is_prepared = True
 
-    def _failed(self, error: Exception) -> StoreUnavailable:
+    def _unavailable(self, error: Exception) -> StoreUnavailable:
         if isinstance(error, self.driver.UndefinedTableError):  # another database has taken its place
             self._is_prepared = False
         why = _reason(error)
-        if not self.is_away:
-            self.is_away = True
-            _log.warning("the store is away: %s", why)
-        return StoreUnavailable("the store is away", hint=f"{why}. {_HINT}" if self._may_pass(error) else why)
+        if not self.is_unreachable:
+            self.is_unreachable = True
+            _log.warning("the store is unreachable: %s", why)
+        return StoreUnavailable("the store is unreachable", hint=f"{why}. {_HINT}" if self._may_pass(error) else why)
 
     def _may_pass(self, error: BaseException | None) -> bool:
         """Whether it is not that the database is there and refuses."""
@@ -181,7 +181,7 @@ class Database:
 def _session() -> dict[str, str]:
     """What the database is told of a connection: to end by itself what nobody waits for any more, in a lock for example.
     Else what was given up here would go on there, take the places of others, and be done after all."""
-    return {"application_name": "callsmith", "statement_timeout": str(int(PATIENCE * 1000))}
+    return {"application_name": "callsmith", "statement_timeout": str(int(WORK_SECONDS * 1000))}
 
 
 async def _nothing(_: Any) -> None:

@@ -106,14 +106,14 @@ class PostgresStore:
         self._notices = Notices(self._database, self._watchers)
 
     def open(self) -> None:
-        """Reach the database: an error if it cannot be used as it is. One that is away may come later."""
+        """Reach the database: an error if it cannot be used as it is. An unreachable one may come later."""
         self._database.open()
 
     def close(self) -> None:
         self._database.close()
 
     async def get(self, kind: str, *ids: str) -> dict[str, Document]:
-        return {one.id: one for one in await self._select(kind, _GET, list(map(_key, ids)))} if ids else {}
+        return {document.id: document for document in await self._select(kind, _GET, list(map(_key, ids)))} if ids else {}
 
     async def list(self, kind: str, *, after: str = "", limit: int = 100) -> tuple[Document, ...]:
         return await self._select(kind, _LIST, _key(after) if after else "", limit)
@@ -123,23 +123,24 @@ class PostgresStore:
 
     async def put(self, *documents: Document, durable: bool = False) -> None:
         ordered = sorted(
-            documents, key=lambda one: (one.version is None, one.kind, _key(one.id))
+            documents, key=lambda document: (document.version is None, document.kind, _key(document.id))
         )  # whoever waits, waits in one order
-        rows = [(self._row(one), one) for one in ordered]
-        any_version = [row for row, one in rows if one.version is None]
-        marks = [mark(one.id) for one in ordered if one.version is not None]  # what processes wait for is replaced at a version
+        rows = [(self._row(document), document) for document in ordered]
+        any_version = [row for row, document in rows if document.version is None]
+        # What processes wait for is replaced at a version.
+        marks = [mark(document.id) for document in ordered if document.version is not None]
 
         async def work(connection: Any) -> None:
             async with connection.transaction():
-                for row, one in rows:
-                    if one.version is not None:
-                        await _replace(connection, row, one)
+                for row, document in rows:
+                    if document.version is not None:
+                        await _replace(connection, row, document)
                 if any_version:
                     await connection.executemany(_PUT_ANY, any_version)
             self._notices.send(*marks)
 
         await self._database.run(work)
-        self._watchers.notify(*(mark(one.id) for one in ordered))
+        self._watchers.notify(*(mark(document.id) for document in ordered))
         await self._prune(len(rows), sum(len(row[4]) for row, _ in rows))
 
     async def delete(self, kind: str, *ids: str) -> int:
@@ -188,7 +189,7 @@ class PostgresStore:
         await self._database.run(work)
 
     async def ensure(self) -> None:
-        if self._database.is_away:
+        if self._database.is_unreachable:
             await self.check()
 
     async def _select(self, kind: str, query: str, *values: Any) -> tuple[Document, ...]:

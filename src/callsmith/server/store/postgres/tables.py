@@ -39,9 +39,9 @@ async def prepare(connection: Any) -> None:
         # Asked first: a role that may use the tables need not be one that may create any.
         if await connection.fetchval("SELECT to_regclass('callsmith_layout') IS NULL"):
             await connection.execute("CREATE TABLE callsmith_layout (version integer NOT NULL)")
-        found = await connection.fetchval("SELECT max(version) FROM callsmith_layout") or 0
-        if found > len(LAYOUTS):
-            raise UnfitDatabase(f"the layout of its tables is version {found}, and only {len(LAYOUTS)} is known here")
-        for version in range(found, len(LAYOUTS)):
+        layout = await connection.fetchval("SELECT max(version) FROM callsmith_layout") or 0
+        if layout > len(LAYOUTS):
+            raise UnfitDatabase(f"the layout of its tables is version {layout}, and only {len(LAYOUTS)} is known here")
+        for version in range(layout, len(LAYOUTS)):
             await connection.execute(LAYOUTS[version])
             await connection.execute("INSERT INTO callsmith_layout VALUES ($1)", version + 1)
